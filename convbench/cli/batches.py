@@ -1,24 +1,33 @@
-"""`convbench status`, `cancel`: batches that a provider still works on."""
+"""`convbench status`, `cancel`, `merge`: what is under way for a run, and its shards as one."""
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from convbench.cli.answers.shards import BatchAnswer, BatchesAnswer
+from convbench.cli.answers.shards import (
+    BatchAnswer,
+    BatchesAnswer,
+    MergeAnswer,
+    ShardsAnswer,
+)
 from convbench.cli.command import command
 from convbench.cli.envelope import give
 from convbench.cli.say import fact, next_command, note, path_of, shown, table
 from convbench.engine.progress import clock
 from convbench.options.look import CancelOptions, StatusOptions
+from convbench.options.spread import MergeOptions
 from convbench.printable import printable
 
 if TYPE_CHECKING:
     from convbench.commands.batches import BatchesShown, BatchShown
 
+SHARDS_SHOWN = 3
+"""Shards of which it is printed why something is left."""
 HEADS = ("wave", "model", "state", "calls", "done", "failed", "age", "batch")
 
 
@@ -43,6 +52,22 @@ def cancel(options: CancelOptions) -> None:
         raise typer.Exit(1)
 
 
+@command("merge", MergeOptions, MergeAnswer)
+def merge(options: MergeOptions) -> None:
+    """Join shards."""
+    from convbench.commands.merge import merge as command
+
+    result = command(options)
+    name = shown(result.run.path)
+    give(MergeAnswer(run=name, shards=result.count, records=result.records))
+    fact("run", name)
+    fact("joined", f"{result.count} shards: " + ", ".join(
+        f"{count:,} lines of {file}" for file, count in result.records.items()
+        if file.endswith(".jsonl")
+    ))  # fmt: skip
+    next_command(f"convbench report {name}")
+
+
 def answer_batches(found: BatchesShown) -> BatchesAnswer:
     """Return a run's batches."""
     rows = []
@@ -61,12 +86,29 @@ def answer_batches(found: BatchesShown) -> BatchesAnswer:
                 problem=one.problem,
             )
         )
-    return BatchesAnswer(run=path_of(found.run.path), batches=rows)
+    states = found.shards
+    shards = states and ShardsAnswer(
+        count=states.count, done=states.done, working=sorted(states.working),
+        left=dict(states.left),
+    )  # fmt: skip
+    return BatchesAnswer(run=path_of(found.run.path), batches=rows, shards=shards)
 
 
 def say_status(found: BatchesShown) -> None:
-    """Print a run's batches and how to go on."""
-    fact("run", shown(found.run.path))
+    """Print a run's batches and shards, and how to go on."""
+    name = shown(found.run.path)
+    fact("run", name)
+    if (states := found.shards) is not None:
+        working = f", {len(states.working)} in work or killed" if states.working else ""
+        fact("shards", f"{states.done} of {states.count} done{working}")
+        for index, why in list(states.left.items())[:SHARDS_SHOWN]:
+            note(f"shard {index}: {printable(why)}")
+        if len(states.left) > SHARDS_SHOWN:
+            note(f"and {len(states.left) - SHARDS_SHOWN} more with something left; --json has all")
+        if not found.batches:
+            if not states.alive:
+                next_command(_resume_shards(found))
+            return
     if not found.batches:
         fact("batches", "none")
         return
@@ -116,6 +158,15 @@ def _row(one: BatchShown) -> tuple[str, ...]:
 def _ways(found: BatchesShown) -> tuple[str, str]:
     name = shown(found.run.path)
     return f"{_resume(found)}   (waits for them)", f"convbench cancel {name}   (ends them)"
+
+
+def _resume_shards(found: BatchesShown) -> str:
+    """Return the command that goes on with what is left of the shards."""
+    from convbench.store.shards import read_plan
+
+    judges = [task.judge for task in read_plan(found.run.path).tasks if task.judge]
+    verb = f"judge --judge {shlex.quote(judges[0])}" if judges else "build"
+    return f"convbench {verb} --run {shown(found.run.path)}"
 
 
 def _resume(found: BatchesShown) -> str:

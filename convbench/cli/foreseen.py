@@ -1,4 +1,4 @@
-"""What `build` and `judge` tell, on a dry run, of work by workers."""
+"""What `build` and `judge` print, on a dry run, of work on shards."""
 
 from __future__ import annotations
 
@@ -13,37 +13,39 @@ from convbench.engine.progress import clock, short
 from convbench.printable import printable
 
 if TYPE_CHECKING:
-    from convbench.workers.forecast import Foreseen
+    from convbench.shards.forecast import ShardForecast
 
 
-def answer_foreseen(found: Foreseen | None) -> ForeseenAnswer | None:
-    """Return what work by workers would take."""
-    if found is None:
+def answer_foreseen(forecast: ShardForecast | None) -> ForeseenAnswer | None:
+    """Return what work on shards would take."""
+    if forecast is None:
         return None
-    one = found.forecast
     return ForeseenAnswer(
-        workers=one.workers, shards=one.shards, hours=one.hours,
-        hours_with_losses=one.hours_with_losses, folder_bytes=one.bytes,
-        calls_a_minute=one.calls_min, tokens_a_minute=one.tokens_min, rates_of=one.rates.of,
-        written=found.written,
+        workers=forecast.at_once, shards=forecast.shards, hours=forecast.hours,
+        hours_with_losses=forecast.hours_with_losses, folder_bytes=forecast.bytes,
+        calls_a_minute=forecast.calls_min, tokens_a_minute=forecast.tokens_min,
+        rates_of=forecast.rates.source, written=forecast.script,
     )  # fmt: skip
 
 
-def say_foreseen(found: Foreseen) -> None:
-    """Print what work by workers would take, and what would be started."""
-    one = found.forecast
-    days = f" ({one.hours / 24:,.1f} days)" if one.hours > 48 else ""
-    fact("workers", f"{one.workers:,} on {found.on or 'this process'}, {one.shards:,} shards")
-    fact("time", f"about {hours(one.hours)}{days}; {hours(one.hours_with_losses)} where each "
-         "worker is lost once a day")  # fmt: skip
-    fact("folder", f"about {size(one.bytes)}")
-    fact("cost", "price unknown" if one.usd is None else f"at most about ${one.usd:,.2f}")
-    fact("provider", f"must bear {one.calls_min:,.0f} calls and {short(round(one.tokens_min))} "
-         "tokens a minute; where its limits are lower, they set the time")  # fmt: skip
-    fact("rates", f"{one.rates.calls_s:,.1f} calls a second and worker ({one.rates.of})")
-    if found.written:
+def say_foreseen(forecast: ShardForecast) -> None:
+    """Print what work on shards would take, and what would be started."""
+    days = f" ({forecast.hours / 24:,.1f} days)" if forecast.hours > 48 else ""
+    where = forecast.on or "this process"
+    fact("shards", f"{forecast.shards:,}, {forecast.at_once:,} at once on {where}")
+    fact("time", f"about {hours(forecast.hours)}{days}; {hours(forecast.hours_with_losses)} where "
+         "each process is lost once a day")  # fmt: skip
+    fact("folder", f"about {size(forecast.bytes)}")
+    usd = forecast.usd
+    fact("cost", "price unknown" if usd is None else f"at most about ${usd:,.2f}")
+    tokens = short(round(forecast.tokens_min))
+    fact("provider", f"must bear {forecast.calls_min:,.0f} calls and {tokens} tokens a minute; "
+         "where its limits are lower, they set the time")  # fmt: skip
+    rates = forecast.rates
+    fact("rates", f"{rates.calls_s:,.1f} calls a second and process ({rates.source})")
+    if forecast.script:
         out.print()
-        out.print(Text(printable(found.written).rstrip()), soft_wrap=True)
+        out.print(Text(printable(forecast.script).rstrip()), soft_wrap=True)
 
 
 def hours(value: float) -> str:

@@ -36,7 +36,7 @@ PANELS = {
     },
     "In and out": {"import": "data", "export": "data", "publish": "data", "pull": "data"},
     "Runs": {
-        "tag": "look", "status": "batches", "cancel": "batches", "work": "work", "merge": "work",
+        "tag": "look", "status": "batches", "cancel": "batches", "merge": "batches",
     },
 }  # fmt: skip
 """The commands in the order in which `--help` shows them, by panel, and the file of each."""

@@ -1,4 +1,4 @@
-"""`status` and `cancel`: the batches of a run that a provider still works on."""
+"""`status` and `cancel`: the batches of a run that a provider still works on, and its shards."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from convbench.options.look import CancelOptions, StatusOptions
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import open_for
 from convbench.store import Run, find_run
+from convbench.store.shard_attempts import ShardStates, shard_states
+from convbench.store.shards import is_sharded
 
 ASK_S = 30.0
 """Longest that the provider may take to tell of one batch."""
@@ -38,6 +40,8 @@ class BatchesShown:
 
     run: Run
     batches: list[BatchShown] = field(default_factory=list)
+    shards: ShardStates | None = None
+    """How far its shards are; None where it has none, or all are done."""
 
     @property
     def open(self) -> list[BatchShown]:
@@ -87,9 +91,9 @@ def _forget(run: Run, batches: list[BatchShown]) -> None:
 
 def _found(run: Run) -> BatchesShown:
     batches = Submitted(run.path / FILE).read()
-    return BatchesShown(
-        run, [BatchShown(sent, age_s=max(0.0, time.time() - sent.begun)) for sent in batches]
-    )
+    shown = [BatchShown(sent, age_s=max(0.0, time.time() - sent.begun)) for sent in batches]
+    states = shard_states(run.path) if is_sharded(run.path) else None
+    return BatchesShown(run, shown, None if states and states.done == states.count else states)
 
 
 def _calls(options: StatusOptions | CancelOptions) -> CallOptions:

@@ -18,6 +18,7 @@ from convbench.judge.all import (
     score_here,
 )
 from convbench.judge.kinds import kind_of
+from convbench.judge.loop import Judged
 from convbench.judge.ready import problem
 from convbench.judge.resolve import Judge, unquoted
 from convbench.judge.rubrics import kept_rubrics
@@ -27,13 +28,13 @@ from convbench.models.open import has_batches
 from convbench.models.prices import is_provider
 from convbench.options.judge import JudgeOptions
 from convbench.options.specs import load_plugins
-from convbench.options.spread import first_address
+from convbench.options.spread import first_address, shard_index, with_pace
 from convbench.store import Run, find_run
-from convbench.store.shards import is_sharded
+from convbench.store.shards import ShardTask, is_sharded, read_plan
 
 if TYPE_CHECKING:
-    from convbench.workers.forecast import Foreseen
-    from convbench.workers.spread import Spreading
+    from convbench.shards.forecast import ShardForecast
+    from convbench.shards.runner import ShardRunner
 
 
 def judge_each(options: JudgeOptions) -> Iterator[JudgeResult]:
@@ -43,7 +44,7 @@ def judge_each(options: JudgeOptions) -> Iterator[JudgeResult]:
     subclasses.
     """
     load_plugins(options.specs)
-    if options.pairwise:
+    if options.pairwise or options.shard is not None:
         yield judge(options)
         return
     run, judges = _of_run(options)
@@ -67,6 +68,8 @@ def judge(options: JudgeOptions) -> JudgeResult:
         from convbench.judge.contests import contests
 
         return contests(options)
+    if options.shard is not None:
+        return _one_shard(options, options.shard)
     return _judged(*_of_run(options), options)
 
 
@@ -102,8 +105,9 @@ def run_to_judge(options: JudgeOptions) -> Run:
 
 def _judged(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> JudgeResult:
     """Let judges score what they have not scored of one run."""
-    spreading = _spreading(options, run)
-    options = replace(options, calls=first_address(options.calls))
+    runner = _shard_runner(options, run)
+    calls = with_pace(first_address(options.calls), options.spread.rate)
+    options = replace(options, calls=calls)
     _batched(judges, options)
     typed = [item.model for item in judges if item.model and options.judges]
     calls = options.calls.naming(*typed)
@@ -111,7 +115,7 @@ def _judged(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> JudgeRe
         from convbench.judge.preview import preview
 
         previews = [preview(run, item, options.calls) for item in judges]
-        foreseen = _foreseen(spreading, run, previews)
+        foreseen = _forecast(runner, run, previews)
         asked = [item for item, one in zip(judges, previews, strict=True) if one.calls]
         return JudgeResult(
             run,
@@ -120,31 +124,49 @@ def _judged(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> JudgeRe
             problem=problem(asked, calls, run),
             warnings=unquoted(judges),
         )
-    result = judge_with(run, judges, calls, spreading.judge if spreading else score_here)
+    result = judge_with(run, judges, calls, runner.judge if runner else score_here)
     if options.controls and all(not (j.jobs.interrupted or j.jobs.stopped) for j in result.judged):
         controls_with(result, judges, calls)
     return result
 
 
-def _spreading(options: JudgeOptions, run: Run) -> Spreading | None:
+def _one_shard(options: JudgeOptions, shard: str) -> JudgeResult:
+    """Have one shard of a run judged: by the judges that are named, or those of the run's plan."""
+    from convbench.shards.slice import JUDGE, run_slice
+
+    run = run_to_judge(options)
+    if not is_sharded(run.path):
+        raise RunError(f"--shard {shard}: {run.path} has no shards; expected a run with shards")
+    tasks = [task for task in read_plan(run.path).tasks if task.name.startswith(JUDGE)]
+    if options.judges:
+        judges = _of_run(options)[1]
+        tasks = [ShardTask(name=f"{JUDGE}{one.fingerprint}", judge=one.name) for one in judges]
+        for item in judges:
+            run.keep_judge(item.fingerprint, item.spec)
+    calls = with_pace(options.calls, options.spread.rate)
+    results = run_slice(run, *shard_index(shard), calls, tasks)
+    return JudgeResult(run, judged=[one for one in results if isinstance(one, Judged)])
+
+
+def _shard_runner(options: JudgeOptions, run: Run) -> ShardRunner | None:
     """Return the work on shards that the user asked for or that the run has; None for neither."""
     if not (options.spread.said or is_sharded(run.path)):
         return None
-    from convbench.workers.spread import Spreading
+    from convbench.shards.runner import ShardRunner
 
-    return Spreading(options.spread, options.calls, options.specs)
+    return ShardRunner(options.spread, options.calls, options.specs)
 
 
-def _foreseen(
-    spreading: Spreading | None, run: Run, previews: Sequence[JudgePreview]
-) -> Foreseen | None:
-    """Return what the verdicts that models give would take by workers, where the user asked for
-    some; None where no model is asked."""
+def _forecast(
+    runner: ShardRunner | None, run: Run, previews: Sequence[JudgePreview]
+) -> ShardForecast | None:
+    """Return what the verdicts that models give would take shard by shard, where the user asked for
+    that; None where no model is asked."""
     asked = [one for one in previews if one.model is not None]
-    if spreading is None or not asked:
+    if runner is None or not asked:
         return None
     dollars = [one.usd for one in asked]
-    return spreading.foresee(
+    return runner.forecast(
         run.path, asked[0].model or "",
         conversations=sum(one.verdicts for one in asked), calls=sum(one.calls for one in asked),
         prompt_tokens=sum(one.prompt_tokens for one in asked),

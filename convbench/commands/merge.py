@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from convbench.errors import RunError
 from convbench.options.spread import MergeOptions
 from convbench.store import Run, find_run, shards
-from convbench.store.claims import refuse_in_work
+from convbench.store.shard_attempts import refuse_in_work
 
 
 @dataclass
@@ -22,7 +22,7 @@ class MergeResult:
 
 
 def merge(options: MergeOptions) -> MergeResult:
-    """Join the shards of a run. Raises RunError where it has none, or workers are at them."""
+    """Join the shards of a run. Raises RunError where it has none, or processes work on them."""
     run = find_run(options.run)
     if not shards.is_sharded(run.path):
         raise RunError(f"{run.path}: found no shards; expected a run of build or judge --shards N")

@@ -6,6 +6,7 @@ import asyncio
 import math
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from convbench.engine.booking import Booked
@@ -52,6 +53,8 @@ class Budget:
         was booked without a word of the provider."""
         self.unpriced = False
         """True once a call's price was not known."""
+        self.fence: Callable[[], None] = _open
+        """Called before each attempt is sent; raises where none may go any more."""
         self._counted: set[str] = set()
         self._rates: dict[str, Rates] = {}
         self._flying = 0
@@ -141,9 +144,6 @@ class Budget:
                 self._sent = {"usd": 0.0, "tokens": 0.0}
             self._wake()
 
-    def sending(self) -> None:
-        """Told of each attempt that is written down and about to be sent; may refuse it."""
-
     async def reserve(self, rates: Rates, size: Size) -> None:
         """Hold what a call may use, or raise BudgetError because the call could pass the limit."""
         with self._lock:
@@ -224,3 +224,7 @@ class Budget:
                 f"budget: {self.all.tokens} of {self.tokens} tokens are spent and the next call "
                 f"may use {need.tokens:.0f}; resume with a larger --budget-tokens"
             )
+
+
+def _open() -> None:
+    """Let any attempt go."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from convbench.engine.booking import Booked, believed, book, bound, said
-from convbench.engine.bucket import Buckets
 from convbench.engine.budget import Budget
 from convbench.engine.cache import ReplyCache, reply_name
 from convbench.engine.gate import enter, idle
@@ -19,6 +18,7 @@ from convbench.engine.gathering import replied
 from convbench.engine.journal import Journal, call_hash
 from convbench.engine.limiter import Limiter
 from convbench.engine.need import size_of
+from convbench.engine.pace import Pace
 from convbench.engine.priming import Priming
 from convbench.engine.retry import RetryPolicy
 from convbench.engine.status import Status
@@ -51,7 +51,7 @@ class Caller:
         self.status = status or Status()
         self.cache: ReplyCache | None = None
         """Replies that earlier runs paid for; None asks for each."""
-        self.buckets: Buckets | None = None
+        self.pace: Pace | None = None
         """Rates that this machine's processes keep together; None: this one has no other beside."""
         self.wire: WireFile | None = None
         """Where requests and replies are kept word for word; None keeps none."""
@@ -242,10 +242,10 @@ class _Call:
         """One attempt within limiter and budget; what it used is counted however it ends."""
         async with self.limiter.slot() as sent:
             enter()
-            budget, buckets = self.caller.budget, self.caller.buckets
-            if buckets is not None:
+            budget, pace = self.caller.budget, self.caller.pace
+            if pace is not None:
                 with idle():
-                    await buckets.wait(self.model.endpoint)
+                    await pace.wait(self.model.endpoint)
             await budget.reserve(self.rates, self.size)
             try:
                 enter()
@@ -254,10 +254,7 @@ class _Call:
                 return reply
             except TransientModelError as error:
                 if error.rate_limited:
-                    wait = self.retry.retry_after(error)
-                    self.limiter.limited(sent, wait)
-                    if buckets is not None:
-                        buckets.pause(self.model.endpoint, wait)
+                    self.limiter.limited(sent, self.retry.retry_after(error))
                 raise
             finally:
                 budget.release(self.rates, self.size)
@@ -266,7 +263,7 @@ class _Call:
         """Send the call and book it: what was told of it, or its bound."""
         attempt, since = self._begin(), time.monotonic()
         try:
-            self.caller.budget.sending()
+            self.caller.budget.fence()
             completion = await self._send()
         except BaseException as error:
             self._tell(since, "%s: %s", type(error).__name__, error)

@@ -64,7 +64,7 @@ class JudgeResult:
     problem: ConvbenchError | None = None
     """Why a dry run could not be followed by the judging itself; None where it could."""
     foreseen: Any = None
-    """What work by workers would take (workers.forecast.Foreseen); None where nobody asked."""
+    """What work on shards would take (shards.forecast.ShardForecast); None where nobody asked."""
     compared: list[Compared] = field(default_factory=list)
     """What comparing two policies came to; `judged` then counts orders."""
     warnings: list[str] = field(default_factory=list)

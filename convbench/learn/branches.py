@@ -27,8 +27,8 @@ from convbench.rollout.plan import Rollout
 from convbench.rollout.wanted import want
 from convbench.schema import RunManifest, Turn
 from convbench.schema.recipe import Recipe
+from convbench.shards.runner import ShardRunner, judges_for
 from convbench.store.run import Run
-from convbench.workers.spread import Spreading, judging
 
 INSTEAD = "take the logged conversations with --set pairing.source=logged"
 
@@ -43,7 +43,7 @@ class Branching:
     """The run that holds them, or will."""
     recipe: Recipe
     calls: CallOptions
-    spreading: Spreading
+    runner: ShardRunner
 
     @classmethod
     def of(cls, job: Job, means: Means) -> Branching:
@@ -70,8 +70,8 @@ class Branching:
         calls = means.calls.seeing(means.specs.folders)
         there = (run.branches / "run.json").exists()
         held = Run.open(run.branches) if there else Run(run.branches, _manifest(run))
-        spreading = Spreading(means.spread, calls, means.specs)
-        found = cls(selection, judge, held, recipe, calls, spreading)
+        runner = ShardRunner(means.spread, calls, means.specs)
+        found = cls(selection, judge, held, recipe, calls, runner)
         if found.lacking():
             _can_speak(run, calls)
         if not found.ready():
@@ -132,15 +132,13 @@ class Branching:
         if self.lacking():
             parents = (item.conversation for item in self.selection.logged)
             want(run, parents, self.recipe.pairing.per_turn)
-            spread = self.spreading.wanted(run)
-            built = (
-                self.spreading.build(run, self.calls)
-                if spread
-                else fill(run, self.calls, "branches")
-            )
+            if self.runner.applies(run):
+                built = self.runner.build(run, self.calls)
+            else:
+                built = fill(run, self.calls, "branches")
             notes.append(check_outcome(built.jobs, self.calls, "branches", built.failures))
         for judged in judge_with(
-            run, [self.judge], self.calls, judging(self.spreading, run)
+            run, [self.judge], self.calls, judges_for(self.runner, run)
         ).judged:
             what = f"verdicts of {judged.name} on branches"
             notes.append(check_outcome(judged.jobs, self.calls, what, judged.failures))

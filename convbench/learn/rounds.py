@@ -23,11 +23,11 @@ from convbench.rollout.fill import fill
 from convbench.rollout.manifest import ask_again
 from convbench.schema import Example, Member
 from convbench.schema.recipe import Recipe
+from convbench.shards.runner import ShardRunner, judges_for
 from convbench.store import Run, find_run
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.locks import folder_lock
 from convbench.tasks.splits import listed, refuse_untested
-from convbench.workers.spread import Spreading, judging
 
 
 @dataclass
@@ -156,12 +156,12 @@ def judge_of(root: Run, options: RoundsOptions) -> tuple[Judge, CallOptions]:
 def score(run: Run, judge: Judge, options: RoundsOptions) -> None:
     """Let the judge score what it has not scored, and stop where that was stopped."""
     calls = options.calls
-    for judged in judge_with(run, [judge], calls, judging(_spreading(options), run)).judged:
+    for judged in judge_with(run, [judge], calls, judges_for(_shard_runner(options), run)).judged:
         check_outcome(judged.jobs, calls, f"verdicts of {judge.name}", judged.failures)
 
 
-def _spreading(options: RoundsOptions) -> Spreading:
-    return Spreading(options.spread, options.calls, options.specs)
+def _shard_runner(options: RoundsOptions) -> ShardRunner:
+    return ShardRunner(options.spread, options.calls, options.specs)
 
 
 def _trained(run: Run, judge: Judge, options: RoundsOptions, earlier: Sequence[Run]) -> Path:
@@ -220,8 +220,8 @@ def log_round(root: Run, policy: Path, number: int, options: RoundsOptions) -> R
     else:
         run = _new(root, policy, path, options, examples_of(root, number, options))
     own = run.manifest.cast[run.manifest.protocol.policy].model  # trained here
-    calls, spreading = options.calls.naming(own), _spreading(options)
-    built = spreading.build(run, calls) if spreading.wanted(run) else fill(run, calls)
+    calls, runner = options.calls.naming(own), _shard_runner(options)
+    built = runner.build(run, calls) if runner.applies(run) else fill(run, calls)
     check_outcome(built.jobs, options.calls, "conversations", built.failures)
     return run
 

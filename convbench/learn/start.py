@@ -93,7 +93,7 @@ def train(options: TrainOptions) -> TrainResult:
     said = options.spread.shards is not None or options.spread.on is not None
     if options.nodes is None and said and not of_one_run(recipe):
         raise SpecError(
-            f"--shards, --on: recipe {recipe.name} samples nothing that workers could; expected a "
+            f"--shards, --on: recipe {recipe.name} samples nothing that shards could; expected a "
             "recipe with branches, candidates or rounds, or --nodes N for several machines"
         )
     if options.dry_run:

@@ -16,7 +16,7 @@ from convbench.options.shared import (
     SpecOptions,
     Tags,
 )
-from convbench.options.spread import Spread
+from convbench.options.spread import Shard, Spread
 
 
 def _count(text: str) -> int | Literal["all"]:
@@ -90,6 +90,7 @@ class BuildOptions(Asking):
     ] = False
     dry_run: DryRun = False
     spread: Spread = field(default_factory=Spread)
+    shard: Shard = None
     tested: bool = False
     """Refuse a set that has no question to evaluate on, before anything is built."""
     calls: CallOptions = field(default_factory=CallOptions)

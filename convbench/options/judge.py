@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from convbench.options.declare import WHERE, Opt
 from convbench.options.shared import Asking, CallOptions, DryRun, SpecOptions
-from convbench.options.spread import Spread
+from convbench.options.spread import Shard, Spread
 
 
 @dataclass(frozen=True)
@@ -62,5 +62,6 @@ class JudgeOptions(Asking):
     ] = False
     dry_run: DryRun = False
     spread: Spread = field(default_factory=Spread)
+    shard: Shard = None
     calls: CallOptions = field(default_factory=CallOptions)
     specs: SpecOptions = SpecOptions()

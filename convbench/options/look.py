@@ -158,7 +158,8 @@ class ModelsOptions:
 
 @dataclass(frozen=True)
 class StatusOptions:
-    """Show a run's batches: waves, ages, counts. The provider is asked about those under way."""
+    """Show a run's batches (waves, ages, counts) and how far its shards are. The provider is asked
+    about batches under way."""
 
     EXAMPLES: ClassVar = ("convbench status", "convbench status runs/latest")
 

@@ -308,14 +308,11 @@ class CallOptions:
     ledger: Any = field(default=None, compare=False, repr=False)
     """What the command spends (engine.Budget), over all its runs; None: a ledger for each run and
     stage."""
-    statuses: Any = field(default=None, compare=False, repr=False)
-    """Where the counters (engine.Status) of everything that makes calls are added, for who looks
-    on from beside; None: nobody does."""
-    buckets: Any = field(default=None, compare=False, repr=False)
-    """Rates that this machine's workers keep together (engine.bucket.Buckets)."""
-    kept: Any = field(default=None, compare=False, repr=False)
-    """Models that stay open from one run to the next (rollout.calls.Kept); None: each run opens
-    its own."""
+    pace: Any = field(default=None, compare=False, repr=False)
+    """Most calls a second (engine.pace.Pace); None: as many as the provider takes."""
+    model_pool: Any = field(default=None, compare=False, repr=False)
+    """Models that stay open from one run to the next (rollout.calls.ModelPool); None: each run
+    opens its own."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a `fail_on` that is none, FatalModelError for such an address."""

@@ -1,76 +1,98 @@
-"""Options of work that is spread over shards and workers."""
+"""Options of work that is spread over shards."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
 
+from convbench.errors import UsageError
 from convbench.options.declare import Opt
-from convbench.options.shared import MOST_RATE, Asking, CallOptions, RunArgument, SpecOptions
+from convbench.options.shared import MOST_RATE, CallOptions, RunArgument
 
-WORKERS = "Shards and workers"
+SHARDS = "Shards"
 """Group of these options in `--help`."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """What a user says of shards and workers; None leaves the run as it is."""
+    """What a user says of shards; None leaves the run as it is."""
 
     shards: Annotated[
         int | None,
         Opt(
-            "Spread the run over N folders, by question, for several workers.",
-            metavar="N", least=1, most=100_000, panel=WORKERS,
+            "Spread the run over N folders, by question; each is an ordinary run.",
+            metavar="N", least=1, most=100_000, panel=SHARDS,
         ),
     ] = None  # fmt: skip
     """Shards of the run."""
     on: Annotated[
         str | None,
         Opt(
-            "Where workers are started: local:4, ray, ray:ADDRESS, slurm, k8s. Without it this "
-            "process works alone.",
-            metavar="WHERE", panel=WORKERS,
+            "Where shards are worked on: local:4, ray, ray:ADDRESS, slurm:16, k8s:16. Without it "
+            "this process works on one after the other.",
+            metavar="WHERE", panel=SHARDS,
         ),
     ] = None  # fmt: skip
-    """Where workers are started."""
+    """Where shards are worked on."""
     workers: Annotated[
         int | None,
         Opt(
-            "Workers to start (local, ray: one per core; slurm, k8s: 4).",
-            metavar="N", least=1, most=100_000, panel=WORKERS,
+            "Shards at once (local, ray: one per core; slurm, k8s: 4).",
+            metavar="N", least=1, most=100_000, panel=SHARDS,
         ),
     ] = None  # fmt: skip
-    """Workers to start."""
+    """Shards at once."""
     template: Annotated[
         Path | None,
         Opt(
             "Template of your own for the script of --on slurm or the manifest of --on k8s.",
-            metavar="FILE", panel=WORKERS, own_file_only=True,
+            metavar="FILE", panel=SHARDS, own_file_only=True,
         ),
     ] = None  # fmt: skip
     """Template of a script or manifest."""
-    lease: Annotated[
-        float | None,
-        Opt(
-            "Seconds without a sign of life after which a worker's shard is taken over (120).",
-            metavar="SECONDS", least=0.5, most=86_400, panel=WORKERS,
-        ),
-    ] = None  # fmt: skip
-    """Seconds of silence after which a shard is taken over."""
     rate: Annotated[
         float | None,
         Opt(
-            "Most calls a second that all workers of a machine send to one endpoint.",
-            metavar="N", least=0.001, most=MOST_RATE, panel=WORKERS,
+            "Most calls a second to one endpoint, of all shards together.",
+            metavar="N", least=0.001, most=MOST_RATE, panel=SHARDS,
         ),
     ] = None  # fmt: skip
-    """Most calls a second of a machine to one endpoint."""
+    """Most calls a second to one endpoint."""
 
     @property
     def said(self) -> bool:
-        """Whether the user asked for shards or workers."""
+        """Whether the user asked for shards."""
         return self.shards is not None or self.on is not None
+
+
+Shard = Annotated[
+    str | None,
+    Opt(
+        "Work on shard I of the N that the run has, in this process: what a scheduler of your own "
+        "starts, as often as it likes.",
+        metavar="I/N", panel=SHARDS,
+    ),
+]  # fmt: skip
+"""`--shard`."""
+
+
+def shard_index(typed: str) -> tuple[int, int]:
+    """Return (index, count) of `--shard`. UsageError where it names no shard."""
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", typed, re.ASCII)
+    if match is None or not int(match[1]) < int(match[2]):
+        raise UsageError(f"--shard {typed[:40]}: expected I/N, I from 0 to N-1: 7/200")
+    return int(match[1]), int(match[2])
+
+
+def with_pace(calls: CallOptions, rate: float | None) -> CallOptions:
+    """Return options of calls that keep a rate."""
+    if rate is None or calls.pace is not None:
+        return calls
+    from convbench.engine.pace import Pace
+
+    return replace(calls, pace=Pace(rate))
 
 
 def addresses(said: str | None) -> tuple[str, ...]:
@@ -82,32 +104,6 @@ def first_address(calls: CallOptions) -> CallOptions:
     """Return options with the first of several addresses, for what one process does."""
     many = addresses(calls.api_base)
     return replace(calls, api_base=many[0]) if len(many) > 1 else calls
-
-
-@dataclass(frozen=True)
-class WorkOptions(Asking):
-    """Work on the shards of a run until nothing is left to do: claim one, make its conversations
-    and verdicts, hand it back. Start as many as you like, wherever the run's folder can be seen."""
-
-    EXAMPLES: ClassVar = (
-        "convbench work runs/big",
-        "convbench work runs/big --list",
-        "srun convbench work runs/big",
-    )
-
-    run: RunArgument = None
-    listing: Annotated[bool, Opt("Show the progress of the shards; work on none.", "--list")] = (
-        False
-    )
-    rate: Annotated[
-        float | None,
-        Opt(
-            "Most calls a second that all workers of a machine send to one endpoint.",
-            metavar="N", least=0.001, most=MOST_RATE, panel=WORKERS,
-        ),
-    ] = None  # fmt: skip
-    calls: CallOptions = field(default_factory=CallOptions)
-    specs: SpecOptions = SpecOptions()
 
 
 @dataclass(frozen=True)

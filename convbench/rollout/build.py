@@ -62,7 +62,7 @@ class BuildResult:
     """Questions of each split that the run has, whether built or not."""
     warnings: list[str] = field(default_factory=list)
     foreseen: Any = None
-    """What work by workers would take (workers.forecast.Foreseen); None where nobody asked."""
+    """What work on shards would take (shards.forecast.ShardForecast); None where nobody asked."""
     told_probs: tuple[int, int] | None = None
     """(replies of the policy whose log-probabilities are recorded, all its replies); None where
     they were not asked for."""

@@ -126,15 +126,13 @@ async def calling(
     `--batch` calls of those `models` that have batches go in waves."""
     journal = Journal(run.calls_file)
     status = Status()
-    if options.statuses is not None:
-        options.statuses.append(status)
     caller = Caller(
         journal,
         ledger_of(run, options, journal),
         RetryPolicy(concurrency=concurrency, timeout_s=options.timeout),
         status,
     )
-    caller.buckets = options.buckets
+    caller.pace = options.pace
     if options.cache is not None:
         caller.cache = ReplyCache(options.cache)
     if options.keep_wire:
@@ -265,34 +263,34 @@ def open_for(
         member=member,
         placement=placed_at,
     )
-    kept: Kept | None = options.kept
-    if kept is None:
+    pool: ModelPool | None = options.model_pool
+    if pool is None:
         return opener()
     how = member.model_dump_json() if member else ""
-    return kept.open(f"{ref} {base} {short} {how} {placed_at}", opener)
+    return pool.open(f"{ref} {base} {short} {how} {placed_at}", opener)
 
 
-class Kept:
-    """Models that a worker keeps open over its shards, of one loop: a server is started once."""
+class ModelPool:
+    """Models that one process keeps open over its shards, of one loop: a server is started once."""
 
     def __init__(self) -> None:
-        self._open: dict[str, _Lent] = {}
+        self._open: dict[str, _Borrowed] = {}
 
     def open(self, mark: str, opener: Callable[[], Model]) -> Model:
         """Return the model of this mark; who closes it lets it be."""
         if mark not in self._open:
-            self._open[mark] = _Lent(opener())
+            self._open[mark] = _Borrowed(opener())
         return cast(Model, self._open[mark])
 
     async def aclose(self) -> None:
         """Close them all."""
-        for lent in self._open.values():
-            await lent.model.aclose()
+        for borrowed in self._open.values():
+            await borrowed.model.aclose()
         self._open.clear()
 
 
-class _Lent:
-    """A model that is closed by nobody who was lent it."""
+class _Borrowed:
+    """Proxy of a pooled model. Closing it does nothing; the pool closes the model."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -301,7 +299,7 @@ class _Lent:
         return getattr(self.model, name)
 
     async def aclose(self) -> None:
-        """Let it be."""
+        """Do nothing."""
 
 
 def _refuse_body(run: Run, member: Member, api_base: str | None, options: CallOptions) -> None:

@@ -17,9 +17,7 @@ def fill(
 ) -> Built:
     """Have the conversations that the run lacks, under its lock."""
     if is_sharded(run.path):
-        raise RunError(
-            f"{run.path}: its records lie in shards; resume with convbench work or build"
-        )
+        raise RunError(f"{run.path}: its records lie in shards; resume with convbench build")
     with run.lock():
         return run_loop(lambda: filled(run, options, label, planned))
 

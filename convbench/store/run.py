@@ -245,7 +245,7 @@ class Run:
     @contextmanager
     def lock(self) -> Iterator[int]:
         """Hold the run for writing, and seal what was written; a second process, and one beside a
-        reader, is refused. A shard is held by its claim already."""
+        reader, is refused. A shard is held by its attempt already."""
         if self.home is not None:
             yield -1
             return

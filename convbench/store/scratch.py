@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from convbench.store.claims import Process, ended, this_process
 from convbench.store.jsonl import disk_error
+from convbench.store.process import Process, ended, this_process
 
 NAME = re.compile(r"([0-9a-f]{8})-(\d{1,12})-(\d{1,20})-[0-9a-f]{8}")
 """Mark of the machine and its space of processes, process, when it began, and what sets apart."""

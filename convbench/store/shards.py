@@ -1,13 +1,11 @@
 """Shards of a run: folders beside its `run.json`, each an ordinary run with a part of the groups.
 
-    RUN/shards/plan.json       how many there are and what is to be done with each
-    RUN/shards/00007.0/        the records of shard 7; .3 once epoch 3 took them over
-    RUN/shards/claims/00007.3  who holds shard 7, or what it gave back (`store.claims`)
-    RUN/shards/workers/NAME    what a worker does, written again and again
-    RUN/shards/ledger/         what all may spend and have spent
+    RUN/shards/plan.json    how many there are, what is to be done with each, what each may spend
+    RUN/shards/00007.0/     the records of shard 7; .3 once a third process had to begin anew
+    RUN/shards/logs/        what the processes print
 
-A folder is named by the epoch that began it, and the newest counts: who lost a shard and does not
-know it writes on into a folder that nobody reads.
+The newest folder of a shard counts (`store.shard_attempts`): who lost contact and does not know it
+writes on into one that nobody reads.
 """
 
 from __future__ import annotations
@@ -16,12 +14,11 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-import orjson
 from pydantic import Field
 
 from convbench.errors import RunError
@@ -32,17 +29,15 @@ from convbench.store.parts import files
 from convbench.store.shape import an_object, read_model
 from convbench.store.token_probs import whole
 
-FOLDER, PLAN, CLAIMS, WORKERS, LEDGER = "shards", "plan.json", "claims", "workers", "ledger"
+FOLDER, PLAN = "shards", "plan.json"
 MOST = 100_000
 """Shards of one run."""
 PART = re.compile(r"(\d{5})\.(\d{1,6})")
-"""Name of a shard's folder, and of a claim: index, epoch."""
+"""Name of a shard's folder: index, attempt."""
 GREW = re.compile(r"([A-Za-z][\w-]*?)(?:-\d{5,9})?(\.jsonl|\.bin)(?:\.zst)?")
 """Name of a file of records, or of a part of one."""
 BUFFER = 64 << 20
 """Bytes of records that are held while they are spread."""
-LEASE_S = 120.0
-"""Seconds of silence after which a shard is taken over, where nobody says."""
 
 
 class ShardTask(Noun):
@@ -54,17 +49,28 @@ class ShardTask(Noun):
     """The judge's name, where one judges."""
 
 
+class ShardLimit(Noun):
+    """What a shard may spend, with what it has spent before; null is no limit."""
+
+    usd: float | None = Field(default=None, ge=0, le=1e12)
+    """Dollars."""
+    tokens: int | None = Field(default=None, ge=0, le=1 << 53)
+    """Tokens."""
+
+
 class ShardPlan(Noun):
     """How a run is sharded, and what is to be done."""
 
-    format: Literal[1] = 1
-    """Version of this layout."""
+    format: Literal[1, 2] = 2
+    """Version of this layout; 1 is that of convbench 0.1."""
     count: int = Field(ge=1, le=MOST)
     """Shards."""
-    lease_s: Annotated[float, Field(ge=0.5, le=86_400)] = LEASE_S
-    """Seconds of silence after which a worker's shard is taken over."""
     tasks: tuple[ShardTask, ...] = Field(default=(), max_length=256)
     """What is done with each, in this order."""
+    limits: dict[int, ShardLimit] = Field(default_factory=dict, max_length=MOST)
+    """What each may spend, by index."""
+    lease_s: float | None = Field(default=None, exclude=True)
+    """Stands in a plan of format 1, without effect."""
 
 
 def shard_of(group: str, count: int) -> int:
@@ -89,7 +95,7 @@ def write_plan(run: Path, plan: ShardPlan) -> None:
 
 
 def newest(folder: Path, count: int) -> dict[int, int]:
-    """Return the newest epoch of each shard that has a name in a folder, of those there can be."""
+    """Return the newest attempt at each shard that has a folder here, of those there can be."""
     found: dict[int, int] = {}
     try:
         names = os.listdir(folder)
@@ -103,9 +109,9 @@ def newest(folder: Path, count: int) -> dict[int, int]:
     return found
 
 
-def part(run: Path, index: int, epoch: int) -> Path:
-    """Return the folder of a shard of an epoch."""
-    return run / FOLDER / f"{index:05}.{epoch}"
+def part(run: Path, index: int, number: int) -> Path:
+    """Return the folder of an attempt at a shard."""
+    return run / FOLDER / f"{index:05}.{number}"
 
 
 def parts(run: Path) -> dict[int, Path]:
@@ -135,8 +141,7 @@ def begin(
     of_example = {name: shard_of(group, plan.count) for name, group in groups.items()}
     try:
         shutil.rmtree(space, ignore_errors=True)
-        (space / CLAIMS).mkdir(parents=True)
-        (space / WORKERS).mkdir()
+        space.mkdir()
         for index in range(plan.count):
             folder = space / f"{index:05}.0"
             folder.mkdir()
@@ -226,20 +231,6 @@ def _flush(held: dict[int, list[bytes]], space: Path, name: str) -> None:
     held.clear()
 
 
-def take_over(run: Path, index: int, epoch: int, before: Path) -> Path:
-    """Return the folder of a new epoch: what lies in that of an earlier one now, whole. Whoever
-    still writes there writes for nobody."""
-    target = part(run, index, epoch)
-    space = target.with_name(f".{target.name}.tmp")
-    try:
-        shutil.rmtree(space, ignore_errors=True)
-        shutil.copytree(before, space, symlinks=True, ignore=shutil.ignore_patterns(".*"))
-        space.rename(target)
-    except (OSError, shutil.Error) as error:
-        raise RunError(f"{target}: cannot be written: {error!s:.200}") from None
-    return target
-
-
 def merge(run: Path) -> dict[str, int]:
     """Make one folder of a run and its shards; return the records of each file. Killed meanwhile,
     the run is as it was."""
@@ -305,29 +296,9 @@ def of_shard(folder: Path) -> bool:
 
 
 def superseded(folder: Path) -> bool:
-    """Whether a folder is a shard's that another epoch took over: what it holds stands in a newer
-    one too, up to there."""
+    """Whether a folder is a shard's that a later attempt goes on with: what it holds stands in a
+    newer one too, up to there."""
     if not of_shard(folder):
         return False
-    index, epoch = map(int, folder.name.split("."))
-    return newest(folder.parent, MOST).get(index, epoch) > epoch
-
-
-def worker_files(run: Path) -> Iterator[Path]:
-    """Yield the files in which workers say what they do."""
-    folder = run / FOLDER / WORKERS
-    with suppress(FileNotFoundError):
-        for name in sorted(os.listdir(folder)):
-            if not name.startswith("."):
-                yield folder / name
-
-
-def told(path: Path) -> dict[str, object]:
-    """Return what a worker's file holds; nothing where it cannot be read, or is too large."""
-    try:
-        with open_to_read(path) as file:
-            data = file.read(65_537)
-        found = orjson.loads(data) if len(data) <= 65_536 else {}
-    except (OSError, orjson.JSONDecodeError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    index, number = map(int, folder.name.split("."))
+    return newest(folder.parent, MOST).get(index, number) > number

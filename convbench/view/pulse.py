@@ -6,11 +6,11 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from convbench.store.shard_attempts import shard_states
 from convbench.store.shards import is_sharded
 from convbench.store.tail import changed
 from convbench.view.growing import Growing
 from convbench.view.index import Index
-from convbench.workers.board import SHOWN, counts, line_of, look, numbers
 
 RECENT_S = 120.0
 """A run whose files changed within so many seconds is said to grow."""
@@ -61,10 +61,12 @@ def _growing(index: Index, number: int) -> dict[str, Any] | None:
     wanted = run.manifest.planned({row["split"]: row["n"] for row in splits})
     pace = _pace(found["new"], found["first"])
     left = max(0, wanted - found["n"] + found["failed"])
-    crew = look(run, time.time() - RECENT_S) if is_sharded(run.path) else None
+    shards = shard_states(run.path) if is_sharded(run.path) else None
+    line = None
+    if shards is not None and shards.alive:
+        line = f"{shards.done}/{shards.count} shards · {len(shards.alive)} in work"
     return {
-        "workers": [] if crew is None else [line_of(one) for one in crew.active[:SHOWN]],
-        "crew": None if crew is None or not crew.active else f"{counts(crew)} · {numbers(crew)}",
+        "shards": line,
         "run_no": number, "conversations": found["n"], "failed": found["failed"],
         "planned": wanted, "verdicts": judged["n"], "pace": pace,
         "judged_pace": judged["new"] / PACE_S * 60,

@@ -1,17 +1,16 @@
-"""Two workers on two cores against one: a judge that computes (unit tests in the sandbox).
+"""Shards on two cores against one process: a judge that computes (unit tests in the sandbox).
 
 The clock tells it on an idle machine alone, and so does the CPU: it is the whole machine's, for
 what is killed in a sandbox once it has answered is in no parent's account.
 
 It is told twice. Of tests that compute, which is what a second core is for; and of ColBench's own,
 which are done in microseconds, so that starting a sandbox and taking it down is nearly all there
-is. The kernel takes namespaces down in threads of its own, beside the next grading: one worker
+is. The kernel takes namespaces down in threads of its own, beside the next grading: one process
 keeps more than one core busy so, and two cannot be twice as fast.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -42,7 +41,7 @@ class _Took:
 
 
 def cores(folder: Path) -> Iterator[Row]:
-    """Each worker one grading at a time; at least 1.8 times as fast where tests compute."""
+    """Each process one grading at a time; at least 1.8 times as fast where tests compute."""
     count = int(os.environ.get("CONVBENCH_CORES", COUNT))
     write_tasks(folder / "tasks.jsonl", max(1, count // 4))
     yield from _rows(folder, "computing", folder / "tasks.jsonl", COMPUTING, count // 4, 4, 1.8)
@@ -56,7 +55,7 @@ def cores(folder: Path) -> Iterator[Row]:
 def _rows(
     folder: Path, what: str, tasks: Path, plugin: Path, questions: int, samples: int, bound: float
 ) -> Iterator[Row]:
-    """Judge the same conversations with one worker and with two."""
+    """Judge the same conversations in one process, and as shards of which two are at work."""
     one, two = f"{plugin.stem}-one", f"{plugin.stem}-two"
     _ran(folder, plugin, "build", "colbench-backend", "--set", f"task.source.file={tasks}",
          "--tasks", str(questions), "--samples", str(samples), "--temperatures", "1.0", "--model",
@@ -65,18 +64,11 @@ def _rows(
     shutil.copytree(folder / one, folder / two)
     alone = _ran(folder, plugin, "judge", "--run", one, "--concurrency", "1")
     both = _ran(folder, plugin, "judge", "--run", two, "--concurrency", "1", "--on", "local:2")
-    told = subprocess.run(
-        [sys.executable, "-m", "convbench", "work", two, "--list", "--json"], cwd=folder,
-        env=_environment(), capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    done = [worker["done"] for worker in json.loads(told)["result"]["workers"]]
     head = f"{questions * samples} gradings, {what} tests"
-    yield Row(f"2 workers over 1, {head}, by the clock", alone.seconds / both.seconds, "x", bound,
+    yield Row(f"2 at once over 1, {head}, by the clock", alone.seconds / both.seconds, "x", bound,
               at_least=True)  # fmt: skip
     yield Row(f"the same: the machine's CPU, 2 over 1 ({alone.busy:.1f} s)",
               both.busy / alone.busy, "x", 1.1 if bound > 1.5 else 1.3)  # fmt: skip
-    yield Row("the same: by how evenly two share it", sum(done) / max(done), "x", bound,
-              at_least=True)  # fmt: skip
     yield Row("the same: the most that two cores allow, beside what one keeps busy",
               2 * alone.seconds / alone.busy, "x", bound, at_least=True)  # fmt: skip
 

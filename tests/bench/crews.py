@@ -1,44 +1,27 @@
-"""Workers under fire: 4 of them, three killed, one asleep beyond its lease, 20 % faults; on this
-machine, and on a Ray cluster of a head and two nodes that loses one. And shards, listed."""
+"""Shards under fire: 4 at once, four of their processes killed, 20 % faults; on this machine, on a
+stand-in of Slurm that loses nodes, and on a Ray cluster of a head and two nodes that loses one. And
+shards, listed."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
+import random
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from convbench.store import shards
-from convbench.store.claims import Entry, listed, this_process
-from tests.bench.bench import ROOT, Row
+from convbench.store.shard_attempts import mark_left, shard_states
+from tests.bench.bench import Row
 from tests.rollout.cli import convbench, get, start
+from tests.shards import slurm
+from tests.shards.fire import FAULTS, booked, doubled, quiet, said, under_fire
+from tests.shards.ray_cluster import cluster
 from tests.support.serve import spawn
-from tests.workers.crew import FAULTS, doubled, quiet, said, settled, under_fire
 
 AT_ONCE = 8
 CAP = 10_000_000
-CLUSTER = """
-import sys, time, types
-import ray._private.node
-from ray.cluster_utils import Cluster
-slow = {**vars(time), "monotonic": lambda real=time.monotonic: real() / 20}
-ray._private.node.time = types.SimpleNamespace(**slow)  # its 30 s are few on a loaded machine
-cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False,
-                  "object_store_memory": 80_000_000})
-nodes = [cluster.add_node(num_cpus=2, object_store_memory=80_000_000) for _ in range(2)]
-print(cluster.address, flush=True)
-for line in sys.stdin:
-    if line.strip() == "remove":
-        cluster.remove_node(nodes.pop(), allow_graceful=False)
-        print("removed", flush=True)
-cluster.shutdown()
-"""
 
 
 def command(url: str, run: str, tasks: int, *more: str) -> list[str]:
@@ -48,25 +31,39 @@ def command(url: str, run: str, tasks: int, *more: str) -> list[str]:
 
 
 def crews(folder: Path) -> Iterator[Row]:
-    """Three killed and one asleep on this machine; then a node of a cluster removed."""
+    """Four killed on this machine; nodes lost by a stand-in of Slurm; then a node of a cluster
+    removed."""
     with spawn("provider") as url:
         quiet(url)
         alone = convbench(folder, *command(url, "alone", 40))
         assert alone.code == 0, alone.err
         least = int(get(url, "/_stats")["calls"])
-        spread = ("--shards", "12", "--lease", "1.5", "--budget-tokens", str(CAP))
+        spread = ("--shards", "12", "--budget-tokens", str(CAP))
         quiet(url, latency_s=0.2, faults=FAULTS)
-        found = under_fire(
-            folder, url, command(url, "local", 40, *spread, "--on", "local:4"), "local", kills=3,
-            least=least, sleep_s=120, longest=540,
+        ended = under_fire(
+            folder, url, command(url, "local", 40, *spread, "--on", "local:4"), "local", kills=4,
+            least=least, longest=540,
         )  # fmt: skip
-        assert found.done.code == 0, found.done.err
-        yield Row("local: workers killed", found.kills, "workers", 3, at_least=True)
-        yield Row("local: asleep beyond the lease, woken", found.slept, "workers", 1, at_least=True)
-        yield from _proof("local", folder, "local", found.stats, least, 4 * AT_ONCE)
+        assert ended.done.code == 0, ended.done.err
+        yield Row("local: processes killed", ended.kills, "", 4, at_least=True)
+        yield from _proof("local", folder, "local", ended.stats, least, 4 * AT_ONCE)
+        quiet(url, latency_s=0.2, faults=FAULTS)
+        extra, lost, draw = slurm.install(folder), [0], random.Random(5)
+
+        def lose() -> None:
+            time.sleep(0.1)
+            if there := slurm.tasks(folder):
+                lost[0] += slurm.lose_node(draw.choice(there))
+
+        stats = _fired(folder, url, command(url, "slurm", 40, *spread, "--on", "slurm:4"), lose,
+                       [least * n // 8 for n in range(6)], extra)  # fmt: skip
+        yield Row("Slurm: nodes lost", lost[0], "", 4, at_least=True)
+        yield from _proof("Slurm", folder, "slurm", stats, least, lost[0] * AT_ONCE)
         quiet(url, latency_s=0.2, faults=FAULTS)
         with cluster() as (address, remove):
-            stats = _on_ray(folder, url, least, address, remove, spread)
+            on = ("--on", f"ray:{address}", "--workers", "4")
+            words = command(url, "ray", 40, *spread, *on)
+            stats = _fired(folder, url, words, remove, [least // 3])
         yield from _proof("Ray", folder, "ray", stats, least, 4 * AT_ONCE)
 
 
@@ -83,58 +80,32 @@ def _proof(
     faults = sum(stats["faults"].values()) / stats["calls"]
     yield Row(f"{what}: calls that met a fault", 100 * faults, "%", 12, at_least=True)
     billed = stats["billed_prompt"] + stats["billed_reply"]
-    booked = settled(folder / run)["spent_tokens"]
-    yield Row(f"{what}: tokens billed beyond those booked", max(0, billed - booked), "tokens", 0)
-    yield Row(f"{what}: tokens booked of the cap", 100 * booked / CAP, "%", 100)
+    journal = booked(folder / run)
+    yield Row(f"{what}: tokens billed beyond those booked", max(0, billed - journal), "tokens", 0)
+    yield Row(f"{what}: tokens booked of the cap", 100 * journal / CAP, "%", 100)
 
 
-@contextmanager
-def cluster() -> Iterator[tuple[str, Any]]:
-    """Start a head without cores and two nodes; yield the address and what removes a node."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-                   "RAY_health_check_timeout_ms": "3000"}  # fmt: skip
-    process = subprocess.Popen(
-        [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env=environment, start_new_session=True, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        lines = iter(process.stdout.readline, "")
-        address = next(line for line in lines if ":" in line).strip()
-
-        def remove() -> None:
-            assert process.stdin is not None
-            process.stdin.write("remove\n")
-            process.stdin.flush()
-            next(line for line in lines if "removed" in line)
-
-        yield address, remove
-    finally:
-        process.stdin.close()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def _on_ray(
-    folder: Path, url: str, least: int, address: str, remove: Any, spread: tuple[str, ...]
+def _fired(
+    folder: Path,
+    url: str,
+    words: list[str],
+    fire: Callable[[], None],
+    marks: list[int],
+    extra: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Build on the cluster, and remove a node in the middle of it."""
-    more = (*spread, "--on", f"ray:{address}", "--workers", "4")
-    process = start(folder, *command(url, "ray", 40, *more))
-    heard: list[str] = []
+    """Run a command, and `fire` once so many calls were made, for each of `marks`."""
+    process = start(folder, *words, extra=extra)
+    fired: list[int] = []
 
-    def fire() -> None:
-        while process.poll() is None and get(url, "/_stats")["calls"] < least // 3:
-            time.sleep(0.1)
-        if process.poll() is None:
-            remove()
-            heard.append("removed")
+    def go() -> None:
+        for mark in marks:
+            while process.poll() is None and get(url, "/_stats")["calls"] < mark:
+                time.sleep(0.1)
+            if process.poll() is None:
+                fire()
+                fired.append(mark)
 
-    thread = threading.Thread(target=fire)
+    thread = threading.Thread(target=go)
     thread.start()
     try:
         out, err = process.communicate(timeout=540)
@@ -144,23 +115,20 @@ def _on_ray(
             process.communicate()
         thread.join(60)
     assert process.returncode == 0, out + err
-    assert heard == ["removed"], "the build ended before the node was removed"
+    assert fired == marks, "it ended before it was fired at"
     return dict(get(url, "/_stats"))
 
 
 def listing(folder: Path) -> Iterator[Row]:
-    """10,000 shards, each held and given back twice."""
+    """10,000 shards, each begun twice."""
     count = 10_000
-    claims = folder / shards.FOLDER / shards.CLAIMS
-    claims.mkdir(parents=True)
     plan = shards.ShardPlan(count=count, tasks=(shards.ShardTask(name="build"),))
-    shards.write_plan(folder, plan)
-    done = Entry(kind="free", worker="w", process=this_process(), done=("build",))
-    text = done.model_dump_json()
     for index in range(count):
-        for epoch in range(1, 5):
-            (claims / f"{index:05}.{epoch}").write_text(text)
+        for number in range(2):
+            shards.part(folder, index, number).mkdir(parents=True)
+    shards.write_plan(folder, plan)
+    mark_left(folder, dict.fromkeys(range(0, count, 2), "not begun yet"))
     began, cpu = time.monotonic(), time.process_time()
-    assert len(listed(folder, plan).done) == count
+    assert shard_states(folder).done == count // 2
     yield Row("10,000 shards listed", time.monotonic() - began, "s", 2.0)
     yield Row("10,000 shards listed, CPU", time.process_time() - cpu, "s", 2.0)

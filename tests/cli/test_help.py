@@ -85,7 +85,7 @@ def test_a_command_loads_its_own_file_and_no_other(tmp_path: Path) -> None:
         "in sys.modules))\n"
         "    pathlib.Path('convbench.toml').write_text('[build]\\nsamples = 2\\n')\n"
         "import convbench.commands.build, convbench.commands.judge\n"
-        "unused = 'workers.spread', 'answers.wording', 'judge.compare', 'judge.human'\n"
+        "unused = 'shards.runner', 'answers.wording', 'judge.compare', 'judge.human'\n"
         "assert not [one for one in unused if f'convbench.{one}' in sys.modules]\n"
     )
     done = subprocess.run(
@@ -106,7 +106,7 @@ def test_a_build_loads_no_judge_no_batches_and_no_plugins(tmp_path: Path) -> Non
         "sys.argv = 'convbench build demo --tasks 2 --model scripted:policy --run r -q'.split()\n"
         "with contextlib.suppress(SystemExit):\n"
         "    main()\n"
-        "unused = 'judge.replies', 'judge.panel', 'engine.waves', 'options.look', 'cli.work', "
+        "unused = 'judge.replies', 'judge.panel', 'engine.waves', 'options.look', 'cli.batches', "
         "'answers.wording', 'store.scratch'\n"
         "assert not [one for one in unused if f'convbench.{one}' in sys.modules]\n"
         "assert not {'aiohttp', 'rich.live', 'rich.table'} & set(sys.modules)\n"

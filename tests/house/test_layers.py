@@ -27,7 +27,7 @@ STAGES = (
     ("publish",),
     ("report",),
     ("learn",),
-    ("workers",),
+    ("shards",),
     ("judge",),
     ("rollout",),
     ("options",),

@@ -35,7 +35,6 @@ LINES = {
     "gold": ["gold --run runs/one --draw 2 --split all", "gold export queue.jsonl --run runs/one",
              "gold runs/demo"],
     "publish": ["publish me/set --run runs/one --dry-run"],
-    "work": ["work runs/parts --list", "work runs/parts"],
     "merge": ["merge runs/split"],
     "view": ["view runs/one --static site"],
     "demo": ["demo --tasks 20"],
@@ -76,7 +75,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
                             {"role": "assistant", "content": "That."}], "reward": 1}  # fmt: skip
         (folder / "rows.jsonl").write_text(json.dumps(row) + "\n")
         for line in (f"{BUILD}one", "judge --judge rules --run runs/one",
-                     f"{BUILD}parts --shards 2", f"{BUILD}split --shards 2",
+                     f"{BUILD}split --shards 2",
                      "demo --tasks 20"):  # fmt: skip
             run(line.split())
         yield folder

@@ -74,7 +74,7 @@ class JudgedRun(Answer):
     reply_schemas: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """On a dry run: by judge, the schema that goes along where its model takes one."""
     foreseen: ForeseenAnswer | None = None
-    """On a dry run with --shards or --on: what the models' verdicts take by workers."""
+    """On a dry run with --shards or --on: what the models' verdicts take."""
     duels: list[Duels] = Field(default_factory=list)
     """With --pairwise: every two policies."""
 

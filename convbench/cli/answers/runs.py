@@ -44,16 +44,16 @@ class RunAnswer(Answer):
 
 
 class ForeseenAnswer(Answer):
-    """What work by workers would take, told by a dry run."""
+    """What work on shards would take, told by a dry run."""
 
     workers: int
-    """Workers."""
+    """Shards at once."""
     shards: int
     """Shards."""
     hours: float
     """Hours until all is done."""
     hours_with_losses: float
-    """The same where each worker is lost once a day."""
+    """The same where each process is lost once a day."""
     folder_bytes: float
     """Bytes of the run's folder, about."""
     calls_a_minute: float
@@ -61,7 +61,7 @@ class ForeseenAnswer(Answer):
     tokens_a_minute: float
     """Tokens a minute likewise."""
     rates_of: str
-    """Where a worker's rate is from."""
+    """Where a process's rate is from."""
     written: str | None
     """The script, manifest or command that starts them."""
 
@@ -103,4 +103,4 @@ class BuildAnswer(Answer):
     estimate: Tokens | None = None
     """On a dry run: what it would take."""
     foreseen: ForeseenAnswer | None = None
-    """On a dry run with shards or workers: what these would take."""
+    """On a dry run with --shards or --on: what these would take."""

@@ -1,6 +1,8 @@
-"""What commands that work on shards and wait for batches have to tell."""
+"""What commands that wait for batches and join shards have to tell."""
 
 from __future__ import annotations
+
+from pydantic import Field
 
 from convbench.cli.envelope import Answer
 
@@ -26,61 +28,28 @@ class BatchAnswer(Answer):
     """Why the provider was not heard."""
 
 
+class ShardsAnswer(Answer):
+    """How far the shards of a run are."""
+
+    count: int
+    """Shards in all."""
+    done: int
+    """Those with nothing left to do."""
+    working: list[int]
+    """Those that a process works on, or was killed at."""
+    left: dict[int, str]
+    """Those that nobody works on, with why something is left to do."""
+
+
 class BatchesAnswer(Answer):
-    """`status`, `cancel`: a run's batches."""
+    """`status`, `cancel`: a run's batches, and its shards."""
 
     run: str
     """Its folder."""
     batches: list[BatchAnswer]
     """In the order they were sent."""
-
-
-class WorkerAnswer(Answer):
-    """One worker, as it says itself."""
-
-    name: str
-    """Its name."""
-    host: str
-    """Its machine."""
-    doing: str
-    """What it does."""
-    shard: int | None
-    """The shard it holds."""
-    done: int
-    """Conversations and verdicts that ended well."""
-    failed: int
-    """Those that failed."""
-    calls: int
-    """Calls answered."""
-    rate: float
-    """Conversations and verdicts a second."""
-    usd: float
-    """Dollars."""
-
-
-class WorkAnswer(Answer):
-    """`work`: how far the shards of a run are."""
-
-    run: str
-    """Its folder."""
-    shards: int
-    """Shards in all."""
-    done: int
-    """Those with nothing left to do."""
-    waiting: int
-    """Those that nobody holds."""
-    held: list[int]
-    """Those in work."""
-    stopped: dict[int, str]
-    """Those given back undone, with the reason."""
-    given_up: list[int]
-    """Those that lost too many workers."""
-    usd: float
-    """Dollars of what was given back."""
-    cap_usd: float | None
-    """Most dollars; null without a limit."""
-    workers: list[WorkerAnswer]
-    """All workers there were."""
+    shards: ShardsAnswer | None = Field(default=None, exclude_if=lambda states: states is None)
+    """How far its shards are; absent where it has none, or all are done."""
 
 
 class MergeAnswer(Answer):

@@ -34,10 +34,10 @@ from convbench.rollout.candidates import sample as sample_them
 from convbench.rollout.manifest import ask_again
 from convbench.schema import ToolCall
 from convbench.schema.recipe import Recipe
+from convbench.shards.runner import ShardRunner
 from convbench.store.jsonl import Appender
 from convbench.store.run import Run
 from convbench.views import policy_turns
-from convbench.workers.spread import Spreading
 
 Lacking = tuple[Logged, int, int, int]
 """(conversation, turn, rounds of tools before, number) of a candidate that is to be sampled."""
@@ -115,17 +115,17 @@ def sample(
     settings: Sweet,
     file: Path,
     calls: CallOptions,
-    spreading: Spreading | None = None,
+    runner: ShardRunner | None = None,
 ) -> None:
-    """Write the candidates of every turn; those on disk are kept. By workers where they were asked
-    for, in a folder of the run's from which they are then gathered."""
+    """Write the candidates of every turn; those on disk are kept. Shard by shard where that was
+    asked for, in a folder of the run's from which they are then gathered."""
     jobs = [(item.conversation, Reply(conversation_id=item.conversation_id, turn=turn,
                                       rounds=rounds, candidate=number))
             for item, turn, rounds, number in lacking(selection, settings, file)]  # fmt: skip
     if not jobs:
         return
-    if spreading is not None and spreading.spread.said:
-        done = _by_workers(run, recipe, settings, jobs, file, spreading)
+    if runner is not None and runner.spread.said:
+        done = _by_shards(run, recipe, settings, jobs, file, runner)
     else:
         done = run_loop(lambda: _here(run, recipe, settings, jobs, file, calls))
     raise_stop(done.jobs)
@@ -149,8 +149,8 @@ async def _here(
         await model.aclose()
 
 
-def _by_workers(
-    run: Run, recipe: Recipe, settings: Sweet, jobs: list[Wanted], file: Path, spreading: Spreading
+def _by_shards(
+    run: Run, recipe: Recipe, settings: Sweet, jobs: list[Wanted], file: Path, runner: ShardRunner
 ) -> Sampled:
     path = run.path / "candidates" / file.parent.name
     if (path / "run.json").exists():
@@ -161,7 +161,7 @@ def _by_workers(
             list(run.examples.values()),
         )  # fmt: skip
     want(held, Asking(model=_starting(run, recipe), temperature=settings.temperature), jobs)
-    done = spreading.candidates(held)
+    done = runner.candidates(held)
     wanted = {place_of(reply.model_dump()) for _, reply in jobs}
     with Appender(file) as gathered:
         for source in held.files(SAID):

@@ -34,10 +34,10 @@ from convbench.models.devices import inventory
 from convbench.models.shape import shape_of
 from convbench.schema import text_of
 from convbench.schema.recipe import Recipe
+from convbench.shards.runner import ShardRunner
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.jsonl import write_whole
 from convbench.views import policy_turns
-from convbench.workers.spread import Spreading
 
 LOOKED = 8
 """Conversations of a dry run that are turned into tokens, to know the longest row."""
@@ -163,7 +163,7 @@ class Stages:
         file = job.folder / CANDIDATES
         candidates.sample(
             job.run, job.recipe, self.selection, self.settings, file, self.means.calls,
-            Spreading(self.means.spread, self.means.calls, self.means.specs),
+            ShardRunner(self.means.spread, self.means.calls, self.means.specs),
         )  # fmt: skip
         rank(job, self.selection, self.settings)
         return []

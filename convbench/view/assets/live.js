@@ -61,9 +61,8 @@ function words(one, run) {
     one.usd === null ? "cost unknown" : dollars(one.usd),
   ].filter(Boolean);
   const ago = one.since_s < 10 ? "just now" : `${Math.round(one.since_s)} s ago`;
-  const crew = [one.crew, ...one.workers].filter(Boolean);
   return [h("b", null, run?.name ?? "run"), ` grew ${ago}: `, parts.join(" · "),
-    crew.length > 0 && crew.map((line) => h("small", { class: "worker" }, line))];
+    one.shards && h("small", { class: "shards" }, one.shards)];
 }
 
 const span = (seconds) =>

@@ -1,5 +1,5 @@
-"""What learners sample and adapt is work like any other: workers have it, killed ones lose nothing,
-and it is what one process has."""
+"""What learners sample and adapt is work like any other: it is done shard by shard, a process that
+is killed loses nothing, and the result is that of one process."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.options.spread import Spread
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Launch, Recipe
+from convbench.shards.runner import ShardRunner
 from convbench.store import Run
-from convbench.workers.spread import Spreading
 from tests.rollout.cli import post
 from tests.support.serve import spawn
 
-from .crew import doubled, said, workers
+from .fire import doubled, said, working
 
-TWO = Spread(shards=6, on="local:2", lease=2.0)
+TWO = Spread(shards=3, on="local:2")
 
 
 @contextmanager
 def one_killed(run: Path) -> Iterator[list[int]]:
-    """Kill one worker of a run once it has said something."""
+    """Kill a process of a run's shards once it has called a model."""
     killed: list[int] = []
     ended = threading.Event()
 
@@ -51,7 +51,7 @@ def one_killed(run: Path) -> Iterator[list[int]]:
         while not ended.wait(0.02) and not killed:
             if not any(file.stat().st_size for file in run.glob("shards/0*/calls.jsonl")):
                 continue
-            for pid, _ in workers(run)[:1]:
+            for pid, _ in working(run)[:1]:
                 os.kill(pid, signal.SIGKILL)
                 killed.append(pid)
 
@@ -65,7 +65,7 @@ def one_killed(run: Path) -> Iterator[list[int]]:
 
 
 @pytest.mark.slow
-def test_branches_and_candidates_by_workers(
+def test_branches_and_candidates_shard_by_shard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -110,7 +110,7 @@ def test_branches_and_candidates_by_workers(
             file.parent.mkdir(parents=True, exist_ok=True)
             chosen = select(run, recipe.data)
             sample(run, recipe, chosen, settings, file, calls,
-                   Spreading(spread, calls, SpecOptions()))  # fmt: skip
+                   ShardRunner(spread, calls, SpecOptions()))  # fmt: skip
             assert not lacking(chosen, settings, file)
             there = [((*place(row), row["candidate"]), row["text"]) for row in rows(file)]
             assert len(dict(there)) == len(there), "none stands twice"
@@ -125,7 +125,7 @@ def test_branches_and_candidates_by_workers(
         assert alone
 
 
-def test_what_workers_could_not_do_is_refused(
+def test_what_shards_could_not_do_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -135,5 +135,5 @@ def test_what_workers_could_not_do_is_refused(
     asked = TrainOptions(
         "swift", (tmp_path / "run",), model="local:pocket", calls=calls, spread=Spread(on="local:2")
     )
-    with pytest.raises(SpecError, match="samples nothing that workers could"):
+    with pytest.raises(SpecError, match="samples nothing that shards could"):
         train(asked)

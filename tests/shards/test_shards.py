@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from convbench.commands.merge import merge
 from convbench.commands.show import show_conversation
 from convbench.commands.verify import verify
 from convbench.engine.journal import Journal
-from convbench.errors import ConvbenchError, RunError
+from convbench.errors import RunError
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.look import VerifyOptions
@@ -30,13 +29,23 @@ from convbench.publish.folder import lay_out
 from convbench.report.experiment.cost import _of_cell
 from convbench.store import Run, shards
 from convbench.store.overview import overview
+from convbench.store.process import this_process
 from convbench.store.query import query
 from convbench.store.seal import check_seals
+from convbench.store.shard_attempts import (
+    LEFT,
+    LONGEST,
+    WORKING,
+    Worker,
+    begin_attempt,
+    refuse_in_work,
+    shard_states,
+)
 from convbench.view.growing import Growing
 from convbench.view.index import build_index
 from convbench.view.pulse import pulse
 
-from .crew import said
+from .fire import said
 
 QUIET = CallOptions(quiet=True)
 TASKS = 12
@@ -109,7 +118,7 @@ def test_every_reader_sees_the_whole(plain: Run, sharded: Run, tmp_path: Path) -
     assert len(lines) == 24
 
 
-def test_what_workers_wrote_is_sealed(plain: Run, sharded: Run, tmp_path: Path) -> None:
+def test_what_is_done_with_a_shard_is_sealed(plain: Run, sharded: Run, tmp_path: Path) -> None:
     """Shard by shard; a byte changed in one is found there. A sealed run that is spread, and one
     that is merged again, have seals that hold."""
     assert [one.problems for one in verify(VerifyOptions(target=str(sharded.path))).checked] == [[]]
@@ -132,7 +141,7 @@ def test_what_workers_wrote_is_sealed(plain: Run, sharded: Run, tmp_path: Path) 
     assert check_seals(spread).problems == ()
 
 
-def test_a_dry_run_of_judging_tells_what_workers_will_take(
+def test_a_dry_run_of_judging_tells_what_shards_will_take(
     plain: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
@@ -144,31 +153,31 @@ def test_a_dry_run_of_judging_tells_what_workers_will_take(
     assert (found["foreseen"]["workers"], found["foreseen"]["shards"]) == (3, 6)
     assert found["estimate"]["gpt-4o-mini"]["calls"] == 24
     told = CliRunner().invoke(app, words).stdout
-    assert "workers        3 on local:3, 6 shards" in told
+    assert "shards         6, 3 at once on local:3" in told
     assert not shards.is_sharded(plain.path)
 
 
-def test_the_viewer_tells_who_works(sharded: Run, tmp_path: Path) -> None:
+def test_the_viewer_tells_how_far_shards_are(sharded: Run, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(sharded.path, folder)
     run = Run.open(folder)
     growing = Growing(lambda: [run])
     (still,) = pulse(growing)["growing"]
-    assert (still["crew"], still["workers"]) == (None, [])
-    said_ = {"doing": "rules", "shard": 2, "shards": 2, "done": 7, "began": time.time() - 7,
-             "at": time.time()}  # fmt: skip
-    (folder / shards.FOLDER / shards.WORKERS / "node7-11").write_text(json.dumps(said_))
-    (found,) = pulse(growing)["growing"]
-    assert found["workers"] == ["node7-11: rules shard 2 · 7 done · 1.0/s"]
-    assert found["crew"].startswith("5/5 shards · 1 worker · 1.0/s")
+    assert still["shards"] is None
+    attempt = begin_attempt(folder, 2)
+    (grows,) = pulse(growing)["growing"]
+    assert grows["shards"] == "4/5 shards · 1 in work"
+    attempt.end(None)
+    (ended,) = pulse(growing)["growing"]
+    assert ended["shards"] is None
 
 
 def test_a_finished_run_is_resumed_without_work(sharded: Run) -> None:
-    before = sorted(os.listdir(sharded.path / "shards" / "claims"))
+    before = sorted(os.listdir(sharded.path / "shards"))
     result = build(BuildOptions(run=sharded.path, calls=QUIET))
     assert result.built is not None
     assert (result.built.kept, result.built.jobs.done) == (24, 0)
-    assert sorted(os.listdir(sharded.path / "shards" / "claims")) == before
+    assert sorted(os.listdir(sharded.path / "shards")) == before
     with pytest.raises(RunError, match=r"--shards 7: .* has 5 shards; expected 5"):
         build(BuildOptions(run=sharded.path, calls=QUIET, spread=Spread(shards=7)))
 
@@ -219,27 +228,27 @@ def test_what_lies_in_a_shard_from_elsewhere_is_data_with_bounds(tmp_path: Path)
     for name in ("99999.1", "00001.9999999", "x.1", "00002.-1", "../00001.2", "00001.1e3"):
         (space / name.replace("/", "_")).mkdir()  # names that no shard of this run has
     assert len(list(run.conversations())) == 24
-    (space / "workers" / "evil").write_bytes(b'{"beat":' + b"[" * 200_000)
-    (space / "workers" / "huge").write_bytes(b" " * 100_000)
-    (space / "workers" / "odd").write_text('{"beat":1,"done":-5,"usd":"NaN","doing":"\\u001b[2J"}')
-    from convbench.workers.board import look
-
-    seen = {one.name: one for one in look(run).workers}
-    assert "evil" not in seen
-    assert "huge" not in seen
-    assert (seen["odd"].done, seen["odd"].usd, "\x1b" in seen["odd"].doing) == (0, 0.0, False)
     (space / "00001.7").symlink_to(tmp_path)  # leads out of the run
     with pytest.raises(RunError, match="found no folder; expected a shard's own"):
         list(run.conversations())
     (space / "00001.7").unlink()
-    newest = max((space / "claims").glob("00001.*"))
-    for damage in ('{"kind":"free"}', "{" * 1000, '{"kind":"held","worker":"../../x"}'):
-        newest.write_text(damage)
-        with pytest.raises(ConvbenchError):
-            build(BuildOptions(run=run.path, calls=QUIET, spread=Spread(on="local:1")))
-    (space / "plan.json").write_text('{"count": 1000000000}')
-    with pytest.raises(RunError, match=r"plan.json: count"):
-        list(run.conversations())
+    newest = shards.parts(run.path)
+    for damage in (b"{}", b"{" * 100_000, b'{"process":{"pid":-1}}', b'{"killed":1e400}', b"\xff"):
+        (newest[1] / WORKING).write_bytes(damage)
+        assert shard_states(run.path).working == {1: None}
+        with pytest.raises(RunError, match="is in work"):  # nobody knows of whom
+            refuse_in_work(run.path, "merging")
+    (newest[1] / WORKING).unlink()
+    (newest[2] / LEFT).write_bytes(b"\x1b[2J" * 10_000)
+    assert len(shard_states(run.path).left[2]) == LONGEST
+    shown = CliRunner().invoke(app, ["status", str(run.path)])
+    assert shown.exit_code == 0
+    assert "\x1b[2J" not in shown.output
+    (newest[2] / LEFT).unlink()
+    for wrong in ('{"count": 1000000000}', '{"count": 3, "limits": {"1": {"usd": -1}}}'):
+        (space / "plan.json").write_text(wrong)
+        with pytest.raises(RunError, match=r"plan.json: (count|limits)"):
+            list(run.conversations())
 
 
 def test_a_conversation_that_stands_in_two_shards_is_refused(tmp_path: Path) -> None:
@@ -251,3 +260,79 @@ def test_a_conversation_that_stands_in_two_shards_is_refused(tmp_path: Path) -> 
         file.write(json.dumps(stolen) + "\n")
     with pytest.raises(RunError, match="conversation_id"):
         list(run.conversations())
+
+
+def as_of_0_1(run: Path) -> None:
+    """Give the shards of a run the files that convbench 0.1 wrote: a plan of format 1, claims,
+    heartbeats, a ledger; one shard taken over from a worker that was killed, one never begun."""
+    space = run / "shards"
+    tasks = [{"name": "build", "judge": None}]
+    plan = {"format": 1, "count": 4, "lease_s": 120.0, "tasks": tasks}
+    (space / "plan.json").write_text(json.dumps(plan))
+    process = {"host": "node1", "machine": "another:1", "pid": 7, "started": "11"}
+    entry = {"worker": "node1-7-aa", "process": process, "lost": 0, "why": None}
+    for name in ("claims", "workers", "ledger", "logs"):
+        (space / name).mkdir()
+    for index in range(3):
+        held = entry | {"kind": "held", "done": []}
+        freed = entry | {"kind": "free", "done": ["build"]}
+        (space / "claims" / f"{index:05}.1").write_text(json.dumps(held))
+        (space / "claims" / f"{index:05}.2").write_text(json.dumps(freed))
+    (space / "workers" / "node1-7-aa").write_text('{"beat": 4, "doing": "ended"}')
+    (space / "ledger" / "000000000003").write_text('{"cap_usd": 1.0, "spent_usd": 0.2}')
+    shutil.copytree(space / "00002.0", space / "00002.2")
+    lines = (space / "00002.0" / "conversations.jsonl").read_bytes().splitlines(keepends=True)
+    (space / "00002.0" / "conversations.jsonl").write_bytes(b"".join(lines[:1]) + b'{"torn')
+
+
+def test_a_sharded_run_of_0_1_is_read_resumed_and_merged(tmp_path: Path, plain: Run) -> None:
+    run = built(tmp_path / "run", spread=Spread(shards=4))
+    as_of_0_1(run.path)
+    whole_run = said(run.path)
+    assert whole_run == said(plain.path)
+    (last,) = [folder for folder in shards.parts(run.path).values() if folder.name == "00002.2"]
+    file = last / "conversations.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:-1]) + lines[-1][:50])  # killed while it wrote
+    assert len(list(run.conversations())) == 2 * TASKS - 1
+    result = build(BuildOptions(run=run.path, calls=QUIET))
+    assert result.built is not None
+    assert (result.built.kept, result.built.jobs.done) == (2 * TASKS - 1, 1)
+    assert said(run.path) == whole_run
+    assert shards.read_plan(run.path).format == 2
+    done = merge(MergeOptions(run=run.path))
+    assert done.records["conversations.jsonl"] == 2 * TASKS
+    assert said(run.path) == whole_run
+    assert not (run.path / "shards").exists()
+
+
+def test_a_shard_that_was_killed_is_merged_once(tmp_path: Path, plain: Run) -> None:
+    """What a killed process left counts as far as its last whole record; what it was followed by
+    counts in its place, not beside it."""
+    run = built(tmp_path / "run", spread=Spread(shards=4))
+    attempt = begin_attempt(run.path, 1)
+    dead = Worker(process=this_process().model_copy(update={"started": "1"}))
+    (attempt.folder / WORKING).write_text(dead.model_dump_json())
+    with (attempt.folder / "conversations.jsonl").open("ab") as file:
+        file.write(b'{"torn')
+    begin_attempt(run.path, 1).end(None)
+    assert {folder.name for folder in run.path.glob("shards/00001.*")} == {"00001.0", "00001.1"}
+    assert said(run.path) == said(plain.path)
+    assert merge(MergeOptions(run=run.path)).records["conversations.jsonl"] == 2 * TASKS
+    assert said(run.path) == said(plain.path)
+
+
+def test_a_shard_by_itself_is_an_ordinary_run(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="expected --run DIR of a run with shards"):
+        build(BuildOptions(task="demo", run=tmp_path / "none", calls=QUIET, shard="0/2"))
+    run = built(tmp_path / "run", spread=Spread(shards=3))
+    with pytest.raises(RunError, match=r"--shard 0/2: .* has 3 shards; expected --shard 0/3"):
+        build(BuildOptions(run=run.path, calls=QUIET, shard="0/2"))
+    for index in range(3):
+        (done,) = judge(
+            JudgeOptions(judges=("rules",), run=run.path, calls=QUIET, shard=f"{index}/3")
+        ).judged
+        assert done.jobs.done == len(list(Run.open(shards.part(run.path, index, 0)).verdicts())) > 0
+    assert len(list(run.verdicts())) == 2 * TASKS
+    again = judge(JudgeOptions(judges=("rules",), run=run.path, calls=QUIET))
+    assert [(one.jobs.done, one.kept) for one in again.judged] == [(0, 2 * TASKS)]

@@ -1,0 +1,167 @@
+"""What work on shards will take: hours, bytes, dollars, and what the provider must bear.
+
+All is arithmetic of counts, so that a billion conversations cost no more to foresee than ten. Rates
+are those that an earlier run of the same policy measured, where there is one; else those of
+docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import islice
+
+from convbench.engine.lines import Lines
+from convbench.errors import ConvbenchError
+from convbench.rollout.calls import CALLS
+from convbench.store import Run, all_runs
+
+LOST_A_DAY = 1.0
+"""Processes lost a day and shard at once that the hours count with: about what preemptible machines
+do."""
+RESTART_S = 60.0
+"""Seconds until the scheduler has started a lost one again."""
+START_S = 5.0
+"""Seconds until a process makes its first call."""
+LATENCY_S = 2.0
+"""Seconds of a call of some hundred tokens, where nobody measured."""
+MOST_CALLS_S = 800.0
+"""Calls a second of one core, with journal and records."""
+RECORD = 1200.0
+"""Bytes of a conversation's records beside its text."""
+TEXT = 4.4
+"""Bytes of text for each token."""
+COPIES = 2.2
+"""Times that a reply stands in the folder: in the journal and in the conversation."""
+LOOKED_AT = 4
+"""Shards of an earlier run that are read for its rate."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What one process does."""
+
+    calls_s: float
+    """Calls a second."""
+    source: str
+    """Where this is from."""
+
+
+def assumed(concurrency: int) -> Rates:
+    """Return the rates where nothing was measured."""
+    calls = min(MOST_CALLS_S, concurrency / LATENCY_S)
+    return Rates(calls, f"assumed: {LATENCY_S:g} s a call")
+
+
+def measured(policy: str, runs: Iterable[Run], concurrency: int) -> Rates:
+    """Return the rates of the first of these runs that has shards and this policy."""
+    rates = assumed(concurrency)
+    for run in runs:
+        m = run.manifest
+        if m.cast[m.protocol.policy].model != policy:
+            continue
+        try:
+            pairs = [_calls_and_seconds(shard) for shard in islice(run.shards(), LOOKED_AT)]
+        except ConvbenchError:
+            continue
+        useful = [(calls, seconds) for calls, seconds in pairs if calls >= 20 and seconds >= 1]
+        if useful:
+            calls_s = sum(calls for calls, _ in useful) / sum(seconds for _, seconds in useful)
+            return replace(rates, calls_s=calls_s, source=f"measured in {run.path}")
+    return rates
+
+
+def _calls_and_seconds(shard: Run) -> tuple[int, float]:
+    """Return how many calls a shard's conversations took, and how long they ended one another."""
+    lines = Lines(shard.path / CALLS).read()
+    calls = sum(b'"key":"judge/' not in line for line in lines)
+    ends = sorted(c.ended for c in shard.conversations() if c.ended)
+    if len(ends) < 2:
+        return 0, 0.0
+    seconds = datetime.fromisoformat(ends[-1]) - datetime.fromisoformat(ends[0])
+    return calls, seconds.total_seconds()
+
+
+@dataclass(frozen=True)
+class ShardForecast:
+    """What the work will take, and what would be started for it."""
+
+    shards: int
+    at_once: int
+    conversations: int
+    calls: int
+    hours: float
+    """Until the last shard is done, where no process is lost."""
+    hours_with_losses: float
+    """The same where each is lost LOST_A_DAY times a day."""
+    bytes: float
+    """Of the run's folder."""
+    usd: float | None
+    calls_min: float
+    """Calls a minute that the provider must bear."""
+    tokens_min: float
+    """Tokens a minute likewise."""
+    rates: Rates
+    on: str | None = None
+    """Where shards are worked on."""
+    script: str | None = None
+    """The script, manifest or command; None where this process works alone."""
+
+
+def forecast(
+    *,
+    conversations: int,
+    calls: int,
+    prompt_tokens: int,
+    reply_tokens: int,
+    usd: float | None,
+    count: int,
+    at_once: int,
+    rates: Rates,
+    most_s: float | None = None,
+    on: str | None = None,
+    script: str | None = None,
+) -> ShardForecast:
+    """Return what `count` shards will take, `most_s` calls a second at most in all."""
+    at_once = max(1, min(at_once, count))
+    each = rates.calls_s if most_s is None else min(rates.calls_s, most_s / at_once)
+    shard_s = START_S + calls / count / each
+    tokens = prompt_tokens + reply_tokens
+    return ShardForecast(
+        shards=count, at_once=at_once, conversations=conversations, calls=calls,
+        hours=makespan(count, at_once, shard_s) / 3600,
+        hours_with_losses=makespan(count, at_once, shard_s, LOST_A_DAY / 86_400, RESTART_S) / 3600,
+        bytes=conversations * RECORD + reply_tokens * TEXT * COPIES, usd=usd,
+        calls_min=60 * each * at_once,
+        tokens_min=60 * each * at_once * tokens / max(1, calls), rates=rates, on=on, script=script,
+    )  # fmt: skip
+
+
+def makespan(
+    count: int, at_once: int, shard_s: float, losses_s: float = 0.0, restart_s: float = 0.0
+) -> float:
+    """Return the seconds until `count` equal shards are done, so many at once, whose processes are
+    each lost `losses_s` times a second and started again after `restart_s`.
+
+    What was done of a shard stays. A loss makes its own shard late alone, so the places no longer
+    take their next shard together, and the end waits for the last one.
+    """
+    rounds = math.ceil(count / at_once)
+    if not losses_s:
+        return rounds * shard_s
+    longer = shard_s * (1 + losses_s * restart_s)
+    even = count * longer / at_once
+    lost = 1 - math.exp(-losses_s * at_once * even)  # whether any was
+    ragged = longer * (1 - 1 / at_once) * lost / 2
+    last = restart_s * (1 - math.exp(-losses_s * at_once * shard_s))
+    return max(rounds * shard_s, even + ragged) + last
+
+
+def earlier_runs() -> list[Run]:
+    """Return the runs here, newest first; none where they cannot be read."""
+    try:
+        return all_runs()[::-1]
+    except ConvbenchError:
+        return []

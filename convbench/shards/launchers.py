@@ -1,0 +1,280 @@
+"""Who starts the shards of a run: processes here, tasks of Ray, an array of Slurm, a Job of
+Kubernetes.
+
+Each starts the command of a shard, `convbench build --run RUN --shard 7/200` say, for every index,
+so many at once; where a task or its machine is lost, the scheduler starts it again. Nothing is
+known here of what a shard holds. To add one: a class with the methods of `job.Launcher`, and its
+name in LAUNCHERS.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from convbench.errors import MissingDependency, RunError, UsageError
+from convbench.guard import die_with_parent, guarded
+from convbench.install import with_extra
+from convbench.regular import open_to_append
+from convbench.shards.job import Launcher, ShardJob
+from convbench.shards.scripts import KubernetesLauncher, SlurmLauncher
+from convbench.store.jsonl import disk_error
+
+GRACE_S = 20.0
+"""Seconds that processes get to end."""
+RAY_OPTIONS = "CONVBENCH_RAY_OPTIONS"
+"""Environment variable with more options of each task, e.g. `num_gpus=1`."""
+RAY_LOOK_S = 0.5
+
+
+class LocalLauncher:
+    """Processes of this machine; they end with this one."""
+
+    def default_count(self, address: str | None) -> int:
+        """Return the cores that this process may use."""
+        affinity = getattr(os, "sched_getaffinity", None)
+        return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+    def script(self, job: ShardJob) -> str:
+        """Return the command of each shard."""
+        line = shlex.join(["convbench", *job.command("I")])
+        return f"{line}   # I from 0 to {job.count - 1}, {job.at_once} at once here\n"
+
+    def start(self, job: ShardJob) -> LocalProcesses:
+        """Start the first shards."""
+        return LocalProcesses(job)
+
+
+class LocalProcesses:
+    """One process a shard, so many at once."""
+
+    def __init__(self, job: ShardJob) -> None:
+        self.notes: list[str] = []
+        self._job, self._waiting, self._bad = job, list(job.indices), 0
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        try:
+            job.logs.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise disk_error(job.logs, error) from None
+        self.alive()
+
+    def alive(self) -> int:
+        """Start shards in the place of those that ended; return how many run or wait."""
+        for index, process in list(self._running.items()):
+            if (code := process.poll()) is not None:
+                del self._running[index]
+                self._bad += code != 0
+        while self._waiting and len(self._running) < self._job.at_once:
+            index = self._waiting.pop(0)
+            self._running[index] = self._process(index)
+        if self._bad:
+            self.notes = [f"{self._bad} processes ended with an error; see {self._job.logs}"]
+        return len(self._running) + len(self._waiting)
+
+    def stop(self) -> str | None:
+        """Have them end."""
+        self._waiting.clear()
+        for process in self._running.values():
+            process.send_signal(signal.SIGTERM)
+        for process in self._running.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE_S)
+        return None
+
+    def close(self) -> None:
+        """Kill what is left."""
+        for process in self._running.values():
+            process.kill()
+            process.wait()
+
+    def _process(self, index: int) -> subprocess.Popen[bytes]:
+        with open_to_append(self._job.logs / f"{index:05}.log") as file:
+            return subprocess.Popen(  # noqa: S603 - our own command
+                [sys.executable, "-m", "convbench", *self._job.command(index)],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+
+
+class RayLauncher:
+    """Tasks of a Ray cluster. One that is lost with its node is started again elsewhere, as often
+    as it takes. All nodes see the folder under the same path and have convbench installed."""
+
+    def default_count(self, address: str | None) -> int:
+        """Return the cores of the cluster."""
+        return max(1, int(connect_ray(address).cluster_resources().get("CPU", 1)))
+
+    def script(self, job: ShardJob) -> str:
+        """Return the command of each task, and where."""
+        where = job.address or "the cluster of RAY_ADDRESS, or one on this machine"
+        options = ", ".join(f"{key}={value}" for key, value in ray_options().items())
+        line = shlex.join(["convbench", *job.command("I")])
+        return (
+            f"# {len(job.indices)} tasks on {where}, {job.at_once} at once ({options})\n"
+            f"{line}   # I from 0 to {job.count - 1}\n"
+        )
+
+    def start(self, job: ShardJob) -> RayTasks:
+        """Start the first tasks."""
+        return RayTasks(job)
+
+
+def ray_options() -> dict[str, Any]:
+    """Return the options of a task: one core, started again for ever, and what the user adds."""
+    options: dict[str, Any] = {"num_cpus": 1, "max_retries": -1}
+    for part in filter(None, os.environ.get(RAY_OPTIONS, "").replace(" ", "").split(",")):
+        name, _, value = part.partition("=")
+        try:
+            options[name] = float(value) if "." in value else int(value)
+        except ValueError:
+            raise RunError(
+                f"{RAY_OPTIONS}: found {part!r}; expected numbers, e.g. num_gpus=1"
+            ) from None
+    return options
+
+
+def connect_ray(address: str | None) -> Any:
+    """Return Ray, connected to a cluster."""
+    try:
+        import ray
+    except ImportError:
+        raise MissingDependency("ray", needed_for="--on ray", install=with_extra("ray")) from None
+    if not ray.is_initialized():
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        try:
+            ray.init(
+                address=address or os.environ.get("RAY_ADDRESS") or None,
+                log_to_driver=False,
+                logging_level="ERROR",
+                include_dashboard=False if address is None else None,
+            )
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            where = address or os.environ.get("RAY_ADDRESS") or "here"
+            raise RunError(
+                f"--on ray: no cluster at {where}: {str(error).splitlines()[0]:.200}"
+            ) from None
+    return ray
+
+
+def ray_task(
+    words: Sequence[str],
+    folder: str,
+    paths: Sequence[str],
+    log: str,
+    more: Mapping[str, str] | None = None,
+) -> int:
+    """Run `convbench WORDS` on a node, in a process that ends with the task; return its code.
+    `more` is added to its environment."""
+    os.chdir(folder)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"}
+    environment |= more or {}
+    environment.pop("PYTHONHOME", None)
+    command = guarded([sys.executable, "-m", "convbench", *words])
+    with (
+        open_to_append(Path(log)) as file,
+        subprocess.Popen(  # noqa: S603 - our own command
+            command, stdin=subprocess.PIPE, stdout=file, stderr=file, env=environment
+        ) as process,
+    ):
+        return process.wait()
+
+
+class RayTasks:
+    """One task a shard, so many at once."""
+
+    def __init__(self, job: ShardJob) -> None:
+        self.notes: list[str] = []
+        self._job, self._waiting, self._bad = job, list(job.indices), 0
+        self._ray = connect_ray(job.address)
+        self._task = self._ray.remote(**ray_options())(ray_task)
+        self._running: list[Any] = []
+        job.logs.mkdir(parents=True, exist_ok=True)
+
+    def alive(self) -> int:
+        """Start tasks in the place of those that ended; return how many run or wait. One whose
+        node is lost is started again by Ray."""
+        while self._waiting and len(self._running) < self._job.at_once:
+            index = self._waiting.pop(0)
+            log = str(self._job.logs / f"{index:05}.log")
+            paths = [path for path in sys.path if path]
+            self._running.append(
+                self._task.remote(self._job.command(index), os.getcwd(), paths, log)
+            )
+        if not self._running:
+            return 0
+        ready, self._running = self._ray.wait(
+            self._running, num_returns=len(self._running), timeout=RAY_LOOK_S
+        )
+        for task in ready:
+            try:
+                self._bad += self._ray.get(task) != 0
+            except self._ray.exceptions.RayError as error:
+                self.notes = [f"a task ended with: {str(error).splitlines()[0]:.200}"]
+        if self._bad:
+            self.notes = [f"{self._bad} tasks ended with an error; see {self._job.logs}"]
+        return len(self._running) + len(self._waiting)
+
+    def stop(self) -> str | None:
+        """End the tasks."""
+        self._waiting.clear()
+        for task in self._running:
+            with suppress(self._ray.exceptions.RayError):
+                self._ray.cancel(task, force=True)
+        return None
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        self._ray.shutdown()
+
+
+LAUNCHERS: dict[str, Launcher] = {
+    "local": LocalLauncher(),
+    "ray": RayLauncher(),
+    "slurm": SlurmLauncher(),
+    "k8s": KubernetesLauncher(),
+}
+"""By the name that `--on` gives."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What `--on` says."""
+
+    name: str
+    count: int | None = None
+    address: str | None = None
+
+    @property
+    def launcher(self) -> Launcher:
+        """Its launcher."""
+        return LAUNCHERS[self.name]
+
+
+def parse_target(text: str) -> Target:
+    """Read `--on`: a name, and after a colon how many at once, or an address. UsageError for
+    anything else."""
+    name, colon, rest = text.partition(":")
+    if name not in LAUNCHERS or (colon and not rest):
+        raise UsageError(
+            f"--on {text[:80]}: expected one of {', '.join(LAUNCHERS)}, with a number of shards at "
+            "once or an address after a colon where it takes one: local:4, ray:10.0.0.1:6379, "
+            "slurm:16"
+        )
+    if rest.isascii() and rest.isdigit() and len(rest) < 7:
+        if int(rest) < 1:
+            raise UsageError(f"--on {text}: expected at least 1 at once")
+        return Target(name, int(rest))
+    if rest and name != "ray":
+        raise UsageError(f"--on {text[:80]}: expected a number after the colon")
+    return Target(name, None, rest or None)

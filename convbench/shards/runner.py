@@ -1,0 +1,332 @@
+"""From a command's options to work on the shards of its run, and from what they hold to what one
+process would report."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from convbench.engine import Journal, Summary
+from convbench.engine.lines import Lines
+from convbench.errors import BudgetError, ConvbenchError, RunError
+from convbench.judge.all import Have as Judges
+from convbench.judge.all import score_here
+from convbench.judge.kinds import kind_of
+from convbench.judge.loop import Judged
+from convbench.judge.pending import Pending, unscored
+from convbench.judge.resolve import Judge
+from convbench.options.build import BuildOptions
+from convbench.options.declare import as_words
+from convbench.options.judge import JudgeOptions
+from convbench.options.shared import CallOptions, SpecOptions
+from convbench.options.spread import Spread, with_pace
+from convbench.rollout.calls import CALLS, USUAL
+from convbench.rollout.candidates import Sampled, lacking
+from convbench.rollout.loop import Built, every_sample
+from convbench.shards.forecast import ShardForecast, earlier_runs, forecast, measured
+from convbench.shards.job import ShardJob
+from convbench.shards.launchers import Target, parse_target
+from convbench.shards.progress import ShardProgress
+from convbench.shards.slice import BUILD, CANDIDATES, JUDGE, Ending, work_in_turn
+from convbench.store import Run, shards
+from convbench.store.seal import FILE as SEALS
+from convbench.store.shard_attempts import NOT_BEGUN, ShardStates, mark_left, shard_states
+from convbench.store.shards import ShardLimit, ShardPlan, ShardTask, read_plan, shard_of
+
+LOOK_S = 0.3
+"""Seconds between two looks at shards that are worked on elsewhere."""
+EACH = 4
+"""Shards for each that is worked on at once, where nobody says: so the last end at about a time."""
+ATTEMPTS = "attempts.jsonl"
+BUDGET = "budget:"
+"""How the words of a spent budget begin."""
+
+
+@dataclass(frozen=True)
+class ShardRunner:
+    """One command's work on shards."""
+
+    spread: Spread
+    calls: CallOptions
+    specs: SpecOptions
+
+    def applies(self, run: Run) -> bool:
+        """Return whether the work is to be done shard by shard."""
+        return self.spread.said or shards.is_sharded(run.path)
+
+    def build(self, run: Run, calls: CallOptions) -> Built:
+        """Have the conversations that a run lacks."""
+        jobs = list(every_sample(run))
+        before = run.attempts().good
+        with run.lock():
+            ending = self._work(
+                run, BuildOptions, [ShardTask(name=BUILD)], (job.example_id for job in jobs)
+            )
+        built = Built(kept=before)
+        policy, failed, good = run.manifest.protocol.policy, 0, 0
+        keys = {job.key for job in jobs}
+        for conversation in run.conversations():
+            good += conversation.failure is None
+            if conversation.key not in keys:
+                continue
+            built.flags.update(conversation.flags)
+            if conversation.failure is not None:
+                failed += 1
+                built.failures[conversation.failure.message] += 1
+            for turn in conversation.turns:
+                if turn.speaker == policy:
+                    built.turns += 1
+                    built.cut += turn.finish_reason == "length"
+        built.jobs = _summary(run, good - before, failed, ending)
+        return built
+
+    def candidates(self, run: Run) -> Sampled:
+        """Sample the candidates that a folder of them lacks."""
+        before = [talk.example_id for talk, _ in lacking(run)]
+        with run.lock():
+            ending = self._work(run, BuildOptions, [ShardTask(name=CANDIDATES)], before)
+        left = sum(1 for _ in lacking(run))
+        return Sampled(_summary(run, len(before) - left, left, ending))
+
+    def judge(self, run: Run, judges: Sequence[Judge], calls: CallOptions) -> list[Judged]:
+        """Let judges score what they have not scored of a run; those that read a file of people's
+        labels in this process, for it is of the whole run."""
+        apart = [item for item in judges if "labels" not in kind_of(item.spec).needs]
+        labels = [item for item in judges if item not in apart]
+        pending = {item.fingerprint: unscored(run, item) for item in apart}
+        for item in apart:
+            run.keep_judge(item.fingerprint, item.spec)
+        tasks = [ShardTask(name=f"{JUDGE}{one.fingerprint}", judge=one.name) for one in apart]
+        unjudged = (
+            ref.example_id for ref in run.heads()
+            for item in apart if ref.conversation_id in pending[item.fingerprint][0]
+        )  # fmt: skip
+        with run.lock():
+            ending = self._work(run, JudgeOptions, tasks, unjudged)
+        judged = [_judged(run, item, *pending[item.fingerprint], ending) for item in apart]
+        return judged + (score_here(run, labels, calls) if labels else [])
+
+    def _work(
+        self, run: Run, command: Any, tasks: Sequence[ShardTask], examples: Iterable[str]
+    ) -> Ending:
+        """Do these tasks with every shard that lacks something: the questions of what is lacking,
+        one for each. The run is spread over shards where it is not."""
+        plan = self._plan(run, tasks)
+        groups = {name: example.group_id for name, example in run.examples.items()}
+        todo = Counter(shard_of(groups[name], plan.count) for name in examples)
+        if not todo:
+            return Ending()
+        mark_left(run.path, dict.fromkeys(todo, NOT_BEGUN))
+        label = " + ".join(task.judge or task.name for task in tasks)
+        with ShardProgress(run, label, quiet=self.calls.quiet) as progress:
+            if self.spread.on is None:
+                calls = replace(with_pace(self.calls, self.spread.rate), quiet=True)
+                return work_in_turn(run, sorted(todo), tasks, calls)
+            ending = self._started(run, command, todo)
+        if ending.goes_on is not None:
+            progress.console.print(f"note: {ending.goes_on}", markup=False, soft_wrap=True)
+        return ending
+
+    def _plan(self, run: Run, tasks: Sequence[ShardTask]) -> ShardPlan:
+        """Return the run's plan with these tasks, written down; the run is spread where it is
+        not."""
+        count = self.spread.shards
+        if not shards.is_sharded(run.path):
+            plan = ShardPlan(count=count or self._default_count(), tasks=tuple(tasks))
+            groups = {name: example.group_id for name, example in run.examples.items()}
+            shards.begin(run.path, plan, groups)
+            (run.path / SEALS).unlink(missing_ok=True)  # of text that lies in shards now
+            return plan
+        plan = read_plan(run.path)
+        if count is not None and count != plan.count:
+            raise RunError(
+                f"--shards {count}: {run.path} has {plan.count} shards; expected {plan.count}, or "
+                f"none said. To spread it anew: convbench merge {run.path}"
+            )
+        new = ShardPlan(count=plan.count, tasks=tuple(tasks))
+        if new != plan:
+            shards.write_plan(run.path, new)
+        return new
+
+    def _default_count(self) -> int:
+        """Return how many shards suit those that are worked on at once."""
+        return EACH * (self._at_once(parse_target(self.spread.on)) if self.spread.on else 2)
+
+    def _at_once(self, target: Target) -> int:
+        return self.spread.workers or target.count or target.launcher.default_count(target.address)
+
+    def _job(self, run: Path, command: Any, count: int, indices: Sequence[int]) -> ShardJob:
+        """Return what a launcher starts."""
+        target = parse_target(self.spread.on or "local")
+        at_once = min(self._at_once(target), len(indices))
+        rate = None if self.spread.rate is None else self.spread.rate / at_once
+        options = command(
+            run=run, specs=self.specs, spread=Spread(rate=rate),
+            calls=replace(self.calls, budget=None, budget_tokens=None, quiet=True),
+        )  # fmt: skip
+        verb = "judge" if command is JudgeOptions else "build"
+        return ShardJob(
+            run=run, words=(verb, *as_words(options)), count=count, indices=tuple(indices),
+            at_once=at_once, address=target.address, template=self.spread.template,
+        )  # fmt: skip
+
+    def _started(self, run: Run, command: Any, todo: Mapping[int, int]) -> Ending:
+        """Have shards worked on elsewhere. Those whose process was killed are started again, and
+        so are those that spent their share of the budget, while some of it is left."""
+        before = _spent(run)
+        ending, chosen = Ending(), sorted(todo)
+        limits = self._limits(before, todo)
+        while chosen:
+            plan = read_plan(run.path)
+            shards.write_plan(run.path, plan.model_copy(update={"limits": limits}))
+            self._pass(run, command, plan.count, chosen, ending)
+            after = _spent(run)
+            if ending.interrupted:
+                break
+            states = shard_states(run.path)
+            killed = [index for index in chosen if index in states.working]
+            poor = [i for i in todo if states.left.get(i, "").startswith(BUDGET)]
+            more: list[int] = []
+            if poor and not killed and after != before:
+                more = sorted(poor, key=todo.__getitem__)[: max(1, len(poor) // 2)]
+                limits |= self._limits(after, {index: todo[index] for index in more})
+            self._report(before, after)
+            before, chosen = after, sorted([*killed, *more])
+        return ending
+
+    def _pass(
+        self, run: Run, command: Any, count: int, indices: Sequence[int], ending: Ending
+    ) -> None:
+        """Start shards and wait until they have ended."""
+        job = self._job(run.path.resolve(), command, count, indices)
+        started = parse_target(self.spread.on or "local").launcher.start(job)
+        try:
+            while started.alive():
+                time.sleep(LOOK_S)
+        except KeyboardInterrupt:
+            ending.interrupted = True
+            ending.goes_on = started.stop()
+        finally:
+            started.close()
+        ending.notes = started.notes
+
+    def _limits(self, spent: _Spent, todo: Mapping[int, int]) -> dict[int, ShardLimit]:
+        """Return what each of these shards may spend: beside what it has spent, its share of what
+        is left of the budget, by how much it lacks."""
+        usd, tokens = self.calls.budget, self.calls.budget_tokens
+        if usd is None and tokens is None:
+            return {}
+        limits = {}
+        for index, lacking_here in todo.items():
+            share = lacking_here / sum(todo.values())
+            mine = spent.shards.get(index, (0, 0.0))
+            limits[index] = ShardLimit(
+                usd=None if usd is None else mine[1] + max(0.0, usd - spent.usd) * share,
+                tokens=None
+                if tokens is None
+                else mine[0] + int(max(0, tokens - spent.tokens) * share),
+            )
+        return limits
+
+    def _report(self, before: _Spent, after: _Spent) -> None:
+        """Count what a pass spent in the command's own ledger, which is shown at the end."""
+        if (ledger := self.calls.ledger) is not None:
+            ledger.all.attempts += after.calls - before.calls
+            ledger.all.tokens += after.tokens - before.tokens
+            ledger.all.usd += after.usd - before.usd
+            ledger.unpriced = ledger.unpriced or after.unpriced
+
+    def forecast(
+        self,
+        run: Path,
+        policy: str,
+        *,
+        conversations: int,
+        calls: int,
+        prompt_tokens: int,
+        reply_tokens: int,
+        usd: float | None,
+    ) -> ShardForecast:
+        """Return what the work will take, and what would be started for it."""
+        count = self.spread.shards or self._default_count()
+        script, at_once = None, 1
+        if self.spread.on is not None:
+            job = self._job(run.resolve(), BuildOptions, count, range(count))
+            at_once = job.at_once
+            script = parse_target(self.spread.on).launcher.script(job)
+        rates = measured(policy, earlier_runs(), self.calls.concurrency or USUAL)
+        return forecast(
+            conversations=conversations, calls=calls, prompt_tokens=prompt_tokens,
+            reply_tokens=reply_tokens, usd=usd, count=count, at_once=at_once, rates=rates,
+            most_s=self.spread.rate, on=self.spread.on, script=script,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Spent:
+    """What the journals of a run say."""
+
+    calls: int
+    tokens: int
+    usd: float
+    unpriced: bool
+    shards: Mapping[int, tuple[int, float]]
+    """Tokens and dollars of each shard."""
+
+
+def _spent(run: Run) -> _Spent:
+    """Return what a run and its shards have spent."""
+    folders = shards.parts(run.path)
+    by_shard = {index: Journal(folder / CALLS).totals() for index, folder in folders.items()}
+    own = Journal(run.calls_file).totals()
+    calls, unpriced = 0, False
+    for folder in folders.values():
+        calls += sum(b'"key":' in line for line in Lines(folder / ATTEMPTS).read())
+        unpriced = unpriced or any(b'"usd":null' in line for line in Lines(folder / CALLS).read())
+    return _Spent(
+        calls, own[0] + sum(tokens for tokens, _ in by_shard.values()),
+        own[1] + sum(usd for _, usd in by_shard.values()), unpriced, by_shard,
+    )  # fmt: skip
+
+
+def _judged(run: Run, judge: Judge, before: Pending, kept: int, ending: Ending) -> Judged:
+    """Return what a judge did since, from what lies on the disk."""
+    left, _ = unscored(run, judge)
+    judged = Judged(judge.name, kept=kept)
+    failed = 0
+    for ref in run.heads() if len(left) else ():
+        if ref.conversation_id in left and (verdict := left[ref.conversation_id]) is not None:
+            failed += 1
+            judged.count(verdict)
+    judged.jobs = _summary(run, len(before) - len(left), failed, ending)
+    return judged
+
+
+def _summary(run: Run, done: int, failed: int, ending: Ending) -> Summary:
+    """Return how the work ended, from what lies on the disk."""
+    states = shard_states(run.path)
+    complete = states.done == states.count or ending.interrupted
+    return Summary(done, failed, ending.interrupted, None if complete else _reason(states, ending))
+
+
+def _reason(states: ShardStates, ending: Ending) -> ConvbenchError:
+    """Return why shards are not done."""
+    if ending.stopped is not None:
+        return ending.stopped
+    head = f"{states.count - states.done} of {states.count} shards are not done"
+    reasons = Counter(why for why in states.left.values() if why != NOT_BEGUN)
+    if reasons:
+        (why, many), *others = reasons.most_common()
+        more = f" ({many} shards; {len(others)} other reasons)" if others else ""
+        kind = BudgetError if why.startswith(BUDGET) else RunError
+        return kind(f"{head}: {why}{more}")
+    return RunError(f"{head}: {ending.notes[-1]}" if ending.notes else f"{head}; resume")
+
+
+def judges_for(runner: ShardRunner, run: Run) -> Judges:
+    """Return how judges are to score this run."""
+    return runner.judge if runner.applies(run) else score_here

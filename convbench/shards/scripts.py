@@ -1,0 +1,255 @@
+"""Schedulers that take a script or a manifest: an array of Slurm, a Job of Kubernetes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+from convbench import __version__
+from convbench.errors import MissingDependency, RunError, SpecError
+from convbench.shards.job import ShardJob, Started
+from convbench.store.jsonl import write_whole
+from convbench.store.shape import read_bytes
+
+SLURM_LOOK = "CONVBENCH_SLURM_LOOK_S"
+"""Environment variable: seconds between two questions to Slurm."""
+SLURM_LOOK_S = 10.0
+SLURM_ANSWER_S = 60.0
+
+
+def fill_template(own: str, template: Path | None, values: Mapping[str, str | int]) -> str:
+    """Return a script with what it names (`{{ command }}`, `{{ workers }}`, …) filled in: the
+    launcher's `own`, or the user's file. SpecError where it names something else, or lacks the
+    command. Names in double braces alone count: the rest of a shell's script is no template."""
+    text, where = own, "its own template"
+    if template is not None:
+        text, where = read_bytes(template).decode("utf-8", "replace"), str(template)
+    before, _, rest = text.partition("{{")
+    parts = [before]
+    while rest:
+        name, closed, after = rest.partition("}}")
+        name = name.strip()
+        if not closed or name not in values:
+            raise SpecError(
+                f"--template {where}: found {{{{ {name[:40]} }}}}; expected one of "
+                f"{', '.join(sorted(values))}"
+            )
+        parts.append(str(values[name]))
+        before, _, rest = after.partition("{{")
+        parts.append(before)
+    needed = {"command", "words"} & values.keys()
+    if template is not None and not any(f"{{{{ {name} }}}}" in text for name in needed):
+        raise SpecError(
+            f"--template {where}: names no {{{{ {' or '.join(needed)} }}}}, so that it would "
+            "start nothing"
+        )
+    return "".join(parts)
+
+
+def job_name(folder: Path) -> str:
+    """Return a job's name for a folder."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", folder.name)[:60] or "run"
+
+
+class SlurmLauncher:
+    """Tasks of a Slurm array. The script is written beside the run."""
+
+    SCRIPT = """#!/bin/bash
+#SBATCH --job-name=convbench-{{ name }}
+#SBATCH --array={{ tasks }}%{{ workers }}
+#SBATCH --ntasks=1
+#SBATCH --cpus-per-task=2
+#SBATCH --mem=4G
+#SBATCH --time=24:00:00
+#SBATCH --requeue
+#SBATCH --signal=B:TERM@60
+#SBATCH --output={{ logs }}/slurm-%A_%a.log
+# One shard a task. It is told to end a minute before its time; the array may be submitted again.
+# For a shard that serves its model: #SBATCH --gpus-per-task=1
+set -eu
+cd {{ folder }}
+export PYTHONPATH={{ paths }}
+srun --ntasks=1 {{ command }} &
+child=$!
+trap 'kill -TERM "$child"' TERM INT
+code=0
+wait "$child" || code=$?
+wait "$child" || code=$?   # a wait that a signal ended, once more
+exit "$code"
+"""
+
+    def default_count(self, address: str | None) -> int:
+        """Return the tasks at once where nobody says."""
+        return 4
+
+    def script(self, job: ShardJob) -> str:
+        """Return the array's script, its values quoted for a shell."""
+        words = shlex.join([sys.executable, "-m", "convbench", *job.words])
+        values: dict[str, str | int] = {
+            "name": job_name(job.run),
+            "tasks": array_ranges(job.indices),
+            "last": job.count - 1,
+            "workers": job.at_once,
+            "command": f'{words} --shard="$SLURM_ARRAY_TASK_ID"/{job.count}',
+            "run": shlex.quote(str(job.run)),
+            "folder": shlex.quote(os.getcwd()),
+            "logs": str(job.logs),
+            "paths": shlex.quote(os.environ.get("PYTHONPATH", "")),
+        }
+        return fill_template(self.SCRIPT, job.template, values)
+
+    def start(self, job: ShardJob) -> SlurmJob:
+        """Submit the array."""
+        script = job.run / "shards" / "shards.sbatch"
+        return submit_slurm(script, self.script(job), job.logs, len(job.indices))
+
+
+def array_ranges(indices: Sequence[int]) -> str:
+    """Return `0-3,7` for 0, 1, 2, 3, 7."""
+    ordered = sorted(indices)
+    starts = [ordered[0], *(b for a, b in pairwise(ordered) if b != a + 1)]
+    ends = [*(a for a, b in pairwise(ordered) if b != a + 1), ordered[-1]]
+    return ",".join(
+        str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True)
+    )  # fmt: skip
+
+
+class SlurmJob:
+    """A job that Slurm has."""
+
+    def __init__(self, number: str, script: Path, logs: Path, count: int) -> None:
+        self.number = number
+        self.notes = [f"job {number}; its script is {script}, what it prints in {logs}"]
+        self._looked, self._count = 0.0, count
+        self._every = float(os.environ.get(SLURM_LOOK) or SLURM_LOOK_S)
+
+    def alive(self) -> int:
+        """Return how many tasks run or wait; Slurm is asked now and then."""
+        if time.monotonic() - self._looked > self._every:
+            self._looked = time.monotonic()
+            with suppress(RunError):  # a scheduler that does not answer has not lost the job
+                listing = _slurm(["squeue", "--noheader", "--array", "--jobs", self.number])
+                self._count = len(listing.split("\n")) - 1
+        return self._count
+
+    def stop(self) -> str | None:
+        """Let the job go on: it is Slurm's."""
+        return f"job {self.number} goes on; scancel {self.number} ends it"
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _slurm(command: list[str]) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603 - programs of Slurm, on the user's path
+            command, capture_output=True, text=True, timeout=SLURM_ANSWER_S, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RunError(f"{command[0]}: {error}") from None
+    if done.returncode != 0:
+        if command[0] == "squeue" and "Invalid job id" in done.stderr:
+            return ""
+        raise RunError(f"{command[0]}: {' '.join(done.stderr.split())[:300]}")
+    return done.stdout
+
+
+def submit_slurm(script: Path, text: str, logs: Path, count: int) -> SlurmJob:
+    """Write a script and submit it. Raises MissingDependency where there is no Slurm."""
+    for program in ("sbatch", "squeue"):
+        if shutil.which(program) is None:
+            raise MissingDependency(
+                program, needed_for="--on slurm",
+                install="give the command on a node that submits jobs, or add --dry-run for the "
+                "script",
+            )  # fmt: skip
+    logs.mkdir(parents=True, exist_ok=True)
+    write_whole(script, text.encode())
+    answer = _slurm(["sbatch", "--parsable", str(script)])
+    number = re.match(r"\d+", answer.strip())
+    if number is None:
+        raise RunError(f"sbatch: found {answer.strip()!r:.200}; expected the number of a job")
+    return SlurmJob(number[0], script, logs, count)
+
+
+class KubernetesLauncher:
+    """Pods of a Job with indexed completion. Its manifest is printed, for `kubectl apply -f -`."""
+
+    MANIFEST = """# kubectl apply -f FILE. To be filled in: the image, with convbench installed; the
+# claim of a volume that many nodes may write to, which holds the run; a secret with the keys.
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: convbench-{{ name }}
+spec:
+  completionMode: Indexed
+  completions: {{ count }}
+  parallelism: {{ workers }}
+  backoffLimitPerIndex: 100            # pods of an index that may be lost
+  podReplacementPolicy: Failed
+  podFailurePolicy:
+    rules:
+      - action: FailIndex              # convbench said why; another try would say it again
+        onExitCodes: {containerName: shard, operator: In, values: [1, 2]}
+  template:
+    spec:
+      restartPolicy: Never
+      terminationGracePeriodSeconds: 60
+      containers:
+        - name: shard
+          image: REGISTRY/convbench:{{ version }}
+          workingDir: /work
+          command: ["convbench"]
+          args: {{ words }}
+          envFrom:
+            - secretRef: {name: convbench-keys, optional: true}
+          resources:
+            requests: {cpu: "1", memory: 2Gi}
+            limits: {memory: 4Gi}      # a shard that serves its model: nvidia.com/gpu: 1
+          volumeMounts:
+            - {name: runs, mountPath: /work}
+      volumes:
+        - name: runs
+          persistentVolumeClaim: {claimName: convbench-runs}
+"""
+
+    def default_count(self, address: str | None) -> int:
+        """Return the pods at once where nobody says."""
+        return 4
+
+    def script(self, job: ShardJob) -> str:
+        """Return the manifest. The run lies below the volume's mount, under its own name."""
+        inside = f"/work/{job.run.name}"
+        inner = tuple(word.replace(str(job.run), inside).replace("$", "$$") for word in job.words)
+        words = replace(job, words=inner).command("$(JOB_COMPLETION_INDEX)")
+        name = re.sub(r"[^a-z0-9-]+", "-", job.run.name.lower()).strip("-")[:50] or "run"
+        values: dict[str, str | int] = {
+            "name": name,
+            "count": job.count,
+            "workers": job.at_once,
+            "version": __version__,
+            "words": json.dumps(words),
+            "run": json.dumps(inside),
+        }
+        return fill_template(self.MANIFEST, job.template, values)
+
+    def start(self, job: ShardJob) -> Started:
+        """Refuse: pods are started with kubectl."""
+        manifest = job.run / "shards" / "job.yaml"
+        write_whole(manifest, self.script(job).encode())
+        raise RunError(
+            f"--on k8s starts nothing; the run is ready, and its manifest is {manifest}: copy "
+            f"{job.run} to the volume, or let it lie there, then kubectl apply -f {manifest}"
+        )

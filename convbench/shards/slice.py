@@ -1,0 +1,188 @@
+"""The work on one shard: an ordinary run, resumed in a folder of its own.
+
+`convbench build --run RUN --shard 7/200` does what the run's plan says with shard 7 alone, and may
+be killed and begun again at any time, on any machine that sees the run's folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from convbench.engine import Budget, Journal
+from convbench.engine import run as run_loop
+from convbench.errors import (
+    BudgetError,
+    ConvbenchError,
+    FatalModelError,
+    MissingDependency,
+    RunError,
+)
+from convbench.judge.loop import Judged, score
+from convbench.judge.resolve import Judge, again
+from convbench.options.shared import CallOptions
+from convbench.options.spread import addresses
+from convbench.rollout.calls import CALLS, ModelPool, count
+from convbench.rollout.candidates import Sampled, sampled
+from convbench.rollout.fill import filled
+from convbench.rollout.loop import Built
+from convbench.store import Run, shards
+from convbench.store.seal import seal
+from convbench.store.shard_attempts import ShardAttempt, begin_attempt
+from convbench.store.shards import ShardLimit, ShardPlan, ShardTask, read_plan
+
+BUILD, CANDIDATES, JUDGE = "build", "candidates", "judge-"
+FOR_ALL = (BudgetError, FatalModelError, MissingDependency)
+"""What stops one shard and would stop the next one too."""
+SliceResult = Built | Sampled | Judged
+"""What came of one task on a shard."""
+
+
+def run_slice(
+    run: Run, index: int, total: int, calls: CallOptions, tasks: Sequence[ShardTask] | None = None
+) -> list[SliceResult]:
+    """Do these tasks, or those of the run's plan, with one shard of it; return what came of each.
+
+    RunError for a run that has another number of shards; ConvbenchError subclasses.
+    """
+    plan = read_plan(run.path)
+    tasks = plan.tasks if tasks is None else tasks
+    if plan.count != total:
+        raise RunError(
+            f"--shard {index}/{total}: {run.path} has {plan.count} shards; expected "
+            f"--shard {index}/{plan.count}"
+        )
+    limit = _limit(plan, index, tasks, calls)
+    calls = replace(calls.one_ledger(), budget=limit.usd, budget_tokens=limit.tokens)
+    attempt = begin_attempt(run.path, index)
+    return run_loop(lambda: work_on(run, attempt, tasks, calls))
+
+
+def _limit(
+    plan: ShardPlan, index: int, tasks: Sequence[ShardTask], calls: CallOptions
+) -> ShardLimit:
+    """Return what a shard may spend: its share of `--budget`, else what the plan says of its
+    tasks."""
+    usd, tokens = calls.budget, calls.budget_tokens
+    if usd is not None or tokens is not None:
+        return ShardLimit(
+            usd=None if usd is None else usd / plan.count,
+            tokens=None if tokens is None else tokens // plan.count,
+        )
+    planned = all(task in plan.tasks for task in tasks)
+    return plan.limits.get(index, ShardLimit()) if planned else ShardLimit()
+
+
+async def work_on(
+    run: Run, attempt: ShardAttempt, tasks: Sequence[ShardTask], calls: CallOptions
+) -> list[SliceResult]:
+    """Do these tasks with a shard that was begun, and note what is left, however that ends."""
+    ledger: Budget = calls.ledger
+    ledger.fence, before = attempt.check, ledger.fence
+    calls = replace(calls, api_base=_address(calls, attempt))
+    results: list[SliceResult] = []
+    left: str | None = "interrupted"
+    try:
+        for task in tasks:
+            results.append(await _do(run, attempt.folder, task, calls))
+            jobs = results[-1].jobs
+            if jobs.interrupted or jobs.stopped is not None:
+                left = left if jobs.stopped is None else str(jobs.stopped)
+                return results
+        left = None
+    except Exception as error:
+        left = (
+            str(error) if isinstance(error, ConvbenchError) else f"{type(error).__name__}: {error}"
+        )
+        raise
+    finally:
+        ledger.fence = before
+        if not attempt.lost():
+            seal(attempt.folder)
+        attempt.end(left)
+    return results
+
+
+async def _do(run: Run, folder: Path, task: ShardTask, calls: CallOptions) -> SliceResult:
+    shard = Run(folder, run.manifest, run)
+    if task.name == BUILD:
+        return await filled(shard, calls)
+    if task.name == CANDIDATES:
+        return await sampled(shard, calls)
+    return await score(shard, stored_judge(run, task), calls)
+
+
+def _address(calls: CallOptions, attempt: ShardAttempt) -> str | None:
+    """Return the address of a shard's calls: of several always the same one, so that a
+    conversation's turns meet the server that has seen its beginning; another where the shard was
+    lost there."""
+    several = addresses(calls.api_base)
+    if len(several) < 2:
+        return calls.api_base
+    return several[(attempt.index + attempt.number) % len(several)]
+
+
+def stored_judge(run: Run, task: ShardTask) -> Judge:
+    """Return the judge of a task, as the run stores it."""
+    specs = run.judge_specs()
+    fingerprint = task.name.removeprefix(JUDGE)
+    if fingerprint not in specs:
+        raise MissingDependency(
+            f"judges/{fingerprint}.json", needed_for=f"{run.path}: judge {task.judge}",
+            install=f"convbench judge --judge {task.judge} --run {run.path}",
+        )  # fmt: skip
+    downloaded = run.manifest.pulled_from is not None
+    return again(task.judge or "judge", specs[fingerprint], downloaded=downloaded)
+
+
+@dataclass
+class Ending:
+    """How work on several shards ended."""
+
+    interrupted: bool = False
+    stopped: ConvbenchError | None = None
+    notes: list[str] = field(default_factory=list)
+    """What to know of it."""
+    goes_on: str | None = None
+    """What goes on after Ctrl-C, and how to end it."""
+
+
+def work_in_turn(
+    run: Run, indices: Sequence[int], tasks: Sequence[ShardTask], calls: CallOptions
+) -> Ending:
+    """Work on one shard after another in this process, under one ledger. One that cannot be done
+    leaves the others be, unless what stopped it would stop them too."""
+    calls = calls.one_ledger()
+    ledger: Budget = calls.ledger
+    ledger.limit(calls.budget, calls.budget_tokens)
+    folders = shards.parts(run.path)
+    if ledger.limited:
+        for folder in (run.path, *folders.values()):
+            count(ledger, Journal(folder / CALLS))
+
+    async def go() -> Ending:
+        ending, pool = Ending(), ModelPool()
+        try:
+            for index in indices:
+                attempt = begin_attempt(run.path, index)
+                if ledger.limited and attempt.folder != folders[index]:  # a copy of what is counted
+                    ledger.count(str((attempt.folder / CALLS).resolve()), 0, 0.0)
+                try:
+                    results = await work_on(run, attempt, tasks, replace(calls, model_pool=pool))
+                except FOR_ALL as error:
+                    ending.stopped = error
+                except ConvbenchError as error:
+                    ending.notes.append(f"shard {index}: {error}")
+                else:
+                    ending.interrupted = any(result.jobs.interrupted for result in results)
+                    errors = [r.jobs.stopped for r in results if r.jobs.stopped is not None]
+                    ending.stopped = next((e for e in errors if isinstance(e, FOR_ALL)), None)
+                    ending.notes += [f"shard {index}: {error}" for error in errors]
+                if ending.interrupted or ending.stopped is not None:
+                    break
+        finally:
+            await pool.aclose()
+        return ending
+
+    return run_loop(go)
