@@ -76,6 +76,9 @@ ASKED = {
 def commands() -> dict[str, list[list[str]]]:
     """Return, by name, the words of a command, and the same for a document (`--json`)."""
     asked = {name: shlex.split(words) for name, words in _shell().items()}
+    for words in asked.values():
+        if words[0] == "query":  # of the 10,000, on a busy machine
+            words += ["--timeout", "600"]
     return {name: [words, [*words, "--json"]] for name, words in asked.items()}
 
 
