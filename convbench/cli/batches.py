@@ -25,6 +25,7 @@ from convbench.printable import printable
 
 if TYPE_CHECKING:
     from convbench.commands.batches import BatchesShown, BatchShown
+    from convbench.store import Run
 
 SHARDS_SHOWN = 3
 """Shards of which it is printed why something is left."""
@@ -171,6 +172,17 @@ def _resume_shards(found: BatchesShown) -> str:
 
 def _resume(found: BatchesShown) -> str:
     """Return the command that goes on with the batches that have no end."""
-    judged = found.open[0].sent.calls[:1]
-    verb = "judge" if judged and judged[0].key.startswith("judge/") else "build"
-    return f"convbench {verb} --run {shown(found.run.path)} --batch"
+    of_run = f"--run {shown(found.run.path)} --batch"
+    kind, _, rest = next((call.key for call in found.open[0].sent.calls), "").partition("/")
+    if kind != "judge":
+        return f"convbench build {of_run}"
+    return f"convbench judge{_judge(found.run, rest.partition('/')[0])} {of_run}"
+
+
+def _judge(run: Run, fingerprint: str) -> str:
+    """Return the option that names a judge: as its verdicts do, else as its rubric and model."""
+    names = [name for name, mark in run.judged_by() if mark == fingerprint]
+    spec = run.judge_specs().get(fingerprint)
+    if spec is not None and not names:
+        names = [f"{spec.name}@{spec.model}" if spec.model else spec.name]
+    return f" --judge {shlex.quote(names[0])}" if names else ""

@@ -77,13 +77,18 @@ def publish(options: PublishOptions) -> None:
 def pull(options: PullOptions) -> None:
     """Restore a published run."""
     from convbench.commands.pull import pull
+    from convbench.models.where import names_weights
 
     pulled = pull(options.repo, options.run, options.revision)
     give(RunAnswer(run=path_of(pulled.run.path), repo=pulled.repo, commit=pulled.commit))
     fact("run", shown(pulled.run.path))
     fact("from", f"{pulled.repo} at {pulled.commit[:12]}")
     of = of_run(pulled.run.path)
-    next_command(f"{COUNT}{of}", f"convbench train swift{of}")
+    if names_weights(pulled.run.manifest):
+        next_command(f"{COUNT}{of}", f"convbench train swift{of}")
+        return
+    fact("to train", f"name the base model: convbench train swift --model MODEL{of}")
+    next_command(f"{COUNT}{of}")
 
 
 @command("import", ImportOptions, RunAnswer)
@@ -112,7 +117,7 @@ def import_(options: ImportOptions) -> None:
     for text in done.notes:
         note(text)
     of = of_run(done.run.path)
-    fact("to train", "name the base model: convbench train swift --model MODEL")
+    fact("to train", f"name the base model: convbench train swift --model MODEL{of}")
     next_command(f"{COUNT}{of}")
 
 

@@ -134,7 +134,7 @@ def models(options: ModelsOptions) -> None:
     fact("model", f"{name}: {found.note}")
     fact("from", found.source)
     fact("in", shown(found.folder))
-    next_command(f"convbench build arc-easy --model local:{options.name} --tasks 20 --dry-run")
+    next_command(f"convbench build demo --model local:{options.name} --tasks 20 --dry-run")
 
 
 @command("verify", VerifyOptions, VerifyAnswer)

@@ -125,6 +125,15 @@ def member_weights(member: Member, who: str) -> str:
     )
 
 
+def names_weights(manifest: RunManifest) -> bool:
+    """Return whether the run says where the weights of its own policy lie."""
+    try:
+        policy_weights(manifest)
+    except TrainError:
+        return False
+    return True
+
+
 def check_model(model: str) -> None:
     """Refuse a model that is not there or has no chat template, before torch is loaded."""
     if find(model, "config.json") is None:
