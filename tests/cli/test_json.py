@@ -74,6 +74,7 @@ def test_a_mistake_is_a_document_too(typist: Typist) -> None:
         (("build", "demo", "--nope"), "build", "No such option: --nope"),
         (("build", "demo", "--tasks", "x"), "build", "found 'x'; expected a number"),
         (("judge", "--timeout", "-1"), "judge", "Invalid value for '--timeout'"),
+        (("report", "--split", "dev"), "report", "'--split': 'dev' is not one of 'train',"),
         (("show",), "show", "Missing argument 'name'."),
         (("list", "tasks", "b"), "list", "unexpected extra argument"),
         (("report", "runs/a", "--run", "runs/b"), "report", "expected each run named once"),

@@ -41,7 +41,7 @@ def test_a_usage_error_ends_with_2_and_says_so_in_json(typed: str, typist: Typis
     assert found["error"]
 
 
-@pytest.mark.parametrize("name", ["gpt-4o", "rules", "rubric@gpt-4o"])
+@pytest.mark.parametrize("name", ["gpt-4o", "rules", "rubric@gpt-4o", "openai/gpt-4o"])
 def test_a_judge_where_a_run_stands_is_told_how_it_is_typed(name: str, typist: Typist) -> None:
     said = typist("judge", name)
     assert said.code == 2

@@ -123,7 +123,9 @@ NOT_HERE = {
     "a test of its own runs it, with a server, a shell or minutes": (
         r"^(demo|view|work|pull|experiment|models|eval|patterns)\b"
     ),
-    "trains, or reads what was trained": (r"^train |checkpoints/|^credit|swift base|--verdict"),
+    "trains, or reads what was trained": (
+        r"^train |checkpoints/|evals/swift|^credit|swift base|--verdict"
+    ),
     "asks a model that is not here": (
         r"gpt-|claude|deepseek|vllm:|llama|smollm|--model (M|local:\S+)\b|@|judge simulator"
     ),

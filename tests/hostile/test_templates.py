@@ -25,6 +25,7 @@ from tests.rollout.cli import convbench
 from tests.rollout.conftest import provider, served
 from tests.rollout.table import PROTOCOLS, QUESTION, played, protocol_of
 from tests.support.exhaustive import by_turns
+from tests.support.one_line import one_line
 
 __all__ = ["hub", "hub_client", "provider", "served"]
 
@@ -168,9 +169,8 @@ ALL = {**REACH, **COST, **SHAPE}
 def test_a_hostile_template_ends_in_one_line(case: str) -> None:
     with pytest.raises(SpecError) as refused:
         prompts.render(ALL[case], FIELDS, "step x")
-    line = str(refused.value)
+    line = one_line(refused.value)
     assert line.startswith("step x: ")
-    assert line.isprintable()
     assert len(line) <= templates.LINE
 
 
@@ -189,7 +189,7 @@ BARE = [
 def test_a_hostile_expression_ends_in_one_line(case: str) -> None:
     with pytest.raises(SpecError) as refused:
         prompts.value(inside(ALL[case]), FIELDS)
-    assert str(refused.value).isprintable()
+    one_line(refused.value)
 
 
 @pytest.mark.parametrize("key", ["where", "key", "question", "inputs.more", "hidden.more"])

@@ -15,6 +15,7 @@ from convbench.hub import load_rows
 from convbench.schema.task import Source
 from tests.excerpts import Source as Rows
 from tests.hub.worker import Client
+from tests.support.one_line import one_line
 
 ROWS = [{"id": f"q{n}", "choices": {"text": ["wood", "iron"], "label": ["A", "B"]},
          "answer": n % 2} for n in range(3)]  # fmt: skip
@@ -77,7 +78,7 @@ def test_what_is_missing_is_said_in_one_line(
     put(hub, "org/here")
     with pytest.raises(HubError, match=words) as caught:
         hub(load, **source)
-    assert "\n" not in str(caught.value)
+    one_line(caught.value)
 
 
 def test_private_and_gated(hub: Client, tmp_path: Path) -> None:

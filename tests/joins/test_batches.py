@@ -32,6 +32,7 @@ from tests.rollout.cli import ROOT, environment, finish, records, said, start, u
 from tests.support.batches import BatchProvider
 from tests.support.chat.replies import Call, scripted_reply
 from tests.support.killer import post
+from tests.support.one_line import one_line
 from tests.support.serve import spawn
 
 OPENAI, ANTHROPIC = "openai/gpt-4o-mini", "anthropic/claude-haiku-4-5"
@@ -267,11 +268,13 @@ def test_results_elsewhere_are_not_fetched_and_long_ones_are_cut(
 
 
 def test_what_has_no_batches_is_refused_in_one_line(provider: BatchProvider) -> None:
-    with pytest.raises(FatalModelError, match="local:pocket cannot go in batches"):
+    with pytest.raises(FatalModelError, match="local:pocket cannot go in batches") as policy:
         convbench.build("demo", tasks=1, model="local:pocket", batch=True, quiet=True, run="none")
+    one_line(policy.value)
     run = built(provider, "run")
-    with pytest.raises(FatalModelError, match="rules cannot go in batches"):
+    with pytest.raises(FatalModelError, match="rules cannot go in batches") as judge:
         convbench.judge(run, "rules", batch=True, quiet=True)
+    one_line(judge.value)
     assert not Path("none").exists()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +11,8 @@ import pytest
 import typer
 
 from convbench.cli import app
-from tests.rollout.cli import Done, convbench, finish, start, until
 from tests.support.next_lines import next_words
+from tests.support.next_runs import run_to_end
 
 BUILD = "build demo --tasks 4 --samples 1 --temperatures 0.5 --model scripted:policy --run runs/"
 LINES = {
@@ -43,15 +42,11 @@ LINES = {
 SILENT = ("query", "export", "patterns", "tag", "doctor", "verify")
 """Commands after which nothing is to be typed."""
 ELSEWHERE = {
-    "pull": "tests/publish/test_publish_hub.py: it needs a Hub",
-    "models": "tests/models/test_fetched.py: it fetches weights",
-    "credit": "tests/joins/test_credit.py: it needs judged branches",
-    "estimate": "tests/joins/test_estimate.py: it needs a policy that the log says too little of",
-    "status": "tests/joins/test_batches.py: it needs a provider's batches",
-    "cancel": "tests/joins/test_batches.py: it needs a provider's batches",
-}
-SENDS = ("publish",)
-"""Commands that would send something to a place that is not here."""
+    "pull": "a Hub", "models": "a model that was fetched", "credit": "judged branches",
+    "estimate": "a policy that the log says too little of",
+    "status": "batches at a provider", "cancel": "batches at a provider",
+}  # fmt: skip
+"""What these need; they are run in test_next_elsewhere.py and test_next_of_batches.py."""
 SMALL = (
     "title: small\ntasks: [demo]\nmodes: [thinking]\ncount: 6\nmodel: scripted:policy\n"
     "judges: [rules]\nlearners: [base]\nsamples: 1\ntemperatures: [0.5]\n"
@@ -77,36 +72,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for line in (f"{BUILD}one", "judge --judge rules --run runs/one",
                      f"{BUILD}split --shards 2",
                      "demo --tasks 20"):  # fmt: skip
-            run(line.split())
+            run_to_end(line.split())
         yield folder
-
-
-def run(words: list[str]) -> Done:
-    """Run a command to its end. A page that is served ends as its user ends it; what a dry run
-    would send is not sent."""
-    if words[0] == "view" and "--static" not in words:
-        process = start(Path(), *words, "--no-open", "--port", "0")
-        shown: list[str] = []
-        assert process.stdout is not None
-        until(lambda: "http://" in (shown.append(process.stdout.readline()) or shown[-1]), process)
-        process.send_signal(signal.SIGINT)
-        done = finish(process)
-        assert done.code in (0, 130), (words, done.err)
-        return done
-    if words[:2] == ["gold", "import"]:
-        fill_in(Path(words[2]))
-    sent = words[0] in SENDS and "--dry-run" not in words
-    done = convbench(Path(), *words, *["--dry-run"] * sent)
-    assert done.code == 0, (words, done.out + done.err)
-    return done
-
-
-def fill_in(queue: Path) -> None:
-    """Score what is to be labelled."""
-    rows = [json.loads(line) for line in queue.read_text().splitlines()]
-    for row in rows:
-        row |= {"rater": "me", "scores": dict.fromkeys(row["scores"], 5)}
-    queue.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 @pytest.mark.parametrize("line", [line for lines in LINES.values() for line in lines])
@@ -116,8 +83,8 @@ def test_what_is_printed_as_next_is_run_to_its_end(place: Path, line: str) -> No
     latest = Path("runs/latest")
     latest.unlink()
     latest.symlink_to("demo")  # weights that a recipe can train
-    done = run(line.split())
+    done = run_to_end(line.split())
     found = next_words(done.out)
     assert "next: " in done.out, f"{line} says nothing to type next"
     for words in found:
-        run(words)
+        run_to_end(words)

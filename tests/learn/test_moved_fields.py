@@ -16,6 +16,7 @@ from convbench.learn.trainers import write_recipe
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Recipe
 from tests.learn import tiny
+from tests.support.one_line import one_line
 
 
 def recipe(file: Path, *sets: str) -> Recipe:
@@ -56,7 +57,7 @@ def test_what_is_set_counts_by_either_name(old: Path, name: str) -> None:
 def test_what_cannot_be_is_said_in_one_line(old: Path, said: str, line: str) -> None:
     with pytest.raises(SpecError, match=line) as caught:
         recipe(old, said)
-    assert "\n" not in str(caught.value)
+    one_line(caught.value)
 
 
 def test_a_checkpoint_begun_with_an_older_record_is_taken_up_again(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from convbench.models.where import where
 from convbench.schema import Completion, ImagePart, Message, Sampling
 from tests.models import tiny
 from tests.support.later import later, needs
+from tests.support.one_line import one_line
 
 needs("torch")
 torch = later("torch")
@@ -350,8 +351,9 @@ def test_an_image_is_refused_in_one_line(weights: Path) -> None:
         messages: list[Message] = [{"role": "user", "content": (ImagePart(file="a.png"),)}]
         await model.complete(messages, Sampling(), key="k")
 
-    with pytest.raises(FatalModelError, match="takes no images"):
+    with pytest.raises(FatalModelError, match="takes no images") as caught:
         run(weights, work)
+    one_line(caught.value)
 
 
 def test_the_end_waits_for_the_pass_that_runs(weights: Path) -> None:

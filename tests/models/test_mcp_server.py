@@ -23,6 +23,7 @@ from convbench.models.mcp_server import McpServer
 from convbench.models.tools import ToolsModel
 from convbench.schema import Sampling, ToolCall, ToolLimits, ToolResult
 from convbench.schema.tools import ToolServer
+from tests.support.one_line import one_line
 
 HERE = Path(__file__).resolve().parents[1] / "support" / "tools"
 
@@ -168,7 +169,7 @@ def test_one_that_cannot_be_used_is_refused_in_one_line(
 
     with pytest.raises((SpecError, FatalModelError), match=why) as error:
         asyncio.run(tools())
-    assert "\n" not in str(error.value)
+    one_line(error.value)
 
 
 def test_the_last_words_of_one_that_ends_before_it_is_asked_are_told() -> None:

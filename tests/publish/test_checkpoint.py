@@ -19,6 +19,7 @@ from convbench.schema.recipe import Recipe
 from convbench.store import Run
 from tests.hub.worker import Client
 from tests.publish.runs import ANSWERS, conversation, example, manifest, verdict, write_run
+from tests.support.one_line import one_line
 
 BASE = "acme/small-instruct"
 FILES = {
@@ -278,7 +279,7 @@ def test_what_is_no_checkpoint_is_refused_in_one_line(
     (checkpoint.parent.parent / "run.json" if gone == "run" else checkpoint / gone).unlink()
     with pytest.raises(RunError, match=said) as found:
         dry(checkpoint)
-    assert "\n" not in str(found.value)
+    one_line(found.value)
 
 
 def test_an_adapter_needs_a_base_that_readers_have(checkpoint: Path) -> None:

@@ -63,7 +63,7 @@ def test_each_of_the_21_tables_stands_beside_its_printed_neighbour(whole):
     assert not any(part.title == "Missing" for part in whole.parts)
 
 
-def test_every_table_has_its_order_in_one_line(whole):
+def test_every_table_has_one_row_of_orders(whole):
     (table,) = whole.parts[0].tables
     found = {row[0].text: row for row in table.rows}
     assert {f"Table {number}" for number in range(1, 22)} <= found.keys()

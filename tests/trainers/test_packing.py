@@ -15,6 +15,7 @@ from convbench.learn.weights import Weighted
 from convbench.store.run import Run
 from tests.learn import tiny
 from tests.support.later import later
+from tests.support.one_line import one_line
 from tests.trainers.test_exact import apart
 
 torch = later("torch")
@@ -148,14 +149,21 @@ def test_a_model_whose_rows_see_each_other_is_refused_in_one_line(make: Make, mo
         vocab_size=300, hidden_size=16, state_size=4, num_hidden_layers=1, expand=2,
         time_step_rank=2, use_mambapy=False,
     ))  # fmt: skip
-    with pytest.raises(TrainError, match=r"see each other.*mamba.*expected fit.packing=false"):
+    with pytest.raises(
+        TrainError, match=r"see each other.*mamba.*expected fit.packing=false"
+    ) as seen:
         packing.settled(state, state, like())
+    one_line(seen.value)
     net = transformers.LlamaForCausalLM.from_pretrained(model)
     net.config._attn_implementation_internal = "paged|sdpa"
-    with pytest.raises(TrainError, match=r"found attention 'paged\|sdpa'"):
+    with pytest.raises(TrainError, match=r"found attention 'paged\|sdpa'.*expected") as caught:
         packing.settled(net, net, like())
+    one_line(caught.value)
     for recipe in ("kto", "ipo"):
-        with pytest.raises(TrainError, match=rf"'{recipe}': found fit.packing.*expected false"):
+        with pytest.raises(
+            TrainError, match=rf"'{recipe}': found fit.packing.*expected false"
+        ) as off:
             make(recipe, **{"fit.packing": True})
+        one_line(off.value)
     with pytest.raises(TrainError, match=r"found no accelerator whose memory would be saved"):
         recording.record(*make("swift", **{"fit.activation_offloading": True}))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import orjson
 import pytest
 
+from convbench.commands import view as commands
 from convbench.commands.view import index_runs, view_static
 from convbench.errors import RunError
-from convbench.view import site
+from convbench.view import Index, site
+from tests.cli.typed import Typist
 from tests.view.runs import world
 
 
@@ -67,3 +71,24 @@ def test_only_an_earlier_site_is_replaced(tmp_path: Path) -> None:
         write(tmp_path / "run", mine)
     assert (mine / "thesis.tex").exists()
     assert write(tmp_path / "run", tmp_path / "site") == write(tmp_path / "run", tmp_path / "site")
+
+
+def test_the_index_of_a_site_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Else the library behind it may warn of what it still holds as the command ends."""
+    made: list[Index] = []
+    opened = commands.index_runs
+
+    def index_runs(*args: Any) -> Index:
+        made.append(opened(*args))
+        return made[-1]
+
+    monkeypatch.setattr(commands, "index_runs", index_runs)
+    world(tmp_path / "run")
+    said = Typist(capfd, monkeypatch)(
+        "view", str(tmp_path / "run"), "--static", str(tmp_path / "site")
+    )
+    assert (said.code, "20 conversations" in said.out) == (0, True)
+    with pytest.raises(duckdb.ConnectionException, match="closed"):
+        made[0].connection.execute("SELECT 1")

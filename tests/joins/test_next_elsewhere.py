@@ -1,0 +1,68 @@
+"""Lines printed to be typed next that need a Hub, a fetched model, judged branches or a policy of
+which a log says too little: each is run to its end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from convbench.models import packaged
+from convbench.models.gguf import SOURCE
+from tests.joins.test_credit import branched
+from tests.rollout.cli import convbench
+from tests.support.hub_server import HubServer
+from tests.support.next_lines import next_words
+from tests.support.next_runs import run_to_end
+
+BUILD = "build demo --samples 2 --temperatures 0.5 --run runs/one --model"
+
+
+@pytest.mark.parametrize(("model", "trains"), [("scripted:policy", False), ("local:pocket", True)])
+def test_what_pull_prints(model: str, trains: bool, tmp_path: Path) -> None:
+    """A set says where its policy's weights lie, or a base model is to be named."""
+    with HubServer({"hf_alice": "alice"}) as hub:
+        hf = {**hub.client_env(tmp_path / "hf"), "HF_TOKEN": "hf_alice"}
+        run_to_end([*BUILD.split(), model, "--tasks", "4"], tmp_path)
+        run_to_end(["judge", "--judge", "rules"], tmp_path)
+        sent = convbench(tmp_path, "publish", "alice/set", "--public", extra=hf)
+        assert sent.code == 0, sent.err
+        done = run_to_end(["pull", "alice/set", "--run", "back"], tmp_path, hf)
+    lines = next_words(done.out)
+    assert [words[0] for words in lines] == ["query", *["train"] * trains]
+    assert ("train swift --model MODEL --run back" in done.out) is not trains
+    for words in lines:
+        few = ["--set", "fit.max_steps=1"] if words[0] == "train" else []
+        run_to_end([*words, *few], tmp_path)
+
+
+def test_what_models_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the model had been fetched: the embedded policy lies in its place."""
+    monkeypatch.setenv("CONVBENCH_CACHE", str(tmp_path / "cache"))
+    folder = packaged.place("smollm2")
+    shutil.copytree(str(resources.files("convbench") / "pocket" / "weights"), folder)
+    (folder / SOURCE).write_text(json.dumps({"from": "a test"}))
+    (words,) = next_words(run_to_end(["models", "get", "smollm2"], tmp_path).out)
+    run_to_end(words, tmp_path)
+
+
+def test_what_credit_prints(tmp_path: Path) -> None:
+    branched(tmp_path / "run")
+    lines = next_words(run_to_end(["credit", "branches", "--run", "run"], tmp_path).out)
+    assert [words[0] for words in lines] == ["query", "view"]
+    for words in lines:
+        run_to_end(words, tmp_path)
+
+
+def test_what_estimate_prints_of_a_policy_it_does_not_know(tmp_path: Path) -> None:
+    run_to_end([*BUILD.split(), "scripted:policy", "--tasks", "20"], tmp_path)
+    run_to_end(["judge", "--judge", "rules"], tmp_path)
+    done = convbench(tmp_path, "estimate", "scripted:policy", "--run", "runs/one")
+    assert done.code == 1
+    assert "not known: " in done.err
+    (words,) = next_words(done.out)
+    assert words[0] == "eval"
+    run_to_end(words, tmp_path)

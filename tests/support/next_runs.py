@@ -1,0 +1,48 @@
+"""Run what was printed to be typed next to its end, as a user of it would."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.rollout.cli import Done, convbench, finish, start, until
+
+SENDS = ("publish",)
+"""Commands that would send something to a place that is not here."""
+
+
+def run_to_end(
+    words: Sequence[str], folder: Path = Path(), extra: Mapping[str, str] | None = None
+) -> Done:
+    """Run a command to its end. A page that is served ends as its user ends it; what a dry run
+    would send is not sent. `extra` goes into its environment."""
+    if words[0] == "view" and "--static" not in words:
+        return _served(words, folder)
+    if words[:2] == ["gold", "import"]:
+        _fill_in(folder / words[2])
+    sent = words[0] in SENDS and "--dry-run" not in words
+    typed = [*words, *["--dry-run"] * sent]
+    done = convbench(folder, *typed, **({"extra": dict(extra)} if extra else {}))
+    assert done.code == 0, (words, done.out + done.err)
+    return done
+
+
+def _served(words: Sequence[str], folder: Path) -> Done:
+    process = start(folder, *words, "--no-open", "--port", "0")
+    shown: list[str] = []
+    assert process.stdout is not None
+    until(lambda: "http://" in (shown.append(process.stdout.readline()) or shown[-1]), process)
+    process.send_signal(signal.SIGINT)
+    done = finish(process)
+    assert done.code in (0, 130), (words, done.err)
+    return done
+
+
+def _fill_in(queue: Path) -> None:
+    """Score what is to be labelled."""
+    rows = [json.loads(line) for line in queue.read_text().splitlines()]
+    for row in rows:
+        row |= {"rater": "me", "scores": dict.fromkeys(row["scores"], 5)}
+    queue.write_text("".join(json.dumps(row) + "\n" for row in rows))
