@@ -7,7 +7,6 @@ The same with more of them, and on a Ray cluster that loses a node: `python -m t
 from __future__ import annotations
 
 import json
-import os
 import signal
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from convbench.store import shards
 from convbench.store.shard_attempts import shard_states
 from tests.rollout.cli import convbench, finish, get, start, until
+from tests.support.processes import gone
 from tests.support.serve import spawn
 
 from .fire import FAULTS, booked, doubled, quiet, said, under_fire, working
@@ -110,9 +110,7 @@ def test_ctrl_c_ends_the_processes_and_the_command_goes_on_later(tmp_path: Path)
         done = finish(process)
         assert done.code == 130, done.err
         assert "Resume: convbench build --run run" in done.err
-        for pid in pids:
-            with pytest.raises(ProcessLookupError):
-                os.kill(pid, 0)
+        assert all(gone(pid) for pid in pids)
         states = shard_states(tmp_path / "run")
         assert set(states.left.values()) <= {"interrupted", "not begun yet"}
         assert states.working == {}

@@ -155,7 +155,7 @@ def test_a_build_on_a_stand_in_of_slurm_that_loses_nodes(tmp_path: Path) -> None
         quiet(url)
         alone = convbench(tmp_path, *command, "alone")
         assert alone.code == 0, alone.err
-        quiet(url, latency_s=0.1)
+        quiet(url, latency_s=0.25)
         process = start(tmp_path, *command, "run", "--on", "slurm:2", "--shards", "4",
                         "--budget-tokens", str(cap), extra=extra)  # fmt: skip
         stages = [0.05, 0.3, 0.6, 1.0, 1.4, 1.8, 2.4, 3.0, 3.6, 4.2]
