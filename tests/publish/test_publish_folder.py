@@ -74,6 +74,7 @@ def test_card_tells_what_a_reader_needs(tmp_path: Path) -> None:
                     conversations=conversations)  # fmt: skip
     text = (dry(run) / "README.md").read_text()
     for words in (
+        "Step final: teacher says",
         "MUST first state your final answer",
         "openai/tiny",
         "https://openai.com/policies/",
