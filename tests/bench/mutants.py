@@ -10,7 +10,9 @@ the change.
 
 It can be stopped at any time and goes on where it was, with the copy in the `--work` folder; take
 that folder away to begin with the code as it is now. `--again docs/lab/mutants.json` tries the
-mutants of a list instead of drawing, wherever their functions stand by now.
+mutants of a list instead of drawing, wherever their functions stand by now, and ends with 1 where
+more than two fewer of those that both have tried are found. A `note` of the list, such as why a
+change changes nothing, stays with its mutant.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from datetime import date
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
@@ -59,6 +62,16 @@ FIRST_S = 60.0
 PATIENCE = 10.0
 """How many times longer than before tests may take until they hang."""
 
+FEWER = 2
+"""How many fewer of a list may be found when it is tried again."""
+ABOUT = """\
+Small wrong changes of the code, and the test that finds each. They are drawn by a seed from the
+lines that a room's own tests run, at least four a room, no two of one line: a comparison turned, a
+number one off, a branch dropped, `return None`, two arguments swapped. Each stands alone in a copy
+of the checkout, in which the tests of the room run, then those of `tests/joins`, until one fails
+that passes without it. Tests that only `make test-all` runs are left out.
+"""
+
 RUNNING: set[int] = set()
 """Process groups of tests."""
 
@@ -70,6 +83,11 @@ class Coverage:
     seconds: dict[str, float]
     failed: list[str]
     lines: dict[str, dict[str, list[int]]]
+
+    @property
+    def spent(self) -> float:
+        """Seconds of all tests."""
+        return sum(self.seconds.values())
 
     def lines_run(self) -> dict[str, set[int]]:
         """Return the lines of each file that a test runs."""
@@ -135,6 +153,8 @@ class Copy:
         environment = os.environ | {"PYTHONPATH": str(self.tree), "TMPDIR": str(temporary)} | names
         words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *where]
         words += ["-p", "tests.bench.mutant_plugin", "-m", "not exhaustive"]
+        if "MUTANT_LINES" in names:  # slower, and a test that does not end ends them all
+            words += ["--timeout", "1200"]
         with log.open("w") as printed:
             child = subprocess.Popen(
                 words,
@@ -178,48 +198,52 @@ def coverage_of(tests: str, lines: str, work: Path, copy: Copy) -> Coverage:
     if not kept.exists():
         part = kept.with_suffix(".part")
         code, printed = copy.run([f"tests/{tests}"], 7200, MUTANT_LINES=lines, MUTANT_OUT=str(part))
-        if code not in (0, 1):
+        if code not in (0, 1) or not part.exists():
             raise SystemExit(f"tests/{tests} ended with {code}:\n{printed}")
         part.rename(kept)
     return Coverage(**json.loads(kept.read_text()))
 
 
 class Trial:
-    """Whether the tests find one mutant."""
+    """Whether the tests find one mutant: those of its room, then those of `tests/joins`."""
 
-    def __init__(self, mutant: Mutant, copy: Copy, own: Coverage, joins: Coverage) -> None:
+    def __init__(self, mutant: Mutant, copy: Copy, own: Coverage) -> None:
         self.mutant, self.copy = mutant, copy
         self.out = copy.folder / "out.json"
-        self.seconds = own.seconds | joins.seconds
-        self.without = [*own.failed, *joins.failed]
-        self.first = own.tests_of(mutant)
-        self.running = [*self.first, *joins.tests_of(mutant)]
+        self.own = own
+        self.without = list(own.failed)
 
-    def found_by(self) -> str | None:
-        """Return the test that fails with the mutant in place and not without, if there is one."""
+    def found_by_own(self) -> str | None:
+        """Return the room's test that fails with the mutant in place and not without, if any."""
         quick = self._quick()
         files = sorted({name.partition("::")[0] for name in quick})
-        if quick and (test := self._search(files, quick, only=True)):
+        spent = sum(self.own.seconds[name] for name in quick)
+        if quick and (test := self._search(files, quick, spent, only=True)):
             return test
-        rest = [name for name in self.running if name not in set(quick)]
+        rest = [name for name in self.own.tests_of(self.mutant) if name not in set(quick)]
         self.without += quick
-        folders = [f"tests/{TESTS[self.mutant.room]}", "tests/joins"]
-        return self._search(folders, rest, only=False)
+        return self._search([f"tests/{TESTS[self.mutant.room]}"], rest, self.own.spent)
+
+    def found_by_joins(self, joins: Coverage) -> str | None:
+        """Return the test of `tests/joins` that fails with the mutant and not without, if any."""
+        self.without += joins.failed
+        return self._search(["tests/joins"], joins.tests_of(self.mutant), joins.spent)
 
     def _quick(self) -> list[str]:
         spent = 0.0
         chosen: list[str] = []
-        for name in self.first:
-            spent += self.seconds[name]
+        for name in self.own.tests_of(self.mutant):
+            spent += self.own.seconds[name]
             if chosen and spent > FIRST_S:
                 break
             chosen.append(name)
         return chosen
 
-    def _search(self, where: list[str], first: list[str], only: bool) -> str | None:
-        """Run tests until one fails that passes without the mutant."""
-        asked = first if only else list(self.seconds)
-        limit_s = 600 + PATIENCE * sum(self.seconds[name] for name in asked)
+    def _search(
+        self, where: list[str], first: list[str], spent: float, only: bool = False
+    ) -> str | None:
+        """Run tests, which took so many seconds, until one fails that passes without the mutant."""
+        limit_s = 600 + PATIENCE * spent
         while True:
             self.copy.change(self.mutant)
             try:
@@ -275,15 +299,15 @@ def drawn(room: str, count: int, seed: int, possible: list[Mutant]) -> list[Muta
 def matching(listed: list[dict[str, Any]], possible: list[Mutant]) -> list[Mutant]:
     """Return the mutants of a list that can be made now: same function, kind and text, in any
     file. A line says how many cannot."""
-    by_text = {(_last(one.function), one.kind, one.before): one for one in possible}
-    texts = [(_last(one["function"]), one["kind"], one["before"]) for one in listed]
-    there = [by_text[text] for text in texts if text in by_text]
-    print(f"{len(there)} of {len(listed)} listed mutants can be made now", flush=True)
-    return there
+    by_text = {_text(asdict(one)): one for one in possible}
+    mutants = [by_text[_text(one)] for one in listed if _text(one) in by_text]
+    print(f"{len(mutants)} of {len(listed)} listed mutants can be made now", flush=True)
+    return mutants
 
 
-def _last(function: str) -> str:
-    return function.rpartition(".")[2]
+def _text(mutant: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return what a mutant is known by when its function has moved."""
+    return (mutant["function"].rpartition(".")[2], mutant["kind"], mutant["before"])
 
 
 class Round:
@@ -293,6 +317,9 @@ class Round:
         self.chosen = chosen
         self.work: Path = chosen.work.resolve()
         self.results = self.work / "results.jsonl"
+        self.listed: list[dict[str, Any]] = []
+        if chosen.again:  # now: the page may be written over it
+            self.listed = json.loads(chosen.again.read_text())["mutants"]
         self.mutants: list[Mutant] = []
         self.writing = Lock()
         self.copies: SimpleQueue[Copy] = SimpleQueue()
@@ -302,21 +329,27 @@ class Round:
             self.copies.put(copy)
 
     def go(self) -> None:
-        """Measure, draw, try, write."""
+        """Measure, draw, try with the tests of the rooms, then the rest with joins; write."""
         with ThreadPoolExecutor(self.chosen.jobs) as pool:
-            joins = pool.submit(self._coverage, "joins", "convbench")
             rooms = {
                 room: pool.submit(self._coverage, TESTS[room], f"convbench/{room}")
                 for room in self.chosen.room or TESTS
             }
             measured = {room: future.result() for room, future in rooms.items()}
             self.mutants = self._drawn(measured)
-            todo = [one for one in self.mutants if _key(asdict(one)) not in self._done()]
-            tries = [
-                pool.submit(self._try, one, measured[one.room], joins.result()) for one in todo
-            ]
+            self._write_page()
+            done = self._done()
+            todo = [one for one in self.mutants if _key(asdict(one)) not in done]
+            tries = [pool.submit(self._try, one, measured[one.room]) for one in todo]
             for future in tries:
                 future.result()
+            done = self._done()
+            left = [one for one in self.mutants if done[_key(asdict(one))].get("joins") == "left"]
+            if left and not self.chosen.own:
+                joins = pool.submit(self._coverage, "joins", "convbench").result()
+                tries = [pool.submit(self._try, one, measured[one.room], joins) for one in left]
+                for future in tries:
+                    future.result()
         self._write_page()
 
     def _coverage(self, tests: str, lines: str) -> Coverage:
@@ -330,20 +363,22 @@ class Round:
         tree = self.work / "copy0" / "main"
         possible = {room: candidates(room, tree, one.lines_run()) for room, one in rooms.items()}
         if self.chosen.again:
-            listed = json.loads(self.chosen.again.read_text())["mutants"]
-            return matching(listed, [one for some in possible.values() for one in some])
+            return matching(self.listed, [one for some in possible.values() for one in some])
         seed = self.chosen.seed
         counts = shares(self.chosen.count, seed)
         chosen = [drawn(room, counts[room], seed, some) for room, some in possible.items()]
         return [one for some in chosen for one in some]
 
-    def _try(self, mutant: Mutant, own: Coverage, joins: Coverage) -> None:
+    def _try(self, mutant: Mutant, own: Coverage, joins: Coverage | None = None) -> None:
+        """Try a mutant with the tests of its room, or, where they are done, with joins."""
         copy = self.copies.get()
         try:
-            by = Trial(mutant, copy, own, joins).found_by()
+            trial = Trial(mutant, copy, own)
+            by = trial.found_by_joins(joins) if joins else trial.found_by_own()
         finally:
             self.copies.put(copy)
-        line = json.dumps({**asdict(mutant), "found_by": by})
+        left = {} if by or joins else {"joins": "left"}
+        line = json.dumps({**asdict(mutant), "found_by": by, **left})
         with self.writing:
             with self.results.open("a") as file:
                 file.write(line + "\n")
@@ -354,29 +389,57 @@ class Round:
         lines = self.results.read_text().splitlines() if self.results.exists() else []
         return {_key(one): one for one in map(json.loads, lines)}
 
-    def _write_page(self) -> None:
+    def _results(self) -> list[dict[str, Any]]:
+        """Return the mutants that were tried, in the order in which they were drawn."""
         done = self._done()
-        results = [done[_key(asdict(one))] for one in self.mutants if _key(asdict(one)) in done]
+        return [done[_key(asdict(one))] for one in self.mutants if _key(asdict(one)) in done]
+
+    def _write_page(self) -> None:
+        results = self._results()
         self.chosen.out.mkdir(parents=True, exist_ok=True)
-        document = {"seed": self.chosen.seed, "mutants": results}
-        (self.chosen.out / "mutants.json").write_text(json.dumps(document, indent=1) + "\n")
-        (self.chosen.out / "mutants.md").write_text("\n".join(page(results, self.chosen.seed)))
+        file = self.chosen.out / "mutants.json"
+        before = json.loads(file.read_text())["mutants"] if file.exists() else []
+        notes = {_text(one): one["note"] for one in before if "note" in one}
+        for one in results:
+            if note := notes.get(_text(one)):
+                one["note"] = note
+        count = len(self.listed) or self.chosen.count
+        today = date.today().isoformat()
+        seed = self.chosen.seed
+        document = {"date": today, "seed": seed, "drawn": count, "mutants": results}
+        file.write_text(json.dumps(document, indent=1) + "\n")
+        (self.chosen.out / "mutants.md").write_text("\n".join(page(document)))
+
+    def lost(self) -> int:
+        """Return how many fewer are found of the listed mutants that were tried again."""
+        now = {_text(one): one["found_by"] for one in self._results()}
+        before = [one for one in self.listed if _text(one) in now]
+        return sum((one["found_by"] is not None) - (now[_text(one)] is not None) for one in before)
 
 
 def _key(mutant: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(mutant[name] for name in ("file", "line", "kind", "before", "after"))
 
 
-def page(results: Sequence[Mapping[str, Any]], seed: int) -> Iterator[str]:
+def page(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of a page: how many were found, and a table of all."""
+    results, seed = document["mutants"], document["seed"]
     seen = sum(one["found_by"] is not None for one in results)
-    yield from ("# Mutants", "")
-    yield f"`python -m tests.bench.mutants --seed {seed}`: {seen} of {len(results)} are found."
+    yield from ("# Mutants", "", ABOUT)
+    yield (
+        f"`python -m tests.bench.mutants --seed {seed}` draws {document['drawn']}; of the "
+        f"{len(results)} that were tried by {document['date']}, {seen} are found."
+    )
     yield from ("", "| room | function | change | of | found by |", "|---|---|---|---|---|")
     for one in results:
-        name = Mutant(**{key: value for key, value in one.items() if key != "found_by"}).name
+        mutant = Mutant(**{field.name: one[field.name] for field in fields(Mutant)})
         by = f"`{one['found_by'][:90]}`" if one["found_by"] else "**no test**"
-        cells = (one["room"], f"`{name}`", one["kind"], f"`{one['before'][:60]}`", by)
+        if "joins" in one:
+            by = "**no test of the room**; those of `tests/joins` are not tried"
+        if "note" in one:
+            by += f": {one['note']}"
+        change = f"{one['kind']}, line {one['line']}"
+        cells = (one["room"], f"`{mutant.name}`", change, f"`{one['before'][:60]}`", by)
         yield f"| {' | '.join(cell.replace('|', '¦') for cell in cells)} |"
     yield ""
 
@@ -390,10 +453,14 @@ def main() -> None:
     words.add_argument("--work", type=Path, default=ROOT / ".mutants")
     words.add_argument("--out", type=Path, default=ROOT / "docs" / "lab")
     words.add_argument("--room", action="append", choices=list(TESTS), help="without it, all")
+    words.add_argument("--own", action="store_true", help="the tests of the rooms, not joins")
     words.add_argument("--again", type=Path, help="a list of mutants, in place of a draw")
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, stop)
-    Round(words.parse_args()).go()
+    this = Round(words.parse_args())
+    this.go()
+    if this.chosen.again and this.lost() > FEWER:
+        raise SystemExit(f"{this.lost()} fewer are found; at most {FEWER} may be")
 
 
 if __name__ == "__main__":
