@@ -176,10 +176,10 @@ def _resume(found: BatchesShown) -> str:
     kind, _, rest = next((call.key for call in found.open[0].sent.calls), "").partition("/")
     if kind != "judge":
         return f"convbench build {of_run}"
-    return f"convbench judge{_judge(found.run, rest.partition('/')[0])} {of_run}"
+    return f"convbench judge{_judge_option(found.run, rest.partition('/')[0])} {of_run}"
 
 
-def _judge(run: Run, fingerprint: str) -> str:
+def _judge_option(run: Run, fingerprint: str) -> str:
     """Return the option that names a judge: as its verdicts do, else as its rubric and model."""
     names = [name for name, mark in run.judged_by() if mark == fingerprint]
     spec = run.judge_specs().get(fingerprint)

@@ -150,10 +150,10 @@ def read_chats(
             if not wrong:
                 yield from chats
     if wrong:
-        raise _unreadable(wrong, count)
+        raise _unreadable_rows(wrong, count)
 
 
-def _unreadable(wrong: Sequence[str], count: int) -> DataError:
+def _unreadable_rows(wrong: Sequence[str], count: int) -> DataError:
     first, *more = wrong
     error = DataError(first if count == 1 else f"{count} rows cannot be read, the first: {first}")
     if count > len(wrong):

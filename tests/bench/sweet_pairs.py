@@ -34,7 +34,7 @@ FEW = 3
 """Conversations a question that were enough for other learners."""
 
 
-def judged(path: Path, seed: int) -> Run:
+def judged_run(path: Path, seed: int) -> Run:
     """Return the judged run of a seed, made where it is not there yet."""
     spec = catalog.load(ExperimentSpec, "experiments", "pocket-sweet")
     calls = CallOptions(quiet=True)
@@ -58,7 +58,7 @@ def asks_something(item: Logged) -> bool:
     return "Which " in str(item.conversation.turns[1].content)
 
 
-def wins(selection: Selection, mode: str) -> tuple[int, dict[str, int]]:
+def net_wins(selection: Selection, mode: str) -> tuple[int, dict[str, int]]:
     """Return how many pairs there are, and the useful question's wins less losses by property."""
     settings = Sweet.model_validate({"select": mode, "gap": 0.5, "held_out": 0.0})
     pairs = trajectories(selection, settings).items
@@ -73,7 +73,7 @@ def main() -> None:
     """Print the counts of each seed."""
     folder, *seeds = sys.argv[1:]
     for seed in map(int, seeds or ("0", "1")):
-        run = judged(Path(folder) / str(seed), seed)
+        run = judged_run(Path(folder) / str(seed), seed)
         every = select(run, Data(metric="accuracy"))
         solved = [item for item in every.logged if item.reward == 1]
         lucky = sum(not asks_usefully(item) for item in solved)
@@ -86,7 +86,7 @@ def main() -> None:
             "gap, all": (every, "gap"),
         }
         for name, (selection, mode) in chosen.items():
-            count, net = wins(selection, mode)
+            count, net = net_wins(selection, mode)
             listed = ", ".join(f"{prop} {won:+d}" for prop, won in net.items())
             print(f"seed {seed}, {name} ({count} pairs): {listed}", flush=True)
 

@@ -12,7 +12,7 @@ from convbench.formats.importing import MOST_WRONG, import_file
 from tests.rollout.cli import convbench
 
 
-def rows(wrong: int, right: int = 1) -> str:
+def log_text(wrong: int, right: int = 1) -> str:
     said = [{"role": "user", "content": "q"}, {"role": "wizard", "content": "a"}]
     good = [said[0], {"role": "assistant", "content": "a"}]
     lines = [{"messages": said}] * wrong + [{"messages": good, "reward": 1}] * right
@@ -22,7 +22,7 @@ def rows(wrong: int, right: int = 1) -> str:
 @pytest.mark.parametrize("wrong", [2, MOST_WRONG, MOST_WRONG + 1, 57])
 def test_the_first_is_in_the_line_and_the_others_below_it(wrong: int, tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
-    file.write_text(rows(wrong))
+    file.write_text(log_text(wrong))
     with pytest.raises(DataError) as caught:
         import_file(file, tmp_path / "run", "20260101-000000-abcdef01")
     assert str(caught.value).startswith(f"{wrong} rows cannot be read, the first: {file}:1: mess")
@@ -36,14 +36,14 @@ def test_the_first_is_in_the_line_and_the_others_below_it(wrong: int, tmp_path: 
 
 
 def test_one_that_is_wrong_is_one_line_alone(tmp_path: Path) -> None:
-    (tmp_path / "log.jsonl").write_text(rows(0, 3) + rows(1))
+    (tmp_path / "log.jsonl").write_text(log_text(0, 3) + log_text(1))
     with pytest.raises(DataError, match=r"log\.jsonl:4: messages\[1\]: role 'wizard'") as caught:
         import_file(tmp_path / "log.jsonl", tmp_path / "run", "20260101-000000-abcdef01")
     assert not hasattr(caught.value, "__notes__")
 
 
 def test_what_is_typed_shows_a_line_each_and_json_a_note_each(tmp_path: Path) -> None:
-    (tmp_path / "log.jsonl").write_text(rows(23))
+    (tmp_path / "log.jsonl").write_text(log_text(23))
     done = convbench(tmp_path, "import", "log.jsonl", "--run", "logged")
     assert (done.code, done.out) == (1, "")
     lines = done.err.splitlines()

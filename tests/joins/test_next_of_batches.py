@@ -13,30 +13,30 @@ from tests.rollout.cli import Done, finish, start, until
 from tests.support.batches import BatchProvider
 from tests.support.next_lines import check_next, next_words
 
-KEY = {"OPENAI_API_KEY": "k"}
+KEYS = {"OPENAI_API_KEY": "k"}
 MODEL = "openai/gpt-4o-mini"
 BUILD = ("build", "demo", "--tasks", "1", "--samples", "1", "--temperatures", "0.5", "--run", "run")
 JUDGE = ("judge", "--judge", f"rubric@{MODEL}", "--run", "run")
 
 
 @pytest.fixture
-def provider() -> Iterator[BatchProvider]:
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[BatchProvider]:
     with BatchProvider() as server:
+        monkeypatch.setitem(KEYS, "OPENAI_BASE_URL", server.api_base)
         yield server
 
 
-def run(folder: Path, *words: str) -> Done:
-    done = finish(start(folder, *words, extra=KEY))
+def run_here(folder: Path, *words: str) -> Done:
+    done = finish(start(folder, *words, extra=KEYS))
     assert done.code == 0, (words, done.out + done.err)
     return done
 
 
-def left(folder: Path, provider: BatchProvider, *words: str) -> None:
+def leave_batch(folder: Path, provider: BatchProvider, *words: str) -> None:
     """Type a command in batches, and Ctrl-C once its first lies at the provider."""
     provider.plan_batches(looks=0)
     before = provider.summary()["looks"]
-    named = ("--api-base", provider.api_base, "--batch")
-    process = start(folder, *words, *named, extra=KEY)
+    process = start(folder, *words, "--batch", extra=KEYS)
     until(lambda: provider.summary()["looks"] > before, process)
     process.send_signal(signal.SIGINT)
     assert finish(process).code == 130
@@ -47,16 +47,16 @@ def test_what_status_and_cancel_print_goes_on(
     kind: str, provider: BatchProvider, tmp_path: Path
 ) -> None:
     if kind == "judge":  # whom to ask is not what the task's own judge would be
-        run(tmp_path, *BUILD, "--model", MODEL, "--api-base", provider.api_base)
-    left(tmp_path, provider, *(JUDGE if kind == "judge" else (*BUILD, "--model", MODEL)))
-    resumed, cancels = next_words(run(tmp_path, "status", "run").out)
+        run_here(tmp_path, *BUILD, "--model", MODEL)
+    leave_batch(tmp_path, provider, *(JUDGE if kind == "judge" else (*BUILD, "--model", MODEL)))
+    resumed, cancels = next_words(run_here(tmp_path, "status", "run").out)
     check_next(("status", "run"), [resumed, cancels])
     assert (resumed[0], cancels[0]) == (kind, "cancel")
-    (again,) = next_words(run(tmp_path, *cancels).out)
+    (again,) = next_words(run_here(tmp_path, *cancels).out)
     assert again == resumed
 
     provider.plan_batches(looks=1)
-    run(tmp_path, *again)
-    assert "none in progress" in run(tmp_path, "cancel", "run").out
+    run_here(tmp_path, *again)
+    assert "none in progress" in run_here(tmp_path, "cancel", "run").out
     file = tmp_path / "run" / ("verdicts.jsonl" if kind == "judge" else "conversations.jsonl")
     assert len(file.read_text().splitlines()) == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.rollout.cli import convbench
 
 
-def offered(error: str) -> list[str]:
+def offered_options(error: str) -> list[str]:
     """The options that an error names behind a colon."""
     return re.findall(r": (--split \w+)", error)
 
@@ -22,8 +22,8 @@ def test_an_imported_log_offers_the_splits_it_has_and_no_build(tmp_path: Path) -
     assert convbench(tmp_path, "import", "log.jsonl", "--run", "runs/log").code == 0
     error = convbench(tmp_path, "report", "runs/log").error
     assert "build" not in error
-    assert offered(error) == ["--split train", "--split validation"]
-    for option in offered(error):
+    assert offered_options(error) == ["--split train", "--split validation"]
+    for option in offered_options(error):
         assert convbench(tmp_path, "report", "runs/log", *option.split()).code == 0
 
 
@@ -34,4 +34,4 @@ def test_a_run_without_such_questions_is_not_sent_to_build_them(tmp_path: Path) 
     error = convbench(tmp_path, "report", "runs/a run").error
     assert "nor questions of it" in error
     assert "convbench build" not in error
-    assert convbench(tmp_path, "report", "runs/a run", *offered(error)[0].split()).code == 0
+    assert convbench(tmp_path, "report", "runs/a run", *offered_options(error)[0].split()).code == 0

@@ -19,7 +19,7 @@ def run_to_end(
     """Run a command to its end. A page that is served ends as its user ends it; what a dry run
     would send is not sent. `extra` goes into its environment."""
     if words[0] == "view" and "--static" not in words:
-        return _served(words, folder)
+        return _run_served(words, folder)
     if words[:2] == ["gold", "import"]:
         _fill_in(folder / words[2])
     sent = words[0] in SENDS and "--dry-run" not in words
@@ -29,7 +29,7 @@ def run_to_end(
     return done
 
 
-def _served(words: Sequence[str], folder: Path) -> Done:
+def _run_served(words: Sequence[str], folder: Path) -> Done:
     process = start(folder, *words, "--no-open", "--port", "0")
     shown: list[str] = []
     assert process.stdout is not None
