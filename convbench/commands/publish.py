@@ -27,7 +27,10 @@ NOTE = "published.json"
 
 def refuse_unfit(options: PublishOptions) -> None:
     """Raise HubError for what can be no repository's name, RunError where there is nothing to
-    publish, before anybody is asked who may see it."""
+    publish, UsageError for options that do not go together, before anybody is asked who may see
+    it."""
+    if options.checkpoint is not None and options.leave_out_leaks:
+        raise UsageError("--leave-out-leaks is for runs; leave it out")
     check_name(options.repo, "dataset" if options.checkpoint is None else "model")
     if options.checkpoint is None:
         find_run(options.run)
@@ -37,9 +40,8 @@ def refuse_unfit(options: PublishOptions) -> None:
 
 def published(options: PublishOptions) -> tuple[Run | None, Published | PublishedCheckpoint]:
     """Publish what the options name: (the run, what became of it), or of a checkpoint (None, …)."""
+    refuse_unfit(options)
     if options.checkpoint is not None:
-        if options.leave_out_leaks:
-            raise UsageError("--leave-out-leaks is for runs; leave it out")
         return None, publish_model(
             options.repo, options.checkpoint, options.run, private=bool(options.private),
             dry_run=options.dry_run, target=options.folder, judge=options.judge,

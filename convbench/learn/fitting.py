@@ -6,6 +6,7 @@ Imports torch and transformers; only a trainer that is about to fit imports this
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import sys
@@ -189,9 +190,19 @@ def train(trainer: Any, job: Job, steps: Steps) -> None:
 
 def last_whole(folder: Path) -> str | None:
     """Return the newest saved epoch that a kill did not cut short: its state is written last."""
-    whole = [file.parent for file in folder.glob("checkpoint-*/trainer_state.json")]
+    states = folder.glob("checkpoint-*/trainer_state.json")
+    whole = [file.parent for file in states if _is_json(file)]
     newest = max(whole, key=lambda one: int(one.name.rpartition("-")[2]), default=None)
     return str(newest) if newest else None
+
+
+def _is_json(file: Path) -> bool:
+    """Whether a file was written to its end."""
+    try:
+        json.loads(file.read_bytes())
+    except ValueError:
+        return False
+    return True
 
 
 def finish(trainer: Any, job: Job, learnt: Learnt, **more: Any) -> None:
