@@ -12,7 +12,7 @@ from tests.cli.typed import Typist
 
 WORDS = {
     "report": (), "view": (), "verify": (), "tag": (), "judge": (), "patterns": (), "status": (),
-    "cancel": (), "work": (), "merge": (), "show": ("demo",), "credit": ("branches",),
+    "cancel": (), "merge": (), "show": ("demo",), "credit": ("branches",),
     "estimate": ("local:pocket",), "export": ("--to", "trl"), "train": ("swift",),
     "eval": ("scripted:echo",), "publish": ("me/set",), "query": ("select 1",), "gold": (),
 }  # fmt: skip

@@ -84,7 +84,9 @@ def test_killed_in_stage_1_and_between_the_stages(
 
         killed(launched(run), lambda: len(list(critic.glob("checkpoint-*/trainer_state.json"))) > 1)
         assert not (critic / "training.json").exists()
-        (critic / "checkpoint-9999").mkdir()  # a save that the kill cut short
+        for step in (9998, 9999):  # saves that the kill cut short
+            (critic / f"checkpoint-{step}").mkdir()
+        (critic / "checkpoint-9999" / "trainer_state.json").touch()
         assert provider.stats.calls == 0
 
         killed(launched(run), lambda: len(lines(candidates)) >= 10)
