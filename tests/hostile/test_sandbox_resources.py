@@ -241,7 +241,9 @@ for call in ("fine()", "gone()", "late()", "killed()"):
 def children():
     found = {}
     for task in Path("/proc/self/task").glob("*/children"):
-        for child in task.read_text().split():
+        try: pids = task.read_text().split()
+        except OSError: continue
+        for child in pids:
             try: found[child] = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
             except OSError: pass
     return found

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import MissingDependency, RunError
+from convbench.guard import below
 from convbench.sandbox import Limits, Outcome, agree, run, seccomp
 from convbench.sandbox import boundary as stand
 from tests.rollout.cli import ROOT
@@ -312,7 +313,7 @@ def test_a_sandbox_ends_with_the_program_that_started_it(limits: Limits) -> None
         inside: set[int] = set()
         until = time.monotonic() + 60
         while len(inside) < (3 if limits.kind == "bubblewrap" else 1) and time.monotonic() < until:
-            inside = _below(process.pid)
+            inside = set(below(process.pid))
             time.sleep(0.2)
         assert inside
         time.sleep(1)
@@ -321,14 +322,6 @@ def test_a_sandbox_ends_with_the_program_that_started_it(limits: Limits) -> None
     while (left := {pid for pid in inside if _alive(pid)}) and time.monotonic() < until:
         time.sleep(0.1)
     assert not left
-
-
-def _below(pid: int) -> set[int]:
-    found: set[int] = set()
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, task.read_text().split()):
-            found |= {child} | _below(child)
-    return found
 
 
 def _alive(pid: int) -> bool:

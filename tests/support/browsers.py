@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -29,8 +30,10 @@ def command_of(pid: int) -> str:
 
 def _theirs() -> set[int]:
     """Return the drivers that we started ourselves, without a guard, and all below them."""
-    children = Path(f"/proc/{os.getpid()}/task").glob("*/children")
-    own = {int(pid) for one in children for pid in one.read_text().split()}
+    own: set[int] = set()
+    for children in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended since
+            own.update(map(int, children.read_text().split()))
     drivers = {pid for pid in own if "run-driver" in command_of(pid)}
     drivers = {pid for pid in drivers if "guard.py" not in command_of(pid)}
     return drivers | {pid for driver in drivers for pid in below(driver)}
