@@ -52,7 +52,7 @@ class Caller:
         self.cache: ReplyCache | None = None
         """Replies that earlier runs paid for; None asks for each."""
         self.pace: Pace | None = None
-        """Rates that this machine's processes keep together; None: this one has no other beside."""
+        """Most calls a second to an endpoint; None: as many as the limiter lets go."""
         self.wire: WireFile | None = None
         """Where requests and replies are kept word for word; None keeps none."""
         self.waves: Waves | None = None
