@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from convbench.tasks.arc_agi.edit import STRATEGIES, SWITCHES
 from trainers.pocket.grids_corpus import ASK, RATES
-from trainers.pocket.tokenizer import CHAT_TEMPLATE, END, PAD, ROLES
+from trainers.pocket.tokenizer import END, PAD, ROLES, with_chat_template
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -49,7 +49,6 @@ def build() -> PreTrainedTokenizerFast:
     """Build the tokenizer with its chat template; any text can be encoded and decoded."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from tokenizers.pre_tokenizers import ByteLevel
-    from transformers import PreTrainedTokenizerFast
 
     table = bytes_to_signs()
     known = ["".join(table[byte] for byte in piece.encode()) for piece in pieces()]
@@ -63,16 +62,7 @@ def build() -> PreTrainedTokenizerFast:
     ])  # fmt: skip
     inner.decoder = decoders.ByteLevel()
     inner.add_special_tokens([*ROLES.values(), END, PAD])
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=inner,
-        eos_token=END,
-        pad_token=PAD,
-        additional_special_tokens=list(ROLES.values()),
-        clean_up_tokenization_spaces=False,
-        model_max_length=LONGEST,
-    )
-    tokenizer.chat_template = CHAT_TEMPLATE
-    return tokenizer
+    return with_chat_template(inner, longest=LONGEST)
 
 
 LONGEST: Final = 512

@@ -13,6 +13,7 @@ from trainers.pocket import corpus
 from trainers.pocket.thoughts import UNKNOWN
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
 ROLES: Final = {"system": "<|system|>", "user": "<|user|>", "assistant": "<|assistant|>"}
@@ -62,7 +63,6 @@ def vocabulary(world: World) -> dict[str, int]:
 def build(world: World) -> PreTrainedTokenizerFast:
     """Build the tokenizer with its chat template; any text can be encoded and decoded."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
 
     bpe = models.BPE(vocab=vocabulary(world), merges=[], ignore_merges=True)
     inner = Tokenizer(bpe)
@@ -70,13 +70,21 @@ def build(world: World) -> PreTrainedTokenizerFast:
     inner.decoder = decoders.ByteLevel()
     inner.add_special_tokens([*ROLES.values(), END, PAD])
     inner.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
+    return with_chat_template(inner, longest=1024)
+
+
+def with_chat_template(inner: Tokenizer, *, longest: int) -> PreTrainedTokenizerFast:
+    """Return a tokenizer as transformers loads it, with the chat template, for texts of at most
+    `longest` tokens."""
+    from transformers import PreTrainedTokenizerFast
+
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=inner,
         eos_token=END,
         pad_token=PAD,
         additional_special_tokens=list(ROLES.values()),
         clean_up_tokenization_spaces=False,
-        model_max_length=1024,
+        model_max_length=longest,
     )
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
