@@ -37,7 +37,7 @@ class Typist:
     def __call__(self, *words: str) -> Said:
         """Run a command to its end."""
         self._capfd.readouterr()
-        code = _exit_code(self._patch, words)
+        code = exit_code(self._patch, words)
         found = self._capfd.readouterr()
         check_next(words, next_words(found.out, found.err))
         return Said(code, found.out, found.err)
@@ -58,12 +58,13 @@ def type_here(*words: str) -> Said:
     trains with it, is imported once for all of them."""
     out, err = StringIO(), StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        code = _exit_code(patch, words)
+        code = exit_code(patch, words)
     check_next(words, next_words(out.getvalue(), err.getvalue()))
     return Said(code, out.getvalue(), err.getvalue())
 
 
-def _exit_code(patch: pytest.MonkeyPatch, words: Sequence[str]) -> int:
+def exit_code(patch: pytest.MonkeyPatch, words: Sequence[str]) -> int:
+    """Type a command in this process; return its exit code."""
     patch.setattr(sys, "argv", ["convbench", *words])
     try:
         main()

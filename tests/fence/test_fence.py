@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from convbench import __version__
-from convbench.cli import console, main
+from convbench.cli import console
+from tests.cli.typed import exit_code
 from tests.excerpts import EXCERPTS
 from tests.excerpts import written as excerpts_below
 from tests.fence.asked import built, commands, judged, names, prompts, specs
@@ -53,12 +53,7 @@ def type_command(words: list[str]) -> int:
             patch.setenv(name, value)
         for stream in (console.out, console.err):  # of the width that was there at import
             patch.setattr(stream, "_width", int(SETTLED["COLUMNS"]))
-        patch.setattr(sys, "argv", ["convbench", *words])
-        try:
-            main()
-        except SystemExit as ended:
-            return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    return 0
+        return exit_code(patch, words)
 
 
 @dataclass
