@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SYSTEM := $(VENV)/.system
 
-.PHONY: help demo test test-all test-rest gpu real check format bench paper docs clean
+.PHONY: help demo test test-all test-rest test-failed gpu real check format bench paper docs clean
 
 help:
 	@echo "make demo    the main job on questions of our own: no key, no GPU"
 	@echo "make test    the tests to run after every step, but those of make check"
 	@echo "make test-rest  the rest: every launcher, every combination, every figure of a set"
+	@echo "make test-failed  what failed in the last run, one test after another"
 	@echo "make test-all  all tests: those of check, test and test-rest"
 	@echo "make gpu     a smoke test on a real GPU; skipped where there is none"
 	@echo "make real    a real model of 135M parameters through the whole chain; fetched once, 100 MB"
@@ -49,6 +50,12 @@ test-all: $(STAMP) $(SYSTEM)
 # what test leaves out: marked `exhaustive`
 test-rest: $(STAMP) $(SYSTEM)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m exhaustive $(PYTEST_ARGS)
+
+# The tests that failed in the last run, again, one after another. A test of processes or pages can
+# fail beside two others on a busy machine; one that fails alone too, or six at once, is a fault.
+test-failed: $(STAMP) $(SYSTEM)
+	@$(BIN)/python -c 'import json, sys; n = len(json.load(open(".pytest_cache/v/cache/lastfailed"))); sys.exit(f"{n} tests failed, too many to blame the machine" if n > 5 else 0)'
+	$(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none
 
 gpu: $(STAMP)
 	$(BIN)/python -m pytest -q -rs tests/gpu

@@ -136,12 +136,13 @@ def test_a_page_that_is_stopped_in_time_is_shown(kind: str) -> None:
     assert most[0] < 2 * GIB
 
 
+FLOOD = html("".join(f'<img src="http://x/{i}/9/9">' for i in range(2000)))
+LARGE_PICTURES = html("".join(f'<img src="http://x/id/{i}/2000/2000">' for i in range(99)))
 BROKEN = {
     "laughs": (laughs(9), "MiB of memory|s of CPU|rendered"),
-    "flood": (html("".join(f'<img src="http://x/{i}/9/9">' for i in range(2000))), "files"),
+    "flood": (FLOOD, "files|s of CPU"),
     "frames": (html("".join(f'<iframe src="http://h{i}.x/"></iframe>' for i in range(2000))), ""),
-    "large pictures": (html("".join(f'<img src="http://x/id/{i}/2000/2000">' for i in range(99))),
-                       "pixels"),
+    "large pictures": (LARGE_PICTURES, "pixels|s of CPU"),
     "slow selectors": (html("<b><i></i></b>" * 4000, "<style>" + "".join(
         f"b:has(~ b:nth-last-child({i}n+{i}) i ~ u) ~ b:nth-child({i}n) i{{color:red}}"
         for i in range(1, 30)) + "</style>"), "CPU|rendered"),
@@ -184,6 +185,13 @@ def test_a_page_that_takes_too_much_is_ended_and_harms_none_beside_it(kind: str)
     for number, found in enumerate((first, last)):
         assert isinstance(found, Shot), found
         assert f"'Good {number}'" in visible(found.boxes)
+
+
+@pytest.mark.parametrize(("attack", "why"), [(FLOOD, "files"), (LARGE_PICTURES, "pixels")])
+def test_a_page_that_asks_for_too_much_is_told_of_what(attack: str, why: str) -> None:
+    """With all the time that pages have: how much of it a count needs is the machine's matter."""
+    with pytest.raises(PageError, match=why):
+        asyncio.run(shoot(attack))
 
 
 def test_pages_in_a_killed_browser_are_rendered_again() -> None:
