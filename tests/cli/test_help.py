@@ -31,6 +31,15 @@ def test_every_command_has_one_panel_and_they_stand_in_the_order_of_their_use(
     assert all(f" {panel} " in said.out for panel in PANELS)
 
 
+def test_the_words_beside_a_command_are_the_first_of_its_own_help() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    for panel, words in PANELS.items():
+        for word, entry in words.items():
+            assert commands[word].callback is not None
+            assert entry.help == commands[word].help.partition("\n\n")[0]
+            assert commands[word].rich_help_panel == panel
+
+
 @pytest.mark.parametrize("width", [60, 80])
 def test_help_fits_the_terminal_and_nothing_of_it_is_cut(
     typist: Typist, monkeypatch: pytest.MonkeyPatch, width: int
@@ -69,21 +78,22 @@ def test_what_is_said_several_times_is_shown_so(typist: Typist) -> None:
 
 def test_a_command_loads_its_own_file_and_no_other(tmp_path: Path) -> None:
     """What starts takes as long as what it imports; a file of defaults may name any command."""
-    files = {word: file for words in PANELS.values() for word, file in words.items()}
+    files = {word: one.file for words in PANELS.values() for word, one in words.items()}
     folder = Path(convbench.cli.__file__).parent
     for word, file in files.items():
         assert f'@command("{word}"' in (folder / f"{file}.py").read_text()
     code = (
         "import contextlib, gc, pathlib, sys\nfrom convbench.cli import main\n"
-        "for words in (['tag', '-h'], ['tag', '-h'], ['no-such-word']):\n"
+        "for words in ([], ['-h'], ['no-such-word'], ['tag', '-h'], ['tag', '-h'], ['-h']):\n"
         "    sys.argv = ['convbench', *words]\n"
         "    with contextlib.suppress(SystemExit):\n"
         "        main()\n"
         "    assert gc.get_threshold() == (100_000, 1, 1)\n"
         "    assert gc.isenabled() and gc.get_freeze_count() > 0\n"
-        f"    print(*(one for one in {sorted(set(files.values()))} if f'convbench.cli.{{one}}' "
-        "in sys.modules))\n"
-        "    pathlib.Path('convbench.toml').write_text('[build]\\nsamples = 2\\n')\n"
+        f"    print('files', *(one for one in {sorted(set(files.values()))} "
+        "if f'convbench.cli.{one}' in sys.modules))\n"
+        "    if words[:1] == ['tag']:\n"
+        "        pathlib.Path('convbench.toml').write_text('[build]\\nsamples = 2\\n')\n"
         "import convbench.commands.build, convbench.commands.judge\n"
         "unused = 'shards.runner', 'answers.wording', 'judge.compare', 'judge.human'\n"
         "assert not [one for one in unused if f'convbench.{one}' in sys.modules]\n"
@@ -92,9 +102,9 @@ def test_a_command_loads_its_own_file_and_no_other(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(folder.parents[1]), "XDG_CONFIG_HOME": str(tmp_path)},
     )  # fmt: skip
-    first, *_, last = [line.split() for line in done.stdout.splitlines() if line[:1].isalpha()]
-    assert first == [files["tag"]]
-    assert last == sorted(set(files.values()))
+    every, own = sorted(set(files.values())), [files["tag"]]
+    loaded = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("files")]
+    assert loaded == [[], [], [], own, every, every]
 
 
 def test_a_build_loads_no_judge_no_batches_and_no_plugins(tmp_path: Path) -> None:
