@@ -106,7 +106,7 @@ def test_nothing_is_appended_or_written_through_a_link(run: Run, victim: Path) -
         (run.path / name).unlink(missing_ok=True)
         (run.path / name).symlink_to(victim)
     with pytest.raises(RunError, match="found a link; expected a plain file"):
-        Appender(run.path / "calls.jsonl")
+        Appender(run.path / "calls.jsonl").write(b"{}")
     code, said = typed("judge", "--judge", "rules", "--quiet", "--run", run.path)
     assert (code, "verdicts.jsonl" in said) == (1, True)
     label = victim.with_name("label.json")
