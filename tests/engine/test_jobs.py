@@ -49,6 +49,19 @@ def test_all_jobs_run_and_failures_are_recorded() -> None:
     ]  # fmt: skip
 
 
+def test_a_result_that_stops_the_run_is_recorded_and_no_job_begins_after_it() -> None:
+    async def work(job: int) -> int:
+        await asyncio.sleep(0)
+        return job
+
+    enough = FatalModelError("nothing can be read")
+    summary, done, errors = asyncio.run(
+        _ran(work, concurrency=1, stops=lambda job: enough if job == 2 else None)
+    )
+    assert summary == Summary(done=3, failed=0, stopped=enough)
+    assert (done, errors) == ([0, 1, 2], [])
+
+
 def test_jobs_are_taken_lazily_and_run_at_most_so_many_at_once() -> None:
     taken, running, peak = 0, 0, 0
 
