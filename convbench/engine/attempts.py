@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 
 from convbench.engine.booking import Booked
-from convbench.engine.lines import Lines, parse
 from convbench.engine.need import Estimate
 from convbench.net.tidy import count, dollars
+from convbench.store.jsonl import Appender, lines, parse
 
 
 class Attempts:
@@ -25,7 +25,7 @@ class Attempts:
     """
 
     def __init__(self, path: Path) -> None:
-        self._lines = Lines(path)
+        self._records = Appender(path)
         self._prefix = secrets.token_hex(4)
         self._number = 0
 
@@ -45,7 +45,7 @@ class Attempts:
     def totals(self, replied: Container[str]) -> tuple[int, float]:
         """Return tokens and known dollars of attempts without a reply; memory holds those."""
         found: dict[str, tuple[int, float]] = {}
-        for line in self._lines.read():
+        for _, line in lines(self._records.path):
             record = parse(line)
             if "attempt" in record and (name := str(record["attempt"])) not in replied:
                 found[name] = amount(record)
@@ -53,10 +53,10 @@ class Attempts:
 
     def close(self) -> None:
         """Close the file; a later attempt opens it again."""
-        self._lines.close()
+        self._records.close()
 
     def _write(self, record: dict[str, Any]) -> None:
-        self._lines.append(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+        self._records.write(orjson.dumps(record))
 
 
 def amount(record: dict[str, Any]) -> tuple[int, float]:

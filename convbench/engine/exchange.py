@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from convbench.engine.lines import Lines, parse
+from convbench.store.jsonl import lines, parse
 
 MOST = 500
 """Calls of a conversation that are read, and attempts of a call."""
@@ -61,7 +61,7 @@ def _about(path: Path, key: str) -> Iterator[dict[str, Any]]:
     """Yield the records of a conversation's calls: their key is its key, `@` and a turn."""
     mark = key.encode("utf-8", "surrogatepass")
     plain = b'"' not in mark and b"\\" not in mark and mark.isascii()
-    for line in Lines(path).read():
+    for _, line in lines(path):
         if not plain or mark in line:
             record = parse(line)
             said = record.get("key")
@@ -70,6 +70,6 @@ def _about(path: Path, key: str) -> Iterator[dict[str, Any]]:
 
 
 def _lost(path: Path) -> Iterator[dict[str, Any]]:
-    for line in Lines(path).read():
+    for _, line in lines(path):
         if b'"lost"' in line:
             yield parse(line)

@@ -12,7 +12,6 @@ import orjson
 
 from convbench.engine.attempts import Attempts, amount
 from convbench.engine.booking import Booked
-from convbench.engine.lines import Lines, parse
 from convbench.engine.submitted import FILE, Submitted, totals
 from convbench.net.tidy import count
 from convbench.schema import (
@@ -26,6 +25,7 @@ from convbench.schema import (
     ToolCall,
     text_of,
 )
+from convbench.store.jsonl import Appender, lines, parse
 from convbench.store.keys import Hashes, Names
 from convbench.store.token_probs import FILE as PROBS
 from convbench.store.token_probs import ProbsFile
@@ -59,7 +59,7 @@ class Journal:
         self.attempts = Attempts(path.with_name("attempts.jsonl"))
         self.submitted = Submitted(path.with_name(FILE))
         self.probs = ProbsFile(path.with_name(PROBS))
-        self._lines = Lines(path)
+        self._records = Appender(path)
         self._found: dict[tuple[str, str], bytes] = {}
         self._order: list[tuple[str, str]] = []
 
@@ -69,7 +69,7 @@ class Journal:
         Lines that cannot be read (the torn last one of a killed process) are passed over: the
         call is made again.
         """
-        for line in self._lines.read():
+        for _, line in lines(self.path):
             key = _key(line)
             if key is None or not keys(key):
                 continue
@@ -83,7 +83,7 @@ class Journal:
         """Return tokens and known dollars of every call, of every attempt that gave no reply and of
         batches whose replies are not there yet, for a run-wide budget."""
         tokens, usd, hashes = 0, 0.0, Hashes()
-        for line in self._lines.read():
+        for _, line in lines(self.path):
             record = _parse(line) or {}
             booked = record.get("booked")
             booked = booked if isinstance(booked, dict) else _told(record)
@@ -99,7 +99,7 @@ class Journal:
     def replied(self, marks: Collection[str]) -> set[str]:
         """Return the attempts that gave a reply, of those whose name begins with one of these
         marks."""
-        names = (str(parse(line).get("attempt")) for line in self._lines.read() if marks)
+        names = (str(parse(line).get("attempt")) for _, line in lines(self.path) if marks)
         return {name for name in names if name.rpartition("-")[0] in marks}
 
     def get(self, key: str, hash: str) -> Completion | None:
@@ -117,7 +117,7 @@ class Journal:
         booked: Booked | None = None,
     ) -> None:
         """Write one finished call: the attempt that gave the reply, and what it was booked with
-        where the provider did not tell. OSError (disk full, ...) goes up to the caller.
+        where the provider did not tell. RunError where the disk is full.
 
         Log-probabilities of its tokens go before it into a file of their own.
         """
@@ -128,7 +128,7 @@ class Journal:
             record["attempt"] = attempt
         if booked is not None and booked.assumed:
             record["booked"] = {"tokens": booked.tokens, "usd": booked.usd}
-        self._lines.append(orjson.dumps(record, default=plain, option=orjson.OPT_APPEND_NEWLINE))
+        self._records.write(orjson.dumps(record, default=plain))
 
     def forget(self, prefix: str) -> None:
         """Drop from memory all calls whose key starts with `prefix`; the file keeps them."""
@@ -143,7 +143,7 @@ class Journal:
 
     def close(self) -> None:
         """Close the files; a later append opens them again."""
-        self._lines.close()
+        self._records.close()
         self.attempts.close()
         self.submitted.close()
         self.probs.close()

@@ -15,10 +15,10 @@ from typing import Any
 
 import orjson
 
-from convbench.engine.lines import Lines, parse
 from convbench.engine.need import Size
 from convbench.models.batch import ID
 from convbench.net.tidy import count, dollars
+from convbench.store.jsonl import Appender, lines, parse
 
 FILE = "batches.jsonl"
 
@@ -89,12 +89,12 @@ class Submitted:
     """The file of a run's batches."""
 
     def __init__(self, path: Path) -> None:
-        self._lines = Lines(path)
+        self._records = Appender(path)
 
     def read(self) -> list[SentBatch]:
         """Return all batches in the order of their intents; what is no record is passed over."""
         found: dict[str, SentBatch] = {}
-        for line in self._lines.read():
+        for _, line in lines(self._records.path):
             record = parse(line)
             mark = record.get("mark")
             if not isinstance(mark, str):
@@ -132,10 +132,10 @@ class Submitted:
 
     def close(self) -> None:
         """Close the file; a later line opens it again."""
-        self._lines.close()
+        self._records.close()
 
     def _write(self, record: dict[str, Any]) -> None:
-        self._lines.append(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+        self._records.write(orjson.dumps(record))
 
 
 def open_batches(folder: Path) -> list[SentBatch]:

@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 
 from convbench.blot import address, keys
-from convbench.engine.lines import Lines, parse
 from convbench.models.listening import LISTENER, Heard
+from convbench.store.jsonl import Appender, lines, parse
 
 NAME = "wire.jsonl"
 LONGEST = 128 << 10
@@ -31,7 +31,7 @@ class WireFile:
     """Keeps what goes over the wire while a call is made."""
 
     def __init__(self, path: Path) -> None:
-        self._lines = Lines(path)
+        self._records = Appender(path)
         self._size = path.stat().st_size if path.exists() else 0
         self.left_out = 0
         """Requests that were not kept, because the file is as large as it may be."""
@@ -51,16 +51,16 @@ class WireFile:
             "status": heard.status, "seconds": round(heard.seconds, 4),
             "request": _body(heard.request), "reply": _body(heard.reply),
         }  # fmt: skip
-        line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+        line = orjson.dumps(record)
         if self._size + len(line) > LARGEST:
             self.left_out += 1
             return
-        self._lines.append(line)
-        self._size += len(line)
+        self._records.write(line)
+        self._size += len(line) + 1
 
     def close(self) -> None:
         """Close the file."""
-        self._lines.close()
+        self._records.close()
 
 
 def _body(data: bytes) -> Any:
@@ -79,7 +79,7 @@ def _body(data: bytes) -> Any:
 def kept(path: Path, key: str) -> dict[str, list[dict[str, Any]]]:
     """Return by call what was kept of the conversation of this key."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for line in Lines(path).read():
+    for _, line in lines(path):
         record = parse(line)
         said = record.get("key")
         if isinstance(said, str) and said.rpartition("@")[0] == key:

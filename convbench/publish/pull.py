@@ -48,7 +48,8 @@ def pull(repo: str, path: Path | None = None, revision: str | None = None) -> Pu
             _mark(Run(place, manifest), f"{repo}@{remote.commit}")
             for name in RECORDS:
                 if (place / name).exists():
-                    Appender(place / name).close()  # which compresses what is long
+                    with Appender(place / name):
+                        pass  # closing it compresses what is long
             seal(place)
             if target.exists():
                 target.rmdir()

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 
-from convbench.engine.lines import Lines
 from convbench.errors import ConvbenchError
 from convbench.rollout.calls import CALLS
 from convbench.store import Run, all_runs
+from convbench.store.jsonl import lines
 
 LOST_A_DAY = 1.0
 """Processes lost a day and shard at once that the hours count with: about what preemptible machines
@@ -75,8 +75,7 @@ def measured(policy: str, runs: Iterable[Run], concurrency: int) -> Rates:
 
 def _calls_and_seconds(shard: Run) -> tuple[int, float]:
     """Return how many calls a shard's conversations took, and how long they ended one another."""
-    lines = Lines(shard.path / CALLS).read()
-    calls = sum(b'"key":"judge/' not in line for line in lines)
+    calls = sum(b'"key":"judge/' not in line for _, line in lines(shard.path / CALLS))
     ends = sorted(c.ended for c in shard.conversations() if c.ended)
     if len(ends) < 2:
         return 0, 0.0

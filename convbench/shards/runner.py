@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from convbench.engine import Journal, Summary
-from convbench.engine.lines import Lines
 from convbench.errors import BudgetError, ConvbenchError, RunError
 from convbench.judge.all import Have as Judges
 from convbench.judge.all import score_here
@@ -33,6 +32,7 @@ from convbench.shards.launchers import Target, parse_target
 from convbench.shards.progress import ShardProgress
 from convbench.shards.slice import BUILD, CANDIDATES, JUDGE, Ending, work_in_turn
 from convbench.store import Run, shards
+from convbench.store.jsonl import lines
 from convbench.store.seal import FILE as SEALS
 from convbench.store.shard_attempts import NOT_BEGUN, ShardStates, mark_left, shard_states
 from convbench.store.shards import ShardLimit, ShardPlan, ShardTask, read_plan, shard_of
@@ -285,8 +285,8 @@ def _spent(run: Run) -> _Spent:
     own = Journal(run.calls_file).totals()
     calls, unpriced = 0, False
     for folder in folders.values():
-        calls += sum(b'"key":' in line for line in Lines(folder / ATTEMPTS).read())
-        unpriced = unpriced or any(b'"usd":null' in line for line in Lines(folder / CALLS).read())
+        calls += sum(b'"key":' in line for _, line in lines(folder / ATTEMPTS))
+        unpriced = unpriced or any(b'"usd":null' in line for _, line in lines(folder / CALLS))
     return _Spent(
         calls, own[0] + sum(tokens for tokens, _ in by_shard.values()),
         own[1] + sum(usd for _, usd in by_shard.values()), unpriced, by_shard,

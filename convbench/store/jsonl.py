@@ -11,9 +11,12 @@ import errno
 import os
 import shutil
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+import orjson
 
 from convbench.blot import exact, known
 from convbench.errors import RunError
@@ -27,62 +30,75 @@ SHOWN = 40
 
 class Appender:
     """Appends whole lines, without keys in use; with them where `blotted` is false, for a copy that
-    is looked through for keys. Opening it cuts off a torn last line. One process at a time may have
-    it open."""
+    is looked through for keys. The first line, or `with`, opens the file, which cuts off a torn
+    last line. One process at a time may have it open."""
 
     def __init__(self, path: Path, *, blotted: bool = True) -> None:
         self.path = path
         self._hidden = known() if blotted else ()
-        try:
-            self._compressor = Compressor(path)
-            self._open()
-        except OSError as error:
-            raise disk_error(path, error) from None
+        self._file: FileIO | None = None
+        self._compressor: Compressor | None = None
+        self._size = 0
 
-    def _open(self) -> None:
-        self._file = open_to_append(self.path)
-        self._size = _cut_torn_line(self.path, self._file.fileno())
+    def _open(self) -> FileIO:
+        try:
+            self._compressor = self._compressor or Compressor(self.path)
+            self._file = open_to_append(self.path)
+            self._size = _cut_torn_line(self.path, self._file.fileno())
+        except OSError as error:
+            raise disk_error(self.path, error) from None
+        return self._file
 
     def write(self, line: bytes) -> None:
         """Append one line and hand it to the system at once, so that a kill cannot take it.
 
         A line that does not fit on the disk leaves nothing behind.
         """
+        file = self._file or self._open()
         data = memoryview(exact(line, self._hidden) + b"\n")
         written = 0
         try:
             while written < len(data):
-                written += self._file.write(data[written:])
+                written += file.write(data[written:])
         except OSError as error:
-            descriptor = self._file.fileno()
+            descriptor = file.fileno()
             os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
             raise disk_error(self.path, error) from None
         self._size += written
         if self._size >= LONG:
-            self._rotate()
+            self._rotate(file)
 
-    def _rotate(self) -> None:
+    def _rotate(self, file: FileIO) -> FileIO:
         """Have what was written compressed, and go on with an empty file."""
+        file.close()
+        self._file = None
         try:
-            self._file.close()
-            self._compressor.rotate()
-            self._open()
+            if self._compressor is not None:
+                self._compressor.rotate()
         except OSError as error:
             raise disk_error(self.path, error) from None
+        return self._open()
 
     def close(self) -> None:
-        """Write the file to the disk and close it; a long one is compressed."""
+        """Write the file to the disk and close it, a long one compressed; a later line opens it
+        again."""
+        file, compressor = self._file, self._compressor
+        if file is None:
+            return
         if self._size >= WORTH:
-            self._rotate()
+            file = self._rotate(file)
         try:
-            os.fsync(self._file.fileno())
+            os.fsync(file.fileno())
         except OSError as error:
             raise disk_error(self.path, error) from None
         finally:
-            self._file.close()
-            self._compressor.wait()
+            file.close()
+            self._file = self._compressor = None
+            if compressor is not None:
+                compressor.wait()
 
     def __enter__(self) -> Self:
+        self._open()
         return self
 
     def __exit__(
@@ -133,6 +149,15 @@ def records(path: Path, *texts: str) -> Iterator[dict[str, Any]]:
     without is a RunError naming it."""
     for number, line in lines(path):
         yield an_object(f"{path}:{number}", line, texts)
+
+
+def parse(line: bytes) -> dict[str, Any]:
+    """Return a line's object; an empty one where it holds none."""
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -43,7 +43,8 @@ def log(folder: Path) -> Run:
     others = [verdict(talk, 0.5, judge="other") for talk in talks]
     run = write_run(folder, examples=[example(n) for n in range(40)], conversations=talks,
                     verdicts=[*scores, *others])  # fmt: skip
-    Appender(run.conversations_file).close()  # which compresses what is long
+    with Appender(run.conversations_file):  # closing it compresses what is long
+        pass
     assert (folder / "conversations-00001.jsonl.zst").exists()
     return Run.open(folder)
 
@@ -175,7 +176,8 @@ def test_verdicts_are_read_where_they_lie(tmp_path: Path) -> None:
     run.verdicts_file.write_text("".join(one.model_dump_json() + "\n" for one in told[:8]))
     with Appender(run.verdicts_file) as file:
         file.write(told[8].model_dump_json().encode())
-    Appender(run.verdicts_file).close()
+    with Appender(run.verdicts_file):
+        pass
     for metric, found in (
         ("reward", [(n / 10, (n / 9,)) for n in range(9)]),
         ("accuracy", [(n / 10, (n / 10,)) for n in range(9)]),

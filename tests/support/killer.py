@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from convbench.engine import flight, lines
+from convbench.engine import flight
 from convbench.store import jsonl
 
 LONG_S = 60.0
@@ -103,7 +103,6 @@ def hook(how: str, kind: str, number: int) -> None:
 
         return written
 
-    lines.Lines.append = wrap(lines.Lines.append)  # type: ignore[method-assign]
     jsonl.Appender.write = wrap(jsonl.Appender.write)  # type: ignore[method-assign]
 
 
