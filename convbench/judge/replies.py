@@ -489,11 +489,13 @@ class _Reading:
         near = words & {"this", "that", "it"} or revising & {*tokens[:2]}
         revises = bool(named or (revising and near))
         judged = words & (WORDS["voice"] | WORDS["judging"])
+        others, speaking, voice = (
+            next((i for i, token in enumerate(tokens) if token in WORDS[kind]), len(tokens))
+            for kind in ("others", "speaking", "voice")
+        )
         for i in rivals:
-            told = WORDS["others"] & {*tokens[:i]}
-            reported = (
-                told and WORDS["speaking"] & {*tokens[:i]} and not WORDS["voice"] & {*tokens[:i]}
-            )
+            told = others < i
+            reported = told and speaking < i <= voice
             ends = i + 2 >= len(tokens) < 12 and tokens[i - 1] in ",:"
             if not reported and (around or ends or judged or (revises and not told)):
                 return True
