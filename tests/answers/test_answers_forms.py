@@ -7,6 +7,7 @@ import yaml
 
 from convbench.answers.final import final_answer
 from convbench.answers.grade import grade_texts
+from tests.support.exhaustive import every_nth
 
 FORMS = yaml.safe_load((Path(__file__).parent / "forms.yaml").read_text(encoding="utf-8"))
 OPTIONS = {
@@ -59,12 +60,13 @@ def test_without_texts_only_letters_are_read():
     assert final_answer("The answer is A system of tubes", "ABCD") is None
 
 
-@pytest.mark.parametrize(
-    "filler",
-    ["\n" * 100_000, "\n \n" * 30_000, "\\boxed{" * 20_000, "【" * 100_000, "\u200b" * 100_000,
-     "wait " * 20_000, "- " * 50_000, "<think>" * 20_000, "[/THINK]" * 20_000, "not " * 25_000],
-    ids=lambda filler: ascii(filler[:9]),
-)  # fmt: skip
+FILLERS = [
+    "\n" * 100_000, "\n \n" * 30_000, "\\boxed{" * 20_000, "【" * 100_000, "\u200b" * 100_000,
+    "wait " * 20_000, "- " * 50_000, "<think>" * 20_000, "[/THINK]" * 20_000, "not " * 25_000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("filler", every_nth(3, FILLERS), ids=lambda filler: ascii(filler[:9]))
 def test_hostile_texts_are_read_in_linear_time(filler):
     """Nothing is timed here, but a quadratic reading of these hangs for minutes."""
     found = final_answer(f"{filler}\nThe answer is C. {filler}", OPTIONS)

@@ -7,6 +7,7 @@ import yaml
 
 from convbench.answers.final import final_answer
 from convbench.answers.grade import grade_texts
+from tests.support.exhaustive import every_nth
 
 FILE = yaml.safe_load((Path(__file__).parent / "replies.yaml").read_text(encoding="utf-8"))
 
@@ -65,7 +66,7 @@ PIECES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("piece", PIECES, ids=ascii)
+@pytest.mark.parametrize("piece", every_nth(4, PIECES), ids=ascii)
 def test_a_long_text_is_read_in_linear_time(piece):
     """Nothing is timed here, but a quadratic reading of these hangs for minutes."""
     filler = piece * (200_000 // len(piece))

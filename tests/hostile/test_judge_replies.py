@@ -29,6 +29,7 @@ from tests.excerpts import Source
 from tests.joins.test_discount import asked
 from tests.rollout.table import QUESTION, protocol_of
 from tests.support.chat.replies import Call
+from tests.support.exhaustive import every_nth
 from tests.support.provider import Provider
 
 FORMS = yaml.safe_load((Path(__file__).parent / "replies.yaml").read_text(encoding="utf-8"))
@@ -105,18 +106,19 @@ def test_a_judge_that_echoes_is_asked_again_over_http() -> None:
     assert "disowned" in sent[2].asked
 
 
-@pytest.mark.parametrize(
-    "filler",
-    ["score" + " " * 60_000, "> " * 30_000, "{" * 60_000, '{"a":' * 20_000, "|" * 60_000,
-     "[" * 60_000,
-     "```\n" * 20_000, "<transcript>" * 10_000, "Assistant: " * 10_000, "Overall: 8 " * 3_000,
-     "- " * 30_000, "these scores " * 10_000, "\n" * 60_000, "Wait, " * 10_000, "<think>" * 10_000,
-     "\n" * 200_000, " " * 200_000, "Overall: 7" + " " * 200_000, "Overall: 7\n" + "8 " * 40_000,
-     "Overall: 7\n" + "scores from 1 " * 10_000, "Overall: 7\n" + "accuracy 3 " * 10_000,
-     "Overall: 7\n" + "lower" + " " * 100_000, "*" * 100_000, "Assistant" + " " * 100_000,
-     "| --" + "-" * 100_000, "Overall\n" * 20_000],
-    ids=lambda filler: ascii(filler[:12]),
-)  # fmt: skip
+FILLERS = [
+    "score" + " " * 60_000, "> " * 30_000, "{" * 60_000, '{"a":' * 20_000, "|" * 60_000,
+    "[" * 60_000,
+    "```\n" * 20_000, "<transcript>" * 10_000, "Assistant: " * 10_000, "Overall: 8 " * 3_000,
+    "- " * 30_000, "these scores " * 10_000, "\n" * 60_000, "Wait, " * 10_000, "<think>" * 10_000,
+    "\n" * 200_000, " " * 200_000, "Overall: 7" + " " * 200_000, "Overall: 7\n" + "8 " * 40_000,
+    "Overall: 7\n" + "scores from 1 " * 10_000, "Overall: 7\n" + "accuracy 3 " * 10_000,
+    "Overall: 7\n" + "lower" + " " * 100_000, "*" * 100_000, "Assistant" + " " * 100_000,
+    "| --" + "-" * 100_000, "Overall\n" * 20_000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("filler", every_nth(4, FILLERS), ids=lambda filler: ascii(filler[:12]))
 def test_a_long_reply_is_read_in_linear_time(filler: str) -> None:
     """Nothing is timed here, but a quadratic reading of these hangs for minutes."""
     assert isinstance(read_reply(f"{filler}\nAccuracy: x", RUBRIC), Complaint)

@@ -19,6 +19,12 @@ def first_of(values: Iterable[Any]) -> list[Any]:
     return [first, *map(exhaustive, rest)]
 
 
+def every_nth(n: int, values: Iterable[Any]) -> list[Any]:
+    """Return parameters for `parametrize`, marked `exhaustive` but for the first and every `n`th
+    after it."""
+    return [exhaustive(value) if i % n else value for i, value in enumerate(values)]
+
+
 def by_turns(first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
     """Return every pair for `parametrize`, marked `exhaustive` but for as many as hold each value
     of either; a tuple's parts are parameters of their own."""

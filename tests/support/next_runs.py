@@ -7,15 +7,20 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pytest
+
+from tests.cli.typed import Said, type_here
 from tests.rollout.cli import Done, convbench, finish, start, until
 
 SENDS = ("publish",)
 """Commands that would send something to a place that is not here."""
+TRAINS = ("demo", "train")
+"""Commands that import torch and what trains with it: typed in this process, which has them."""
 
 
 def run_to_end(
     words: Sequence[str], folder: Path = Path(), extra: Mapping[str, str] | None = None
-) -> Done:
+) -> Done | Said:
     """Run a command to its end. A page that is served ends as its user ends it; what a dry run
     would send is not sent. `extra` goes into its environment."""
     if words[0] == "view" and "--static" not in words:
@@ -24,7 +29,12 @@ def run_to_end(
         _fill_in(folder / words[2])
     sent = words[0] in SENDS and "--dry-run" not in words
     typed = [*words, *["--dry-run"] * sent]
-    done = convbench(folder, *typed, **({"extra": dict(extra)} if extra else {}))
+    if words[0] in TRAINS and not extra:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            done = type_here(*typed)
+    else:
+        done = convbench(folder, *typed, **({"extra": dict(extra)} if extra else {}))
     assert done.code == 0, (words, done.out + done.err)
     return done
 

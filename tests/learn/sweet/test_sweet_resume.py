@@ -15,8 +15,9 @@ import pytest
 from convbench.schema import Member
 from convbench.store import Run
 from convbench.store.jsonl import records
+from tests.cli.typed import type_here
 from tests.learn.tiny import save_model
-from tests.rollout.cli import finish, start, until
+from tests.rollout.cli import start, until
 from tests.support.provider import Plan, Provider
 
 from .runs import judged_run
@@ -32,10 +33,13 @@ SETS = (
 ASKED = [part for one in SETS for part in ("--set", one)]
 
 
+def words(run: Run) -> tuple[str, ...]:
+    return ("train", "sweet", "--run", str(run.path), "--concurrency", "2", *ASKED)
+
+
 def launched(run: Run) -> subprocess.Popen[str]:
-    arguments = ("train", "sweet", "--run", str(run.path), "--concurrency", "2", *ASKED)
     keys = {"OPENAI_API_KEY": "none"}
-    return start(run.path.parent, *arguments, extra=keys, start_new_session=True)
+    return start(run.path.parent, *words(run), extra=keys, start_new_session=True)
 
 
 def lines(file: Path) -> list[Any]:
@@ -70,6 +74,8 @@ def test_killed_in_stage_1_and_between_the_stages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.rollout.cli.LONG_S", 600.0)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.chdir(tmp_path)
     base = save_model(tmp_path / "base")
     told = [
         (f"q{i}", [f"which {w}?", "I WANT TO ANSWER: x"], reward)
@@ -96,8 +102,7 @@ def test_killed_in_stage_1_and_between_the_stages(
         candidates.write_bytes(candidates.read_bytes()[:-5])  # and a line that was cut short
         provider.reset()
 
-        process = launched(run)
-        done = finish(process)
+        done = type_here(*words(run))  # nothing kills this one
         assert done.code == 0, done.err
         assert "\ncritic         no pair of held-out tasks" in done.out
         assert provider.stats.calls == CALLS - journalled
