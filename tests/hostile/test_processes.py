@@ -17,6 +17,7 @@ from convbench.guard import descendants, guarded
 from tests.hub.worker import Client
 from tests.learn import tiny
 from tests.rollout.cli import ROOT, Done, convbench, environment, finish, start
+from tests.support.exhaustive import first_of
 
 PATIENCE_S = 150.0
 """Longest wait for what must come about."""
@@ -87,7 +88,7 @@ def training(place: Path, *more: str) -> subprocess.Popen[str]:
     return start(place, "train", "slow.yaml", *words)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", first_of([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]))
 def test_workers_die_with_their_parent(number: int, place: Path) -> None:
     """The trainer, what it started in another session, and what ignores SIGTERM."""
     parent = training(place)
@@ -274,7 +275,7 @@ def send(repo: str, folder: Path, kind: str) -> None:
     hub_repo.upload(repo, folder, kind=kind)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind", ["dataset", "model"])
+@pytest.mark.parametrize("kind", first_of(["dataset", "model"]))
 def test_of_two_that_publish_to_one_new_name_the_second_is_refused(
     kind: str, hub: Client, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from convbench.models.open import open_model
 from convbench.models.where import where
 from convbench.schema import Sampling
 from tests.rollout.cli import convbench
+from tests.support.exhaustive import exhaustive
 
 TEMPLATE = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
@@ -185,7 +186,9 @@ def test_another_file_of_that_name_is_converted_anew(
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"no weights", b"GGUF" + b"\xff" * 60], ids=["empty", "other", "broken"]
+    "content",
+    [b"", b"no weights", exhaustive(b"GGUF" + b"\xff" * 60)],
+    ids=["empty", "other", "broken"],
 )
 def test_what_is_no_gguf_file_leaves_nothing(tmp_path: Path, cache: Path, content: bytes) -> None:
     file = tmp_path / "bad.gguf"

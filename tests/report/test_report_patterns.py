@@ -17,6 +17,7 @@ from convbench.report.patterns.spread import spread
 from convbench.report.patterns.words import distinct, first_words, telling, vocabulary
 from convbench.store import Run
 from tests.report.synthetic import make, questions
+from tests.support.exhaustive import exhaustive
 from tests.support.later import needs
 
 needs("sklearn", "umap")
@@ -111,8 +112,16 @@ def pair(tmp_path_factory):
     return base
 
 
+def in_rows(texts, neighbours):
+    """Return places of texts without UMAP, which takes a quarter of a minute to compile itself."""
+    return [(float(n % neighbours), float(n // neighbours)) for n in range(len(texts))]
+
+
 @pytest.mark.slow
-def test_the_whole(pair, tmp_path):
+@pytest.mark.parametrize("by_umap", [False, exhaustive(True)])
+def test_the_whole(pair, tmp_path, monkeypatch, by_umap):
+    if not by_umap:
+        monkeypatch.setattr("convbench.report.patterns.analysis.project", in_rows)
     result = patterns(PatternOptions((pair.path,), out=tmp_path / "one"))
     found = result.found
     assert found.policies == ["Base", "SWiFt"]
