@@ -30,6 +30,7 @@ from convbench.net.guard import guarded
 from convbench.net.tidy import count, dollars, loads, text
 from convbench.schema import Completion, Message, Sampling
 from tests.hostile.routes import ROUTES, SECRET, Route, whole
+from tests.support.exhaustive import by_turns
 from tests.support.stranger import Answer, Asked, Stranger
 
 HELLO: list[Message] = [{"role": "user", "content": "hello there"}]
@@ -85,7 +86,12 @@ def body(raw: bytes | str, **more: Any) -> Answer:
     )
 
 
-ids = {"ids": lambda route: route.provider}
+def named(value: Any) -> str | None:
+    """Return a route's provider as a parameter's name."""
+    return getattr(value, "provider", None)
+
+
+ids = {"ids": named}
 
 
 # -- redirects
@@ -93,8 +99,8 @@ ids = {"ids": lambda route: route.provider}
 
 @pytest.mark.parametrize(
     ("route", "status"),
-    [(route, 307) for route in ROUTES] + [(r, n) for r in SOME for n in (301, 302, 303, 308)],
-    ids=lambda value: getattr(value, "provider", value),
+    [(route, 307) for route in ROUTES] + by_turns(SOME, [301, 302, 303, 308]),
+    ids=named,
 )
 def test_no_route_follows_a_redirect(route: Route, status: int) -> None:
     """Neither the key nor the conversation reaches the host that a reply points to."""
@@ -175,8 +181,7 @@ def bomb(megabytes: int, coding: str = "gzip", times: int = 1) -> bytes:
     return packed
 
 
-@pytest.mark.parametrize("route", SOME, **ids)
-@pytest.mark.parametrize("status", [200, 400, 500])
+@pytest.mark.parametrize(("route", "status"), by_turns(SOME, [200, 400, 500]), **ids)
 def test_a_compressed_flood_stops_at_the_limit(route: Route, status: int) -> None:
     """512 MiB that arrive as 0.5: before, all of them lay in memory, some several times."""
     load_litellm()
@@ -296,8 +301,7 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize("route", SOME, **ids)
-@pytest.mark.parametrize("kind", LONG)
+@pytest.mark.parametrize(("route", "kind"), by_turns(SOME, [*LONG]), **ids)
 def test_long_errors_are_cut_and_pages_not_repeated(route: Route, kind: str) -> None:
     """Each `<` looked for its `>` up to the end: the time grew with the square of the length."""
     error = refused(route, body(LONG[kind], status=502))
