@@ -7,10 +7,12 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from convbench.schema import TaskSpec
 from tests.excerpts import EXCERPTS, SHARED, Source, named, sources, written
 from tests.support.browsers import _no_browser_left  # noqa: F401 - for each test
 from tests.support.exhaustive import first_of
@@ -45,6 +47,27 @@ def pytest_report_header() -> str:
 def _state(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
     os.environ.setdefault("CONVBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _pocket_is_loaded_once() -> Iterator[None]:
+    """Keep the questions of the embedded world for later tests: drawing them takes half a second,
+    and the same spec and seed give the same ones."""
+    from convbench.tasks import load
+
+    real, results = load._load, dict[tuple[str, int], load.Loaded]()
+
+    def load_once(task: TaskSpec, seed: int, downloaded: bool) -> load.Loaded:
+        if not (task.source.rows or "").startswith("convbench.pocket."):
+            return real(task, seed, downloaded)
+        key = (task.model_dump_json(), seed)
+        if key not in results:
+            results[key] = real(task, seed, downloaded)
+        return replace(results[key], examples=list(results[key].examples))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(load, "_load", load_once)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

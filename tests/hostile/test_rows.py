@@ -21,6 +21,7 @@ from convbench.schema import TaskSpec
 from convbench.schema.task import Source
 from convbench.tasks.load import load_examples
 from tests.hub.worker import Client
+from tests.support.exhaustive import by_turns
 
 TASK = {"name": "x", "title": "x", "answer": {"kind": "text"},
         "rows": {"key": "k", "question": "question"}}  # fmt: skip
@@ -184,8 +185,7 @@ def test_what_is_drawn_alone_is_made(tmp_path: Path) -> None:
     assert peak < least + 150, "the 197 others are not held"
 
 
-@pytest.mark.parametrize("count", [3, "all"])
-@pytest.mark.parametrize("made", [texts, nested])
+@pytest.mark.parametrize(("made", "count"), by_turns([texts, nested], [3, "all"]))
 def test_kilobytes_that_stand_for_gigabytes_are_refused(
     made: Callable[[Path], Path], count: int | str, tmp_path: Path
 ) -> None:

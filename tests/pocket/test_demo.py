@@ -18,7 +18,7 @@ needs("trl")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).resolve().parents[2]
-TASKS = 40
+TASKS = 24
 STEPS = ("build", "judge", "train swift", "eval swift", "train star-gate", "eval star-gate",
          "report")  # fmt: skip
 

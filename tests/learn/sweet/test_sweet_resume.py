@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +29,14 @@ SETS = (
     f"args.candidates={CANDIDATES}", "args.held_out=0", "args.share=1", "args.pairs=2",
     "args.conversations=1", "fit.epochs=1",
     "fit.batch_size=2", "fit.accumulation=1", "fit.save=epoch", "fit.learning_rate=1e-3",
-    "fit.gradient_checkpointing=false", 'args.critic={"epochs": 16}',
+    "fit.gradient_checkpointing=false",
 )  # fmt: skip
 ASKED = [part for one in SETS for part in ("--set", one)]
 
 
-def words(run: Run) -> tuple[str, ...]:
-    return ("train", "sweet", "--run", str(run.path), "--concurrency", "2", *ASKED)
-
-
-def launched(run: Run) -> subprocess.Popen[str]:
+def launched(run: Run, words: Sequence[str]) -> subprocess.Popen[str]:
     keys = {"OPENAI_API_KEY": "none"}
-    return start(run.path.parent, *words(run), extra=keys, start_new_session=True)
+    return start(run.path.parent, *words, extra=keys, start_new_session=True)
 
 
 def lines(file: Path) -> list[Any]:
@@ -87,26 +83,29 @@ def test_killed_in_stage_1_and_between_the_stages(
     with Provider(Plan(latency_s=0.1)) as provider:
         policy = Member(model="openai/scripted", api_base=provider.api_base, weights=str(base))
         run = judged_run(tmp_path / "run", told, policy)
+        epochs = f'args.critic={{"epochs": {16 if in_stage_1 else 1}}}'
+        asked = (*ASKED, "--set", epochs)
+        words = ("train", "sweet", "--run", str(run.path), "--concurrency", "2", *asked)
         folder = run.checkpoints / "sweet"
         critic, candidates = folder / "critic", folder / "candidates.jsonl"
 
         if in_stage_1:
             saved = "checkpoint-*/trainer_state.json"
-            killed(launched(run), lambda: len(list(critic.glob(saved))) > 1)
+            killed(launched(run, words), lambda: len(list(critic.glob(saved))) > 1)
             assert not (critic / "training.json").exists()
             for step in (9998, 9999):  # saves that the kill cut short
                 (critic / f"checkpoint-{step}").mkdir()
             (critic / "checkpoint-9999" / "trainer_state.json").touch()
             assert provider.stats.calls == 0
 
-        killed(launched(run), lambda: len(lines(candidates)) >= 10)
+        killed(launched(run, words), lambda: len(lines(candidates)) >= 10)
         trained = (critic / "model.safetensors").stat().st_mtime_ns
         journalled = len(lines(run.calls_file))
         assert 10 <= journalled < CALLS
         candidates.write_bytes(candidates.read_bytes()[:-5])  # and a line that was cut short
         provider.reset()
 
-        done = type_here(*words(run))  # nothing kills this one
+        done = type_here(*words)  # nothing kills this one
         assert done.code == 0, done.err
         assert "\ncritic         no pair of held-out tasks" in done.out
         assert provider.stats.calls == CALLS - journalled
