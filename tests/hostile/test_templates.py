@@ -24,7 +24,7 @@ from tests.hub.worker import Client
 from tests.rollout.cli import convbench
 from tests.rollout.conftest import provider, served
 from tests.rollout.table import PROTOCOLS, QUESTION, played, protocol_of
-from tests.support.exhaustive import by_turns
+from tests.support.exhaustive import by_turns, first_of
 from tests.support.one_line import one_line
 
 __all__ = ["hub", "hub_client", "provider", "served"]
@@ -422,7 +422,7 @@ def sound(served: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "sound"
 
 
-@pytest.mark.parametrize("place", ["system", "step", "override"])
+@pytest.mark.parametrize("place", first_of(["system", "step", "override"]))
 def test_the_payload_of_a_pulled_set_runs_nothing(
     place: str, sound: Path, hub: Client, provider: str, tmp_path: Path
 ) -> None:

@@ -15,10 +15,13 @@ from convbench.publish.parquet import write_tables
 from convbench.publish.portions import portions
 from convbench.publish.remade import verify_set
 from convbench.schema import Turn
-from convbench.store import Run
+from convbench.store import Run, jsonl
 from convbench.store.jsonl import lines
 from convbench.store.parts import compressor
 from tests.publish.runs import conversation, example, failed, verdict, write_run
+
+SHORT = 256 << 10
+"""Bytes at which a file is compressed here."""
 
 
 def told(count: int, words: int = 40) -> str:
@@ -69,8 +72,10 @@ def test_portions_give_the_tables_and_figures_of_the_whole(tmp_path: Path) -> No
 def laid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path]:
     """A set whose conversations are long enough to be compressed."""
     home = tmp_path_factory.mktemp("large")
-    run = many(home / "run", 60, words=2500)
-    lay_out(run, "me/set", home / "set", judge="rules")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonl, "WORTH", SHORT)
+        run = many(home / "run", 60, words=250)
+        lay_out(run, "me/set", home / "set", judge="rules")
     return run, home / "set"
 
 
@@ -88,9 +93,12 @@ def test_long_records_travel_compressed(laid: tuple[Run, Path]) -> None:
     assert verify_set(folder)[1] == []
 
 
-def test_a_key_in_a_compressed_part_is_found(tmp_path: Path) -> None:
+def test_a_key_in_a_compressed_part_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the line it stands in; one that is spelt with an escape too."""
-    run = many(tmp_path / "run", 60, words=2500)
+    monkeypatch.setattr(jsonl, "WORTH", SHORT)
+    run = many(tmp_path / "run", 60, words=250)
     file = run.path / "conversations.jsonl"
     whole = file.read_bytes().splitlines(keepends=True)
     for place, key in ((40, "sk-ant-"), (70, r"\u0073k-ant-")):
