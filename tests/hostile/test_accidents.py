@@ -25,6 +25,7 @@ from convbench.store import Run
 from tests.publish.runs import write_run
 from tests.rollout.cli import convbench as typed
 from tests.rollout.cli import environment, start
+from tests.support.exhaustive import by_turns
 
 LONG = "a" * 300
 SCRIPTED = ["--tasks", "1", "--model", "scripted:policy", "--quiet"]
@@ -100,14 +101,15 @@ def test_every_number_that_may_be_typed_has_bounds() -> None:
                         assert one.opt.most is not None, one.name
 
 
-@pytest.mark.parametrize("words", [[], ["--format", "json"], ["--format", "csv"]])
-@pytest.mark.parametrize(("sql", "said"), [
+@pytest.mark.parametrize(("words", "sql", "said"), by_turns([
+    [], ["--format", "json"], ["--format", "csv"],
+], [
     ("select date '290000-01-01' a, timestamp 'infinity' b", ["290000-01-01", "infinity"]),
     ("select [date 'infinity'] a, {'b': timestamptz '-infinity'} b", ["infinity", "-infinity"]),
     ("select interval '3000000' month a, [interval 1 day] b", ["250000 years", "1 day"]),
     ("select 170141183460469231731687303715884105727 a", ["1701411834604692317316873037158"]),
     ("select * from test_all_types()", ["true"]),
-])  # fmt: skip
+]))  # fmt: skip
 def test_a_query_shows_what_python_has_no_value_for(
     here: Path, words: list[str], sql: str, said: list[str]
 ) -> None:

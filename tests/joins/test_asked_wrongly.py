@@ -22,6 +22,7 @@ from convbench.options.shared import CallOptions, Shape
 from convbench.store import Run
 from tests.rollout.cli import convbench as typed
 from tests.support.chat.plan import Plan
+from tests.support.exhaustive import exhaustive
 from tests.support.provider import Provider
 
 BAD = ["http://[", "http://h:99999/v1", "http://h:x/v1", "h:8000/v1", "ftp://h/v1", "http://",
@@ -38,7 +39,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("more", [
-    [], ["--model", "openai/gpt-4o"], ["--model", "claude-opus", "--temperatures", "1"],
+    [], ["--model", "openai/gpt-4o"], exhaustive(["--model", "claude-opus", "--temperatures", "1"]),
     ["--model", "hosted_vllm/mine"], ["--model", "local:nowhere"],
 ])  # fmt: skip
 def test_a_dry_run_of_what_could_not_begin_says_so(here: Path, more: list[str]) -> None:

@@ -15,7 +15,7 @@ from tests.rollout.cli import Done, convbench, finish, start, until
 SENDS = ("publish",)
 """Commands that would send something to a place that is not here."""
 WEIGHTS = ("demo", "eval", "train")
-"""Commands that import torch: typed in this process, which has it."""
+"""Commands that import torch, as a model `local:` does: typed in this process, which has it."""
 
 
 def run_to_end(
@@ -29,7 +29,7 @@ def run_to_end(
         _fill_in(folder / words[2])
     sent = words[0] in SENDS and "--dry-run" not in words
     typed = [*words, *["--dry-run"] * sent]
-    if words[0] in WEIGHTS and not extra:
+    if (words[0] in WEIGHTS or any(word.startswith("local:") for word in words)) and not extra:
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)
             done = type_here(*typed)
