@@ -11,7 +11,7 @@ CARRIED = ("--specs", "--plugin", "--judge", "--allow-calls")
 AGAIN = ("--api-base", "--set", "--cache", "--vllm-python", "--devices")
 """What the same command needs again; to another one an address is another model's."""
 ADDRESSED = ("status", "cancel")
-"""Commands whose addresses are the same server's."""
+"""Commands whose address is also that of what they print: the server that works on the batches."""
 
 FlagsOf = Callable[[str], set[str]]
 """The flags that a command takes, by its word."""
@@ -46,7 +46,7 @@ def carrying(command: str) -> str:
         return command
     taken = _flags_of[0](words[1])
     said = {word.partition("=")[0] for word in words}
-    same = words[1:2] == _word or {words[1], *_word} <= {*ADDRESSED}
+    same = words[1:2] == _word or _word[0] in ADDRESSED
     missing = [flag for flag in _typed if flag in taken - said and (same or flag not in AGAIN)]
     return command + "".join(
         f" {flag} {shlex.quote(value)}" for flag in missing for value in _typed[flag]

@@ -7,6 +7,7 @@ import inspect
 import shlex
 import types
 import typing
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -77,8 +78,40 @@ def _take_either(ctx: Any) -> None:
         ctx.set_parameter_source(own, ctx.get_parameter_source(name))
 
 
-class OneRun(TyperCommand):
-    """A command that refuses a second `--run` where it works on one, instead of taking the last."""
+def _refuse_twice(ctx: Any, order: Sequence[Any], args: Sequence[str]) -> None:
+    """Raise for an option that takes one value and was typed with several, and for a flag typed
+    with its opposite: the last would count, and nothing would say so. `order` has the parameter of
+    each option as it was typed."""
+    for param, times in Counter(order).items():
+        if param.param_type_name != "option" or param.multiple:
+            continue
+        flag = param.opts[0]
+        if param.is_flag:
+            both = [one[0] for one in (param.opts, param.secondary_opts) if {*one} & {*args}]
+            if len(both) == 2:
+                text = f"found {both[0]} and {both[1]}; expected one of them"
+                raise typer.BadParameter(text, ctx, param_hint=f"'{flag}'")
+        elif times > 1:
+            form = f": {flag} {param.metavar}" if param.metavar else ""
+            text = f"given {times} times; this command takes one{form}"
+            raise typer.BadParameter(text, ctx, param_hint=f"'{flag}'")
+
+
+def _refuse_keys_twice(ctx: Any, params: Sequence[Any]) -> None:
+    """Raise for an option of KEY=VALUE that was typed with one key twice: the last would count."""
+    for param in params:
+        if param.metavar != KEY_VALUE or _of_a_file(ctx, str(param.name)):
+            continue
+        for key, times in Counter(
+            one.partition("=")[0] for one in ctx.params[param.name] or ()
+        ).items():
+            if times > 1:
+                text = f"{key}: given {times} times; expected each key once"
+                raise typer.BadParameter(text, ctx, param_hint=f"'{param.opts[0]}'")
+
+
+class OneOfEach(TyperCommand):
+    """A command that refuses a second value where it takes one, instead of taking the last."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help; nothing of it is cut."""
@@ -93,16 +126,14 @@ class OneRun(TyperCommand):
     def _parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _typed[:] = [str(ctx.info_name), *args]
         _, _, order = self.make_parser(ctx).parse_args(list(args))
-        times = sum("--run" in one.opts and not getattr(one, "multiple", True) for one in order)
-        if times > 1:
-            text = f"given {times} times; this command takes one"
-            raise typer.BadParameter(text, ctx, param_hint="'--run'")
+        _refuse_twice(ctx, order, args)
         try:
             rest = super().parse_args(ctx, args)
         except typer.BadParameter as error:
             error.message = error.message.removeprefix("Value error, ")  # whose check, not what
             _say_whose(ctx, error)
             raise
+        _refuse_keys_twice(ctx, self.params)
         flags = {str(one.name): flag for one in self.params for flag in one.opts}
         keep_typed(str(ctx.info_name), ctx.params, flags, _flags_of)
         _take_either(ctx)
@@ -112,6 +143,8 @@ class OneRun(TyperCommand):
 
 
 JSON = "json"
+KEY_VALUE = "KEY=VALUE"
+"""Metavar of an option that may be repeated, each time with another key."""
 OTHER_WAY = "_otherwise"
 """Behind the name of an option: the same, named the other way (`Opt.either`)."""
 _options: dict[str, type[Any]] = {}
@@ -153,7 +186,7 @@ def command(name: str, options: type[T], answer: type[Answer]) -> Callable[[F], 
         ANSWERS[name], _options[name] = answer, options
         known(name, options)
         epilog = _examples(getattr(options, "EXAMPLES", ()))
-        app.command(name, cls=OneRun, epilog=epilog, rich_help_panel=panel_of(name))(typed)
+        app.command(name, cls=OneOfEach, epilog=epilog, rich_help_panel=panel_of(name))(typed)
         return run
 
     return register

@@ -196,8 +196,19 @@ def judge_with_model(
     found = resolve_judge(
         name, specs.folders, sets=sets, resolve_model=model, run=run, default=rubric
     )
-    # Kept with the run, so that an evaluation asks the same model at the same address.
-    base = (calls.api_base or found.spec.api_base) if found.model else None
-    update = {"model": found.model, "api_base": address(base) if base else None}
-    found = replace(found, spec=found.spec.model_copy(update=update))
-    return found if run is None else of_run(run, found)
+    found = found if run is None else of_run(run, found)
+    return with_address(found, run, calls)
+
+
+def with_address(judge: Judge, run: Run | None, calls: CallOptions) -> Judge:
+    """Return a judge with its model and the address it is asked at: the one that was typed, its
+    rubric's, or the one that the run's record of this judge has.
+
+    The record keeps it, so that a resume and an evaluation ask the same model at the same address.
+    """
+    base = calls.api_base or judge.spec.api_base
+    if base is None and run is not None and judge.fingerprint in (specs := run.judge_specs()):
+        base = specs[judge.fingerprint].api_base
+    known = address(base) if base and judge.model else None
+    spec = judge.spec.model_copy(update={"model": judge.model, "api_base": known})
+    return replace(judge, spec=spec)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from convbench.engine import run as run_loop
 from convbench.errors import RunError, UsageError
-from convbench.judge.all import JudgePreview, JudgeResult, judge_with_model
+from convbench.judge.all import JudgePreview, JudgeResult, judge_with_model, with_address
 from convbench.judge.ask import form_of
 from convbench.judge.compare import Contest, compare, todo
 from convbench.judge.duels import opponents, side
@@ -31,7 +31,7 @@ def contests(options: JudgeOptions) -> JudgeResult:
         for one, other in opponents(options.pairwise or (), options.run)
         for judge in judges
     ]  # fmt: skip
-    listed = [replace(one, judge=of_run(one.home, one.judge)) for one in listed]
+    listed = [replace(one, judge=_of_home(one, options.calls)) for one in listed]
     by_mark = {one.judge.fingerprint: one.judge for one in listed}
     result = JudgeResult(listed[0].home, warnings=unquoted(by_mark.values()))
     typed = [one.judge.model for one in listed if one.judge.model]
@@ -54,6 +54,11 @@ def contests(options: JudgeOptions) -> JudgeResult:
         if compared.judged.jobs.interrupted or compared.judged.jobs.stopped:
             break
     return result
+
+
+def _of_home(contest: Contest, calls: CallOptions) -> Judge:
+    """Return a contest's judge as the run that holds its comparisons has it."""
+    return with_address(of_run(contest.home, contest.judge), contest.home, calls)
 
 
 def _judges(options: JudgeOptions) -> list[Judge]:
