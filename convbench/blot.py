@@ -115,6 +115,14 @@ def address(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
+def shown_address(url: str) -> str:
+    """Return an address as it is printed: a mark in the place of user, query and fragment."""
+    parts = urlsplit(url)
+    user = f"{KEY}@" if "@" in parts.netloc else ""
+    rest = f"?{KEY}" if parts.query or parts.fragment else ""
+    return f"{parts.scheme}://{user}{parts.netloc.rpartition('@')[2]}{parts.path}{rest}"
+
+
 def known() -> tuple[bytes, ...]:
     """Return the keys in use in every form that is looked for, longest first."""
     return _forms(tuple(in_use()))

@@ -173,10 +173,10 @@ def _resume_shards(found: BatchesShown) -> str:
 def _resume(found: BatchesShown) -> str:
     """Return the command that goes on with the batches that have no end."""
     of_run = f"--run {shown(found.run.path)} --batch"
-    kind, _, rest = next((call.key for call in found.open[0].sent.calls), "").partition("/")
-    if kind != "judge":
+    judge = found.open[0].judge
+    if judge is None:
         return f"convbench build {of_run}"
-    return f"convbench judge{_judge_option(found.run, rest.partition('/')[0])} {of_run}"
+    return f"convbench judge{_judge_option(found.run, judge)} {of_run}"
 
 
 def _judge_option(run: Run, fingerprint: str) -> str:

@@ -6,9 +6,12 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from convbench.blot import address, shown_address
+
 CARRIED = ("--specs", "--plugin", "--judge", "--allow-calls")
 """Where specs and functions are found, whose verdicts count, and whom a pulled set may call."""
-AGAIN = ("--api-base", "--set", "--cache", "--vllm-python", "--devices")
+ADDRESS = "--api-base"
+AGAIN = (ADDRESS, "--set", "--cache", "--vllm-python", "--devices")
 """What the same command needs again; to another one an address is another model's."""
 ADDRESSED = ("status", "cancel")
 """Commands whose address is also that of what they print: the server that works on the batches."""
@@ -40,7 +43,12 @@ def keep_typed(
 
 def carrying(command: str) -> str:
     """Return a command with the options of CARRIED that it takes, that were typed, and that it
-    does not say itself; with those of AGAIN too where it is the one under way."""
+    does not say itself; with those of AGAIN too where it is the one under way. A key in an address
+    is not printed."""
+    return _without_keys(_with_typed(command))
+
+
+def _with_typed(command: str) -> str:
     words = shlex.split(command)
     if words[:1] != ["convbench"] or not any(_typed.values()):
         return command
@@ -51,3 +59,11 @@ def carrying(command: str) -> str:
     return command + "".join(
         f" {flag} {shlex.quote(value)}" for flag in missing for value in _typed[flag]
     )
+
+
+def _without_keys(command: str) -> str:
+    for value in _typed.get(ADDRESS, ()):
+        for one in value.split(","):
+            if address(one) != one:
+                command = command.replace(one, shown_address(one))
+    return command

@@ -33,6 +33,11 @@ class BatchShown:
     """Why the provider was not heard."""
     age_s: float = 0.0
 
+    @property
+    def judge(self) -> str | None:
+        """The fingerprint of the judge whose calls these are; None for a speaker's."""
+        return _judge_of(self.sent)
+
 
 @dataclass
 class BatchesShown:
@@ -103,7 +108,7 @@ def _calls(options: StatusOptions | CancelOptions) -> CallOptions:
 async def _ask(run: Run, shown: BatchShown, calls: CallOptions, *, end: bool = False) -> None:
     """Hear of one batch, and end it if so wished; what stands in the way is told with it."""
     try:
-        async with _opened(run, shown.sent.model, calls) as batches, asyncio.timeout(ASK_S):
+        async with _opened(run, shown.sent, calls) as batches, asyncio.timeout(ASK_S):
             name = shown.sent.batch
             if name is None:
                 shown.problem = "not known to have begun; the next resume looks for it"
@@ -117,24 +122,30 @@ async def _ask(run: Run, shown: BatchShown, calls: CallOptions, *, end: bool = F
 
 
 @asynccontextmanager
-async def _opened(run: Run, ref: str, calls: CallOptions) -> AsyncIterator[Batches]:
-    """Open what has the batches of a model of this run."""
-    base, short = next(_where(run, ref), (None, None))
-    model = open_for(run, ref, calls.api_base or base, calls, short=short, role="policy")
+async def _opened(run: Run, sent: SentBatch, calls: CallOptions) -> AsyncIterator[Batches]:
+    """Open what has a batch of this run."""
+    base, short = next(_where(run, sent), (None, None))
+    model = open_for(run, sent.model, calls.api_base or base, calls, short=short, role="policy")
     try:
         if model.batches is None:
-            raise FatalModelError(f"{ref}: has no batches")
+            raise FatalModelError(f"{sent.model}: has no batches")
         await model.start()
         yield model.batches
     finally:
         await model.aclose()
 
 
-def _where(run: Run, ref: str) -> Iterator[tuple[str | None, str | None]]:
-    """Yield address and short name under which a model of this run is asked."""
+def _where(run: Run, sent: SentBatch) -> Iterator[tuple[str | None, str | None]]:
+    """Yield address and short name under which a batch was sent: the judge's, where its calls are
+    one's, else those of whoever speaks by this model."""
+    spec = run.judge_specs().get(_judge_of(sent) or "")
+    if spec is not None:
+        yield spec.api_base, None
     for member in run.manifest.cast.values():
-        if member.model == ref:
+        if member.model == sent.model:
             yield member.api_base, member.short
-    for spec in run.judge_specs().values():
-        if spec.model == ref:
-            yield spec.api_base, None
+
+
+def _judge_of(sent: SentBatch) -> str | None:
+    kind, _, rest = next((call.key for call in sent.calls), "").partition("/")
+    return rest.partition("/")[0] if kind == "judge" else None

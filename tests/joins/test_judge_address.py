@@ -15,7 +15,7 @@ from tests.support.chat.plan import Plan
 from tests.support.provider import Provider
 
 JUDGE = ("judge", "--judge", "rubric@openai/judge", "--run", "runs/one")
-SECRET = "pw-0123456789abcdef"
+SECRET = "pw-12"
 
 
 @pytest.fixture
@@ -42,10 +42,11 @@ def scores() -> int:
     return sum(one.failure is None for one in Run.open(Path("runs/one")).verdicts())
 
 
-def leave_unscored(base: str, words: Sequence[str] = JUDGE) -> None:
+def leave_unscored(base: str, words: Sequence[str] = JUDGE) -> Done:
     """Have a judge stop before its first call."""
     done = convbench(Path(), *words, "--api-base", base, "--budget-tokens", "1")
     assert (done.code, "Resume:" in done.err) == (1, True), done.out + done.err
+    return done
 
 
 def test_the_same_judge_is_asked_where_it_was_asked_before(provider: Provider) -> None:
@@ -81,10 +82,14 @@ def test_a_comparison_is_gone_on_with_where_it_began(provider: Provider) -> None
 def test_no_key_of_an_address_is_kept_or_printed(provider: Provider) -> None:
     """Neither in the record nor in what is to be typed next."""
     base = provider.api_base.replace("http://", f"http://me:{SECRET}@")
-    done = typed(*JUDGE, "--api-base", base)
+    planned = typed(*JUDGE, "--dry-run", f"--api-base={base}?token={SECRET}")
+    stopped = leave_unscored(base)
+    scored = typed(*JUDGE, "--api-base", base)
     (record,) = Path("runs/one/judges").iterdir()
     assert json.loads(record.read_text())["api_base"] == provider.api_base
-    assert SECRET not in done.out + done.err
+    for done in (planned, stopped, scored):
+        assert SECRET not in done.out + done.err
+        assert ("--api-base" in done.out + done.err) is (done is not scored)
 
 
 def test_the_address_of_a_copied_run_is_asked_for_before_it_is_called(provider: Provider) -> None:

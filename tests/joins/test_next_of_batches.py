@@ -49,14 +49,38 @@ def test_what_status_and_cancel_print_goes_on(
     if kind == "judge":  # whom to ask is not what the task's own judge would be
         run_here(tmp_path, *BUILD, "--model", MODEL)
     leave_batch(tmp_path, provider, *(JUDGE if kind == "judge" else (*BUILD, "--model", MODEL)))
-    resumed, cancels = next_words(run_here(tmp_path, "status", "run").out)
+    go_on(kind, provider, tmp_path)
+
+
+def test_batches_of_a_judge_at_an_address_are_found_there(
+    provider: BatchProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run's record has the address; neither `status` nor what it prints need be told."""
+    run_here(tmp_path, *BUILD, "--model", MODEL)
+    monkeypatch.setitem(KEYS, "OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    leave_batch(tmp_path, provider, *JUDGE, "--api-base", provider.api_base)
+    go_on("judge", provider, tmp_path)
+
+
+def test_an_address_that_status_is_told_is_that_of_the_resume(
+    provider: BatchProvider, tmp_path: Path
+) -> None:
+    leave_batch(tmp_path, provider, *BUILD, "--model", MODEL)
+    base = ("--api-base", provider.api_base)
+    for words in next_words(run_here(tmp_path, "status", "run", *base).out):
+        assert words[-2:] == [*base]
+
+
+def go_on(kind: str, provider: BatchProvider, folder: Path) -> None:
+    """Type what `status` prints, and what `cancel` does, to the end."""
+    resumed, cancels = next_words(run_here(folder, "status", "run").out)
     check_next(("status", "run"), [resumed, cancels])
     assert (resumed[0], cancels[0]) == (kind, "cancel")
-    (again,) = next_words(run_here(tmp_path, *cancels).out)
+    (again,) = next_words(run_here(folder, *cancels).out)
     assert again == resumed
 
     provider.plan_batches(looks=1)
-    run_here(tmp_path, *again)
-    assert "none in progress" in run_here(tmp_path, "cancel", "run").out
-    file = tmp_path / "run" / ("verdicts.jsonl" if kind == "judge" else "conversations.jsonl")
+    run_here(folder, *again)
+    assert "none in progress" in run_here(folder, "cancel", "run").out
+    file = folder / "run" / ("verdicts.jsonl" if kind == "judge" else "conversations.jsonl")
     assert len(file.read_text().splitlines()) == 1
