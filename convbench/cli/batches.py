@@ -123,7 +123,8 @@ def say_status(found: BatchesShown) -> None:
         if one.problem:
             note(f"wave {one.sent.wave}: {one.problem}")
     if found.open:
-        next_command(*_ways(found))
+        cancels = f"convbench cancel {name}   (ends them)"
+        next_command(*_resume(found, "waits for them"), cancels)
 
 
 def say_cancel(found: BatchesShown) -> bool:
@@ -135,7 +136,8 @@ def say_cancel(found: BatchesShown) -> bool:
     for one in found.open:
         state = one.problem or (one.state.status if one.state else "")
         fact(f"wave {one.sent.wave}", f"{len(one.sent.calls):,} calls of {one.sent.model}: {state}")
-    next_command(f"{_resume(found)}   (keeps what was answered, sends the rest)")
+    if resume := _resume(found, "keeps what was answered, sends the rest"):
+        next_command(*resume)
     return not any(one.problem for one in found.open)
 
 
@@ -156,11 +158,6 @@ def _row(one: BatchShown) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _ways(found: BatchesShown) -> tuple[str, str]:
-    name = shown(found.run.path)
-    return f"{_resume(found)}   (waits for them)", f"convbench cancel {name}   (ends them)"
-
-
 def _resume_shards(found: BatchesShown) -> str:
     """Return the command that goes on with what is left of the shards."""
     from convbench.store.shards import read_plan
@@ -170,13 +167,19 @@ def _resume_shards(found: BatchesShown) -> str:
     return f"convbench {verb} --run {shown(found.run.path)}"
 
 
-def _resume(found: BatchesShown) -> str:
-    """Return the command that goes on with the batches that have no end."""
-    of_run = f"--run {shown(found.run.path)} --batch"
-    judge = found.open[0].judge
-    if judge is None:
-        return f"convbench build {of_run}"
-    return f"convbench judge{_judge_option(found.run, judge)} {of_run}"
+def _resume(found: BatchesShown, remark: str) -> tuple[str, ...]:
+    """Return the command that goes on with the batches that have no end. The records do not say by
+    which names two policies were compared: that command is told in words, and none returned."""
+    first = found.open[0]
+    judge = "" if first.judge is None else _judge_option(found.run, first.judge)
+    if first.compares:
+        note(
+            f"wave {first.sent.wave} compares two policies; what was typed for it goes on with it: "
+            f"convbench judge --pairwise A B{judge} --batch"
+        )
+        return ()
+    verb = "build" if first.judge is None else f"judge{judge}"
+    return (f"convbench {verb} --run {shown(found.run.path)} --batch   ({remark})",)
 
 
 def _judge_option(run: Run, fingerprint: str) -> str:

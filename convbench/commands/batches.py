@@ -36,7 +36,12 @@ class BatchShown:
     @property
     def judge(self) -> str | None:
         """The fingerprint of the judge whose calls these are; None for a speaker's."""
-        return _judge_of(self.sent)
+        return _judge_of(self.sent)[1]
+
+    @property
+    def compares(self) -> bool:
+        """Whether a judge compares two policies by these calls."""
+        return _judge_of(self.sent)[0] == "pair"
 
 
 @dataclass
@@ -138,7 +143,7 @@ async def _opened(run: Run, sent: SentBatch, calls: CallOptions) -> AsyncIterato
 def _where(run: Run, sent: SentBatch) -> Iterator[tuple[str | None, str | None]]:
     """Yield address and short name under which a batch was sent: the judge's, where its calls are
     one's, else those of whoever speaks by this model."""
-    spec = run.judge_specs().get(_judge_of(sent) or "")
+    spec = run.judge_specs().get(_judge_of(sent)[1] or "")
     if spec is not None:
         yield spec.api_base, None
     for member in run.manifest.cast.values():
@@ -146,6 +151,7 @@ def _where(run: Run, sent: SentBatch) -> Iterator[tuple[str | None, str | None]]
             yield member.api_base, member.short
 
 
-def _judge_of(sent: SentBatch) -> str | None:
+def _judge_of(sent: SentBatch) -> tuple[str, str | None]:
+    """Return the kind of a batch's calls, and their judge's fingerprint where they are one's."""
     kind, _, rest = next((call.key for call in sent.calls), "").partition("/")
-    return rest.partition("/")[0] if kind == "judge" else None
+    return kind, rest.partition("/")[0] if kind in ("judge", "pair") else None

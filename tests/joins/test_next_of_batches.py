@@ -71,6 +71,21 @@ def test_an_address_that_status_is_told_is_that_of_the_resume(
         assert words[-2:] == [*base]
 
 
+def test_batches_that_compare_are_gone_on_with_by_what_was_typed(
+    provider: BatchProvider, tmp_path: Path
+) -> None:
+    """No line is printed that would go on with something else."""
+    run_here(tmp_path, *BUILD, "--model", MODEL)
+    run_here(tmp_path, *BUILD[:-1], "other", "--model", MODEL)
+    words = ("judge", "--pairwise", "run", "other", "--judge", f"pairwise@{MODEL}")
+    leave_batch(tmp_path, provider, *words)
+    for word, printed in (("status", [["cancel", "run"]]), ("cancel", [])):
+        done = run_here(tmp_path, word, "run")
+        assert next_words(done.out) == printed
+        said = " ".join((done.out + done.err).split())
+        assert f"convbench judge --pairwise A B --judge pairwise@{MODEL} --batch" in said
+
+
 def go_on(kind: str, provider: BatchProvider, folder: Path) -> None:
     """Type what `status` prints, and what `cancel` does, to the end."""
     resumed, cancels = next_words(run_here(folder, "status", "run").out)
