@@ -37,14 +37,17 @@ def evaluate(options: EvalOptions) -> None:
     """Evaluate a policy."""
     from convbench.commands.evaluate import evaluate_each
 
-    parents, answers, failed = [], [], False
+    parents, answers, problems, failed = [], [], [], False
     for result in evaluate_each(options):
         parents.append(shown(result.parent.path))
         answers.append(evaluated(result))
         give(EvalAnswer(**dict(answers[0]), others=answers[1:]))
+        problems += [result.problem] if result.problem is not None else []
         failed = say_eval(result, options.calls) or failed
     if failed:
         raise typer.Exit(1)
+    if problems:
+        raise problems[0]
     if options.dry_run:
         next_command(as_typed("--dry-run"))
         return

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from convbench.errors import RunError, SpecError
+from convbench.errors import ConvbenchError, RunError, SpecError
 from convbench.judge.all import JudgeResult, judge_with, judges_of
 from convbench.judge.ready import ready
 from convbench.judge.resolve import Judge
@@ -46,6 +46,8 @@ class EvalResult:
     the judges would be sent."""
     preview: Preview | None = None
     """Of a dry run: what the policy would be sent."""
+    problem: ConvbenchError | None = None
+    """Why a dry run could not be followed by the evaluation itself; None where it could."""
 
 
 def evaluate(options: EvalOptions) -> EvalResult:
@@ -69,9 +71,7 @@ def evaluate(options: EvalOptions) -> EvalResult:
     child = _child(parent, manifest, options, folder)
     if options.dry_run:
         return _previewed(parent, child, judges, calls)
-    if not on_disk(child) or any(every_sample(child)):
-        ready_cast(child, calls)
-        ready(judges, calls, parent)
+    _ready(parent, child, judges, calls)
     if not on_disk(child):
         child = Run.create(child.path, child.manifest, list(parent.examples.values()))
     built = fill(child, calls)
@@ -87,7 +87,25 @@ def _previewed(parent: Run, child: Run, judges: Sequence[Judge], calls: CallOpti
     shown = preview(child.manifest, parent.examples.values(), specs=calls.specs, batch=calls.batch)
     previews = [preview_unbuilt(judge, child.manifest, shown, calls) for judge in judges]
     judged = JudgeResult(child, previews=previews) if judges else None
-    return EvalResult(child, parent, Built(), judged, shown)
+    return EvalResult(child, parent, Built(), judged, shown, _problem(parent, child, judges, calls))
+
+
+def _problem(
+    parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions
+) -> ConvbenchError | None:
+    """Return what would stop an evaluation; None where nothing would."""
+    try:
+        _ready(parent, child, judges, replace(calls, remembers=False))
+    except ConvbenchError as error:
+        return error
+    return None
+
+
+def _ready(parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions) -> None:
+    """Refuse a policy and judges that could not be asked, where anything is left to ask."""
+    if not on_disk(child) or any(every_sample(child)):
+        ready_cast(child, calls)
+        ready(judges, calls, parent)
 
 
 def check_evaluation(done: EvalResult, calls: CallOptions) -> list[str]:

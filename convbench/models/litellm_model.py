@@ -91,8 +91,17 @@ class LitellmModel(Model):
         return self._price.of(prompt, reply) if self._price else None
 
     def check(self) -> None:
-        """Load litellm and see that the key is there, by name; nothing is sent."""
+        """Load litellm and see that it knows the provider and that the key is there, by name;
+        nothing is sent."""
         self.litellm = load_litellm()
+        try:
+            self.litellm.get_llm_provider(self.ref, api_base=self._api_base)
+        except self.litellm.exceptions.BadRequestError:
+            name = self.ref.partition("/")[0]
+            raise FatalModelError(
+                f"{self.ref}: found no provider {name!r}; expected PROVIDER/NAME, e.g. "
+                "openai/gpt-4o-mini, or --api-base URL with the name that a server gives it"
+            ) from None
         found = self.litellm.validate_environment(self.ref)
         missing = [str(name) for name in found.get("missing_keys", ())]
         self._variable = " or ".join(missing) or _variable(self.ref)

@@ -61,7 +61,9 @@ def test_judging_tells_the_same(run: Run) -> None:
     assert (free.messages, free.calls, free.dollars) == ([], 0, 0.0)
 
 
-def test_an_evaluation_tells_policy_and_judges(run: Run, typist: Typist) -> None:
+def test_an_evaluation_tells_policy_and_judges(
+    run: Run, typist: Typist, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tests = sum(one == "test" for one in run.examples["split"])
     alone = verbs.eval("openai/gpt-4o-mini", run, dry_run=True)
     assert isinstance(alone, DryRun)
@@ -70,6 +72,7 @@ def test_an_evaluation_tells_policy_and_judges(run: Run, typist: Typist) -> None
     both = verbs.eval("openai/gpt-4o-mini", [run], dry_run=True)
     assert isinstance(both, DryRun)
     assert both.calls == alone.calls
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
     said = typist("eval", "openai/gpt-4o-mini", "--run", str(run.path), "--dry-run")
     assert said.code == 0, said.err
     assert "reply of assistant" in said.out

@@ -74,6 +74,32 @@ def test_a_judge_without_a_key_is_told_by_its_dry_run(here: Path) -> None:
     assert "set the environment variable OPENAI_API_KEY" in done.err
 
 
+@pytest.mark.parametrize(("model", "why"), [
+    ("openai/gpt-4o-mini", "set the environment variable OPENAI_API_KEY"),
+    ("nosuch/model", "found no provider 'nosuch'; expected PROVIDER/NAME"),
+])  # fmt: skip
+def test_an_evaluation_that_could_not_begin_is_told_by_its_dry_run(
+    here: Path, model: str, why: str
+) -> None:
+    build(BuildOptions("demo", tasks=12, model="scripted:policy", run=here / "run",
+                       calls=CallOptions(quiet=True)))  # fmt: skip
+    done = typed(here, "eval", model, "--run", "run", "--dry-run")
+    real = typed(here, "eval", model, "--run", "run")
+    assert "conversations" in done.out
+    assert "next:" not in done.out
+    assert done.error == real.error
+    assert why in done.error
+    assert not (here / "run" / "evals").exists()
+
+
+def test_a_provider_that_nobody_knows_is_told_before_a_call(here: Path) -> None:
+    for words in (("build", "demo"), ("build", "demo", "--dry-run")):
+        done = typed(here, *words, "--tasks", "2", "--model", "nosuch/model")
+        assert "found no provider 'nosuch'; expected PROVIDER/NAME" in done.error
+        assert "next:" not in done.out
+    assert list(here.rglob("run.json")) == []
+
+
 def test_a_dry_run_remembers_no_address(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     typed(here, "build", "demo", "--tasks", "2", "--model", "openai/x",
