@@ -12,6 +12,7 @@ import orjson
 
 from convbench.engine.attempts import Attempts, amount
 from convbench.engine.booking import Booked
+from convbench.engine.need import Estimate
 from convbench.engine.submitted import FILE, Submitted, totals
 from convbench.net.tidy import count
 from convbench.schema import (
@@ -107,6 +108,12 @@ class Journal:
         line = self._found.get((key, hash))
         record = _parse(line) if line is not None else None
         return completion_of(record) if record else None
+
+    def begin(self, key: str, need: Estimate) -> str:
+        """Note that a call is about to be sent; return the attempt's name. The file that its reply
+        goes into is opened before: one that cannot be written must not cost a call."""
+        self._records.open()
+        return self.attempts.begin(key, need)
 
     def append(
         self,

@@ -40,6 +40,10 @@ class Appender:
         self._compressor: Compressor | None = None
         self._size = 0
 
+    def open(self) -> FileIO:
+        """Return the file, opened. RunError where it cannot be written."""
+        return self._file or self._open()
+
     def _open(self) -> FileIO:
         try:
             self._compressor = self._compressor or Compressor(self.path)
@@ -54,7 +58,7 @@ class Appender:
 
         A line that does not fit on the disk leaves nothing behind.
         """
-        file = self._file or self._open()
+        file = self.open()
         data = memoryview(exact(line, self._hidden) + b"\n")
         written = 0
         try:
@@ -98,7 +102,7 @@ class Appender:
                 compressor.wait()
 
     def __enter__(self) -> Self:
-        self._open()
+        self.open()
         return self
 
     def __exit__(
