@@ -12,7 +12,7 @@ from convbench.errors import ConvbenchError, RunError, SpecError
 from convbench.judge.all import JudgeResult, judge_with, judges_of
 from convbench.judge.ready import ready
 from convbench.judge.resolve import Judge
-from convbench.models.where import folder_of
+from convbench.models.where import folder_of, without_latest
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
 from convbench.options.specs import load_plugins, load_protocol, sort_sets
@@ -56,6 +56,7 @@ def evaluate(options: EvalOptions) -> EvalResult:
     The teacher stays the parent's, so that a policy is never met by a changed one.
     """
     load_plugins(options.specs)
+    options = replace(options, policy=without_latest(options.policy))
     folder = folder_of(options.policy)
     parent = _parent(options, folder)
     if parent.manifest.kind == "import":

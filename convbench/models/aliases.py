@@ -18,7 +18,7 @@ from convbench.catalog.read import parse, source
 from convbench.errors import FatalModelError
 from convbench.models import prices
 from convbench.models.gguf import is_gguf
-from convbench.models.where import beside
+from convbench.models.where import beside, without_latest
 from convbench.schema import Noun
 from convbench.schema.reasoning import ExtraBody, Reads, Replay
 from convbench.words import Structured
@@ -163,7 +163,7 @@ def _reference(ref: str, api_base: str | None, known: list[str]) -> Resolved:
     """Return what anything but a short name stands for."""
     scheme, _, rest = ref.partition(":")
     if scheme in SCHEMES and rest:
-        return Resolved(ref)
+        return Resolved(without_latest(ref))
     if not ref.strip() or (ref.rstrip()[-1] == "/" and prices.is_provider(ref.split("/", 1)[0])):
         raise FatalModelError(
             f"found {ref!r} as a model; expected a name too: PROVIDER/NAME, e.g. openai/gpt-4o-mini"
@@ -172,9 +172,10 @@ def _reference(ref: str, api_base: str | None, known: list[str]) -> Resolved:
         return Resolved(f"local:{ref}")
     if _checkpoint(Path(ref)):
         if api_base is None:
-            return Resolved(f"local:{ref}")
+            return Resolved(f"local:{without_latest(ref)}")
         # Servers name a model by the folder it was started with.
-        return Resolved(f"openai/{ref}", Alias(ref=f"openai/{ref}", weights=ref))
+        alias = Alias(ref=f"openai/{ref}", weights=without_latest(ref))
+        return Resolved(f"openai/{ref}", alias)
     if api_base is None and _is_path(ref):
         raise FatalModelError(f"{ref}: no such folder of weights{beside(ref)}")
     if api_base is None and "/" not in ref and (provider := prices.provider(ref)):

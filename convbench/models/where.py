@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from importlib import resources
 from pathlib import Path
@@ -55,6 +56,19 @@ def where(path: str) -> str:
 def folder_of(policy: str) -> Path:
     """Return the folder that a policy's reference names: `local:DIR`, `vllm:DIR` or `DIR`."""
     return Path(policy.removeprefix("local:").removeprefix("vllm:"))
+
+
+def without_latest(ref: str) -> str:
+    """Return a reference or a path with `runs/latest` replaced by the run that it names now: a
+    record must name the same weights when the link has moved on."""
+    scheme, colon, path = ref.rpartition(":")
+    parts = Path(path).parts
+    for end in range(1, len(parts) + 1):
+        link = Path(*parts[:end])
+        if link.name == "latest" and link.is_symlink():
+            target = Path(os.path.normpath(link.parent / link.readlink()))
+            return scheme + colon + str(target.joinpath(*parts[end:]))
+    return ref
 
 
 def beside(path: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from convbench import __version__
 from convbench.errors import RunError, SpecError, UsageError
+from convbench.models.where import without_latest
 from convbench.options.shared import Shape
 from convbench.schema import (
     Member,
@@ -215,7 +216,7 @@ def refuse_changes(old: RunManifest, new: RunManifest) -> None:
         before, after = old.cast.get(name), new.cast.get(name)
         found += differences(
             f"cast.{name}",
-            identity(before) if before else None,
+            identity(_without_latest(before)) if before else None,
             identity(after) if after else None,
         )
     if found:
@@ -224,6 +225,11 @@ def refuse_changes(old: RunManifest, new: RunManifest) -> None:
             f"this run was made with other specs: {shown}. Resume it with `convbench build "
             "--run DIR` alone, or make a new run"
         )
+
+
+def _without_latest(member: Member) -> Member:
+    """Return the member by the name that its weights have today: older records hold the link."""
+    return member.model_copy(update={"model": without_latest(member.model)})
 
 
 def _plain(value: Any) -> Any:

@@ -72,6 +72,25 @@ def test_a_checkpoint_folder_is_local(tmp_path: Path) -> None:
     assert resolve(str(tmp_path)).ref == f"local:{tmp_path}"
 
 
+def test_weights_in_the_newest_run_are_named_by_the_run_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for run in ("a", "b"):
+        folder = Path("runs") / run / "checkpoints/swift"
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+    Path("runs/latest").symlink_to("a")
+    moving, real = "runs/latest/checkpoints/swift", "runs/a/checkpoints/swift"
+    assert resolve(moving).ref == resolve(f"local:{moving}").ref == f"local:{real}"
+    served = resolve(moving, api_base="http://127.0.0.1:9/v1")
+    assert (served.ref, served.alias.weights) == (f"openai/{moving}", real)
+    here = tmp_path / moving
+    assert resolve(str(here)).ref == f"local:{tmp_path / real}"
+    Path("runs/other").symlink_to("b")  # a link of the user's own does not move
+    assert resolve("runs/other/checkpoints/swift").ref == "local:runs/other/checkpoints/swift"
+
+
 def test_users_override_and_add(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
