@@ -62,6 +62,10 @@ def _folders(value: Any) -> set[Path]:
     return {Path(one).resolve() for one in _several(value)}
 
 
+_refuse_runs: dict[str, Callable[[Sequence[str], Sequence[Path]], None]] = {}
+"""By word: `refuse_runs` of `command`."""
+
+
 def _take_either(ctx: Any) -> None:
     """Put a run that was named the other way where the command looks for it. A file's default gives
     way to it; what was typed both ways must be the same."""
@@ -71,6 +75,9 @@ def _take_either(ctx: Any) -> None:
             continue
         typed = None if _of_a_file(ctx, own) else ctx.params[own]
         if typed and _folders(typed) != _folders(other):
+            if refuse := _refuse_runs.get(str(ctx.info_name)):
+                names = [str(one) for one in (*_several(typed), *_several(other))]
+                refuse(names, ctx.params.get("folders") or ())
             both = " and ".join(" ".join(map(str, _several(one))) for one in (typed, other))
             text = f"found {both}, one behind --run and one without; expected each run named once"
             raise typer.BadParameter(text, ctx, param_hint="'--run'")
@@ -152,10 +159,18 @@ ANSWERS: dict[str, type[Answer]] = {}
 """What each word gives with `--json`."""
 
 
-def command(name: str, options: type[T], answer: type[Answer]) -> Callable[[F], F]:
+def command(
+    name: str,
+    options: type[T],
+    answer: type[Answer],
+    *,
+    refuse_runs: Callable[[Sequence[str], Sequence[Path]], None] | None = None,
+) -> Callable[[F], F]:
     """Register a function of these options under the word that is typed. Where an option is for
     each of its values (`Opt.each`), the function gets a list of options, one for each. With
-    `--json` its answer, which it gives (`envelope.give`), is printed in place of what it says."""
+    `--json` its answer, which it gives (`envelope.give`), is printed in place of what it says.
+    `refuse_runs` gets the names that stand in the place of a run, and the folders of specs, where
+    two of them contradict each other: it raises UsageError for what is no run's name."""
 
     def register(run: F) -> F:
         listed = flat(options)
@@ -184,6 +199,8 @@ def command(name: str, options: type[T], answer: type[Answer]) -> Callable[[F], 
         typed.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         typed.__annotations__ = {one.name: one.annotation for one in parameters}
         ANSWERS[name], _options[name] = answer, options
+        if refuse_runs is not None:
+            _refuse_runs[name] = refuse_runs
         known(name, options)
         epilog = _examples(getattr(options, "EXAMPLES", ()))
         app.command(name, cls=OneOfEach, epilog=epilog, rich_help_panel=panel_of(name))(typed)

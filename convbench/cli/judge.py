@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -48,7 +50,15 @@ ACCURACY = (
 SCORES = 'convbench query "select judge, {} from verdicts group by 1 order by 1"'
 
 
-@command("judge", JudgeOptions, JudgeAnswer)
+def _refuse_judges(names: Sequence[str], specs: Sequence[Path]) -> None:
+    """Say how a judge is typed where one stands in the place of a run."""
+    from convbench.commands.judge import refuse_judge_as_run
+
+    for name in names:
+        refuse_judge_as_run(name, specs, [run for run in names if run != name])
+
+
+@command("judge", JudgeOptions, JudgeAnswer, refuse_runs=_refuse_judges)
 def judge(each: list[JudgeOptions]) -> None:
     """Score runs."""
     from convbench.commands.judge import judge_each, run_to_judge

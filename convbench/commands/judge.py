@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from convbench.judge.loop import Judged
 from convbench.judge.ready import problem
 from convbench.judge.resolve import Judge, unquoted
 from convbench.judge.rubrics import kept_rubrics
-from convbench.models.aliases import aliases, resolve
+from convbench.models.aliases import SCHEMES, aliases, resolve
 from convbench.models.batch import no_batches
 from convbench.models.open import has_batches
 from convbench.models.prices import is_provider
@@ -35,6 +36,9 @@ from convbench.store.shards import ShardTask, is_sharded, read_plan
 if TYPE_CHECKING:
     from convbench.shards.forecast import ShardForecast
     from convbench.shards.runner import ShardRunner
+
+SPEC_FILES = (".yaml", ".yml")
+JUDGE_SCHEMES = ("human:", *(f"{scheme}:" for scheme in SCHEMES))
 
 
 def judge_each(options: JudgeOptions) -> Iterator[JudgeResult]:
@@ -92,15 +96,24 @@ def _of_run(options: JudgeOptions) -> tuple[Run, list[Judge]]:
 def run_to_judge(options: JudgeOptions) -> Run:
     """Return the run that is named, or the newest. Raises UsageError where a judge's name stands
     in the run's place, RunError where there is no such run."""
-    name, specs = str(options.run or ""), options.specs.folders
+    refuse_judge_as_run(str(options.run or ""), options.specs.folders)
+    return find_run(options.run)
+
+
+def refuse_judge_as_run(name: str, specs: Sequence[Path], runs: Sequence[str] = ()) -> None:
+    """Raise UsageError for a run's name that is a judge's: a spec, a model, or either's form.
+    `runs` were named beside it."""
+    if Path(name).exists() and not name.endswith(SPEC_FILES):
+        return
     known = {*catalog.names("judges", specs), *aliases(specs).models}
     is_model = "/" in name and is_provider(name.partition("/")[0])
-    if (name.partition("@")[0] in known or is_model) and not Path(name).exists():
+    of_form = "@" in name or name.endswith(SPEC_FILES) or name.startswith(JUDGE_SCHEMES)
+    if name in known or is_model or of_form:
+        more = "".join(f" --run {shlex.quote(run)}" for run in runs)
         raise UsageError(
             f"convbench judge {name}: found no such run, but a judge of this name; expected it "
-            f"behind --judge: convbench judge --judge {name}"
+            f"behind --judge: convbench judge --judge {shlex.quote(name)}{more}"
         )
-    return find_run(options.run)
 
 
 def _judged(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> JudgeResult:

@@ -43,6 +43,21 @@ def test_two_runs_in_two_ways_are_a_usage_error(word: str, typist: Typist) -> No
     assert "one behind --run and one without; expected each run named once" in line
 
 
+@pytest.mark.parametrize(
+    "judge", ["openai/any", "gpt-4o", "rules", "human:labels.csv", "mine.yaml@openai/any", "x@y"]
+)
+def test_a_judge_in_the_place_of_a_run_is_told_how_it_is_typed(judge: str, typist: Typist) -> None:
+    typist("build", "demo", "--model", "scripted:policy", "--tasks", "8", "--run", "runs/a")
+    Path("mine.yaml").write_text("kind: rules\n")
+    for words, more in ((), ""), (("--run", "runs/a"), " --run runs/a"):
+        said = typist("judge", judge, *words)
+        assert said.code == 2
+        assert said.err.rstrip().endswith(f"behind --judge: convbench judge --judge {judge}{more}")
+    answer = typist.json("judge", judge, "--run", "runs/a")
+    assert (answer["exit_code"], "behind --judge" in answer["error"]) == (2, True)
+    assert "behind --judge" not in typist("judge", "runs/nosuch").err
+
+
 def test_a_run_that_is_typed_goes_before_a_files(typist: Typist) -> None:
     for name in ("a", "b"):
         typist("build", "demo", "--model", "scripted:policy", "--tasks", "8", "--samples", "1",

@@ -29,7 +29,9 @@ def test_it_is_the_run_that_the_link_named(typist: Typist) -> None:
     assert "runs/latest" not in manifest.with_name("calls.jsonl").read_text()
     # One that an older version recorded by the link goes on, by either name.
     manifest.write_text(
-        manifest.read_text().replace(f'"local:{checkpoint}"', '"local:runs/latest/checkpoints/tuned"')
+        manifest.read_text().replace(
+            f'"local:{checkpoint}"', '"local:runs/latest/checkpoints/tuned"'
+        )
     )
     for policy in ("runs/latest/checkpoints/tuned", str(checkpoint)):
         assert typist("eval", policy).code == 0
