@@ -151,8 +151,14 @@ def say_judge(result: JudgeResult, options: JudgeOptions, *, goes_on: bool = Tru
         return
     next_command(
         f"{_question(result)}{of}",
-        f"convbench publish USER/NAME --dry-run{of}",
+        f"convbench publish USER/NAME --dry-run{of}{_whose_reward(result)}",
     )
+
+
+def _whose_reward(result: JudgeResult) -> str:
+    """Return the option that `publish` needs where a run has verdicts of several judges."""
+    several = result.panel is not None and len(result.panel.judges) > 1
+    return f" --judge {shlex.quote(result.judged[0].name)}" if several and result.judged else ""
 
 
 def _say_warnings(result: JudgeResult) -> None:
@@ -175,12 +181,14 @@ def _say_previews(result: JudgeResult, goes_on: bool) -> None:
 
 
 def _question(result: JudgeResult) -> str:
-    """Return the query to try next: accuracy, or the judges' own scores where they have others
-    than the rubric's that always have columns."""
+    """Return the query to try next: accuracy, or the scores of the judges that were asked where
+    they have others than the rubric's that always have columns."""
     from convbench.store.columns import METRICS
     from convbench.store.views import metric_columns
 
-    found = metric_columns(result.run.judge_specs().values())
+    asked = {judged.name.partition("@")[0] for judged in result.judged}
+    specs = result.run.judge_specs().values()
+    found = metric_columns(spec for spec in specs if spec.name in asked)
     own = [name for name in found if name not in METRICS and name.isidentifier()]
     return SCORES.format(", ".join(f"avg({name})" for name in own[:3])) if own else ACCURACY
 

@@ -113,3 +113,26 @@ def test_imported_logs_are_followed_by_what_can_be_done(provider: Provider, tmp_
     (tmp_path / "logs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for words in hints(run(["import", "logs.jsonl"])):
         run(words)
+
+
+def test_the_second_judge_of_a_run_is_named_where_one_must_be(provider: Provider) -> None:
+    Path("brief.yaml").write_text(
+        "title: brief\nkind: rubric\nsystem: Rate it.\nprompt: '{{ transcript }}'\nmetrics:\n"
+        "- {name: short, label: Short}\n- {name: overall, label: Overall}\n"
+    )
+    run(["build", "demo", *BUILD, "--model", "scripted:policy"])
+    run(["judge", "--judge", "rules"])
+    provider.change(poison={})
+    server = Provider(reply=lambda _: "Short: 3\nOverall: 4")
+    with server:
+        base = ("--api-base", server.api_base)
+        second = run(["judge", "--judge", "brief.yaml@openai/judge", *base])
+    query, publish = hints(second)
+    assert "avg(short)" in query[1]
+    assert "--judge brief@openai/judge" in " ".join(publish)
+    assert "of judge brief@openai/judge" in run(publish).out
+    assert "3" in run(query).out
+    query, publish = hints(run(["judge", "--judge", "rules"]))
+    assert "short" not in query[1]
+    assert "--judge rules" in " ".join(publish)
+    run(publish)
