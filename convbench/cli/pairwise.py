@@ -77,13 +77,23 @@ def say_compared(result: JudgeResult, options: JudgeOptions) -> None:
 
 
 def _reported(compared: Sequence[Compared], options: JudgeOptions) -> str:
-    """Return the runs whose report holds all that were compared: those of evaluations hold them."""
+    """Return the runs whose report holds all that were compared (those of evaluations hold them),
+    and the option without which it would refuse them."""
     from convbench.judge.duels import side
+    from convbench.report.sections import NotComparable, sections
+    from convbench.store import Run
 
     runs = [side(name, options.run).path for one in compared for name in one.names]
     above = (run.parents[1] if run.parent.name == EVALS else run for run in map(Path.resolve, runs))
     roots = list(dict.fromkeys(above))
-    return of_run(roots[0], "") if len(roots) == 1 else "".join(f" {shown(one)}" for one in roots)
+    if len(roots) == 1:
+        return of_run(roots[0], "")
+    named = "".join(f" {shown(one)}" for one in roots)
+    try:
+        sections([Run.open(one) for one in roots])
+    except NotComparable:
+        return f"{named} --allow-incomparable"
+    return named
 
 
 def _rates(compared: list[Compared]) -> Table:

@@ -16,6 +16,10 @@ from convbench.store import Run
 from convbench.words import ErrorKind, Regime
 
 
+class NotComparable(RunError):
+    """Policies that may not stand in one table, unless the user says so."""
+
+
 @dataclass(frozen=True)
 class Section:
     """Policies that may stand in one table."""
@@ -68,7 +72,7 @@ def sections(
 ) -> list[Section]:
     """Return the sections of these runs and their children, in the order of the runs.
 
-    Policies that are not comparable are a RunError naming the difference; with `allow` it
+    Policies that are not comparable are a NotComparable naming the difference; with `allow` it
     becomes a note. `pool` joins policies of one name from runs that differ in their seed alone.
     """
     return grouped(_families(runs, split), split, pool=pool, allow=allow)
@@ -175,7 +179,7 @@ def _joined(
         if pool and policy.is_base and policy.model != first.model:
             found.append(f"base model: {first.model} → {policy.model}")
         if found and not allow:
-            raise RunError(_refusal(first, policy, found))
+            raise NotComparable(_refusal(first, policy, found))
         if found:
             notes.append(f"{policy.name} is not comparable with {first.name}: {'; '.join(found)}.")
         if own_protocol(policy):

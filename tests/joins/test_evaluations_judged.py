@@ -98,3 +98,16 @@ def test_the_line_after_pairwise_is_a_command_that_works(
     report = typist(*command)
     assert report.code == 0, report.err
     assert "pairwise by pairwise-rules" in report.out
+
+
+def test_runs_of_other_samples_are_compared_and_reported_all_the_same(typist: Typist) -> None:
+    for name, samples in (("a", "2"), ("b", "1")):
+        build = ("build", "demo", "--model", "scripted:policy", "--tasks", "8")
+        typist(*build, "--samples", samples, "--temperatures", "0.5", "--run", f"runs/{name}")
+    said = typist("judge", "--pairwise", "runs/a", "runs/b", "--judge", "pairwise-rules")
+    assert said.code == 0, said.err
+    (command,) = nexts(said)
+    assert command[-2:] == ["--allow-incomparable", "--pairwise"]
+    report = typist(*command)
+    assert report.code == 0, report.err
+    assert "pairwise by pairwise-rules" in report.out
