@@ -31,6 +31,11 @@ _STRUCK = re.compile(r"~~[^~\n]{0,400}~~|<(del|s|strike)>[^<]{0,400}</\1>", re.I
 _TICK = re.compile("[✅✔☑✓]")
 _CROSSED = re.compile(r"^[^\n❌✗✘✖]*+[❌✗✘✖][^\n]*+$", re.MULTILINE)
 """A line with a cross, where others have a tick."""
+_MARKED = re.compile(
+    r"^(?P<item>[\s|>*#(_•-]*+\(?[A-Z]\b[^\n❌✗✘✖✅✔☑✓]*+)(?:(?P<tick>[✅✔☑✓])|[❌✗✘✖])\ufe0f?",
+    re.MULTILINE,
+)
+"""An option of a list with a tick or a cross."""
 _NEAR = 60
 """Characters behind an answer in which "that is wrong" is said of it."""
 
@@ -47,6 +52,8 @@ def final_answer(
     options = prepared(letters)
     texts = letters.values() if isinstance(letters, Mapping) else ()
     said = _STRUCK.sub(" ", visible(text, carried))
+    if len(_MARKED.findall(said)) > 1:
+        said = _MARKED.sub(lambda mark: mark["item"] + (": yes;" if mark["tick"] else ": no;"), said)
     shown = plain(_CROSSED.sub("", said) if _TICK.search(said) else said)
     for piece in own_parts(shown, frozenset(one.strip(" .").lower() for one in texts)):
         found = _answer(piece, options, strict)

@@ -14,7 +14,8 @@ _VALUE = (
 )
 _NUMBER = re.compile(
     rf"(?=[-+$€£¥₹ ]*+\.?\d){_VALUE}"
-    r"(?P<unit>[ \u00a0]?(?:\\?%|°\s?)?(?:[^\W\d_]++(?:[²³/][^\W\d_]*+)*+)?+)",
+    r"(?P<unit>[ \u00a0]?(?:\\?%|°\s?)?(?:(?:square|cubic) )?+(?:[^\W\d_]++(?:(?:/|\^[23])[^\W\d_]*+)*+)?+"
+    r"(?: squared| cubed)?(?: per (?:hour|minute|second|day|year|litre|liter|kilogram|gram|cubic metre)\b)?)",
     re.IGNORECASE,
 )
 _SCALES = {"": 1, "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9,
@@ -41,20 +42,18 @@ _UNITS = {
     "₹": "rupee",
     "%": "percent",
     "\\%": "percent",
-    "kilometre": "km",
-    "kilometer": "km",
-    "metre": "m",
-    "meter": "m",
-    "centimetre": "cm",
-    "centimeter": "cm",
-    "kilogram": "kg",
-    "gram": "g",
     "hour": "h",
     "minute": "min",
     "second": "s",
-    "litre": "l",
-    "liter": "l",
 }
+_BASES = {
+    "metre": "m", "meter": "m", "gram": "g", "litre": "l", "liter": "l", "watt": "W", "volt": "V",
+    "joule": "J", "newton": "N", "pascal": "Pa", "hertz": "Hz", "ampere": "A", "amp": "A",
+    "ohm": "Ω", "byte": "B",
+}  # fmt: skip
+_PREFIXES = {"": "", "kilo": "k", "centi": "c", "milli": "m", "mega": "M", "giga": "G", "deci": "d"}
+_POWERS = {"square": "^2", "squared": "^2", "cubic": "^3", "cubed": "^3"}
+_UNIT_NAME = re.compile(rf"(?P<prefix>{'|'.join(_PREFIXES)})(?P<base>{'|'.join(_BASES)})s?")
 
 
 LONGEST = 100
@@ -133,6 +132,16 @@ def _number(text: str, match: re.Match[str]) -> Number | None:
 
 
 def _spelling(unit: str) -> str:
+    """Return a unit in one spelling: "kilometres per hour" is km/h, "square metres" m^2."""
+    return "/".join(_simple(part) for part in re.split(r" per |/", unit))
+
+
+def _simple(unit: str) -> str:
+    words = unit.lower().split(" ")
+    power = "".join(_POWERS.get(word, "") for word in words)
+    named = _UNIT_NAME.fullmatch(words[-1 if words[0] in _POWERS else 0])
+    if named:
+        unit = _PREFIXES[named["prefix"]] + _BASES[named["base"]] + power
     unit = unit.lower() if len(unit) > 2 else unit
     unit = unit[:-1] if len(unit) > 3 and unit.endswith("s") else unit
     return _UNITS.get(unit, unit)

@@ -30,6 +30,9 @@ _APART = re.compile(r"[ \t]*+[).:,*_`}(\[–—-]?+[).:*_`(\[ \t–—-]*+")
 _IN_BRACKETS = re.compile(r"[\s*_`'\"]*+\((?:option\s+|choice\s+)?(?P<letter>[A-Z])\)", re.I)
 _BLANK_AT_SIGN = re.compile(r"(?<=[-+=*/:]) | (?=[-+=*/:])")
 _UNKNOWN = re.compile(r"[a-z]\s*=\s*")
+_NAME = re.compile(r"(?P<first>[^\W\d_a-z][\w.'-]*(?: [^\W\d_a-z][\w.'-]*)*) (?P<last>[^\W\d_a-z][\w'-]{2,})")
+"""A name of several words, of which the last is enough where no other option has it."""
+_JUDGING = frozenset("yes no true false correct incorrect right wrong".split())
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\n?|```")
 
 
@@ -65,11 +68,14 @@ class Options:
             match[0] if (match := _UNKNOWN.match(written)) else "" for written in plainly.values()
         }
         self._unknown = unknown.pop() if len(unknown) == 1 else ""
+        surnames = [match["last"] for match in map(_NAME.fullmatch, plainly.values()) if match]
         for letter, written in plainly.items():
-            self._prepare(letter, written.removeprefix(self._unknown))
+            self._prepare(letter, written.removeprefix(self._unknown), surnames)
         self._one_unit = len({number.unit for number in self._numbers.values()}) == 1
+        self.judge = any(written.lower().strip(". ") in _JUDGING for written in plainly.values())
+        """Whether an option is a verdict itself."""
 
-    def _prepare(self, letter: str, written: str) -> None:
+    def _prepare(self, letter: str, written: str, surnames: list[str]) -> None:
         number = whole_number(written)
         if number is not None:
             self._numbers[letter] = number
@@ -83,6 +89,9 @@ class Options:
         written = written[article.end() :] if article else written
         if written and written.upper() not in self.letters:
             words = _signs(written) if written[0].isdigit() else _words(written)
+            name = _NAME.fullmatch(written)
+            if name and surnames.count(name["last"]) == 1 < len(surnames) == len(self.letters):
+                words = rf"(?:{_words(name['first'])}\s+)?{_words(name['last'])}"
             whole = rf"(?<![a-z0-9]){wording.ARTICLES}?{words}(?![a-z0-9])"
             self._texts.append((letter, re.compile(whole, re.IGNORECASE)))
 

@@ -70,7 +70,7 @@ _CHOOSE = re.compile(
     r"\s+|(?:(?<=[.!?\n] )|(?<=\n)|^)(?=\w+ing\s))"
     r"(?:cho(?:ose|osing|se|sen)|pick(?:ing|ed)?|select(?:ing|ed)?|go(?:ing|ne)?\s+(?:with|for)|went\s+with"
     r"|opt(?:ing|ed)?\s+for|settl(?:e|ing|ed)\s+(?:on|for)|vot(?:e|ing)\s+for|answer(?:ing|ed)?(?:\s+with)?"
-    r"|say|said|(?:take|taking|tick|circle|mark|submit|enter|write|written|lock\s+in)|lean(?:ing)?\s+(?:to|towards?)"
+    r"|say|said|(?:tak(?:e|ing)|tick(?:ing)?|circl(?:e|ing)|mark(?:ing)?|submit(?:ting)?|enter(?:ing)?|writ(?:e|ing|ten)|lock(?:ing)?\s+in|call(?:ing)?\s+it)|lean(?:ing)?\s+(?:to|towards?)"
     r"|(?:decide|decided|deciding)\s+(?:on|for|upon)|stick(?:ing)?\s+(?:with|to)|stay(?:ing)?\s+with"
     r"|conclude(?:\s+with)?|guess|bet\s+on|commit\s+to|chang(?:e|ing)\s+to|switch(?:ing)?\s+to"
     r"|mean|meant|think|believe|put\s+(?:down|my\s+money\s+on)|favou?r|prefer|(?:arrive|land|end\s+up|finish)"
@@ -91,7 +91,7 @@ _PREDICATE = re.compile(
     rf"|appears|stands\s+as|turns\s+out|comes\s+out\s+as)(?:\s+to\s+be)?|(?<=['’])s)(?:\s+{_ADVERB})*,?\s+"
     rf"(?:(?P<firm>the\s+{_BEST}*(?:answer|response)\b(?!\s+to\s+(?:another|a\s+different|the\s+wrong))"
     rf"|(?:the|a)\s+{_BEST}+(?:{_KIND}|description|statement|query|completion|term|result|way)\b"
-    rf"|my\s+(?:\w+\s+)?(?:{_KIND})\b|what\s+(?:the\s+question|is\s+(?:asked|wanted|meant))\b|what\s+i(?:['’]d|\s+would)?\s+(?:choose|chose|pick|answer|say|go\s+with)\b"
+    rf"|my\s+(?:\w+\s+)?(?:{_KIND})\b|what\s+(?:the\s+question|is\s+(?:asked|wanted|meant))\b|what\s+i(?:['’](?:d|ll|m)|\s+would|\s+will|\s+am)?\s+(?:choos|chose|pick|answer|say|go\s|going\s|tick|mark|circl|put|tak|select|submit|enter|settl|vot|opt)\w*"
     rf"|where\s+i\s+(?:land|end\s+up)\b)"
     r"|(?P<soft>(?:correct|right|it|the\s+(?:only\s+)?one(?:\s+(?:that|which)\s+[^.,;\n]{1,60}+)?|the\s+(?:winner|keeper)|best)\b(?!\s+(?:that|about|in|to(?!\s+me\b)|of|if))(?:\s+to\s+me\b)?))"
     r"|(?<=\s)\s*+(?P<verb>it\s+(?:is|has\s+to\s+be|must\s+be)(?=\W*(?:[.!,;\n]|$))|stands\b|makes\s+(?:the\s+most|more)\s+sense\b|gets\s+my\s+vote\b|wins\b"
@@ -101,7 +101,10 @@ _PREDICATE = re.compile(
 )
 _DONE = re.compile(r"[*_`)\"']*+\s*+(?:$|[.,;:!)]|(?<=\n)|(?:because|since|as|here|and)\b)")
 _MAKES = re.compile(r"(?:mak(?:e|es|ing)|leav(?:es|ing)|deem|consider)\s")
-_MADE = re.compile(rf"\W*(?:as\s+)?(?:the\s+{_BEST}*(?:{_KIND})|(?:correct|right))\b")
+_MADE = re.compile(
+    rf"\W*(?:as\s+)?(?:(?P<firm>the\s+{_BEST}*(?:{_KIND})|(?:correct|right))\b"
+    r"|the\s+(?:\w{2,}est|most|least|only|first)\b)"
+)
 _OF_IT = re.compile(r"\b(?:in|of|for|to|than|like|with|from|by|about|and|or|nor|both|not|/)\s+\W*$")
 _CONCLUDE = re.compile(
     r"(?:(?<![\w'’])(?:so|thus|hence|therefore|consequently|ergo|accordingly|then|finally|namely"
@@ -109,9 +112,10 @@ _CONCLUDE = re.compile(
     r"|(?<!with\s)(?<!from\s)(?:that|this|it)(?:['’](?:s|d\s+be)|\s+(?:is|was|would\s+be|must\s+be|has\s+to\s+be|should\s+be"
     r"|should\s+have\s+been|leaves|can\s+only\s+be|makes\s+it|points\s+to|means|matches|gives|had\s+to\s+be"
     r"|corresponds\s+to|describes))|must\s+(?:\w+\s+)?be|has\s+to\s+be|points?\s+(?:towards?|to|at)|correspond(?:s|ing)?\s+to"
-    r"|matches|make\s+(?:it|that)|equals)|→|=>|=)"
+    r"|matches|make\s+(?:it|that)|equals|(?:the|this|that)\s+(?:statement|claim|sentence|assertion)\s+is)|→|=>|=)"
     r"\s*[,:]?\s*(?:(?:us\s+with|us|only|just|with|as|then|therefore|really|clearly|definitely|indeed|now"
-    r"|in\s+fact|actually|probably|still|go\s+with|choose|pick|select|answer|yes)\s*[,:]?\s+){0,3}"
+    r"|in\s+fact|actually|probably|still|go\s+with|choose|pick|select|answer|yes"
+    r"|(?:it|they|he|she|this|that)(?=\s+(?!is\b|was|are\b|were|must|has|should|would|can\b|could|had))(?:\s+will)?)\s*[,:]?\s+){0,3}"
 )
 _SUMS_UP = re.compile(
     r"^\W*(?:so|thus|hence|therefore|consequently|in\s+total|altogether|in\s+all|overall"
@@ -120,8 +124,10 @@ _SUMS_UP = re.compile(
 _IS = re.compile(
     r"(?<!\w)(?<!so )(?:(?P<set>(?:is|are|was|were)\s+\w{3,15}\s+(?:in|on))"
     r"|(?:is|are|was|were)\s+\w{3,15}\s+(?:by|from|with)"
+    r"|(?:is|are)\s+the\s+(?:one|kind|sort|type)\s+(?:that|which|who)\s+\w+"
     r"|(?:stands|lies|lives?|happens|occurs|takes\s+place|is|are|was|were)\s+in"
-    r"|(?P<is>is|are|was|were|equals?|makes?|gives?|get|got)|called|named|describes|comes|follows"
+    r"|(?P<is>is|are|was|were|equals?|(?:makes?|gives?|leaves)(?:\s+(?:it|us|that))?|get|got|yields?)|called|named|describes|comes|follows"
+    r"|means|shows|needs"
     r"|costs?|weighs?|measures?|lasts?|takes?|ha(?:s|ve)"
     r"|(?P<at>arrives?|boils|freezes|melts|starts?|ends?|stops?|begins?|meet|leaves?|stands)\s+at)"
     r"(?:,[^,.\n]{1,30},)?\s+|['’]s\s+|[:—–]\s+|=\s*"
@@ -154,7 +160,9 @@ _THAT_IS_IT = re.compile(
     r"(?=\W*(?:[.!;\n]|$))"
 )
 _LAST_LETTER = re.compile(
-    r"(?:[:—–]|\s-|,\s+(?:option|choice|that\s+is,?|i\.e\.,?))\s+\(?[*_]*+(?P<letter>[A-Z])\)?[*_]*+[.!\s]*+$"
+    r"(?:[:—–]|\s-|,\s+(?:option|choice|that\s+is,?|i\.e\.,?)|\b(?:names|fits|matches|suits|supports|favou?rs"
+    r"|describes|implies|indicates|requires|(?:leads|points|speaks|corresponds)\s+(?:to|for)))"
+    r"\s+\(?[*_]*+(?:(?:option|choice)\s+)?(?P<letter>[A-Z])\)?[*_]*+[.!\s]*+$"
 )
 _ONLY = re.compile(
     r"\W*(?:(?:so|thus|therefore|of\s+(?:the|these|all)\s+\w+),?\s+)?only\s+", re.IGNORECASE
@@ -164,6 +172,13 @@ _FENCED = re.compile(r"```[\w+-]*+[ \t]*+\n(?P<code>[^`]{1,4000}+)(?:```|$)")
 _AN_ITEM = r"[ \t*_(>#-]*+(?:[Oo]ption\s)?(?P<letter>[A-Z])[*_]*+[).:]"
 _ITEM = re.compile(_AN_ITEM)
 _LIST_LINE = re.compile(rf"(?:^|\n|[.;,]\s){_AN_ITEM}")
+_LISTED = re.compile(r"(?:^|\n)(?:[\s|>+•*-]|\d{1,2}\.\s)*+(?=\S)")
+_VERDICT = re.compile(
+    r"(?:[-–—:|.,(]\W{0,6}|^|(?<=\w)\s)(?:(?P<yes>yes|true|correct|right)"
+    r"|no|not|false|wrong|incorrect)(?=[*_`]*+\s*+(?:[|.,;:!)–—-]|\n|$|(?:that|this|it|he|she|they|too|because|as|since)\b))",
+    re.IGNORECASE,
+)
+"""What a line says of the option that it begins with."""
 _LABEL_BEFORE = re.compile(r"(?<!\w)[A-Z][.)]\s*$")
 _REASONED = re.compile(
     r"[*_`)\]\"'}]*+\s*+(?:[.!;]|—|–|-\s|(?<=\n)|$|,?\s*+(?:because|since|as)\b)"
@@ -279,8 +294,10 @@ def _made(text: str, low: str, options: Options) -> Iterator[Statement]:
     """Yield "making C the correct answer"."""
     for verb in _MAKES.finditer(low):
         named = options.named_at(text, verb.end())
-        if named and _MADE.match(low, named.end) and claims.asserted(text, verb.start(), named.end):
-            yield Statement(verb.start(), named.end, named.letter)
+        made = _MADE.match(low, named.end) if named else None
+        if named and made and claims.asserted(text, verb.start(), named.end):
+            firm, by_text = made["firm"] is not None, named.by_text
+            yield Statement(verb.start(), named.end, named.letter, firm, False, by_text)
 
 
 def _concluded(text: str, low: str, options: Options) -> Iterator[Statement]:
@@ -314,6 +331,7 @@ def closing(text: str, options: Options) -> list[Statement]:
     """Return the options that a reply begins or ends with and says no more of, softly: its first
     line or its last one, a fenced query, a number that the last sentence comes to."""
     found = list(_lines(text, options))
+    found += _verdicts(text, options)
     found += _fenced(text, options)
     found += _coded(text, options)
     found += _referred(text, options)
@@ -342,6 +360,26 @@ def _lines(text: str, options: Options) -> Iterator[Statement]:
         lines = (at, text.rfind("\n", 0, at) + 1)
         if letter and not (len(listed) > 1 and any(_ITEM.match(text, line) for line in lines)):
             yield Statement(max(at, start), end, letter, False)
+
+
+def _verdicts(text: str, options: Options) -> Iterator[Statement]:
+    """Yield what a list that judges option by option comes to: NOBODY where it affirms several."""
+    if options.judge:
+        return
+    judged: dict[str, bool] = {}
+    end = 0
+    for line in _LISTED.finditer(text):
+        named = options.named_at(text, line.end())
+        stop = text.find("\n", line.end())
+        stop = stop if stop >= 0 else len(text)
+        verdict = _VERDICT.search(text, named.end, stop) if named and named.letter else None
+        if named and verdict:
+            judged[named.letter] = verdict["yes"] is not None
+            end = stop
+    right = [letter for letter, good in judged.items() if good]
+    left = [letter for letter in options.letters if letter not in judged]
+    if len(judged) > 1 and (right or len(left) == 1):
+        yield Statement(end, end, right[0] if len(right) == 1 else "" if right else left[0], False)
 
 
 def _fenced(text: str, options: Options) -> list[Statement]:
