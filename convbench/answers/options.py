@@ -143,6 +143,8 @@ class Options:
 
     def _by_letter(self, text: str, match: re.Match[str], link: str) -> Named | None:
         letter = match["letter"].upper()
+        if match["word"] and letter.isdigit() and letter not in self.letters and not self._numbers:
+            letter = self.letters[int(letter) - 1] if 0 < int(letter) <= len(self.letters) else ""
         if letter not in self.letters:
             return None
         apart = _APART.match(text, match.end())
@@ -168,7 +170,10 @@ class Options:
 
     def _placed(self, ordinal: re.Match[str] | None) -> str:
         """Return the letter of an option by its place in the list, empty where none has it."""
-        place = wording.ORDINALS.index(ordinal["place"].lower()) if ordinal else len(self.letters)
+        if ordinal is None:
+            return NOBODY
+        named = ordinal["place"].lower()
+        place = -1 if named == "last" else wording.ORDINALS.index(named)
         return self.letters[place] if place < len(self.letters) else NOBODY
 
     def _with_letter(self, text: str, named: Named) -> Named:

@@ -93,7 +93,7 @@ _PREDICATE = re.compile(
     rf"|(?:the|a)\s+{_BEST}+(?:{_KIND}|description|statement|query|completion|term|result|way)\b"
     rf"|my\s+(?:\w+\s+)?(?:{_KIND})\b|what\s+(?:the\s+question|is\s+(?:asked|wanted|meant))\b|what\s+i(?:['’](?:d|ll|m)|\s+would|\s+will|\s+am)?\s+(?:choos|chose|pick|answer|say|go\s|going\s|tick|mark|circl|put|tak|select|submit|enter|settl|vot|opt)\w*"
     rf"|where\s+i\s+(?:land|end\s+up)\b)"
-    r"|(?P<soft>(?:correct|right|it|the\s+(?:only\s+)?one(?:\s+(?:that|which)\s+[^.,;\n]{1,60}+)?|the\s+(?:winner|keeper)|best)\b(?!\s+(?:that|about|in|to(?!\s+me\b)|of|if))(?:\s+to\s+me\b)?))"
+    r"|(?P<soft>(?:correct|right|it|the\s+only\s+[^.,;\n]{1,40}\s(?:here|left|listed|among\s+(?:them|these)|of\s+(?:them|these)|(?:in|on)\s+the\s+list)|the\s+(?:only\s+)?one(?:\s+(?:that|which)\s+[^.,;\n]{1,60}+)?|the\s+(?:winner|keeper)|best)\b(?!\s+(?:that|about|in|to(?!\s+me\b)|of|if))(?:\s+to\s+me\b)?))"
     r"|(?<=\s)\s*+(?P<verb>it\s+(?:is|has\s+to\s+be|must\s+be)(?=\W*(?:[.!,;\n]|$))|stands\b|makes\s+(?:the\s+most|more)\s+sense\b|gets\s+my\s+vote\b|wins\b"
     r"|(?:fits|matches|works|answers|describes)\s+(?:\w+\s+){0,4}?(?:best|exactly|perfectly)\b"
     r"|holds\s+up\b)"
@@ -108,7 +108,7 @@ _MADE = re.compile(
 _OF_IT = re.compile(r"\b(?:in|of|for|to|than|like|with|from|by|about|and|or|nor|both|not|/)\s+\W*$")
 _CONCLUDE = re.compile(
     r"(?:(?<![\w'’])(?:so|thus|hence|therefore|consequently|ergo|accordingly|then|finally|namely"
-    r"|in\s+conclusion|got\s+to\s+be|turns\s+out\s+to\s+be|(?:dealing\s+with|talking\s+about|looking\s+(?:at|for))|which\s+(?:is|leaves|makes\s+it|gives|means)|leav(?:es|ing)|only|clearly"
+    r"|in\s+conclusion|got(?:\s+to|ta)\s+be|turns\s+out\s+to\s+be|(?:dealing\s+with|talking\s+about|looking\s+(?:at|for))|which\s+(?:is|leaves|makes\s+it|gives|means)|leav(?:es|ing)|only|clearly"
     r"|(?<!with\s)(?<!from\s)(?:that|this|it)(?:['’](?:s|d\s+be)|\s+(?:is|was|would\s+be|must\s+be|has\s+to\s+be|should\s+be"
     r"|should\s+have\s+been|leaves|can\s+only\s+be|makes\s+it|points\s+to|means|matches|gives|had\s+to\s+be"
     r"|corresponds\s+to|describes))|must\s+(?:\w+\s+)?be|has\s+to\s+be|points?\s+(?:towards?|to|at)|correspond(?:s|ing)?\s+to"
@@ -171,8 +171,16 @@ _IN_TOTAL = re.compile(r"\b(?:in\s+total|altogether|in\s+all)\W*$")
 _FENCED = re.compile(r"```[\w+-]*+[ \t]*+\n(?P<code>[^`]{1,4000}+)(?:```|$)")
 _AN_ITEM = r"[ \t*_(>#-]*+(?:[Oo]ption\s)?(?P<letter>[A-Z])[*_]*+[).:]"
 _ITEM = re.compile(_AN_ITEM)
+_LISTED_LABEL = re.compile(r"\W*[A-Z]\W")
 _LIST_LINE = re.compile(rf"(?:^|\n|[.;,]\s){_AN_ITEM}")
 _LISTED = re.compile(r"(?:^|\n)(?:[\s|>+•*-]|\d{1,2}\.\s)*+(?=\S)")
+_SEVERAL = r"\(?[A-Z]\b\)?(?:(?:,|\s(?:and|or|nor|&)\b|,\s(?:and|or|nor))\s\(?[A-Z]\b\)?)*+"
+_OUT = re.compile(
+    r"(?:(?<![\w'])[Nn](?:ot|either)|(?:n't|cannot|can\s?not)\sbe|\b(?:[Rr]ul(?:ed?|ing)\sout|(?:[Ee]liminat|[Ee]xclud|[Dd]iscard|[Cc]ross)(?:e|es|ed|ing)?(?:\s(?:out|off))?))"
+    rf"\s(?:options?\s)?{_SEVERAL}(?=\W)"
+    rf"|(?<![\w'-]){_SEVERAL}(?<!\bI)\s(?:is|are)\s(?:(?:all|both|also|clearly)\s)?(?:wrong|incorrect|false|out|eliminated|excluded|ruled\sout)\b"
+)
+"""Letters that are ruled out."""
 _VERDICT = re.compile(
     r"(?:[-–—:|.,(]\W{0,6}|^|(?<=\w)\s)(?:(?P<yes>yes|true|correct|right)"
     r"|no|not|false|wrong|incorrect)(?=[*_`]*+\s*+(?:[|.,;:!)–—-]|\n|$|(?:that|this|it|he|she|they|too|because|as|since)\b))",
@@ -332,6 +340,7 @@ def closing(text: str, options: Options) -> list[Statement]:
     line or its last one, a fenced query, a number that the last sentence comes to."""
     found = list(_lines(text, options))
     found += _verdicts(text, options)
+    found += _left_over(text, options)
     found += _fenced(text, options)
     found += _coded(text, options)
     found += _referred(text, options)
@@ -380,6 +389,16 @@ def _verdicts(text: str, options: Options) -> Iterator[Statement]:
     left = [letter for letter in options.letters if letter not in judged]
     if len(judged) > 1 and (right or len(left) == 1):
         yield Statement(end, end, right[0] if len(right) == 1 else "" if right else left[0], False)
+
+
+def _left_over(text: str, options: Options) -> list[Statement]:
+    """Return the option that is left where the letters of all others are ruled out."""
+    out = list(_OUT.finditer(text))
+    gone = {letter for match in out for letter in re.findall(r"\b[A-Z]\b", match[0])}
+    left = [letter for letter in options.letters if letter not in gone]
+    if len(left) != 1 or len(options.letters) < 3:
+        return []
+    return [Statement(out[-1].start(), out[-1].end(), left[0], False)]
 
 
 def _fenced(text: str, options: Options) -> list[Statement]:
@@ -456,6 +475,8 @@ def _comes_to(text: str, start: int, alone: bool, options: Options) -> Iterator[
             continue
         if word["set"] and not a_number and _A_THING.match(text, start, word.start()):
             continue
+        if _LISTED_LABEL.match(text, start) and len(_LIST_LINE.findall(text)) > 1:
+            continue
         if both or (joined and (alone or named.by_text) and not _NO_SUBJECT.search(subject)):
             yield Statement(word.start(), named.end, named.letter, False, False, True)
 
@@ -468,7 +489,7 @@ def _ends_in_a_letter(text: str, start: int, options: Options) -> Iterator[State
         yield Statement(last.start(), last.end(), last["letter"], False)
     only = _ONLY.match(text, start)
     named = options.named_at(text, only.end()) if only else None
-    if named and named.letter:
+    if named and named.letter and options.named_in(text[start:]) == {named.letter}:
         yield Statement(start, named.end, named.letter, False, False, named.by_text)
 
 

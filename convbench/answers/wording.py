@@ -77,7 +77,7 @@ LETTER_BEFORE = re.compile(
     r"[(*_`\"'\[]{0,8}(?P<letter>[A-Z]|(?<=\()[a-z](?=\)))$"
 )
 _STARTS = re.compile(r"(?<![\w.,])[\w$€£-]")
-ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "last")
 _ORDER = rf"(?:the\s+)?(?P<place>{'|'.join(ORDINALS)})\s+(?:option|choice|one|answer|alternative)"
 ORDINAL = re.compile(rf"{OPENING}{_ORDER}(?!\w)", re.IGNORECASE)
 ORDINAL_BEFORE = re.compile(rf"(?<!\w){_ORDER}$", re.IGNORECASE)
