@@ -388,7 +388,7 @@ class _Reading:
             counts.append(self._say(name, block.split("\n"), around=not name))
         for name in (name for name in bare if name not in self.found):
             self._take(name, bare[name])
-        more = counts[-1] - max(counts[:-1], default=2) if counts else 0
+        more = counts[-1] - max(counts[:-1], default=0) if counts else 0
         for i in range(len(self.written) - more, len(self.written)):
             self.written[i] = (*self.written[i][:2], True)
 
@@ -476,8 +476,7 @@ class _Reading:
         if not places and not around:
             return "~" in words
         named = {self.called.name_of(head) for head in self.called.head.finditer(text)}
-        about = named or words & WORDS["scores"]
-        if "~" in words or (around and about and words & WORDS["correcting"]):
+        if "~" in words:
             return True
         if is_unreal(words) or (names_scale(written) and not named):
             return False

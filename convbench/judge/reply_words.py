@@ -18,9 +18,6 @@ maybe perhaps too should ought must would make call gets lower lowered raise rai
 bump bumped cut reduce reduced adjust adjusted change changed move moved set settle update updated
 downgrade downgraded upgrade upgraded subtract deduct appropriate now mean meant no feels
 keeping: so but stay stays stayed still keep keeps kept remain remains
-correcting: correction erratum off swap swapped strike replace mistyped typo typed misread mixed
-confused kind generous harsh lenient downgrade upgrade subtract deduct halve double
-overrated underrated
 speaking: say says said claim claims claimed write writes wrote state states stated ask asks asked
 want wants wanted demand demands demanded request requests requested suggest suggests suggested
 propose proposes proposed hoped typed gave gives put itself himself herself themselves
@@ -68,7 +65,9 @@ random* guess* pretend* joke* kidding draft* provisional* tentative* preliminary
 wrong* incorrect* mistake* test invent* quoted copy copied past(?:ed|ing) verbatim dictat* hoped
 wish* merely refus* declin* refrain* abstain* withh* disagree* ignor* disregard* discard* retract*
 withdraw* scrap* forget* impossible made.{0,20}up take.back would.be would.have.been only.there
-for.the.record no.longer none.of by.chance await* pending
+for.the.record no.longer none.of by.chance await* pending scratch correction erratum off swap*
+strike replace mistyped typo typed misread mixed confused kind generous harsh lenient downgrade
+upgrade subtract deduct halve double overrated underrated
 negating: not never cannot none neither no without
 foreign: beg* wrote writes written previous* prior earlier another self according told would.look
 might.look could.look says said reads contains instruct* inject* quot* demand* wanted
