@@ -278,13 +278,14 @@ def _quoted(text: str, opening: int, start: int, end: int) -> bool:
     if '"' not in text[max(0, start - REACH) : start]:
         return False
     lead = text[max(0, start - REACH) : line].rstrip()
-    if lead.endswith(":") and not text[line:start].strip(" \t*_\"") :
+    if lead.endswith(":") and not text[line:start].strip(' \t*_"'):
         line -= len(text[:line]) - len(text[:line].rstrip()) + len(lead.rpartition("\n")[2])
     low = max(line, start - REACH)
     for match in _QUOTED.finditer(text, low, min(len(text), end + REACH)):
         if match.start() < start and end < match.end():
             introduced = re.search(r"\w", text[low : match.start()]) is not None
             return introduced and not re.search(
-                r"\b(?:i|we)\s+(?:\w+\s+)?\w+\W*$|\bmy\b[^.]*$|\banswer\W*$", lower(text[low : match.start()])
+                r"\b(?:i|we)\s+(?:\w+\s+)?\w+\W*$|\bmy\b[^.]*$|\banswer\W*$",
+                lower(text[low : match.start()]),
             )
     return False

@@ -53,7 +53,9 @@ def final_answer(
     texts = letters.values() if isinstance(letters, Mapping) else ()
     said = _STRUCK.sub(" ", visible(text, carried))
     if len(_MARKED.findall(said)) > 1:
-        said = _MARKED.sub(lambda mark: mark["item"] + (": yes;" if mark["tick"] else ": no;"), said)
+        said = _MARKED.sub(
+            lambda mark: mark["item"] + (": yes;" if mark["tick"] else ": no;"), said
+        )
     shown = plain(_CROSSED.sub("", said) if _TICK.search(said) else said)
     for piece in own_parts(shown, frozenset(one.strip(" .").lower() for one in texts)):
         found = _answer(piece, options, strict)

@@ -14,8 +14,10 @@ _VALUE = (
 )
 _NUMBER = re.compile(
     rf"(?=[-+$€£¥₹ ]*+\.?\d){_VALUE}"
-    r"(?P<unit>[ \u00a0]?(?:\\?%|°\s?)?(?:(?:square|cubic) )?+(?:[^\W\d_]++(?:(?:/|\^[23])[^\W\d_]*+)*+)?+"
-    r"(?: squared| cubed)?(?: per (?:hour|minute|second|day|year|litre|liter|kilogram|gram|cubic metre)\b)?)",
+    r"(?P<unit>[ \u00a0]?(?:\\?%|°\s?)?(?:(?:square|cubic) )?+"
+    r"(?:[^\W\d_]++(?:(?:/|\^[23])[^\W\d_]*+)*+)?+"
+    r"(?: squared| cubed)?(?: per (?:hour|minute|second|day"
+    r"|year|litre|liter|kilogram|gram|cubic metre)\b)?)",
     re.IGNORECASE,
 )
 _SCALES = {"": 1, "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9,

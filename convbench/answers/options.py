@@ -30,9 +30,11 @@ _APART = re.compile(r"[ \t]*+[).:,*_`}(\[–—-]?+[).:*_`(\[ \t–—-]*+")
 _IN_BRACKETS = re.compile(r"[\s*_`'\"]*+\((?:option\s+|choice\s+)?(?P<letter>[A-Z])\)", re.I)
 _BLANK_AT_SIGN = re.compile(r"(?<=[-+=*/:]) | (?=[-+=*/:])")
 _UNKNOWN = re.compile(r"[a-z]\s*=\s*")
-_NAME = re.compile(r"(?P<first>[^\W\d_a-z][\w.'-]*(?: [^\W\d_a-z][\w.'-]*)*) (?P<last>[^\W\d_a-z][\w'-]{2,})")
+_NAME = re.compile(
+    r"(?P<first>[^\W\d_a-z][\w.'-]*(?: [^\W\d_a-z][\w.'-]*)*) (?P<last>[^\W\d_a-z][\w'-]{2,})"
+)
 """A name of several words, of which the last is enough where no other option has it."""
-_JUDGING = frozenset("yes no true false correct incorrect right wrong".split())
+_JUDGING = {"yes", "no", "true", "false", "correct", "incorrect", "right", "wrong"}
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\n?|```")
 
 

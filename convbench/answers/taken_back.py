@@ -28,7 +28,8 @@ WITHDRAWN = (
         r"|(?:scratch|strike|forget|ignore|disregard|cancel|drop)\s+(?:that|this|my\b|what"
         r"|the\s+(?:above|last|first|previous))"
         r"|(?:oops|whoops|my\s+(?:mistake|bad|apologies|error)|apologies|never\s+mind|sorry)\b"
-        r"|actually,?\s+no\b|(?:just\s+)?(?:kidding|joking)\b|(?<=[hu][mh], )no\b|no,?\s+(?:wait|that|this|sorry|it|actually|hold)\b"
+        r"|actually,?\s+no\b|(?:just\s+)?(?:kidding|joking)\b"
+        r"|(?<=[hu][mh], )no\b|no,?\s+(?:wait|that|this|sorry|it|actually|hold)\b"
         rf"|no[,:]?\s+(?=[(*]*+[a-hj-z][)*]*+(?:[.,;!\n]|$))|{_AGAIN}"
         r"|change\s+of\s+(?:mind|heart|plan)\b)"
     ),

@@ -26,16 +26,15 @@ from typing import Any, NamedTuple
 from convbench.answers.plain import plain
 from convbench.answers.tags import may_hold_tags, segments
 from convbench.judge.reply_doubts import (
-    DIGIT,
-    DOUBTED,
     OWN,
+    QUOTATION,
     SENTENCE,
     Floats,
     Said,
     goes_on,
+    is_afterthought,
     is_others,
     is_unreal,
-    names_scale,
     numbers_in,
     other_scale,
     refuses,
@@ -210,7 +209,7 @@ def called_by(metrics: tuple[Metric, ...]) -> Called:
     every = sorted(names | labels, key=len, reverse=True)
     any_name = "|".join(re.escape(name).replace(r"\ ", r"[\s_-]{0,3}") for name in every)
     aside = r"[(\[](?!\d+(?:\.\d+)?(?:\s?(?:/|out of)\s?\d+)?[)\]])[^()\[\]\n]{0,60}[)\]]"
-    link = rf"""(?:[\s:=|"'(){{}}\[–—#>]|\.\.+|[-=]+>|-(?=\s)|,(?=\d)|{pattern("link")})"""
+    link = rf"""(?:[\s:=|"'(){{}}\[–—#]|\.\.+|[-=]+>|-(?=\s)|,(?=\d)|{pattern("link")})"""
     head = (
         rf"{_READ}|(?<![^\W_])(?P<name>{any_name})(?![^\W_])"
         rf"(?:[\"'\s_-]{{0,3}}(?:scores?|ratings?)\b)?(?P<aside>\s{{0,4}}{aside})?"
@@ -250,11 +249,11 @@ def _heads(text: str, called: Called) -> Iterator[tuple[int, re.Match[str]]]:
             yield start - len(line), head
 
 
-_NUMBER = r"[-+]?\d+(?:\.\d+|,\d(?!\d))?(?![\w%]|[.,]\d)"
+_NUMBER = r"[-+]?\d+(?:\.\d+|,\d(?!\d))?(?!\w|[.,]\d)"
 _VALUE = re.compile(
     rf"(?P<value>{_NUMBER})"
-    r"(?:\s?(?:/|out\s+of|of|\|(?=\s*\d+\s*\|))\s{0,9}(?P<of>\d+(?:\.\d+)?)(?![\w.]*\d))?"
-    r"""(?P<points> ?points?\b)?(?: ?[\])\"'}]{1,2})?""",
+    r"(?:\s?(?P<share>%)|\s?(?:/|out\s+of|of|de|di|sur|von|av|\|(?=\s*\d+\s*\|))\s{0,9}(?P<of>\d+(?:\.\d+)?)(?![\w.]*\d))?"
+    r"""(?: ?points?\b)?(?: ?[\])\"'}]{1,2})?""",
     re.IGNORECASE,
 )
 _LATE = re.compile(
@@ -264,8 +263,9 @@ _LATE = re.compile(
 )
 """A score behind its words: "It picks granite. Score: 8", "It picks granite (8/10)"."""
 _TAIL = re.compile(
-    r"\s*(?:$|[.,;!|](?!\d|\.)|[:–—-]+(?![\s>]*\d{1,2}(?!\d))"
-    rf"|[(\[](?!\s*\?|(?:\w+\s){{0,2}}{pattern('not now')})|[\])\"'/}}#]+(?=\s|$)"
+    rf"\s*(?![,;:(\[–—-]+\s*(?:\?|{pattern('open')}))(?:$|[.,;!|](?!\d|\.)"
+    rf"|[:–—-]+(?![\s>]*\d{{1,2}}(?!\d))"
+    rf"|[(\[](?!(?:\w+\s){{0,2}}{pattern('not now')})|[\])\"'/}}#]+(?=\s|$)"
     rf"|[^\x00-\x7f\w\s±×♭⁄⟶≈–—]|(?-i:[A-Z])|{pattern('reason')})",
     re.IGNORECASE,
 )
@@ -276,14 +276,13 @@ def _score(text: str, limits: tuple[float, float]) -> tuple[float, str] | str:
     """Return the score that a text begins with and the rest of it, or what is wrong."""
     low, high = limits
     match = _VALUE.match(text)
-    if match is None:
+    if match is None or (match["share"] and high != 100):
         return f"expected one number from {low:g} to {high:g}"
     if match["of"] is not None and float(match["of"]) != high:
         return f"expected a score out of {high:g}"
     value, tail = float(match["value"].replace(",", ".")), text[match.end() :]
     line = tail.partition("\n")[0]
-    plainly = (match["of"] or match["points"]) and re.match(r"\s+[a-z]", line)
-    if not (plainly or _TAIL.match(line)) or goes_on(line, limits):
+    if not _TAIL.match(line) or goes_on(line, limits):
         return f"expected one number from {low:g} to {high:g} and nothing that puts it in question"
     if not low <= value <= high:
         return f"out of range, expected a number from {low:g} to {high:g}"
@@ -321,6 +320,8 @@ class _Reading:
     written: list[tuple[str, str, bool]] = field(default_factory=list)
     """Lines with the metric that they are for, and whether they stand around all scores."""
     faults: list[str] = field(default_factory=list)
+    repeated: list[str] = field(default_factory=list)
+    """Faults where there are others: a score that is given again as it was."""
 
     def json(self, value: Any, metric: str = "", key: str = "", *, written: bool = False) -> None:
         """Take what JSON says of a metric, if it is of one, under a key (`written`: as words)."""
@@ -377,7 +378,7 @@ class _Reading:
         for (_, head), end in zip(heads, ends, strict=False):
             name, block = self.called.name_of(head), text[head.end() : end]
             if head["aside"]:
-                self._hold_scale(said_of(head["aside"]), surely=True)
+                self._hold_scale(said_of(head["aside"]), surely="weight" not in head["aside"])
             late = [*_LATE.finditer(block)] if name and head["link"] is None else []
             if len(late) == 1:
                 block = block[: late[0].start()] + "\n" + self._take(name, block[late[0].end() :])
@@ -386,11 +387,21 @@ class _Reading:
             elif name:
                 bare.setdefault(name, block.strip(" :\n–—-|"))
             counts.append(self._say(name, block.split("\n"), around=not name))
+        self._hold_quotations(text)
         for name in (name for name in bare if name not in self.found):
             self._take(name, bare[name])
-        more = counts[-1] - max(counts[:-1], default=0) if counts else 0
+        more = counts[-1] - max(counts[:-1], default=1) if counts else 0
         for i in range(len(self.written) - more, len(self.written)):
             self.written[i] = (*self.written[i][:2], True)
+
+    def _hold_quotations(self, text: str) -> None:
+        """Hold the scores that stand in quotations too: they may be what somebody dictated."""
+        for quoted in QUOTATION.findall(text):
+            for head in self.called.head.finditer(quoted):
+                name, number = self.called.name_of(head), _VALUE.match(quoted, head.end())
+                value = float(number["value"].replace(",", ".")) if number else None
+                if head["link"] and value is not None and value == self.found.get(name):
+                    self.faults.append(f"quoted and given alike: {self.spec.labels[name]}")
 
     def _say(self, name: str, lines: Sequence[str], *, around: bool) -> int:
         """Take lines that are no score and return how many; one that is a number for a metric of
@@ -408,15 +419,14 @@ class _Reading:
     def _take(self, name: str, text: str) -> str:
         """Take the score that a text begins with; return the words behind it."""
         label, limits = self.spec.labels[name], self.spec.limits(name)
-        if name in self.found:
-            self.faults.append(f"found twice: {label}")
-            return ""
         score = _score(text, limits)
         if isinstance(score, str):
             self.faults.append(f"{label}: found {_shown(text.partition(chr(10))[0])}; {score}")
             score = (float("inf"), "")
-        self.found[name], rest = score
-        return rest
+        again = [f"found twice: {label}"] if name in self.found else []
+        alike = self.found.setdefault(name, score[0]) == score[0]
+        (self.repeated if alike else self.faults).extend(again)
+        return score[1]
 
     def _before(self, text: str) -> None:
         """Hold what stands in front of the scores: it may quote, until the judge's own begins."""
@@ -455,16 +465,14 @@ class _Reading:
         missing = [one.label for one in self.spec.metrics if one.name not in self.found]
         self.faults += [f"missing: {', '.join(missing)}"] if missing else []
         if self.faults:
-            return _complaint(self.spec, [*self.found], self.faults)
+            return _complaint(self.spec, [*self.found], self.faults + self.repeated)
         return Scores({one.name: self.found[one.name] for one in self.spec.metrics}, written)
 
     def _hold(self, name: str, text: str, *, around: bool) -> None:
         """Hold a sentence for a metric, or around all scores, against the scores."""
         written = said_of(text)
-        if not around and written.words.isdisjoint(DOUBTED) and not DIGIT.search(written.text):
-            return
         self._hold_scale(written, scores=self.found.values() if around else None)
-        if self._is_replaced(name, written, around=around):
+        if is_afterthought(written.tokens) or self._is_replaced(name, written, around=around):
             self.faults.append(f"{name or 'a metric'}: the score is taken back ({_shown(text)})")
         if withdraws(written, around=around):
             self.faults.append(f"the scores are disowned: {_shown(text)}")
@@ -472,31 +480,23 @@ class _Reading:
     def _is_replaced(self, name: str, written: Said, *, around: bool) -> bool:
         """Whether a sentence puts another number in the place of a score."""
         tokens, words, text, _ = written
-        places = numbers_in(tokens, *self.spec.limits(name or self.spec.metrics[0].name))
-        if not places and not around:
-            return "~" in words
-        named = {self.called.name_of(head) for head in self.called.head.finditer(text)}
         if "~" in words:
             return True
-        if is_unreal(words) or (names_scale(written) and not named):
+        if is_unreal(words):
             return False
+        named = {self.called.name_of(head) for head in self.called.head.finditer(text)}
         own = {self.found.get(one) for one in named or {name}}
-        rivals = [i for i in places if float(tokens[i]) not in own]
+        places = numbers_in(tokens, *self.spec.limits(name or self.spec.metrics[0].name))
         if places and float(tokens[places[-1]]) in own and words & WORDS["keeping"]:
             return False
-        revising = words & WORDS["revising"]
-        near = words & {"this", "that", "it"} or revising & {*tokens[:2]}
-        revises = bool(named or (revising and near))
-        judged = words & (WORDS["voice"] | WORDS["judging"])
-        others, speaking, voice = (
+        about = around or named or words & (WORDS["voice"] | WORDS["judging"])
+        others, voice = (
             next((i for i, token in enumerate(tokens) if token in WORDS[kind]), len(tokens))
-            for kind in ("others", "speaking", "voice")
+            for kind in ("others", "voice")
         )
-        for i in rivals:
-            told = others < i
-            reported = told and speaking < i <= voice
+        for i in (place for place in places if float(tokens[place]) not in own):
             ends = i + 2 >= len(tokens) < 12 and tokens[i - 1] in ",:"
-            if not reported and (around or ends or judged or (revises and not told)):
+            if (about or ends) and not others < i <= voice:
                 return True
         return False
 

@@ -31,13 +31,12 @@ class Said(NamedTuple):
 
 
 _TOKEN = re.compile(r"\d+(?:[.,:]\d+)*|[^\W\d_]+(?:'[a-z]+)?|[^\w\s]")
-_QUOTATION = re.compile(r'"[^"\n]{0,400}"')
+QUOTATION = re.compile(r'"[^"\n]{0,400}"')
 _SPELLED = {word: str(n) for n, word in enumerate(NUMBER_WORDS)} | {"hundred": "100"}
-DIGIT = re.compile(r"[\d~]")
 
 
 def said_of(text: str) -> Said:
-    tokens = _TOKEN.findall(_QUOTATION.sub('"', text.lower()))
+    tokens = _TOKEN.findall(QUOTATION.sub('"', text.lower()))
     if not _SPELLED.keys().isdisjoint(tokens):
         pairs, ends = zip(tokens, [*tokens[1:], ""], strict=True), {"to", "-", "–", "("}
         tokens = [_SPELLED.get(a, a) if a != "one" or b in ends else a for a, b in pairs]
@@ -122,22 +121,28 @@ _TAIL_SCALE = re.compile(
 def goes_on(tail: str, limits: tuple[float, float]) -> bool:
     """Whether the sentence that a score stands in goes on to another one, or to its scale."""
     said = said_of(SENTENCE.split(tail, maxsplit=1)[0])
-    if not DIGIT.search(said.text):
-        return False
     scale = _TAIL_SCALE.match(said.text) or _END.search(said.text)
     if scale and other_scale(said, {limits}, surely=True):
         return True
     places = numbers_in(said.tokens, *limits)
     return WORDS["between"].issuperset(said.tokens[: places[0]] if places else "x") or any(
         said.tokens[i + 1 : i + 2] in (["for"], ["if"], ["("])
+        or said.tokens[i - 1] == "be"
         or not WORDS["others"].isdisjoint(said.tokens[max(0, i - 2) : i])
         for i in places
     )
 
 
+def is_afterthought(tokens: Sequence[str]) -> bool:
+    """Whether a sentence begins as one that takes back what stands before it: "Wait", "Or"."""
+    first, behind, *_ = [one for one in tokens[:4] if one not in ("(", "just", "–", "—")] + ["", ""]
+    goes_on = behind.isalpha() and behind not in WORDS["behind"]
+    return first in WORDS["afterthought"] and not goes_on
+
+
 def is_unreal(words: set[str]) -> bool:
     """Whether the words of a sentence say what a score would be if."""
-    might = words & {"would", "could", "might", "had"}
+    might = words & {"would", "could", "might", "may", "had"}
     given = words & {"if", "with", "had", "without", "were", "unless", "have"}
     now = words & {"hindsight", "reflection", "reconsidered", "again", "second"}
     return bool((might and given and not now) or words & {"almost", "nearly", "tempted"})
@@ -157,10 +162,10 @@ _REFUSAL = re.compile(
     r"|\bno (?:actual )?(?:evaluation|verdict|scor\w+|view)\b"
     r"|(?:\b(?:never|not|cannot)|n't) (?:saw|see|seen|read|have) (?:the|any|a)"
     r" (?:transcript|conversation|talk)\b"
+    r"|\b(?:once|when|until|after) i (?:\w+ )?(?:see|get|have|receive)\b"
     r"|\bnot an? (?:actual|real)|\b(?:would|might|could) look\b"
     r"|^(?:please )?(?:ignore|disregard|discard|forget|scrap|delete)\b|\bkidding\b"
 )
-DOUBTED = WORDS["scores"] | WORDS["evaluations"] | {"lower", "low", "smaller", "less", "higher"}
 
 
 def is_others(said: Said) -> bool:
@@ -168,6 +173,7 @@ def is_others(said: Said) -> bool:
     other words than an evaluation's, and not the judge's voice first."""
     foreign, own = _FOREIGN.search(said.text), OWN.search(said.text)
     if own:
+        foreign = foreign or re.search(r"\b(?:if|had|were|unless)\b", said.text)
         return foreign is not None and foreign.start() < own.start()
     return not {word for word in said.words if word[0].isalpha()} <= WORDS["leading"]
 
@@ -182,14 +188,15 @@ def withdraws(said: Said, *, around: bool) -> bool:
     without a name."""
     text, words = said.text, said.words
     against, negating = _AGAINST.search(text), _NEGATING.search(text)
-    pointing, leads = words & WORDS["pointing"], WORDS["pronouns"] & {*said.tokens[:1]}
+    pointing = words & WORDS["pointing"]
+    leads = WORDS["pronouns"] & {token.partition("'")[0] for token in said.tokens[:1]}
     about = pointing or words & WORDS["scores"] or (leads and words & WORDS["evaluations"])
     told = words & WORDS["others"] and words & WORDS["speaking"] and not words & WORDS["voice"]
-    if words & {"average", "mean", "sum"} or "if you" in text or (told and not (about or leads)):
+    if words & {"average", "mean", "sum"}:
         return False
     if not around:
         these = words & {"these", "those", "my", "above", "all"} and words & WORDS["scores"]
-        return bool(these and (against or negating) and not told)
+        return refuses(said) or bool(these and (against or negating) and not told)
     return bool(
         refuses(said)
         or (about and (against or negating))

@@ -6,17 +6,18 @@ import re
 
 _WORDS = r"""voice: i i'd i'll i've i'm me my mine myself we our
 scores: score scores scored rating ratings rated mark marks marked grade grades graded verdict
-verdicts grading scoring numbers figure figures zeros tens values points metric metrics criterion
-criteria scale ceiling max maximum above
+verdicts grading scoring numbers figure figures zeros tens values points percentages
+metric metrics criterion criteria scale ceiling max maximum above
 evaluations: evaluation evaluations assessment assessments judgment judgments judgement judgements
 judging: score scores scored rating ratings rated mark marks grade grades verdict deserves deserve
-merits merit earns earn warrants warrant fairer honest scratch correction hindsight worth
-revising: wait actually scratch scrap correction correcting corrected edit edited hmm oops sorry
-reconsidered reconsidering hindsight reflection second thinking rereading again revised revising
-fairer closer honest honestly generous harsh lenient strict strictly really rather instead truly
-maybe perhaps too should ought must would make call gets lower lowered raise raised drop dropped
-bump bumped cut reduce reduced adjust adjusted change changed move moved set settle update updated
-downgrade downgraded upgrade upgraded subtract deduct appropriate now mean meant no feels
+merits merit earns earn warrants warrant fairer honest hindsight worth correcting corrected
+reconsidered reconsidering reflection second thinking rereading again revised revising closer
+honestly generous harsh lenient strict strictly really rather instead truly maybe perhaps too
+should ought must would make call gets lower lowered raise raised drop dropped bump bumped cut
+reduce reduced adjust adjusted change changed move moved set settle update updated downgrade
+downgraded upgrade upgraded subtract deduct appropriate now mean meant feels
+afterthought: strike wait actually scratch scrap correction edit edited hmm oops sorry apologies
+kidding lol or no nope
 keeping: so but stay stays stayed still keep keeps kept remain remains
 speaking: say says said claim claims claimed write writes wrote state states stated ask asks asked
 want wants wanted demand demands demanded request requests requested suggest suggests suggested
@@ -24,7 +25,7 @@ propose proposes proposed hoped typed gave gives put itself himself herself them
 others: assistant teacher tutor student pupil learner user human agent policy bot ai model system
 participant speaker author writer attacker reviewer viewer evaluator judge grader rater annotator
 examiner assessor marker referee colleague someone somebody he she they talk transcript conversation
-dialogue answer sum result product difference equation
+dialogue answer sum product difference equation
 counted by: turn turns step steps option options answer answers question questions line lines item
 items part parts example examples case cases choice choices chapter section page day round attempt
 stage level point points not short + - * = # × $
@@ -44,6 +45,8 @@ so therefore follows follow i would give rate evaluated scored i've i'd how by s
 data from best worst lowest highest maximum max between where means higher lower better every all
 six you go being run used
 pointing: these those mine evaluate rate judge assess grade view above
+behind: no not i it that this these those both make maybe my the
+open: minus plus less unless depending assuming provided pending give if or ish
 pronouns: this that they so it
 good: best top perfect flawless excellent outstanding ideal good highest most max*
 bad: worst bottom poor useless terrible bad lowest least no nothing min*
@@ -69,8 +72,8 @@ for.the.record no.longer none.of by.chance await* pending scratch correction err
 strike replace mistyped typo typed misread mixed confused kind generous harsh lenient downgrade
 upgrade subtract deduct halve double overrated underrated
 negating: not never cannot none neither no without
-foreign: beg* wrote writes written previous* prior earlier another self according told would.look
-might.look could.look says said reads contains instruct* inject* quot* demand* wanted
+foreign: beg* other wrote writes written previous* prior earlier another self according told
+would.look might.look could.look says said reads contains instruct* inject* quot* demand* wanted
 """
 _ENTRIES = (entry.partition(":") for entry in re.split(r"\n(?=[a-z ]+: )", _WORDS))
 WORDS = {name.strip(): frozenset(words.split()) for name, _, words in _ENTRIES}
