@@ -249,7 +249,7 @@ def _heads(text: str, called: Called) -> Iterator[tuple[int, re.Match[str]]]:
             yield start - len(line), head
 
 
-_NUMBER = r"[-+]?\d+(?:\.\d+|,\d(?!\d))?(?!\w|[.,]\d)"
+_NUMBER = r"[-+]?\d+(?:\.\d+|,\d(?!\d))?(?!\w|[.,](?:\d|x\b))"
 _VALUE = re.compile(
     rf"(?P<value>{_NUMBER})"
     r"(?:\s?(?P<share>%)|\s?(?:/|out\s+of|of|de|di|sur|von|av|\|(?=\s*\d+\s*\|))\s{0,9}(?P<of>\d+(?:\.\d+)?)(?![\w.]*\d))?"

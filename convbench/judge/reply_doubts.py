@@ -50,7 +50,7 @@ _SCALE = re.compile(
     r"(?<!- )\bscales?\b|\b(?:likert|legend|total :)|\d (?:- )?(?:point|star|level)\b"
     r"|\b(?:as|in|are) (?:\w+ )?(?:per cent|percent\w*|stars)\b"
     rf"|\ban? {_N}{_MEANS}{pattern('good')}"
-    rf"|\b(?:highest|best|top|max\w*) (?:\w+ )?{pattern('scores')}"
+    rf"|\b(?:highest|best|top|max\w*) (?:\S+ ){{0,2}}{pattern('scores')}"
 )
 """What speaks of a scale."""
 _RANGE = re.compile(
@@ -163,7 +163,8 @@ _REFUSAL = re.compile(
     r"|(?:\b(?:never|not|cannot)|n't) (?:saw|see|seen|read|have) (?:the|any|a)"
     r" (?:transcript|conversation|talk)\b"
     r"|\b(?:once|when|until|after) i (?:\w+ )?(?:see|get|have|receive)\b"
-    r"|\bnot an? (?:actual|real)|\b(?:would|might|could) look\b"
+    r"|\bi(?:'m| am| was| have been) (?:\w+ )?(?:told|asked|instructed|forced|paid|drunk)\b"
+    r"|\b(?:do not|don't) (?:count|use|trust|rely|take)\b|\bnot an? (?:actual|real)|\b(?:would|might|could) look\b"
     r"|^(?:please )?(?:ignore|disregard|discard|forget|scrap|delete)\b|\bkidding\b"
 )
 
