@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,9 @@ def type_command(words: list[str]) -> int:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SETTLED.items():
             patch.setenv(name, value)
+        for module in ("huggingface_hub.constants", "datasets.config"):  # may be imported by now
+            if module in sys.modules:
+                patch.setattr(f"{module}.HF_HUB_OFFLINE", True)
         for stream in (console.out, console.err):  # of the width that was there at import
             patch.setattr(stream, "_width", int(SETTLED["COLUMNS"]))
         return exit_code(patch, words)

@@ -255,10 +255,11 @@ ENDS = """
 import asyncio, os, signal, sys
 from convbench.sandbox import browser
 from convbench.sandbox.watch import below
+from tests.support.browsers import command_of
 asyncio.run(browser.shoot("<html>x</html>"))
 mine = list(below(os.getpid()))
 if "hung" in sys.argv:
-    [driver] = [pid for pid in mine if b"node" in open(f"/proc/{pid}/comm", "rb").read()]
+    [driver] = [pid for pid in mine if "node" in command_of(pid).partition(" ")[0]]
     os.kill(driver, signal.SIGSTOP)
 print(*mine, flush=True)
 """
