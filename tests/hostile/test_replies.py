@@ -49,6 +49,7 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ask(route: Route, url: str, *, wait: float = 20.0) -> Completion:
     """Return the reply that `url` gives to one call on this route."""
+    load_litellm()  # which takes seconds, and is no part of the call
 
     async def main() -> Completion:
         model = open_model(route.ref, api_base=url, note=lambda _: None)

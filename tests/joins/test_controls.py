@@ -17,6 +17,7 @@ from convbench.options.shared import CallOptions
 from convbench.schema import text_of
 from convbench.store import Run
 from convbench.views import policy_turns
+from tests.cli.typed import type_here
 from tests.rollout.cli import convbench
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import METRICS, Call, scripted_reply
@@ -71,10 +72,9 @@ def test_a_judge_that_likes_length_is_unfit_wherever_it_is_read(provider: Provid
     shown = convbench(Path(), "report", "--split", "all", "--judge", "hosted_vllm/long")
     assert "Controls: answers that deserve nothing" in shown.out
     assert "unfit" in shown.out
-    dry = convbench(
-        Path(), "train", "refit", "--judge", "hosted_vllm/long", "--model", "local:pocket",
-        "--dry-run",
-    )  # fmt: skip
+    dry = type_here(
+        "train", "refit", "--judge", "hosted_vllm/long", "--model", "local:pocket", "--dry-run"
+    )
     assert "is unfit: padded answers" in " ".join((dry.out + dry.err).split())
 
 

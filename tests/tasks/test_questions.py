@@ -16,7 +16,7 @@ from convbench.schema import Example, TaskSpec
 from convbench.tasks.draw import choose, example_of
 from convbench.tasks.drawn import Drawn
 from convbench.tasks.found import Found
-from convbench.tasks.load import MANY, load_examples
+from convbench.tasks.load import load_examples
 from convbench.tasks.mapping import Question, question
 from convbench.tasks.splits import ORDER
 from tests.excerpts import Source
@@ -256,9 +256,10 @@ def test_the_same_question_counts_once(tmp_path: Path) -> None:
     assert loaded.rejected == {"repeated": 2}
 
 
-def test_many_questions_lie_in_a_file(tmp_path: Path) -> None:
+def test_many_questions_lie_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each as it is where all are held, in the order of the draw."""
-    rows = [arc("ABCD", "C", question=f"Which of {n}? " + "word " * 99) for n in range(MANY + 9)]
+    monkeypatch.setattr("convbench.tasks.load.MANY", 300)
+    rows = [arc("ABCD", "C", question=f"Which of {n}? " + "word " * 99) for n in range(309)]
     rows = [{**row, "id": f"q{n}"} for n, row in enumerate(rows)]
     file = jsonl(tmp_path / "rows.jsonl", rows)
 

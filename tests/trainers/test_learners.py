@@ -260,6 +260,7 @@ def test_a_second_training_does_not_touch_the_first(run: Run) -> None:
         do(run, "swift", out=first)
 
 
+@pytest.mark.exhaustive
 def test_the_script_runs_by_hand(run: Run, tmp_path: Path) -> None:
     """`python trainers/swift.py --recipe FILE`, nothing of convbench around it."""
     file = tiny.resolved(tmp_path / "by-hand", "swift", run, base_of(run))
