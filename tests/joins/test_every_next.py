@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from convbench.cli import app
-from tests.support.exhaustive import only
+from tests.support.exhaustive import first_of
 from tests.support.next_lines import next_words
 from tests.support.next_runs import run_to_end
 
@@ -25,8 +25,8 @@ LINES = {
     "judge": ["judge --judge rules --run runs/one", "judge --judge rules --run runs/one --dry-run",
               "judge --pairwise base swift --judge pairwise-rules --run runs/demo"],
     "train": [f"{TRAIN} again", f"{TRAIN} trained --dry-run"],
-    "eval": ["eval scripted:policy --run runs/one --dry-run",
-             "eval scripted:policy --run runs/one --name other"],
+    "eval": ["eval scripted:policy --run runs/one --name other",
+             "eval scripted:policy --run runs/one --dry-run"],
     "report": ["report runs/one --split all", "report runs/demo"],
     "experiment": ["experiment small.yaml --dry-run", "experiment small.yaml"],
     "list": ["list", "list tasks", "list runs"],
@@ -42,7 +42,7 @@ LINES = {
     "view": ["view runs/one --static site"],
     "demo": ["demo --tasks 20"],
 }  # fmt: skip
-"""What is typed, by command."""
+"""What is typed, by command; `make test` takes the first of each."""
 SILENT = ("query", "export", "patterns", "tag", "doctor", "verify")
 """Commands after which nothing is to be typed."""
 ELSEWHERE = {
@@ -80,12 +80,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-@pytest.mark.parametrize(
-    "line",
-    only(
-        lambda line: line != LINES["train"][1], [line for lines in LINES.values() for line in lines]
-    ),
-)
+@pytest.mark.parametrize("line", [line for lines in LINES.values() for line in first_of(lines)])
 def test_what_is_printed_as_next_is_run_to_its_end(place: Path, line: str) -> None:
     if line.startswith("report runs/one"):  # what other lines evaluated there is of other questions
         shutil.rmtree("runs/one/evals", ignore_errors=True)

@@ -14,6 +14,7 @@ from convbench.models import packaged
 from convbench.models.gguf import SOURCE
 from tests.joins.test_credit import branched
 from tests.rollout.cli import convbench
+from tests.support.exhaustive import exhaustive
 from tests.support.hub_server import HubServer
 from tests.support.next_lines import next_words
 from tests.support.next_runs import run_to_end
@@ -21,7 +22,9 @@ from tests.support.next_runs import run_to_end
 BUILD = "build demo --samples 2 --temperatures 0.5 --run runs/one --model"
 
 
-@pytest.mark.parametrize(("model", "trains"), [("scripted:policy", False), ("local:pocket", True)])
+@pytest.mark.parametrize(
+    ("model", "trains"), [exhaustive(("scripted:policy", False)), ("local:pocket", True)]
+)
 def test_what_pull_prints(model: str, trains: bool, tmp_path: Path) -> None:
     """A set says where its policy's weights lie, or a base model is to be named."""
     with HubServer({"hf_alice": "alice"}) as hub:
