@@ -27,7 +27,7 @@ from tests.rollout.cli import ROOT
 from tests.sandbox.stand_in import STEPS, WORDS, stand_in
 from tests.sandbox.test_frontend import renders
 from tests.support.browsers import command_of, processes_left
-from tests.support.exhaustive import by_turns, first_of
+from tests.support.exhaustive import by_turns, every_nth, first_of
 
 pytestmark = renders
 MOST = Most(1 << 30)
@@ -154,7 +154,7 @@ KINDS = {
 """The processes of a browser, by their commands."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", every_nth(3, KINDS))
 def test_a_browser_of_which_a_process_is_killed_as_it_starts_gives_the_page(kind: str) -> None:
     """One process of the first browser is killed as soon as it is seen."""
     killed: list[int] = []
