@@ -16,6 +16,7 @@ from convbench.publish.figures import Figures
 from convbench.publish.parquet import CONFIGS
 from convbench.publish.prompts import fenced, prompts
 from convbench.report.markdown import code, plain
+from convbench.report.measures import heat
 from convbench.schema import JudgeSpec, Member, RunManifest, canonical
 from convbench.schema.example import SPLITS
 from convbench.stats.estimate import Estimate
@@ -165,16 +166,22 @@ the tasks that results of models refer to; `seal.json` holds a digest of every f
 
 def _rewards(numbers: Figures) -> str:
     rewards: list[tuple[object, ...]] = [
-        (code(r["judge"]), r["split"], _mean(r["reward"]), _n(r["reward"]), r["failed"])
-        for r in numbers.rewards
+        (code(row.judge), row.split, mean_text(row.reward), _n(row.reward), row.failed)
+        for row in numbers.rewards
     ]
-    thought = any(r["reasoned"] and r["reasoned"].mean for r in numbers.policy)
+    thought = any(row.reasoned and row.reasoned.mean for row in numbers.policy)
     policy: list[tuple[object, ...]] = [
-        (r["split"], _heat(r["temperature"]), _mean(r["accuracy"]), _mean(r["thinking"]),
-         *((_mean(r["reasoned"]),) if thought else ()),
-         "-" if r["unparsed"] is None else r["unparsed"], r["n"])
-        for r in numbers.policy
-    ]  # fmt: skip
+        (
+            row.split,
+            heat(row.temperature),
+            mean_text(row.accuracy),
+            mean_text(row.thinking),
+            *((mean_text(row.reasoned),) if thought else ()),
+            "-" if row.unparsed is None else row.unparsed,
+            row.n,
+        )
+        for row in numbers.policy
+    ]
     out = ["## Rewards and answers", ""]
     if rewards:
         heads = ("judge", "split", "reward", "conversations", "failed verdicts")
@@ -195,14 +202,12 @@ def _n(found: Estimate | None) -> int:
     return found.n if found else 0
 
 
-def _mean(found: Estimate | None) -> str:
+def mean_text(found: Estimate | None, digits: int = 4) -> str:
+    """Return a mean ± its standard error; `-` where there is none."""
     if found is None:
         return "-"
-    return f"{found.mean:.4f}" if found.error is None else f"{found.mean:.4f} ± {found.error:.4f}"
-
-
-def _heat(temperature: float | None) -> str:
-    return "not sent" if temperature is None else f"{temperature:g}"
+    error = "" if found.error is None else f" ± {found.error:.{digits}f}"
+    return f"{found.mean:.{digits}f}{error}"
 
 
 def _made(manifest: RunManifest, numbers: Figures) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from convbench.models.where import folder_of
+from convbench.publish.card import mean_text
 from convbench.publish.checkpoint_card import MeasureRow, Results
 from convbench.publish.folder import one_judge
 from convbench.report.compare import differences
@@ -38,13 +39,17 @@ def results_of(run: Run, checkpoint: Path, judge: str | None = None) -> Results 
         manifest.split, (ours,) if unlike else (base, ours), manifest.regime,
     )  # fmt: skip
     measures = [ACCURACY, *([reward(chosen)] if chosen else [])]
-    means = {"accuracy": ACCURACY.of(ours), "reward": reward(chosen).of(ours) if chosen else None}
-    rows = [row for measure in measures if (row := _row(section, ours, measure))]
+    means = [(measure, mean) for measure in measures if (mean := measure.of(ours))]
     return Results(
-        manifest.split, manifest.protocol.name, len(ours.rows),
-        len({row.group for row in ours.rows}), chosen, tuple(rows), tuple(notes),
-        {name: found.mean for name, found in means.items() if found is not None},
-    )  # fmt: skip
+        manifest.split,
+        manifest.protocol.name,
+        len(ours.rows),
+        len({row.group for row in ours.rows}),
+        chosen,
+        tuple(_row(section, measure, mean) for measure, mean in means),
+        tuple(notes),
+        {measure.key: mean.mean for measure, mean in means},
+    )
 
 
 def _child(run: Run, checkpoint: Path) -> Run | None:
@@ -67,23 +72,15 @@ def _failed(policy: Policy) -> int:
     return sum(row.failed for row in policy.rows)
 
 
-def _row(section: Section, ours: Policy, measure: Measure) -> MeasureRow | None:
-    found = measure.of(ours)
-    if found is None:
-        return None
+def _row(section: Section, measure: Measure, mean: Estimate) -> MeasureRow:
     base = measure.of(section.base) if section.base else None
     change = next((item.estimate for item in paired(section, measure)), None)
     return MeasureRow(
         measure.head,
-        _text(base, measure) if base else None,
-        _text(found, measure),
+        mean_text(base, measure.digits) if base else None,
+        mean_text(mean, measure.digits),
         _change(change, measure) if change else None,
     )
-
-
-def _text(found: Estimate, measure: Measure) -> str:
-    text = f"{found.mean:.{measure.digits}f}"
-    return text if found.error is None else f"{text} ± {found.error:.{measure.digits}f}"
 
 
 def _change(found: Estimate, measure: Measure) -> str:

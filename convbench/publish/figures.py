@@ -1,34 +1,62 @@
-"""The numbers of a card: means with standard errors clustered by group."""
+"""The numbers of a card, by the measures of the report."""
 
 from __future__ import annotations
 
 import math
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
 
+from convbench.answers.grade import grade
 from convbench.judge.model import LEFT_OUT, TEMPERATURE
-from convbench.publish.portions import Portions
+from convbench.report.measures import ACCURACY, REASONED, THINKING, reward
+from convbench.report.policies import observation
+from convbench.report.rows import Rows
+from convbench.rollout.asked import NOT_ASKED
+from convbench.schema import Conversation, Example, Verdict
 from convbench.schema.example import SPLITS
 from convbench.stats.columns import Column
-from convbench.stats.estimate import Estimate, estimate
+from convbench.stats.estimate import Estimate
 from convbench.store import Run
-from convbench.store.limits import interruptible
-from convbench.store.tables import connect
 
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+Part = tuple[str, float | None]
+"""Split and temperature."""
+SHARES = tuple(replace(measure, scale=1.0) for measure in (ACCURACY, THINKING, REASONED))
+"""What a card says of conversations: of each a share, where the report prints percent."""
 
 
-BATCH = 4096
-"""Rows that are in memory at once."""
+@dataclass(frozen=True)
+class PolicyFigures:
+    """The conversations of one split and temperature that ended well."""
+
+    split: str
+    temperature: float | None
+    """None where none was sent."""
+    n: int
+    unparsed: int | None
+    """Answers that could not be read; None where none can be graded."""
+    accuracy: Estimate | None
+    thinking: Estimate | None
+    reasoned: Estimate | None
+
+
+@dataclass(frozen=True)
+class RewardFigures:
+    """The rewards that one judge gave to conversations of one split."""
+
+    judge: str
+    split: str
+    reward: Estimate | None
+    failed: int
+    """Verdicts without a reward."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What the card tells in numbers. Each list holds rows of a table."""
+    """What the card tells in numbers."""
 
     total: int
     """Conversations, failed ones included."""
@@ -36,10 +64,8 @@ class Figures:
     """Conversations that failed."""
     splits: dict[str, int]
     """Conversations by split."""
-    policy: list[dict[str, Any]]
-    """split, temperature (None: not sent), accuracy, unparsed, thinking, reasoned, n."""
-    rewards: list[dict[str, Any]]
-    """judge, split, reward (Estimate), failed verdicts."""
+    policy: list[PolicyFigures]
+    rewards: list[RewardFigures]
     failures: list[tuple[str, int]]
     """Kind of failure, count."""
     cost_usd: float | None
@@ -58,58 +84,123 @@ class Figures:
     """Conversations with findings of fidelity checks."""
 
 
-TALKS = """
-SELECT split, temperature, group_id, split_part(failure, ':', 1) AS failed, correct,
-  answer IS NULL AS unparsed, thinking, reasoned, cost_usd, prompt_tokens, completion_tokens,
-  cut_turns > 0 AS cut, len(flags) > 0 AS flagged
-FROM conversations
-"""
-GIVEN = """
-SELECT v.judge, c.split, c.group_id, v.reward
-FROM verdicts v JOIN (
-  SELECT k.conversation_id, e.split, e.group_id FROM raw.conversations k
-    LEFT JOIN raw.examples e ON e.run_no = k.run_no AND e.example_id = k.example_id
-) c USING (conversation_id)
-"""
-
-
-@interruptible()
-def figures(portions: Portions) -> Figures:
-    """Count and average a run, for its card."""
-    run = portions.whole
-    talks, spent, unknown = _Talks(), _Sum(), False
-    given: defaultdict[tuple[str, str], _Given] = defaultdict(_Given)
-    asking = paid([run])
-    for portion in portions.talks:
-        with connect([portion], ("conversations", "verdicts")) as connection:
-            for row in _dicts(connection, TALKS):
-                talks.add(row)
-            for row in _dicts(connection, GIVEN):
-                given[row["judge"], str(row["split"])].add(row)
-            usd, some_unknown = connection.execute(JUDGING, [asking]).fetchall()[0]
-            spent.add(usd or 0.0)
-            unknown = unknown or bool(some_unknown)
-    prompt, completion = talks.prompt.total, talks.completion.total
+def figures(run: Run) -> Figures:
+    """Count and average a run, for its card: branches too, which a report leaves out."""
+    counts, parts = _Counts(run), _Parts(run)
+    for talk in run.conversations():
+        example = run.examples[talk.example_id]
+        counts.add(talk, example)
+        parts.add(talk, example)
+    for verdict in run.verdicts():
+        counts.add_verdict(verdict)
+        parts.add_verdict(verdict)
+    cost_usd, prompt, completion = (used.total for used in counts.usage.values())
     return Figures(
-        total=talks.total,
-        failed=talks.failures.total(),
-        splits={name: talks.splits[name] for name in SPLITS if name in talks.splits},
-        policy=[talks.parts[key].row() for key in sorted(talks.parts, key=_texts)],
-        rewards=[given[key].row(*key) for key in sorted(given)],
-        failures=sorted(talks.failures.items()),
-        cost_usd=talks.cost.total,
-        tokens=(_whole(prompt), _whole(completion)),
-        judge_usd=judging(spent.total, unknown),
-        untempered=frozenset(v.fingerprint for v in run.verdicts()
-                             if TEMPERATURE in v.details.get(LEFT_OUT, ())),
-        left_out=_left_out(run),
-        cut=talks.cut,
-        flagged=talks.flagged,
-    )  # fmt: skip
+        total=counts.splits.total(),
+        failed=counts.failures.total(),
+        splits={name: counts.splits[name] for name in SPLITS if name in counts.splits},
+        policy=parts.policy_figures(),
+        rewards=parts.reward_figures(),
+        failures=sorted(counts.failures.items()),
+        cost_usd=cost_usd,
+        tokens=(_as_int(prompt), _as_int(completion)),
+        judge_usd=counts.judge_usd.total,
+        untempered=frozenset(counts.untempered),
+        left_out={speaker: tuple(sorted(names)) for speaker, names in counts.left_out.items()},
+        cut=counts.cut,
+        flagged=counts.flagged,
+    )
 
 
-def _texts(key: tuple[object, ...]) -> tuple[str, ...]:
-    return tuple(map(str, key))
+class _Parts:
+    """A run's conversations by split and temperature, observed as for a report."""
+
+    def __init__(self, run: Run) -> None:
+        self._protocol = run.manifest.protocol
+        self._rows: defaultdict[Part, Rows] = defaultdict(Rows)
+        self._ended: Counter[Part] = Counter()
+        """Conversations that did not fail."""
+        self._unparsed: Counter[Part] = Counter()
+        self._verdicts: Counter[tuple[str, str]] = Counter()
+        """By judge and split."""
+
+    def add(self, talk: Conversation, example: Example) -> None:
+        """Add a conversation."""
+        graded = grade(self._protocol, talk, example)
+        row = observation(self._protocol, talk, example, graded)
+        part = example.split, row.temperature
+        self._rows[part].add(row)
+        if not row.failed:
+            self._ended[part] += 1
+            self._unparsed[part] += graded.answer is None
+
+    def add_verdict(self, verdict: Verdict) -> None:
+        """Add a verdict, once all conversations are added."""
+        for split, rows, place in self._places:
+            at = place(verdict.conversation_id)
+            if at is not None:
+                rows.verdicts.add(at, verdict)
+                self._verdicts[verdict.judge, split] += 1
+                return
+
+    @cached_property
+    def _places(self) -> list[tuple[str, Rows, Callable[[str], int | None]]]:
+        return [(split, rows, rows.places()) for (split, _), rows in self._rows.items()]
+
+    def policy_figures(self) -> list[PolicyFigures]:
+        """Return the means over the conversations of each split and temperature."""
+        figures = []
+        for part in sorted(self._ended, key=lambda part: tuple(map(str, part))):
+            means = [measure.over(self._rows[part]) for measure in SHARES]
+            unparsed = None if means[0] is None else self._unparsed[part]
+            figures.append(PolicyFigures(*part, self._ended[part], unparsed, *means))
+        return figures
+
+    def reward_figures(self) -> list[RewardFigures]:
+        """Return the means over what each judge gave to each split."""
+        figures = []
+        for (judge, split), count in sorted(self._verdicts.items()):
+            parts = (rows for (name, _), rows in self._rows.items() if name == split)
+            mean = reward(judge).over(chain.from_iterable(parts))
+            figures.append(RewardFigures(judge, split, mean, count - (mean.n if mean else 0)))
+        return figures
+
+
+class _Counts:
+    """What is counted and added up of a run, whatever the split."""
+
+    def __init__(self, run: Run) -> None:
+        self._policy = run.manifest.protocol.policy
+        self._paid = frozenset(paid([run]))
+        self.splits: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.cut, self.flagged = 0, 0
+        self.left_out: defaultdict[str, set[str]] = defaultdict(set)
+        self.untempered: set[str] = set()
+        self.usage = {name: _Sum() for name in ("cost_usd", "prompt_tokens", "completion_tokens")}
+        self.judge_usd = _Sum()
+        self.judge_usd.add(0.0)  # what no judge scored cost nothing
+
+    def add(self, talk: Conversation, example: Example) -> None:
+        """Count a conversation."""
+        self.splits[example.split] += 1
+        own = [turn for turn in talk.turns if turn.speaker == self._policy]
+        self.cut += any(turn.finish_reason == "length" for turn in own)
+        self.flagged += bool(talk.flags)
+        for speaker, sent in talk.sent.items():
+            self.left_out[speaker].update(sent.left_out)
+        if talk.failure is not None:
+            self.failures[talk.failure.kind] += 1
+            return
+        for name, total in self.usage.items():
+            total.add(_over_turns(talk, name))
+
+    def add_verdict(self, verdict: Verdict) -> None:
+        """Count a verdict."""
+        if verdict.cost_usd is not None or verdict.fingerprint in self._paid:
+            self.judge_usd.add(verdict.cost_usd)
+        if TEMPERATURE in verdict.details.get(LEFT_OUT, ()):
+            self.untempered.add(verdict.fingerprint)
 
 
 class _Sum:
@@ -129,112 +220,13 @@ class _Sum:
         return math.fsum(self._known) if len(self._known) and not self._unknown else None
 
 
-class _Values:
-    """Values with their groups."""
-
-    def __init__(self) -> None:
-        self._groups, self._values = Column(array("q")), Column(array("d"))
-
-    def add(self, group: str, value: float) -> None:
-        self._groups.append(hash(group))
-        self._values.append(value)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def estimate(self) -> Estimate | None:
-        return estimate(zip(self._groups, self._values, strict=True))
-
-
-class _Part:
-    """The conversations of a split and temperature that ended well."""
-
-    def __init__(self, split: str, temperature: float | None) -> None:
-        self.split, self.temperature = split, temperature
-        self.count, self.unparsed = 0, 0
-        self.right, self.thinking, self.reasoned = _Values(), _Values(), _Values()
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        self.count += 1
-        self.unparsed += row["unparsed"]
-        if row["correct"] is not None:
-            self.right.add(row["group_id"], float(row["correct"]))
-        self.thinking.add(row["group_id"], float(row["thinking"] or 0))
-        self.reasoned.add(row["group_id"], float(row["reasoned"] or 0))
-
-    def row(self) -> dict[str, Any]:
-        return {
-            "split": self.split,
-            "temperature": self.temperature,
-            "n": self.count,
-            "accuracy": self.right.estimate(),
-            "unparsed": self.unparsed if self.right else None,
-            "thinking": self.thinking.estimate(),
-            "reasoned": self.reasoned.estimate(),
-        }
-
-
-class _Talks:
-    """All conversations, counted one by one."""
-
-    def __init__(self) -> None:
-        self.total, self.cut, self.flagged = 0, 0, 0
-        self.splits: Counter[str] = Counter()
-        self.failures: Counter[str] = Counter()
-        self.parts: dict[tuple[str, float | None], _Part] = {}
-        self.cost, self.prompt, self.completion = _Sum(), _Sum(), _Sum()
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        self.total += 1
-        self.splits[str(row["split"])] += 1
-        self.cut += bool(row["cut"])
-        self.flagged += bool(row["flagged"])
-        if row["failed"] is not None:
-            self.failures[row["failed"]] += 1
-            return
-        for total, name in ((self.cost, "cost_usd"), (self.prompt, "prompt_tokens"),
-                            (self.completion, "completion_tokens")):  # fmt: skip
-            total.add(row[name])
-        key = row["split"], row["temperature"]
-        if key not in self.parts:
-            self.parts[key] = _Part(*key)
-        self.parts[key].add(row)
-
-
-class _Given:
-    """What one judge gave to the conversations of a split."""
-
-    def __init__(self) -> None:
-        self.count, self.rewards = 0, _Values()
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        self.count += 1
-        if row["reward"] is not None:
-            self.rewards.add(row["group_id"], row["reward"])
-
-    def row(self, judge: str, split: str) -> dict[str, Any]:
-        return {
-            "judge": judge,
-            "split": split,
-            "reward": self.rewards.estimate(),
-            "failed": self.count - len(self.rewards),
-        }
-
-
-def _left_out(run: Run) -> dict[str, tuple[str, ...]]:
-    found: dict[str, set[str]] = {}
-    for talk in run.conversations():
-        for speaker, sent in talk.sent.items():
-            found.setdefault(speaker, set()).update(sent.left_out)
-    return {speaker: tuple(sorted(names)) for speaker, names in found.items()}
-
-
-JUDGING = """
-SELECT sum(cost_usd) AS usd, bool_or(cost_usd IS NULL AND list_contains(?, fingerprint)) AS unknown
-FROM raw.verdicts
-"""
-"""Dollars of verdicts, the newest of each (conversation, judge), and whether a model's are unknown
-of the judges that ask one."""
+def _over_turns(talk: Conversation, name: str) -> float | None:
+    """Return the sum over the turns that somebody was asked for; None where one is unknown."""
+    values = [(getattr(turn, name), turn.finish_reason in NOT_ASKED) for turn in talk.turns]
+    known = [value for value, _ in values if value is not None]
+    if not known or any(value is None and not unasked for value, unasked in values):
+        return None
+    return float(sum(known))
 
 
 def paid(runs: Iterable[Run]) -> list[str]:
@@ -244,16 +236,5 @@ def paid(runs: Iterable[Run]) -> list[str]:
     ]
 
 
-def judging(usd: float | None, unknown: bool | None) -> float | None:
-    """Return the dollars that JUDGING found; None where unknown."""
-    return None if unknown else usd or 0.0
-
-
-def _dicts(connection: DuckDBPyConnection, sql: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a query as mappings, some at a time in memory."""
-    for batch in connection.sql(sql).to_arrow_reader(BATCH):
-        yield from batch.to_pylist()
-
-
-def _whole(value: float | None) -> int | None:
+def _as_int(value: float | None) -> int | None:
     return None if value is None else int(value)

@@ -93,7 +93,7 @@ def write_set(
     _specs(kept.manifest, specs, folder / "specs")
     with portions(kept, folder.parent) as parts:
         rows = write_tables(parts, folder, judge)
-        numbers = figures(parts)
+    numbers = figures(kept)
     text = card(repo, kept.manifest, specs, numbers, rows, judge)
     (folder / "README.md").write_text(text, encoding="utf-8")
     judges = list(dict.fromkeys(judge for judge, _ in kept.judged_by()))

@@ -11,12 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from convbench.answers.grade import grade
+from convbench.answers.grade import Graded, grade
 from convbench.errors import RunError
 from convbench.models.fingerprint import weights_fingerprint
 from convbench.models.where import folder_of
 from convbench.report.rows import Observation, Rows
-from convbench.schema import JudgeSpec
+from convbench.schema import Conversation, Example, JudgeSpec, ProtocolSpec
 from convbench.schema.experiment import POOLED
 from convbench.store import Run
 from convbench.store.checkpoint import Checkpoint
@@ -169,22 +169,7 @@ def _rows(run: Run, split: str) -> Rows:
         if talk.example_id not in wanted or talk.branch is not None:
             continue
         example = examples[talk.example_id]
-        found = grade(protocol, talk, example)
-        rows.add(
-            Observation(
-                unit=f"{talk.example_id}#{talk.sample}@{talk.temperature:g}",
-                group=example.group_id,
-                temperature=sent_temperature(protocol, talk),
-                failed=talk.failure is not None,
-                correct=found.correct,
-                unparsed=found.correct is not None and found.answer is None,
-                thinking=found.thinking,
-                reasoned=found.reasoned,
-                flags=talk.flags,
-                talk=talk.conversation_id,
-                words=found.words,
-            )
-        )
+        rows.add(observation(protocol, talk, example, grade(protocol, talk, example)))
     place, reviewers = rows.places(), run.reviewers()
     for verdict in run.verdicts():
         at = place(verdict.conversation_id)
@@ -192,6 +177,25 @@ def _rows(run: Run, split: str) -> Rows:
             into = rows.reviews if verdict.fingerprint in reviewers else rows.verdicts
             into.add(at, verdict)
     return rows
+
+
+def observation(
+    protocol: ProtocolSpec, talk: Conversation, example: Example, graded: Graded
+) -> Observation:
+    """Return what is measured of a conversation, without what judges said of it."""
+    return Observation(
+        unit=f"{talk.example_id}#{talk.sample}@{talk.temperature:g}",
+        group=example.group_id,
+        temperature=sent_temperature(protocol, talk),
+        failed=talk.failure is not None,
+        correct=graded.correct,
+        unparsed=graded.correct is not None and graded.answer is None,
+        thinking=graded.thinking,
+        reasoned=graded.reasoned,
+        flags=talk.flags,
+        talk=talk.conversation_id,
+        words=graded.words,
+    )
 
 
 def checkpoint_of(run: Run, parent: Run | None) -> tuple[dict[str, Any], dict[str, Any]]:

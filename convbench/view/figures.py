@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from multidict import MultiDict
 
-from convbench.publish.figures import JUDGING, judging, paid
+from convbench.publish.figures import paid
 from convbench.stats.estimate import Estimate, of_groups
 from convbench.store import Run
 from convbench.view.filters import following, tidy
@@ -25,6 +25,12 @@ count(*) FILTER (WHERE len(flags) > 0) AS flagged, sum(cut_turns)::BIGINT AS cut
 avg(n_turns) AS n_turns, avg(words) AS words, sum(cost_usd) AS cost_usd,
 sum(prompt_tokens)::BIGINT AS prompt_tokens, sum(completion_tokens)::BIGINT AS completion_tokens
 """
+JUDGING = """
+SELECT sum(cost_usd) AS usd, bool_or(cost_usd IS NULL AND list_contains(?, fingerprint)) AS unknown
+FROM raw.verdicts
+"""
+"""Dollars of verdicts, the newest of each (conversation, judge), and whether a model's are unknown
+of the judges that ask one."""
 
 
 def overview(index: Index, *, drawings: bool = True) -> dict[str, Any]:
@@ -46,8 +52,7 @@ def _totals(index: Index) -> dict[str, Any]:
     """Return the counts of all runs, with what judging cost and what all of it did."""
     totals: dict[str, Any] = tidy(index.one(f"SELECT {COUNTS} FROM conversations"))
     totals |= index.one("SELECT count(DISTINCT hash(group_id)) AS groups FROM conversations")
-    found = index.one(JUDGING, [paid(index.runs)])
-    judged = judging(found["usd"], found["unknown"])
+    judged = _judge_usd(index.one(JUDGING, [paid(index.runs)]))
     talked = totals["cost_usd"]
     totals["judge_usd"] = judged
     totals["total_usd"] = None if judged is None or talked is None else talked + judged
@@ -63,7 +68,7 @@ def costs(index: Index) -> list[dict[str, float | None]]:
         )
     }
     judged = {
-        row["run_no"]: judging(row["usd"], row["unknown"])
+        row["run_no"]: _judge_usd(row)
         for row in index.ask(
             JUDGING.replace("SELECT", "SELECT run_no,") + " GROUP BY run_no", [paid(index.runs)]
         )
@@ -74,6 +79,11 @@ def costs(index: Index) -> list[dict[str, float | None]]:
         total = None if talk is None or judge is None else talk + judge
         found.append({"talk_usd": talk, "judge_usd": judge, "total_usd": total})
     return found
+
+
+def _judge_usd(found: Mapping[str, Any]) -> float | None:
+    """Return the dollars that JUDGING found; None where unknown."""
+    return None if found["unknown"] else found["usd"] or 0.0
 
 
 def _run(index: Index, number: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +15,22 @@ from convbench.judge.resolve import resolve_judge
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
 from convbench.publish.evaluation import results_of
+from convbench.publish.figures import figures
 from convbench.publish.publish import publish
+from convbench.schema import Conversation
 from convbench.store import Run
+from convbench.store.query import query
 from convbench.view.figures import overview
-from tests.publish.runs import JUDGE, append, conversation, verdict, write_run
+from tests.publish.runs import (
+    ANSWERS,
+    JUDGE,
+    append,
+    conversation,
+    example,
+    failed,
+    verdict,
+    write_run,
+)
 from tests.support.chat.plan import Plan
 from tests.support.provider import Provider
 
@@ -110,3 +123,55 @@ def test_a_card_tells_the_temperature_that_was_sent(
         answered = server.requests[-1]
     assert ("temperature" in answered) == (not refuse)
     assert f"| `hosted_vllm/judge` | {said} |" in card(run)
+
+
+def test_a_card_counts_what_a_query_counts(tmp_path: Path) -> None:
+    """Splits, failures, cuts, flags, answers and usage: added up here by the database."""
+    talks = [conversation(n, s, ANSWERS[n % 2]) for n in range(10) for s in range(2)]
+    talks[3] = failed(1, 1)
+    talks[4] = with_turn(talks[4], 3, finish_reason="length", cost_usd=0.5, prompt_tokens=70)
+    tokens = {"prompt_tokens": 3, "completion_tokens": 4}
+    talks[6] = with_turn(  # a teacher's, which is no cut
+        talks[6], 0, finish_reason="length", cost_usd=0.25, **tokens
+    )
+    talks[7] = talks[7].model_copy(update={"flags": ("teacher:words",)})
+    talks[9] = with_turn(talks[9], 2, finish_reason="rule", cost_usd=0.0)
+    run = write_run(tmp_path / "run", examples=[example(n) for n in range(10)], conversations=talks)
+    found = figures(run)
+    well = "FROM conversations WHERE failure IS NULL"
+    sums = "sum(cost_usd), sum(prompt_tokens)::BIGINT, sum(completion_tokens)::BIGINT"
+    ((usd, *spent),) = query(f"SELECT {sums} {well}", [run]).rows
+    assert (found.cost_usd, [*found.tokens]) == (pytest.approx(usd), spent)
+    counts = (
+        "count(*), count(failure), count(*) FILTER (cut_turns > 0), count(*) FILTER (flags != [])"
+    )
+    assert query(f"SELECT {counts} FROM conversations", [run]).rows == [
+        (found.total, found.failed, found.cut, found.flagged)
+    ]
+    assert (found.total, found.failed, found.cut, found.flagged) == (20, 1, 1, 1)
+    assert found.failures == [("TransientModelError", 1)]
+    means = "avg(correct::INT), avg(thinking::INT), count(*) FILTER (answer IS NULL), count(*)"
+    rows = query(f"SELECT split, temperature, {means} {well} GROUP BY ALL ORDER BY ALL", [run]).rows
+    assert len(rows) == len(found.policy) == 4
+    for row, (split, temperature, right, thinking, unparsed, n) in zip(
+        found.policy, rows, strict=True
+    ):
+        assert row.accuracy is not None
+        assert row.thinking is not None
+        assert (row.split, row.temperature, row.unparsed, row.n) == (
+            split, temperature, unparsed, n,
+        )  # fmt: skip
+        assert (row.accuracy.mean, row.thinking.mean) == pytest.approx((right, thinking))
+
+
+def test_of_what_one_reply_cost_nobody_knows_the_sum_is_unknown(tmp_path: Path) -> None:
+    talks = [conversation(0), with_turn(conversation(0, 1), 3, cost_usd=None)]
+    run = write_run(tmp_path / "run", examples=[example(0)], conversations=talks)
+    assert (figures(run).cost_usd, figures(run).tokens) == (None, (40, 20))
+
+
+def with_turn(talk: Conversation, place: int, **more: Any) -> Conversation:
+    """Return a conversation with one of its turns changed."""
+    turns = list(talk.turns)
+    turns[place] = turns[place].model_copy(update=more)
+    return talk.model_copy(update={"turns": tuple(turns)})

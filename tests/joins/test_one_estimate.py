@@ -13,7 +13,6 @@ from convbench.commands.view import index_runs
 from convbench.judge.panel import panel
 from convbench.publish.evaluation import results_of
 from convbench.publish.figures import figures
-from convbench.publish.portions import portions
 from convbench.report.measures import ACCURACY, reward
 from convbench.report.sections import sections
 from convbench.stats.estimate import Estimate, estimate
@@ -41,9 +40,8 @@ def reported(run: Run) -> tuple[Estimate | None, Estimate | None]:
 
 
 def carded(run: Run) -> tuple[Estimate | None, Estimate | None]:
-    with portions(run, run.path) as parts:
-        found = figures(parts)
-    return found.policy[0]["accuracy"], found.rewards[0]["reward"]
+    found = figures(run)
+    return found.policy[0].accuracy, found.rewards[0].reward
 
 
 def viewed(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
