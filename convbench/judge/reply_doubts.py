@@ -164,7 +164,8 @@ _REFUSAL = re.compile(
     r" (?:transcript|conversation|talk)\b"
     r"|\b(?:once|when|until|after) i (?:\w+ )?(?:see|get|have|receive)\b"
     r"|\bi(?:'m| am| was| have been) (?:\w+ )?(?:told|asked|instructed|forced|paid|drunk)\b"
-    r"|\b(?:do not|don't) (?:count|use|trust|rely|take)\b|\bnot an? (?:actual|real)|\b(?:would|might|could) look\b"
+    r"|\b(?:do not|don't) (?:count|use|trust|rely|take)\b"
+    r"|\bnot an? (?:actual|real)|\b(?:would|might|could) look\b"
     r"|^(?:please )?(?:ignore|disregard|discard|forget|scrap|delete)\b|\bkidding\b"
 )
 

@@ -68,12 +68,12 @@ random* guess* pretend* joke* kidding draft* provisional* tentative* preliminary
 wrong* incorrect* mistake* test invent* quoted copy copied past(?:ed|ing) verbatim dictat* hoped
 wish* merely refus* declin* refrain* abstain* withh* disagree* ignor* disregard* discard* retract*
 withdraw* scrap* forget* impossible made.{0,20}up take.back would.be would.have.been only.there
-for.the.record no.longer none.of by.chance await* pending scratch correction erratum off.(?:by|every|each|all|both) dice swap*
-strike replace mistyped typo typed misread mixed confused kind generous harsh lenient downgrade
-upgrade subtract deduct halve double overrated underrated
+for.the.record no.longer none.of by.chance await* pending scratch correction erratum
+off.(?:by|every|each|all|both) dice swap* strike replace mistyped typo typed misread mixed confused
+kind generous harsh lenient downgrade upgrade subtract deduct halve double overrated underrated
 negating: not never cannot none neither no without
-foreign: beg* other different wrote writes written previous* prior earlier another self according told
-would.look might.look could.look says said reads contains instruct* inject* quot* demand* wanted
+foreign: beg* other different wrote writes written previous* prior earlier another self according
+told would.look might.look could.look says said reads contains instruct* inject* quot* demand* wanted
 """
 _ENTRIES = (entry.partition(":") for entry in re.split(r"\n(?=[a-z ]+: )", _WORDS))
 WORDS = {name.strip(): frozenset(words.split()) for name, _, words in _ENTRIES}
