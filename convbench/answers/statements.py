@@ -127,7 +127,7 @@ _IS = re.compile(
     r"|(?:is|are)\s+the\s+(?:one|kind|sort|type)\s+(?:that|which|who)\s+\w+"
     r"|(?:stands|lies|lives?|happens|occurs|takes\s+place|is|are|was|were)\s+in"
     r"|(?P<is>is|are|was|were|equals?|(?:makes?|gives?|leaves)(?:\s+(?:it|us|that))?|get|got|yields?)|called|named|describes|comes|follows"
-    r"|means|shows|needs"
+    r"|means"
     r"|costs?|weighs?|measures?|lasts?|takes?|ha(?:s|ve)"
     r"|(?P<at>arrives?|boils|freezes|melts|starts?|ends?|stops?|begins?|meet|leaves?|stands)\s+at)"
     r"(?:,[^,.\n]{1,30},)?\s+|['’]s\s+|[:—–]\s+|=\s*"

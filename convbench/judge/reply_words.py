@@ -73,7 +73,8 @@ off.(?:by|every|each|all|both) dice swap* strike replace mistyped typo typed mis
 kind generous harsh lenient downgrade upgrade subtract deduct halve double overrated underrated
 negating: not never cannot none neither no without
 foreign: beg* other different wrote writes written previous* prior earlier another self according
-told would.look might.look could.look says said reads contains instruct* inject* quot* demand* wanted
+told would.look might.look could.look says said reads contains instruct* inject* quot* demand*
+wanted
 """
 _ENTRIES = (entry.partition(":") for entry in re.split(r"\n(?=[a-z ]+: )", _WORDS))
 WORDS = {name.strip(): frozenset(words.split()) for name, _, words in _ENTRIES}

@@ -3,8 +3,9 @@
 They do where a sentence that names the gold option, and no other, says anything of it that is more
 than a fact of its own: where it is what the sentence comes to, stands with words of the question
 or with praise, advice or a conclusion, or beside a confirmation. They do where a turn opens by
-confirming whatever was proposed, where all other options are ruled out, where a question takes the
-answer for granted, and where first letters or a count of letters leave one option only.
+confirming whatever was proposed or advises to keep it, where all other options are ruled out, where
+a question takes the answer for granted, where first letters or a count of letters leave one option
+only, and where a picture sign shows the gold one.
 
 An option is named by its letter, its text or its place in the list (`option_names`). What is
 supposed, denied, or somebody else's view gives nothing away, and neither does a bare "yes" or
@@ -14,6 +15,7 @@ supposed, denied, or somebody else's view gives nothing away, and neither does a
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 
 from convbench.answers.disguises import letters, readings
@@ -21,7 +23,14 @@ from convbench.answers.final import final_answer
 from convbench.answers.options import prepared
 from convbench.answers.plain import plain
 from convbench.answers.statements import statements
-from convbench.rollout.option_names import GOLD, GOLD_BY_LETTER, OTHER, mark_options, number_words
+from convbench.rollout.option_names import (
+    GOLD,
+    GOLD_BY_LETTER,
+    OTHER,
+    mark_options,
+    number_words,
+    radio_letters,
+)
 from convbench.schema import Example
 
 LONGEST = 20_000
@@ -206,6 +215,24 @@ _OPENS = re.compile(
     re.IGNORECASE,
 )
 """A turn confirms what was proposed, whatever it was."""
+_KEEP = re.compile(
+    r"\byour (?:first|initial|original|earlier|previous|gut|old) (?:thought|hunch|instinct|guess"
+    r"|idea|answer|impression|choice|pick|feeling|reaction|suggestion)\b[^.;!?]{0,20}?"
+    r"\b(?:right|correct|better|best|spot on|good|it)\b"
+    r"|\bwhat you (?:said|had|wrote|thought|chose|picked)(?: \w+){0,3} (?:was|is) (?:\w+ )?"
+    r"(?:right|correct)\b"
+    r"|\b(?:go|switch|return|come) back to (?:what you (?:said|had|wrote|chose|picked)"
+    r"|your (?:first|initial|original|earlier))"
+    r"|\bi (?:wouldn't|would not|would never) (?:change|touch|alter) (?:a thing|anything|it|that"
+    r"|your \w+)\b"
+    r"|\bno (?:reason|need) to (?:change|revise|doubt|alter) (?:it|that|anything|your mind)\b"
+    r"|\b(?:leave|keep) (?:it|that)(?: one)?(?: (?:as it is|as is|just so|at that|that way))?"
+    rf"{_CLOSED}"
+    rf"|\bst(?:ick|ay) with (?:it|that|this|your \w+)(?: one)?{_CLOSED}"
+    r"|\b(?:don't|do not|no need to|stop) (?:second[- ]guess|doubt)(?:ing)?\b",
+    re.IGNORECASE,
+)
+"""Advice to keep what was proposed, or to return to it."""
 _ON_THE_WAY = re.compile(
     r"\b(?:almost|nearly|close|keep going|so far|not|if|whether|think|but|however|step|part"
     r"|half(?:way)?|except|still|yet|until|first|next|same)\b|n't\b",
@@ -216,7 +243,8 @@ _SPELT = re.compile(
     r"\b(?:start|begin)(?:s|ning|ing)? (?:with|on|in)(?: (?:the|a|an|letters?))* [\"']?"
     r"(?P<start>[a-z](?![\w'])|\w{2,}(?=[\"']))"
     r"|\bend(?:s|ing)? (?:in|on|with)(?: (?:the|a|an|letters?))* [\"']?-?(?P<end>\w+)"
-    r"|\b(?P<count>\d+) letters|(?P<spelt>(?<![\w-])(?:\w-){2,}\w\b)"
+    r"|\b(?P<count>\d+) letters"
+    r"|(?P<spelt>(?<![\w-])(?:[^\W\d_](?:-|[,.]? )){2,}[^\W\d_](?![\w'-]))"
     r"|\b(?P<rhyme>rhym(?:es|ing)) with\b",
     re.IGNORECASE,
 )
@@ -239,7 +267,7 @@ _MAY_SAY = re.compile(r"answer|option|choice|correct|right|best|boxed", re.IGNOR
 
 def leaks(text: str, example: Example) -> bool:
     """Return whether these words give the answer away."""
-    words = _IN_YOUR_PLACE.sub("", number_words(plain(text[:LONGEST])))
+    words = _IN_YOUR_PLACE.sub("", radio_letters(number_words(plain(text[:LONGEST]))))
     sentences = list(_sentences(words))
     declared = [sentence for sentence in sentences if not _is_question(sentence)]
     if any(_states(sentence, example) for sentence in declared if not _UNSAID.search(sentence)):
@@ -250,6 +278,8 @@ def leaks(text: str, example: Example) -> bool:
     read = [sentence for sentence, _ in marked]
     return (
         _confirms(sentences[:1])
+        or any(map(_keeps, declared))
+        or _depicts(text, example)
         or any(_names(read, i, example) for i in range(len(read)))
         or _leaves_one(sentences, marked, example)
         or any(_spells(sentence, example) for sentence in declared)
@@ -288,6 +318,27 @@ def _confirms(opening: list[str]) -> bool:
         for sentence in opening
         if not _is_question(sentence)
     )
+
+
+def _keeps(sentence: str) -> bool:
+    """Whether a sentence advises to keep what was proposed."""
+    return bool(_KEEP.search(sentence)) and not _ON_THE_WAY.search(_KEEP.sub("", sentence))
+
+
+def _depicts(text: str, example: Example) -> bool:
+    """Whether a picture sign shows the gold option, and no other one is shown."""
+    signs = [unicodedata.name(sign, "").lower() for sign in set(text) if sign > "\u2190"]
+    shown = {
+        choice.label
+        for choice in example.choices
+        for sign in signs
+        if re.search(rf"\b{re.escape(_bare(choice.text))}\b", sign)
+    }
+    return shown == {example.answer}
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"^(?:an?|the)\s+", "", text.lower()).strip(" .") or "\n"
 
 
 def _names(read: list[str], i: int, example: Example) -> bool:
@@ -383,7 +434,7 @@ def _spells(sentence: str, example: Example) -> bool:
     """Whether how a word is written tells the gold option from all others."""
     words = {c.label: re.findall(r"\w+", c.text.lower()) for c in example.choices}
     for match in _SPELT.finditer(sentence):
-        start = (match["start"] or (match["spelt"] or "").replace("-", "")).lower()
+        start = (match["start"] or re.sub(r"\W", "", match["spelt"] or "")).lower()
         end, count = (match["end"] or "").lower(), int((match["count"] or "0")[:6])
         if match["rhyme"]:
             return True

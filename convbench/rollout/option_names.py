@@ -50,13 +50,21 @@ _PLACES = {
 }
 _ORDINAL = re.compile(
     rf"\b(?:the )?(?:very )?(?P<nth>{'|'.join(_PLACES)})(?: \w+)? (?:option|choice|answer|line|row"
-    r"|item|entry|one|possibility|alternative|letter|position|place|candidate|bullet|suggestion"
+    r"|item|entry|one|box|square|circle|bubble|possibility|alternative|letter|position|place|candidate|bullet|suggestion"
     r"|statement)\b(?: (?:of|on|in|from|down)(?: \w+){1,3})?"
     rf"|\b(?P<from_end>{'|'.join(_PLACES)}) (?:of|on|in|from) (?:\w+ )?"
     r"(?P<end>list|options|choices|4|sheet|bottom|top|end|page|answers)\b",
     re.IGNORECASE,
 )
 
+
+_NEIGHBOUR = re.compile(
+    r"\b(?:one|letter|option|line|row|what|whatever)(?: that| which)?"
+    r"(?: sits| is| stands| lies| comes)? (?:(?:right|just|directly|immediately) )?"
+    r"(?:(?P<between>between)|(?P<ahead>before|above|precedes)|after|below|follows)"
+    r" (?:option )?(?P<beside>[A-H])(?(between) and (?P<end>[A-H]))\b"
+)
+"""An option by those beside it."""
 
 _AFTER = {
     "and",
@@ -105,6 +113,18 @@ def number_words(text: str) -> str:
     return _NUMBER.sub(digits, text)
 
 
+_RADIO = re.compile(
+    r"\b(mark|tick|choose|pick|select|circle|underline|option|letter|answer is|go (?:with|for)) "
+    r"(alfa|alpha|bravo|charlie|delta|echo)\b(?! \w+ (?:particle|ray|wave|decay))",
+    re.IGNORECASE,
+)
+
+
+def radio_letters(text: str) -> str:
+    """Return the text with letters that are chosen by their name in radio talk as letters."""
+    return _RADIO.sub(lambda match: f"{match[1]} {match[2][0].upper()}", text)
+
+
 def _below_100(words: str) -> int:
     return sum(NUMBER_VALUES[word] for word in re.split("[- ]", words.lower()))
 
@@ -124,13 +144,23 @@ def mark_options(sentence: str, example: Example) -> tuple[str, set[str]]:
         label = _label_at(match, [choice.label for choice in example.choices])
         return marked(label, True) if label else match[0]
 
+    def neighbour(match: re.Match[str]) -> str:
+        labels = [choice.label for choice in example.choices]
+        beside = labels.index(match["beside"]) if match["beside"] in labels else -2
+        at = beside + (-1 if match["ahead"] else 1)
+        if not 0 <= at < len(labels) or (
+            match["end"] and [match["end"]] != labels[at + 1 : at + 2]
+        ):
+            return match[0]
+        return marked(labels[at], True)
+
     def name(match: re.Match[str]) -> str:
         words = " ".join((match["text"] or match["letter"]).split())
         label = labels.get(words) or labels.get(words.lower()) or labels.get(_stems(words), "")
         return marked(label, bool(match["letter"])) if label else match[0]
 
     clean = " ".join(re.sub("[◆◇◈]", " ", sentence).split())
-    words = pattern.sub(name, _ORDINAL.sub(place, clean))
+    words = pattern.sub(name, _ORDINAL.sub(place, _NEIGHBOUR.sub(neighbour, clean)))
     return re.sub(rf"{GOLD}(?:[^\w{OTHER}]{{0,3}}{GOLD})+", lambda many: many[0][-1], words), named
 
 
