@@ -32,7 +32,7 @@ _TICK = re.compile("[✅✔☑✓]")
 _CROSSED = re.compile(r"^[^\n❌✗✘✖]*+[❌✗✘✖][^\n]*+$", re.MULTILINE)
 """A line with a cross, where others have a tick."""
 _MARKED = re.compile(
-    r"^(?P<item>[\s|>*#(_•-]*+\(?[A-Z]\b[^\n❌✗✘✖✅✔☑✓]*+)(?:(?P<tick>[✅✔☑✓])|[❌✗✘✖])\ufe0f?",
+    r"^(?P<item>[ \t|>*#(_•-]*+\(?[A-Z]\b[^\n❌✗✘✖✅✔☑✓]*+)(?:(?P<tick>[✅✔☑✓])|[❌✗✘✖])\ufe0f?",
     re.MULTILINE,
 )
 """An option of a list with a tick or a cross."""

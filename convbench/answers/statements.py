@@ -173,8 +173,8 @@ _AN_ITEM = r"[ \t*_(>#-]*+(?:[Oo]ption\s)?(?P<letter>[A-Z])[*_]*+[).:]"
 _ITEM = re.compile(_AN_ITEM)
 _LISTED_LABEL = re.compile(r"\W*[A-Z]\W")
 _LIST_LINE = re.compile(rf"(?:^|\n|[.;,]\s){_AN_ITEM}")
-_LISTED = re.compile(r"(?:^|\n)(?:[\s|>+•*-]|\d{1,2}\.\s)*+(?=\S)")
-_SEVERAL = r"\(?[A-Z]\b\)?(?:(?:,|\s(?:and|or|nor|&)\b|,\s(?:and|or|nor))\s\(?[A-Z]\b\)?)*+"
+_LISTED = re.compile(r"(?:^|\n)(?:[ \t|>+•*-]|\d{1,2}\.\s)*+(?=\S)")
+_SEVERAL = r"\(?[A-Z]\b\)?(?:(?:,|\s(?:and|or|nor|&)\b|,\s(?:and|or|nor))\s\(?[A-Z]\b\)?){0,6}+"
 _OUT = re.compile(
     r"(?:(?<![\w'])[Nn](?:ot|either)|(?:n't|cannot|can\s?not)\sbe|\b(?:[Rr]ul(?:ed?|ing)\sout|(?:[Ee]liminat|[Ee]xclud|[Dd]iscard|[Cc]ross)(?:e|es|ed|ing)?(?:\s(?:out|off))?))"
     rf"\s(?:options?\s)?{_SEVERAL}(?=\W)"
