@@ -34,7 +34,7 @@ _ADJECTIVES = re.compile(
     r"|sensible|likeliest|official"
 )
 _GOOD = frozenset(["correct", "right", "better", "good", "best"])
-_JSON_KEY = re.compile(r"[{,]\s*[\"']$")
+_JSON_KEY = re.compile(r"[{,]\s*[\"']$|\w\($")
 _WORDS = re.compile(r"[\w'’-]+|[^\w\s]")
 
 _SAY = (

@@ -19,7 +19,7 @@ _NOUNS = (
     r"|jawaban(?:nya)?|đáp\s+án|câu\s+trả\s+lời|απάντηση|תשובה|إجابة|اجابة|جواب|پاسخ|उत्तर|जवाब"
     r"|উত্তর|பதில்|คำตอบ|jibu|sagot|kunci|juiste\s+(?:keuze|optie)|beste\s+(?:keuze|optie)"
     r"|bonne\s+option|richtig(?=\s+ist)|correct[oa](?=\s+es)|juist(?=\s+is)|meilleure\s+option|richtige\s+option|opci[oó]n(?=\s+(?:corr|exact))"
-    r"|opção(?=\s+corr)|opzione(?=\s+corr)|alternativ(?:a(?=\s+corr)|et(?=\s+är))|letra(?=\s+corr)"
+    r"|opção(?=\s+corr)|opzione(?=\s+corr)|alternativ(?:a(?=\s+(?:corr|cert))|et(?=\s+är))|letra(?=\s+(?:corr|cert))"
     r"|doğru\s+(?:seçenek|şık)|सही\s+विकल्प|خيار(?=\s+(?:ال)?صحيح)|правильный\s+вариант"
     r"|答案|答え|正解|正答|정답|답|正确选项|正確選項|正しい選択肢"
 )

@@ -38,6 +38,8 @@ _MARK = re.compile(
     r"|</s>|<s>|<start_of_turn>|<end_of_turn>|\[INST\]|###\s*(?:instruction|human|user|input)\b)",
     re.IGNORECASE,
 )
+_FURTHER = re.compile(rf"\s*{_DRESS}(?:next|new|another|second|follow-?up|bonus)\b", re.IGNORECASE)
+"""How a question begins that follows the one that was answered."""
 _LIST = re.compile(
     r"(?:^|[\n ])[*(]{0,3}[A-H][*]{0,2}[.):][*]{0,2}\s+([^\n]{1,200}?)"
     r"(?=\n|$|\s[(*]{0,3}[A-H][*]{0,2}[.)])"
@@ -71,7 +73,8 @@ def own_parts(text: str, texts: frozenset[str]) -> Iterator[str]:
     for kind, piece in parts(text):
         asked = kind in ("asked", "listed", "inline")
         if begun and (
-            kind in ("other", "mark", "next", "follow") or (asked and _foreign(piece, texts))
+            kind in ("other", "mark", "next", "follow")
+            or (asked and (_FURTHER.match(piece) or _foreign(piece, texts)))
         ):
             return
         if kind != "other":

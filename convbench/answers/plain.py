@@ -7,6 +7,7 @@ Words stay as they are.
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
 
@@ -42,6 +43,8 @@ _MARK_TAG = re.compile(
 
 def plain(text: str) -> str:
     """Return the text with its signs written plainly; an `<answer>` tag becomes `Answer:`."""
+    if "&" in text:
+        text = html.unescape(text)
     if not text.isascii():
         text = seen(unicodedata.normalize("NFKC", text.translate(_TABLE))).translate(_TABLE)
     if "\\" in text or "$$" in text:

@@ -100,9 +100,9 @@ _PREDICATE = re.compile(
     r"|(?<=[–—:-])(?<![–—:-]{2})[–—:-]*+\s*+(?:this\s+is\s+)?(?P<mark>correct|right|yes|true)\b)"
 )
 _DONE = re.compile(r"[*_`)\"']*+\s*+(?:$|[.,;:!)]|(?<=\n)|(?:because|since|as|here|and)\b)")
-_MAKES = re.compile(r"(?:mak(?:e|es|ing)|leav(?:es|ing)|deem|consider)\s")
+_MAKES = re.compile(r"(?:mak(?:e|es|ing)|leav(?:es|ing)|deem|consider|believe|judge)\s")
 _MADE = re.compile(
-    rf"\W*(?:as\s+)?(?:(?P<firm>the\s+{_BEST}*(?:{_KIND})|(?:correct|right))\b"
+    rf"\W*(?:(?:as|to\s+be)\s+)?(?:(?P<firm>the\s+{_BEST}*(?:{_KIND}|description)|(?:correct|right))\b"
     r"|the\s+(?:\w{2,}est|most|least|only|first)\b)"
 )
 _OF_IT = re.compile(r"\b(?:in|of|for|to|than|like|with|from|by|about|and|or|nor|both|not|/)\s+\W*$")
@@ -360,6 +360,9 @@ def _lines(text: str, options: Options) -> Iterator[Statement]:
         at_once = first.by_text or options.letters[0] != first.letter or len(begun) < 3
         if at_once or options.whole(begun) or not _ITEM.match(text, start):
             yield Statement(start, first.end, first.letter, False)
+    lone = [(at, one) for at, line in _short_lines(text) if (one := options.whole(line))]
+    if len(listed) < 2 and len({letter for _, letter in lone}) == 1 and "```" not in text:
+        yield Statement(lone[0][0], lone[0][0], lone[0][1], False)
     pieces = {text.rfind("\n", 0, end) + 1, text.rfind("\n\n", 0, end) + 1}
     if not _LABEL_BEFORE.search(text, max(0, last_sentence(text) - 8), last_sentence(text)):
         pieces.add(last_sentence(text))
@@ -369,6 +372,15 @@ def _lines(text: str, options: Options) -> Iterator[Statement]:
         lines = (at, text.rfind("\n", 0, at) + 1)
         if letter and not (len(listed) > 1 and any(_ITEM.match(text, line) for line in lines)):
             yield Statement(max(at, start), end, letter, False)
+
+
+def _short_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines that may be nothing but an option, and where each begins."""
+    at = 0
+    for line in text.split("\n")[:400]:
+        if 0 < len(line.strip()) < 80:
+            yield at, line
+        at += len(line) + 1
 
 
 def _verdicts(text: str, options: Options) -> Iterator[Statement]:
@@ -485,7 +497,7 @@ def _ends_in_a_letter(text: str, start: int, options: Options) -> Iterator[State
     """Yield "It asks about urine: D." and "Only option B does what is asked."."""
     last = _LAST_LETTER.search(text, max(start, len(text) - 40))
     noun = _NOUN.search(lower(text), start, last.start()) if last else None
-    if last and noun is None and last["letter"] in options.letters:
+    if last and (noun is None or noun[0] == "one") and last["letter"] in options.letters:
         yield Statement(last.start(), last.end(), last["letter"], False)
     only = _ONLY.match(text, start)
     named = options.named_at(text, only.end()) if only else None

@@ -58,7 +58,8 @@ WITHDRAWN = (
         rf"(?:mere\s+)?{_SLIP}"
         r"|chang(?:e|ing)\s+my\s+(?:mind|answer|choice)|revising\s+my\s+(?:answer|choice)"
         r"|no(?:t|\s+longer)\s+(?:so\s+|quite\s+)?(?:sure|certain|convinced)\s+(?:of\s+\w+\s+)?any\s?more"
-        r"|no\s+longer\s+(?:sure|certain|convinced)\b"
+        r"|no\s+longer\s+(?:sure|certain|convinced)\b|(?:flip|toss)\s+a\s+coin\b"
+        r"|before\s+i\s+(?:can|could)\s+(?:give|say|answer|choose|decide|pick|name)\b"
     ),
 )
 """Words of a reply, in lower case, that take back the answer before them."""

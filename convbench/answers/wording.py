@@ -62,7 +62,7 @@ CLOSED = re.compile(
 """What may follow an option that a sentence chooses: no word that it is the subject of."""
 FINISHED = re.compile(r"[*_`~\"'’)\]}$\s]*+(?:$|[.!;)]|\n|[,(]|[—–]|-\s|(?:because|since|as)\b)")
 NO_MORE = re.compile(
-    r"[\s*_`~\"'’)\]}$.!>|,:;-]*+(?:</?\w+>|(?:then|it\s+is|all\s+the\s+way|for\s+(?:sure|certain)|of\s+course|obviously|after\s+all|no\s+(?:doubt|question)"
+    r"[\s*_`~\"'’)\]}$.!>|,:;-]*+(?:</?\w+>|(?:then|it\s+is|all\s+the\s+way|for\s+(?:sure|certain)|of\s+course|obviously|after\s+all|no\s+(?:doubt|question)|in\s+(?:total|all)|altogether"
     r"|without\s+(?:a\s+)?doubt|i\s+(?:think|believe|guess))\W*+)?\s*+$"
 )
 DRESS = re.compile(

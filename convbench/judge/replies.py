@@ -213,7 +213,7 @@ def called_by(metrics: tuple[Metric, ...]) -> Called:
     head = (
         rf"{_READ}|(?<![^\W_])(?P<name>{any_name})(?![^\W_])"
         rf"(?:[\"'\s_-]{{0,3}}(?:scores?|ratings?)\b)?(?P<aside>\s{{0,4}}{aside})?"
-        rf"(?P<link>{link}{{0,60}}+(?=[-+]?\d))?"
+        rf"(?P<link>{link}{{0,60}}+(?=[-+]?\.?\d))?"
     )
     return Called(names | labels, frozenset(labels), re.compile(head, re.IGNORECASE))
 
@@ -249,11 +249,11 @@ def _heads(text: str, called: Called) -> Iterator[tuple[int, re.Match[str]]]:
             yield start - len(line), head
 
 
-_NUMBER = r"[-+]?\d+(?:\.\d+|,\d(?!\d))?(?!\w|[.,](?:\d|x\b))"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d+|,\d(?!\d))?|\.\d+)(?!(?![分点점])\w|[.,](?:\d|x\b))"
 _VALUE = re.compile(
     rf"(?P<value>{_NUMBER})"
-    r"(?:\s?(?P<share>%)|\s?(?:/|out\s+of|of|de|di|sur|von|av|\|(?=\s*\d+\s*\|))\s{0,9}(?P<of>\d+(?:\.\d+)?)(?![\w.]*\d))?"
-    r"""(?: ?points?\b)?(?: ?[\])\"'}]{1,2})?""",
+    r"(?:\s?(?P<share>%)|\s?(?:/|out\s+of|of|de|di|sur|von|av|из|\|(?=\s*\d+\s*\|))\s{0,9}(?P<of>\d+(?:\.\d+)?)(?![\w.]*\d)(?: stars?\b)?)?"
+    r"""(?: ?points?\b|[分点점])?(?: ?[\])\"'}]{1,2})?""",
     re.IGNORECASE,
 )
 _LATE = re.compile(
@@ -264,7 +264,7 @@ _LATE = re.compile(
 """A score behind its words: "It picks granite. Score: 8", "It picks granite (8/10)"."""
 _TAIL = re.compile(
     rf"\s*(?![,;:(\[–—-]+\s*(?:\?|{pattern('open')}))(?:$|[.,;!|](?!\d|\.)"
-    rf"|[:–—-]+(?![\s>]*\d{{1,2}}(?!\d))"
+    rf"|(?:[:–—]+|-+(?!\w))(?![\s>]*\d{{1,2}}(?!\d))"
     rf"|[(\[](?!(?:\w+\s){{0,2}}{pattern('not now')})|[\])\"'/}}#]+(?=\s|$)"
     rf"|[^\x00-\x7f\w\s±×♭⁄⟶≈–—]|(?-i:[A-Z])|{pattern('reason')})",
     re.IGNORECASE,

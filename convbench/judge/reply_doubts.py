@@ -126,7 +126,7 @@ def goes_on(tail: str, limits: tuple[float, float]) -> bool:
         return True
     places = numbers_in(said.tokens, *limits)
     return WORDS["between"].issuperset(said.tokens[: places[0]] if places else "x") or any(
-        said.tokens[i + 1 : i + 2] in (["for"], ["if"], ["("])
+        said.tokens[i + 1 : i + 2] in (["for"], ["if"], ["("], [":"])
         or said.tokens[i - 1] == "be"
         or not WORDS["others"].isdisjoint(said.tokens[max(0, i - 2) : i])
         for i in places

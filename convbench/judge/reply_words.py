@@ -46,7 +46,7 @@ data from best worst lowest highest maximum max between where means higher lower
 six you go being run used
 pointing: these those mine evaluate rate judge assess grade view above
 behind: no not i it that this these those both make maybe my the
-open: minus plus less unless depending assuming provided pending give if or ish
+open: minus plus less unless depending assuming provided pending give if or
 pronouns: this that they so it
 good: best top perfect flawless excellent outstanding ideal good highest most max*
 bad: worst bottom poor useless terrible bad lowest least no nothing min*
@@ -54,7 +54,7 @@ not now: previous before earlier last first initial old draft turn prior example
 tentative actually
 reason: because since as due with but given overall it the this
 for(?!\s(?:the\s)?(?:turn|step|part|first|last|previous))
-link: is an? of it this at gets earns receives i give rate[ds]? scored? ratings? points?
+link: is an? of it this at nota gets earns receives i give rate[ds]? scored? ratings? points?
 score keys: score rating value points grade
 label keys: metric name criterion label dimension category
 words keys: justification reason rationale explanation comment reasoning feedback note why
