@@ -14,7 +14,7 @@ _VALUE = (
 )
 _NUMBER = re.compile(
     rf"(?=[-+$€£¥₹ ]*+\.?\d){_VALUE}"
-    r"(?P<unit>[ \u00a0]?(?:\\?%|°\s?)?(?:(?:square|cubic) )?+"
+    r"(?P<unit>[ \u00a0]?(?:\\?%|°\s?)?(?:(?:square|cubic|degrees) )?+"
     r"(?:[^\W\d_]++(?:(?:/|\^[23])[^\W\d_]*+)*+)?+"
     r"(?: squared| cubed)?(?: per (?:hour|minute|second|day"
     r"|year|litre|liter|kilogram|gram|cubic metre)\b)?)",
@@ -73,7 +73,10 @@ NUMBER_VALUES = {
     **{word: number for number, word in enumerate(NUMBER_WORDS[:20])},
     **{word: 10 * number for number, word in enumerate(TENS, 2)},
 }
-_IN_WORDS = re.compile(rf"(?!one\b)(?:{'|'.join(NUMBER_WORDS)})(?![\w-])", re.IGNORECASE)
+_IN_WORDS = re.compile(
+    rf"(?P<minus>(?:minus|negative) )?(?!one\b)(?P<word>{'|'.join(NUMBER_WORDS)})(?![\w-])",
+    re.IGNORECASE,
+)
 _RANGE = re.compile(r"\s*+(?:to|through|[-–—])\s*+[-+$€£]?\d")
 
 
@@ -95,11 +98,9 @@ def number_at(text: str, at: int) -> Number | None:
     """Return the number that begins at `at`, of an equation the last one; None where there is
     none, or where it is only a part of an expression, a ratio or a range."""
     if word := _IN_WORDS.match(text, at):
-        return (
-            None
-            if _SAYS_MORE.match(text[word.end() :].lstrip()[:20])
-            else Number(Fraction(NUMBER_WORDS.index(word[0].lower())), "", word.end())
-        )
+        digits = ("-" if word["minus"] else "") + str(NUMBER_WORDS.index(word["word"].lower()))
+        written = number_at(digits + text[word.end() : word.end() + 60], 0)
+        return written and written._replace(end=word.end() + written.end - len(digits))
     for _ in range(8):
         match = _NUMBER.match(text, at)
         if match is None:

@@ -34,6 +34,7 @@ _NAME = re.compile(
     r"(?P<first>[^\W\d_a-z][\w.'-]*(?: [^\W\d_a-z][\w.'-]*)*) (?P<last>[^\W\d_a-z][\w'-]{2,})"
 )
 """A name of several words, of which the last is enough where no other option has it."""
+_FIGURES = re.compile(r"(?<![\w.,/])[-$€£]?\d[\d.,]*+")
 _JUDGING = {"yes", "no", "true", "false", "correct", "incorrect", "right", "wrong"}
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\n?|```")
 
@@ -235,6 +236,12 @@ class Options:
     def is_number(self, letter: str) -> bool:
         """Whether an option's text is a number."""
         return letter in self._numbers
+
+    def ends_in_another_number(self, text: str, letter: str) -> bool:
+        """Whether the last figures of a text are not this option's."""
+        figures = [match.start() for match in _FIGURES.finditer(text)]
+        named = self._by_number(text, figures[-1]) if figures else None
+        return bool(figures) and (named is None or named.letter != letter)
 
     def code(self, written: str) -> str | None:
         """Return the option whose query a text is, however it is laid out."""

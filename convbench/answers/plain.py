@@ -26,6 +26,7 @@ _UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
     "\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]"
 )
+_ENTITY = re.compile(r"&#?\w{1,8};")
 _MATH = re.compile(r"\\[()\[\]]|\$\$")
 _THIN = re.compile(r"\\[,;:! ]|~(?=\\text)")
 _TEXT = re.compile(
@@ -44,7 +45,7 @@ _MARK_TAG = re.compile(
 def plain(text: str) -> str:
     """Return the text with its signs written plainly; an `<answer>` tag becomes `Answer:`."""
     if "&" in text:
-        text = html.unescape(text)
+        text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
     if not text.isascii():
         text = seen(unicodedata.normalize("NFKC", text.translate(_TABLE))).translate(_TABLE)
     if "\\" in text or "$$" in text:

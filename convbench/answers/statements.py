@@ -302,9 +302,9 @@ def _made(text: str, low: str, options: Options) -> Iterator[Statement]:
     """Yield "making C the correct answer"."""
     for verb in _MAKES.finditer(low):
         named = options.named_at(text, verb.end())
-        made = _MADE.match(low, named.end) if named else None
-        if named and made and claims.asserted(text, verb.start(), named.end):
-            firm, by_text = made["firm"] is not None, named.by_text
+        verdict = _MADE.match(low, named.end) if named else None
+        if named and verdict and claims.asserted(text, verb.start(), named.end):
+            firm, by_text = verdict["firm"] is not None, named.by_text
             yield Statement(verb.start(), named.end, named.letter, firm, False, by_text)
 
 
@@ -360,9 +360,9 @@ def _lines(text: str, options: Options) -> Iterator[Statement]:
         at_once = first.by_text or options.letters[0] != first.letter or len(begun) < 3
         if at_once or options.whole(begun) or not _ITEM.match(text, start):
             yield Statement(start, first.end, first.letter, False)
-    lone = [(at, one) for at, line in _short_lines(text) if (one := options.whole(line))]
-    if len(listed) < 2 and len({letter for _, letter in lone}) == 1 and "```" not in text:
-        yield Statement(lone[0][0], lone[0][0], lone[0][1], False)
+    lone = [(letter, at) for at, line in _short_lines(text) if (letter := options.whole(line))]
+    if len(listed) < 2 and len({letter for letter, _ in lone}) == 1 and "```" not in text:
+        yield Statement(lone[0][1], lone[0][1], lone[0][0], False)
     pieces = {text.rfind("\n", 0, end) + 1, text.rfind("\n\n", 0, end) + 1}
     if not _LABEL_BEFORE.search(text, max(0, last_sentence(text) - 8), last_sentence(text)):
         pieces.add(last_sentence(text))
@@ -467,6 +467,8 @@ def _summed_up(text: str, options: Options) -> Iterator[Statement]:
         return
     if len(named_options) == 1:
         letter = named_options.pop()
+        if options.is_number(letter) and options.ends_in_another_number(text[start:end], letter):
+            return
         if options.is_number(letter) or options.named_before(text, len(text.rstrip(" .!\n"))):
             yield Statement(start, end, letter, False, False, True)
 

@@ -7,8 +7,8 @@ another's mouth, is a fault. In doubt the judge is asked again: what cannot be r
 score.
 
 Most of its length, with `reply_doubts` and `reply_words`, is for what is said beside the numbers.
-Of the 760 labelled replies of the tests (284 good ones) all are read rightly. Without the doubts
-181 scores would be invented: 71 of another scale, 61 taken back, 42 disowned (54 more are
+Of the 760 labelled replies of the tests (284 good ones) all are read rightly; of 80 that nobody had
+seen here 61, 1 invented. Without the doubts 181 of the 760 scores would be invented: 71 of another scale, 61 taken back, 42 disowned (54 more are
 introduced as another's). Shorter rules were tried: any other number of the range is a fault (18
 good ones asked again, 4 invented); around the scores only harmless words may speak of them (14 and
 2); doubting words in any order (10 and 11).
@@ -252,7 +252,8 @@ def _heads(text: str, called: Called) -> Iterator[tuple[int, re.Match[str]]]:
 _NUMBER = r"[-+]?(?:\d+(?:\.\d+|,\d(?!\d))?|\.\d+)(?!(?![分点점])\w|[.,](?:\d|x\b))"
 _VALUE = re.compile(
     rf"(?P<value>{_NUMBER})"
-    r"(?:\s?(?P<share>%)|\s?(?:/|out\s+of|of|de|di|sur|von|av|из|\|(?=\s*\d+\s*\|))\s{0,9}(?P<of>\d+(?:\.\d+)?)(?![\w.]*\d)(?: stars?\b)?)?"
+    r"(?:\s?(?P<share>%)|\s?(?:/|out\s+of|of|de|di|sur|von|av|из|\|(?=\s*\d+\s*\|))\s{0,9}"
+    r"(?P<of>\d+(?:\.\d+)?)(?![\w.]*\d)(?: stars?\b)?)?"
     r"""(?: ?points?\b|[分点점])?(?: ?[\])\"'}]{1,2})?""",
     re.IGNORECASE,
 )

@@ -135,7 +135,10 @@ def goes_on(tail: str, limits: tuple[float, float]) -> bool:
 
 def is_afterthought(tokens: Sequence[str]) -> bool:
     """Whether a sentence begins as one that takes back what stands before it: "Wait", "Or"."""
-    first, behind, *_ = [one for one in tokens[:4] if one not in ("(", "just", "–", "—")] + ["", ""]
+    first, behind, *_ = [word for word in tokens[:4] if word not in ("(", "just", "–", "—")] + [
+        "",
+        "",
+    ]
     goes_on = behind.isalpha() and behind not in WORDS["behind"]
     return first in WORDS["afterthought"] and not goes_on
 

@@ -14,6 +14,7 @@ from convbench.schema import Choice, Example
 
 FILE = yaml.safe_load((Path(__file__).parent / "giveaways.yaml").read_text(encoding="utf-8"))
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "giveaways.jsonl").open()]
+FRESH = yaml.safe_load((Path(__file__).parent / "fresh.yaml").read_text(encoding="utf-8"))
 LEAST = {"confirmed": 16, "advised": 15, "eliminated": 16, "named": 17}
 """Turns of 20 of a kind that are found."""
 
@@ -58,6 +59,14 @@ def test_turns_of_other_writers(writer: str, least: int) -> None:
     found = [row for row in rows if leaks(row["turn"], example_of(row))]
     assert sum(row["leak"] for row in found) >= least
     assert sum(not row["leak"] for row in found) <= 1
+
+
+@pytest.mark.parametrize("talk", FRESH, ids=lambda talk: talk["id"])
+def test_teachers_of_a_fresh_writer(talk: dict[str, Any]) -> None:
+    row = {"options": talk["options"].values(), "question": talk["question"], "gold": talk["gold"]}
+    taught = [turn["text"] for turn in talk["turns"] if turn["role"] == "teacher"]
+    leaking = any(leaks(text, example_of(row)) for text in taught)
+    assert leaking == (talk["leaks"] and not talk.get("unread"))
 
 
 @pytest.mark.parametrize(

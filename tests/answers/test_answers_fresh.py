@@ -1,0 +1,21 @@
+"""Final turns labelled by somebody who had not seen the reader: never read as another option."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from convbench.answers.final import final_answer
+
+REPLIES = yaml.safe_load((Path(__file__).parent / "fresh.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("reply", REPLIES, ids=lambda reply: reply["id"])
+def test_fresh_reply(reply):
+    expected = None if reply.get("unread") else reply["answer"]
+    assert final_answer(reply["reply"], reply["options"]) == expected
+
+
+def test_most_are_read():
+    assert len(REPLIES) == 160
+    assert sum(not reply.get("unread") for reply in REPLIES) >= 140
