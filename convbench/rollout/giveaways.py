@@ -332,7 +332,7 @@ def _depicts(text: str, example: Example) -> bool:
         choice.label
         for choice in example.choices
         for sign in signs
-        if re.search(rf"\b{re.escape(_bare(choice.text))}\b", sign)
+        if f" {_bare(choice.text)} " in f" {sign} "
     }
     return shown == {example.answer}
 
