@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 import shlex
 import types
 import typing
@@ -59,7 +60,7 @@ def _several(value: Any) -> Sequence[Any]:
 
 
 def _folders(value: Any) -> set[Path]:
-    return {Path(one).resolve() for one in _several(value)}
+    return {Path(os.path.realpath(one)) for one in _several(value)}
 
 
 _refuse_runs: dict[str, Callable[[Sequence[str], Sequence[Path]], None]] = {}
@@ -149,6 +150,7 @@ class OneOfEach(TyperCommand):
         return rest
 
 
+LOOP = "Symlink loop from "
 JSON = "json"
 KEY_VALUE = "KEY=VALUE"
 """Metavar of an option that may be repeated, each time with another key."""
@@ -220,6 +222,12 @@ def _naming_files() -> Iterator[None]:
         if error.filename is None:
             raise
         raise RunError(f"{error.filename}: {error.strerror}") from error
+    except RuntimeError as error:  # of Path.resolve before Python 3.13
+        if not str(error).startswith(LOOP):
+            raise
+        raise RunError(
+            f"{str(error).removeprefix(LOOP)}: found a link that leads to itself"
+        ) from None
 
 
 def _flags_of(word: str) -> set[str]:

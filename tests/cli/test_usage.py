@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.cli.typed import Typist
@@ -52,3 +54,19 @@ def test_a_judge_where_a_run_stands_is_told_how_it_is_typed(name: str, typist: T
 def test_what_is_no_judge_either_is_no_run(typist: Typist) -> None:
     said = typist("judge", "runs/nowhere")
     assert (said.code, "runs/nowhere: found no run.json" in said.err) == (1, True)
+
+
+def test_a_link_that_leads_to_itself_is_told_in_a_line(typist: Typist) -> None:
+    typist("build", "demo", "--model", "scripted:policy", "--tasks", "4", "--samples", "1",
+           "--temperatures", "0.5", "--run", "runs/a")  # fmt: skip
+    Path("loop").symlink_to("loop")
+    for words in (
+        ("query", "select 1", "--run", "runs/a", "--out", "loop"),
+        ("view", "--static", "loop", "--run", "runs/a"),
+        ("report", "loop", "--run", "loop"),
+    ):
+        said = typist(*words)
+        assert said.code == 1
+        assert "Traceback" not in said.err
+        assert "error: " in said.err
+        assert "loop" in said.err
