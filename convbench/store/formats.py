@@ -140,8 +140,8 @@ def _table(result: Result, width: int) -> str:
 
 def _fit(wants: Sequence[int], width: int) -> list[int] | None:
     """Cut the widest columns until all fit; None where they would become too narrow."""
-    widths = list(wants)
-    room = width - 2 * (len(widths) - 1)
+    room = width - 2 * (len(wants) - 1)
+    widths = [min(want, max(room, NARROWEST)) for want in wants]
     while widths and sum(widths) > room:
         widest = max(range(len(widths)), key=widths.__getitem__)
         if widths[widest] <= NARROWEST:

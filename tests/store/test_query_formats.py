@@ -13,7 +13,7 @@ import pytest
 
 from convbench.commands.query import check_format, write_result
 from convbench.errors import UsageError
-from convbench.store.formats import render
+from convbench.store.formats import _fit, render
 from convbench.store.query import query
 from tests.publish.runs import conversation, write_run
 
@@ -87,3 +87,11 @@ def test_importing_query_loads_no_duckdb() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.timeout(20)
+def test_a_column_of_any_width_is_fitted_at_once() -> None:
+    """Its width is not counted down: a cell may hold all that a query's memory takes."""
+    assert _fit((10**12, 5), 80) == [73, 5]
+    assert _fit((10**12, 10**12), 80) == [39, 39]
+    assert _fit((10**12,) * 30, 80) is None
