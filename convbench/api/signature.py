@@ -78,7 +78,10 @@ def options_of(options: type[T], values: Mapping[str, Any]) -> T:
 
 
 def _check_bounds(one: Flat, value: Any) -> None:
-    """Refuse a number beyond an option's bounds, as the command line does."""
+    """Refuse a number beyond an option's bounds, as the command line does, and text for one."""
+    kinds = {part for part in (one.kind, *get_args(one.kind)) if part is not type(None)}
+    if isinstance(value, str) and kinds & {int, float} and str not in kinds:
+        raise TypeError(f"{name_of(one)}: found {value!r}; expected a number")
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     low, high = one.opt.least, one.opt.most
@@ -90,13 +93,19 @@ def _check_bounds(one: Flat, value: Any) -> None:
 
 def coerced(one: Flat, value: Any) -> Any:
     """Return a value as the option holds it: paths of text, one value for several, `set` of a
-    mapping."""
-    if get_origin(one.kind) is tuple and value is not None:
+    mapping, several numbers of a text such as the command line takes."""
+    several = get_origin(one.kind) is tuple
+    if isinstance(value, str) and one.opt.parse is not None and not several:
+        try:
+            return one.opt.parse(value)
+        except ValueError as error:
+            raise SpecError(f"{name_of(one)}: {error}") from None
+    if several and value is not None:
         if isinstance(value, Mapping):
             return as_sets(value)
         inner = get_args(one.kind)[0]
-        several = isinstance(value, Iterable) and not isinstance(value, str | bytes | os.PathLike)
-        return tuple(_one(inner, v) for v in (value if several else (value,)))
+        many = isinstance(value, Iterable) and not isinstance(value, str | bytes | os.PathLike)
+        return tuple(_one(inner, v) for v in (value if many else (value,)))
     if value is not None and tuple in (get_origin(part) for part in get_args(one.kind)):
         return tuple(value) if isinstance(value, Iterable) else (value,)
     return _one(one.kind, value)

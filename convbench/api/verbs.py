@@ -22,6 +22,7 @@ from convbench.commands import publish as publish_command
 from convbench.commands import pull as pull_command
 from convbench.commands import report as report_command
 from convbench.commands import train as train_command
+from convbench.errors import UsageError
 from convbench.judge.evaluate import check_evaluation
 from convbench.judge.loop import Judged
 from convbench.options.build import BuildOptions
@@ -78,6 +79,11 @@ def build(task: str | None = None, **said: Any) -> Run | DryRun:
 def judge(run: Place = None, *judge: str, **said: Any) -> Run | DryRun:
     """Let judges score what they have not scored of a run and of its evaluations; return the
     run."""
+    if isinstance(run, str) and judge_command.is_judge_name(run):
+        raise UsageError(
+            f"convbench.judge({run!r}): found no such run, but a judge of this name; expected it "
+            f"behind the run: convbench.judge(run, {run!r}), or None for the newest run"
+        )
     options = options_of(JudgeOptions, {"run": open_run(run).path, "judge": judge, **_placed(said)})
     if options.dry_run:
         found = (one for each in judge_command.judge_each(options) for one in each.previews)

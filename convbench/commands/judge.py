@@ -103,17 +103,23 @@ def run_to_judge(options: JudgeOptions) -> Run:
 def refuse_judge_as_run(name: str, specs: Sequence[Path], runs: Sequence[str] = ()) -> None:
     """Raise UsageError for a run's name that is a judge's: a spec, a model, or either's form.
     `runs` were named beside it."""
-    if Path(name).exists() and not name.endswith(SPEC_FILES):
-        return
-    known = {*catalog.names("judges", specs), *aliases(specs).models}
-    is_model = "/" in name and is_provider(name.partition("/")[0])
-    of_form = "@" in name or name.endswith(SPEC_FILES) or name.startswith(JUDGE_SCHEMES)
-    if name in known or is_model or of_form:
+    if is_judge_name(name, specs):
         more = "".join(f" --run {shlex.quote(run)}" for run in runs)
         raise UsageError(
             f"convbench judge {name}: found no such run, but a judge of this name; expected it "
             f"behind --judge: convbench judge --judge {shlex.quote(name)}{more}"
         )
+
+
+def is_judge_name(name: str, specs: Sequence[Path] = ()) -> bool:
+    """Whether a word that nothing lies at can only be meant as a judge."""
+    if name.endswith(SPEC_FILES):
+        return True
+    if Path(name).exists():
+        return False
+    known = {*catalog.names("judges", specs), *aliases(specs).models}
+    is_model = "/" in name and is_provider(name.partition("/")[0])
+    return name in known or is_model or "@" in name or name.startswith(JUDGE_SCHEMES)
 
 
 def _judged(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> JudgeResult:

@@ -23,7 +23,7 @@ from convbench.blot import exact
 from convbench.engine.journal import completion_of, fields_of, plain
 from convbench.errors import RunError
 from convbench.regular import open_to_read
-from convbench.schema import Completion, Message, Sampling
+from convbench.schema import Completion, Message, Sampling, without_stable
 
 VERSION = 1
 """Of what names a reply; raised where the same name would mean something else."""
@@ -109,9 +109,9 @@ def reply_name(
     """Return 64 hex digits that name one reply. `identity`: what the model's replies hang on beside
     these (`Model.identity`); `key`: the journal's, which says question, sample and step. Where it
     names a conversation, as a judge's does, that is of one run: its words are in the messages."""
-    said = [{name: value for name, value in m.items() if name != "stable"} for m in messages]
+    read = without_stable(messages)
     data = orjson.dumps(
-        [VERSION, ref, identity, sampling.model_dump(), said, CONVERSATION.sub("", key)],
+        [VERSION, ref, identity, sampling.model_dump(), read, CONVERSATION.sub("", key)],
         default=plain, option=orjson.OPT_SORT_KEYS,
     )  # fmt: skip
     return hashlib.sha256(data).hexdigest()

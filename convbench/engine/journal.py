@@ -25,6 +25,7 @@ from convbench.schema import (
     TextPart,
     ToolCall,
     text_of,
+    without_stable,
 )
 from convbench.store.jsonl import Appender, lines, parse
 from convbench.store.keys import Hashes, Names
@@ -38,12 +39,10 @@ _LAST = "\U0010ffff"
 
 def call_hash(ref: str, sampling: Sampling, messages: Sequence[Message]) -> str:
     """Return 16 hex digits that name one call: model, sampling and messages."""
-    said = [
-        {name: value for name, value in m.items() if name != "stable"} if "stable" in m else m
-        for m in messages
-    ]
     data = orjson.dumps(
-        [ref, sampling.model_dump(), said], default=plain, option=orjson.OPT_SORT_KEYS
+        [ref, sampling.model_dump(), without_stable(messages)],
+        default=plain,
+        option=orjson.OPT_SORT_KEYS,
     )
     return hashlib.sha256(data).hexdigest()[:16]
 

@@ -20,7 +20,7 @@ from convbench.models.aliases import resolve
 from convbench.models.open import structured_of
 from convbench.options.shared import CallOptions
 from convbench.rollout.preview import Preview, dollars, headroom
-from convbench.schema import Conversation, Example, Message, RunManifest
+from convbench.schema import Conversation, Example, Message, RunManifest, without_stable
 from convbench.store import Run
 from convbench.views import policy_turns
 from convbench.words import Structured
@@ -122,7 +122,7 @@ def preview_of(
     return JudgePreview(
         judge.name,
         judge.model,
-        first[0] if first else [],
+        without_stable(first[0]) if first else [],
         verdicts,
         count,
         prompt,

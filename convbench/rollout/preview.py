@@ -27,6 +27,7 @@ from convbench.schema import (
     RunManifest,
     Sampling,
     Step,
+    without_stable,
 )
 
 STANDS_FOR = "⟨reply of {speaker}⟩"
@@ -128,7 +129,7 @@ class _Recorder:
         self, model: Model, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
         speaker, _, ref = model.ref.partition("\0")
-        self.calls.append(Call(speaker, key, ref, list(messages)))
+        self.calls.append(Call(speaker, key, ref, without_stable(messages)))
         return Completion(STANDS_FOR.format(speaker=speaker), "stop", 0, 0, 0.0)
 
 

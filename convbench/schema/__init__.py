@@ -12,6 +12,7 @@ from convbench.schema.chat import (
     Sampling,
     TextPart,
     text_of,
+    without_stable,
 )
 from convbench.schema.conversation import Branch, Conversation, Failure, Sent, Turn
 from convbench.schema.example import Choice, Example
@@ -73,4 +74,5 @@ __all__ = [
     "pick",
     "text_of",
     "turn_scores",
+    "without_stable",
 ]

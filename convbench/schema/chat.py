@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 from pydantic import Field
 
@@ -103,6 +104,16 @@ class Completion:
     """The reply word for word, where the calls stood in its text."""
     token_probs: TokenProbs | None = None
     """Log-probabilities of its tokens, where they were asked for and told."""
+
+
+def without_stable(messages: Sequence[Message]) -> list[Message]:
+    """Return messages as a model reads them, without what `stable` says of prompt caches."""
+    return [
+        cast("Message", {name: value for name, value in m.items() if name != "stable"})
+        if "stable" in m
+        else m
+        for m in messages
+    ]
 
 
 def text_of(content: Content) -> str:

@@ -11,6 +11,7 @@ import pytest
 import convbench
 from convbench.api import verbs
 from convbench.api.handles import DryRun, Run
+from convbench.errors import RunError, SpecError, UsageError
 from tests.cli.conftest import typist as typist
 from tests.cli.typed import Typist
 
@@ -32,6 +33,25 @@ def test_one_temperature_may_be_a_number(run: Run) -> None:
     assert set(run.conversations["temperature"]) == {0.5}
 
 
+def test_several_temperatures_may_be_text_and_other_numbers_may_not(run: Run) -> None:
+    built = verbs.build(
+        "demo", model="scripted:policy", tasks=8, samples=2, temperatures="0.2, 0.4", **QUIET
+    )
+    assert isinstance(built, Run)
+    assert set(built.conversations["temperature"]) == {0.2, 0.4}
+    with pytest.raises(TypeError, match=r"^samples: found '3'; expected a number$"):
+        verbs.build("demo", model="scripted:policy", samples="3", **QUIET)
+    with pytest.raises(SpecError, match=r"^temperatures: found 'warm'; expected numbers"):
+        verbs.build("demo", model="scripted:policy", temperatures="warm", **QUIET)
+
+
+def test_a_judge_in_the_place_of_a_run_is_told_where_it_belongs(run: Run) -> None:
+    with pytest.raises(UsageError, match=r"behind the run: convbench\.judge\(run, 'rules'\)"):
+        verbs.judge("rules")
+    with pytest.raises(RunError, match=r"runs/nosuch: found no run\.json"):
+        verbs.judge("runs/nosuch", "rules")
+
+
 def test_a_build_tells_messages_calls_tokens_and_dollars(run: Run) -> None:
     there = sorted(Path("runs").iterdir())
     found = verbs.build("demo", model="openai/gpt-4o-mini", tasks=8, samples=2, dry_run=True)
@@ -47,6 +67,15 @@ def test_a_build_tells_messages_calls_tokens_and_dollars(run: Run) -> None:
     assert isinstance(unknown, DryRun)
     assert unknown.dollars is None
     assert "price unknown" in repr(unknown)
+
+
+def test_messages_have_what_a_model_reads_and_no_marks_of_ours(run: Run) -> None:
+    fields = {"role", "content"}
+    built = verbs.build("demo", model="openai/gpt-4o-mini", tasks=8, dry_run=True)
+    judged = verbs.judge(run, "rubric@openai/gpt-4o", dry_run=True)
+    for found in (built, judged):
+        assert isinstance(found, DryRun)
+        assert {name for message in found.messages for name in message} == fields
 
 
 def test_judging_tells_the_same(run: Run) -> None:
