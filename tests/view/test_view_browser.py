@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from convbench.commands.importing import import_
 from convbench.commands.view import index_runs, view_static
 from tests.view.conftest import Looked, Viewer, running, viewing
 from tests.view.runs import EVIL, HOSTILE, hostile, make, many, question, world
@@ -130,6 +132,23 @@ def test_conversation_folds_thinking_and_shows_prompt_and_reference(
     assert "strict" in verdicts.nth(1).inner_text()
     assert "no score" in verdicts.nth(1).inner_text()
     assert "rules finds this worth 8." in verdicts.nth(0).inner_text()
+
+
+def test_a_score_of_two_digits_stands_in_one_line(look: Looked, tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
+    log = tmp_path / "log.jsonl"
+    log.write_text(json.dumps({"messages": messages, "reward": 0.24}))
+    done = import_(str(log), tmp_path / "run")
+    with viewing(done.run.path) as viewer:
+        talk = next(iter(done.run.conversations()))
+        page = look.open(viewer.page(f"#/c/{talk.conversation_id}"))
+        score = page.locator(".scores .headline .num")
+        assert score.inner_text() == "0.24"
+        lines = score.evaluate(
+            "e => { const r = document.createRange(); r.selectNodeContents(e);"
+            " return new Set([...r.getClientRects()].map((one) => one.top)).size }"
+        )
+        assert lines == 1
 
 
 def test_compare_sets_policies_and_judges_side_by_side(look: Looked, viewer: Viewer) -> None:
