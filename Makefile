@@ -40,6 +40,7 @@ $(SYSTEM): $(STAMP) tests/system.sh
 
 demo: $(STAMP)
 	@$(BIN)/convbench demo
+	@command -v convbench >/dev/null || echo "convbench lies in $(BIN); to type these lines, first: . $(BIN)/activate"
 
 test: $(STAMP) $(SYSTEM)
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not exhaustive" --ignore=tests/house $(PYTEST_ARGS)

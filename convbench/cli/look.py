@@ -255,9 +255,10 @@ def say_conversation(found: ConversationShown) -> None:
     heat = "not sent" if sent is None else f"{sent:g}"
     fact("what", f"{m.task.name} · {m.protocol.name} · {m.mode} · {policy} · T {heat}")
     fact("question", f"{c.example_id} ({found.example.split}), sample {c.sample}")
-    result = {True: "correct", False: "wrong", None: "not graded"}[graded.correct]
-    answer = graded.answer or "unparsed"
-    fact("answer", f"{answer}, gold {found.example.answer or '-'}: {result}")
+    if graded.answer is not None or found.example.answer is not None:  # else nothing is right
+        result = {True: "correct", False: "wrong", None: "not graded"}[graded.correct]
+        answer = graded.answer or "unparsed"
+        fact("answer", f"{answer}, gold {found.example.answer or '-'}: {result}")
     if c.failure is not None:
         fact("failed", c.failure.message)
     if c.flags:

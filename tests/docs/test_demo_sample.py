@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+from os import defpath
 from pathlib import Path
 
 import pytest
@@ -35,6 +38,21 @@ def test_the_pages_show_what_the_demo_prints(tmp_path: Path) -> None:
     shown = words(sample(ROOT / "docs" / "quickstart.md"))
     assert {"Scales:", "Unread", "Base:"} <= shown
     assert shown - words(done.out) - NARROW == set()
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_make_demo_ends_with_how_its_lines_are_typed(tmp_path: Path) -> None:
+    (tmp_path / "convbench").write_text("#!/bin/sh\necho demo of $1\n")
+    (tmp_path / "convbench").chmod(0o755)
+    (tmp_path / "installed").touch()
+    make = ("make", "-s", "-C", str(ROOT), "demo", f"BIN={tmp_path}", f"STAMP={tmp_path}/installed")
+    for path, more in ((defpath, 1), (f"{tmp_path}:{defpath}", 0)):
+        done = subprocess.run(
+            make, env={"PATH": path}, capture_output=True, text=True, check=True, timeout=60
+        )
+        lines = done.stdout.splitlines()
+        assert lines[0] == "demo of demo"
+        assert [line.partition(": . ")[2] for line in lines[1:]] == [f"{tmp_path}/activate"] * more
 
 
 def test_the_readme_shows_a_part_of_the_quickstarts() -> None:

@@ -46,6 +46,9 @@ def test_a_file_is_taken_whole_and_said_as_it_is(typist: Typist, task: Path) -> 
     (row,) = typist.json("query", "select count(correct) as n from conversations", "--run",
                          "runs/a")["result"]["rows"]  # fmt: skip
     assert row["n"] == 0  # nothing is right or wrong
+    shown = typist("show", talk.conversation_id)
+    assert "question " in shown.out
+    assert "answer   " not in shown.out
 
 
 @pytest.mark.parametrize("form", ["table", "markdown", "latex", "html", "json", "csv"])
