@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,30 @@ def test_a_scaffold_of_open_questions_runs_as_it_is(typist: Typist) -> None:
     assert "Question: Why" in shown
     assert "Correct answer" not in shown
     assert "--open: found with a judge" in typist("init", "judge", "other", "--open").err
+
+
+def test_differences_tell_the_scales_of_what_they_compare(typist: Typist, task: Path) -> None:
+    task.write_text(task.read_text() + "sample: {train: 0.8}\njudge: brief\n")
+    judge = task.parents[1] / "judges/brief.yaml"
+    judge.parent.mkdir()
+    judge.write_text(
+        "title: brief\nkind: rules\nfunction: brief_words.py:brief\n"
+        "metrics: [{name: overall, label: Overall}]\n"
+    )
+    Path("brief_words.py").write_text(
+        "def brief(conversation, example, protocol):\n"
+        "    return {'overall': float(len(conversation.turns[-1].content) % 10)}\n"
+    )
+    for words in (
+        ("build", "things", "--model", "scripted:policy"),
+        ("judge", "--judge", "brief"),
+        ("eval", "scripted:echo", "--name", "echo"),
+    ):
+        said = typist(*words)
+        assert said.code == 0, said.err
+    report = typist("report").out
+    differences = report.partition("Differences to Base")[2].partition("By temperature")[0]
+    assert "Scales: R Overall: 0 to 10." in differences
+    assert "Accuracy" not in report
+    assert re.search(r"\b1\s+groups", report) is None
+    assert re.search(r"conversations of Base\s+about\s+1\s+group\.", report)

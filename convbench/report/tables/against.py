@@ -51,7 +51,7 @@ def difference_table(section: Section, judge: str | None, kind: ErrorKind) -> Ta
     notes = (
         "Paired over conversations about the same question with the same sample and temperature; "
         f"Student's t over {unit}; p adjusted by Holm over the methods.",
-        *scales(shown),
+        *scales(measure for measure, _ in found),
     )
     title = f"Differences to {base}, paired"
     return Table(title, tuple(columns), tuple(map(tuple, rows.values())), notes, slug(title))

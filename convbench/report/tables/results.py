@@ -133,7 +133,8 @@ def _size(section: Section) -> str:
     first = section.base or section.policies[0]
     groups = len(Names(row.group for row in first.rows))
     split = "all splits" if section.split == "all" else f"{section.split} split"
-    return f"{split}, {len(first.rows)} conversations of {first.name} about {groups} groups"
+    about = f"{groups} group{'s' * (groups != 1)}"
+    return f"{split}, {len(first.rows)} conversations of {first.name} about {about}"
 
 
 def _printed(
