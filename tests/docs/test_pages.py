@@ -98,6 +98,13 @@ def test_every_command_of_a_page_can_be_typed(page: Path, monkeypatch: pytest.Mo
     assert not wrong, "\n".join(wrong)
 
 
+def test_a_page_that_serves_weights_says_what_to_install_first() -> None:
+    texts = [page.read_text() for page in PAGES]
+    typed = [text for text in texts if re.search(r"^\$ transformers serve ", text, re.M)]
+    assert len(typed) == 2
+    assert all('pip install "transformers[serving]"' in text for text in typed)
+
+
 RUN = [page for page in PAGES if commands(page, "console")]
 LATER = ("demo",)
 """Commands that a test of their own runs."""
