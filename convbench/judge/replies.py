@@ -8,10 +8,10 @@ score.
 
 Most of its length, with `reply_doubts` and `reply_words`, is for what is said beside the numbers.
 Of the 760 labelled replies of the tests (284 good ones) all are read rightly; of 80 that nobody had
-seen here 61, 1 invented. Without the doubts 181 of the 760 scores would be invented: 71 of another scale, 61 taken back, 42 disowned (54 more are
-introduced as another's). Shorter rules were tried: any other number of the range is a fault (18
-good ones asked again, 4 invented); around the scores only harmless words may speak of them (14 and
-2); doubting words in any order (10 and 11).
+seen here 61, 1 invented. Without the doubts 181 of the 760 scores would be invented: 71 of another
+scale, 61 taken back, 42 disowned (54 more are introduced as another's). Shorter rules were tried:
+any other number of the range is a fault (18 good ones asked again, 4 invented); around the scores
+only harmless words may speak of them (14 and 2); doubting words in any order (10 and 11).
 """
 
 from __future__ import annotations
