@@ -7,11 +7,12 @@ another's mouth, is a fault. In doubt the judge is asked again: what cannot be r
 score.
 
 Most of its length, with `reply_doubts` and `reply_words`, is for what is said beside the numbers.
-Of the 760 labelled replies of the tests (284 good ones) all are read rightly; of 80 that nobody had
-seen here 61, 1 invented. Without the doubts 181 of the 760 scores would be invented: 71 of another
-scale, 61 taken back, 42 disowned (54 more are introduced as another's). Shorter rules were tried:
-any other number of the range is a fault (18 good ones asked again, 4 invented); around the scores
-only harmless words may speak of them (14 and 2); doubting words in any order (10 and 11).
+Of the 760 labelled replies of the tests (284 good ones) all are read rightly; of 80 that nobody
+here had seen 61 were, 18 asked again and 1 invented. Without the doubts 181 of the 760 would be
+invented: 71 of another scale, 61 taken back, 42 disowned (54 more are introduced as another's).
+Shorter rules were tried: any other number of the range is a fault (18 good ones asked again, 4
+invented); around the scores only harmless words may speak of them (14 and 2); doubting words in any
+order (10 and 11).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from convbench.judge.reply_doubts import (
     Said,
     goes_on,
     is_afterthought,
+    is_harmless,
     is_others,
     is_unreal,
     numbers_in,
@@ -472,6 +474,8 @@ class _Reading:
     def _hold(self, name: str, text: str, *, around: bool) -> None:
         """Hold a sentence for a metric, or around all scores, against the scores."""
         written = said_of(text)
+        if not around and is_harmless(written):
+            return
         self._hold_scale(written, scores=self.found.values() if around else None)
         if is_afterthought(written.tokens) or self._is_replaced(name, written, around=around):
             self.faults.append(f"{name or 'a metric'}: the score is taken back ({_shown(text)})")
@@ -483,12 +487,12 @@ class _Reading:
         tokens, words, text, _ = written
         if "~" in words:
             return True
-        if is_unreal(words):
+        places = numbers_in(tokens, *self.spec.limits(name or self.spec.metrics[0].name))
+        if not places or is_unreal(words):
             return False
         named = {self.called.name_of(head) for head in self.called.head.finditer(text)}
         own = {self.found.get(one) for one in named or {name}}
-        places = numbers_in(tokens, *self.spec.limits(name or self.spec.metrics[0].name))
-        if places and float(tokens[places[-1]]) in own and words & WORDS["keeping"]:
+        if float(tokens[places[-1]]) in own and words & WORDS["keeping"]:
             return False
         about = around or named or words & (WORDS["voice"] | WORDS["judging"])
         others, voice = (

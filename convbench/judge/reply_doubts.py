@@ -173,6 +173,15 @@ _REFUSAL = re.compile(
 )
 
 
+_DOUBTED = WORDS["scores"] | WORDS["evaluations"] | {"lower", "low", "smaller", "less", "higher"}
+
+
+def is_harmless(said: Said) -> bool:
+    """Whether a sentence for a metric needs no other look: most have nothing that one is at."""
+    bare = said.words.isdisjoint(_DOUBTED) and not re.search(r"[\d~]", said.text)
+    return bare and not is_afterthought(said.tokens) and not refuses(said)
+
+
 def is_others(said: Said) -> bool:
     """Whether a line that leads to scores introduces them as somebody else's, or as none: it has
     other words than an evaluation's, and not the judge's voice first."""
@@ -192,16 +201,18 @@ def withdraws(said: Said, *, around: bool) -> bool:
     """Whether a sentence says that the scores are not to count; one `around` them may mean them
     without a name."""
     text, words = said.text, said.words
+    if words & {"average", "mean", "sum"}:
+        return False
+    told = words & WORDS["others"] and words & WORDS["speaking"] and not words & WORDS["voice"]
+    these = words & {"these", "those", "my", "above", "all"} and words & WORDS["scores"]
+    if not around and (told or not these):
+        return refuses(said)
     against, negating = _AGAINST.search(text), _NEGATING.search(text)
+    if not around:
+        return refuses(said) or bool(against or negating)
     pointing = words & WORDS["pointing"]
     leads = WORDS["pronouns"] & {token.partition("'")[0] for token in said.tokens[:1]}
     about = pointing or words & WORDS["scores"] or (leads and words & WORDS["evaluations"])
-    told = words & WORDS["others"] and words & WORDS["speaking"] and not words & WORDS["voice"]
-    if words & {"average", "mean", "sum"}:
-        return False
-    if not around:
-        these = words & {"these", "those", "my", "above", "all"} and words & WORDS["scores"]
-        return refuses(said) or bool(these and (against or negating) and not told)
     return bool(
         refuses(said)
         or (about and (against or negating))
