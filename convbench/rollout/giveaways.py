@@ -218,18 +218,18 @@ _OPENS = re.compile(
 _KEEP = re.compile(
     r"\byour (?:first|initial|original|earlier|previous|gut|old) (?:thought|hunch|instinct|guess"
     r"|idea|answer|impression|choice|pick|feeling|reaction|suggestion)\b[^.;!?]{0,20}?"
-    r"\b(?:right|correct|better|best|spot on|good|it)\b"
+    r"\b(?:right|correct|better|best|spot on)\b"
     r"|\bwhat you (?:said|had|wrote|thought|chose|picked)(?: \w+){0,3} (?:was|is) (?:\w+ )?"
     r"(?:right|correct)\b"
     r"|\b(?:go|switch|return|come) back to (?:what you (?:said|had|wrote|chose|picked)"
     r"|your (?:first|initial|original|earlier))"
     r"|\bi (?:wouldn't|would not|would never) (?:change|touch|alter) (?:a thing|anything|it|that"
-    r"|your \w+)\b"
+    rf"|your \w+){_CLOSED}"
     r"|\bno (?:reason|need) to (?:change|revise|doubt|alter) (?:it|that|anything|your mind)\b"
     r"|\b(?:leave|keep) (?:it|that)(?: one)?(?: (?:as it is|as is|just so|at that|that way))?"
     rf"{_CLOSED}"
-    rf"|\bst(?:ick|ay) with (?:it|that|this|your \w+)(?: one)?{_CLOSED}"
-    r"|\b(?:don't|do not|no need to|stop) (?:second[- ]guess|doubt)(?:ing)?\b",
+    rf"|\bst(?:ick|ay) with (?:that|your \w+)(?: one)?{_CLOSED}"
+    r"|\b(?:don't|do not|no need to|stop) second[- ]guess(?:ing)? (?:yourself|it|that|your)\b",
     re.IGNORECASE,
 )
 """Advice to keep what was proposed, or to return to it."""
