@@ -51,17 +51,20 @@ def final_answer(
     """
     options = prepared(letters)
     texts = letters.values() if isinstance(letters, Mapping) else ()
-    said = _STRUCK.sub(" ", visible(text, carried))
-    if len(_MARKED.findall(said)) > 1:
-        said = _MARKED.sub(
-            lambda mark: mark["item"] + (": yes;" if mark["tick"] else ": no;"), said
-        )
+    said = _ticks_in_words(_STRUCK.sub(" ", visible(text, carried)))
     shown = plain(_CROSSED.sub("", said) if _TICK.search(said) else said)
     for piece in own_parts(shown, frozenset(one.strip(" .").lower() for one in texts)):
         found = _answer(piece, options, strict)
         if found is not None:
             return found or None
     return None
+
+
+def _ticks_in_words(text: str) -> str:
+    """Return the text with the ticks and crosses of a list of options as "yes" and "no"."""
+    if len(_MARKED.findall(text)) < 2:
+        return text
+    return _MARKED.sub(lambda mark: mark["item"] + (": yes;" if mark["tick"] else ": no;"), text)
 
 
 def after_marker(

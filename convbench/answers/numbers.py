@@ -49,10 +49,21 @@ _UNITS = {
     "second": "s",
 }
 _BASES = {
-    "metre": "m", "meter": "m", "gram": "g", "litre": "l", "liter": "l", "watt": "W", "volt": "V",
-    "joule": "J", "newton": "N", "pascal": "Pa", "hertz": "Hz", "ampere": "A", "amp": "A",
-    "ohm": "Ω", "byte": "B",
-}  # fmt: skip
+    "metre": "m",
+    "meter": "m",
+    "gram": "g",
+    "litre": "l",
+    "liter": "l",
+    "watt": "W",
+    "volt": "V",
+    "joule": "J",
+    "newton": "N",
+    "pascal": "Pa",
+    "hertz": "Hz",
+    "ampere": "A",
+    "ohm": "Ω",
+    "byte": "B",
+}
 _PREFIXES = {"": "", "kilo": "k", "centi": "c", "milli": "m", "mega": "M", "giga": "G", "deci": "d"}
 _POWERS = {"square": "^2", "squared": "^2", "cubic": "^3", "cubed": "^3"}
 _UNIT_NAME = re.compile(rf"(?P<prefix>{'|'.join(_PREFIXES)})(?P<base>{'|'.join(_BASES)})s?")
@@ -136,10 +147,10 @@ def _number(text: str, match: re.Match[str]) -> Number | None:
 
 def _spelling(unit: str) -> str:
     """Return a unit in one spelling: "kilometres per hour" is km/h, "square metres" m^2."""
-    return "/".join(_simple(part) for part in re.split(r" per |/", unit))
+    return "/".join(_spelling_of_part(part) for part in re.split(r" per |/", unit))
 
 
-def _simple(unit: str) -> str:
+def _spelling_of_part(unit: str) -> str:
     words = unit.lower().split(" ")
     power = "".join(_POWERS.get(word, "") for word in words)
     named = _UNIT_NAME.fullmatch(words[-1 if words[0] in _POWERS else 0])

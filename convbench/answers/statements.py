@@ -339,9 +339,7 @@ def closing(text: str, options: Options) -> list[Statement]:
     """Return the options that a reply begins or ends with and says no more of, softly: its first
     line or its last one, a fenced query, a number that the last sentence comes to."""
     found = list(_lines(text, options))
-    found += _verdicts(text, options)
-    found += _left_over(text, options)
-    found += _fenced(text, options)
+    found += [*_judged_list(text, options), *_left_over(text, options), *_fenced(text, options)]
     found += _coded(text, options)
     found += _referred(text, options)
     return found + list(_summed_up(text, options))
@@ -383,7 +381,7 @@ def _short_lines(text: str) -> Iterator[tuple[int, str]]:
         at += len(line) + 1
 
 
-def _verdicts(text: str, options: Options) -> Iterator[Statement]:
+def _judged_list(text: str, options: Options) -> Iterator[Statement]:
     """Yield what a list that judges option by option comes to: NOBODY where it affirms several."""
     if options.judge:
         return

@@ -176,10 +176,10 @@ _REFUSAL = re.compile(
 _DOUBTED = WORDS["scores"] | WORDS["evaluations"] | {"lower", "low", "smaller", "less", "higher"}
 
 
-def is_harmless(said: Said) -> bool:
+def is_harmless(sentence: Said) -> bool:
     """Whether a sentence for a metric needs no other look: most have nothing that one is at."""
-    bare = said.words.isdisjoint(_DOUBTED) and not re.search(r"[\d~]", said.text)
-    return bare and not is_afterthought(said.tokens) and not refuses(said)
+    bare = sentence.words.isdisjoint(_DOUBTED) and not re.search(r"[\d~]", sentence.text)
+    return bare and not is_afterthought(sentence.tokens) and not refuses(sentence)
 
 
 def is_others(said: Said) -> bool:

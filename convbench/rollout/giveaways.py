@@ -278,8 +278,8 @@ def leaks(text: str, example: Example) -> bool:
     read = [sentence for sentence, _ in marked]
     return (
         _confirms(sentences[:1])
-        or any(map(_keeps, declared))
-        or _depicts(text, example)
+        or any(map(_advises_to_keep, declared))
+        or _shows_picture(text, example)
         or any(_names(read, i, example) for i in range(len(read)))
         or _leaves_one(sentences, marked, example)
         or any(_spells(sentence, example) for sentence in declared)
@@ -320,24 +320,24 @@ def _confirms(opening: list[str]) -> bool:
     )
 
 
-def _keeps(sentence: str) -> bool:
+def _advises_to_keep(sentence: str) -> bool:
     """Whether a sentence advises to keep what was proposed."""
     return bool(_KEEP.search(sentence)) and not _ON_THE_WAY.search(_KEEP.sub("", sentence))
 
 
-def _depicts(text: str, example: Example) -> bool:
+def _shows_picture(text: str, example: Example) -> bool:
     """Whether a picture sign shows the gold option, and no other one is shown."""
     signs = [unicodedata.name(sign, "").lower() for sign in set(text) if sign > "\u2190"]
     shown = {
         choice.label
         for choice in example.choices
         for sign in signs
-        if f" {_bare(choice.text)} " in f" {sign} "
+        if f" {_without_article(choice.text)} " in f" {sign} "
     }
     return shown == {example.answer}
 
 
-def _bare(text: str) -> str:
+def _without_article(text: str) -> str:
     return re.sub(r"^(?:an?|the)\s+", "", text.lower()).strip(" .") or "\n"
 
 

@@ -144,7 +144,7 @@ def mark_options(sentence: str, example: Example) -> tuple[str, set[str]]:
         label = _label_at(match, [choice.label for choice in example.choices])
         return marked(label, True) if label else match[0]
 
-    def neighbour(match: re.Match[str]) -> str:
+    def option_beside(match: re.Match[str]) -> str:
         labels = [choice.label for choice in example.choices]
         beside = labels.index(match["beside"]) if match["beside"] in labels else -2
         at = beside + (-1 if match["ahead"] else 1)
@@ -160,7 +160,7 @@ def mark_options(sentence: str, example: Example) -> tuple[str, set[str]]:
         return marked(label, bool(match["letter"])) if label else match[0]
 
     clean = " ".join(re.sub("[◆◇◈]", " ", sentence).split())
-    words = pattern.sub(name, _ORDINAL.sub(place, _NEIGHBOUR.sub(neighbour, clean)))
+    words = pattern.sub(name, _ORDINAL.sub(place, _NEIGHBOUR.sub(option_beside, clean)))
     return re.sub(rf"{GOLD}(?:[^\w{OTHER}]{{0,3}}{GOLD})+", lambda many: many[0][-1], words), named
 
 
