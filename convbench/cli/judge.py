@@ -186,9 +186,9 @@ def _question(result: JudgeResult) -> str:
     from convbench.store.columns import METRICS
     from convbench.store.views import metric_columns
 
-    asked = {judged.name.partition("@")[0] for judged in result.judged}
+    names = {judged.name.partition("@")[0] for judged in result.judged}
     specs = result.run.judge_specs().values()
-    found = metric_columns(spec for spec in specs if spec.name in asked)
+    found = metric_columns(spec for spec in specs if spec.name in names)
     own = [name for name in found if name not in METRICS and name.isidentifier()]
     return SCORES.format(", ".join(f"avg({name})" for name in own[:3])) if own else ACCURACY
 

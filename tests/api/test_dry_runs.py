@@ -73,9 +73,9 @@ def test_messages_have_what_a_model_reads_and_no_marks_of_ours(run: Run) -> None
     fields = {"role", "content"}
     built = verbs.build("demo", model="openai/gpt-4o-mini", tasks=8, dry_run=True)
     judged = verbs.judge(run, "rubric@openai/gpt-4o", dry_run=True)
-    for found in (built, judged):
-        assert isinstance(found, DryRun)
-        assert {name for message in found.messages for name in message} == fields
+    for preview in (built, judged):
+        assert isinstance(preview, DryRun)
+        assert {name for message in preview.messages for name in message} == fields
 
 
 def test_judging_tells_the_same(run: Run) -> None:

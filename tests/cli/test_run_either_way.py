@@ -50,9 +50,9 @@ def test_a_judge_in_the_place_of_a_run_is_told_how_it_is_typed(judge: str, typis
     typist("build", "demo", "--model", "scripted:policy", "--tasks", "8", "--run", "runs/a")
     Path("mine.yaml").write_text("kind: rules\n")
     for words, more in ((), ""), (("--run", "runs/a"), " --run runs/a"):
-        said = typist("judge", judge, *words)
-        assert said.code == 2
-        assert said.err.rstrip().endswith(f"behind --judge: convbench judge --judge {judge}{more}")
+        done = typist("judge", judge, *words)
+        assert done.code == 2
+        assert done.err.rstrip().endswith(f"behind --judge: convbench judge --judge {judge}{more}")
     answer = typist.json("judge", judge, "--run", "runs/a")
     assert (answer["exit_code"], "behind --judge" in answer["error"]) == (2, True)
     assert "behind --judge" not in typist("judge", "runs/nosuch").err

@@ -104,9 +104,9 @@ def test_runs_of_other_samples_are_compared_and_reported_all_the_same(typist: Ty
     for name, samples in (("a", "2"), ("b", "1")):
         build = ("build", "demo", "--model", "scripted:policy", "--tasks", "8")
         typist(*build, "--samples", samples, "--temperatures", "0.5", "--run", f"runs/{name}")
-    said = typist("judge", "--pairwise", "runs/a", "runs/b", "--judge", "pairwise-rules")
-    assert said.code == 0, said.err
-    (command,) = nexts(said)
+    done = typist("judge", "--pairwise", "runs/a", "runs/b", "--judge", "pairwise-rules")
+    assert done.code == 0, done.err
+    (command,) = nexts(done)
     assert command[-2:] == ["--allow-incomparable", "--pairwise"]
     report = typist(*command)
     assert report.code == 0, report.err

@@ -173,8 +173,8 @@ def test_differences_tell_the_scales_of_what_they_compare(typist: Typist, task: 
         ("judge", "--judge", "brief"),
         ("eval", "scripted:echo", "--name", "echo"),
     ):
-        said = typist(*words)
-        assert said.code == 0, said.err
+        done = typist(*words)
+        assert done.code == 0, done.err
     report = typist("report").out
     differences = report.partition("Differences to Base")[2].partition("By temperature")[0]
     assert "Scales: R Overall: 0 to 10." in differences
