@@ -1,11 +1,14 @@
 """Is a decisive turn found? A critic on conversations of the embedded world with one planted.
 
     python -m tests.bench.pocket_credit FOLDER SEED [key=value ...]
+    python -m tests.bench.pocket_credit FOLDER SEED branches=N
 
 Writes a planted run (tests/learn/sweet/planted.py), teaches the embedded policy to talk like it
 without looking at rewards, trains SWEET's critic from there, has `convbench credit` credit every
 turn, and prints one line of JSON. `auc`: how often the decisive turn of a right test conversation
 has more credit than another of its turns (questions and answer), `first` how often it has the most.
+With `branches=N` there is no critic: a smaller run is credited by N branches at each turn, and the
+conversations are those of its train questions, which branches are taken of.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from convbench.options.credit import CreditOptions
 from convbench.store import Run
 from convbench.store.credit import turn_advantages
 from tests.learn import tiny
-from tests.learn.sweet.planted import SETS, critic, planted
+from tests.learn.sweet.planted import SETS, critic, left, planted
 
 DRAWS = 2000
 """Bootstrap draws, of questions."""
@@ -38,6 +41,10 @@ def main() -> None:
     """Run one seed."""
     folder, seed, *sets = sys.argv[1:]
     path = Path(folder) / seed
+    if sets and sets[0].startswith("branches="):
+        measured = by_branches(path, int(seed), int(sets[0].partition("=")[2]))
+        print(json.dumps({"seed": int(seed), "sets": sets, **measured}))
+        return
     run, decisive = planted(path, 160, 6, int(seed))
     policy = talking(run)
     asked = {"args.critic": {"epochs": 1, "learning_rate": 3e-4}, "model": str(policy)}
@@ -51,6 +58,14 @@ def main() -> None:
     print(json.dumps({"seed": int(seed), "sets": said, **measured}))
 
 
+def by_branches(folder: Path, seed: int, per_turn: int) -> dict[str, Any]:
+    """Return the measures of credit by branches."""
+    run, decisive = planted(folder, 60, 2, seed)
+    left(run, per_turn, seed)
+    credit(CreditOptions("branches", run.path))
+    return found(run, decisive, "branches:planted", "train")
+
+
 def talking(run: Run) -> Path:
     """Return the embedded policy after imitating all the conversations."""
     keep = {key: value for key, value in SETS.items() if not key.startswith("args.")}
@@ -61,13 +76,13 @@ def talking(run: Run) -> Path:
     return file.parent
 
 
-def found(run: Run, decisive: dict[str, int], source: str) -> dict[str, Any]:
-    """Return the measures on test questions, intervals by bootstrap over these."""
+def found(run: Run, decisive: dict[str, int], source: str, split: str = "test") -> dict[str, Any]:
+    """Return the measures on a split's questions, intervals by bootstrap over these."""
     credited = turn_advantages(run, source)
     by_question: dict[str, list[tuple[float, float]]] = {}
     for talk in run.conversations():
         turn = decisive.get(talk.conversation_id)
-        if turn is None or run.examples[talk.example_id].split != "test":
+        if turn is None or run.examples[talk.example_id].split != split:
             continue
         values = dict(credited[talk.conversation_id])
         own = values.pop(turn)
