@@ -171,14 +171,15 @@ def _resume(found: BatchesShown, remark: str) -> tuple[str, ...]:
     """Return the command that goes on with the batches that have no end. The records do not say by
     which names two policies were compared: that command is told in words, and none returned."""
     first = found.open[0]
-    judge = "" if first.judge is None else _judge_option(found.run, first.judge)
-    if first.compares:
+    mark = first.judge_fingerprint
+    judge = "" if mark is None else _judge_option(found.run, mark)
+    if first.is_comparison:
         note(
             f"wave {first.sent.wave} compares two policies; what was typed for it goes on with it: "
             f"convbench judge --pairwise A B{judge} --batch"
         )
         return ()
-    verb = "build" if first.judge is None else f"judge{judge}"
+    verb = "build" if mark is None else f"judge{judge}"
     return (f"convbench {verb} --run {shown(found.run.path)} --batch   ({remark})",)
 
 

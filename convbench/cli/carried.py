@@ -63,7 +63,7 @@ def _with_typed(command: str) -> str:
 
 def _without_keys(command: str) -> str:
     for value in _typed.get(ADDRESS, ()):
-        for one in value.split(","):
-            if address(one) != one:
-                command = command.replace(one, shown_address(one))
+        for url in value.split(","):
+            if address(url) != url:
+                command = command.replace(url, shown_address(url))
     return command

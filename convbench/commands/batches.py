@@ -34,12 +34,12 @@ class BatchShown:
     age_s: float = 0.0
 
     @property
-    def judge(self) -> str | None:
+    def judge_fingerprint(self) -> str | None:
         """The fingerprint of the judge whose calls these are; None for a speaker's."""
         return _judge_of(self.sent)[1]
 
     @property
-    def compares(self) -> bool:
+    def is_comparison(self) -> bool:
         """Whether a judge compares two policies by these calls."""
         return _judge_of(self.sent)[0] == "pair"
 

@@ -298,7 +298,7 @@ class _Call:
         """Write ahead that an attempt is made; None where nobody bills or keeps it."""
         if self.caller.journal is None or runs_here(self.model):
             return None
-        return self.caller.journal.begin(self.key, self.rates.likely(self.size))
+        return self.caller.journal.begin_attempt(self.key, self.rates.likely(self.size))
 
     def _count(
         self, completion: Completion, attempt: str | None

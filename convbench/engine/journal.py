@@ -108,10 +108,10 @@ class Journal:
         record = _parse(line) if line is not None else None
         return completion_of(record) if record else None
 
-    def begin(self, key: str, need: Estimate) -> str:
+    def begin_attempt(self, key: str, need: Estimate) -> str:
         """Note that a call is about to be sent; return the attempt's name. The file that its reply
         goes into is opened before: one that cannot be written must not cost a call."""
-        self._records.open()
+        self._records.open_file()
         return self.attempts.begin(key, need)
 
     def append(

@@ -72,7 +72,7 @@ def evaluate(options: EvalOptions) -> EvalResult:
     child = _child(parent, manifest, options, folder)
     if options.dry_run:
         return _previewed(parent, child, judges, calls)
-    _ready(parent, child, judges, calls)
+    _refuse_unready(parent, child, judges, calls)
     if not on_disk(child):
         child = Run.create(child.path, child.manifest, list(parent.examples.values()))
     built = fill(child, calls)
@@ -88,21 +88,23 @@ def _previewed(parent: Run, child: Run, judges: Sequence[Judge], calls: CallOpti
     shown = preview(child.manifest, parent.examples.values(), specs=calls.specs, batch=calls.batch)
     previews = [preview_unbuilt(judge, child.manifest, shown, calls) for judge in judges]
     judged = JudgeResult(child, previews=previews) if judges else None
-    return EvalResult(child, parent, Built(), judged, shown, _problem(parent, child, judges, calls))
+    return EvalResult(
+        child, parent, Built(), judged, shown, _what_stops(parent, child, judges, calls)
+    )
 
 
-def _problem(
+def _what_stops(
     parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions
 ) -> ConvbenchError | None:
     """Return what would stop an evaluation; None where nothing would."""
     try:
-        _ready(parent, child, judges, replace(calls, remembers=False))
+        _refuse_unready(parent, child, judges, replace(calls, remembers=False))
     except ConvbenchError as error:
         return error
     return None
 
 
-def _ready(parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions) -> None:
+def _refuse_unready(parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions) -> None:
     """Refuse a policy and judges that could not be asked, where anything is left to ask."""
     if not on_disk(child) or any(every_sample(child)):
         ready_cast(child, calls)

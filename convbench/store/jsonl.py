@@ -40,7 +40,7 @@ class Appender:
         self._compressor: Compressor | None = None
         self._size = 0
 
-    def open(self) -> FileIO:
+    def open_file(self) -> FileIO:
         """Return the file, opened. RunError where it cannot be written."""
         return self._file or self._open()
 
@@ -58,7 +58,7 @@ class Appender:
 
         A line that does not fit on the disk leaves nothing behind.
         """
-        file = self.open()
+        file = self.open_file()
         data = memoryview(exact(line, self._hidden) + b"\n")
         written = 0
         try:
@@ -102,7 +102,7 @@ class Appender:
                 compressor.wait()
 
     def __enter__(self) -> Self:
-        self.open()
+        self.open_file()
         return self
 
     def __exit__(
