@@ -174,13 +174,6 @@ _ITEM = re.compile(_AN_ITEM)
 _LISTED_LABEL = re.compile(r"\W*[A-Z]\W")
 _LIST_LINE = re.compile(rf"(?:^|\n|[.;,]\s){_AN_ITEM}")
 _LISTED = re.compile(r"(?:^|\n)(?:[ \t|>+•*-]|\d{1,2}\.\s)*+(?=\S)")
-_SEVERAL = r"\(?[A-Z]\b\)?(?:(?:,|\s(?:and|or|nor|&)\b|,\s(?:and|or|nor))\s\(?[A-Z]\b\)?){0,6}+"
-_OUT = re.compile(
-    r"(?:(?<![\w'])[Nn](?:ot|either)|(?:n't|cannot|can\s?not)\sbe|\b(?:[Rr]ul(?:ed?|ing)\sout|(?:[Ee]liminat|[Ee]xclud|[Dd]iscard|[Cc]ross)(?:e|es|ed|ing)?(?:\s(?:out|off))?))"
-    rf"\s(?:options?\s)?{_SEVERAL}(?=\W)"
-    rf"|(?<![\w'-]){_SEVERAL}(?<!\bI)\s(?:is|are)\s(?:(?:all|both|also|clearly)\s)?(?:wrong|incorrect|false|out|eliminated|excluded|ruled\sout)\b"
-)
-"""Letters that are ruled out."""
 _VERDICT = re.compile(
     r"(?:[-–—:|.,(]\W{0,6}|^|(?<=\w)\s)(?:(?P<yes>yes|true|correct|right)"
     r"|no|not|false|wrong|incorrect)(?=[*_`]*+\s*+(?:[|.,;:!)–—-]|\n|$|(?:that|this|it|he|she|they|too|because|as|since)\b))",
@@ -339,7 +332,7 @@ def closing(text: str, options: Options) -> list[Statement]:
     """Return the options that a reply begins or ends with and says no more of, softly: its first
     line or its last one, a fenced query, a number that the last sentence comes to."""
     found = list(_lines(text, options))
-    found += [*_judged_list(text, options), *_left_over(text, options), *_fenced(text, options)]
+    found += [*_judged_list(text, options), *_fenced(text, options)]
     found += _coded(text, options)
     found += _referred(text, options)
     return found + list(_summed_up(text, options))
@@ -358,9 +351,6 @@ def _lines(text: str, options: Options) -> Iterator[Statement]:
         at_once = first.by_text or options.letters[0] != first.letter or len(begun) < 3
         if at_once or options.whole(begun) or not _ITEM.match(text, start):
             yield Statement(start, first.end, first.letter, False)
-    lone = [(letter, at) for at, line in _short_lines(text) if (letter := options.whole(line))]
-    if len(listed) < 2 and len({letter for letter, _ in lone}) == 1 and "```" not in text:
-        yield Statement(lone[0][1], lone[0][1], lone[0][0], False)
     pieces = {text.rfind("\n", 0, end) + 1, text.rfind("\n\n", 0, end) + 1}
     if not _LABEL_BEFORE.search(text, max(0, last_sentence(text) - 8), last_sentence(text)):
         pieces.add(last_sentence(text))
@@ -370,15 +360,6 @@ def _lines(text: str, options: Options) -> Iterator[Statement]:
         lines = (at, text.rfind("\n", 0, at) + 1)
         if letter and not (len(listed) > 1 and any(_ITEM.match(text, line) for line in lines)):
             yield Statement(max(at, start), end, letter, False)
-
-
-def _short_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines that may be nothing but an option, and where each begins."""
-    at = 0
-    for line in text.split("\n")[:400]:
-        if 0 < len(line.strip()) < 80:
-            yield at, line
-        at += len(line) + 1
 
 
 def _judged_list(text: str, options: Options) -> Iterator[Statement]:
@@ -399,16 +380,6 @@ def _judged_list(text: str, options: Options) -> Iterator[Statement]:
     left = [letter for letter in options.letters if letter not in judged]
     if len(judged) > 1 and (right or len(left) == 1):
         yield Statement(end, end, right[0] if len(right) == 1 else "" if right else left[0], False)
-
-
-def _left_over(text: str, options: Options) -> list[Statement]:
-    """Return the option that is left where the letters of all others are ruled out."""
-    out = list(_OUT.finditer(text))
-    gone = {letter for match in out for letter in re.findall(r"\b[A-Z]\b", match[0])}
-    left = [letter for letter in options.letters if letter not in gone]
-    if len(left) != 1 or len(options.letters) < 3:
-        return []
-    return [Statement(out[-1].start(), out[-1].end(), left[0], False)]
 
 
 def _fenced(text: str, options: Options) -> list[Statement]:

@@ -17,7 +17,7 @@ should ought must would make call gets lower lowered raise raised drop dropped b
 reduce reduced adjust adjusted change changed move moved set settle update updated downgrade
 downgraded upgrade upgraded subtract deduct appropriate now mean meant feels
 afterthought: strike wait actually scratch scrap correction edit edited hmm oops sorry apologies
-kidding lol or no nope
+kidding lol or
 keeping: so but stay stays stayed still keep keeps kept remain remains
 speaking: say says said claim claims claimed write writes wrote state states stated ask asks asked
 want wants wanted demand demands demanded request requests requested suggest suggests suggested
