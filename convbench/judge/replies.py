@@ -37,6 +37,7 @@ from convbench.judge.reply_doubts import (
     is_harmless,
     is_others,
     is_unreal,
+    names_scale,
     numbers_in,
     other_scale,
     refuses,
@@ -491,6 +492,8 @@ class _Reading:
         if not places or is_unreal(words):
             return False
         named = {self.called.name_of(head) for head in self.called.head.finditer(text)}
+        if names_scale(written) and not named:
+            return False
         own = {self.found.get(one) for one in named or {name}}
         if float(tokens[places[-1]]) in own and words & WORDS["keeping"]:
             return False
