@@ -34,9 +34,16 @@ _typed: list[str] = []
 """The words of the command under way."""
 
 
-def as_typed(*without: str) -> str:
-    """Return the command that was typed, without these flags: what a user types to go on."""
-    return shlex.join(["convbench", *(one for one in _typed if one not in without)])
+def as_typed(*without: str, **instead: str) -> str:
+    """Return the command that was typed, without these flags and with these values of options
+    instead of its own: what a user types to go on."""
+    flags = {f"--{name}": value for name, value in instead.items()}
+    words = ["convbench"]
+    for before, word in zip(["", *_typed], _typed, strict=False):
+        if word not in without and before not in flags and word.partition("=")[0] not in flags:
+            words.append(word)
+    words += [part for option in flags.items() for part in option]
+    return shlex.join(words)
 
 
 _filed: list[tuple[str, str, Any]] = []

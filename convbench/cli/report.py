@@ -83,11 +83,10 @@ def say_report(result: ReportResult, files: Sequence[Path]) -> None:
     say_document(result.document)
     _files(result, files)
     if not files:
-        again = as_typed("--json")
         next_command(
             *_missing(result),
-            f"{again} --plots        (pictures and one HTML page)",
-            f"{again} --format latex",
+            f"{as_typed('--json')} --plots        (pictures and one HTML page)",
+            as_typed("--json", format="latex"),
         )
 
 

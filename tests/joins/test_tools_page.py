@@ -33,7 +33,8 @@ def test_commands_run_as_printed(
         monkeypatch.setenv("OPENAI_API_BASE", server.api_base)
         for command in COMMANDS:
             if "local:pocket" in command:  # as long as this test may be
-                command = [*command, "--tasks", "1", "--samples", "1"]
+                assert command[5:9] == ["--tasks", "300", "--samples", "4"]
+                command = [*command[:5], "--tasks", "1", "--samples", "1", *command[9:]]
             monkeypatch.setattr(sys, "argv", command)
             with pytest.raises(SystemExit) as ended:
                 main()

@@ -101,10 +101,10 @@ def here(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def build(here: Path, *more: str) -> Done:
+def build(here: Path, *more: str, model: str = "rule:studio:artist") -> Done:
     return convbench(
         here, "build", "studio", "--specs", "mine", "--plugin", "studio.py",
-        "--model", "rule:studio:artist", "--samples", "1", "--run", "run", "--quiet", *more,
+        "--model", model, "--samples", "1", "--run", "run", "--quiet", *more,
     )  # fmt: skip
 
 
@@ -148,14 +148,14 @@ def test_the_longest_it_may_take(here: Path) -> None:
 
 def test_a_model_that_sees_pictures_gets_them_from_the_run(provider: str, here: Path) -> None:
     """Until the picture lies in `media/` each conversation is a failure with the file's name."""
-    arguments = ["--model", "openai/painter", "--api-base", f"{provider}/v1", "--turns", "2"]
-    done = build(here, *arguments)
+    arguments = ["--api-base", f"{provider}/v1", "--turns", "2"]
+    done = build(here, *arguments, model="openai/painter")
     assert done.code == 1, "none was had"
     assert "4 failed" in done.out
     assert "sketch.png: image cannot be read" in done.err
     (here / "run" / "media").mkdir(exist_ok=True)
     (here / "run" / "media" / "sketch.png").write_bytes(b"\x89PNG")
-    again = build(here, *arguments)
+    again = build(here, *arguments, model="openai/painter")
     assert "4 complete, 0 failed" in again.out, again.out + again.err
 
 
