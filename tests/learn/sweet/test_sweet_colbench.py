@@ -56,7 +56,7 @@ class Agent:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(290)
 @needs_wall
 @pytest.mark.slow
 @pytest.mark.parametrize("hub_rows", sources("data/hub")[-1:], ids=named, indirect=True)
