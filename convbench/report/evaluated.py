@@ -30,31 +30,32 @@ def _other_weights(child: Run, run: Run) -> str | None:
     """Return how the checkpoint is not what was evaluated. The fingerprint is over the weights and
     the checkpoint's seal, which is over every file of it."""
     member = child.manifest.cast.get(child.manifest.protocol.policy)
-    folder = _checkpoint(child, run)
-    if member is None or member.fingerprint is None or folder is None:
+    folders = _checkpoints(child, run)
+    if member is None or member.fingerprint is None or not folders:
         return None
-    found = weights_fingerprint(folder)
-    if found == member.fingerprint:
+    fingerprints = [weights_fingerprint(folder) for folder in folders]
+    if member.fingerprint in fingerprints:
         return None
     return (
-        f"evaluated a checkpoint of fingerprint {member.fingerprint}, and {folder.name} has "
-        f"{found}: its weights or its seal were changed since"
+        f"evaluated a checkpoint of fingerprint {member.fingerprint}, and {folders[0].name} has "
+        f"{fingerprints[0]}: its weights or its seal were changed since"
     )
 
 
-def _checkpoint(child: Run, run: Run) -> Path | None:
+def _checkpoints(child: Run, run: Run) -> list[Path]:
     """Return the folder of the checkpoint that was evaluated: within the run as it lies today,
-    where it was trained in it; None where it is gone, or was none."""
+    where it was trained in it; none where it is gone, or was none. Where another run's lies today
+    under the name that was typed then, either may be it."""
     if child.manifest.checkpoint is None:
-        return None
+        return []
     then = folder_of(child.manifest.checkpoint).expanduser()
     today = [run.path.joinpath(*then.parts[-size:]) for size in WITHIN]
     rounds = (Run.open(file.parent) for file in run.path.glob("rounds/*/*/run.json"))
     own = {run.manifest.id, *(one.manifest.id for one in rounds)}
     within = [place for place in today if Checkpoint(place).training.get("run") in own]
     elsewhere = Checkpoint(then).training.get("run") not in (None, *own)
-    places = [then] if elsewhere else [*within, then]
-    return next((place for place in places if Checkpoint(place).finished), None)
+    places = [place for place in (*within, then) if Checkpoint(place).finished]
+    return places if elsewhere else places[:1]
 
 
 def _other_name(child: Run, children: Sequence[Run]) -> str | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -126,6 +128,23 @@ def test_the_same_command_skips_what_is_done(
     assert again.stdout == shown.stdout
     assert "step 1/" in shown.stderr
     assert "step 1/" not in again.stderr
+
+
+@pytest.mark.slow
+def test_another_run_under_the_name_that_was_typed_is_taken_for_none_of_ours(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Evaluations hold `local:runs/demo/checkpoints/NAME`, and here lies another demo."""
+    from convbench.report.evaluated import misplaced_evaluations
+
+    there = tmp_path / "runs" / "demo" / "checkpoints"
+    for name in ("swift", "star-gate"):
+        shutil.copytree(run.path / "checkpoints" / name, there / name)
+        training = json.loads((there / name / "training.json").read_text())
+        (there / name / "training.json").write_text(json.dumps({**training, "run": "another"}))
+        (there / name / "seal.json").unlink()
+    monkeypatch.chdir(tmp_path)
+    assert list(misplaced_evaluations(run)) == []
 
 
 def test_every_figure_of_the_demo_can_be_computed_again(run: Run) -> None:
