@@ -78,7 +78,8 @@ def say_compared(result: JudgeResult, options: JudgeOptions) -> None:
 
 def _reported(compared: Sequence[Compared], options: JudgeOptions) -> str:
     """Return the runs whose report holds all that were compared (those of evaluations hold them),
-    and the option without which it would refuse them."""
+    and the options without which it would refuse them."""
+    from convbench.errors import RunError
     from convbench.judge.duels import side
     from convbench.report.sections import NotComparable, sections
     from convbench.store import Run
@@ -89,10 +90,15 @@ def _reported(compared: Sequence[Compared], options: JudgeOptions) -> str:
     if len(roots) == 1:
         return of_run(roots[0], "")
     named = "".join(f" {shown(one)}" for one in roots)
-    try:
-        sections([Run.open(one) for one in roots])
-    except NotComparable:
-        return f"{named} --allow-incomparable"
+    opened = [Run.open(one) for one in roots]
+    for split, option in (("test", ""), ("all", " --split all")):
+        try:
+            sections(opened, split)
+        except NotComparable:
+            return f"{named}{option} --allow-incomparable"
+        except RunError:  # a run without conversations of this split
+            continue
+        return f"{named}{option}"
     return named
 
 

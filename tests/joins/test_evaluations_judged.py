@@ -100,6 +100,20 @@ def test_the_line_after_pairwise_is_a_command_that_works(
     assert "pairwise by pairwise-rules" in report.out
 
 
+def test_runs_without_test_questions_are_compared_and_reported_all_the_same(
+    typist: Typist,
+) -> None:
+    build = ("build", "demo", "--model", "scripted:policy", "--tasks", "6", "--split", "train")
+    for name in ("a", "b"):
+        typist(*build, "--run", f"runs/{name}")
+    done = typist("judge", "--pairwise", "runs/a", "runs/b", "--judge", "pairwise-rules")
+    assert done.code == 0, done.err
+    (command,) = nexts(done)
+    report = typist(*command)
+    assert report.code == 0, report.err
+    assert "pairwise by pairwise-rules" in report.out
+
+
 def test_runs_of_other_samples_are_compared_and_reported_all_the_same(typist: Typist) -> None:
     for name, samples in (("a", "2"), ("b", "1")):
         build = ("build", "demo", "--model", "scripted:policy", "--tasks", "8")
