@@ -42,9 +42,8 @@ class Appender:
 
     def open_file(self) -> FileIO:
         """Return the file, opened. RunError where it cannot be written."""
-        return self._file or self._open()
-
-    def _open(self) -> FileIO:
+        if self._file is not None:
+            return self._file
         try:
             self._compressor = self._compressor or Compressor(self.path)
             self._file = open_to_append(self.path)
@@ -81,7 +80,7 @@ class Appender:
                 self._compressor.rotate()
         except OSError as error:
             raise disk_error(self.path, error) from None
-        return self._open()
+        return self.open_file()
 
     def close(self) -> None:
         """Write the file to the disk and close it, a long one compressed; a later line opens it
