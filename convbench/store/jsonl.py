@@ -46,11 +46,12 @@ class Appender:
             return self._file
         try:
             self._compressor = self._compressor or Compressor(self.path)
-            self._file = open_to_append(self.path)
-            self._size = _cut_torn_line(self.path, self._file.fileno())
+            file = open_to_append(self.path)
+            self._size = _cut_torn_line(self.path, file.fileno())
         except OSError as error:
             raise disk_error(self.path, error) from None
-        return self._file
+        self._file = file  # not before: what could not be cut is not written behind
+        return file
 
     def write(self, line: bytes) -> None:
         """Append one line and hand it to the system at once, so that a kill cannot take it.

@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from convbench.errors import RunError
-from convbench.store import Run, examples, parts
+from convbench.store import Run, examples, jsonl, parts
 from convbench.store import parts as frames
 from convbench.store.jsonl import Appender, lines, placed
 from convbench.store.places import Places, size_of
@@ -255,3 +255,18 @@ def test_a_run_of_many_parts_is_asked_whole_and_a_damaged_one_named(tmp_path: Pa
     part.write_bytes(frames.compressor().compress(b'{"key":5}\n'))
     with pytest.raises(RunError, match=r"conversations\.jsonl:9: "):
         query(sql, [Run.open(run.path)])
+
+
+def test_nothing_is_written_behind_a_last_line_that_could_not_be_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several calls may try: the first is refused, and so is each that follows."""
+    monkeypatch.setattr(jsonl, "LONGEST", 1000)
+    path = tmp_path / "calls.jsonl"
+    path.write_bytes(b"x" * 70_000)
+    log = Appender(path)
+    for _ in range(2):
+        with pytest.raises(RunError, match="last line of more than"):
+            log.write(b"{}")
+    log.close()
+    assert path.read_bytes() == b"x" * 70_000
