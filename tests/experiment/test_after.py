@@ -39,6 +39,7 @@ def warm(folder: Path, *sets: str, **more: Any) -> ExperimentResult:
     return ran(folder, WARM, *sets, **more)
 
 
+@pytest.mark.exhaustive
 def test_it_learns_on_from_the_other_s_weights_and_its_card_says_so(tmp_path: Path) -> None:
     part = warm(tmp_path, only=("*/build", "*/judge", "*/train/swift-warm"))
     assert [(one.state, one.said) for one in part.outcomes][-1] == (

@@ -40,6 +40,7 @@ def compared(place: Path, said: str) -> list[str]:
     return [row[0].text for row in found.rows]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("said", ["swift", "SWiFt", "SWiFT", "sWIFT"])
 def test_a_trained_policy_is_found_by_its_name_in_any_case(
     places: tuple[Path, ...], said: str
@@ -47,10 +48,12 @@ def test_a_trained_policy_is_found_by_its_name_in_any_case(
     assert compared(places[0], said) == ["Base"]
 
 
+@pytest.mark.exhaustive
 def test_an_experiments_report_finds_it_alike(places: tuple[Path, ...]) -> None:
     assert compared(places[1], "sWIFT") == ["Base"]
 
 
+@pytest.mark.exhaustive
 def test_a_name_that_is_none_is_one_line_that_says_the_names(places: tuple[Path, ...]) -> None:
     said = "^--against refit: found no such policy; expected one of SWiFt, Base$"
     for place in places:

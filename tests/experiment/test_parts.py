@@ -59,6 +59,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_plugin_serves_every_step_and_what_two_tables_share_is_done_once(folder: Path) -> None:
     typed = ("experiment", "table.yaml", "--run", "root", "--plugin", "own/helpers.py")

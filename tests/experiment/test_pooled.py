@@ -37,6 +37,7 @@ def both(folder: Path, *sets: str, **more: Any) -> ExperimentResult:
     return ran(folder, BOTH, *sets, **more)
 
 
+@pytest.mark.exhaustive
 def test_one_learner_of_both_logs_is_measured_on_both_tasks(tmp_path: Path) -> None:
     part = both(tmp_path, only=("*/build", "*/eval/*"))
     waits = {one.address: one.said for one in part.outcomes if one.state == "waits"}

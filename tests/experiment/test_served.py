@@ -26,6 +26,7 @@ SPEC = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_the_interpreter_named_serves_policy_and_checkpoint(
     python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

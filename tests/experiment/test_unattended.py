@@ -66,6 +66,7 @@ def states(found: ExperimentResult) -> dict[str, str]:
     return {one.address.removeprefix("pocket-"): one.state for one in found.outcomes}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_killed_experiment_goes_on_and_a_broken_step_breaks_no_other(folder: Path) -> None:
     pytest.importorskip("torch")
@@ -166,6 +167,7 @@ def test_devices_that_are_not_there_stand_in_the_one_list(
     assert experiment(asked).planned.missing == []
 
 
+@pytest.mark.exhaustive
 def test_a_judge_that_goes_down_is_recorded_and_asked_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -260,6 +260,7 @@ def test_init_goes_on_after_a_kill(here: Path) -> None:
     assert "there is a file already" in typed(here, "init", "task", "mine").error
 
 
+@pytest.mark.exhaustive
 def test_very_many_judges_hold_nothing_up(here: Path) -> None:
     run = Run.open(here / "run")
     one = next(iter(run.verdicts()))

@@ -227,6 +227,7 @@ def test_judges_and_evals_at_once(tmp_path: Path) -> None:
     assert len((child / "conversations.jsonl").read_text().splitlines()) == 2
 
 
+@pytest.mark.exhaustive
 def test_experiments_in_one_folder(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(
         "title: small\ntasks: [demo]\nmodes: [standard]\nmodel: scripted:policy\n"

@@ -187,6 +187,7 @@ def test_the_nucleus_is_sent_recorded_and_evaluated_alike(here: Path) -> None:
         assert run.manifest.cast["assistant"].sampling.top_p == 0.9
 
 
+@pytest.mark.exhaustive
 def test_what_weights_cut_by_themselves_is_recorded(here: Path) -> None:
     weights = here / "weights"
     shutil.copytree(Path(str(resources.files("convbench"))) / "pocket" / "weights", weights)

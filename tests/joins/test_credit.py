@@ -81,6 +81,7 @@ def test_a_planted_decisive_turn_is_found(tmp_path: Path) -> None:
     assert sum(scores) / len(scores) >= 0.9
 
 
+@pytest.mark.exhaustive
 def test_a_critic_credits_every_turn_of_any_run(tmp_path: Path) -> None:
     """Trained on one run it credits another; the newest line of a turn counts."""
     torch.set_num_threads(1)

@@ -80,6 +80,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "line",
     [

@@ -22,6 +22,7 @@ from tests.support.next_runs import run_to_end
 BUILD = "build demo --samples 2 --temperatures 0.5 --run runs/one --model"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("model", "trains"), [exhaustive(("scripted:policy", False)), ("local:pocket", True)]
 )

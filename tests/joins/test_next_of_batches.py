@@ -11,6 +11,7 @@ import pytest
 
 from tests.rollout.cli import Done, finish, start, until
 from tests.support.batches import BatchProvider
+from tests.support.exhaustive import first_of
 from tests.support.next_lines import check_next, next_words
 
 KEYS = {"OPENAI_API_KEY": "k"}
@@ -42,7 +43,7 @@ def leave_batch(folder: Path, provider: BatchProvider, *words: str) -> None:
     assert finish(process).code == 130
 
 
-@pytest.mark.parametrize("kind", ["build", "judge"])
+@pytest.mark.parametrize("kind", first_of(["judge", "build"]))
 def test_what_status_and_cancel_print_goes_on(
     kind: str, provider: BatchProvider, tmp_path: Path
 ) -> None:
@@ -52,6 +53,7 @@ def test_what_status_and_cancel_print_goes_on(
     go_on(kind, provider, tmp_path)
 
 
+@pytest.mark.exhaustive
 def test_batches_of_a_judge_at_an_address_are_found_there(
     provider: BatchProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,6 +73,7 @@ def test_an_address_that_status_is_told_is_that_of_the_resume(
         assert words[-2:] == [*base]
 
 
+@pytest.mark.exhaustive
 def test_batches_that_compare_are_gone_on_with_by_what_was_typed(
     provider: BatchProvider, tmp_path: Path
 ) -> None:

@@ -126,6 +126,7 @@ def test_a_page_that_was_changed_and_sealed_again_is_found(
     assert all(f"{page.name}:" in line and "the records give" in line for line in found)
 
 
+@pytest.mark.exhaustive
 def test_a_page_with_pictures_is_compared_but_for_what_they_draw(
     kept: Path, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ from convbench.store.places import size_of
 from convbench.store.run import Run, Told
 from tests.learn.test_large_logs import log
 from tests.publish.runs import conversation
+from tests.support.exhaustive import by_turns
 from tests.support.memory import held_below
 
 
@@ -67,8 +68,9 @@ SETTINGS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-@pytest.mark.parametrize("those", ["one", "both", "one of them large"])
+@pytest.mark.parametrize(
+    ("settings", "those"), by_turns(SETTINGS, ["one", "both", "one of them large"]), ids=str
+)
 def test_a_log_in_files_is_the_one_that_is_held(
     runs: list[Run], settings: dict[str, Any], those: str
 ) -> None:

@@ -53,6 +53,7 @@ async def replies(model: LocalModel | ChildModel) -> list[Completion]:
     return one + list(await asyncio.gather(*calls))
 
 
+@pytest.mark.exhaustive
 def test_the_same_replies_and_a_new_process_after_a_kill(weights: Path) -> None:
     notes: list[str] = []
     model = ChildModel(f"local:{weights}", CPU, note=notes.append)

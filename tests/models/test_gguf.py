@@ -151,6 +151,7 @@ def said(ref: str) -> list[str]:
     return asyncio.run(go())
 
 
+@pytest.mark.exhaustive
 def test_a_gguf_file_says_what_the_same_weights_in_a_folder_say(
     both: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

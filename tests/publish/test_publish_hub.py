@@ -173,12 +173,17 @@ def test_no_token_and_a_wrong_one(hub: Client, tmp_path: Path) -> None:
     assert not any(entry.method == "POST" for entry in hub.hub.log)
 
 
+SOUND: dict[str, bytes] = {}
+"""Files of a set as it was published, once a process."""
+
+
 def hostile(hub: Client, repo: str, tmp_path: Path, **changes: bytes | None) -> None:
-    """Publish a sound run, then change files of it behind its back."""
-    run = write_run(tmp_path / f"src-{repo}", count=2)
-    hub(push, run.path, f"alice/{repo}")
-    stored = hub.hub.repo(f"alice/{repo}")
-    files = {path: file.data for path, file in stored.head.files.items()}
+    """Put a sound set with other files in place of its own on the Hub."""
+    if not SOUND:
+        hub(push, write_run(tmp_path / f"src-{repo}", count=2).path, "alice/sound")
+        head = hub.hub.repo("alice/sound").head
+        SOUND.update({path: file.data for path, file in head.files.items()})
+    files = dict(SOUND)
     for path, data in changes.items():
         files.pop(path, None)
         if data is not None:

@@ -32,6 +32,7 @@ def calls(url: str) -> tuple[str, ...]:
     return ("--api-base", f"{url}/v1", "--concurrency", "32", "--timeout", "4")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_build_and_judge_complete_with_nothing_lost_or_doubled(
     provider: str, tmp_path: Path

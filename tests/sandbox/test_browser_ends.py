@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ from tests.rollout.cli import ROOT
 from tests.sandbox.stand_in import STEPS, WORDS, stand_in
 from tests.sandbox.test_frontend import renders
 from tests.support.browsers import command_of, processes_left
-from tests.support.exhaustive import by_turns, every_nth, first_of
+from tests.support.exhaustive import every_nth, first_of
 
 pytestmark = renders
 MOST = Most(1 << 30)
@@ -197,7 +198,10 @@ def of_kind(kind: str) -> int:
 
 @pytest.mark.parametrize(
     ("kind", "number"),
-    by_turns(["guard", "driver", "wall", "browser", "zygote"], [signal.SIGSTOP, signal.SIGKILL]),
+    every_nth(
+        5,
+        product(["guard", "driver", "wall", "browser", "zygote"], [signal.SIGSTOP, signal.SIGKILL]),
+    ),
 )
 def test_a_browser_is_ended_whole_whatever_hangs_or_was_killed(kind: str, number: int) -> None:
     """Nor are its files left."""
@@ -222,7 +226,7 @@ def test_a_browser_that_ends_between_two_pages_takes_its_driver_along() -> None:
     assert launch.living == {second}
 
 
-@pytest.mark.parametrize("ended", ["stopped", "blocked"])
+@pytest.mark.parametrize("ended", first_of(["blocked", "stopped"]))
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_a_browser_whose_loop_is_over_is_ended(
     ended: str, recwarn: pytest.WarningsRecorder
@@ -273,7 +277,7 @@ PROGRAMS = {
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system tells no parent's end")
-@pytest.mark.parametrize(("how", "hung"), by_turns([*PROGRAMS], ["hung", "well"]))
+@pytest.mark.parametrize(("how", "hung"), every_nth(7, product(PROGRAMS, ["hung", "well"])))
 def test_no_browser_outlives_its_program(how: str, hung: str) -> None:
     words = [sys.executable, "-c", ENDS + PROGRAMS[how], hung]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=220, check=False)

@@ -194,6 +194,7 @@ def test_a_page_reaches_nothing(port: tuple[int, list[bytes]], tmp_path: Path) -
     assert port[1] == []
 
 
+@pytest.mark.exhaustive
 @renders
 def test_build_and_judge_on_whole_tasks(tmp_path: Path, hub_rows: Source) -> None:
     source = f"task.source.file={hub_rows.place / TASKS}"

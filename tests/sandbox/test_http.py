@@ -108,6 +108,7 @@ def designer(call: Call) -> str:
     return "I WANT TO ANSWER: <html><body><h1>Hello</h1><button>Go</button></body></html>"
 
 
+@pytest.mark.exhaustive
 @renders
 def test_frontend_over_http_with_pictures(tmp_path: Path) -> None:
     source = tasks(tmp_path, PAGE)

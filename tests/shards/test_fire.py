@@ -98,6 +98,7 @@ def test_who_lost_contact_writes_for_nobody_and_pays_no_more(tmp_path: Path) -> 
         assert doubled(run) == {}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_ctrl_c_ends_the_processes_and_the_command_goes_on_later(tmp_path: Path) -> None:
     with spawn("provider") as url:

@@ -143,6 +143,7 @@ def test_a_template_of_ones_own(tmp_path: Path) -> None:
             LAUNCHERS["slurm"].script(job(tmp_path, template=own))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_build_on_a_stand_in_of_slurm_that_loses_nodes(tmp_path: Path) -> None:
     """Tasks are killed with all that they started at every stage: before they begin, while they

@@ -64,6 +64,7 @@ def one_killed(run: Path) -> Iterator[list[int]]:
         thread.join()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_branches_and_candidates_shard_by_shard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

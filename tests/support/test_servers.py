@@ -348,6 +348,7 @@ def test_huggingface_hub_speaks_to_the_hub(hub: HubServer, tmp_path: Path) -> No
     assert hub.repo("alice/made").head.author == "alice"
 
 
+@pytest.mark.exhaustive
 def test_datasets_speaks_to_the_hub_and_then_to_its_cache(hub: HubServer, tmp_path: Path) -> None:
     environment = hub.client_env(tmp_path, token="hf_alice") | {"USE_TORCH": "0"}
     run_check("datasets_online", environment)

@@ -146,6 +146,7 @@ def test_what_is_planned_is_told_without_reading_the_questions(
     assert one["planned"] == 12
 
 
+@pytest.mark.exhaustive
 def test_page_follows_without_a_reload(look: Looked, run: Run) -> None:
     """List, overview and an open conversation; what was unfolded, typed and focused stays."""
     with viewing(run.path) as viewer:

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from convbench.commands.importing import import_
 from convbench.commands.view import index_runs, view_static
+from tests.support.exhaustive import first_of
 from tests.view.conftest import Looked, Viewer, running, viewing
 from tests.view.runs import EVIL, HOSTILE, hostile, make, many, question, world
 
@@ -256,7 +257,7 @@ def test_without_the_key_there_is_only_a_hint(look: Looked, viewer: Viewer) -> N
 READABLE = (Path(__file__).parent / "readable.js").read_text()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", first_of(["dark", "light"]))
 def test_every_page_reads_well(look: Looked, viewer: Viewer, scheme: str) -> None:
     """Contrast of 4.5 to 1, a name for every control, no sideways scrolling, focus in order."""
     look.page.emulate_media(color_scheme=scheme)

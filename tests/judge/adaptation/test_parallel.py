@@ -36,6 +36,7 @@ def verdicts(run: Run, many: int | None) -> dict[str, Any]:
     return {k: (v.scores, v.details["replies"], v.details["steps"]) for k, v in found.items()}
 
 
+@pytest.mark.exhaustive
 def test_three_at_once_score_as_one_after_the_other(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     examples = runs.some_examples(3)

@@ -136,6 +136,7 @@ def verdicts(run: Run, *devices: str) -> dict[str, Any]:
     return {k: (v.scores, v.details["replies"], v.details["steps"]) for k, v in found.items()}
 
 
+@pytest.mark.exhaustive
 def test_a_process_that_dies_is_named() -> None:
     twins = Twins(where("pocket"), ("",))
     try:
@@ -220,6 +221,7 @@ def vllm(learner: Learner) -> Iterator[Vllm]:
     thread.join()
 
 
+@pytest.mark.exhaustive
 def test_a_server_answers_as_the_adapters_do_here(learner: Learner, vllm: Vllm) -> None:
     inner = INNER.model_copy(update={"server": f"http://127.0.0.1:{vllm.server_port}/v1"})
     for texts, questions, guard in ((A, KOSAN, TENOS), (B, TENOS, ()), ([], KOSAN, ())):

@@ -27,6 +27,7 @@ def command(run: Path, judge: Path) -> list[str]:
             "--quiet"]  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_killed_in_the_middle(tmp_path: Path) -> None:
     tasks = runs.some_tasks(2)

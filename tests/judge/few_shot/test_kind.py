@@ -107,6 +107,7 @@ def test_a_task_is_asked_once_for_all_edits_that_are_refused(
     assert len({str(v.details["attempts"]) for v in list(run.verdicts())[:3]}) == 1
 
 
+@pytest.mark.exhaustive
 def test_a_process_on_a_device_gives_the_same(
     done: tuple[Run, Judge, list[Verdict]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_process_on_a_device_gives_the_same(
     assert [v.scores for v in other.verdicts()] == [v.scores for v in before]
 
 
+@pytest.mark.exhaustive
 def test_baselines_stand_beside(done: tuple[Run, Judge, list[Verdict]]) -> None:
     run, judge, _ = done
     size = (run.path / "few-shot.jsonl").stat().st_size

@@ -48,6 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
+@pytest.mark.exhaustive
 def test_another_models_edits_are_learnt_by_the_runs_own_policy(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +73,7 @@ def test_another_models_edits_are_learnt_by_the_runs_own_policy(
     assert b"sk-secret" not in (done.run.path / "run.json").read_bytes()
 
 
+@pytest.mark.exhaustive
 def test_the_recipe_names_them(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`args.others`: an alias of the user's own, at an address from the environment."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")

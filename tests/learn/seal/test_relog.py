@@ -7,6 +7,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from convbench.commands.build import build
 from convbench.learn.rounds import log_round, rounds
 from convbench.options.build import BuildOptions
@@ -23,6 +25,7 @@ SETS = (
 )  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_swift_logs_again_with_its_own_policy(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     shape = Shape(samples=3, max_tokens=48)

@@ -77,6 +77,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path, RoundsRes
     return run, folder / "quick.yaml", result.rounds
 
 
+@pytest.mark.exhaustive
 def test_each_round_learns_from_its_own_policy(done: tuple[Run, Path, RoundsResult]) -> None:
     run, _, result = done
     first, second = result.rounds
@@ -100,6 +101,7 @@ def test_each_round_learns_from_its_own_policy(done: tuple[Run, Path, RoundsResu
         assert splits == {"test"}
 
 
+@pytest.mark.exhaustive
 def test_what_is_done_is_not_done_again(done: tuple[Run, Path, RoundsResult]) -> None:
     run, judge, _ = done
     before = state(run.path)
@@ -107,6 +109,7 @@ def test_what_is_done_is_not_done_again(done: tuple[Run, Path, RoundsResult]) ->
     assert state(run.path) == before
 
 
+@pytest.mark.exhaustive
 def test_adaptations_are_work_like_any_other(
     done: tuple[Run, Path, RoundsResult], tmp_path: Path
 ) -> None:
@@ -127,6 +130,7 @@ def test_adaptations_are_work_like_any_other(
     assert len(list(other.path.glob("shards/*/adaptations.jsonl"))) >= 2
 
 
+@pytest.mark.exhaustive
 def test_a_round_that_was_cut_short_goes_on(done: tuple[Run, Path, RoundsResult]) -> None:
     """Verdicts of round 2 are lost: they come back from the kept adaptations, unchanged."""
     run, judge, result = done
@@ -141,6 +145,7 @@ def test_a_round_that_was_cut_short_goes_on(done: tuple[Run, Path, RoundsResult]
     assert kept.stat().st_size == size
 
 
+@pytest.mark.exhaustive
 def test_new_passages_are_none_of_the_old_and_too_few_are_said(
     done: tuple[Run, Path, RoundsResult],
 ) -> None:
@@ -157,12 +162,14 @@ def test_new_passages_are_none_of_the_old_and_too_few_are_said(
         seal(replace(options(run, judge), rounds=100))
 
 
+@pytest.mark.exhaustive
 def test_an_unknown_filter_is_said(done: tuple[Run, Path, RoundsResult]) -> None:
     run, judge, _ = done
     with pytest.raises(SpecError, match="filter: found 'most'"):
         seal(options(run, judge, "args.filter=most"))
 
 
+@pytest.mark.exhaustive
 def test_many_passages(done: tuple[Run, Path, RoundsResult]) -> None:
     run, _, _ = done
     (judge,) = judges_of(run)
@@ -181,6 +188,7 @@ def test_many_passages(done: tuple[Run, Path, RoundsResult]) -> None:
         forgetting(run, judge, QUIET, sequences=1, length=3)
 
 
+@pytest.mark.exhaustive
 def test_measurements_are_added_afterwards(done: tuple[Run, Path, RoundsResult]) -> None:
     """Of finished rounds, as fields of the recipe: tables, and the picture of the matrix."""
     run, judge, _ = done

@@ -65,6 +65,7 @@ def uninterrupted(folder: Path) -> Path:
     return file.parent
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("in_stage_1", [False, exhaustive(True)])

@@ -71,6 +71,7 @@ def serving(path: Path) -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.exhaustive
 def test_two_servers_rank_as_passes_here(trained: Trained) -> None:
     job = Job.read(trained.folder / "recipe.yaml")
     settings = Sweet.of(job.recipe.args, job.recipe.name)
