@@ -213,6 +213,7 @@ def test_a_page_that_asks_for_too_much_is_told_of_what(attack: str, why: str) ->
         asyncio.run(shoot(attack))
 
 
+@pytest.mark.exhaustive
 def test_pages_in_a_killed_browser_are_rendered_again() -> None:
     async def killed() -> list[Shot]:
         await shoot(GOOD % 0)

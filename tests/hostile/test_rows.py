@@ -21,7 +21,7 @@ from convbench.schema import TaskSpec
 from convbench.schema.task import Source
 from convbench.tasks.load import load_examples
 from tests.hub.worker import Client
-from tests.support.exhaustive import by_turns
+from tests.support.exhaustive import by_turns, every_nth
 
 TASK = {"name": "x", "title": "x", "answer": {"kind": "text"},
         "rows": {"key": "k", "question": "question"}}  # fmt: skip
@@ -136,7 +136,7 @@ REFUSED: tuple[Callable[[Path], Path], ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("made", REFUSED)
+@pytest.mark.parametrize("made", every_nth(3, REFUSED))
 def test_a_file_that_is_no_question_set_is_one_line(
     made: Callable[[Path], Path], tmp_path: Path
 ) -> None:

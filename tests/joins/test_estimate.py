@@ -74,6 +74,7 @@ def test_a_near_policy_is_valued_by_either_source_of_probabilities(run: Run, pol
     assert same.values["snips"].mean == pytest.approx(own.mean, abs=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_a_reward_model_gives_the_direct_value_and_sharpens_the_robust_one(
     run: Run, policy: Path
 ) -> None:

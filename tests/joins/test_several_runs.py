@@ -107,6 +107,7 @@ def test_a_policy_is_measured_on_every_task(runs: list[Run], trained: Path) -> N
         assert numbers[2] == pytest.approx((numbers[0] + numbers[1]) / 2, abs=1e-4)
 
 
+@pytest.mark.exhaustive
 def test_rounds_replay_earlier_logs_and_leave_a_curve(runs: list[Run]) -> None:
     """Half of the second round's rows come from the first round's log."""
     done = train(TrainOptions(

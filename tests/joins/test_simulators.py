@@ -144,6 +144,7 @@ def test_a_ranking_that_flips_between_humans_is_no_win(honest: Run, lied: Run) -
         assert "is no winner: Accuracy ranks it the other way with simulator" in str(said)
 
 
+@pytest.mark.exhaustive
 def test_what_flips_is_no_win_of_peoples_labels_or_of_duels(honest: Run, lied: Run) -> None:
     """Each human alone names a winner, by labels and by duels; both together name none."""
     for runs, winners, won in (

@@ -128,6 +128,7 @@ def test_a_server_is_offered_called_kept_and_resumed(
         assert not marker.exists()
 
 
+@pytest.mark.exhaustive
 def test_another_server_is_another_run(tmp_path: Path) -> None:
     write(tmp_path, PROTOCOL)
     with Provider(Plan(), reply=asks) as server:

@@ -299,6 +299,7 @@ def test_the_document_compiles(tmp_path):
     assert done.returncode == 0, done.stdout[-1500:].decode("utf-8", "replace")
 
 
+@pytest.mark.exhaustive
 def test_the_document_as_a_user_asks_for_it(tmp_path):
     pytest.importorskip("matplotlib")
     for n in (4, 6):

@@ -18,6 +18,7 @@ from .fire import booked, doubled, quiet, said
 COUNT = 5
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_shards_spend_a_budget_together_and_never_pass_it(tmp_path: Path) -> None:
     def command(url: str, run: str, *more: str) -> list[str]:

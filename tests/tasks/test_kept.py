@@ -106,6 +106,7 @@ def test_rows_and_folders_that_cannot_be_kept_are_made_each_time(place: Path) ->
     assert make.times == 3
 
 
+@pytest.mark.exhaustive
 def test_cosqls_are_the_same_from_the_file(place: Path) -> None:
     given = list(rows(EXCERPTS / "hub" / "cosql" / "cosql" / "validation.jsonl"))
     made = list(questions(given, seed=3))

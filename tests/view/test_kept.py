@@ -148,6 +148,7 @@ def test_what_the_runs_are_no_longer_is_not_believed(tmp_path: Path, run: Run) -
     assert kept.opened([run]) is None, "nor one that lies in the run"
 
 
+@pytest.mark.exhaustive
 def test_first_conversations_are_shown_until_all_are_read(look: Looked, run: Run) -> None:
     """The page says that they are not all, opens one, and goes over to the whole by itself; the
     next start has it at once."""

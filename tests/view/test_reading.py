@@ -25,6 +25,7 @@ DRAWN = """async () => {
 }"""
 
 
+@pytest.mark.exhaustive
 def test_one_conversation_is_searched_copied_and_read_by_settings(
     look: Looked, tmp_path: Path
 ) -> None:
