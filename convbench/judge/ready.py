@@ -12,13 +12,14 @@ from convbench.engine import run as run_loop
 from convbench.errors import ConvbenchError, MissingDependency, SpecError
 from convbench.install import with_extra
 from convbench.judge.ask import judge_fields
-from convbench.judge.kinds import Need, kind_of
+from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
 from convbench.judge.several import FIELDS
 from convbench.models.open import open_model
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import affordable, open_for
 from convbench.schema import Example, JudgeSpec
+from convbench.schema.judge_kinds import Need
 from convbench.store import Run
 
 TRANSCRIPTS = {"transcript", "transcripts", "first", "second"}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from convbench.schema.conversation import Failure
+from convbench.schema.judge_kinds import KINDS
 from convbench.schema.noun import Count, Dollars, JudgedId, Label, Name, Noun, PythonRef, Score
 from convbench.schema.reasoning import Effort
 
@@ -24,8 +25,10 @@ Replies = Literal["structured", "text"]
 """What a judge model is asked for: JSON by a schema, where it takes one; or text alone."""
 Criteria = Literal["appended", "as-written"]
 """Whether a rubric's metrics, their ranges and the form of a reply are added to its prompts."""
-JudgeKind = Literal["rubric", "rules", "human", "unit-tests", "render", "adaptation", "few-shot",
-                    "review"]  # fmt: skip
+if TYPE_CHECKING:
+    JudgeKind = str
+else:
+    JudgeKind = Literal[tuple(KINDS)]
 
 
 class Metric(Noun):

@@ -15,11 +15,12 @@ from convbench.judge.adaptation.accuracies import (
     tie_warning,
 )
 from convbench.judge.few_shot.baselines import CONTROL, ORACLE
-from convbench.judge.kinds import Measure, kind_of
+from convbench.judge.kinds import kind_of
 from convbench.report.document import Cell, Column, Table
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.sections import Section
 from convbench.report.tables.cells import number, span_cell, with_interval
+from convbench.schema.judge_kinds import Measure
 from convbench.stats.estimate import ErrorKind, Estimate, estimate
 from convbench.store.shape import read_object
 
