@@ -23,7 +23,7 @@ from convbench.commands import pull as pull_command
 from convbench.commands import report as report_command
 from convbench.commands import train as train_command
 from convbench.errors import UsageError
-from convbench.judge.evaluate import check_evaluation
+from convbench.experiment.evaluate import check_evaluation
 from convbench.judge.loop import Judged
 from convbench.options.build import BuildOptions
 from convbench.options.data import ImportOptions, PublishOptions, PullOptions

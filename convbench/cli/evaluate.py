@@ -27,7 +27,7 @@ from convbench.cli.say import (
 from convbench.options.evaluate import EvalOptions
 
 if TYPE_CHECKING:
-    from convbench.judge.evaluate import EvalResult
+    from convbench.experiment.evaluate import EvalResult
     from convbench.options.shared import CallOptions
     from convbench.rollout.preview import Preview
 

@@ -15,8 +15,8 @@ from convbench.cli.say import fact, next_command, note, of_run, path_of, shown
 from convbench.options.train import TrainOptions
 
 if TYPE_CHECKING:
-    from convbench.learn.rounds import RoundsResult
-    from convbench.learn.seal import SealResult
+    from convbench.experiment.rounds import RoundsResult
+    from convbench.experiment.seal import SealResult
     from convbench.learn.start import TrainResult
 
 

@@ -11,7 +11,7 @@ from convbench.commands.build import build
 from convbench.commands.judge import judge
 from convbench.commands.publish import publish
 from convbench.commands.report import ReportResult, report
-from convbench.judge.evaluate import check_evaluation, evaluate
+from convbench.experiment.evaluate import check_evaluation, evaluate
 from convbench.learn.start import train_once, trainable
 from convbench.options.build import BuildOptions
 from convbench.options.demo import DemoOptions

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from convbench.errors import UsageError
-from convbench.judge.evaluate import EvalResult, evaluate
+from convbench.experiment.evaluate import EvalResult, evaluate
 from convbench.options.evaluate import EvalOptions
 from convbench.store.run import find_run
 

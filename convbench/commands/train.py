@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from convbench.errors import UsageError
-from convbench.learn.rounds import ready, recipe_of
-from convbench.learn.seal import with_filter
+from convbench.experiment.rounds import ready, recipe_of
+from convbench.experiment.seal import Rounds, train_rounds
+from convbench.learn.data import with_filter
 from convbench.learn.start import TrainResult
 from convbench.learn.start import train as train_single
 from convbench.options.shared import SpecOptions
 from convbench.options.train import RoundsOptions, TrainOptions
-from convbench.report.rounds import Rounds, train_rounds
 
 __all__ = ["Rounds", "train", "train_rounds"]
 

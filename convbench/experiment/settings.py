@@ -7,7 +7,7 @@ from pathlib import Path
 
 from convbench.errors import SpecError
 from convbench.experiment.cells import Cell, Step
-from convbench.learn.rounds import recipe_of as resolved
+from convbench.experiment.rounds import recipe_of as resolved
 from convbench.options.build import BuildOptions
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import Shape

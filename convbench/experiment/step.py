@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from convbench.experiment.cells import Step
+from convbench.experiment.evaluate import check_evaluation, evaluate
 from convbench.experiment.questions import read
+from convbench.experiment.seal import train_rounds
 from convbench.experiment.settings import (
     build_options,
     elsewhere,
@@ -15,14 +17,12 @@ from convbench.experiment.settings import (
     train_options,
 )
 from convbench.judge.all import judge_with, judge_with_model
-from convbench.judge.evaluate import check_evaluation, evaluate
 from convbench.learn.start import train_once
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import devices_of
 from convbench.options.specs import load_plugins
-from convbench.report.rounds import train_rounds
 from convbench.rollout.build import build
 from convbench.rollout.calls import check_outcome
 from convbench.schema import fingerprint

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from convbench import catalog
 from convbench.errors import SpecError, UsageError
+from convbench.judge.adaptation.verdict import MARGIN
 from convbench.learn import launch as launching
 from convbench.learn.job import Job, Learnt
-from convbench.learn.seal import with_filter
 from convbench.learn.start import sort_sets
 from convbench.options.shared import SpecOptions
-from convbench.schema.recipe import Recipe
+from convbench.schema.recipe import EditFilter, Recipe
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.run import Run
+
+TRAINED = "data.least={trained: 1}"
+"""An edit that could not be trained on is no example, even where all others harm."""
+FILTERS: Mapping[EditFilter, tuple[str, ...]] = {
+    "best-of-k": ("data.metric=reward", "weighting.threshold=null", TRAINED),
+    "improves": ("data.metric=net", f"weighting.threshold={MARGIN}", TRAINED),
+    "right": ("data.metric=accuracy", "weighting.threshold=1.0"),
+}
+"""Which edits are kept: each context's best one, all that improve (equation 2) by more than the
+margin of the judge's `improves`, or all after which their task is solved."""
 
 
 def learnt_of(
@@ -44,3 +56,13 @@ def _loaded(name: str, specs: SpecOptions) -> Recipe:
     if launch:
         raise UsageError("--set launch.…: nothing is launched here; expected keys of the recipe")
     return catalog.load(Recipe, "recipes", name, specs=specs.folders, sets=sets)
+
+
+def with_filter(specs: SpecOptions, recipe: Recipe) -> SpecOptions:
+    """Return the spec options with what the recipe's filter sets, where it has one; what the user
+    sets goes before it."""
+    if recipe.filter is None:
+        return specs
+    own = sort_sets(specs.sets)[0]
+    sets = FILTERS[recipe.filter]
+    return replace(specs, sets=(*(s for s in sets if s.partition("=")[0] not in own), *specs.sets))

@@ -28,6 +28,8 @@ RENDERING = frozenset({
 """Options of rendering a chat template that are not for it to see."""
 MOST = 100_000
 """Samples of a question, and policy turns, that a run may have."""
+EVALUATION = "evaluation"
+"""Key of a manifest's `extra`: the folder's name that an evaluation was made as."""
 
 
 class Member(Noun):

@@ -25,7 +25,7 @@ from statistics import fmean
 
 from convbench.commands.build import build
 from convbench.commands.judge import judge
-from convbench.judge.evaluate import evaluate
+from convbench.experiment.evaluate import evaluate
 from convbench.learn.ratios import ratios
 from convbench.learn.select import collect
 from convbench.learn.start import train_once

@@ -21,7 +21,7 @@ from typing import Any
 from convbench import catalog
 from convbench.commands.build import build
 from convbench.commands.judge import judge
-from convbench.judge.evaluate import evaluate
+from convbench.experiment.evaluate import evaluate
 from convbench.learn.start import train
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions

@@ -20,11 +20,11 @@ from convbench import catalog
 from convbench.commands.build import build
 from convbench.commands.judge import judge
 from convbench.commands.train import train_rounds
+from convbench.experiment.evaluate import evaluate
+from convbench.experiment.rounds import rounds
 from convbench.judge.adaptation.accuracies import UNTRAINED, Values, accuracies
 from convbench.judge.all import judges_of
-from convbench.judge.evaluate import evaluate
-from convbench.learn.rounds import rounds
-from convbench.learn.seal import FILTERS
+from convbench.learn.data import FILTERS
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions

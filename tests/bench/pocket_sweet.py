@@ -23,7 +23,7 @@ from typing import Any
 from convbench import catalog
 from convbench.commands.build import build
 from convbench.commands.judge import judge
-from convbench.judge.evaluate import evaluate
+from convbench.experiment.evaluate import evaluate
 from convbench.learn.job import Job
 from convbench.learn.logged import Logged
 from convbench.learn.start import train

@@ -30,7 +30,7 @@ from convbench import catalog
 from convbench.commands.build import build
 from convbench.commands.gold import gold
 from convbench.commands.judge import judge
-from convbench.judge.evaluate import evaluate
+from convbench.experiment.evaluate import evaluate
 from convbench.judge.gold.records import draws, family, keep_labels
 from convbench.learn.start import train
 from convbench.options.build import BuildOptions

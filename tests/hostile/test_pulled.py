@@ -19,11 +19,11 @@ from convbench import catalog
 from convbench.commands.build import build
 from convbench.commands.judge import judge
 from convbench.errors import ConvbenchError
+from convbench.experiment.evaluate import evaluate
+from convbench.experiment.rounds import rounds
 from convbench.judge.adaptation.settings import Inner
 from convbench.judge.adaptation.texts import training_texts
 from convbench.judge.all import judges_of
-from convbench.judge.evaluate import evaluate
-from convbench.learn.rounds import rounds
 from convbench.learn.start import train
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions

@@ -14,7 +14,7 @@ import convbench
 from convbench.commands.build import build
 from convbench.engine import jobs
 from convbench.errors import ConvbenchError, FatalModelError, SpecError
-from convbench.judge.evaluate import evaluate
+from convbench.experiment.evaluate import evaluate
 from convbench.models.aliases import resolve
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions

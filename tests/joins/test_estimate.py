@@ -15,7 +15,7 @@ from convbench.commands.build import build
 from convbench.commands.estimate import Estimated, estimate
 from convbench.commands.judge import judge
 from convbench.errors import TrainError
-from convbench.judge.evaluate import evaluate
+from convbench.experiment.evaluate import evaluate
 from convbench.learn.start import train
 from convbench.options.build import BuildOptions
 from convbench.options.estimate import EstimateOptions

@@ -13,7 +13,7 @@ from convbench.commands.build import build
 from convbench.commands.experiment import ExperimentResult, experiment
 from convbench.commands.judge import judge
 from convbench.errors import RunError
-from convbench.judge.evaluate import check_evaluation, evaluate
+from convbench.experiment.evaluate import check_evaluation, evaluate
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions

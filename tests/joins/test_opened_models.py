@@ -16,10 +16,10 @@ from convbench.commands.judge import judge
 from convbench.commands.train import train_rounds
 from convbench.engine import Caller
 from convbench.errors import RunError, SpecError
+from convbench.experiment.evaluate import evaluate
 from convbench.judge.adaptation.grader import by_model
 from convbench.judge.adaptation.learner import Question
 from convbench.judge.adaptation.settings import Inner
-from convbench.judge.evaluate import evaluate
 from convbench.learn.branches import Branching
 from convbench.learn.job import Job, Means
 from convbench.learn.select import select

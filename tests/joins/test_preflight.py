@@ -15,7 +15,7 @@ from convbench.commands.experiment import experiment
 from convbench.commands.judge import judge
 from convbench.commands.train import train_rounds
 from convbench.errors import BudgetError, FatalModelError, PreflightError
-from convbench.judge.evaluate import evaluate
+from convbench.experiment.evaluate import evaluate
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions

@@ -13,7 +13,7 @@ from convbench import catalog, views
 from convbench.commands.experiment import loaded
 from convbench.commands.report import report
 from convbench.errors import RunError
-from convbench.judge.evaluate import evaluate
+from convbench.experiment.evaluate import evaluate
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions

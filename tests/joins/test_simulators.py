@@ -12,7 +12,7 @@ from convbench.commands.gold import gold
 from convbench.commands.judge import judge
 from convbench.commands.report import report
 from convbench.errors import ConvbenchError, TrainError
-from convbench.judge.evaluate import evaluate
+from convbench.experiment.evaluate import evaluate
 from convbench.judge.gold.records import draws, keep_labels
 from convbench.learn.select import select
 from convbench.options.build import BuildOptions

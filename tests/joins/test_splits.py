@@ -16,8 +16,8 @@ from convbench.commands.build import build
 from convbench.commands.experiment import experiment
 from convbench.commands.judge import judge
 from convbench.errors import DataError, PreflightError
-from convbench.judge.evaluate import evaluate
-from convbench.learn.seal import seal
+from convbench.experiment.evaluate import evaluate
+from convbench.experiment.seal import seal
 from convbench.learn.start import train
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions

@@ -11,7 +11,7 @@ import pytest
 from convbench.commands.build import build
 from convbench.commands.judge import judge
 from convbench.commands.verify import verify
-from convbench.judge.evaluate import evaluate
+from convbench.experiment.evaluate import evaluate
 from convbench.learn.sealed import seal_checkpoint
 from convbench.learn.start import train
 from convbench.options.build import BuildOptions

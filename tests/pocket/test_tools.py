@@ -9,9 +9,9 @@ import pytest
 
 from convbench.commands.build import build
 from convbench.commands.judge import judge
+from convbench.experiment.evaluate import evaluate
 from convbench.formats.export import export
 from convbench.judge.ask import judge_messages
-from convbench.judge.evaluate import evaluate
 from convbench.judge.resolve import resolve_judge
 from convbench.learn.rows import asked, stretches
 from convbench.learn.start import train

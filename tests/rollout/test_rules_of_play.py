@@ -8,7 +8,7 @@ import pytest
 
 from convbench.commands.build import build
 from convbench.errors import SpecError
-from convbench.judge.evaluate import evaluate
+from convbench.experiment.evaluate import evaluate
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions, Shape

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from convbench.engine.caller import Caller
+from convbench.experiment.seal import baseline_accuracies
 from convbench.judge.adaptation.cache import key
 from convbench.judge.adaptation.grader import PROMPT, _one, prompt_of
 from convbench.judge.adaptation.learner import Question
@@ -19,7 +20,6 @@ from convbench.judge.adaptation.settings import Inner
 from convbench.judge.adaptation.verdict import with_runner
 from convbench.judge.attacks import ATTACKS
 from convbench.judge.resolve import of_run, unquoted
-from convbench.learn.seal import baseline_accuracies
 from convbench.models import open_model
 from convbench.schema import Message
 from tests.learn.seal import runs

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from convbench.engine import Stopped
+from convbench.experiment.seal import baseline_accuracies
 from convbench.judge.adaptation.learner import Learner, Outcome
 from convbench.judge.adaptation.runner import Runner
 from convbench.judge.adaptation.verdict import with_runner
 from convbench.judge.loop import score
-from convbench.learn.seal import baseline_accuracies
 from convbench.models.where import where
 from convbench.options.shared import CallOptions
 from convbench.schema import Message

@@ -7,12 +7,12 @@ from statistics import fmean
 
 import pytest
 
+from convbench.experiment.evaluate import evaluate
+from convbench.experiment.rounds import RoundsResult
+from convbench.experiment.seal import learn_from, taught_accuracies
 from convbench.judge.adaptation.accuracies import accuracies
 from convbench.judge.adaptation.runner import Learning
 from convbench.judge.all import judge_with
-from convbench.judge.evaluate import evaluate
-from convbench.learn.rounds import RoundsResult
-from convbench.learn.seal import learn_from, taught_accuracies
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import RoundsOptions

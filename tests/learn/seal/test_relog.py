@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from convbench.commands.build import build
-from convbench.learn.rounds import log_round, rounds
+from convbench.experiment.rounds import log_round, rounds
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.options.train import RoundsOptions

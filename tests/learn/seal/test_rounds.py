@@ -12,12 +12,12 @@ import pytest
 
 from convbench.commands.train import train_rounds
 from convbench.errors import DataError, RunError, SpecError
+from convbench.experiment.rounds import RoundsResult, examples_of, judge_of, score
+from convbench.experiment.seal import seal
 from convbench.judge.adaptation.continual import Forgetting
 from convbench.judge.adaptation.passages import forgetting, pretrained
 from convbench.judge.all import judges_of
 from convbench.learn.fresh import fresh
-from convbench.learn.rounds import RoundsResult, examples_of, judge_of, score
-from convbench.learn.seal import seal
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.spread import Spread
 from convbench.options.train import RoundsOptions

@@ -5,13 +5,15 @@ Zweiger et al. 2025 (SEAL): sample edits, keep the good ones, fit, repeat (ReST-
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from pydantic import Field
 
 from convbench import catalog
 from convbench.errors import RunError
+from convbench.experiment.evaluate import check_evaluation, evaluate
+from convbench.experiment.rounds import RoundsResult, ready, recipe_of, rounds
 from convbench.judge.adaptation import passages
 from convbench.judge.adaptation.accuracies import (
     NOTHING,
@@ -23,33 +25,19 @@ from convbench.judge.adaptation.accuracies import (
 )
 from convbench.judge.adaptation.continual import Forgetting
 from convbench.judge.adaptation.runner import Runner
-from convbench.judge.adaptation.verdict import MARGIN, with_runner
+from convbench.judge.adaptation.verdict import with_runner
 from convbench.judge.all import judges_of
-from convbench.judge.evaluate import check_evaluation, evaluate
 from convbench.judge.few_shot.baselines import baselines as solved_beside
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
-from convbench.learn import rounds as looping
-from convbench.learn.rounds import RoundsResult
-from convbench.learn.start import sort_sets
+from convbench.learn.data import with_filter
 from convbench.options.evaluate import EvalOptions
-from convbench.options.shared import SpecOptions
 from convbench.options.train import RoundsOptions
+from convbench.report import adaptation
 from convbench.rollout.calls import share_ledger
 from convbench.schema.noun import Noun
-from convbench.schema.recipe import EditFilter, Recipe
+from convbench.schema.recipe import Recipe
 from convbench.store import Run
-
-TRAINED = "data.least={trained: 1}"
-"""An edit that could not be trained on is no example, even where all others harm."""
-FILTERS: Mapping[EditFilter, tuple[str, ...]] = {
-    "best-of-k": ("data.metric=reward", "weighting.threshold=null", TRAINED),
-    "improves": ("data.metric=net", f"weighting.threshold={MARGIN}", TRAINED),
-    "right": ("data.metric=accuracy", "weighting.threshold=1.0"),
-}
-"""Which edits are kept: each context's best one, all that improve (equation 2) by more than the
-margin of the judge's `improves`, or all after which
-their task is solved."""
 
 
 class Args(Noun):
@@ -83,12 +71,12 @@ def seal(options: RoundsOptions, *, baselines: bool = True) -> SealResult:
 
     Resumable at any point, down to the adaptation.
     """
-    recipe = looping.recipe_of(options)
+    recipe = recipe_of(options)
     args = args_of(recipe)
-    root = looping.ready(options)
+    root = ready(options)
     _long_enough(root, args)
     options = replace(options, calls=share_ledger(options.calls, root.path))
-    done = looping.rounds(replace(options, specs=with_filter(options.specs, recipe)))
+    done = rounds(replace(options, specs=with_filter(options.specs, recipe)))
     result = SealResult(done)
     judge = next(j for j in judges_of(done.run) if j.name == done.judge)
     if kind_of(judge.spec).measures in ("adaptations", "solutions"):
@@ -97,6 +85,34 @@ def seal(options: RoundsOptions, *, baselines: bool = True) -> SealResult:
                 learn_from(model, done.run, options)
         result.taught = taught_accuracies(done, judge, options, baselines)
     return result
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """What several rounds did."""
+
+    result: SealResult
+    table: Path | None
+    """The file of what self-edits taught, where they were learnt."""
+
+
+def train_rounds(options: RoundsOptions, *, baselines: bool = True) -> Rounds:
+    """Run a recipe's rounds; where it filters self-edits, as SEAL: then with the file of what they
+    taught, which is there before the long measures of many passages."""
+    if recipe_of(options).filter is None:
+        return Rounds(SealResult(rounds(options)), None)
+    result = seal(options, baselines=baselines)
+    if not result.taught:
+        return Rounds(result, None)
+    write_table(result)
+    many_passages(result, options)
+    return Rounds(result, write_table(result))
+
+
+def write_table(result: SealResult) -> Path:
+    """Write what was measured so far into the run's reports; return the table's file."""
+    reports = result.rounds.run.reports
+    return adaptation.write(reports, result.taught, result.pretrained, result.forgetting)
 
 
 def _long_enough(run: Run, args: Args) -> None:
@@ -112,16 +128,6 @@ def _long_enough(run: Run, args: Args) -> None:
 def args_of(recipe: Recipe) -> Args:
     """Return the recipe's settings for SEAL; SpecError where they are wrong."""
     return catalog.check(Args, dict(recipe.args), f"recipe {recipe.name}: args")
-
-
-def with_filter(specs: SpecOptions, recipe: Recipe) -> SpecOptions:
-    """Return the spec options with what the recipe's filter sets, where it has one; what the user
-    sets goes before it."""
-    if recipe.filter is None:
-        return specs
-    own = sort_sets(specs.sets)[0]
-    sets = FILTERS[recipe.filter]
-    return replace(specs, sets=(*(s for s in sets if s.partition("=")[0] not in own), *specs.sets))
 
 
 def learn_from(model: str, root: Run, options: RoundsOptions) -> None:
@@ -169,7 +175,7 @@ def baseline_accuracies(runner: Runner) -> dict[str, Values]:
 
 def many_passages(result: SealResult, options: RoundsOptions) -> None:
     """Measure what the recipe asks for of many passages: all at once, and one after the other."""
-    args = args_of(looping.recipe_of(options))
+    args = args_of(recipe_of(options))
     run, calls, last = result.rounds.run, options.calls, result.rounds.rounds[-1]
     judge = next(j for j in judges_of(run) if j.name == result.rounds.judge)
     ways = [(PASSAGE, run, True), (UNTRAINED, run, False)]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from convbench import catalog
 from convbench.errors import DataError, RunError, SpecError
+from convbench.experiment.evaluate import check_evaluation, evaluate, splits_of
 from convbench.judge.all import judge_with, judge_with_model, judges_of
-from convbench.judge.evaluate import check_evaluation, evaluate, splits_of
 from convbench.judge.ready import ready as judges_ready
 from convbench.judge.resolve import Judge
 from convbench.learn.fresh import fresh

@@ -25,12 +25,11 @@ from convbench.rollout.manifest import ask_again, refuse_changes
 from convbench.rollout.preview import Preview, preview
 from convbench.schema import Member, ProtocolSpec, RunManifest
 from convbench.schema.example import Split
+from convbench.schema.run import EVALUATION
 from convbench.store import Run, find_run
 from convbench.store.checkpoint import Checkpoint
 from convbench.tasks.splits import counted, refuse_untested
 
-EVALUATION = "evaluation"
-"""Key of a manifest's `extra`: the folder's name that an evaluation was made as."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*(?<!\.yaml)(?<!\.yml)")
 
 
