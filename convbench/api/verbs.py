@@ -24,7 +24,7 @@ from convbench.commands import report as report_command
 from convbench.commands import train as train_command
 from convbench.errors import UsageError
 from convbench.experiment.evaluate import check_evaluation
-from convbench.judge.loop import Judged
+from convbench.judge.units import Judged
 from convbench.options.build import BuildOptions
 from convbench.options.data import ImportOptions, PublishOptions, PullOptions
 from convbench.options.evaluate import EvalOptions

@@ -22,8 +22,8 @@ from convbench.printable import printable
 
 if TYPE_CHECKING:
     from convbench.engine import Summary
-    from convbench.judge.loop import Judged
     from convbench.judge.panel import JudgeMeans, Panel
+    from convbench.judge.units import Judged
     from convbench.report.document import Document
     from convbench.rollout.loop import Built
     from convbench.rollout.preview import Preview

@@ -19,10 +19,10 @@ from convbench.judge.all import (
     score_here,
 )
 from convbench.judge.kinds import kind_of
-from convbench.judge.loop import Judged
 from convbench.judge.ready import problem
 from convbench.judge.resolve import Judge, unquoted
 from convbench.judge.rubrics import kept_rubrics
+from convbench.judge.units import Judged
 from convbench.models.aliases import SCHEMES, aliases, resolve
 from convbench.models.batch import no_batches
 from convbench.models.open import has_batches

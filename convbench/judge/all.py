@@ -12,12 +12,13 @@ from convbench.errors import ConvbenchError, RunError
 from convbench.judge.adaptation.accuracies import accuracies, tie_warning
 from convbench.judge.controls import Told, tried, try_controls, unfit
 from convbench.judge.kinds import kind_of
-from convbench.judge.loop import Judged, score
+from convbench.judge.loop import score
 from convbench.judge.panel import Panel, panel
 from convbench.judge.pending import waiting
 from convbench.judge.ready import ready
 from convbench.judge.resolve import Judge, again, of_run, resolve_judge, unquoted
 from convbench.judge.rubrics import rubric_of_model
+from convbench.judge.units import Judged
 from convbench.models.aliases import resolve
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.specs import sort_sets

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from convbench.engine import Summary
-from convbench.engine.caller import Caller
-from convbench.engine.recorded import Recording, run_recorded
+from convbench.engine.recorded import run_recorded
+from convbench.judge.ask import form_of
 from convbench.judge.duels import Couple, Couples, couples, duels_of, home_of, in_order
 from convbench.judge.kinds import kind_of
-from convbench.judge.loop import Judged
 from convbench.judge.model import unreadable
-from convbench.judge.pair import Shown, broken, key_of, prefer
+from convbench.judge.pair import Shown, broken, key_of, pair_messages, prefer
 from convbench.judge.resolve import Judge
+from convbench.judge.units import Judged, Request, Unit
 from convbench.judge.work import Tools, Work
 from convbench.options.shared import CallOptions
 from convbench.schema.comparison import Comparison
@@ -116,7 +116,9 @@ async def compare(contest: Contest, calls: CallOptions) -> Compared:
         async with kind_of(judge.spec).opened(Work(contest.home, judge, calls)) as (caller, tools):
             whole = left.left
             for groups in _parts(contest, left, tools):
-                jobs = await _some(contest, left, groups, caller, tools, judged, whole)
+                unit = Orders(contest, left, groups, judged)
+                unit.tools = tools
+                jobs = await run_recorded(unit, caller, tools.concurrency, whole)
                 judged.jobs = _sum(judged.jobs, jobs)
                 if jobs.interrupted or jobs.stopped or _over(contest, left):
                     break
@@ -145,42 +147,54 @@ def _parts(contest: Contest, left: Todo, tools: Tools) -> Iterator[list[str]]:
     yield from (names[at : at + size] for at in range(0, len(names), size))
 
 
-async def _some(
-    contest: Contest,
-    left: Todo,
-    groups: Sequence[str],
-    caller: Caller,
-    tools: Tools,
-    judged: Judged,
-    whole: int,
-) -> Summary:
-    """Ask about some groups, of `whole` orders in all; each order is a job, a record and a journal
-    key of its own."""
-    judge, prefix = contest.judge, f"pair/{contest.judge.fingerprint}/"
-    jobs = [shown for name in groups for shown in left.pending[name]]
-    mine = {key_of(judge, shown) for shown in jobs}
+class Orders(Unit[Shown, Comparison]):
+    """Couples of some groups in one order each: a job, a record and a journal key of its own."""
 
-    def count(shown: Shown, found: Comparison) -> None:
-        left.known[asked(found)] = found
-        if found.failure is None:
-            left.pending[shown.example.group_id].remove(shown)
-        else:
-            judged.failures[found.failure.message] += 1
+    def __init__(self, contest: Contest, left: Todo, groups: Sequence[str], judged: Judged) -> None:
+        self.file = comparisons_file(contest.home)
+        self.judge, self.judged = contest.judge, judged
+        self._protocol, self._left = contest.one.manifest.protocol, left
+        self._jobs = [shown for name in groups for shown in left.pending[name]]
+        self._keys = {key_of(self.judge, shown) for shown in self._jobs}
 
-    async def work(shown: Shown) -> Comparison:
-        return await prefer(judge, shown, contest.one.manifest.protocol, tools)
+    def jobs(self) -> Sequence[Shown]:
+        """Return what is still to be asked about these groups."""
+        return self._jobs
 
-    recording = Recording[Shown, Comparison](
-        comparisons_file(contest.home),
-        lambda shown, found: found.model_dump_json().encode(),
-        lambda shown, error: broken(judge, shown, error),
-        lambda key: key.startswith(prefix) and key.rpartition("#")[0] in mine,
-        lambda shown: f"{key_of(judge, shown)}#",
-        lambda found: found.failure is not None,
-        count,
-        lambda found: unreadable(judge, found.failure),
-    )
-    return await run_recorded(jobs, len(jobs), work, recording, caller, tools.concurrency, whole)
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    async def result(self, job: Shown) -> Comparison:
+        """Return what the judge prefers."""
+        return await prefer(self.judge, job, self._protocol, self.tools)
+
+    def failed_result(self, job: Shown, error: Exception) -> Comparison:
+        """Return a comparison without scores that says why."""
+        return broken(self.judge, job, error)
+
+    def owns(self, key: str) -> bool:
+        """Whether a call is about one of these."""
+        return key.rpartition("#")[0] in self._keys
+
+    def key_prefix(self, job: Shown) -> str:
+        """Return what the keys of its calls begin with."""
+        return f"{key_of(self.judge, job)}#"
+
+    def count(self, job: Shown, result: Comparison) -> None:
+        """Note what is known by now."""
+        self._left.known[asked(result)] = result
+        if result.failure is None:
+            self._left.pending[job.example.group_id].remove(job)
+        self.judged.count(result.failure)
+
+    def unreadable(self, result: Comparison) -> str | None:
+        """Return why nothing could be read of the judge's replies."""
+        return unreadable(self.judge, result.failure)
+
+    def requests(self) -> Iterator[Request]:
+        """Yield what a judge's model would be sent, order by order."""
+        schema = form_of(self.judge.spec).schema
+        yield from ((pair_messages(self.judge, one), schema) for one in self._jobs)
 
 
 def _orders(couple: Couple, until_decided: bool) -> Iterable[Shown]:

@@ -7,13 +7,12 @@ from dataclasses import replace
 from convbench.engine import run as run_loop
 from convbench.errors import RunError, UsageError
 from convbench.judge.all import JudgePreview, JudgeResult, judge_with_model, with_address
-from convbench.judge.ask import form_of
-from convbench.judge.compare import Contest, compare, todo
+from convbench.judge.compare import Contest, Orders, compare, todo
 from convbench.judge.duels import opponents, side
-from convbench.judge.pair import pair_messages
 from convbench.judge.preview import preview_of
 from convbench.judge.ready import check_variables, problem, ready
 from convbench.judge.resolve import Judge, of_run, unquoted
+from convbench.judge.units import Judged
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
 
@@ -85,7 +84,5 @@ def _preview(contest: Contest, calls: CallOptions) -> JudgePreview:
     judge, left = contest.judge, todo(contest)
     if judge.model is not None:
         check_variables(judge.spec, contest.home.examples.values())
-    orders = (one for group in left.pending.values() for one in group)
-    schema = form_of(judge.spec).schema
-    requests = ((pair_messages(judge, one), schema) for one in orders)
-    return preview_of(judge, left.left, requests, calls)
+    unit = Orders(contest, left, list(left.pending), Judged(judge.name))
+    return preview_of(judge, left.left, unit.requests(), calls)

@@ -17,15 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from convbench.engine.caller import Caller
-from convbench.engine.recorded import Recording, run_recorded
 from convbench.judge.attacks import ATTACKS
-from convbench.judge.case import Case
-from convbench.judge.dispatch import verdict_on
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
-from convbench.judge.verdicts import failed_verdict
-from convbench.judge.work import Tools, Work
+from convbench.judge.units import Conversations, Judged
+from convbench.judge.work import Work
 from convbench.options.shared import CallOptions
 from convbench.schema import Content, Conversation, Verdict
 from convbench.store import Run
@@ -123,34 +119,31 @@ async def try_controls(run: Run, judge: Judge, calls: CallOptions) -> int:
         return 0
     run.keep_judge(judge.fingerprint, judge.spec)
     _file(run, judge.fingerprint).parent.mkdir(exist_ok=True)
-    async with kind_of(judge.spec).opened(Work(run, judge, calls)) as (caller, tools):
-        return await _all(run, judge, wanted, caller, tools)
-
-
-async def _all(
-    run: Run, judge: Judge, wanted: Sequence[Conversation], caller: Caller, tools: Tools
-) -> int:
-    manifest, prefix = run.manifest, f"judge/{judge.fingerprint}/{MARK}:"
-    before = {v.conversation_id: v for v in _kept(run, judge.fingerprint)}
-
-    async def work(talk: Conversation) -> Verdict:
-        last = before.get(talk.conversation_id)
-        case = Case(
-            judge, talk, run.examples[talk.example_id], manifest.protocol, manifest.mode,
-            run.examples, last.attempts if last else 0, before=last,
-        )  # fmt: skip
-        return await verdict_on(case, tools)
-
-    recording = Recording[Conversation, Verdict](
-        _file(run, judge.fingerprint),
-        lambda talk, verdict: verdict.model_dump_json().encode(),
-        lambda talk, error: failed_verdict(judge, talk.conversation_id, error),
-        lambda key: key.startswith(prefix),
-        lambda talk: f"judge/{judge.fingerprint}/{talk.conversation_id}#",
-        lambda verdict: verdict.failure is not None,
-    )
-    summary = await run_recorded(wanted, len(wanted), work, recording, caller, tools.concurrency)
+    unit = Controls(run, judge, wanted)
+    async with kind_of(judge.spec).opened(Work(run, judge, calls)) as (caller, unit.tools):
+        summary = await unit.run(caller)
     return summary.done
+
+
+class Controls(Conversations):
+    """Controls that a judge has not scored, each a conversation by itself."""
+
+    def __init__(self, run: Run, judge: Judge, wanted: Sequence[Conversation]) -> None:
+        last = {v.conversation_id: v for v in _kept(run, judge.fingerprint)}
+        names = [talk.conversation_id for talk in wanted]
+        super().__init__(run, judge, {name: last.get(name) for name in names}, Judged(judge.name))
+        self.file, self.several, self._wanted = _file(run, judge.fingerprint), False, wanted
+
+    def jobs(self) -> Sequence[Conversation]:
+        """Return the controls."""
+        return self._wanted
+
+    def owns(self, key: str) -> bool:
+        """Whether a call is about a control."""
+        return key.startswith(f"judge/{self.judge.fingerprint}/{MARK}:")
+
+    def unreadable(self, result: Verdict) -> None:
+        """No reply on a control stops a run."""
 
 
 def conversations(run: Run) -> Iterator[Conversation]:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from convbench.errors import DataError
 from convbench.judge.ask import Calls
 from convbench.judge.case import Case
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
-from convbench.judge.turns import score_turns
+from convbench.judge.turns import Score, score_turns
 from convbench.judge.verdicts import unscorable
 from convbench.judge.work import Tools
 from convbench.models.model import Model
 from convbench.schema import Conversation, Example, Mode, ProtocolSpec, Verdict
+from convbench.schema.judge import Per
+
+
+async def _score_whole(case: Case, tools: Tools, score: Score) -> Verdict:
+    return await score(case, tools)
+
+
+WAYS: Mapping[Per, Callable[[Case, Tools, Score], Awaitable[Verdict]]] = {
+    "conversation": _score_whole,
+    "turn": score_turns,
+}
+"""How a conversation is scored by itself."""
 
 
 async def judge_conversation(
@@ -41,11 +53,8 @@ async def verdict_on(case: Case, tools: Tools) -> Verdict:
     if case.conversation.failure is not None:
         name = case.conversation.conversation_id
         return unscorable(case.judge, name, "ConversationFailed", "the conversation has no end")
-    if case.judge.spec.per in ("pair", "group"):
+    way = WAYS.get(case.judge.spec.per)
+    if way is None:
         raise DataError(f"judge {case.judge.name} scores no conversation by itself "
                         f"(per: {case.judge.spec.per})")  # fmt: skip
-    score = kind_of(case.judge.spec).score
-    if case.judge.spec.per == "turn":
-        return await score_turns(case, tools, score)
-    verdict: Verdict = await score(case, tools)
-    return verdict
+    return await way(case, tools, kind_of(case.judge.spec).score)

@@ -11,28 +11,31 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 from typing import Any
 
 from convbench.engine import Summary
 from convbench.engine.caller import Caller
-from convbench.engine.recorded import Recording, run_recorded
 from convbench.errors import DataError
 from convbench.judge.ask import Form, ask, schema_of
 from convbench.judge.model import sent, unread, unreadable
-from convbench.judge.pending import Pending
 from convbench.judge.replies import FENCE, Complaint, Pairs, Scores, read
 from convbench.judge.resolve import Judge
 from convbench.judge.several import messages_of
+from convbench.judge.units import Before, Judged, Request, Unit
 from convbench.judge.verdicts import failed_verdict, scored, unscorable
 from convbench.judge.work import Tools
+from convbench.rollout.preview import Preview
 from convbench.schema import (
     Conversation,
     Example,
     JudgeSpec,
     Message,
     ProtocolSpec,
+    RunManifest,
     Verdict,
 )
 from convbench.store import Run
@@ -197,7 +200,7 @@ def _all(judge: Judge, group: Group, kind: str, said: str, **more: Any) -> tuple
     return tuple(unscorable(judge, one.conversation_id, kind, said, **more) for one in group.talks)
 
 
-def groups_of(run: Run, judge: Judge, pending: Pending) -> list[Group]:
+def groups_of(run: Run, judge: Judge, pending: Before) -> list[Group]:
     """Return the questions of which a conversation has no score yet, each with all its
     conversations: what is said of one is said beside the others."""
     talks: dict[str, list[Conversation]] = {}
@@ -214,39 +217,78 @@ def groups_of(run: Run, judge: Judge, pending: Pending) -> list[Group]:
     return found
 
 
-async def score_groups(
-    run: Run,
-    judge: Judge,
-    pending: Pending,
-    caller: Caller,
-    tools: Tools,
-    count: Callable[[Verdict], None],
-) -> Summary:
-    """Score the groups; return how many conversations got a score, and how many did not. All of a
-    group are one job, one line of the journal and one write."""
-    groups = groups_of(run, judge, pending)
-    keys = {key_of(judge, group) for group in groups}
-    ended = [0, 0]
+class Groups(Unit[Group, tuple[Verdict, ...]]):
+    """Questions' conversations, scored beside each other: all of a group are one job, one line of
+    the journal and one write."""
 
-    def told(group: Group, found: Sequence[Verdict]) -> None:
-        for verdict in found:
-            ended[verdict.failure is not None] += 1
-            count(verdict)
+    def __init__(self, run: Run, judge: Judge, pending: Before, judged: Judged) -> None:
+        self.file = run.verdicts_file
+        self.judge, self.judged = judge, judged
+        self._protocol = run.manifest.protocol
+        self._groups = groups_of(run, judge, pending)
+        self._keys = {key_of(judge, group) for group in self._groups}
+        self._scored = self._failed = 0
 
-    async def work(group: Group) -> tuple[Verdict, ...]:
-        return await score_group(judge, group, run.manifest.protocol, tools)
+    def jobs(self) -> Sequence[Group]:
+        """Return the groups of which a conversation has no score."""
+        return self._groups
 
-    recording = Recording[Group, tuple[Verdict, ...]](
-        run.verdicts_file,
-        lambda group, found: b"\n".join(one.model_dump_json().encode() for one in found),
-        lambda group, error: tuple(
-            failed_verdict(judge, one.conversation_id, error) for one in group.talks
-        ),
-        lambda key: key.rpartition("#")[0] in keys,
-        lambda group: f"{key_of(judge, group)}#",
-        lambda found: any(one.failure is not None for one in found),
-        told,
-        lambda found: unreadable(judge, found[0].failure),
-    )
-    jobs = await run_recorded(groups, len(groups), work, recording, caller, tools.concurrency)
-    return Summary(ended[0], ended[1], jobs.interrupted, jobs.stopped)
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    async def result(self, job: Group) -> tuple[Verdict, ...]:
+        """Return a verdict for each conversation."""
+        return await score_group(self.judge, job, self._protocol, self.tools)
+
+    def record(self, job: Group, result: tuple[Verdict, ...]) -> bytes:
+        """Return the lines of a group's verdicts."""
+        return b"\n".join(one.model_dump_json().encode() for one in result)
+
+    def failed_result(self, job: Group, error: Exception) -> tuple[Verdict, ...]:
+        """Return verdicts without scores that say why."""
+        return tuple(failed_verdict(self.judge, one.conversation_id, error) for one in job.talks)
+
+    def owns(self, key: str) -> bool:
+        """Whether a call is about one of these groups."""
+        return key.rpartition("#")[0] in self._keys
+
+    def key_prefix(self, job: Group) -> str:
+        """Return what the keys of a group's calls begin with."""
+        return f"{key_of(self.judge, job)}#"
+
+    def is_failed(self, result: tuple[Verdict, ...]) -> bool:
+        """Whether a conversation of the group got no score."""
+        return any(one.failure is not None for one in result)
+
+    def count(self, job: Group, result: tuple[Verdict, ...]) -> None:
+        """Count conversations with and without scores."""
+        for verdict in result:
+            self._scored += verdict.failure is None
+            self._failed += verdict.failure is not None
+            self.judged.count(verdict.failure)
+
+    def unreadable(self, result: tuple[Verdict, ...]) -> str | None:
+        """Return why nothing could be read of the judge's reply."""
+        return unreadable(self.judge, result[0].failure)
+
+    async def run(self, caller: Caller) -> Summary:
+        """Score the groups; return how many conversations got a score, and how many did not."""
+        jobs = await super().run(caller)
+        return Summary(self._scored, self._failed, jobs.interrupted, jobs.stopped)
+
+    def requests(self) -> Iterator[Request]:
+        """Yield what a judge's model would be sent, group by group."""
+        for group in self._groups:
+            schema = partial(group_schema, self.judge.spec, len(group.talks))
+            yield group_messages(self.judge, group), schema
+
+    @classmethod
+    def requests_unbuilt(
+        cls, judge: Judge, manifest: RunManifest, shown: Preview
+    ) -> Iterable[Request]:
+        """Return what would be sent of a run that is not built, of which `shown` is the first
+        conversation."""
+        size = manifest.samples
+        group = Group((shown.played,) * size, shown.example)
+        schema = partial(group_schema, judge.spec, size)
+        return repeat((group_messages(judge, group), schema), shown.conversations // size)

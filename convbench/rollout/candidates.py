@@ -22,7 +22,7 @@ from pydantic import Field
 
 from convbench.engine.caller import Caller
 from convbench.engine.jobs import Summary
-from convbench.engine.recorded import Recording, run_recorded
+from convbench.engine.recorded import RecordedJobs, run_recorded
 from convbench.models.model import Model
 from convbench.options.shared import CallOptions
 from convbench.rollout.branch import call_key, candidate
@@ -135,6 +135,47 @@ def open_candidates(run: Run, reference: str, calls: CallOptions) -> Model:
     )
 
 
+class Candidates(RecordedJobs[Wanted, Completion]):
+    """Candidates to be sampled, each appended to a file once it is there."""
+
+    def __init__(
+        self, run: Run, model: Model, jobs: Sequence[Wanted], file: Path, caller: Caller,
+        temperature: float,
+    ) -> None:  # fmt: skip
+        self.file = file
+        self.sampled = Sampled()
+        self._run, self._model, self._jobs, self._caller = run, model, jobs, caller
+        self._temperature = temperature
+        self._keys = {_key(job) for job in jobs}
+
+    def jobs(self) -> Sequence[Wanted]:
+        """Return what is lacking."""
+        return self._jobs
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    async def result(self, job: Wanted) -> Completion:
+        """Sample one."""
+        talk, reply = job
+        return await candidate(
+            self._run.manifest, talk, reply.turn, reply.candidate, self._model, self._caller,
+            temperature=self._temperature, rounds=reply.rounds,
+        )  # fmt: skip
+
+    def failed_result(self, job: Wanted, error: Exception) -> None:
+        """Count why there is none; it leaves no record and is asked again."""
+        self.sampled.failures.update([str(error)])
+
+    def owns(self, key: str) -> bool:
+        """Whether a call is one of these."""
+        return key in self._keys
+
+    def record(self, job: Wanted, result: Completion) -> bytes:
+        """Return a candidate's line."""
+        return json.dumps(record(job[1], result)).encode()
+
+
 async def sample(
     run: Run,
     model: Model,
@@ -145,24 +186,9 @@ async def sample(
     temperature: float,
 ) -> Sampled:
     """Append these candidates to a file, each once it is there, so many at once."""
-    keys = {_key(job) for job in jobs}
-    found = Sampled()
-
-    async def work(job: Wanted) -> Completion:
-        talk, reply = job
-        return await candidate(
-            run.manifest, talk, reply.turn, reply.candidate, model, caller,
-            temperature=temperature, rounds=reply.rounds,
-        )  # fmt: skip
-
-    recording = Recording[Wanted, Completion](
-        file,
-        lambda job, answer: json.dumps(record(job[1], answer)).encode(),
-        lambda job, error: found.failures.update([str(error)]),
-        keys.__contains__,
-    )
-    found.jobs = await run_recorded(jobs, len(jobs), work, recording, caller, many)
-    return found
+    work = Candidates(run, model, jobs, file, caller, temperature)
+    work.sampled.jobs = await run_recorded(work, caller, many)
+    return work.sampled
 
 
 def _key(job: Wanted) -> str:

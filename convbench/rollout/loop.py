@@ -10,8 +10,9 @@ from convbench.catalog import function
 from convbench.engine.caller import Caller
 from convbench.engine.jobs import Summary
 from convbench.engine.offload import offload
-from convbench.engine.recorded import Recording, run_recorded
+from convbench.engine.recorded import RecordedJobs, run_recorded
 from convbench.models.model import Model
+from convbench.models.tools import ToolsModel
 from convbench.rollout.plan import Rollout, plan
 from convbench.rollout.play import failed, play
 from convbench.rollout.toolbox import open_tools, tools_of
@@ -63,6 +64,65 @@ def every_sample(run: Run) -> Iterable[Rollout]:
     return plan(run.manifest, run.examples.values(), run.attempts())
 
 
+class Building(RecordedJobs[Rollout, Conversation]):
+    """The conversations that a run lacks."""
+
+    def __init__(
+        self, run: Run, cast: Mapping[str, Model], caller: Caller, planned: Planned
+    ) -> None:
+        self.file = run.conversations_file
+        self.built = Built(kept=run.attempts().good)
+        self.tools: Mapping[str, ToolsModel] | None = None
+        """Those of the run, once they are open."""
+        self._run, self._cast, self._caller, self._planned = run, cast, caller, planned
+        downloaded = run.manifest.pulled_from is not None
+        self._checks = [
+            function(c.function, downloaded=downloaded) for c in run.manifest.protocol.checks
+        ]
+        tools_of(run.manifest)  # a function that is not there is found before any call
+        self._keys = Names(job.key for job in planned(run))
+
+    def jobs(self) -> Iterable[Rollout]:
+        """Return what the run lacks."""
+        return self._planned(self._run) if self._keys else ()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    async def result(self, job: Rollout) -> Conversation:
+        """Have a conversation, and look for lapses of its speakers."""
+        run, manifest = self._run, self._run.manifest
+        example = run.examples[job.example_id]
+        conversation = await play(manifest, example, job, self._cast, self._caller, self.tools)
+        if conversation.failure is not None:
+            return conversation
+        flags = await offload(
+            lambda: [
+                flag
+                for check in self._checks
+                for flag in check(conversation, example, manifest.protocol)
+            ],
+            texts(conversation),
+        )
+        return conversation.model_copy(update={"flags": tuple(dict.fromkeys(flags))})
+
+    def failed_result(self, job: Rollout, error: Exception) -> Conversation:
+        """Return a conversation without turns that says why."""
+        return failed(job, self._run.manifest, error)
+
+    def owns(self, key: str) -> bool:
+        """Whether a call is of one of these conversations."""
+        return key.rpartition("@")[0] in self._keys
+
+    def key_prefix(self, job: Rollout) -> str:
+        """Return what the keys of a conversation's calls begin with."""
+        return f"{job.key}@"
+
+    def count(self, job: Rollout, conversation: Conversation) -> None:
+        """Count flags, failures and turns that were cut."""
+        _count(self.built, self._run.manifest.protocol.policy, conversation)
+
+
 async def build(
     run: Run,
     cast: Mapping[str, Model],
@@ -72,39 +132,10 @@ async def build(
     planned: Planned = every_sample,
 ) -> Built:
     """Have the conversations that the run lacks. The caller holds the run's lock."""
-    manifest = run.manifest
-    downloaded = manifest.pulled_from is not None
-    checks = [function(c.function, downloaded=downloaded) for c in manifest.protocol.checks]
-    tools_of(manifest)  # a function that is not there is found before any call
-    keys = Names(job.key for job in planned(run))
-    built = Built(kept=run.attempts().good)
-
-    async def work(job: Rollout) -> Conversation:
-        example = run.examples[job.example_id]
-        conversation = await play(manifest, example, job, cast, caller, tools)
-        if conversation.failure is not None:
-            return conversation
-        found = await offload(
-            lambda: [
-                flag for check in checks for flag in check(conversation, example, manifest.protocol)
-            ],
-            texts(conversation),
-        )
-        return conversation.model_copy(update={"flags": tuple(dict.fromkeys(found))})
-
-    recording = Recording[Rollout, Conversation](
-        run.conversations_file,
-        lambda job, conversation: conversation.model_dump_json().encode(),
-        lambda job, error: failed(job, manifest, error),
-        lambda key: key.rpartition("@")[0] in keys,
-        lambda job: f"{job.key}@",
-        lambda conversation: conversation.failure is not None,
-        lambda job, conversation: _count(built, manifest.protocol.policy, conversation),
-    )
-    async with open_tools(manifest, start=bool(keys)) as tools:
-        jobs = planned(run) if keys else ()
-        built.jobs = await run_recorded(jobs, len(keys), work, recording, caller, concurrency)
-    return built
+    work = Building(run, cast, caller, planned)
+    async with open_tools(run.manifest, start=len(work) > 0) as work.tools:
+        work.built.jobs = await run_recorded(work, caller, concurrency)
+    return work.built
 
 
 def _count(built: Built, policy: str, conversation: Conversation) -> None:

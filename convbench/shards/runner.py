@@ -15,9 +15,9 @@ from convbench.errors import BudgetError, ConvbenchError, RunError
 from convbench.judge.all import Have as Judges
 from convbench.judge.all import score_here
 from convbench.judge.kinds import kind_of
-from convbench.judge.loop import Judged
 from convbench.judge.pending import Pending, unscored
 from convbench.judge.resolve import Judge
+from convbench.judge.units import Judged
 from convbench.options.build import BuildOptions
 from convbench.options.declare import as_words
 from convbench.options.judge import JudgeOptions
@@ -301,7 +301,7 @@ def _judged(run: Run, judge: Judge, before: Pending, kept: int, ending: Ending) 
     for ref in run.heads() if len(left) else ():
         if ref.conversation_id in left and (verdict := left[ref.conversation_id]) is not None:
             failed += 1
-            judged.count(verdict)
+            judged.count(verdict.failure)
     judged.jobs = _summary(run, len(before) - len(left), failed, ending)
     return judged
 

@@ -19,8 +19,9 @@ from convbench.errors import (
     MissingDependency,
     RunError,
 )
-from convbench.judge.loop import Judged, score
+from convbench.judge.loop import score
 from convbench.judge.resolve import Judge, again
+from convbench.judge.units import Judged
 from convbench.options.shared import CallOptions
 from convbench.options.spread import addresses
 from convbench.rollout.calls import CALLS, ModelPool, count

@@ -21,8 +21,9 @@ from convbench.judge.adaptation.grader import by_model
 from convbench.judge.adaptation.learner import Learner, Question
 from convbench.judge.adaptation.runner import Learning, cache_of, open_runner, settings_of
 from convbench.judge.adaptation.settings import Inner
-from convbench.judge.loop import Judged, score
+from convbench.judge.loop import score
 from convbench.judge.resolve import Judge
+from convbench.judge.units import Judged
 from convbench.options.shared import CallOptions
 from convbench.schema import Message
 from convbench.store import Run
