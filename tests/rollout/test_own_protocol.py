@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from convbench.rollout.using import offering
+from convbench.schema import Sampling
+from convbench.schema.protocol import Speaker
 from tests.rollout.cli import Done, convbench, records
 
 PLUGIN = '''
@@ -199,3 +202,12 @@ def test_a_spec_reads_back_from_the_run_as_it_was(here: Path) -> None:
     assert manifest["protocol"]["steps"][1]["until"] == "DONE:"
     assert manifest["task"]["rows"]["hidden"] == {"wish": "wish"}
     assert build(here).code == 0, "the same command resumes"
+
+
+def test_tools_called_in_plain_words_are_never_offered_nor_forbidden() -> None:
+    """A provider refuses `tool_choice` without tools."""
+    tool = {"name": "wish", "about": "", "function": "a:b", "words": "Which {thing}?"}
+    tool["parameters"] = {"type": "object", "properties": {"thing": {"type": "string"}}}
+    speaker = Speaker.model_validate({"tools": [tool]})
+    for rounds in (0, speaker.tool_limits.rounds):
+        assert offering(speaker, Sampling(temperature=0.5), rounds) == Sampling(temperature=0.5)

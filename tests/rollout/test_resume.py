@@ -15,6 +15,8 @@ from convbench.experiment.evaluate import evaluate
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.rollout.calls import permit
+from convbench.store import Run
 
 from .cli import convbench, get, post, records, said
 
@@ -121,6 +123,16 @@ def test_a_pulled_run_names_no_code(here: Path, where: str) -> None:
     if where == "check":
         with pytest.raises(SpecError, match="os:getcwd: named by a downloaded spec"):
             evaluate(EvalOptions("scripted:policy", Path("run"), split="train", calls=QUIET))
+
+
+def test_a_pulled_run_asks_the_models_that_the_user_names_and_no_other(here: Path) -> None:
+    run = build(small("run"))
+    pulled = Run(
+        here / "run", run.manifest.model_copy(update={"pulled_from": "someone/something@abc"})
+    )
+    permit(pulled, "openai/mine", None, QUIET.naming("openai/mine"))
+    with pytest.raises(RunError, match="openai/theirs"):
+        permit(pulled, "openai/theirs", None, QUIET.naming("openai/mine"))
 
 
 def test_torn_files_cost_only_what_was_torn(provider: str, here: Path) -> None:

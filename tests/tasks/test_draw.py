@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, reject, settings
@@ -36,6 +37,16 @@ def asked(count: int, per_group: int = 1) -> list[Question]:
 
 def sized(count: int | str, train: float = 0.8, validation: float = 0.0) -> TaskSpec:
     return task("arc", sample={"count": count, "train": train, "validation": validation})
+
+
+def test_a_split_that_is_none_is_told_and_one_that_is_not_said_is_drawn() -> None:
+    official = task("arc", sample={"count": "all", "split": "official"})
+    items = [replace(one, split=["train", "test"][i % 2]) for i, one in enumerate(asked(8))]
+    wrong = [*items, replace(asked(9)[-1], split="trian")]
+    with pytest.raises(DataError, match="rows.split: found 'trian' for 'k8'"):
+        draw(official, wrong, 0)
+    unsaid = draw(official, [*items, asked(9)[-1]], 0)
+    assert {one.example_id for one in unsaid} == {f"k{i}" for i in range(9)}
 
 
 FIRST_AT_SEED_0 = ["k161", "k569", "k213", "k459", "k346", "k553", "k318", "k336"]
