@@ -43,7 +43,7 @@ def test_a_split_that_is_none_is_told_and_one_that_is_not_said_is_drawn() -> Non
     official = task("arc", sample={"count": "all", "split": "official"})
     items = [replace(one, split=["train", "test"][i % 2]) for i, one in enumerate(asked(8))]
     wrong = [*items, replace(asked(9)[-1], split="trian")]
-    with pytest.raises(DataError, match="rows.split: found 'trian' for 'k8'"):
+    with pytest.raises(DataError, match=r"rows\.split: found 'trian' for 'k8'"):
         draw(official, wrong, 0)
     unsaid = draw(official, [*items, asked(9)[-1]], 0)
     assert {one.example_id for one in unsaid} == {f"k{i}" for i in range(9)}
