@@ -1,8 +1,11 @@
-"""What a member of a run's cast says of itself."""
+"""What members, tools and launches of specs say of themselves, and what is refused."""
 
 from __future__ import annotations
 
-from convbench.schema import Member, Sampling
+import pytest
+
+from convbench.schema import Member, Sampling, Tool
+from convbench.schema.recipe import Launch
 
 
 def test_a_chat_template_sees_the_options_that_are_for_it_alone() -> None:
@@ -15,3 +18,18 @@ def test_a_chat_template_sees_the_options_that_are_for_it_alone() -> None:
     )
     assert member.template == {"enable_thinking": False, "reasoning_effort": "low"}
     assert Member(model="local:pocket").template == {}
+
+
+@pytest.mark.parametrize("wrong", ["two", 1.5, -1])
+def test_a_launch_counts_its_processes_in_whole_numbers(wrong: object) -> None:
+    told = {"name": "ddp", "title": "t", "accelerate": {"num_processes": wrong}}
+    with pytest.raises(ValueError, match=r"accelerate\.num_processes: found .* a whole number"):
+        Launch.model_validate(told)
+
+
+def test_a_call_in_plain_words_has_a_parameter() -> None:
+    """Else any text that is those words would be a call."""
+    told = {"name": "stop", "about": "", "function": "a:b", "words": "Stop."}
+    told["parameters"] = {"type": "object", "properties": {}}
+    with pytest.raises(ValueError, match="expected each parameter once in braces"):
+        Tool.model_validate(told)
