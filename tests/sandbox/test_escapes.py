@@ -346,6 +346,15 @@ def test_without_a_wall_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
         stand.cache_clear()
 
 
+def test_a_kernel_without_landlock_gives_no_such_wall(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where a process would start behind it."""
+    module = importlib.import_module("convbench.sandbox.choice")
+    monkeypatch.setattr(module.confine, "version", lambda: 0)
+    monkeypatch.setattr(module, "filter_program", lambda *, alone: b"")
+    monkeypatch.setattr(module, "starts", lambda wall, limits: True)
+    assert not module._stands(module.Boundary("landlock", sys.executable, False))
+
+
 async def _score(answer: str) -> None:
     from convbench.judge.resolve import resolve_judge
     from convbench.judge.unit_tests import score

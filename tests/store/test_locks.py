@@ -22,3 +22,15 @@ def test_a_process_that_was_just_being_started_holds_no_lock_on(tmp_path: Path) 
     with child, folder_lock(tmp_path, "writing"):
         assert child.poll() is None
         child.kill()
+
+
+@pytest.mark.parametrize(
+    "typed", ["/usr/bin/convbench", "/lib/convbench/__main__.py"], ids=["program", "module"]
+)
+def test_who_is_refused_is_told_the_command_that_holds_it(
+    typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [typed, "judge", "--run", "runs/arc"])
+    with folder_lock(tmp_path, "judging"):
+        with pytest.raises(RunError, match=r"is judging \(convbench judge, process \d+\)"):
+            folder_lock(tmp_path, "judging").__enter__()
