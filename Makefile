@@ -43,7 +43,7 @@ demo: $(STAMP)
 	@command -v convbench >/dev/null || echo "convbench lies in $(BIN); to type these lines, first: . $(BIN)/activate"
 
 test: $(STAMP) $(SYSTEM)
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not exhaustive" --ignore=tests/house $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not exhaustive" --ignore=tests/house $(PYTEST_ARGS)
 
 test-all: $(STAMP) $(SYSTEM)
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
