@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from convbench.answers.final import final_answer
 from convbench.answers.tags import TAG, thinking
 from convbench.rollout.giveaways import leaks, smuggles
+from convbench.rollout.talk import Talk, after_student, after_teacher, resolve_references
 from convbench.schema import Conversation, Example, ProtocolSpec, Turn, text_of
 from convbench.views import heard
 
@@ -59,15 +60,22 @@ def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
     """Flag `SPEAKER:leak` where another speaker than the policy gives the answer away.
 
     That is: it states an answer, advises or confirms one, or rules out all others (`giveaways`);
-    or a disguise of its words does (`answers.disguises`). Explaining the gold option is no leak.
+    it affirms or denies what the policy proposed (`talk`); or a disguise of its words gives it
+    away (`answers.disguises`). Explaining the gold option is no leak.
     """
-    return _once(
-        [
-            f"{turn.speaker}:leak"
-            for turn in _others(conversation, protocol)
-            if leaks(heard(protocol, turn), example) or smuggles(heard(protocol, turn), example)
-        ]
-    )
+    flags = []
+    talk = Talk()
+    for turn in _spoken(conversation):
+        text = heard(protocol, turn)
+        if turn.speaker == protocol.policy:
+            talk = after_student(talk, text, example)
+            continue
+        words = resolve_references(talk, text, example)
+        talk = after_teacher(talk, text, example)
+        stated = leaks(words, example, asked_about=talk.asked_about)
+        if talk.gives_away or stated or smuggles(text, example):
+            flags.append(f"{turn.speaker}:leak")
+    return _once(flags)
 
 
 def asks(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:

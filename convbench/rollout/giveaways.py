@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from convbench.answers.disguises import letters, readings
 from convbench.answers.final import final_answer
@@ -48,8 +48,9 @@ _ASKS = re.compile(
     r"^[^\w◆◈◇]*(?:(?:and|so|now|but|then) )?(?:how|what(?! an?\b)|which|why|who)\b", re.IGNORECASE
 )
 """How a question begins that has no question mark."""
-_IN_YOUR_PLACE = re.compile(
-    r"\bif\s+(?:i\s+were\s+(?:you|in\s+your\s+\w+)|it\s+were\s+(?:me|mine|my\s+\w+|up\s+to\s+me))"
+IN_YOUR_PLACE = re.compile(
+    r"\bif\s+(?:i\s+were\s+(?:you|in\s+your\s+\w+)|(?:it|that|this)\s+were\s+(?:me|mine|my\s+\w+"
+    r"|up\s+to\s+me))"
     r"|\bin\s+your\s+(?:place|shoes|position)\b"
     r"|\bif i were \w+ing\b[^,]{0,40},"
     r"|\bif (?:the|your|you're|time|it helps|in doubt|stuck|unsure|that helps)\b[^,]{0,30},"
@@ -93,14 +94,16 @@ _PARTS = re.compile(
 _NUMERIC_PARTS = re.compile(r"[;:—–]|, |\b(?:and|but|so)\b")
 _CHOOSE = (
     r"(?:choos\w+|pick|select|go (?:with|for)|put|write|mark|answer|circle|tick|opt|settle|say"
-    r"|enter|submit|note|vote|bet|lean|commit|try|favou?r|prefer|take|use|trust|keep|recommend|suggest)"
+    r"|enter|submit|note|vote|bet|lean|commit|try|favou?r|prefer|take|use|trust|keep|recommend"
+    r"|suggest)"
 )
 _CUES = re.compile(
     r"\b(?:right|correct|proper|true|best|ideal|accurate|valid|fitting|perfect|real|actual|only"
     r"|expected|required|intended|answer|solution|option|choice|pick|winner|response|result|key|one"
     r"|thing|candidate|bravo|spot on|bang on|clever|well done|congratulations|good|great"
     r"|excellent|brilliant|hats off|reward\w*|holds? up|deserv\w*|earn\w*|applause|proud"
-    r"|smart|sharp|splendid|superb|stands?|safe|therefore|thus|hence|so|together|total|sum|finally|conclusion|must|root|product"
+    r"|smart|sharp|splendid|superb|stands?|safe|therefore|thus|hence|so|together|total|sum|finally"
+    r"|conclusion|must|root|product"
     r"|difference|quotient|gets?|obtain|left|remains?|obviously|clearly|of course|exactly|precisely"
     rf"|indeed|affirmative)\b|{GOLD} (?:it (?:is|was|has to)\b|(?:is|was) what (?:[\w']+ ){{0,4}}?"
     rf"(?:need|want|get|look|seek|ask|after))|=|\b{_CHOOSE}(?: [\w']+){{0,3}} ?{GOLD}",
@@ -248,6 +251,26 @@ _SPELT = re.compile(
     r"|\b(?P<rhyme>rhym(?:es|ing)) with\b",
     re.IGNORECASE,
 )
+_OF_ANSWER = (
+    r"\b(?:answer|solution|result|option|number|value|choice|it|(?:one|what) (?:you|we) \w+)\b"
+    r"[^.;]{0,25}?"
+)
+_DESCRIBED = re.compile(
+    r"\b(?P<length>longest|shortest) (?:of|option|answer|choice|one|word|sentence|line|text)\b"
+    r"|\bonly (?:one|choice|option|answer|line|word)\b[^.;]{0,20}?"
+    r"\b(?P<has>with|without|containing|lacking) (?:an? |any |the )?[\"']?(?P<word>[^\W\d_]+)"
+    r"(?:[\"']? (?:or|nor|and) (?:an? )?[\"']?(?P<or>[^\W\d_]+))?"
+    rf"|{_OF_ANSWER}\b(?:(?P<below>below|under|less than|smaller than|lower than)|(?:above|over"
+    r"|more than"
+    r"|greater than|larger than|bigger than|higher than)) (?P<bound>-?\d{1,12}(?:\.\d{1,9})?"
+    r"|zero)\b"
+    rf"|{_OF_ANSWER}\b(?:is|be|was) (?P<sign>negative|positive)\b",
+    re.IGNORECASE,
+)
+"""A size or a wording that is ascribed to the answer."""
+_DESCRIBES_NOTHING = re.compile(
+    r"\b(?:not|if|whether|when|like|always|every)\b|n't\b", re.IGNORECASE
+)
 _COMMON = frozenset(
     re.findall(
         r"\w+",
@@ -259,17 +282,26 @@ _COMMON = frozenset(
     )
 )
 """Words of any question, which say nothing of what it is about."""
+_KIND = re.compile(
+    r"\b(?:which|what)(?: (?:\d+|one|kind|type|sort))?(?: of (?:these|the following|the))? "
+    r"(?!is\b|are\b|was\b|does\b|do\b|has\b)(?P<kind>\w+)"
+)
+"""Where a question says of what kind the options are."""
 _RUN_ON = re.compile(r"(the)?(?:correct)?(answer|option|choice)(is)(?=\w)", re.IGNORECASE)
 """Words that run together where letters were picked out of a text."""
 _MAY_SAY = re.compile(r"answer|option|choice|correct|right|best|boxed", re.IGNORECASE)
 """Only a disguised text with one of these is read for an answer."""
 
 
-def leaks(text: str, example: Example) -> bool:
-    """Return whether these words give the answer away."""
-    words = _IN_YOUR_PLACE.sub("", radio_letters(number_words(plain(text[:LONGEST]))))
-    sentences = list(_sentences(words))
-    declared = [sentence for sentence in sentences if not _is_question(sentence)]
+def leaks(text: str, example: Example, *, asked_about: Collection[str] = ()) -> bool:
+    """Return whether these words give the answer away.
+
+    `asked_about` are the labels of options that the words were asked about: to name one of these in
+    reply, even by its letter, points to none.
+    """
+    words = IN_YOUR_PLACE.sub("", radio_letters(number_words(plain(text[:LONGEST]))))
+    sentences = list(split_sentences(words))
+    declared = [sentence for sentence in sentences if not is_question(sentence)]
     if any(_states(sentence, example) for sentence in declared if not _UNSAID.search(sentence)):
         return True
     if example.answer not in example.letters:
@@ -280,18 +312,19 @@ def leaks(text: str, example: Example) -> bool:
         _confirms(sentences[:1])
         or any(map(_advises_to_keep, declared))
         or _shows_picture(text, example)
-        or any(_names(read, i, example) for i in range(len(read)))
+        or any(_names(read, i, example, example.answer in asked_about) for i in range(len(read)))
         or _leaves_one(sentences, marked, example)
         or any(_spells(sentence, example) for sentence in declared)
+        or any(_describes_gold(sentence, example) for sentence in declared)
     )
 
 
-def _is_question(sentence: str) -> bool:
+def is_question(sentence: str) -> bool:
     ended = sentence.rstrip(" \"')")
     return ended.endswith("?") or (ended.endswith(".") and _ASKS.match(sentence) is not None)
 
 
-def _sentences(text: str) -> Iterator[str]:
+def split_sentences(text: str) -> Iterator[str]:
     """Yield sentences, a statement apart from the question behind it."""
     for match in _SENTENCES.finditer(text):
         sentence = match[0]
@@ -316,7 +349,7 @@ def _confirms(opening: list[str]) -> bool:
     return any(
         _OPENS.search(" ".join(sentence.split())) and not _ON_THE_WAY.search(sentence)
         for sentence in opening
-        if not _is_question(sentence)
+        if not is_question(sentence)
     )
 
 
@@ -341,10 +374,11 @@ def _without_article(text: str) -> str:
     return re.sub(r"^(?:an?|the)\s+", "", text.lower()).strip(" .") or "\n"
 
 
-def _names(read: list[str], i: int, example: Example) -> bool:
+def _names(read: list[str], i: int, example: Example, asked_about: bool) -> bool:
     """Whether the i-th sentence names the gold option and points to it.
 
-    `read` are the turn's sentences, their options marked.
+    `read` are the turn's sentences, their options marked; `asked_about` says that the gold option
+    is what was asked about.
     """
     sentence = read[i]
     if not re.search(GOLD, sentence):
@@ -355,8 +389,8 @@ def _names(read: list[str], i: int, example: Example) -> bool:
             for pretended in pretences
             for words in _PARTS.split(sentence[pretended.end() :])[:1]
         )
-    on_topic = _shares_words(sentence, example)
-    if _is_question(sentence):
+    on_topic = shares_words(sentence, example, most=asked_about)
+    if is_question(sentence):
         asked = _AGAINST.sub("", sentence)
         granted = _GRANTED.search(asked) or (on_topic and _REASONS.search(asked))
         return OTHER not in asked and bool(granted)
@@ -368,7 +402,7 @@ def _names(read: list[str], i: int, example: Example) -> bool:
     if _LISTED.search(sentence):
         return False
     beside = " ".join(
-        sentence for sentence in read[max(0, i - 1) : i + 2] if not _is_question(sentence)
+        sentence for sentence in read[max(0, i - 1) : i + 2] if not is_question(sentence)
     )
     confirmed = _CONFIRMS.search(beside) and not _ON_THE_WAY.search(beside)
     if numeric and _RESULT.search(sentence):
@@ -376,9 +410,14 @@ def _names(read: list[str], i: int, example: Example) -> bool:
     pointed = on_topic or _CUES.search(sentence)
     return any(
         pointed
-        or GOLD_BY_LETTER in part
-        or _PREDICATE.search(part)
-        or (confirmed and _BARE.search(part))
+        or (
+            not asked_about
+            and (
+                GOLD_BY_LETTER in part
+                or _PREDICATE.search(part)
+                or (confirmed and _BARE.search(part))
+            )
+        )
         for part in (_NUMERIC_PARTS if numeric else _PARTS).split(sentence)
         if re.search(GOLD, part) and OTHER not in part and not _unsaid(part)
     )
@@ -390,16 +429,31 @@ def _unsaid(part: str) -> bool:
     return place is not None and _UNSAID.search(part[: place.end()]) is not None
 
 
-def _shares_words(sentence: str, example: Example) -> bool:
-    """Whether a sentence has a word of the question that is in no option."""
+def shares_words(sentence: str, example: Example, most: bool = False) -> bool:
+    """Whether a sentence has a word of the question that is in no option, or `most` of these."""
+    topic, kind = topic_words(example)
+    words = {*topic, *kind}
+    shared = words & {word[:4] for word in re.findall(r"[a-z]{3,}", sentence.lower())}
+    return len(shared) > (len(words) / 2 if most else len(words) > 3)
+
+
+def topic_words(example: Example) -> tuple[list[str], list[str]]:
+    """Return the first letters of the question's words that are in no option, in order: those of
+    what is asked, and those of the kind that all options are of ("which of these animals")."""
     options = " ".join(choice.text.lower() for choice in example.choices)
-    asked = {
-        word[:4]
-        for word in re.findall(r"[a-z]{3,}", example.question.lower())
-        if word not in _COMMON and word not in options
-    }
-    shared = asked & {w[:4] for w in re.findall(r"[a-z]{3,}", sentence.lower())}
-    return len(shared) > (len(asked) > 3)
+    kind = _KIND.search(example.question.lower())
+    start, end = kind.span("kind") if kind else (0, 0)
+    question = example.question
+    parts = (question[end:] + " " + question[:start], question[start:end])
+    topic, of_kind = (
+        dict.fromkeys(
+            word[:4]
+            for word in re.findall(r"[a-z]{3,}", part.lower())
+            if word not in _COMMON and word not in options
+        )
+        for part in parts
+    )
+    return list(topic), list(of_kind)
 
 
 def _leaves_one(sentences: list[str], marked: list[tuple[str, set[str]]], example: Example) -> bool:
@@ -413,11 +467,11 @@ def _leaves_one(sentences: list[str], marked: list[tuple[str, set[str]]], exampl
     for i, (sentence, (read, named)) in enumerate(zip(sentences, marked, strict=True)):
         if example.answer in named:
             return False
-        denied = _is_question(sentence) and any(map(_NO.search, sentences[i + 1 : i + 2]))
+        denied = is_question(sentence) and any(map(_NO.search, sentences[i + 1 : i + 2]))
         if denied or _NONE_OF_THESE.search(sentence):
             gone |= seen
         seen |= named
-        if denied or (not _is_question(sentence) and _says_what(sentence, read, pointed)):
+        if denied or (not is_question(sentence) and _says_what(sentence, read, pointed)):
             gone |= named
     return gone == set(example.letters) - {example.answer} and len(gone) > 1
 
@@ -451,6 +505,38 @@ def _spells(sentence: str, example: Example) -> bool:
         if fits == {example.answer}:
             return True
     return False
+
+
+def _describes_gold(sentence: str, example: Example) -> bool:
+    """Whether the size or the wording that a sentence ascribes to the answer leaves the gold option
+    alone."""
+    match = None if _DESCRIBES_NOTHING.search(sentence) else _DESCRIBED.search(sentence)
+    if match is None or (match["length"] and match["length"][:-3] in example.question.lower()):
+        return False
+    if match["length"]:
+        longest = match["length"].lower() == "longest"
+        sizes = [len(choice.text) * (1 if longest else -1) for choice in example.choices]
+        fits = [size == max(sizes) for size in sizes]
+    elif match["has"]:
+        words = {word.lower() for word in match.group("word", "or") if word}
+        lacks = match["has"].lower() in ("without", "lacking")
+        fits = [
+            lacks != bool(words & set(re.findall(r"\w+", choice.text.lower())))
+            for choice in example.choices
+        ]
+    else:
+        fits = [_is_within(choice.text, match) for choice in example.choices]
+    return fits == [choice.label == example.answer for choice in example.choices]
+
+
+def _is_within(text: str, match: re.Match[str]) -> bool:
+    """Whether an option's number is on the side of a bound that is spoken of."""
+    number = re.search(r"-?\d+(?:\.\d+)?", plain(text).replace(",", ""))
+    bound = float(match["bound"]) if (match["bound"] or "zero") != "zero" else 0.0
+    if number is None:
+        return False
+    below = match["below"] or (match["sign"] or "").lower() == "negative"
+    return float(number[0]) < bound if below else float(number[0]) > bound
 
 
 def smuggles(text: str, example: Example) -> bool:

@@ -11,6 +11,10 @@ from convbench.schema import Example
 
 GOLD, GOLD_BY_TEXT, GOLD_BY_LETTER, OTHER = "[◆◈]", "◆", "◈", "◇"
 """A pattern of the gold option where it is marked, its two marks, and the mark of any other."""
+SIGN = "[\ue000-\uefff]"
+"""A pattern of any option where each has a sign of its own (`sign_options`)."""
+_BY_TEXT, _BY_LETTER = 0xE000, 0xE800
+"""The signs of the first option, named by its text and by its letter or place."""
 
 _ONES = NUMBER_WORDS[:20]
 _BELOW_100 = rf"(?:(?:{'|'.join(TENS)})(?:[- ](?:{'|'.join(_ONES[1:10])}))?|{'|'.join(_ONES[1:])})"
@@ -21,7 +25,7 @@ _NUMBER = re.compile(
 )
 
 _LETTER_A = (
-    r"A(?=\s*(?:[,.;:)!]|$|(?:is|isn['’]t|can|cannot|can['’]t|and|or|nor|are|does|doesn['’]t|has"
+    r"A(?=\s*(?:[,.;:)!?]|$|(?:is|isn['’]t|can|cannot|can['’]t|and|or|nor|are|does|doesn['’]t|has"
     r"|was|fails?)\b))"
 )
 _LETTERS = (
@@ -49,7 +53,8 @@ _PLACES = {
     "penultimate": -2,
 }
 _ORDINAL = re.compile(
-    rf"\b(?:the )?(?:very )?(?P<nth>{'|'.join(_PLACES)})(?: \w+)? (?:option|choice|answer|line|row"
+    r"\b(?<!\byour )(?<!\bmy )(?<!\ba )(?:the )?(?:very )?(?!final (?:answer|choice)\b)"
+    rf"(?P<nth>{'|'.join(_PLACES)})(?: \w+)? (?:option|choice|answer|line|row"
     r"|item|entry|one|box|square|circle|bubble|possibility|alternative|letter|position|place|candidate|bullet|suggestion"
     r"|statement)\b(?: (?:of|on|in|from|down)(?: \w+){1,3})?"
     rf"|\b(?P<from_end>{'|'.join(_PLACES)}) (?:of|on|in|from) (?:\w+ )?"
@@ -62,7 +67,8 @@ _NEIGHBOUR = re.compile(
     r"\b(?:one|letter|option|line|row|what|whatever)(?: that| which)?"
     r"(?: sits| is| stands| lies| comes)? (?:(?:right|just|directly|immediately) )?"
     r"(?:(?P<between>between)|(?P<ahead>before|above|precedes)|after|below|follows)"
-    r" (?:option )?(?P<beside>[A-H])(?(between) and (?P<end>[A-H]))\b"
+    r" (?:option )?(?:(?P<beside>[A-H])(?(between) and (?P<end>[A-H]))"
+    rf"|(?:the )?(?P<nth>{'|'.join(_PLACES)})(?: one| line| option| row)?)\b"
 )
 """An option by those beside it."""
 
@@ -78,6 +84,10 @@ _AFTER = {
     "then",
     "now",
     "not",
+    "correct",
+    "right(?! ang)",
+    "maybe",
+    "perhaps",
     "was",
     "would",
     "must",
@@ -131,37 +141,52 @@ def _below_100(words: str) -> int:
 
 def mark_options(sentence: str, example: Example) -> tuple[str, set[str]]:
     """Return a sentence with its options marked, and the labels of those that it names."""
+    read = sign_options(sentence, example)
+    gold = example.letters.index(example.answer) if example.answer in example.letters else -1
+    gold_signs = {chr(_BY_TEXT + gold): GOLD_BY_TEXT, chr(_BY_LETTER + gold): GOLD_BY_LETTER}
+    words = re.sub(SIGN, lambda sign: gold_signs.get(sign[0], OTHER), read)
+    words = re.sub(rf"{GOLD}(?:[^\w{OTHER}]{{0,3}}{GOLD})+", lambda many: many[0][-1], words)
+    return words, set(labels_in(read, example))
+
+
+def labels_in(read: str, example: Example) -> list[str]:
+    """Return the labels of the options in a sentence from `sign_options`, each once, in order."""
+    places = [(ord(sign) - _BY_TEXT) % (_BY_LETTER - _BY_TEXT) for sign in re.findall(SIGN, read)]
+    return list(dict.fromkeys(example.letters[place_in_list] for place_in_list in places))
+
+
+def sign_options(sentence: str, example: Example) -> str:
+    """Return a sentence with each name of an option as one sign, of its own for each option."""
     pattern, labels = _names(tuple((c.label, c.text) for c in example.choices), example.question)
-    named: set[str] = set()
+    letters = [choice.label for choice in example.choices]
 
-    def marked(label: str, by_letter: bool) -> str:
-        named.add(label)
-        if label != example.answer:
-            return OTHER
-        return GOLD_BY_LETTER if by_letter else GOLD_BY_TEXT
+    def sign_of(label: str, by_letter: bool) -> str:
+        return chr((_BY_LETTER if by_letter else _BY_TEXT) + letters.index(label))
 
-    def place(match: re.Match[str]) -> str:
-        label = _label_at(match, [choice.label for choice in example.choices])
-        return marked(label, True) if label else match[0]
+    def option_in_list(match: re.Match[str]) -> str:
+        label = _label_at(match, letters)
+        return sign_of(label, True) if label else match[0]
 
     def option_beside(match: re.Match[str]) -> str:
-        labels = [choice.label for choice in example.choices]
-        beside = labels.index(match["beside"]) if match["beside"] in labels else -2
+        if match["nth"]:
+            place_in_list = _PLACES[match["nth"]]
+            beside = place_in_list + (len(letters) if place_in_list < 0 else 0)
+        else:
+            beside = letters.index(match["beside"]) if match["beside"] in letters else -2
         at = beside + (-1 if match["ahead"] else 1)
-        if not 0 <= at < len(labels) or (
-            match["end"] and [match["end"]] != labels[at + 1 : at + 2]
+        if not 0 <= at < len(letters) or (
+            match["end"] and [match["end"]] != letters[at + 1 : at + 2]
         ):
             return match[0]
-        return marked(labels[at], True)
+        return sign_of(letters[at], True)
 
     def name(match: re.Match[str]) -> str:
         words = " ".join((match["text"] or match["letter"]).split())
         label = labels.get(words) or labels.get(words.lower()) or labels.get(_stems(words), "")
-        return marked(label, bool(match["letter"])) if label else match[0]
+        return sign_of(label, bool(match["letter"])) if label else match[0]
 
-    clean = " ".join(re.sub("[◆◇◈]", " ", sentence).split())
-    words = pattern.sub(name, _ORDINAL.sub(place, _NEIGHBOUR.sub(option_beside, clean)))
-    return re.sub(rf"{GOLD}(?:[^\w{OTHER}]{{0,3}}{GOLD})+", lambda many: many[0][-1], words), named
+    clean = " ".join(re.sub(rf"[◆◇◈]|{SIGN}", " ", sentence).split())
+    return pattern.sub(name, _ORDINAL.sub(option_in_list, _NEIGHBOUR.sub(option_beside, clean)))
 
 
 def _label_at(match: re.Match[str], labels: list[str]) -> str:

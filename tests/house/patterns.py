@@ -340,7 +340,7 @@ def readers() -> dict[str, Callable[[str], Any]]:
     from convbench import catalog
     from convbench.answers.final import final_answer
     from convbench.judge import replies
-    from convbench.rollout import giveaways
+    from convbench.rollout import giveaways, talk
     from convbench.schema import JudgeSpec
 
     rocks, numbers = asked("granite", "sandstone", "marble"), asked("5", "10", "15")
@@ -349,6 +349,10 @@ def readers() -> dict[str, Callable[[str], Any]]:
         "final_answer of words": lambda text: final_answer(text, rocks.options),
         "final_answer of numbers": lambda text: final_answer(text, numbers.options),
         "leaks": lambda text: giveaways.leaks(text, rocks),
+        "after_student": lambda text: talk.after_student(talk.Talk(), text, rocks),
+        "after_teacher": lambda text: talk.after_teacher(
+            talk.Talk(options=("A", "C"), answering="proposal"), text, rocks
+        ),
         "smuggles": lambda text: giveaways.smuggles(text, rocks),
         "a judge's reply": lambda text: replies.read(text, rubric),
     }

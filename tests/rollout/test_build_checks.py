@@ -71,6 +71,7 @@ NO_LEAKS = [
     "Birds do drink, but very little. Vitamin C is the best known vitamin.",
     "The answer is for you to find.",
     "Which option is the best answer depends on the weather.",
+    "Now give your final answer.",
 ]
 
 
@@ -152,6 +153,12 @@ def test_leaks(reply):
 @pytest.mark.parametrize("reply", NO_LEAKS)
 def test_no_leaks(reply):
     assert not leaks(reply, EXAMPLE)
+
+
+def test_a_final_answer_is_not_the_last_option():
+    last = EXAMPLE.model_copy(update={"answer": "D"})
+    assert not leaks("Now give your final answer.", last)
+    assert leaks("Pick the final option.", last)
 
 
 def test_the_policy_s_and_scripted_answers_are_no_leak():

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-from convbench.rollout.checks import leaks
-from convbench.schema import Choice, Example
+from convbench.catalog import load
+from convbench.rollout.checks import leak, leaks
+from convbench.schema import Choice, Conversation, Example, ProtocolSpec, Turn
 
 FILE = yaml.safe_load((Path(__file__).parent / "giveaways.yaml").read_text(encoding="utf-8"))
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "giveaways.jsonl").open()]
 FRESH = yaml.safe_load((Path(__file__).parent / "fresh.yaml").read_text(encoding="utf-8"))
+CLARIFYING = load(ProtocolSpec, "protocols", "clarifying")
 LEAST = {"confirmed": 16, "advised": 15, "eliminated": 16, "named": 17}
 """Turns of 20 of a kind that are found."""
 
@@ -29,7 +31,7 @@ def asked(name: str) -> Example:
 
 
 def example_of(row: dict[str, Any]) -> Example:
-    choices = tuple(Choice(label="ABCD"[i], text=text) for i, text in enumerate(row["options"]))
+    choices = tuple(Choice(label="ABCDEFGH"[i], text=text) for i, text in enumerate(row["options"]))
     return Example(
         example_id="e", task="t", split="test", group_id="e", question=row["question"],
         choices=choices, answer=row["gold"],
@@ -64,8 +66,12 @@ def test_turns_of_other_writers(writer: str, least: int) -> None:
 @pytest.mark.parametrize("talk", FRESH, ids=lambda talk: talk["id"])
 def test_teachers_of_a_fresh_writer(talk: dict[str, Any]) -> None:
     row = {"options": talk["options"].values(), "question": talk["question"], "gold": talk["gold"]}
-    taught = [turn["text"] for turn in talk["turns"] if turn["role"] == "teacher"]
-    leaking = any(leaks(text, example_of(row)) for text in taught)
+    turns = tuple(
+        Turn(speaker="teacher" if turn["role"] == "teacher" else "assistant", step="s",
+             content=turn["text"]) for turn in talk["turns"]
+    )  # fmt: skip
+    conversation = Conversation(key="k", conversation_id="c", example_id="e", turns=turns)
+    leaking = leak(conversation, example_of(row), CLARIFYING) == ["teacher:leak"]
     assert leaking == (talk["leaks"] and not talk.get("unread"))
 
 
