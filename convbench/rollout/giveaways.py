@@ -9,7 +9,8 @@ only, and where a picture sign shows the gold one.
 
 An option is named by its letter, its text or its place in the list (`option_names`). What is
 supposed, denied, or somebody else's view gives nothing away, and neither does a bare "yes" or
-"correct", which confirms a fact as often as an answer. A paraphrase is not seen.
+"correct": what it confirms is for `talk` to say, which reads what was proposed before. A paraphrase
+is not seen.
 """
 
 from __future__ import annotations
