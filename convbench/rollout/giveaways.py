@@ -28,9 +28,12 @@ from convbench.rollout.option_names import (
     GOLD,
     GOLD_BY_LETTER,
     OTHER,
+    SIGN,
+    labels_in,
     mark_options,
     number_words,
     radio_letters,
+    sign_options,
 )
 from convbench.schema import Example
 
@@ -187,6 +190,13 @@ _LOOKS = re.compile(
     re.IGNORECASE,
 )
 """How a sentence begins that names options without saying what they are."""
+_BESIDE_NAMED = re.compile(
+    r"\b(?:listed|printed|written|sitting|sits|wedged|option|line|row|choice|entry|one|list)\b"
+    r"[^.;]{0,12}?\b(?:(?P<between>between)|(?:just|right|directly|straight"
+    r"|immediately) (?:(?P<ahead>above|before)"
+    rf"|below|after|under)) {SIGN}(?(between),? and {SIGN}(?:\W{{1,3}}{SIGN})?)"
+)
+"""An option by its place in the list beside one that is named, or between two."""
 _ONE_IS_LEFT = re.compile(
     r"\b(?:left|leaves?|remain\w*|only (?:1|one|\w+ one)|one more|just one|last one|(?:the )?fourth"
     r"|the other one|still standing|narrows?|conclusions?|case|conclude)\b",
@@ -315,6 +325,7 @@ def leaks(text: str, example: Example, *, asked_about: Collection[str] = ()) -> 
         or _shows_picture(text, example)
         or any(_names(read, i, example, example.answer in asked_about) for i in range(len(read)))
         or _leaves_one(sentences, marked, example)
+        or any(_points_beside(sentence, example) for sentence in declared)
         or any(_spells(sentence, example) for sentence in declared)
         or any(_describes_gold(sentence, example) for sentence in declared)
     )
@@ -455,6 +466,17 @@ def topic_words(example: Example) -> tuple[list[str], list[str]]:
         for part in parts
     )
     return list(topic), list(of_kind)
+
+
+def _points_beside(sentence: str, example: Example) -> bool:
+    """Whether a sentence points to the gold option by its place beside others that it names."""
+    for match in _BESIDE_NAMED.finditer(sign_options(sentence, example)):
+        at = [example.letters.index(label) for label in labels_in(match[0], example)]
+        spans = len(at) == 2 and at[1] - at[0] == 2 if match["between"] else len(at) == 1
+        pointed_at = at[0] + (-1 if match["ahead"] else 1)
+        if spans and pointed_at >= 0 and example.letters[pointed_at:][:1] == (example.answer,):
+            return True
+    return False
 
 
 def _leaves_one(sentences: list[str], marked: list[tuple[str, set[str]]], example: Example) -> bool:

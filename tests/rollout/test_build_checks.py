@@ -109,6 +109,11 @@ GIVEN_AWAY = {
         "Granite is out. Sandstone is out. Basalt is out too.",
         "Only marble remains.",
     ],
+    "place": [
+        "It is the line just above the last one.",
+        "Take the option listed right below sandstone.",
+        "The one listed between sandstone and basalt will do.",
+    ],
     "named": [
         "That would make marble the answer.",
         "That makes C the right choice, don't you agree?",
@@ -131,6 +136,8 @@ KEPT = [
     "A rock is not a mineral, and D is a letter.",
     "Marble is used for statues, granite for kitchens.",
     "Let us not rule out marble yet.",
+    "It is not the line just above the last one.",
+    "In a quarry one layer of marble lies between sandstone and basalt.",
 ]
 
 
@@ -142,6 +149,33 @@ def test_an_answer_is_given_away_in_many_ways(reply):
 @pytest.mark.parametrize("reply", KEPT)
 def test_what_helps_without_giving_the_answer_away(reply):
     assert not leaks(reply, ROCKS)
+
+
+SUMS = EXAMPLE.model_copy(
+    update={
+        "question": "Solve 2x + 11 = 5.",
+        "choices": tuple(
+            Choice(label=x, text=t) for x, t in zip("ABCD", ("8", "3", "-3", "16"), strict=True)
+        ),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("reply", "example", "leaking"),
+    [
+        ("The solution lies below zero.", SUMS, True),
+        ("Your result is negative.", SUMS, True),
+        ("The answer is more than 2.", SUMS, False),
+        ("If the answer is negative, check your signs.", SUMS, False),
+        ("It's the longest of the four.", EXAMPLE, True),
+        ("It's the shortest option.", EXAMPLE, False),
+        ("It's the only option with evaporates in it.", EXAMPLE, True),
+        ("The only option without water in it is worth a look.", EXAMPLE, False),
+    ],
+)
+def test_a_description_that_fits_the_gold_option_alone(reply, example, leaking):
+    assert leaks(reply, example) is leaking
 
 
 @pytest.mark.parametrize("reply", LEAKS)

@@ -50,7 +50,7 @@ def test_no_turn_that_only_helps_is_flagged(name: str, text: str) -> None:
     assert not leaks(text, asked(name))
 
 
-@pytest.mark.parametrize(("writer", "least"), [("terse", 55), ("chat", 53), ("odd", 37)])
+@pytest.mark.parametrize(("writer", "least"), [("terse", 57), ("chat", 56), ("odd", 40)])
 def test_turns_of_other_writers(writer: str, least: int) -> None:
     """Of 70, 70 and 66 that give it away; the first two show what is unseen, paraphrases above all.
 
@@ -60,7 +60,7 @@ def test_turns_of_other_writers(writer: str, least: int) -> None:
     rows = [row for row in ROWS if row["writer"] == writer]
     found = [row for row in rows if leaks(row["turn"], example_of(row))]
     assert sum(row["leak"] for row in found) >= least
-    assert sum(not row["leak"] for row in found) <= 1
+    assert all(row["leak"] for row in found)
 
 
 @pytest.mark.parametrize("talk", FRESH, ids=lambda talk: talk["id"])
