@@ -150,16 +150,17 @@ def proposed_options(words: str, example: Example) -> tuple[list[str], list[str]
 
 
 def _sign_of_part(part: str, example: Example) -> str:
-    """Return the sign of the option of which a part of a sentence says words of its own and no
-    others' ("the clouds?"), else nothing."""
+    """Return a part of a sentence with the words that are one option's own ("the clouds?") as its
+    sign; nothing where there are none or others' too."""
     own = _own_words(tuple((c.label, c.text) for c in example.choices), example.question)
     words = _WORDS.findall(part.lower())
     named = [word for word in words if word not in _CLOSE_WORDS]
-    labels = {
-        own.get(_word_stem(word), "") for word in named or words[-1:] if named or len(words) < 3
-    }
+    if not named and len(words) < 3:
+        named = words[-1:]
+    labels = {own.get(_word_stem(word), "") for word in named}
     label = labels.pop() if len(labels) == 1 else ""
-    return sign_options(f"option {label}", example) if label else ""
+    rest = " ".join(word for word in words if word not in named)
+    return f"{rest} {sign_options(f'option {label}', example)}" if label else ""
 
 
 @lru_cache(maxsize=512)

@@ -32,20 +32,24 @@ _YES = (
 )
 _NO = r"(?:no+|nope|nah|nay|no way|negative|wrong|incorrect|false|nein|non)"
 
+_ADVERB = r"(?: (?:sure|certainly|surely|really|most certainly))?"
+_ELLIPTIC_YES = (
+    rf"(?:it|he|she|they){_ADVERB} {_BE}(?: (?:indeed|too|so|exactly))?{_ENDS}"
+    rf"|(?:that|this|those|you|i|sure|certainly|so it|that it){_ADVERB} {_BE}(?: indeed)?(?=\W*$)"
+    rf"|so (?:it )?{_BE} (?:it|that|i|we)\b"
+    r"|(?:please )?(?:do|do so|do that|do it|go for it|go ahead|by all means|be my guest)(?=\W*$)"
+)
 ASSENT = re.compile(
     rf"^{_LEAD}(?:(?P<yes>{_YES}(?= ?(?:[.,;:!*—–]|-|$|{SIGN})| (?:it|that|so|the|this|you|sir|my"
     r"|and"
-    r"|indeed|right|correct|he|she|they|on)\b)|'tis|(?:no|without(?: a)?|beyond)(?: any)? doubt"
-    r"|you bet"
-    rf"|so (?:it )?{_BE} (?:it|that|i|we)|(?:{_HE}|sure|certainly|so it|that it)"
-    rf"(?: (?:sure|certainly|surely|really))? {_BE}(?: (?:indeed|too|so|exactly))?{_ENDS}"
-    r"|(?:please )?(?:do|do so|do that|do it|go for it|go ahead|by all means|be my guest)(?=\W*$)"
-    r"|i (?:\w+ )?(?:agree|concur|think so|believe so)|i'd say so|so it (?:seems|appears)"
-    r"|(?:looks|sounds|seems) (?:like it|right|about right)|same (?:result|answer|number|value"
-    r"|thing) here)"
-    r"|(?P<agrees>right|sure(?: thing)?|of course|naturally|true)"
+    r"|indeed|right|correct|he|she|they|on)\b)|'tis\b|(?:no|without(?: a)?|beyond)(?: any)? doubt\b"
+    rf"|you bet\b|{_ELLIPTIC_YES}"
+    r"|i (?:(?!hardly|never|scarcely)\w+ )?(?:agree|concur|think so|believe so)\b|i'd say so\b"
+    r"|so it (?:seems|appears)\b|(?:looks|sounds|seems) (?:like it|right|about right)\b"
+    r"|same (?:result|answer|number|value|thing) here\b)"
+    r"|(?P<agrees>right|sure(?: thing)?|of course|naturally|true)\b"
     r"|(?P<pleased>good|great|perfect|excellent|wonderful|brilliant|lovely|superb|fantastic"
-    r"|splendid|marvell?ous))\b(?! (?:question|point|idea|way|track|try|guess|thought)\b)"
+    r"|splendid|marvell?ous)\b)(?! (?:question|point|idea|way|track|try|guess|thought)\b)"
     rf"|(?P<ends>(?:[,:;—–-]|\bbut|\b(?:is|'s)(?: an?)?) {_YES}\W*$)",
     re.IGNORECASE,
 )
@@ -71,8 +75,7 @@ REQUESTS = re.compile(
     r"|check|find|try"
     r"|think|tell|show|compare|draw|test|read|explain|take|let's|let us|consider|count|describe"
     r"|imagine|remember|see|note|ask|work|use|apply|give|keep|continue|start|begin|make|picture"
-    r"|recall"
-    r"|review|verify|convince|list|name|state|return|say)\b"
+    r"|recall|review|verify|convince|list|name|state|return|say)\b"
     r"|\byou (?:should|could|may|might|must|need|have to|want)\b|\b(?:like|want) you\b"
     r"|\byour turn\b"
     r"|\bup to you\b|\bfor yourself\b",
@@ -86,16 +89,20 @@ WITHHOLDS = re.compile(
     r"|\bthank(?:s| you)\b",
     re.IGNORECASE,
 )
+_FINE = (
+    r"(?:splendid|great|good|lovely|nice|tidy|neat|excellent|brilliant|perfect|superb|wonderful"
+    r"|fantastic|beautiful|clever|smart|magnificent|marvell?ous|awesome|amazing|first-rate)"
+)
 PLEASED = re.compile(
-    r"\b(?:what an?(?: \w+)?|splendid|great|good|lovely|nice|tidy|neat|excellent|brilliant|perfect"
-    r"|superb|wonderful|fantastic|beautiful|clever|smart|magnificent|marvell?ous|awesome|amazing)\b"
-    r"(?! (?:\w+ )?(?:point|observation|question|thought|thinking|reasoning|try|effort|start"
-    r"|method|step"
-    r"|idea|guess|attempt|connection|link|approach|way|example|evening|morning|day|luck|to know)\b)"
-    r"|\b(?:nicely|beautifully|perfectly|well done|very well|proud|pleased|glad|delighted"
-    r"|impress\w*"
-    r"|i (?:like|love) (?:it|that|this)|bravo|pa(?:id|ys) off|hooray|yay|hero|star|champion"
-    r"|genius)\b",
+    rf"^{_LEAD}{_FINE}(?:{_ENDS}|:|(?: \w+)? (?:work|job|answer|choice|pick|call|catch|stuff)\b)"
+    rf"|\bwhat an? (?:{_FINE}\b(?! (?:question|point|idea|thought|way))|\w+ (?:piece"
+    r"|bit) of work\b)"
+    rf"|\b(?:that's|that is|this is|it's|you are|you're|looks?|sounds?) (?:\w+ )?{_FINE}{_ENDS}"
+    r"|\b(?:nicely|beautifully|perfectly|neatly|well) (?:done|put|argued|reasoned|spotted|worked"
+    rf"|remembered|explained|solved|chosen){_ENDS}|\b(?:proud of|pleased with|delighted"
+    r"|impressed)\b"
+    r"|\bi (?:like|love) (?:it|that|this)\b|\bbravo\b|\bpa(?:id|ys) off\b|\bhoo?ray\b|\byay\b"
+    r"|\byou(?:'re| are) an? (?:\w+ )?(?:star|champion|hero|genius|natural)\b",
     re.IGNORECASE,
 )
 """A teacher who is pleased."""
@@ -128,8 +135,7 @@ VERDICT = re.compile(
     rf"{_DONE}|\bthere (?:you|we) (?:are|go|have it)\b|\byou have it{_DONE}"
     rf"|\bi (?:can|do|will|could)(?: \w+)? confirm (?:that|it|this){_DONE}|\byou(?:'ve"
     r"| have)? (?:\w+ )?(?:arrived|got there"
-    r"|made it|come home|(?:know|knew|remember(?:ed)?) (?:it|this|that|the (?:answer|term|word"
-    r"|name"
+    r"|made it|come home|(?:know|knew|remember(?:ed)?) (?:it|this|that|the (?:answer|term|word|name"
     rf"))){_DONE}|\b(?:it|that|this) (?:checks out|works|fits|adds up|matches|stands"
     rf"|holds(?: up| water)?|will do|does the (?:job|trick)){_DONE}|\b(?:it|that)'ll do{_DONE}"
     r"|\bi(?:'d|'ve| have| had| would)?(?: have)? (?:get|got|have|had|pick\w*|cho\w+|say|said|take"
@@ -159,17 +165,18 @@ PRAISE = re.compile(
 )
 """Praise of an answer."""
 _FAULT = (
-    r"(?:add|objections?|object|complain\w*|fault|argue|argument|disagree|improve|quarrel|wrong"
-    r"|mistaken|amiss|correct|fix|change|better|alter|repair|mend|touch|revise)"
+    r"(?:add|object\w*|complain\w*|fault|argue|argument|disagree|improve|quarrel|correct|fix|change"
+    r"|alter|repair|mend|touch|revise|better)"
 )
 NO_OBJECTION = re.compile(
-    rf"\b(?:nothing|little)\b[^.;?]{{0,25}}?\b{_FAULT}\b(?! with (?:\w+ing|your \w+)\b)"
+    r"(?:\b(?:nothing|little|not a (?:thing|word))|n't (?:a thing|anything|a word))\b[^.;?]{0,12}?"
+    rf"(?:(?:\bto|\bi'd|\bi would|\bi could|\bi'll|\bwe'd|\bthat needs)\b(?: \w+)? {_FAULT}\b"
+    r"|\b(?:wrong|amiss)\b(?! with (?:\w+ing|your \w+)\b))"
     r"|\bno (?:objections?|complaints?|quarrel|argument|corrections?|changes?)\b"
-    r"|\b(?:can(?:'t|not)|could(?:n't| not)|wouldn't|won't|don't)\b[^.;?]{0,25}?"
-    r"\b(?:add|fault|argue|disagree|improve|quarrel|complain|object|better)\b"
-    r"|(?:\bnot|n't)\b[^.;?]{0,12}?\b(?:wrong|mistaken|amiss)\b"
-    r"|\b(?:not|isn't|wasn't) (?:a|any|one) ?\w+(?: that)?(?: (?:i|we)(?: would|'d|'ll| will)?)?"
-    rf"(?: \w+)? {_FAULT}\b",
+    r"|\bi (?:can(?:'t|not)|could(?:n't| not)|wouldn't|won't|don't|would not)\b[^.;?]{0,25}?"
+    rf"\b{_FAULT}\b|\bcouldn't have\b[^.;?]{{0,25}}?\bbetter\b"
+    r"|(?:\bnot|n't)(?: \w+)? (?:wrong|mistaken|amiss)\b"
+    r"(?! (?:way|idea|approach|track|direction|to|with|question)\b)",
     re.IGNORECASE,
 )
 """An objection that is denied."""
@@ -221,28 +228,38 @@ _VERDICT_NOUN = (
     r"(?:it|him|her|one|ones|right|correct|true|answers?|fits?|works?|do|counts?|qualif\w+|match\w*"
     r"|options?|solution|winner|case|be|either)"
 )
+_ELLIPTIC_NO = (
+    rf"{_HE}(?: \w+)? ?{NOT}(?:{_ENDS}| (?:either|i'm|though|this time)\b"
+    r"|(?: (?:quite|really|the|an?|at all|actually|so|very|exactly|my|your)){0,2}"
+    rf" {_VERDICT_NOUN}\b| (?:so|quite|there)\b| (?:the|what|how|who|where)\b{_OTHER_NOUN})"
+    rf"|{_HE}(?:'s| is| was|'re| are| were)(?: \w+)? (?:wrong|incorrect|false|out|off|mistaken)\b"
+    r"|i (?:don't|do not|hardly) think so\b"
+    r"|not (?:quite|really|exactly|at all|either|him|her|it|that one|this one)\b"
+    rf"|not(?: (?:that|this|so))?(?:{_ENDS}| either\b| this time\b)"
+    rf"|(?:never|out)(?:{_ENDS}| (?:as well|too)\b)"
+    r"|(?:neither|none|not (?:1|one|any))(?: one| 1)?(?: of (?:them|those|these|the"
+    r"|your)(?: \w+)?)?"
+    rf"(?:{_ENDS}| {_BE}\b| (?:fits?|works?)\b)"
+)
+_MORE_OR_LESS = (
+    r"(?:(?:a|much|even|slightly|far|way) )?(?:(?:bit|little|lot) )?"
+    r"(?:later|earlier|higher|lower|larger|bigger|smaller|more|less|fewer|older|younger|longer"
+    r"|shorter)(?= than (?:that|it|this)\b|\W*$)"
+)
 REFUSAL = re.compile(
     rf"^{_LEAD}(?:{_NO}(?= ?(?:[.,;:!—–-]|$)"
-    r"| (?:and|it|that|not|sir|i|luck|they|again|too|either)\b)|never"
-    r"|(?:neither|none|not (?:1|one|any))(?: of (?:them|those|these|the|your)(?: \w+)?|one| 1)?\b"
-    r"|not (?:quite|really|exactly|at all|that|this|it|so|either|him|her|yet)\b|not(?=\W*$)|out\b"
-    rf"|{_HE}(?: \w+)? ?{NOT}(?= ?(?:[.,;!—–]|-|$)| (?:either|i'm|though|this time)\b"
-    r"|(?: (?:quite|really|the|an?|at all|actually|so|very|exactly|my|your)){0,2}"
-    rf" {_VERDICT_NOUN}\b"
-    rf"| (?:so|quite|there)\b| (?:the|what|how|who|where)\b{_OTHER_NOUN})"
-    rf"|{_HE}(?:'s| is| was|'re| are| were)(?: \w+)? (?:wrong|incorrect|false|out|off|mistaken)\b"
-    r"|too \w+|(?:try|guess|think|choose|pick) (?:again|once more|another|something else)"
-    r"|(?:have |take )?another (?:go|try|guess)"
+    r"| (?:and|it|that|not|sir|i|luck|they|again|too|either)\b)"
+    rf"|{_ELLIPTIC_NO}|{_MORE_OR_LESS}|too (?!bad\b)\w+{_ENDS}"
+    r"|(?:try|guess|think|choose|pick) (?:again|once more|another|something else)\b"
+    r"|(?:have |take )?another (?:go|try|guess)\b"
     r"|(?:close|almost|nearly)(?= ?(?:[.,;:!—–-]|$)| but\b)"
     r"|far from|(?:far|miles|way) off|off the mark|missed|afraid not|unlucky"
-    r"|keep (?:guessing|trying)|(?:bad|hard|tough) luck"
-    r"|(?:(?:a|much|even|slightly|far|way) )?(?:(?:bit|little|lot) )?"
-    r"(?:later|earlier|higher|lower|larger|bigger|smaller|more|less|fewer|older|younger|longer"
-    r"|shorter)(?= than (?:that|it|this)\b|\W*$))"
+    r"|keep (?:guessing|trying)|(?:bad|hard|tough) luck)"
     r"|\b(?:think|guess) again\b|\btry (?:again|once more|another one|something else)\b"
     rf"|(?:[,:;—–-]|\bbut|\b(?:is|'s)(?: an?)?) {_NO}\W*$",
     re.IGNORECASE,
 )
+"""A refusal at a sentence's start, all of its last words, or advice to try again."""
 RULES_OUT = re.compile(
     rf"\b{NOT}(?: [\w']+){{0,4}}? {_VERDICT_NOUN}\b"
     rf"|\b{NOT}(?: (?:really|actually|either|the|an?))? ?{SIGN}(?=\W*(?:$|[.,;!]|or|nor|either))"

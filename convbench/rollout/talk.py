@@ -63,8 +63,7 @@ _EARLIER = re.compile(
     r"|(?= of (?:the|your|those|these) (?:2|two)\b))(?: of (?:the|your|those|these) (?:2|two|pair)"
     r"| (?:that )?you (?:named|said|mentioned|gave|listed|wrote|proposed|suggested))?"
     r"|\b(?:the (?:one|1)(?: that)?|what) you (?:had|put|took|picked|chose|named|said|mentioned"
-    r"|gave"
-    r"|listed|wrote|proposed|suggested) (?P<when>first|last)\b"
+    r"|gave|listed|wrote|proposed|suggested) (?P<when>first|last)\b"
     r"|\b(?P<verb>follow|trust|take|keep|with) your (?P<thought>first|second|last) (?:thought|idea"
     r"|guess|choice|pick|instinct)\b",
     re.IGNORECASE,
@@ -126,7 +125,7 @@ def after_teacher(talk: Talk, text: str, example: Example) -> Talk:
     sentences = turn_sentences(resolve_references(talk, text[:LONGEST], example), example)
     read = [sign_options(sentence, example) for sentence in sentences]
     refuses = any(_refuses_proposal(talk, read, i) for i in range(len(read)))
-    affirms = not refuses and (_approves_by_sign(talk, text) or _affirms_any(talk, read, example))
+    affirms = not refuses and _affirms_any(talk, read, example)
     if talk.answering == "doubt":
         refuses, affirms = affirms, refuses
     against = _denied_options(talk, read, refuses, affirms, example) - {gold}
@@ -169,11 +168,6 @@ def resolve_references(talk: Talk, text: str, example: Example) -> str:
     if len(talk.options) > 1:
         return _EARLIER.sub(by_order, text)
     return _BESIDE.sub(by_neighbour, text) if len(talk.options) == 1 else text
-
-
-def _approves_by_sign(talk: Talk, text: str) -> bool:
-    """Whether a teacher shows a tick or a thumb in reply to a proposal."""
-    return talk.answering != "other" and replies.APPROVING.search(text[:LONGEST]) is not None
 
 
 def _affirms_any(talk: Talk, read: list[str], example: Example) -> bool:
@@ -249,7 +243,7 @@ def _is_content(talk: Talk, read: list[str]) -> bool:
     """Whether a teacher is pleased with what was proposed and asks for nothing more."""
     return (
         talk.answering in ("proposal", "statement")
-        and any(map(replies.PLEASED.search, read))
+        and any(replies.PLEASED.search(words) or replies.APPROVING.search(words) for words in read)
         and not any(
             is_question(words)
             or replies.REQUESTS.search(words)

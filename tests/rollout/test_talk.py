@@ -383,6 +383,14 @@ HELPS = [
         "I'd say 144, but can you check my steps: 120 + 24?",
         "Your steps are right. What do you think the result tells you?",
     ),
+    (ROCK, "I think it's a rock like marble. C.", "A great part of the crust is rock."),
+    (ROCK, "I think it's marble.", "Great effort 👏 How did you get there?"),
+    (SUM, "I get 144.", "Don't add the two numbers, multiply them."),
+    (SUM, "I get 144.", "That is, you say, twelve twelves."),
+    (SUM, "124?", "No.", "142?", "Never mind the tens.", "148?", "Out of the four, which is even?"),
+    (SUM, "124?", "No.", "142?", "No.", "148?", "Too many people guess."),
+    (ROCK, "I think it's marble.", "Nothing wrong with guessing. Test it."),
+    (FORCE, "Not the clouds?", "No, clouds play a part."),
     (PAIR, "Rubber?", "What do you know about rubber?"),
 ]
 
