@@ -31,6 +31,8 @@ def test_who_is_refused_is_told_the_command_that_holds_it(
     typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", [typed, "judge", "--run", "runs/arc"])
-    with folder_lock(tmp_path, "judging"):
-        with pytest.raises(RunError, match=r"is judging \(convbench judge, process \d+\)"):
-            folder_lock(tmp_path, "judging").__enter__()
+    with (
+        folder_lock(tmp_path, "judging"),
+        pytest.raises(RunError, match=r"is judging \(convbench judge, process \d+\)"),
+    ):
+        folder_lock(tmp_path, "judging").__enter__()
