@@ -72,7 +72,7 @@ def test_teachers_of_a_fresh_writer(talk: dict[str, Any]) -> None:
     )  # fmt: skip
     conversation = Conversation(key="k", conversation_id="c", example_id="e", turns=turns)
     leaking = leak(conversation, example_of(row), CLARIFYING) == ["teacher:leak"]
-    assert leaking == (talk["leaks"] and not talk.get("unread") or talk.get("flagged", False))
+    assert leaking == ((talk["leaks"] and not talk.get("unread")) or talk.get("flagged", False))
 
 
 @pytest.mark.parametrize(
