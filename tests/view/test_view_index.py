@@ -176,6 +176,16 @@ def test_newest_record_is_read_at_its_place(tmp_path: Path) -> None:
         talk(index, "nope")
 
 
+def test_scores_of_a_judge_whose_rubric_is_lost_are_shown_on_ten(tmp_path: Path) -> None:
+    run = make(tmp_path / "r", [question(0)], [(0, 0, RIGHT, {})], {"rules": lambda place: 9.5})
+    for file in (run.path / "judges").iterdir():
+        file.unlink()
+    index = index_runs([run.path], lambda text: None)
+    name = listing(index, MultiDict())["rows"][0]["conversation_id"]
+    (verdict,) = talk(index, name)["verdicts"]
+    assert {score["limits"] for score in verdict["scores"]} == {(0, 10)}
+
+
 def test_run_named_twice_counts_once_and_growth_is_noticed(tmp_path: Path) -> None:
     run = make(tmp_path / "r", [question(0)], [(0, 0, WRONG, {})], {})
     index = index_runs([run.path, tmp_path / "." / "r"], lambda text: None)
