@@ -1,6 +1,17 @@
 """`python -m convbench` is `convbench`."""
 
-from convbench.cli import main
+from __future__ import annotations
+
+import gc
+
+
+def main() -> None:
+    """Run the command line."""
+    gc.disable()  # what is loaded is no garbage
+    from convbench.commands._app import main
+
+    main()
+
 
 if __name__ == "__main__":
     main()

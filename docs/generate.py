@@ -70,9 +70,8 @@ def outputs() -> dict[Path, str]:
 
 def json_page() -> str:
     """Return the reference of what commands print with `--json`."""
-    from convbench.cli import app  # noqa: F401 - its commands bring their answers
-    from convbench.cli.command import ANSWERS
-    from convbench.cli.envelope import Envelope
+    from convbench.commands._json import Envelope
+    from convbench.commands._words import ENTRIES, load_command
 
     parts = [
         "# What `--json` prints\n\nGenerated from the schemas. Every command takes `--json`: it "
@@ -84,7 +83,8 @@ def json_page() -> str:
         _table(Envelope.model_json_schema(mode="serialization")),
     ]
     seen: set[str] = set()
-    for word, answer in sorted(ANSWERS.items()):
+    for word in sorted(ENTRIES):
+        answer = load_command(word).answer
         schema = answer.model_json_schema(mode="serialization")
         parts += [f"## {word}\n\n{_first(answer)}\n", _table(schema)]
         for key, part in schema.get("$defs", {}).items():
@@ -153,8 +153,9 @@ def _type(field: dict[str, Any]) -> str:
 
 def cli_page() -> str:
     """Return the reference of all commands, as their own help says it."""
-    from convbench.cli import app
+    from convbench.commands._app import app, load
 
+    load()
     group = typer.main.get_command(app)
     parts = ["# Command reference\n\nGenerated from `convbench --help`.\n"]
     for name, command in sorted(group.commands.items()):  # type: ignore[attr-defined]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from convbench.api.handles import DryRun
 from convbench.judge.all import JudgePreview
 from convbench.rollout.preview import Preview
+from convbench.tokens import Tokens
 
 _TOKENS = re.compile(r"tokens: ([\d,]++)")
 
@@ -17,8 +19,7 @@ def dry_run(shown: Preview | None, judges: Sequence[JudgePreview] = ()) -> DryRu
     found = [_of_judge(one) for one in judges]
     if shown is not None:
         messages = [dict(one) for call in shown.calls for one in call.messages]
-        tokens = shown.prompt_tokens + shown.completion_tokens
-        found.insert(0, DryRun(messages, shown.total_calls, tokens, shown.usd))
+        found.insert(0, _dry_run(messages, shown.estimate))
     return together(found)
 
 
@@ -42,5 +43,8 @@ def together(found: Iterable[DryRun]) -> DryRun:
 
 
 def _of_judge(one: JudgePreview) -> DryRun:
-    messages = [dict(message) for message in one.messages]
-    return DryRun(messages, one.calls, one.prompt_tokens + one.completion_tokens, one.usd)
+    return _dry_run([dict(message) for message in one.messages], one.estimate)
+
+
+def _dry_run(messages: list[dict[str, Any]], estimate: Tokens) -> DryRun:
+    return DryRun(messages, estimate.calls, estimate.tokens, estimate.usd)

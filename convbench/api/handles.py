@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from convbench import store
 from convbench.api.frames import Frame, frame, tables
-from convbench.commands.report import ReportResult
 from convbench.report.files import text
+from convbench.report.report import ReportResult
 from convbench.schema import RunManifest
 from convbench.store.checkpoint import Checkpoint as Folder
 from convbench.store.query import query

@@ -14,27 +14,29 @@ from convbench.api.dry import dry_run, dry_training, together
 from convbench.api.frames import Frame
 from convbench.api.handles import Checkpoint, DryRun, Report, Run, queried
 from convbench.api.signature import options_of, verb
-from convbench.commands import build as build_command
-from convbench.commands import evaluate as eval_command
-from convbench.commands import importing
-from convbench.commands import judge as judge_command
-from convbench.commands import publish as publish_command
-from convbench.commands import pull as pull_command
-from convbench.commands import report as report_command
-from convbench.commands import train as train_command
+from convbench.commands.import_ import ImportOptions
+from convbench.commands.pull import PullOptions
+from convbench.commands.pull import pull as pull_run
 from convbench.errors import UsageError
-from convbench.experiment.evaluate import check_evaluation
+from convbench.experiment.evaluate import check_evaluation, evaluate_each
+from convbench.experiment.seal import Rounds
+from convbench.experiment.train import train as train_recipe
 from convbench.judge.units import Judged
 from convbench.options.build import BuildOptions
-from convbench.options.data import ImportOptions, PublishOptions, PullOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
+from convbench.options.publish import PublishOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions
 from convbench.options.train import TrainOptions
 from convbench.publish.publish import Published
+from convbench.publish.send import published
+from convbench.report.report import report as report_runs
 from convbench.rollout.calls import check_outcome
+from convbench.rollout.importing import import_
 from convbench.rollout.loop import Built
+from convbench.shards.build import build as build_run
+from convbench.shards.judge import is_judge_name, judge_each
 
 Place = Run | str | os.PathLike[str] | None
 """A run, or its folder; None for the newest."""
@@ -64,7 +66,7 @@ def _folders(run: Places) -> tuple[Path, ...]:
 def build(task: str | None = None, **said: Any) -> Run | DryRun:
     """Build a run of a task's conversations, or resume the one that `run` names."""
     options = options_of(BuildOptions, {"task": task, **_placed(said)})
-    result = build_command.build(options)
+    result = build_run(options)
     if result.preview is not None:
         return dry_run(result.preview)
     assert result.path is not None
@@ -79,16 +81,16 @@ def build(task: str | None = None, **said: Any) -> Run | DryRun:
 def judge(run: Place = None, *judge: str, **said: Any) -> Run | DryRun:
     """Let judges score what they have not scored of a run and of its evaluations; return the
     run."""
-    if isinstance(run, str) and judge_command.is_judge_name(run):
+    if isinstance(run, str) and is_judge_name(run):
         raise UsageError(
             f"convbench.judge({run!r}): found no such run, but a judge of this name; expected it "
             f"behind the run: convbench.judge(run, {run!r}), or None for the newest run"
         )
     options = options_of(JudgeOptions, {"run": open_run(run).path, "judge": judge, **_placed(said)})
     if options.dry_run:
-        found = (one for each in judge_command.judge_each(options) for one in each.previews)
+        found = (one for each in judge_each(options) for one in each.previews)
         return dry_run(None, tuple(found))
-    for result in judge_command.judge_each(options):
+    for result in judge_each(options):
         for judged in result.judged:
             _ended(judged, options.calls, f"verdicts of {judged.name}")
     return open_run(run)
@@ -99,8 +101,8 @@ def train(recipe: str, run: Places = None, **said: Any) -> Checkpoint | DryRun:
     """Train a recipe on a run, or on several as one log; of several rounds return the last one's
     checkpoint."""
     options = options_of(TrainOptions, {"recipe": recipe, "run": _folders(run), **_placed(said)})
-    done = train_command.train(options)
-    if isinstance(done, train_command.Rounds):
+    done = train_recipe(options)
+    if isinstance(done, Rounds):
         return Checkpoint(done.result.rounds.rounds[-1].checkpoint)
     _told(done.notes)
     if done.path is None:
@@ -123,7 +125,7 @@ def eval(
     options = options_of(EvalOptions, values)
     children: list[Run] = []
     shown: list[DryRun] = []
-    for done in eval_command.evaluate_each(options):
+    for done in evaluate_each(options):
         if done.preview is not None:
             shown.append(dry_run(done.preview, done.judged.previews if done.judged else ()))
             continue
@@ -138,7 +140,7 @@ def eval(
 def report(*runs: Place, **said: Any) -> Report:
     """Compare Base and the learners of runs; without any of the newest."""
     options = options_of(ReportOptions, {"runs": [open_run(run).path for run in runs], **said})
-    result = report_command.report(options)
+    result = report_runs(options)
     _told(result.warnings)
     return Report(result)
 
@@ -154,7 +156,7 @@ def publish(repo: str, run: Place = None, **said: Any) -> Path | str:
     values = {"repo": repo, **_placed(said)}
     if run is not None:
         values["run"] = open_run(run).path
-    _, done = publish_command.published(options_of(PublishOptions, values))
+    _, done = published(options_of(PublishOptions, values))
     if done.uploaded is not None:
         return done.uploaded.url
     return done.laid.folder if isinstance(done, Published) else done.folder
@@ -164,14 +166,14 @@ def publish(repo: str, run: Place = None, **said: Any) -> Path | str:
 def pull(repo: str, **said: Any) -> Run:
     """Restore a published run."""
     options = options_of(PullOptions, {"repo": repo, **said})
-    return open_run(pull_command.pull(options.repo, options.run, options.revision).run.path)
+    return open_run(pull_run(options).run.path)
 
 
 @verb(ImportOptions, _first("file", str | os.PathLike[str]))
 def import_logs(file: str | os.PathLike[str], **said: Any) -> Run:
     """Make a run of conversations and rewards that were logged elsewhere."""
     options = options_of(ImportOptions, {"file": os.fspath(file), **said})
-    done = importing.import_(options.file, options.run, options.names)
+    done = import_(options.file, options.run, options.names)
     _told(done.notes)
     return open_run(done.run.path)
 

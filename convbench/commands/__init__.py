@@ -1,4 +1,6 @@
-"""One file for each word that is typed: what it does, without what it prints.
+"""The command line: one file for each word that is typed.
 
-May use every stage; the command line and the Python API use it.
+It has the word's options, what it does, its answer and what it prints. Options that a stage takes
+as a value are declared in `options`. May use every stage; only the Python API uses it. A command's
+file is loaded when it is typed.
 """

@@ -1,157 +1,258 @@
-"""`status` and `cancel`: the batches of a run that a provider still works on, and its shards."""
+"""`convbench status` and `cancel`: the batches of a run under way, and how far its shards are."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from convbench.engine import run as run_loop
-from convbench.engine.submitted import FILE, SentBatch, Submitted
-from convbench.errors import ConvbenchError, FatalModelError
-from convbench.models.batch import Batches, BatchState
-from convbench.options.look import CancelOptions, StatusOptions
-from convbench.options.shared import CallOptions
-from convbench.rollout.calls import open_for
-from convbench.store import Run, find_run
-from convbench.store.shard_attempts import ShardStates, shard_states
-from convbench.store.shards import is_sharded
+from pydantic import Field
+from rich.table import Table
+from rich.text import Text
 
-ASK_S = 30.0
-"""Longest that the provider may take to tell of one batch."""
+from convbench.commands._command import Answer, Command, RunContext
+from convbench.commands._output import path_text, print_fact, print_table, quoted, shell_path
+from convbench.options.declare import Opt
+from convbench.options.shared import Allowed, CallOptions, RunArgument, SpecFolders
+from convbench.printable import printable
+
+if TYPE_CHECKING:
+    from convbench.shards.batches import BatchesShown, BatchShown
+    from convbench.store import Run
+
+SHARDS_SHOWN = 3
+"""Shards of which it is printed why something is left."""
+HEADS = ("wave", "model", "state", "calls", "done", "failed", "age", "batch")
 
 
-@dataclass
-class BatchShown:
-    """One batch and what its provider says of it now."""
+@dataclass(frozen=True)
+class StatusOptions:
+    """Show a run's batches (waves, ages, counts) and how far its shards are. The provider is asked
+    about batches under way."""
 
-    sent: SentBatch
-    state: BatchState | None = None
-    problem: str | None = None
+    EXAMPLES: ClassVar = ("convbench status", "convbench status runs/latest")
+
+    run: RunArgument = None
+    api_base: Annotated[
+        str | None,
+        Opt(
+            "Address of the server, where it is not the run's.", metavar="URL",
+            own_file_only=True,
+        ),
+    ] = None  # fmt: skip
+    specs: SpecFolders = ()
+    allow: Allowed = ()
+
+
+@dataclass(frozen=True)
+class CancelOptions(StatusOptions):
+    """End a run's batches at the provider; the next resume keeps what was answered by then."""
+
+    EXAMPLES: ClassVar = ("convbench cancel", "convbench cancel runs/latest")
+
+    forget: Annotated[
+        bool,
+        Opt(
+            "Ask nobody: forget batches that the provider no longer knows, so that the next resume "
+            "sends their calls again. Their cost is counted at the most it may be."
+        ),
+    ] = False
+
+
+class BatchAnswer(Answer):
+    """One batch at a provider."""
+
+    batch: str | None
+    """The provider's name of it."""
+    wave: int
+    """Which turn it is of."""
+    model: str
+    """Whose calls."""
+    state: str
+    """What the provider says, or how it ended."""
+    calls: int
+    """Calls in it."""
+    done: int
+    """Those answered."""
+    failed: int
+    """Those that failed or are missing."""
+    problem: str | None
     """Why the provider was not heard."""
-    age_s: float = 0.0
-
-    @property
-    def judge_fingerprint(self) -> str | None:
-        """The fingerprint of the judge whose calls these are; None for a speaker's."""
-        return _judge_of(self.sent)[1]
-
-    @property
-    def is_comparison(self) -> bool:
-        """Whether a judge compares two policies by these calls."""
-        return _judge_of(self.sent)[0] == "pair"
 
 
-@dataclass
-class BatchesShown:
-    """The batches of a run, in the order they were sent."""
+class ShardsAnswer(Answer):
+    """How far the shards of a run are."""
 
-    run: Run
-    batches: list[BatchShown] = field(default_factory=list)
-    shards: ShardStates | None = None
-    """How far its shards are; None where it has none, or all are done."""
-
-    @property
-    def open(self) -> list[BatchShown]:
-        """Those that have no end yet."""
-        return [shown for shown in self.batches if shown.sent.ended is None]
+    count: int
+    """Shards in all."""
+    done: int
+    """Those with nothing left to do."""
+    working: list[int]
+    """Those that a process works on, or was killed at."""
+    left: dict[int, str]
+    """Those that nobody works on, with why something is left to do."""
 
 
-def status(options: StatusOptions) -> BatchesShown:
-    """Return a run's batches; the provider is asked of those that have no end yet."""
-    run = find_run(options.run)
-    found = _found(run)
+class BatchesAnswer(Answer):
+    """`status`, `cancel`: a run's batches, and its shards."""
 
-    async def go() -> None:
-        for shown in found.open:
-            await _ask(run, shown, _calls(options))
-
-    run_loop(go)
-    return found
+    run: str
+    """Its folder."""
+    batches: list[BatchAnswer]
+    """In the order they were sent."""
+    shards: ShardsAnswer | None = Field(default=None, exclude_if=lambda states: states is None)
+    """How far its shards are; absent where it has none, or all are done."""
 
 
-def cancel(options: CancelOptions) -> BatchesShown:
-    """Ask the providers to end a run's batches, under the run's lock: what is answered by then is
-    kept by the next resume. Raises RunError while another process works on the run."""
-    run = find_run(options.run)
-    found = _found(run)
+def status(options: StatusOptions, context: RunContext) -> BatchesAnswer:
+    """Show the batches and shards of a run, and how to go on."""
+    from convbench.shards.batches import status
+    from convbench.store import find_run
 
-    async def go() -> None:
-        for shown in found.open:
-            await _ask(run, shown, _calls(options), end=True)
-
-    with run.lock():
-        if options.forget:
-            _forget(run, found.open)
-        else:
-            run_loop(go)
-    return found
-
-
-def _forget(run: Run, batches: list[BatchShown]) -> None:
-    """Write an end to batches; all that may have been billed of them counts as lost."""
-    file = Submitted(run.path / FILE)
-    for shown in batches:
-        lost = {"tokens": shown.sent.tokens, "usd": shown.sent.usd or 0.0}
-        file.note(shown.sent, ended="forgotten", lost=lost)
-    file.close()
+    shown = status(find_run(options.run), _call_options(options))
+    if (states := shown.shards) is not None:
+        for index, why in list(states.left.items())[:SHARDS_SHOWN]:
+            context.note(f"shard {index}: {printable(why)}")
+        if len(states.left) > SHARDS_SHOWN:
+            more = len(states.left) - SHARDS_SHOWN
+            context.note(f"and {more} more with something left; --json has all")
+        if not shown.batches and not states.alive:
+            context.next(_resume_shards(shown))
+    for batch in shown.open:
+        if batch.problem:
+            context.note(f"wave {batch.sent.wave}: {batch.problem}")
+    if shown.open:
+        cancels = f"convbench cancel {shell_path(shown.run.path)}   (ends them)"
+        context.next(*_resume_lines(shown, "waits for them", context), cancels)
+    return _make_answer(shown)
 
 
-def _found(run: Run) -> BatchesShown:
-    batches = Submitted(run.path / FILE).read()
-    shown = [BatchShown(sent, age_s=max(0.0, time.time() - sent.begun)) for sent in batches]
-    states = shard_states(run.path) if is_sharded(run.path) else None
-    return BatchesShown(run, shown, None if states and states.done == states.count else states)
+def show_status(answer: BatchesAnswer) -> None:
+    """Print a run's shards and batches."""
+    shown: BatchesShown = answer._source
+    print_fact("run", quoted(answer.run))
+    if (states := shown.shards) is not None:
+        working = f", {len(states.working)} in work or killed" if states.working else ""
+        print_fact("shards", f"{states.done} of {states.count} done{working}")
+        if not shown.batches:
+            return
+    if not shown.batches:
+        print_fact("batches", "none")
+        return
+    rows = Table(box=None, pad_edge=False)
+    for head in HEADS:
+        rows.add_column(head, justify="left" if head in ("model", "state", "batch") else "right")
+    for batch in shown.batches:
+        rows.add_row(*(Text(printable(text)) for text in _batch_row(batch)))
+    print_table(rows)
 
 
-def _calls(options: StatusOptions | CancelOptions) -> CallOptions:
+def cancel(options: CancelOptions, context: RunContext) -> BatchesAnswer:
+    """End a run's batches."""
+    from convbench.shards.batches import cancel
+    from convbench.store import find_run
+
+    shown = cancel(find_run(options.run), _call_options(options), forget=options.forget)
+    if shown.open and (
+        resume := _resume_lines(shown, "keeps what was answered, sends the rest", context)
+    ):
+        context.next(*resume)
+    if any(batch.problem for batch in shown.open):
+        context.exit_code = 1
+    return _make_answer(shown)
+
+
+def show_cancelled(answer: BatchesAnswer) -> None:
+    """Print what was ended."""
+    shown: BatchesShown = answer._source
+    forgotten = sum(1 for batch in shown.batches if batch.sent.ended == "forgotten")
+    if not shown.open:
+        print_fact("batches", f"{forgotten} forgotten" if forgotten else "none in progress")
+    for batch in shown.open:
+        state = batch.problem or (batch.state.status if batch.state else "")
+        calls = f"{len(batch.sent.calls):,} calls of {batch.sent.model}: {state}"
+        print_fact(f"wave {batch.sent.wave}", calls)
+
+
+def _call_options(options: StatusOptions | CancelOptions) -> CallOptions:
     return CallOptions(api_base=options.api_base, specs=options.specs, allow=options.allow)
 
 
-async def _ask(run: Run, shown: BatchShown, calls: CallOptions, *, end: bool = False) -> None:
-    """Hear of one batch, and end it if so wished; what stands in the way is told with it."""
-    try:
-        async with _opened(run, shown.sent, calls) as batches, asyncio.timeout(ASK_S):
-            name = shown.sent.batch
-            if name is None:
-                shown.problem = "not known to have begun; the next resume looks for it"
-                return
-            shown.state = await batches.look(name)
-            if end and not shown.state.ended:
-                await batches.cancel(name)
-                shown.state = await batches.look(name)
-    except (ConvbenchError, TimeoutError) as error:
-        shown.problem = str(error) or f"no answer within {ASK_S:g} s"
+def _make_answer(shown: BatchesShown) -> BatchesAnswer:
+    rows = []
+    for batch in shown.batches:
+        done, failed = _count_calls(batch)
+        rows.append(
+            BatchAnswer(
+                batch=batch.sent.batch,
+                wave=batch.sent.wave,
+                model=batch.sent.model,
+                state=batch.state.status if batch.state else batch.sent.state,
+                calls=len(batch.sent.calls),
+                done=done,
+                failed=failed,
+                problem=batch.problem,
+            )
+        )
+    states = shown.shards
+    shards = states and ShardsAnswer(
+        count=states.count, done=states.done, working=sorted(states.working), left=dict(states.left)
+    )
+    return BatchesAnswer(run=path_text(shown.run.path), batches=rows, shards=shards).of(shown)
 
 
-@asynccontextmanager
-async def _opened(run: Run, sent: SentBatch, calls: CallOptions) -> AsyncIterator[Batches]:
-    """Open what has a batch of this run."""
-    base, short = next(_where(run, sent), (None, None))
-    model = open_for(run, sent.model, calls.api_base or base, calls, short=short, role="policy")
-    try:
-        if model.batches is None:
-            raise FatalModelError(f"{sent.model}: has no batches")
-        await model.start()
-        yield model.batches
-    finally:
-        await model.aclose()
+def _count_calls(batch: BatchShown) -> tuple[int, int]:
+    """Return how many calls were answered, and how many failed."""
+    if batch.sent.ended is not None:
+        counts = batch.sent.counts
+        return counts.get("answered", 0), counts.get("failed", 0) + counts.get("missing", 0)
+    return (batch.state.done, batch.state.failed) if batch.state else (0, 0)
 
 
-def _where(run: Run, sent: SentBatch) -> Iterator[tuple[str | None, str | None]]:
-    """Yield address and short name under which a batch was sent: the judge's, where its calls are
-    one's, else those of whoever speaks by this model."""
-    spec = run.judge_specs().get(_judge_of(sent)[1] or "")
-    if spec is not None:
-        yield spec.api_base, None
-    for member in run.manifest.cast.values():
-        if member.model == sent.model:
-            yield member.api_base, member.short
+def _batch_row(batch: BatchShown) -> tuple[str, ...]:
+    from convbench.engine.progress import clock
+
+    sent, state = batch.sent, batch.state
+    done, failed = _count_calls(batch)
+    return (
+        str(sent.wave), sent.model, state.status if state else sent.state, f"{len(sent.calls):,}",
+        f"{done:,}", f"{failed:,}", "" if sent.ended else clock(batch.age_s), sent.batch or "",
+    )  # fmt: skip
 
 
-def _judge_of(sent: SentBatch) -> tuple[str, str | None]:
-    """Return the kind of a batch's calls, and their judge's fingerprint where they are one's."""
-    kind, _, rest = next((call.key for call in sent.calls), "").partition("/")
-    return kind, rest.partition("/")[0] if kind in ("judge", "pair") else None
+def _resume_shards(shown: BatchesShown) -> str:
+    """Return the command that goes on with what is left of the shards."""
+    from convbench.store.shards import read_plan
+
+    judges = [task.judge for task in read_plan(shown.run.path).tasks if task.judge]
+    verb = f"judge --judge {shlex.quote(judges[0])}" if judges else "build"
+    return f"convbench {verb} --run {shell_path(shown.run.path)}"
+
+
+def _resume_lines(shown: BatchesShown, remark: str, context: RunContext) -> tuple[str, ...]:
+    """Return the command that goes on with the batches that have no end. The records do not say by
+    which names two policies were compared: that command is told in words, and none returned."""
+    first = shown.open[0]
+    mark = first.judge_fingerprint
+    judge = "" if mark is None else _judge_option(shown.run, mark)
+    if first.is_comparison:
+        context.note(
+            f"wave {first.sent.wave} compares two policies; what was typed for it goes on with it: "
+            f"convbench judge --pairwise A B{judge} --batch"
+        )
+        return ()
+    verb = "build" if mark is None else f"judge{judge}"
+    return (f"convbench {verb} --run {shell_path(shown.run.path)} --batch   ({remark})",)
+
+
+def _judge_option(run: Run, fingerprint: str) -> str:
+    """Return the option that names a judge: as its verdicts do, else as its rubric and model."""
+    names = [name for name, mark in run.judged_by() if mark == fingerprint]
+    spec = run.judge_specs().get(fingerprint)
+    if spec is not None and not names:
+        names = [f"{spec.name}@{spec.model}" if spec.model else spec.name]
+    return f" --judge {shlex.quote(names[0])}" if names else ""
+
+
+status_command = Command(status, show_status)
+cancel_command = Command(cancel, show_cancelled)

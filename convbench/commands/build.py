@@ -1,70 +1,192 @@
-"""`build`: from a task and a cast to a run full of conversations, here or shard by shard."""
+"""`convbench build`: from a task and a cast to a run full of conversations."""
 
 from __future__ import annotations
 
-import dataclasses
-from pathlib import Path
+import shlex
+from typing import TYPE_CHECKING
 
-from convbench.errors import RunError
+from pydantic import Field
+
+from convbench.commands._command import Answer, Command, RunContext
+from convbench.commands._estimates import (
+    ForeseenAnswer,
+    foreseen_answer,
+    print_foreseen,
+)
+from convbench.commands._output import (
+    USUAL_JUDGE,
+    path_text,
+    print_conversations,
+    print_fact,
+    print_preview,
+    quoted,
+    run_option,
+)
+from convbench.errors import ConvbenchError
 from convbench.options.build import BuildOptions
-from convbench.options.specs import load_plugins
-from convbench.options.spread import first_address, shard_index, with_pace
-from convbench.rollout.build import BuildResult, Load
-from convbench.rollout.build import build as build_run
-from convbench.rollout.loop import Built
-from convbench.store import Run
-from convbench.store.shards import ShardTask, is_sharded, read_plan
-from convbench.tasks.load import load_examples
+from convbench.tokens import Tokens
 
-__all__ = ["BuildResult", "build"]
+if TYPE_CHECKING:
+    from convbench.options.shared import SpecOptions
+    from convbench.rollout.build import BuildResult
+    from convbench.schema import RunManifest
 
 
-def build(options: BuildOptions, load: Load = load_examples) -> BuildResult:
-    """Make a run and have its conversations, or resume the run that is there.
+class BuildAnswer(Answer):
+    """`build`: a run and what it holds now."""
 
-    Raises ConvbenchError subclasses.
-    """
-    if options.shard is not None:
-        return _one_shard(options, options.shard)
-    calls = with_pace(first_address(options.calls), options.spread.rate)
-    one = dataclasses.replace(options, calls=calls)
-    if options.spread.said or (options.run is not None and is_sharded(options.run)):
-        return _by_shards(options, one, load)
-    return build_run(one, load)
+    run: str | None
+    """Its folder; null on a dry run."""
+    task: str
+    """The task."""
+    protocol: str
+    """The protocol."""
+    mode: str
+    """thinking or standard."""
+    policy: str
+    """Reference of the policy."""
+    questions: dict[str, int]
+    """Questions by split."""
+    conversations: int = 0
+    """Conversations that the run has now."""
+    before: int = 0
+    """Those of them that it had before."""
+    failed: int = 0
+    """Conversations that ended in a recorded failure."""
+    failures: dict[str, int] = Field(default_factory=dict)
+    """How often each message stands behind a failure."""
+    cut: int = 0
+    """Policy turns that reached max_tokens."""
+    turns: int = 0
+    """Policy turns."""
+    flags: dict[str, int] = Field(default_factory=dict)
+    """Findings by flag."""
+    recorded: int | None = None
+    """Replies of the policy whose log-probabilities were recorded; null where they were not asked
+    for. Fewer than `replies`: exit code 1."""
+    replies: int | None = None
+    """Replies of the policy, those that called tools too; null likewise."""
+    estimate: Tokens | None = None
+    """On a dry run: what it would take."""
+    foreseen: ForeseenAnswer | None = None
+    """On a dry run with --shards or --on: what these would take."""
 
 
-def _by_shards(options: BuildOptions, one: BuildOptions, load: Load) -> BuildResult:
-    """Have the conversations made shard by shard; `one` is what this process does alone."""
-    from convbench.shards.runner import ShardRunner
+def run(options: BuildOptions, context: RunContext) -> BuildAnswer:
+    """Build or resume a run."""
+    from convbench.shards.build import build
 
-    runner = ShardRunner(options.spread, options.calls, options.specs)
-    result = build_run(one, load, runner.build)
-    if result.preview is not None and options.spread.said:
-        name = options.run or Path("RUN")
-        preview = result.preview
-        result.foreseen = runner.forecast(
-            name, result.manifest.cast[result.manifest.protocol.policy].model,
-            conversations=preview.conversations, calls=preview.total_calls,
-            prompt_tokens=preview.prompt_tokens, reply_tokens=preview.completion_tokens,
-            usd=preview.usd,
-        )  # fmt: skip
-    return result
-
-
-def _one_shard(options: BuildOptions, shard: str) -> BuildResult:
-    """Do with one shard what the run's plan says, or have its conversations."""
-    from convbench.shards.slice import BUILD, CANDIDATES, run_slice
-
-    if options.run is None or not is_sharded(options.run):
-        raise RunError(
-            f"--shard {shard}: expected --run DIR of a run with shards; to make one: convbench "
-            "build TASK --shards N --run DIR"
+    result = build(options)
+    context.answer = answer = _make_answer(result)
+    if result.preview is not None:
+        for warning in result.warnings:
+            context.note(warning)
+        if result.problem is not None:
+            raise result.problem
+        context.next(context.as_typed("--dry-run"))
+        return answer
+    built, path = result.built, result.path
+    assert built is not None
+    assert path is not None
+    context.note_failures(built)
+    missing = (answer.replies or 0) - (answer.recorded or 0)
+    if missing:
+        context.note(
+            f"{missing} replies have no log-probabilities: {answer.policy} returns none; "
+            "training with loss.pi_0=recorded will refuse them"
         )
-    load_plugins(options.specs)
-    run = Run.open(options.run)
-    tasks = [task for task in read_plan(run.path).tasks if task.name == CANDIDATES]
-    calls = with_pace(options.calls, options.spread.rate)
-    (done,) = run_slice(run, *shard_index(shard), calls, tasks or [ShardTask(name=BUILD)])
-    result = BuildResult(run.path, run.manifest, resumed=True)
-    result.built = done if isinstance(done, Built) else Built(jobs=done.jobs)
-    return result
+    for warning in result.warnings:
+        context.note(warning)
+    if result.loaded is not None and result.loaded.rejected:
+        reasons = ", ".join(f"{n} {why}" for why, n in sorted(result.loaded.rejected.items()))
+        context.note(f"rows left out: {reasons}")
+    batch = " --batch" * options.calls.batch
+    resume = context.carry(f"convbench build --run {quoted(path_text(path))}{batch}")
+    context.stop_if_ended(built.jobs, path, resume)
+    if built.lost:
+        context.note(f"try the failed ones again: {resume}")
+    if missing or options.calls.fails(built.lost, built.lost + built.jobs.done):
+        context.exit_code = 1  # what was asked for is not there
+        return answer
+    context.next(judge_line(result.manifest, options.specs, run_option(path)))
+    return answer
+
+
+def _make_answer(result: BuildResult) -> BuildAnswer:
+    from convbench.rollout.loop import Built
+
+    m, built = result.manifest, result.built or Built()
+    recorded, replies = result.told_probs or (None, None)
+    return BuildAnswer(
+        run=None if result.path is None or result.preview else path_text(result.path),
+        task=m.task.name,
+        protocol=m.protocol.name,
+        mode=m.mode,
+        policy=m.cast[m.protocol.policy].model,
+        questions=dict(result.splits),
+        conversations=built.had,
+        before=built.kept,
+        failed=built.lost,
+        failures=dict(built.failures),
+        cut=built.cut,
+        turns=built.turns,
+        flags=dict(built.flags),
+        estimate=None if result.preview is None else result.preview.estimate,
+        foreseen=foreseen_answer(result.foreseen),
+        recorded=recorded,
+        replies=replies,
+    ).of(result)
+
+
+def judge_line(manifest: RunManifest, specs: SpecOptions, more: str) -> str:
+    """Return the command that judges a run: by the task's own judge, with a model where its rubric
+    names none; else by a model, where there is a rubric for it; else one that begins a rubric."""
+    from convbench import catalog
+    from convbench.judge.kinds import kind_of
+    from convbench.judge.rubrics import rubric_of_model
+    from convbench.schema import JudgeSpec
+
+    name, folders = manifest.task.judge, specs.folders
+    if name is None:
+        try:
+            rubric_of_model(USUAL_JUDGE, manifest.task, specs=folders)
+        except ConvbenchError:
+            return "convbench init judge my-rubric   (then: --judge my-rubric@MODEL)"
+        return f"convbench judge --judge {USUAL_JUDGE}{more}   (offline: --judge rules)"
+    try:
+        spec = catalog.load(JudgeSpec, "judges", name, specs=folders)
+    except ConvbenchError:  # it lies in a folder that was not named this time
+        return (
+            f"convbench judge --specs DIR --judge {shlex.quote(name)}{more}   (DIR: where it lies)"
+        )
+    if "model" in kind_of(spec).needs and spec.model is None:
+        name = f"{name}@{USUAL_JUDGE}"
+    return f"convbench judge --judge {shlex.quote(name)}{more}"
+
+
+def show(answer: BuildAnswer) -> None:
+    """Print what `build` did, or would do."""
+    from convbench.tasks.splits import listed
+
+    result: BuildResult = answer._source
+    questions = listed(result.splits)
+    if result.preview is not None:
+        print_fact("questions", questions)
+        print_preview(result.preview)
+        if result.foreseen is not None:
+            print_foreseen(result.foreseen)
+        return
+    print_fact("run", quoted(answer.run or ""))
+    print_fact("what", f"{answer.task} · {answer.protocol} · {answer.mode} · {answer.policy}")
+    print_fact("questions", questions)
+    assert result.built is not None
+    print_conversations(result.built)
+    if answer.cut:
+        print_fact("cut", f"{answer.cut} of {answer.turns} policy turns reached max_tokens")
+    if answer.recorded is not None:
+        print_fact("log-probs", f"of {answer.recorded} of {answer.replies} replies of the policy")
+    for flag, count in result.built.flags.most_common(6):
+        print_fact("flagged", f"{flag}: {count}")
+
+
+build_command = Command(run, show)

@@ -1,74 +1,103 @@
-"""`credit`: what each policy turn of a run was worth, kept with the run."""
+"""`convbench credit`: what each policy turn of a run was worth."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from pathlib import Path
-from statistics import fmean
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
-from convbench.errors import TrainError, UsageError
-from convbench.learn.credit import by_branches, values_before
-from convbench.learn.select import branches, select
-from convbench.learn.sweet.credit import by_critic, critic_job
-from convbench.options.credit import CreditOptions
-from convbench.schema.credit import TurnCredit
-from convbench.schema.recipe import Data
-from convbench.store import Run, find_run
-from convbench.store.credit import keep_credit
+from convbench.commands._command import Answer, Command, RunContext
+from convbench.commands._output import out, path_text, print_fact, print_line, quoted, run_option
+from convbench.options.declare import Opt
+from convbench.options.shared import RunDir
 
-BRANCHES = "branches"
+ORDERED = (
+    '"select conversation_id, turn_index, advantage, content from turns where advantage is not '
+    'null order by advantage"'
+)
 
 
-@dataclass
-class Credited:
-    """What `credit` did."""
+@dataclass(frozen=True)
+class CreditOptions:
+    """Give every policy turn of a run its credit: the column `advantage` of `turns`.
 
-    run: Run
+    A critic of `train sweet` sees the hidden reference and needs no judge; it may have been trained
+    on another run. `branches` takes the mean reward of what step-dpo sampled at each turn.
+    """
+
+    EXAMPLES: ClassVar = (
+        "convbench credit runs/latest/checkpoints/sweet",
+        "convbench credit branches --judge rules",
+        'convbench query "select * from turns where advantage is not null order by advantage"',
+    )
+
+    source: Annotated[str, Opt("A checkpoint of `train sweet`, or `branches`.", argument=True)]
+    run: RunDir = None
+    judge: Annotated[
+        str | None, Opt("Judge whose rewards of branches count, where there are several.")
+    ] = None
+    raw: Annotated[
+        bool,
+        Opt(
+            "A critic's log-ratios as they are, equation (3): without taking off what the base's "
+            "own words would get in the same place."
+        ),
+    ] = False
+
+
+class CreditAnswer(Answer):
+    """`credit`: what policy turns were worth."""
+
+    run: str
+    """The run that keeps it."""
     source: str
+    """Who said it: `critic:NAME`, `critic-raw:NAME`, `branches:JUDGE`."""
     turns: int
+    """Policy turns with credit."""
     conversations: int
-    spread: tuple[float, float, float]
-    """Least, mean and largest advantage."""
-    left_out: dict[str, int] = field(default_factory=dict)
+    """Conversations they belong to."""
+    least: float
+    """Least advantage."""
+    mean: float
+    """Mean advantage."""
+    most: float
+    """Largest advantage."""
+    left_out: dict[str, int]
     """Conversations, or branches, without credit, by reason."""
 
 
-def credit(options: CreditOptions) -> Credited:
-    """Credit the policy turns of a run and keep that in its `advantages.jsonl`.
+def run(options: CreditOptions, context: RunContext) -> CreditAnswer:
+    """Credit the turns of a run."""
+    from convbench.learn.crediting import credit
+    from convbench.store import find_run
 
-    Raises ConvbenchError where nobody can say.
-    """
-    run = find_run(options.run)
-    if options.source == BRANCHES and options.raw:
-        raise UsageError("--raw: goes with a critic; branches have no log-ratios")
-    if options.source == BRANCHES:
-        return _by_branches(run, options)
-    if options.judge is not None:
-        raise UsageError("--judge: goes with `branches`; a critic needs no judge")
-    place = Path(options.source).expanduser()
-    source = f"critic{'-raw' if options.raw else ''}:{place.resolve().name}"
-    told = by_critic(critic_job(place), run, source, raw=options.raw)
-    return _kept(run, source, told.credit, told.left_out)
-
-
-def _by_branches(run: Run, options: CreditOptions) -> Credited:
-    data = Data(judge=options.judge)
-    logged = select(run, data)
-    left = branches(logged, data)
-    source = f"{BRANCHES}:{logged.judge}"
-    values = values_before(left.logged)
-    found = list(by_branches(run.manifest.protocol, logged.logged, values, source))
-    if not found:
-        raise TrainError(f"{run.branches}: found no turn with judged branches before and after it")
-    return _kept(run, source, found, {**logged.skipped, **left.skipped})
+    target = find_run(options.run)
+    credited = credit(target, options.source, options.judge, raw=options.raw)
+    for why, count in credited.left_out.items():
+        context.note(f"left out: {count} {why}")
+    path = path_text(target.path)
+    context.next(
+        f"convbench query {ORDERED}{run_option(target.path)}", f"convbench view {quoted(path)}"
+    )
+    least, mean, most = credited.spread
+    return CreditAnswer(
+        run=path,
+        source=credited.source,
+        turns=credited.turns,
+        conversations=credited.conversations,
+        least=least,
+        mean=mean,
+        most=most,
+        left_out=credited.left_out,
+    )
 
 
-def _kept(run: Run, source: str, found: Iterable[TurnCredit], left_out: dict[str, int]) -> Credited:
-    credit = list(found)
-    keep_credit(run, credit)
-    values = [one.advantage for one in credit]
-    return Credited(
-        run, source, len(credit), len({one.conversation_id for one in credit}),
-        (min(values), fmean(values), max(values)), left_out,
-    )  # fmt: skip
+def show(answer: CreditAnswer) -> None:
+    """Print how many turns have credit, and from where to where it goes."""
+    print_fact("run", quoted(answer.run))
+    turns = f"{answer.turns} turns of {answer.conversations} conversations"
+    print_fact("credit", f"{turns}, by {answer.source}")
+    spread = f"{answer.least:+.4f} to {answer.most:+.4f}, mean {answer.mean:+.4f}"
+    print_line(out, "advantage: ", "dim", spread)
+
+
+credit_command = Command(run, show)

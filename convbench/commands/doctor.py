@@ -1,4 +1,4 @@
-"""`doctor`: what is installed, reachable and missing, with the fix for each."""
+"""`convbench doctor`: what is installed, reachable and missing, with the fix for each."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import shutil
 import sys
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Literal
+from typing import ClassVar
 
 from convbench import install
+from convbench.commands._command import Answer, Command, RunContext
+from convbench.commands._output import print_table
 from convbench.errors import MissingDependency
-
-State = Literal["ok", "missing", "note"]
 
 KEYS = {
     "OPENAI_API_KEY": "openai/… (gpt-4o, …)",
@@ -29,117 +29,143 @@ EXTRAS = {
     "analysis": ("matplotlib", "sklearn", "scipy", "umap"),
     "vision": ("numpy", "PIL", "playwright", "skimage"),
 }
+MARKS = {"ok": "[green]ok[/]", "missing": "[red]missing[/]", "note": "[yellow]note[/]"}
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One line of the examination."""
+class DoctorOptions:
+    """Show what is installed, reachable and missing, with the fix for each."""
+
+    EXAMPLES: ClassVar = ("convbench doctor",)
+
+
+class FindingAnswer(Answer):
+    """One line of `doctor`."""
 
     what: str
-    state: State
+    """What was looked at."""
+    state: str
+    """ok, missing or note."""
     found: str
-    fix: str = ""
-    needed: bool = False
-    """True where nothing works without it."""
+    """What was found."""
+    fix: str
+    """What to do."""
+    needed: bool
+    """Whether nothing works without it."""
 
 
-def examine() -> list[Finding]:
-    """Return the findings; nothing is sent but one small request to the Hub's address."""
-    return [
-        _python(),
-        *_core(),
-        *_extras(),
-        _compiler(),
-        _sandbox(),
-        _browser(),
-        _tailwind(),
-        _gpu(),
-        *_keys(),
-        _hub(),
-        _disk(),
+class DoctorAnswer(Answer):
+    """`doctor`: what is installed, reachable and missing."""
+
+    findings: list[FindingAnswer]
+    """All that was looked at."""
+
+
+def run(options: DoctorOptions, context: RunContext) -> DoctorAnswer:
+    """Examine this machine; nothing is sent but one small request to the Hub's address."""
+    findings = [
+        _check_python(),
+        *_check_core(),
+        *_check_extras(),
+        _check_compiler(),
+        _check_sandbox(),
+        _check_browser(),
+        _check_tailwind(),
+        _check_gpu(),
+        *_check_keys(),
+        _check_hub(),
+        _check_disk(),
     ]
+    if any(finding.needed and finding.state == "missing" for finding in findings):
+        context.exit_code = 1
+    return DoctorAnswer(findings=findings)
 
 
-def _python() -> Finding:
+def show(answer: DoctorAnswer) -> None:
+    """Print the findings."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    rows = Table(box=None, pad_edge=False, show_header=False)
+    rows.add_column(no_wrap=True, style="bold")
+    rows.add_column(no_wrap=True)
+    rows.add_column(overflow="fold")
+    for finding in answer.findings:
+        text = escape(finding.found)
+        if finding.fix:
+            text += f"\n[dim]→ {escape(finding.fix)}[/]"
+        rows.add_row(escape(finding.what), MARKS[finding.state], text)
+    print_table(rows)
+
+
+def _make_finding(
+    what: str, state: str, text: str, fix: str = "", *, needed: bool = False
+) -> FindingAnswer:
+    return FindingAnswer(what=what, state=state, found=text, fix=fix, needed=needed)
+
+
+def _check_python() -> FindingAnswer:
     ok = sys.version_info >= (3, 11)
-    return Finding(
-        "python",
-        "ok" if ok else "missing",
-        platform.python_version(),
-        "" if ok else "use Python 3.11 or newer",
-        needed=True,
-    )
+    fix = "" if ok else "use Python 3.11 or newer"
+    return _make_finding("python", _state_word(ok), platform.python_version(), fix, needed=True)
 
 
-def _core() -> list[Finding]:
-    found = []
+def _state_word(ok: bool, otherwise: str = "missing") -> str:
+    return "ok" if ok else otherwise
+
+
+def _check_core() -> list[FindingAnswer]:
+    findings = []
     for name in ("litellm", "datasets", "huggingface_hub", "duckdb", "pydantic", "typer"):
-        version = _version(name)
-        found.append(
-            Finding(
-                name,
-                "ok" if version else "missing",
-                version or "not installed",
-                "" if version else f"pip install {name}",
-                needed=True,
-            )
-        )
-    if _version("litellm") in ("1.82.7", "1.82.8"):
-        found.append(
-            Finding(
-                "litellm",
-                "missing",
-                "a release that was tampered with",
-                "pip install 'litellm==1.106.2', and change your keys",
-                needed=True,
-            )
-        )
-    return found
+        version = _installed_version(name)
+        fix = "" if version else f"pip install {name}"
+        text = version or "not installed"
+        findings.append(_make_finding(name, _state_word(bool(version)), text, fix, needed=True))
+    if _installed_version("litellm") in ("1.82.7", "1.82.8"):
+        fix = "pip install 'litellm==1.106.2', and change your keys"
+        text = "a release that was tampered with"
+        findings.append(_make_finding("litellm", "missing", text, fix, needed=True))
+    return findings
 
 
-def _version(name: str) -> str | None:
+def _installed_version(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
 
 
-def _extras() -> list[Finding]:
-    found = []
+def _check_extras() -> list[FindingAnswer]:
+    findings = []
     for extra, modules in EXTRAS.items():
         lacking = [name for name in modules if importlib.util.find_spec(name) is None]
-        found.append(
-            Finding(
-                f"[{extra}]",
-                "note" if lacking else "ok",
-                f"without {', '.join(lacking)}" if lacking else "installed",
-                install.with_extra(extra) if lacking else "",
-            )
-        )
-    return found
+        text = f"without {', '.join(lacking)}" if lacking else "installed"
+        fix = install.with_extra(extra) if lacking else ""
+        findings.append(_make_finding(f"[{extra}]", _state_word(not lacking, "note"), text, fix))
+    return findings
 
 
-def _compiler() -> Finding:
+def _check_compiler() -> FindingAnswer:
     path = shutil.which("g++")
     if path:
-        return Finding("g++", "ok", path)
+        return _make_finding("g++", "ok", path)
     why = "not found (DeepSpeed compiles parts when it runs)"
-    return Finding("g++", "note", why, "apt-get install g++")
+    return _make_finding("g++", "note", why, "apt-get install g++")
 
 
-def _sandbox() -> Finding:
+def _check_sandbox() -> FindingAnswer:
     """Try the wall around model-written code."""
     from convbench.sandbox import boundary
     from convbench.sandbox.boundary import INSTALL
 
     try:
-        return Finding("sandbox", "ok", boundary().kind)
+        return _make_finding("sandbox", "ok", boundary().kind)
     except MissingDependency:
         why = "none available here (runs model-written code: judge unit-tests)"
-        return Finding("sandbox", "note", why, INSTALL)
+        return _make_finding("sandbox", "note", why, INSTALL)
 
 
-def _browser() -> Finding:
+def _check_browser() -> FindingAnswer:
     """Look for the system's Chromium."""
     from convbench.sandbox.boundary import INSTALL as WALL
     from convbench.sandbox.browser import INSTALL, chromium
@@ -148,54 +174,48 @@ def _browser() -> Finding:
         found = chromium()
         if shutil.which("bwrap") is None:
             why = "no wall around pages without bubblewrap"
-            return Finding("chromium", "note", why, WALL)
-        return Finding("chromium", "ok", found)
+            return _make_finding("chromium", "note", why, WALL)
+        return _make_finding("chromium", "ok", found)
     except MissingDependency:
         why = "not found (renders model-written pages: judge render)"
-        return Finding("chromium", "note", why, INSTALL)
+        return _make_finding("chromium", "note", why, INSTALL)
 
 
-def _tailwind() -> Finding:
+def _check_tailwind() -> FindingAnswer:
     from convbench.sandbox import tailwind
 
     if tailwind.sheet():
-        return Finding("tailwind", "ok", str(tailwind.place()))
+        return _make_finding("tailwind", "ok", str(tailwind.place()))
     why = "not found (styles ColBench's pages: judge render)"
-    return Finding("tailwind", "note", why, tailwind.FETCH)
+    return _make_finding("tailwind", "note", why, tailwind.FETCH)
 
 
-def _gpu() -> Finding:
-    path = shutil.which("nvidia-smi")
-    if path:
-        return Finding("gpu", "ok", "nvidia-smi is here")
-    return Finding(
-        "gpu",
-        "note",
-        "none: local models run on the CPU, vllm: not at all",
-        "use a provider: --model openai/…, or --api-base URL",
-    )
+def _check_gpu() -> FindingAnswer:
+    if shutil.which("nvidia-smi"):
+        return _make_finding("gpu", "ok", "nvidia-smi is here")
+    text = "none: local models run on the CPU, vllm: not at all"
+    return _make_finding("gpu", "note", text, "use a provider: --model openai/…, or --api-base URL")
 
 
-def _keys() -> list[Finding]:
+def _check_keys() -> list[FindingAnswer]:
     return [
-        Finding(
-            name,
-            "ok" if os.environ.get(name) else "note",
-            "set" if os.environ.get(name) else f"not set: {what}",
-            "" if os.environ.get(name) else f"export {name}=…",
-        )
+        _make_finding(name, "ok", "set")
+        if os.environ.get(name)
+        else _make_finding(name, "note", f"not set: {what}", f"export {name}=…")
         for name, what in KEYS.items()
     ]
 
 
-def _hub() -> Finding:
+def _check_hub() -> FindingAnswer:
     """Ask the Hub's address for its front page, two seconds at most."""
     import urllib.error
     import urllib.request
 
     address = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
-        return Finding("Hub", "note", "offline mode: only what is cached", "unset HF_HUB_OFFLINE")
+        return _make_finding(
+            "Hub", "note", "offline mode: only what is cached", "unset HF_HUB_OFFLINE"
+        )
     try:
         request = urllib.request.Request(address, method="HEAD")  # noqa: S310 - http(s) only
         with urllib.request.urlopen(request, timeout=2):  # noqa: S310
@@ -204,20 +224,17 @@ def _hub() -> Finding:
         pass  # it answered
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
-        return Finding(
-            "Hub",
-            "note",
-            f"{address} cannot be reached: {reason}",
-            "use local files: --set task.source.hub=null --set task.source.file=PATH",
-        )
-    return Finding("Hub", "ok", address)
+        text = f"{address} cannot be reached: {reason}"
+        fix = "use local files: --set task.source.hub=null --set task.source.file=PATH"
+        return _make_finding("Hub", "note", text, fix)
+    return _make_finding("Hub", "ok", address)
 
 
-def _disk() -> Finding:
+def _check_disk() -> FindingAnswer:
     free = shutil.disk_usage(".").free / 1e9
-    return Finding(
-        "disk",
-        "ok" if free > 2 else "note",
-        f"{free:.0f} GB free here",
-        "" if free > 2 else "make some room",
-    )
+    ok = free > 2
+    fix = "" if ok else "make some room"
+    return _make_finding("disk", _state_word(ok, "note"), f"{free:.0f} GB free here", fix)
+
+
+doctor_command = Command(run, show)

@@ -1,199 +1,246 @@
-"""`experiment`: a whole table from one file, resumable at every step."""
+"""`convbench experiment`: a whole table from one file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
-from convbench import catalog
-from convbench.commands.report import ReportResult, experiment_report
-from convbench.errors import ConvbenchError, PreflightError
-from convbench.experiment.cells import Part, chosen, steps_of
-from convbench.experiment.estimate import Amount, estimate, total
-from convbench.experiment.preflight import Preflight, preflight, whole
-from convbench.experiment.record import Outcome, Record
-from convbench.experiment.room import check_room
-from convbench.experiment.run import Tell, run
-from convbench.experiment.step import mark
+from pydantic import Field
+from rich.markup import escape
+from rich.table import Table
+
+from convbench.commands._command import Answer, Command, Ended, RunContext
+from convbench.commands._output import (
+    err,
+    out,
+    path_text,
+    print_document,
+    print_fact,
+    print_line,
+    print_table,
+    shell_path,
+)
+from convbench.errors import PreflightError
 from convbench.options.experiment import ExperimentOptions
-from convbench.options.report import ReportOptions
-from convbench.options.shared import as_devices
-from convbench.report.experiment.steps import write_plan
-from convbench.report.files import WRITERS, write
-from convbench.rollout.calls import share_ledger
-from convbench.schema.experiment import ExperimentSpec
-from convbench.store.run import Run
+from convbench.printable import printable
 
-AXES = ("name", "title", "tasks", "modes", "protocols", "turns", "rows", "also", "reference")
-"""What `--set` says of the experiment that is named alone, not of those that it adds (`also`)."""
-NESTED = ("sets", "recipe_sets", "per_task", "per_cell", "devices")
-"""Fields whose keys have dots."""
-SHORT = ("task.", "protocol.")
-"""`--set task.KEY=VALUE`, as build takes it, stands for `sets.task.KEY`."""
+if TYPE_CHECKING:
+    from convbench.experiment.estimate import Amount
+    from convbench.experiment.experiment import ExperimentResult, Planned
+    from convbench.experiment.run import Progress
+    from convbench.report.document import Document
 
-
-@dataclass
-class Planned:
-    """What an experiment would do."""
-
-    parts: list[Part]
-    """Steps that are not done yet."""
-    amounts: dict[str, Amount] = field(default_factory=dict)
-    """By cell, what they take."""
-    missing: list[str] = field(default_factory=list)
-    """What they would lack, with the fix."""
-    notes: list[str] = field(default_factory=list)
-    """What is otherwise than asked for, and no hindrance."""
-
-    @property
-    def total(self) -> Amount:
-        """All of it."""
-        return total(list(self.amounts.values()))
+MANY = 12
+"""Addresses shown of those that were left out."""
+FEW = 3
+"""Cells whose tables are all printed."""
+OF_ALL = ("Overview", "Missing", "Cost and time")
+"""Parts of the report that are printed of more."""
+ASSUMED = (
+    "Upper bounds: replies at full length, every train conversation, one call per verdict. Device "
+    "hours are a guess: one accelerator of 400 TFLOP/s in use, 6 operations a weight and token in "
+    "training, 2 in reading, 2,500 tokens a second written by 8 billion weights, and .1 s or more "
+    "a step of an adaptation to a self-edit; loading, compiling and waiting are not in them."
+)
 
 
-@dataclass
-class ExperimentResult:
-    """Where an experiment's runs lie."""
+class ExperimentStep(Answer):
+    """One step of an experiment."""
 
-    spec: ExperimentSpec
-    root: Path
-    planned: Planned
-    runs: list[Path] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
-    """How each step ended, in order."""
-    left: list[str] = field(default_factory=list)
-    """Steps that --only or --from left out and that are not done."""
-    report: ReportResult | None = None
-    """One document of all cells."""
-    files: list[Path] = field(default_factory=list)
-    """Where it lies."""
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def broken(self) -> list[Outcome]:
-        """Steps that failed, and those that wait for one."""
-        return [one for one in self.outcomes if one.state != "done"]
-
-    @property
-    def failures(self) -> list[str]:
-        """Words on what failed, in steps that went on and in those that did not."""
-        return [f"{one.address}: {line}" for one in self.outcomes for line in one.said]
-
-    @property
-    def complete(self) -> bool:
-        """Whether every step that was asked for is done."""
-        return not self.broken
+    address: str
+    """Its cell and what is done."""
+    state: Literal["planned", "done", "failed", "waits"]
+    """How it ended."""
+    said: list[str] = Field(default_factory=list)
+    """What was lost, or why it failed."""
 
 
-def experiment(options: ExperimentOptions, tell: Tell | None = None) -> ExperimentResult:
-    """Run an experiment, or go on where it stopped: finished steps are skipped.
+class ExperimentAnswer(Answer):
+    """`experiment`: its steps, and where its report lies."""
 
-    A step that breaks is in the result's `broken`, with its reason; the rest goes on. `tell` hears
-    of each step as it begins. Raises PreflightError with all that is missing, before anything is
-    begun; BudgetError; other ConvbenchErrors for what is wrong with the experiment itself;
-    KeyboardInterrupt.
-    """
-    specs = loaded(options)
-    root = options.root or Path("runs") / "experiments" / specs[0].name
-    everything = _once(part for spec in specs for part in steps_of(spec))
-    parts = chosen(everything, options.only, options.start)
-    devices = (*as_devices(specs[0].devices), *options.calls.devices)
-    options = replace(options, calls=replace(options.calls, devices=devices))
-    inner = replace(options, specs=replace(options.specs, sets=()))
-    planned = _planned(parts, root, inner)
-    result = ExperimentResult(specs[0], root, planned, notes=_unmet(specs))
-    if options.dry_run:
-        return result
-    if planned.missing:
-        raise PreflightError(planned.missing)
-    inner = replace(inner, calls=share_ledger(options.calls, root))
-    title = f"{specs[0].name}: {specs[0].title}"
-    write_plan(root, title, [part.step.address for part in everything])
-    result.outcomes = run(parts, root, inner, tell)
-    record = Record(root)
-    skipped = [part for part in everything if part not in parts]
-    result.left = [part.step.address for part in skipped if not whole(part, root, record)]
-    _report(result, everything)
-    return result
+    experiment: str
+    """Its name."""
+    root: str
+    """Folder of its runs."""
+    steps: list[ExperimentStep]
+    """What was done, or is left to do on a dry run."""
+    left_out: list[str]
+    """Steps that were not asked for and are not done."""
+    missing: list[str]
+    """What stands in the way, with the fix."""
+    estimate: dict[str, float | int]
+    """On a dry run: conversations, calls, verdicts, tokens, usd, steps, disk in bytes, hours."""
+    files: list[str]
+    """Files of the report."""
 
 
-def _once(parts: Iterable[Part]) -> list[Part]:
-    """Return the steps; one that two experiments say alike is done once."""
-    return list({(part.step.address, mark(part.step, part.spec)): part for part in parts}.values())
+def run(options: ExperimentOptions, context: RunContext) -> ExperimentAnswer:
+    """Run an experiment."""
+    from convbench.experiment.experiment import experiment
 
-
-def loaded(options: ExperimentOptions) -> list[ExperimentSpec]:
-    """Return the experiment and those that it adds, in its regime, with what the user sets. A key
-    that begins with the name of one of them is for that one alone (`size.rows`)."""
-    sets = {_long(key): value for key, value in catalog.parse_sets(options.specs.sets).items()}
-    own = {key: value for key, value in sets.items() if "." not in key or _head(key) in NESTED}
-    first = _load(options.name, options, own)
-    names = (first.name, *first.also)
-    if any(_head(key) not in names for key in sets.keys() - own.keys()):
-        return [_load(options.name, options, sets)]  # which says what is known
-    shared = {key: value for key, value in own.items() if _head(key) not in AXES}
-    if first.regime is not None:
-        shared["regime"] = first.regime
-    return [
-        _load(options.name if name == first.name else name, options, {
-            **(own if name == first.name else shared),
-            **{key.partition(".")[2]: sets[key] for key in sets.keys() - own.keys()
-               if _head(key) == name},
-        })
-        for name in names
-    ]  # fmt: skip
-
-
-def _head(key: str) -> str:
-    return key.partition(".")[0]
-
-
-def _long(key: str) -> str:
-    return f"sets.{key}" if key.startswith(SHORT) else key
-
-
-def _load(name: str, options: ExperimentOptions, sets: dict[str, Any]) -> ExperimentSpec:
-    return catalog.load(ExperimentSpec, "experiments", name, specs=options.specs.folders, sets=sets)
-
-
-def _planned(parts: Sequence[Part], root: Path, options: ExperimentOptions) -> Planned:
-    """Return what is left to do, what it takes and what it would lack."""
-    found: Preflight = preflight(parts, root, options)
-    record = Record(root)
-    undone = [part for part in parts if not whole(part, root, record)]
-    amounts = estimate(undone, found, options)
-    check_room(found, undone, root, total(list(amounts.values())))
-    return Planned(undone, amounts, found.missing, list(found.notes))
-
-
-def _unmet(specs: Sequence[ExperimentSpec]) -> list[str]:
-    """Return words on settings that hold for no cell."""
-    steps = [vars(part.step.cell) for spec in specs for part in steps_of(spec)]
-    tasks = {cell["task"] for cell in steps}
-    notes = [f"per_task.{name}: no cell is of this task"
-             for name in specs[0].per_task if name not in tasks]  # fmt: skip
-    for number, one in enumerate(specs[0].per_cell):
-        if not any(one.match.meets(cell) for cell in steps):
-            notes.append(f"per_cell.{number}: no cell matches")
-    return notes
-
-
-def _report(result: ExperimentResult, parts: Sequence[Part]) -> None:
-    """Report on all cells in one document, which is written beside the runs."""
-    names = dict.fromkeys(part.step.cell.name for part in parts)
-    paths = [result.root / name for name in names]
-    result.runs = [path for path in paths if (path / "run.json").exists()]
-    if not any(_judged(path) for path in result.runs):
-        result.notes.append("no cell got far enough to be reported")
-        return
     try:
-        made = result.report = experiment_report(result.root, ReportOptions())
-        result.files = write(made.document, made.folder, WRITERS)
-    except ConvbenchError as error:
-        result.notes.append(f"no report: {error}; try: convbench report {result.root}")
+        result = experiment(options, None if options.calls.quiet else _print_progress)
+    except PreflightError as error:
+        _tell_missing(error.missing, context)
+        raise Ended(1) from None
+    for line in result.notes:
+        context.note(line)
+    if not result.outcomes:
+        _note_plan(result.planned, context)
+        if result.planned.missing:
+            _tell_missing(result.planned.missing, context)
+            context.exit_code = 1
+        else:
+            context.next(context.as_typed("--dry-run"))
+    else:
+        _tell_ended(result, context)
+    return _make_answer(result)
 
 
-def _judged(path: Path) -> bool:
-    return any(True for _ in Run.open(path).verdicts())
+def _make_answer(result: ExperimentResult) -> ExperimentAnswer:
+    if result.outcomes:
+        steps = [
+            ExperimentStep(address=step.address, state=step.state, said=list(step.said))
+            for step in result.outcomes
+        ]
+    else:
+        parts = result.planned.parts
+        steps = [ExperimentStep(address=part.step.address, state="planned") for part in parts]
+    total = result.planned.total
+    names = ("conversations", "calls", "verdicts", "tokens", "usd", "steps", "disk", "hours")
+    return ExperimentAnswer(
+        experiment=result.spec.name,
+        root=shell_path(result.root),
+        steps=steps,
+        left_out=list(result.left),
+        missing=list(result.planned.missing),
+        estimate={name: getattr(total, name) for name in names},
+        files=[path_text(file) for file in result.files],
+    ).of(result)
+
+
+def _print_progress(progress: Progress) -> None:
+    """Print the step that begins, and how many failed so far."""
+    failed = f", {progress.failed} failed or waiting" if progress.failed else ""
+    print_line(err, f"[{progress.number}/{progress.of}] ", "bold", f"{progress.address}{failed}")
+
+
+def _tell_missing(missing: Sequence[str], context: RunContext) -> None:
+    """Tell all that is missing, one line each."""
+    for line in missing:
+        context.line("missing: ", "red", line)
+    count = "1 thing is" if len(missing) == 1 else f"{len(missing)} things are"
+    context.line("error: ", "red", f"{count} missing; nothing was begun")
+
+
+def _note_plan(planned: Planned, context: RunContext) -> None:
+    """Note what is not in the estimate of what is left."""
+    if not planned.parts:
+        return
+    amount = planned.total
+    for line in planned.notes:
+        context.note(line)
+    if amount.unpriced:
+        context.note(
+            f"no price is known for {', '.join(sorted(amount.unpriced))}: its calls are not "
+            "counted in the dollars"
+        )
+    if amount.unweighed:
+        context.note(
+            f"the size of {', '.join(sorted(amount.unweighed))} is not known here: its disk space "
+            "and hours are not counted"
+        )
+
+
+def _tell_ended(result: ExperimentResult, context: RunContext) -> None:
+    """Note what failed and why, what was left out, where the report lies, and how to go on."""
+    for step in result.outcomes:
+        for text in step.said if step.state == "done" else ():
+            context.note(f"{step.address}: {text}")
+    for state in ("failed", "waits"):
+        for step in result.outcomes:
+            if step.state == state:
+                context.line(f"{state}: ", "red", f"{step.address}: {'; '.join(step.said)}")
+    if result.left:
+        more = len(result.left) - MANY
+        names = ", ".join(result.left[:MANY]) + (f" and {more} more" if more > 0 else "")
+        context.note(f"left out and not done: {names}")
+    pages = [shell_path(path) for path in result.files if path.suffix == ".html"]
+    for path in result.files:
+        if path.suffix in (".html", ".tex", ".md"):
+            context.line("written ", "bold", shell_path(path))
+    after = [f"python -m webbrowser {pages[0]}"] if pages else []
+    command = context.as_typed()
+    if result.broken:
+        context.next(f"{command}   retries what failed", *after)
+        context.exit_code = 1
+    else:
+        context.next(*after, *([f"{command}   runs what was left out"] if result.left else []))
+
+
+def show(answer: ExperimentAnswer) -> None:
+    """Print what an experiment did, or would do."""
+    result: ExperimentResult = answer._source
+    print_fact("experiment", f"{answer.experiment}: {result.spec.title}")
+    print_fact("runs", answer.root)
+    if not result.outcomes:
+        _print_plan(result.planned)
+        return
+    if result.report is not None:
+        print_document(_in_short(result))
+    states = [step.state for step in answer.steps]
+    failed, waiting = states.count("failed"), states.count("waits")
+    done = len(states) - failed - waiting
+    line = f"{done} of {len(states)} done, {failed} failed, {waiting} waiting"
+    print_fact("steps", line + (f", {len(result.left)} left out" if result.left else ""))
+
+
+def _in_short(result: ExperimentResult) -> Document:
+    """Return the report; of many cells the parts that are about all of them."""
+    assert result.report is not None
+    made = result.report.document
+    if len(result.runs) <= FEW:
+        return made
+    return replace(made, parts=tuple(part for part in made.parts if part.title in OF_ALL))
+
+
+def _print_plan(planned: Planned) -> None:
+    """Print every step that is left, then what they take."""
+    for part in planned.parts:
+        out.print(escape(printable(f"  {part.step.address}")), soft_wrap=True)
+    if not planned.parts:
+        out.print("  nothing is left to do")
+        return
+    found = Table(box=None, pad_edge=False)
+    heads = ("cell", "conversations", "calls", "verdicts", "tokens at most", "dollars at most",
+             "optimiser steps")  # fmt: skip
+    for head in heads:
+        found.add_column(head, justify="left" if head == "cell" else "right")
+    for name, amount in planned.amounts.items():
+        found.add_row(escape(name), *_format_amount(amount))
+    found.add_row("all", *_format_amount(planned.total))
+    out.print()
+    print_table(found)
+    _print_total(planned)
+
+
+def _format_amount(amount: Amount) -> tuple[str, ...]:
+    usd = f"{amount.usd:,.2f}" + (" + ?" if amount.unpriced else "")
+    counts = (amount.conversations, amount.calls, amount.verdicts, amount.tokens)
+    return (*(f"{count:,}" for count in counts), usd, f"{amount.steps:,}")
+
+
+def _print_total(planned: Planned) -> None:
+    amount = planned.total
+    disk, more = _format_bytes(amount.disk), _format_bytes(amount.passing)
+    print_fact("disk", f"about {disk}, and {more} while the largest training runs")
+    print_fact("device hours", f"about {amount.hours:,.1f}")
+    out.print(f"[dim]{ASSUMED}[/]", soft_wrap=True)
+
+
+def _format_bytes(count: float) -> str:
+    return f"{count / 1e9:,.1f} GB" if count >= 1e8 else f"{count / 1e6:,.1f} MB"
+
+
+experiment_command = Command(run, show)

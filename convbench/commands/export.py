@@ -1,78 +1,108 @@
-"""`export`: a run in another trainer's format, weighted or paired as a recipe says."""
+"""`convbench export`: a run in another trainer's format."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, ClassVar, Literal
 
-from convbench.errors import SpecError, UsageError
-from convbench.formats.export import Exported
-from convbench.formats.export import export as write
-from convbench.formats.targets import FORMATS
-from convbench.learn.data import learnt_of
-from convbench.learn.export import export_paired, export_weighted, flagged_train, folder_name
-from convbench.learn.pairs import Pairs
-from convbench.learn.weights import Weighted
-from convbench.options.shared import SpecOptions
-from convbench.options.specs import load_plugins
-from convbench.schema.recipe import FlaggedRule
-from convbench.store.run import Run
+from convbench.commands._command import Answer, Command, RunContext
+from convbench.commands._output import path_text, print_fact, quoted
+from convbench.options.declare import Opt
+from convbench.options.shared import MOST_EACH, SEEDS, RunDir, SpecOptions
 
 
-def export(
-    run: Run,
-    to: str,
-    out: Path | None = None,
-    *,
-    recipe: str | None = None,
-    scale: float | None = None,
-    judge: str | None = None,
-    seed: int = 0,
-    flagged: FlaggedRule | None = None,
-    specs: SpecOptions | None = None,
-) -> Exported:
-    """Write the run's conversations to `out` (RUN/export/TO), one file a split.
+@dataclass(frozen=True)
+class ExportOptions:
+    """Write a run in another trainer's format, one file per split."""
 
-    With a `recipe` (a name or a file, as `train` takes it) the train split is what its own trainer
-    makes of the run, in RUN/export/TO/RECIPE[-JUDGE]: weights where the format has a place for
-    them and no `scale` is given; else whole conversations repeated floor or ceil of scale * weight
-    times, with that mean (randomised rounding; Mukherjee et al. 2025, end of section 3.2); or
-    pairs of replies. Conversations of negative weight are left out and counted: no other trainer
-    unlearns them from a file. Conversations of the train split that a fidelity check flagged are
-    dropped, unless `flagged` or the recipe says otherwise (`zero` sets a reward, so it needs a
-    recipe). Raises SpecError, TrainError (not judged, negative weights to round), RunError.
-    """
-    target = next((name for name in FORMATS if name == to), None)
-    if target is None:
-        raise UsageError(f"--to {to}: expected one of {', '.join(FORMATS)}")
-    folder = run.path / "export" / target
-    specs = specs or SpecOptions()
-    load_plugins(specs)
-    if recipe is None:
-        _needless({"--scale": scale, "--judge": judge, "--set": specs.sets or None}, flagged)
-        without = frozenset() if flagged == "keep" else flagged_train(run)
-        done = write(run, target, out or folder, None, without, named=out is not None)
-        done.notes += FORMATS[target].needs
-        return done
-    asked = {"judge": judge, "flagged": flagged}
-    data = {name: value for name, value in asked.items() if value is not None}
-    job, learnt = learnt_of(run, recipe, specs, data)
-    place = out or folder / folder_name(job.recipe)
-    if isinstance(learnt, Pairs):
-        return export_paired(learnt, target, place, job.recipe, scale, named=out is not None)
-    if isinstance(learnt, Weighted):
-        return export_weighted(
-            run, learnt, target, place, job.recipe, scale, seed, named=out is not None
+    EXAMPLES: ClassVar = (
+        "convbench export --to trl --recipe swift",
+        "convbench export --to openai --recipe refit --scale 3",
+        "convbench export --to trl --recipe dpo",
+    )
+
+    to: Annotated[Literal["trl", "openai", "sharegpt", "ms-swift"], Opt("The format.")]
+    run: RunDir = None
+    recipe: Annotated[
+        str | None,
+        Opt("Weigh or pair the train split as this recipe does: a name or a file, as for `train`."),
+    ] = None
+    scale: Annotated[
+        float | None,
+        Opt(
+            "Repeat whole conversations floor or ceil of scale * weight times.",
+            least=1e-6,
+            most=MOST_EACH,
+        ),
+    ] = None
+    judge: Annotated[str | None, Opt("Judge whose reward weighs, where there are several.")] = None
+    seed: Annotated[int, Opt("Seed of the rounding.", least=SEEDS[0], most=SEEDS[1])] = 0
+    flagged: Annotated[
+        Literal["drop", "keep", "zero"] | None,
+        Opt(
+            "What becomes of the train split's conversations that a fidelity check flagged "
+            "(the recipe's choice, or drop); zero, with --recipe: their reward is 0."
+        ),
+    ] = None
+    out: Annotated[
+        Path | None,
+        Opt("Folder; without it RUN/export/FORMAT, and RECIPE in it.", metavar="DIR"),
+    ] = None
+    specs: SpecOptions = SpecOptions()
+
+
+class ExportAnswer(Answer):
+    """`export`: files in another trainer's format."""
+
+    files: dict[str, str]
+    """File by split."""
+    rows: dict[str, int]
+    """Rows by split."""
+    failed: int
+    """Failed conversations, left out."""
+    flagged: int
+    """Flagged conversations, left out."""
+    left_out: int
+    """Conversations of weight 0 or less, or without a verdict, left out."""
+
+
+def run(options: ExportOptions, context: RunContext) -> ExportAnswer:
+    """Write another trainer's format."""
+    from convbench.learn.export_run import export
+    from convbench.store import find_run
+
+    exported = export(
+        find_run(options.run), options.to, options.out, recipe=options.recipe,
+        scale=options.scale, judge=options.judge, seed=options.seed, flagged=options.flagged,
+        specs=options.specs,
+    )  # fmt: skip
+    if exported.failed:
+        context.note(f"{exported.failed} failed conversations were left out")
+    if exported.flagged:
+        context.note(
+            f"{exported.flagged} flagged conversations were left out; to keep them: --flagged keep"
         )
-    raise SpecError(
-        f"--recipe {recipe}: learns from whole conversations against each other, which no format "
-        "here can hold; expected one that weighs conversations or pairs replies"
+    if exported.left_out > exported.negative:
+        context.note(
+            f"{exported.left_out - exported.negative} conversations of weight 0 or without a "
+            "verdict were left out"
+        )
+    for text in exported.notes:
+        context.note(text)
+    return ExportAnswer(
+        files={split: path_text(path) for split, path in exported.files.items()},
+        rows=exported.rows,
+        failed=exported.failed,
+        flagged=exported.flagged,
+        left_out=exported.left_out,
     )
 
 
-def _needless(said: dict[str, object], flagged: FlaggedRule | None) -> None:
-    """Refuse options that mean nothing without a recipe."""
-    if flagged == "zero":
-        raise UsageError("--flagged zero: expected a --recipe, whose rewards it sets; or drop")
-    for name, value in said.items():
-        if value is not None:
-            raise UsageError(f"{name}: expected a --recipe that it is for, e.g. --recipe refit")
+def show(answer: ExportAnswer) -> None:
+    """Print the files."""
+    for split, file in answer.files.items():
+        print_fact(split, f"{answer.rows[split]} rows in {quoted(file)}")
+
+
+export_command = Command(run, show)

@@ -1,20 +1,109 @@
-"""`gold`: draw conversations for people to label, and bring their labels in and out."""
+"""`convbench gold`: draw conversations for people to label, and bring their labels in and out."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from pydantic import Field
+
+from convbench.commands._command import Answer, Command, RunContext
+from convbench.commands._output import path_text, print_fact, quoted, run_option
+from convbench.commands.build import judge_line
 from convbench.errors import UsageError
-from convbench.judge.gold import draw as drawing
-from convbench.judge.gold.exchange import export, import_labels
-from convbench.judge.gold.queue import Queue
-from convbench.judge.gold.records import home
-from convbench.options.gold import GoldOptions
-from convbench.store import Run, find_run
+from convbench.options.declare import WHERE, Opt
+from convbench.options.shared import MOST_EACH, SEEDS, SpecOptions
+from convbench.words import DrawBy, SplitChoice
+
+if TYPE_CHECKING:
+    from convbench.judge.gold.draw import DrawResult
+    from convbench.store import Run
 
 ACTIONS = ("export", "import")
+
+
+@dataclass(frozen=True)
+class GoldOptions:
+    """Have people label a sample, drawn with known probabilities, to correct a judge.
+
+    `gold RUN --draw N` fills the queue that `convbench view RUN` shows under Label; `gold export
+    FILE` and `gold import FILE` have it labelled elsewhere; `gold RUN` alone says how much is done.
+    `convbench report RUN --gold` reads the labels.
+    """
+
+    EXAMPLES: ClassVar = (
+        "convbench gold runs/latest --draw 100",
+        "convbench gold --draw 60 --by optimal --raters 2",
+        "convbench gold export queue.jsonl     then fill it in:",
+        "convbench gold import queue.jsonl",
+    )
+
+    words: Annotated[
+        tuple[str, ...],
+        Opt(
+            "A run (without it the newest), or export FILE, or import FILE.",
+            metavar="RUN | export FILE | import FILE", argument=True,
+        ),
+    ] = ()  # fmt: skip
+    draw: Annotated[
+        int | None,
+        Opt(
+            "Conversations to draw, spread over the run and its evaluations.",
+            least=1,
+            most=MOST_EACH,
+        ),
+    ] = None
+    by: Annotated[
+        DrawBy,
+        Opt(
+            "All alike; spread evenly over the judge's scores; the likelier the better the score; "
+            "or where people are likely to disagree with the judge."
+        ),
+    ] = "uniform"
+    raters: Annotated[int, Opt("People to label each conversation.", least=1, most=20)] = 1
+    judge: Annotated[str | None, Opt("Judge to correct, where there are several.")] = None
+    policy: Annotated[
+        tuple[str, ...],
+        Opt(
+            "Draw from this policy alone (base, or an evaluation's folder); repeat it for several."
+        ),
+    ] = ()
+    split: Annotated[SplitChoice, Opt("Split whose conversations are drawn.")] = "test"
+    seed: Annotated[
+        int | None,
+        Opt("Seed of the draw; without it each draw has its own.", least=SEEDS[0], most=SEEDS[1]),
+    ] = None
+    rater: Annotated[str, Opt("Person whose queue is exported.")] = ""
+    run: Annotated[
+        Path | None,
+        Opt("Run directory; without it the newest run.", "--run", "DIR", WHERE, names="runs"),
+    ] = None
+
+
+class GoldAnswer(Answer):
+    """`gold`: what was drawn, written or read, and how far the labelling queue is."""
+
+    run: str
+    """The run whose folder holds the labels."""
+    drawn: dict[str, int] | None = None
+    """Conversations of this draw, by policy."""
+    by: str | None = None
+    """How they were drawn."""
+    file: str | None = None
+    """What was written or read."""
+    labels: int | None = None
+    """Conversations written, or labels read."""
+    queue: int
+    """Conversations that were drawn in all."""
+    done: int
+    """Those of them with labels enough."""
+    skipped: int
+    """Those that all who saw them skipped."""
+    raters: dict[str, int] = Field(default_factory=dict)
+    """Scores by person."""
+    agreement: dict[str, float | None] = Field(default_factory=dict)
+    """Krippendorff's alpha between people, by judge that was drawn for."""
 
 
 @dataclass
@@ -23,11 +112,11 @@ class GoldResult:
 
     run: Run
     """The run whose folder holds the labels."""
-    drawn: drawing.DrawResult | None = None
-    file: Path | None = None
-    exported: int | None = None
-    imported: int | None = None
-    progress: dict[str, Any] = field(default_factory=dict)
+    drawn: DrawResult | None
+    file: Path | None
+    exported: int | None
+    imported: int | None
+    progress: dict[str, Any]
 
 
 def gold(options: GoldOptions) -> GoldResult:
@@ -35,24 +124,29 @@ def gold(options: GoldOptions) -> GoldResult:
 
     Raises ConvbenchError subclasses.
     """
-    action, path, file = _read(options)
+    from convbench.judge.gold.draw import Asked, draw
+    from convbench.judge.gold.exchange import export, import_labels
+    from convbench.judge.gold.queue import Queue
+    from convbench.judge.gold.records import home
+    from convbench.store import find_run
+
+    action, path, file = _read_words(options)
     run = home(find_run(path))
-    result = GoldResult(run, file=file)
+    drawn = exported = imported = None
     if action == "export" and file is not None:
-        result.exported = export(run, file, options.rater)
+        exported = export(run, file, options.rater)
     elif action == "import" and file is not None:
-        result.imported = len(import_labels(run, file))
+        imported = len(import_labels(run, file))
     elif options.draw is not None:
-        asked = drawing.Asked(
+        order = Asked(
             options.draw, options.by, options.judge, options.split, options.policy, options.raters,
             options.seed,
         )  # fmt: skip
-        result.drawn = drawing.draw(run, asked)
-    result.progress = Queue(run).progress()
-    return result
+        drawn = draw(run, order)
+    return GoldResult(run, drawn, file, exported, imported, Queue(run).progress())
 
 
-def _read(options: GoldOptions) -> tuple[str | None, Path | None, Path | None]:
+def _read_words(options: GoldOptions) -> tuple[str | None, Path | None, Path | None]:
     """Return (action, run, file) of the words."""
     words = options.words
     if words and words[0] in ACTIONS:
@@ -69,3 +163,65 @@ def _read(options: GoldOptions) -> tuple[str | None, Path | None, Path | None]:
             "each run named once"
         )
     return None, Path(words[0]) if words else options.run, None
+
+
+def run(options: GoldOptions, context: RunContext) -> GoldAnswer:
+    """Draw, export, import, or say how far people are."""
+    result = gold(options)
+    drawn, progress, of = result.drawn, result.progress, run_option(result.run.path, "")
+    if result.exported is not None and result.file is not None:
+        file, run = quoted(path_text(result.file)), run_option(result.run.path)
+        context.next(f"convbench gold import {file}{run}   once filled in")
+    elif progress["drawn"] > progress["done"]:
+        context.next(f"convbench view{of}   then Label", f"convbench report{of} --gold")
+    elif progress["drawn"]:
+        context.next(f"convbench report{of} --gold")
+    elif result.run.judge_specs():
+        context.next(f"convbench gold{of} --draw 100")
+    else:  # a label is drawn and compared by what a judge said
+        option = run_option(result.run.path)
+        context.next(judge_line(result.run.manifest, SpecOptions(), option))
+    return GoldAnswer(
+        run=path_text(result.run.path),
+        drawn=drawn and drawn.policies,
+        by=drawn and drawn.draw.by,
+        file=None if result.file is None else path_text(result.file),
+        labels=result.imported if result.exported is None else result.exported,
+        queue=progress["drawn"],
+        done=progress["done"],
+        skipped=progress["skipped"],
+        raters={rater["rater"]: rater["scored"] for rater in progress["raters"]},
+        agreement={row["judge"]: row["alpha"] for row in progress["agreement"]},
+    ).of(result)
+
+
+def show(answer: GoldAnswer) -> None:
+    """Print what was done, and how far the queue is."""
+    result: GoldResult = answer._source
+    if result.drawn is not None:
+        draw = result.drawn.draw
+        chances = sorted(pick.chance for pick in draw.drawn)
+        even = f"{chances[0]:.3g}"
+        span = even if chances[0] == chances[-1] else f"{even} to {chances[-1]:.3g}"
+        by = ", ".join(f"{n} of {name}" for name, n in result.drawn.policies.items())
+        text = f"{len(draw.drawn)} conversations ({by}), {draw.by}, each with probability {span}"
+        print_fact("drawn", text)
+        if result.drawn.known:
+            print_fact("labelled", f"{result.drawn.known} of them before")
+    if result.exported is not None and answer.file is not None:
+        print_fact("written", f"{result.exported} conversations to {quoted(answer.file)}")
+    if result.imported is not None:
+        print_fact("read", f"{result.imported} labels")
+    skipped = f", {answer.skipped} skipped" if answer.skipped else ""
+    print_fact("queue", f"{answer.done} of {answer.queue} labelled{skipped}")
+    for rater in result.progress["raters"]:
+        more = f", {rater['skipped']} skipped" if rater["skipped"] else ""
+        print_fact("rater", f"{rater['rater']}: {rater['scored']} scored{more}")
+    for row in result.progress["agreement"]:
+        if row["both"]:
+            value = "cannot be told" if row["alpha"] is None else f"alpha {row['alpha']:.2f}"
+            text = f"{value} on {row['metric']}, {row['both']} labelled by several"
+            print_fact("agreement", text)
+
+
+gold_command = Command(run, show)

@@ -1,49 +1,81 @@
-"""`init`: a commented spec of one's own, which runs as it is."""
+"""`convbench init`: a commented spec of one's own, which runs as it is."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, ClassVar, Literal
 
-from convbench import catalog
-from convbench.catalog.scaffold import scaffold
+from convbench.commands._command import Answer, Command, RunContext
+from convbench.commands._output import path_text, print_fact, shell_path
 from convbench.errors import SpecError, UsageError
-from convbench.options.look import InitOptions
-from convbench.store.jsonl import disk_error, write_whole
+from convbench.options.declare import Opt
 
 
 @dataclass(frozen=True)
-class Made:
-    """What was written, and what to type next."""
+class InitOptions:
+    """Write a commented spec of your own that runs as it is, to be changed from there."""
+
+    EXAMPLES: ClassVar = (
+        "convbench init task capitals",
+        "convbench init task advice --open",
+        "convbench init judge brevity",
+    )
+
+    kind: Annotated[
+        Literal["task", "protocol", "judge", "recipe"], Opt("What to write.", argument=True)
+    ]
+    name: Annotated[str, Opt("Its name: small letters, digits and dashes.", argument=True)]
+    open: Annotated[bool, Opt("A task of questions without options.")] = False
+    out: Annotated[Path, Opt("Folder of specs to write it in.", metavar="DIR", typed_only=True)] = (
+        Path("specs")
+    )
+
+
+class MadeAnswer(Answer):
+    """`init`: a file that was made."""
 
     kind: str
+    """task, protocol, judge or recipe."""
     name: str
-    files: tuple[Path, ...]
-    next: tuple[str, ...]
+    """Its name."""
+    file: str
+    """Where it lies."""
 
 
-def init(options: InitOptions) -> Made:
+def run(options: InitOptions, context: RunContext) -> MadeAnswer:
     """Write the files; SpecError for a name that is none or is taken, and nothing is written. Files
     of a command that was killed are those that it would write now."""
+    from convbench import catalog
+    from convbench.catalog.scaffold import scaffold
+    from convbench.store.jsonl import disk_error, write_whole
+
     kind, name = options.kind, options.name
     if options.open and kind != "task":
         raise UsageError(f"--open: found with a {kind}; expected convbench init task NAME --open")
     folder = f"{kind}s"
     if taken := catalog.names(folder, [options.out] if options.out.is_dir() else []).get(name):
         raise SpecError(f"{name}: found {taken} already; expected a new name")
-    made = scaffold(kind, name, options.out, "open" if options.open else "")
-    for path in made:
-        if path.exists() and (not path.is_file() or path.read_bytes() != made[path].encode()):
+    files = scaffold(kind, name, options.out, "open" if options.open else "")
+    for path in files:
+        if path.exists() and (not path.is_file() or path.read_bytes() != files[path].encode()):
             raise SpecError(f"{path}: there is a file already; expected a new name")
-    for path, text in made.items():
+    for path, text in files.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise disk_error(path, error) from None
         write_whole(path, text.encode())
-    found = "" if options.out.resolve() == Path("specs").resolve() else f" --specs {options.out}"
-    commands = [line.replace("NAME", name) + found for line in NEXT[kind]]
-    return Made(kind, name, tuple(made), tuple(commands))
+    is_searched = options.out.resolve() == Path("specs").resolve()
+    specs = "" if is_searched else f" --specs {options.out}"
+    context.next(*(line.replace("NAME", name) + specs for line in NEXT[kind]))
+    return MadeAnswer(kind=kind, name=name, file=path_text([*files][-1])).of([*files])
+
+
+def show(answer: MadeAnswer) -> None:
+    """Print the files."""
+    for path in answer._source:
+        print_fact("written", shell_path(path))
 
 
 NEXT = {
@@ -56,3 +88,6 @@ NEXT = {
     "recipe": ("convbench show recipes/NAME", "convbench train NAME --dry-run"),
 }
 """What to type next, by kind."""
+
+
+init_command = Command(run, show)

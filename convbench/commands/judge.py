@@ -1,227 +1,311 @@
-"""`judge`: one or several judges over the conversations of a run."""
+"""`convbench judge`: one or several judges over the conversations of a run."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from convbench import catalog
-from convbench.errors import FatalModelError, RunError, UsageError
-from convbench.judge.all import (
-    JudgePreview,
-    JudgeResult,
-    controls_with,
-    judge_with,
-    judge_with_model,
-    score_here,
+from pydantic import Field
+from rich.table import Table
+from rich.text import Text
+
+from convbench.commands._command import INTERRUPTED, Answer, Command, Ended, RunContext
+from convbench.commands._duels import Duels, duels_of, print_duels, tell_duels
+from convbench.commands._estimates import ForeseenAnswer, foreseen_answer, print_foreseen
+from convbench.commands._output import (
+    out,
+    path_text,
+    print_fact,
+    print_line,
+    print_means,
+    print_messages,
+    print_reply_schema,
+    print_table,
+    quoted,
+    run_option,
+    shell_path,
 )
-from convbench.judge.kinds import kind_of
-from convbench.judge.ready import problem
-from convbench.judge.resolve import Judge, unquoted
-from convbench.judge.rubrics import kept_rubrics
-from convbench.judge.units import Judged
-from convbench.models.aliases import SCHEMES, aliases, resolve
-from convbench.models.batch import no_batches
-from convbench.models.open import has_batches
-from convbench.models.prices import is_provider
 from convbench.options.judge import JudgeOptions
-from convbench.options.specs import load_plugins
-from convbench.options.spread import first_address, shard_index, with_pace
-from convbench.store import Run, find_run
-from convbench.store.shards import ShardTask, is_sharded, read_plan
+from convbench.printable import printable
+from convbench.tokens import Tokens
 
 if TYPE_CHECKING:
-    from convbench.shards.forecast import ShardForecast
-    from convbench.shards.runner import ShardRunner
+    from convbench.judge.all import JudgePreview, JudgeResult
+    from convbench.judge.controls import Told
+    from convbench.judge.panel import Panel
 
-SPEC_FILES = (".yaml", ".yml")
-JUDGE_SCHEMES = ("human:", *(f"{scheme}:" for scheme in SCHEMES))
+ACCURACY = (
+    'convbench query "select temperature, avg(correct::int) from conversations group by 1 '
+    'order by 1"'
+)
+SCORES = 'convbench query "select judge, {} from verdicts group by 1 order by 1"'
 
 
-def judge_each(options: JudgeOptions) -> Iterator[JudgeResult]:
-    """Judge a run and then its evaluations, by the same judges: whatever of it these have not
-    scored. Labels are of the run's own conversations, and so are controls. With `pairwise` there is
-    one result. Yields one a run; ends early where one was stopped. Raises ConvbenchError
-    subclasses.
-    """
-    load_plugins(options.specs)
-    if options.pairwise or options.shard is not None:
-        yield judge(options)
+class JudgeScores(Answer):
+    """One judge of a run."""
+
+    judge: str
+    """Its name."""
+    scored: int
+    """Conversations that it has scored."""
+    failed: int
+    """Conversations without a score."""
+    means: dict[str, float]
+    """Mean score by metric."""
+    reward: float | None
+    """Mean reward."""
+    error: float | None
+    """Its standard error, clustered by group."""
+
+
+class JudgedRun(Answer):
+    """One run that was judged."""
+
+    run: str
+    """Its folder."""
+    judges: list[JudgeScores] = Field(default_factory=list)
+    """All judges of the run."""
+    unjudged: int = 0
+    """Conversations that failed to build: there is nothing to judge."""
+    failures: dict[str, dict[str, int]] = Field(default_factory=dict)
+    """By judge, how often each message stands behind a missing score."""
+    estimate: dict[str, Tokens] = Field(default_factory=dict)
+    """On a dry run: by judge, what it would take."""
+    messages: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
+    """On a dry run: by judge that asks a model, what its first call is sent."""
+    reply_schemas: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """On a dry run: by judge, the schema that goes along where its model takes one."""
+    foreseen: ForeseenAnswer | None = None
+    """On a dry run with --shards or --on: what the models' verdicts take."""
+    duels: list[Duels] = Field(default_factory=list)
+    """With --pairwise: every two policies."""
+
+
+class JudgeAnswer(Answer):
+    """`judge`: the runs that were judged."""
+
+    runs: list[JudgedRun]
+    """One a `--run`, in the order that was typed."""
+
+
+def _refuse_judges(names: Sequence[str], specs: Sequence[Path]) -> None:
+    """Say how a judge is typed where one stands in the place of a run."""
+    from convbench.shards.judge import refuse_judge_as_run
+
+    for name in names:
+        refuse_judge_as_run(name, specs, [run for run in names if run != name])
+
+
+def run(options: JudgeOptions, context: RunContext) -> JudgeAnswer:
+    """Score each run and its evaluations in turn; each is shown once it is done."""
+    from convbench.shards.judge import judge_each, run_to_judge
+
+    for each in context.each if not options.pairwise else ():
+        run_to_judge(each)  # so that none is judged where another is not there
+    code = 0
+    parts: list[JudgedRun] = []
+    results = ((e, n, result) for e in context.each for n, result in enumerate(judge_each(e)))
+    for each, number, result in results:
+        parts.append(judged_run(result))
+        context.answer = JudgeAnswer(runs=parts)
+        try:
+            _tell_outcome(result, each, context, goes_on=number == 0)
+        except Ended as ended:
+            code = max(code, ended.exit_code)
+            if ended.exit_code == INTERRUPTED:
+                break
+        finally:
+            context.show_part(parts[-1])
+    context.exit_code = code
+    return JudgeAnswer(runs=parts)
+
+
+def judged_run(result: JudgeResult) -> JudgedRun:
+    """Return what came of one run."""
+    previews = result.previews
+    return JudgedRun(
+        run=path_text(result.run.path),
+        judges=[
+            JudgeScores(
+                judge=means.judge,
+                scored=means.scored,
+                failed=means.failed,
+                means=dict(means.means),
+                reward=means.reward.mean if means.reward else None,
+                error=means.reward.error if means.reward else None,
+            )
+            for means in (result.panel.judges if result.panel is not None else ())
+        ],
+        unjudged=result.unjudged,
+        failures={
+            judged.name: dict(judged.failures) for judged in result.judged if judged.failures
+        },
+        estimate={preview.name: preview.estimate for preview in previews},
+        messages={
+            preview.name: [dict(message) for message in preview.messages]
+            for preview in previews
+            if preview.messages
+        },
+        reply_schemas={
+            preview.name: preview.reply_schema
+            for preview in previews
+            if preview.reply_schema is not None
+        },
+        foreseen=foreseen_answer(result.foreseen),
+        duels=[duels_of(compared) for compared in result.compared],
+    ).of(result)
+
+
+def _tell_outcome(
+    result: JudgeResult, options: JudgeOptions, context: RunContext, *, goes_on: bool
+) -> None:
+    """Note what went wrong and what comes next (`goes_on`; not after each of a run's evaluations).
+    Raises the exit code where too many verdicts have no score, or the reason why nothing would be
+    sent."""
+    if result.panel is not None and result.panel.unpaired:
+        context.note(f"{result.panel.unpaired} more judges are not compared with any other")
+    for warning in result.warnings:
+        context.note(warning)
+    if result.previews:
+        if result.problem is not None:
+            raise result.problem
+        if goes_on:
+            context.next(context.as_typed("--dry-run"))
         return
-    run, judges = _of_run(options)
-    yield (result := _judged(run, judges, options))
-    others = [one for one in judges if "labels" not in kind_of(one.spec).needs]
-    for child in run.children() if others else ():
-        if any(one.jobs.interrupted or one.jobs.stopped for one in result.judged):
-            return
-        if child.has_one():
-            yield (result := _judged(child, others, replace(options, controls=False)))
+    if result.compared:
+        tell_duels(result, options, context)
+        return
+    if result.unjudged:
+        context.note(f"{result.unjudged} conversations failed to build and cannot be judged")
+    typed = dict.fromkeys(options.judges) or [judged.name for judged in result.judged]
+    for judged, name in zip(result.judged, typed, strict=False):
+        context.note_unscored(judged)
+        batch = " --batch" * options.calls.batch
+        run = shell_path(result.run.path)
+        again = context.carry(f"convbench judge --judge {shlex.quote(name)} --run {run}{batch}")
+        context.stop_if_ended(judged.jobs, result.run.path, again)
+        if judged.failed:
+            context.line("", "", f"try the failed ones again: {again}", wrap=False)
+    fails = options.calls.fails
+    if any(fails(judged.failed, judged.failed + judged.jobs.done) for judged in result.judged):
+        raise Ended(1)
+    if goes_on:
+        of = run_option(result.run.path)
+        publish = f"convbench publish USER/NAME --dry-run{of}{_whose_reward(result)}"
+        context.next(f"{_next_query(result)}{of}", publish)
 
 
-def judge(options: JudgeOptions) -> JudgeResult:
-    """Judge every conversation of a run that these judges have not scored, or compare two policies.
-
-    Raises ConvbenchError subclasses; verdicts are appended one by one, so that a run that is
-    stopped loses at most the calls in flight.
-    """
-    load_plugins(options.specs)
-    if options.pairwise:
-        from convbench.judge.contests import contests
-
-        return contests(options)
-    if options.shard is not None:
-        return _one_shard(options, options.shard)
-    return _judged(*_of_run(options), options)
+def _whose_reward(result: JudgeResult) -> str:
+    """Return the option that `publish` needs where a run has verdicts of several judges."""
+    several = result.panel is not None and len(result.panel.judges) > 1
+    return f" --judge {shlex.quote(result.judged[0].name)}" if several and result.judged else ""
 
 
-def _of_run(options: JudgeOptions) -> tuple[Run, list[Judge]]:
-    """Return the run that is named, and the judges that are asked for or its task's."""
-    if options.until_decided:
-        raise UsageError(
-            "--until-decided: found no --pairwise A B; expected two policies to compare"
-        )
-    run = run_to_judge(options)
-    _something(run)
-    calls = first_address(options.calls)
-    judges = [judge_with_model(name, options.specs, calls, run) for name in _names(run, options)]
-    for item in judges:
-        if item.spec.per == "pair":
-            raise RunError(f"--judge {item.name} compares two policies; expected --pairwise A B")
-    return run, judges
+def _next_query(result: JudgeResult) -> str:
+    """Return the query to try next: accuracy, or the scores of the judges that were asked where
+    they have others than the rubric's that always have columns."""
+    from convbench.store.columns import METRICS
+    from convbench.store.views import metric_columns
+
+    names = {judged.name.partition("@")[0] for judged in result.judged}
+    specs = result.run.judge_specs().values()
+    found = metric_columns(spec for spec in specs if spec.name in names)
+    own = [name for name in found if name not in METRICS and name.isidentifier()]
+    return SCORES.format(", ".join(f"avg({name})" for name in own[:3])) if own else ACCURACY
 
 
-def run_to_judge(options: JudgeOptions) -> Run:
-    """Return the run that is named, or the newest. Raises UsageError where a judge's name stands
-    in the run's place, RunError where there is no such run."""
-    refuse_judge_as_run(str(options.run or ""), options.specs.folders)
-    return find_run(options.run)
+def show(answer: JudgedRun) -> None:
+    """Print what `judge` did on one run, or would do."""
+    result: JudgeResult = answer._source
+    if result.compared:
+        print_duels(result.compared)
+        return
+    print_fact("run", quoted(answer.run))
+    for preview in result.previews:
+        print_judge_preview(preview)
+    if result.previews:
+        if result.foreseen is not None:
+            print_foreseen(result.foreseen)
+        return
+    if result.panel is not None:
+        _print_panel(result.panel)
+    for judge, controls in result.controls.items():
+        _print_controls(judge, controls)
 
 
-def refuse_judge_as_run(name: str, specs: Sequence[Path], runs: Sequence[str] = ()) -> None:
-    """Raise UsageError for a run's name that is a judge's: a spec, a model, or either's form.
-    `runs` were named beside it."""
-    if is_judge_name(name, specs):
-        more = "".join(f" --run {shlex.quote(run)}" for run in runs)
-        raise UsageError(
-            f"convbench judge {name}: found no such run, but a judge of this name; expected it "
-            f"behind --judge: convbench judge --judge {shlex.quote(name)}{more}"
-        )
-
-
-def is_judge_name(name: str, specs: Sequence[Path] = ()) -> bool:
-    """Whether a word that nothing lies at can only be meant as a judge."""
-    if name.endswith(SPEC_FILES):
-        return True
-    if Path(name).exists():
-        return False
-    known = {*catalog.names("judges", specs), *aliases(specs).models}
-    is_model = "/" in name and is_provider(name.partition("/")[0])
-    return name in known or is_model or "@" in name or name.startswith(JUDGE_SCHEMES)
-
-
-def _judged(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> JudgeResult:
-    """Let judges score what they have not scored of one run."""
-    runner = _shard_runner(options, run)
-    calls = with_pace(first_address(options.calls), options.spread.rate)
-    options = replace(options, calls=calls)
-    _batched(judges, options)
-    typed = [item.model for item in judges if item.model and options.judges]
-    calls = options.calls.naming(*typed)
-    if options.dry_run:
-        from convbench.judge.preview import preview
-
-        previews = [preview(run, item, options.calls) for item in judges]
-        foreseen = _forecast(runner, run, previews)
-        asked = [item for item, one in zip(judges, previews, strict=True) if one.calls]
-        return JudgeResult(
-            run,
-            previews=previews,
-            foreseen=foreseen,
-            problem=problem(asked, calls, run),
-            warnings=unquoted(judges),
-        )
-    result = judge_with(run, judges, calls, runner.judge if runner else score_here)
-    if options.controls and all(not (j.jobs.interrupted or j.jobs.stopped) for j in result.judged):
-        controls_with(result, judges, calls)
-    return result
-
-
-def _one_shard(options: JudgeOptions, shard: str) -> JudgeResult:
-    """Have one shard of a run judged: by the judges that are named, or those of the run's plan."""
-    from convbench.shards.slice import JUDGE, run_slice
-
-    run = run_to_judge(options)
-    if not is_sharded(run.path):
-        raise RunError(f"--shard {shard}: {run.path} has no shards; expected a run with shards")
-    tasks = [task for task in read_plan(run.path).tasks if task.name.startswith(JUDGE)]
-    if options.judges:
-        judges = _of_run(options)[1]
-        tasks = [ShardTask(name=f"{JUDGE}{one.fingerprint}", judge=one.name) for one in judges]
-        for item in judges:
-            run.keep_judge(item.fingerprint, item.spec)
-    calls = with_pace(options.calls, options.spread.rate)
-    results = run_slice(run, *shard_index(shard), calls, tasks)
-    return JudgeResult(run, judged=[one for one in results if isinstance(one, Judged)])
-
-
-def _shard_runner(options: JudgeOptions, run: Run) -> ShardRunner | None:
-    """Return the work on shards that the user asked for or that the run has; None for neither."""
-    if not (options.spread.said or is_sharded(run.path)):
-        return None
-    from convbench.shards.runner import ShardRunner
-
-    return ShardRunner(options.spread, options.calls, options.specs)
-
-
-def _forecast(
-    runner: ShardRunner | None, run: Run, previews: Sequence[JudgePreview]
-) -> ShardForecast | None:
-    """Return what the verdicts that models give would take shard by shard, where the user asked for
-    that; None where no model is asked."""
-    asked = [one for one in previews if one.model is not None]
-    if runner is None or not asked:
-        return None
-    dollars = [one.usd for one in asked]
-    return runner.forecast(
-        run.path, asked[0].model or "",
-        conversations=sum(one.verdicts for one in asked), calls=sum(one.calls for one in asked),
-        prompt_tokens=sum(one.prompt_tokens for one in asked),
-        reply_tokens=sum(one.completion_tokens for one in asked),
-        usd=None if None in dollars else sum(usd or 0.0 for usd in dollars),
-    )  # fmt: skip
-
-
-def _batched(judges: Sequence[Judge], options: JudgeOptions) -> None:
-    """Refuse `--batch` where no judge has a model whose calls can go in batches."""
-    asked = [judge.model for judge in judges if judge.model is not None]
-    folders = options.calls.specs
-    if options.calls.batch and not any(has_batches(resolve(ref, specs=folders)) for ref in asked):
-        raise FatalModelError(no_batches(*(judge.model or judge.name for judge in judges)))
-
-
-def _something(run: Run) -> None:
-    """Refuse a run that holds no conversation to judge."""
-    if not run.has_one():
-        failed = sum(1 for _ in run.heads())
-        raise RunError(
-            f"{run.path}: found no conversation to judge ({failed} failed); build some first: "
-            f"convbench build --run {run.path}"
-        )
-
-
-def _names(run: Run, options: JudgeOptions) -> tuple[str, ...]:
-    """Return the judges asked for, or the task's own."""
-    if options.judges:
-        return tuple(dict.fromkeys(options.judges))
-    task = run.manifest.task
-    if task.judge and run.manifest.kind != "import":
-        return (task.judge,)
-    known = ", ".join({**catalog.names("judges", options.specs.folders), **kept_rubrics(run)})
-    raise RunError(
-        f"task {task.name} names no judge; expected --judge NAME: a rubric with a model "
-        f"(SPEC@MODEL), human:FILE, or one of {known}; convbench init judge NAME begins one of "
-        "yours"
+def _print_panel(panel: Panel) -> None:
+    """Print the means of each judge, what stands beside them, and how judges agree."""
+    out.print()
+    print_means(panel)
+    lengths = ", ".join(
+        f"{judge.judge} {judge.length:+.2f}" for judge in panel.judges if judge.length is not None
     )
+    if lengths:
+        head = f"Spearman of {panel.metric} with the policy's words: "
+        print_line(out, head, "dim", lengths)
+    for found in panel.judges:
+        if found.constant is not None:
+            print_line(out, f"{found.judge}: ", "dim", str(found.constant))
+    if panel.pairs:
+        out.print()
+        print_table(agreement_table(panel))
+
+
+def _print_controls(name: str, found: list[Told]) -> None:
+    """Print what answers that deserve nothing got from a judge."""
+    rows = Table(box=None, pad_edge=False)
+    for head in ("control", "score", "policy's own", "examples", "no score"):
+        rows.add_column(head, justify="left" if head == "control" else "right")
+    for one in found:
+        own = "-" if not one.examples else f"{one.own:.2f}"
+        score = "-" if not one.examples else f"{one.score:.2f}"
+        rows.add_row(one.control, score, own, str(one.examples), str(one.failed))
+    out.print()
+    out.print(Text(f"controls of {printable(name)}"))
+    print_table(rows)
+
+
+def agreement_table(panel: Panel) -> Table:
+    """Return a table of agreement between judges on their headlines."""
+    rows = Table(box=None, pad_edge=False, caption_justify="left")
+    for head in ("judges", "common", "equal", "kappa", "Spearman", "difference"):
+        rows.add_column(head, justify="left" if head == "judges" else "right")
+    for pair in panel.pairs:
+        rows.add_row(
+            Text(printable(f"{pair.first} / {pair.second}")), str(pair.common),
+            *(_format_figure(x) for x in (pair.equal, pair.kappa, pair.correlation)),
+            _format_figure(None if pair.apart is None else pair.apart.mean),
+        )  # fmt: skip
+    rows.caption = (
+        "Headline scores, each brought to 0 to 1 by its judge's scale. Krippendorff alpha, "
+        f"ordinal: {_format_figure(panel.alpha)}"
+    )
+    return rows
+
+
+def _format_figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def print_judge_preview(preview: JudgePreview) -> None:
+    """Print what one judge would be sent, and what it would cost."""
+    print_fact("judge", f"{preview.name}" + (f" ({preview.model})" if preview.model else ""))
+    if preview.messages:
+        print_messages("judge", preview.messages)
+        if preview.reply_schema is not None:
+            print_reply_schema(preview.reply_schema, preview.structured)
+        out.print()
+    estimate = preview.estimate
+    print_fact("verdicts", f"{estimate.conversations:,} to give")
+    if preview.model:
+        print_fact("calls", f"{estimate.calls:,}")
+        prompt, reply = estimate.prompt_tokens, estimate.reply_tokens
+        print_fact("tokens", f"about {prompt:,} prompt, at most {reply:,} reply")
+        usd = estimate.usd
+        print_fact("cost", "price unknown" if usd is None else f"at most about ${usd:,.2f}")
+    out.print()
+
+
+judge_command: Command[JudgeOptions, Any] = Command(run, show, _refuse_judges)

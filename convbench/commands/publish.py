@@ -1,124 +1,127 @@
-"""`publish`: a run or a checkpoint to the Hub, or to a folder."""
+"""`convbench publish`: a run as a dataset, or a checkpoint as a model, on the Hub."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from convbench.errors import RunError, UsageError
-from convbench.hub.repo import check_name
-from convbench.options.data import PublishOptions
-from convbench.publish.checkpoint import (
-    PublishedCheckpoint,
-    publish_checkpoint,
-    read_checkpoint,
-)
-from convbench.publish.evaluation import results_of
-from convbench.publish.publish import Published
-from convbench.publish.publish import publish as publish_run
-from convbench.store.checkpoint import Checkpoint
-from convbench.store.jsonl import write_whole
-from convbench.store.run import Run, find_run
-from convbench.store.shape import read_object
+from pydantic import Field
 
-NOTE = "published.json"
-"""File in a run that says where it was published, so that cards of its checkpoints can tell."""
+from convbench.commands._command import Answer, Command, RunContext
+from convbench.commands._output import path_text, print_fact, quoted
+from convbench.errors import RunError
+from convbench.options.publish import PublishOptions
+from convbench.terminal import agreed
+
+if TYPE_CHECKING:
+    from convbench.publish.checkpoint import PublishedCheckpoint
+    from convbench.publish.publish import Published
 
 
-def refuse_unfit(options: PublishOptions) -> None:
-    """Raise HubError for what can be no repository's name, RunError where there is nothing to
-    publish, UsageError for options that do not go together, before anybody is asked who may see
-    it."""
-    if options.checkpoint is not None and options.leave_out_leaks:
-        raise UsageError("--leave-out-leaks is for runs; leave it out")
-    check_name(options.repo, "dataset" if options.checkpoint is None else "model")
-    if options.checkpoint is None:
-        find_run(options.run)
-    else:
-        read_checkpoint(options.checkpoint)
+class PublishAnswer(Answer):
+    """`publish`: a set or a model on the Hub, or the folder that would be sent."""
+
+    repo: str
+    """USER/NAME."""
+    url: str | None
+    """Its address; null on a dry run."""
+    commit: str | None
+    """The commit; null on a dry run."""
+    changed: bool
+    """Whether anything was new there."""
+    folder: str | None
+    """What would be sent, on a dry run."""
+    rows: dict[str, dict[str, int]] = Field(default_factory=dict)
+    """Rows by config and split, of a set."""
+    files: dict[str, int] = Field(default_factory=dict)
+    """Sizes in bytes by path, of a model."""
 
 
-def published(options: PublishOptions) -> tuple[Run | None, Published | PublishedCheckpoint]:
-    """Publish what the options name: (the run, what became of it), or of a checkpoint (None, …)."""
+def run(options: PublishOptions, context: RunContext) -> PublishAnswer:
+    """Publish a run or a checkpoint."""
+    from convbench.publish.publish import Published
+    from convbench.publish.send import published, refuse_unfit
+
     refuse_unfit(options)
-    if options.checkpoint is not None:
-        return None, publish_model(
-            options.repo, options.checkpoint, options.run, private=bool(options.private),
-            dry_run=options.dry_run, target=options.folder, judge=options.judge,
-        )  # fmt: skip
-    run = find_run(options.run)
-    return run, publish(
-        options.repo, run, private=bool(options.private), dry_run=options.dry_run,
-        folder=options.folder, judge=options.judge, leave_out_leaks=options.leave_out_leaks,
-    )  # fmt: skip
+    _ask_who_sees(options, context)
+    parent, done = published(options)
+    sent, is_run = done.uploaded, isinstance(done, Published)
+    where = parent.path if parent is not None else options.checkpoint
+    assert where is not None
+    folder = done.laid.folder if isinstance(done, Published) else done.folder
+    for text in done.laid.notes if isinstance(done, Published) else done.notes:
+        context.note(text)
+    if sent is None:
+        option = "--run" if is_run else "--checkpoint"
+        context.next(_send_command(options, f"{option} {quoted(path_text(where))}"))
+    elif is_run:
+        context.next(f"convbench pull {options.repo}")
+    return PublishAnswer(
+        repo=options.repo,
+        url=sent and sent.url,
+        commit=sent and sent.commit,
+        changed=sent is not None and sent.changed,
+        folder=None if sent else path_text(folder),
+        rows=_row_counts(done) if isinstance(done, Published) else {},
+        files={} if isinstance(done, Published) else dict(done.files),
+    ).of((done, path_text(where), bool(options.private)))
 
 
-def publish(
-    repo: str,
-    run: Run,
-    *,
-    private: bool = False,
-    dry_run: bool = False,
-    folder: Path | None = None,
-    judge: str | None = None,
-    leave_out_leaks: bool = False,
-) -> Published:
-    """Publish a run as dataset `repo` (OWNER/NAME) in one commit.
-
-    A dry run writes `folder` (RUN/publish) and sends nothing. The same content again makes no
-    new commit. Raises RunError (nothing there, secrets, hidden text in messages) or HubError.
-    """
-    done = publish_run(
-        run, repo, private=private, dry_run=dry_run, folder=folder, judge=judge,
-        leave_out_leaks=leave_out_leaks,
-    )  # fmt: skip
-    if done.uploaded is not None:
-        noted = {"repo": done.uploaded.repo, "commit": done.uploaded.commit, "private": private}
-        write_whole(run.path / NOTE, json.dumps(noted).encode() + b"\n")
-    return done
+def _row_counts(done: Published) -> dict[str, dict[str, int]]:
+    return {config: dict(splits) for config, splits in done.laid.rows.items()}
 
 
-def publish_model(
-    repo: str,
-    folder: Path,
-    run: Path | None = None,
-    *,
-    private: bool = False,
-    dry_run: bool = False,
-    target: Path | None = None,
-    judge: str | None = None,
-) -> PublishedCheckpoint:
-    """Publish the checkpoint in `folder` as model `repo` in one commit, with its evaluation.
-
-    `run` is what it was trained on, where it is not found by itself; `judge` whose reward stands
-    in the card, where several judged. A dry run writes `target` (CHECKPOINT/publish). Raises
-    RunError (no checkpoint, secrets, no run) or HubError.
-    """
-    found = read_checkpoint(folder)
-    parent = _trained_on(found, run)
-    return publish_checkpoint(
-        found, parent, repo, private=private, dry_run=dry_run, folder=target,
-        results=results_of(parent, folder, judge), datasets=_datasets(parent),
-    )  # fmt: skip
+def _ask_who_sees(options: PublishOptions, context: RunContext) -> None:
+    """Ask before something is public that nobody said should be; without a terminal say it."""
+    if options.dry_run or options.private is not None:
+        return
+    agreement = agreed(
+        f"{options.repo}: a new repository is open to everybody (without --private)."
+    )
+    if agreement is None:
+        context.note(
+            f"{options.repo}: a new repository is open to everybody; to you alone: --private"
+        )
+        context.print_notes()
+    elif not agreement:
+        raise RunError(
+            f"{options.repo}: nothing was sent; for you alone: --private, for everybody: --public"
+        )
 
 
-def _trained_on(checkpoint: Checkpoint, named: Path | None) -> Run:
-    """Return the run a checkpoint was trained on: it lies in it, or its recipe names it."""
-    wanted, folder = checkpoint.training.get("run"), checkpoint.folder.resolve()
-    places = [folder.parent.parent, folder / str(checkpoint.recipe.get("run"))]
-    for place in places if named is None else [named]:
-        if (place / "run.json").is_file():
-            run = Run.open(place.resolve() if named is None else place)
-            if run.manifest.id == wanted:
-                return run
-    where = f"--run {named}: is not" if named else f"--checkpoint {checkpoint.folder}: found no"
-    raise RunError(f"{where} run {wanted}, which it was trained on; name it with --run DIR")
+def _send_command(options: PublishOptions, what: str) -> str:
+    """Return the command that sends what a dry run wrote; `what` names it."""
+    flags = {
+        "--private": options.private,
+        "--public": options.private is False,
+        "--leave-out-leaks": options.leave_out_leaks,
+    }
+    typed = [flag for flag, on in flags.items() if on]
+    return " ".join(["convbench publish", options.repo, what, *typed])
 
 
-def _datasets(run: Run) -> list[str]:
-    """Return where the run was published for all to see, or pulled from."""
-    noted = read_object(run.path / NOTE)
-    if noted.get("repo") and not noted.get("private"):
-        return [str(noted["repo"])]
-    pulled = run.manifest.pulled_from
-    return [pulled.partition("@")[0]] if pulled else []
+def show(answer: PublishAnswer) -> None:
+    """Print where the set or the model lies, or would."""
+    from convbench.publish.publish import Published
+
+    done: Published | PublishedCheckpoint
+    done, where, is_private = answer._source
+    if isinstance(done, Published):
+        print_fact("run", quoted(where))
+        for config, splits in answer.rows.items():
+            print_fact(config, ", ".join(f"{split} {count}" for split, count in splits.items()))
+        if done.laid.judge is not None:
+            print_fact("reward", f"of judge {done.laid.judge}")
+    else:
+        print_fact("checkpoint", quoted(where))
+        size = sum(answer.files.values()) / 1e6
+        print_fact("files", f"{len(answer.files)}, {size:,.1f} MB")
+    if answer.folder is not None:
+        print_fact("folder", quoted(answer.folder))
+        readers = "you alone" if is_private else "everybody (to you alone: --private)"
+        print_fact("open to", readers)
+        return
+    state = f"commit {(answer.commit or '')[:12]}" if answer.changed else "nothing new"
+    print_fact("dataset" if isinstance(done, Published) else "model", f"{answer.url} ({state})")
+
+
+publish_command = Command(run, show)

@@ -1,19 +1,64 @@
-"""`pull`: a published set to a run that every command accepts."""
+"""`convbench pull`: restore a published run."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from convbench.publish.pull import Pulled
-from convbench.publish.pull import pull as pull_run
-from convbench.store.run import set_latest
+from convbench.commands._command import Command, RunAnswer, RunContext
+from convbench.commands._output import COUNT, path_text, print_fact, quoted, run_option
+from convbench.options.declare import Opt
+from convbench.options.publish import Repo
+from convbench.options.shared import NewRun
+
+if TYPE_CHECKING:
+    from convbench.publish.pull import Pulled
 
 
-def pull(repo: str, run: Path | None = None, revision: str | None = None) -> Pulled:
-    """Restore the run in dataset `repo`; it becomes the newest run. `run` is its directory.
+@dataclass(frozen=True)
+class PullOptions:
+    """Restore a published run, which every command then accepts."""
+
+    EXAMPLES: ClassVar = ("convbench pull me/arc-thinking",)
+
+    repo: Repo
+    run: NewRun = None
+    revision: Annotated[str | None, Opt("Branch, tag or commit; without it main.")] = None
+
+
+def pull(options: PullOptions) -> Pulled:
+    """Restore the run in a dataset; it becomes the newest run.
 
     Raises HubError (unreachable, refused, not a sound run) or RunError (directory taken).
     """
-    pulled = pull_run(repo, run, revision)
+    from convbench.publish.pull import pull as pull_run
+    from convbench.store.run import set_latest
+
+    pulled = pull_run(options.repo, options.run, options.revision)
     set_latest(pulled.run)
     return pulled
+
+
+def run(options: PullOptions, context: RunContext) -> RunAnswer:
+    """Restore a published run."""
+    from convbench.models.where import names_weights
+
+    pulled = pull(options)
+    of = run_option(pulled.run.path)
+    needs_model = not names_weights(pulled.run.manifest)
+    context.next(f"{COUNT}{of}", *([] if needs_model else [f"convbench train swift{of}"]))
+    path = path_text(pulled.run.path)
+    answer = RunAnswer(run=path, repo=pulled.repo, commit=pulled.commit)
+    return answer.of(of if needs_model else None)
+
+
+def show(answer: RunAnswer) -> None:
+    """Print the run, where it is from, and what training it needs."""
+    print_fact("run", quoted(answer.run))
+    print_fact("from", f"{answer.repo} at {(answer.commit or '')[:12]}")
+    if answer._source is not None:
+        text = f"name the base model: convbench train swift --model MODEL{answer._source}"
+        print_fact("to train", text)
+
+
+pull_command = Command(run, show)

@@ -1,47 +1,126 @@
-"""`query`: SQL over the views of one or several runs."""
+"""`convbench query`: SQL over the tables of one or several runs."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from pydantic import computed_field
+
+from convbench.commands._command import Answer, Command, RunContext
+from convbench.commands._output import out
 from convbench.errors import UsageError
-from convbench.printable import printable
-from convbench.store.formats import FORMATS, Format, render
-from convbench.store.jsonl import write_named
-from convbench.store.limits import SECONDS
-from convbench.store.query import Result
-from convbench.store.query import query as run_query
-from convbench.store.run import Run
+from convbench.options.declare import DAY_S, Opt
+from convbench.options.shared import RunDirs
+
+if TYPE_CHECKING:
+    from convbench.store.formats import Format
+    from convbench.store.query import Result
 
 
-def query(sql: str, runs: Sequence[Run], *, seconds: float = SECONDS, hard: bool = False) -> Result:
-    """Run one reading SQL statement over the runs' views (examples, conversations, turns,
-    verdicts, runs). Raises QueryError, also after `seconds`; a program that does nothing but ask
-    may end itself where nothing else helps (`hard`)."""
-    return run_query(sql, runs, seconds=seconds, hard=hard)
+@dataclass(frozen=True)
+class QueryOptions:
+    """Ask a run, or several, in SQL (DuckDB, read-only)."""
+
+    EXAMPLES: ClassVar = (
+        'convbench query "select temperature, avg(correct::int) from conversations group by 1"',
+        'convbench query "select * from verdicts where overall < 3" --format csv',
+        'convbench query "describe conversations"',
+    )
+
+    sql: Annotated[
+        str,
+        Opt("One SELECT; tables: examples, conversations, turns, verdicts, runs.", argument=True),
+    ]
+    runs: RunDirs = ()
+    format: Annotated[
+        Literal["table", "json", "csv", "parquet"],
+        Opt("How the result is written.", typed_only=True),
+    ] = "table"
+    out: Annotated[Path | None, Opt("File to write it to.", metavar="FILE", typed_only=True)] = None
+    timeout: Annotated[
+        float,
+        Opt(
+            "Seconds after which the query is given up.", "--timeout", "SECONDS", least=0.1,
+            most=DAY_S, typed_only=True,
+        ),
+    ] = 30.0  # fmt: skip
 
 
-def check_format(form: str, out: Path | None = None, *, terminal: bool | None = None) -> Format:
-    """Return the format, or a QueryError: unknown, or parquet onto a terminal."""
+class QueryAnswer(Answer):
+    """`query`: the rows."""
+
+    columns: list[str]
+    """Names of the columns."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Rows, by column."""
+        from convbench.store.formats import render
+
+        rows: list[dict[str, Any]] = json.loads(render(self._source[0], "json"))
+        return rows
+
+
+def run(options: QueryOptions, context: RunContext) -> QueryAnswer:
+    """Run one SELECT over the tables of the runs, by default of the newest.
+
+    Raises QueryError if the SQL is wrong, does more than read, or takes longer than the timeout.
+    """
+    from convbench.store import find_run
+    from convbench.store.formats import formulas
+    from convbench.store.query import query
+
+    form = check_format(options.format, options.out)
+    runs = [find_run(path) for path in options.runs] or [find_run(None)]
+    # With --json the answer is still to be written when the query ends.
+    table = query(options.sql, runs, seconds=options.timeout, hard=not context.json)
+    if options.out is not None:
+        write_table(table, form, options.out, out.width)
+    if form == "csv" and (count := formulas(table)):
+        context.note(
+            f"{count} text{'s begin' if count > 1 else ' begins'} as a formula does (=, +, -, @): "
+            "have a spreadsheet read these columns as text"
+        )
+    return QueryAnswer(columns=list(table.columns)).of((table, form, options.out))
+
+
+def show(answer: QueryAnswer) -> None:
+    """Print the rows, unless they went to a file."""
+    table, form, file = answer._source
+    if file is None:
+        write_table(table, form, None, out.width)
+
+
+def check_format(form: str, file: Path | None = None, *, terminal: bool | None = None) -> Format:
+    """Return the format. Raises UsageError for an unknown one, or parquet onto a terminal."""
+    from convbench.store.formats import FORMATS
+
     known = next((name for name in FORMATS if name == form), None)
     if known is None:
         raise UsageError(f"--format {form}: expected one of {', '.join(FORMATS)}")
-    seen = sys.stdout.isatty() if terminal is None else terminal
-    if known == "parquet" and out is None and seen:
+    is_seen = sys.stdout.isatty() if terminal is None else terminal
+    if known == "parquet" and file is None and is_seen:
         raise UsageError("--format parquet is binary; name a file with --out, or redirect stdout")
     return known
 
 
-def write_result(
-    result: Result, form: Format = "table", out: Path | None = None, width: int = 80
+def write_table(
+    table: Result, form: Format = "table", file: Path | None = None, width: int = 80
 ) -> None:
-    """Write a result to a file, or to stdout."""
-    data = render(result, form, width)
-    if out is not None:
-        write_named(out, data)
+    """Write a table to a file, or to stdout."""
+    from convbench.printable import printable
+    from convbench.store.formats import render
+    from convbench.store.jsonl import write_named
+
+    data = render(table, form, width)
+    if file is not None:
+        write_named(file, data)
         return
     try:
         if sys.stdout.isatty():  # what a model wrote must not steer the terminal
@@ -51,3 +130,6 @@ def write_result(
         sys.stdout.buffer.flush()
     except BrokenPipeError:  # the reader (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+query_command = Command(run, show)

@@ -1,171 +1,191 @@
-"""`report`: the paper's table of one or several runs, with what can be said of it."""
+"""`convbench report`: the paper's table of one or several runs."""
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from convbench.errors import RunError
-from convbench.options.report import ReportOptions
-from convbench.report.document import Document
-from convbench.report.experiment.whole import (
-    experiment_document,
-    is_experiment,
-    read_experiment,
+from pydantic import Field
+
+from convbench.commands._command import Answer, Command, RunContext
+from convbench.commands._output import (
+    EVALS,
+    path_text,
+    print_document,
+    run_option,
+    shell_path,
 )
-from convbench.report.gold import gold_report
-from convbench.report.layout import document, judges_of
-from convbench.report.pairwise import tournaments
-from convbench.report.plots.style import Page
-from convbench.report.sections import Section, policy_name, sections, with_baseline
-from convbench.report.simulators import siblings
-from convbench.report.tables import gold_part, verdict_part
-from convbench.report.verdict import verdicts
-from convbench.store import Run, find_run
+from convbench.commands.build import judge_line
+from convbench.options.report import ReportOptions
+from convbench.options.shared import SpecOptions
+from convbench.printable import printable
+
+if TYPE_CHECKING:
+    from convbench.report.document import Document
+    from convbench.report.report import ReportResult
+
+IMPORTED = "imported"
+"""Judge of rewards that came with a log: nobody can be asked for more of them."""
+PICTURES = (".pdf", ".svg", ".png")
+SHOWN = 4
+"""Files named one by one."""
 
 
-@dataclass
-class ReportResult:
-    """A report, not yet printed or written."""
+class FigureAnswer(Answer):
+    """A number as it was computed, in the unit that is shown."""
 
-    runs: list[Run]
-    sections: list[Section]
-    document: Document
-    warnings: list[str] = field(default_factory=list)
-    root: Path | None = None
-    """The experiment's folder, where it is of a whole experiment."""
-
-    @property
-    def folder(self) -> Path:
-        """Where its files go where nobody says."""
-        return self.runs[0].reports if self.root is None else self.root / "report"
+    estimate: float
+    """The number."""
+    error: float | None = None
+    """Its standard error."""
+    interval: tuple[float, float] | None = None
+    """Its 95% interval."""
+    p: float | None = None
+    """Two-sided p of no difference, adjusted as the table says; null for what is no difference."""
+    n: int | None = None
+    """Conversations, pairs or labels that it is over."""
 
 
-def report(options: ReportOptions) -> ReportResult:
-    """Return the report of these runs with their children, or of the newest run; of a folder of an
-    experiment its document.
+class CellAnswer(Answer):
+    """One cell of a table."""
 
-    Raises RunError where nothing can be reported, or runs are not comparable.
-    """
-    if len(options.runs) == 1 and is_experiment(options.runs[0]):
-        return experiment_report(options.runs[0], options)
-    runs = [find_run(path) for path in options.runs] or [find_run(None)]
-    found = sections(runs, options.split, pool=options.pool, allow=options.allow)
-    _check_judge(options.judge, found, pairwise=options.pairwise)
-    if options.baseline is not None:
-        found = with_baseline(found, options.baseline, "--baseline")
-    options = replace(options, against=_named_in(found, options.against))
-    made = replace(_document(found, options), columns=options.columns, runs=folders(runs))
-    return ReportResult(runs, found, made)
+    text: str
+    """As printed."""
+    error: str | None = None
+    """Its standard error, as printed."""
+    rank: int = 0
+    """1 for the best of its column, 2 for the second best."""
+    figure: FigureAnswer | None = None
+    """The number behind the text."""
 
 
-def _named_in(found: Sequence[Section], against: Sequence[str]) -> tuple[str, ...]:
-    """Return the names in the tables of the policies that are asked for, each once."""
-    return tuple(dict.fromkeys(policy_name(found, name, "--against") for name in against))
+class TableAnswer(Answer):
+    """One table."""
+
+    label: str
+    """Its short name."""
+    caption: str
+    """Its caption."""
+    columns: list[str]
+    """Heads."""
+    rows: list[list[CellAnswer]]
+    """Cells by row, in the order of the heads."""
+    notes: list[str]
+    """Footnotes."""
 
 
-def folders(runs: Sequence[Run]) -> tuple[str, ...]:
-    """Return where runs lie, as a document says it."""
-    return tuple(str(run.path) for run in runs)
+class PartAnswer(Answer):
+    """One section of a report."""
+
+    title: str
+    """Its title."""
+    facts: list[str]
+    """What is compared."""
+    tables: list[TableAnswer]
+    """Its tables."""
+    notes: list[str]
+    """What is to be known of them."""
 
 
-def _document(found: Sequence[Section], options: ReportOptions) -> Document:
-    if options.gold:
-        return gold_document(found, options.judge)
-    if options.verdict:
-        return verdict_document(found, options.judge)
-    made = document(
-        found, judge=options.judge, kind=options.kind, paper=options.paper,
-        against=options.against, pairwise=options.pairwise,
-    )  # fmt: skip
-    if options.plots:
-        from convbench.report.plots.draw import with_pictures
+class ReportAnswer(Answer):
+    """`report`, `patterns`, `demo`: tables, and the files that were written."""
 
-        made = with_pictures(
-            made, found, judge=options.judge, kind=options.kind,
-            pairwise=options.pairwise,
-            page=Page(options.columns, options.titles),
-        )  # fmt: skip
-    return made
+    title: str
+    """The report's title."""
+    runs: list[str]
+    """Runs it is about."""
+    parts: list[PartAnswer]
+    """Its sections."""
+    files: list[str] = Field(default_factory=list)
+    """Files that were written."""
 
 
-def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
-    """Return the document of a whole experiment, with pictures. Runs that differ are reported with
-    a note, seeds are pooled, and what is missing is said in its place."""
-    for flag, value in {"--judge": options.judge, "--baseline": options.baseline}.items():
-        if value:
-            raise RunError(
-                f"{flag} {value}: found an experiment's folder, whose document holds every judge "
-                "and policy; name its run folders to choose"
-            )
-    found = read_experiment(root, options.split)
-    title = found.plan.title or f"Experiment {root.resolve().name}"
-    page = Page(options.columns, options.titles)
-    against = _named_in(found.sections, options.against)
-    made = experiment_document(found, title, kind=options.kind, page=page, against=against)
-    made = replace(made, runs=folders(found.runs))
-    return ReportResult(list(found.runs), list(found.sections), made, root=root)
+def run(options: ReportOptions, context: RunContext) -> ReportAnswer:
+    """Compare policies, and write the files that were asked for."""
+    from convbench.report.files import WRITERS, text, write
+    from convbench.report.report import report
+    from convbench.report.sealed import seal_report
 
-
-def gold_document(found: Sequence[Section], judge: str | None) -> Document:
-    """Return what people's labels say, a part for each section and judge that was drawn for.
-
-    Raises RunError where none was.
-    """
-    parts = [
-        gold_part(section, made)
-        for section in found
-        for name in judges_of(section, judge)
-        if name is not None
-        and (made := gold_report(section, name, siblings(section, found))) is not None
-    ]
-    if not parts:
-        of = f" of judge {judge}" if judge else ""
-        raise RunError(
-            f"--gold: found no conversations drawn for people to label{of}; expected a draw: "
-            "convbench gold RUN --draw 100"
+    result, form, out = report(options), options.format, options.out
+    to_stdout = form != "table" and out is None and not options.plots
+    to_stdout &= result.root is None  # a document needs its pictures beside it
+    to_stdout &= (form != "html" or not sys.stdout.isatty()) and not context.json
+    folder = out or result.folder
+    files: list[Path] = []
+    if result.root is not None:
+        files = write(result.document, folder, WRITERS, named=out is not None)
+    elif not to_stdout and (out is not None or options.plots or form == "html"):
+        chosen = "markdown" if form == "table" else form
+        forms = {chosen, "html"} if options.plots else {chosen}
+        files = write(result.document, folder, forms, named=out is not None)
+    if files:
+        files.append(seal_report(result.document, options, result.runs, result.root, files))
+    tell_files(result.warnings, files, context)
+    if not files and not to_stdout:
+        context.next(
+            *_missing_lines(result),
+            f"{context.as_typed('--json')} --plots        (pictures and one HTML page)",
+            context.as_typed("--json", format="latex"),
         )
-    return Document("convbench report: people's labels", tuple(parts))
+    written = text(result.document, form) if to_stdout else None
+    return report_answer(result.document, files).of((result.document, written))
 
 
-def verdict_document(found: Sequence[Section], judge: str | None) -> Document:
-    """Return the verdict on every trained policy, a part for each, with its evidence.
+def report_answer(document: Document, files: Sequence[Path]) -> ReportAnswer:
+    """Return a report's tables."""
+    from convbench.report.data import as_data
 
-    Raises RunError where no policy stands beside Base with verdicts of the judge that trained it.
-    """
-    parts = [
-        verdict_part(section, made)
-        for section in found
-        for made in verdicts(section, judge, siblings(section, found))
-    ]
-    if not parts:
-        raise RunError(
-            "--verdict: found no trained policy beside Base that its judge scored; expected an "
-            "evaluation of a checkpoint: convbench eval CHECKPOINT"
-        )
-    return Document("convbench report: verdicts", tuple(parts))
+    return ReportAnswer.model_validate(as_data(document, tuple(map(path_text, files))))
 
 
-def _check_judge(judge: str | None, found: Sequence[Section], *, pairwise: bool) -> None:
-    known = {name for section in found for name in section.judges}
-    policies = [policy for section in found for policy in section.policies]
-    reviews = {name for policy in policies for row in policy.rows for name in row.reviews}
-    if judge in reviews - known:
-        raise RunError(
-            f"--judge {judge}: found a review of the simulated human, whose table stands in every "
-            f"report; expected a judge of the policy ({', '.join(sorted(known)) or 'none yet'})"
-        )
-    if pairwise:
-        compared = {one.judge for section in found for one in tournaments(section)}
-        if not compared:
-            raise RunError(
-                "--pairwise: found no policies that a judge compared; compare some first: "
-                "convbench judge --pairwise A B --judge MODEL"
-            )
-        known |= compared
-    if judge is not None and judge not in known:
-        raise RunError(
-            f"--judge {judge}: found verdicts of {', '.join(sorted(known)) or 'no judge'}; "
-            f"expected one of these, or judge first: convbench judge --judge {judge}"
-        )
+def _missing_lines(result: ReportResult) -> list[str]:
+    """Return the commands that add what the report lacks: conversations, verdicts of a judge that
+    scored others of its policies, a judge at all. `judge` covers a run's evaluations."""
+    from convbench.report.tables.counts import counts
+
+    found: dict[str, None] = {}
+    for section in result.sections:
+        judges = [name for name in section.judges if ":" not in name and name != IMPORTED]
+        for policy in (one for each in section.policies for one in each.members or (each,)):
+            manifest, path = policy.run.manifest, policy.run.path
+            numbers = counts(policy)
+            if manifest.kind != "import" and numbers["missing"] + numbers["failed"]:
+                found[f"convbench build --run {shell_path(path)}"] = None
+            root = run_option(path.parents[1] if path.parent.name == EVALS else path)
+            for judge in judges:
+                numbers = counts(policy, judge)
+                if numbers["unjudged"] + numbers["judge failed"]:
+                    found[f"convbench judge --judge {shlex.quote(judge)}{root}"] = None
+            if not section.judges:
+                found[judge_line(manifest, SpecOptions(), root)] = None
+    return list(found)
+
+
+def tell_files(warnings: Sequence[str], files: Sequence[Path], context: RunContext) -> None:
+    """Note what is to be known of a report, and where its files lie."""
+    for warning in warnings:
+        context.note(warning)
+    pages = [path for path in files if path.suffix in (".html", ".md", ".tex", ".csv")]
+    for path in pages[:SHOWN]:
+        context.line("written", "bold", f" {shell_path(path)}", wrap=False)
+    pictures = [path for path in files if path.suffix in PICTURES]
+    if pictures:
+        folder = shell_path(pictures[0].parent)
+        context.line("written", "bold", f" {len(pictures)} pictures in {folder}", wrap=False)
+
+
+def show(answer: ReportAnswer) -> None:
+    """Print the tables, or the report in another format: on a terminal without what would steer
+    it."""
+    document, written = answer._source
+    if written is None:
+        print_document(document)
+        return
+    sys.stdout.write(printable(written) if sys.stdout.isatty() else written)
+    sys.stdout.flush()
+
+
+report_command = Command(run, show)

@@ -1,282 +1,282 @@
-"""`show`: one spec resolved, with its prompts on a sample, or one conversation."""
+"""`convbench show`: one spec with its prompts, or one conversation with its verdicts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import shlex
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import yaml
-from pydantic import BaseModel
+from pydantic import Field
+from rich.markup import escape
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
 
-from convbench import catalog
-from convbench.catalog.read import read
-from convbench.errors import ConvbenchError, RunError, SpecError, UsageError
-from convbench.options.look import ShowOptions
-from convbench.options.shared import Shape, SpecOptions
-from convbench.options.specs import load_plugins, load_protocol, load_task, sort_sets
-from convbench.prompts import refuse_absent_choices
-from convbench.rollout.calls import SCRIPT
-from convbench.rollout.manifest import make_manifest
-from convbench.rollout.preview import Preview, preview
-from convbench.schema import (
-    Conversation,
-    Example,
-    JudgeSpec,
-    Member,
-    Message,
-    ProtocolSpec,
-    RunManifest,
-    TaskSpec,
-    Verdict,
+from convbench.commands._command import Answer, Command, RunContext
+from convbench.commands._output import (
+    USUAL_JUDGE,
+    out,
+    print_fact,
+    print_messages,
+    print_preview,
+    print_reply_schema,
+    print_table,
+    shell_path,
 )
-from convbench.store import Run, all_runs, called, find_run
-from convbench.tasks.load import load_examples
+from convbench.options.declare import Opt
+from convbench.options.shared import MOST_EACH, RunDirs, Shape, SpecOptions
+from convbench.printable import printable
+from convbench.words import Mode
 
-SHORTEST = 4
-"""Characters of an id that are enough to look for."""
-FALLBACK = "demo"
-"""The task on whose questions a spec is shown that belongs to none: they come with convbench."""
+if TYPE_CHECKING:
+    from convbench.judge.show import ConversationShown, SpecShown
+    from convbench.schema import ToolRound, Verdict
 
-
-class _Blocks(yaml.SafeDumper):
-    """Writes texts of several lines as they stand in a file."""
-
-
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Blocks.add_representer(str, _text)
+WIDEST = 100
+"""Columns that text is set in on a wide terminal."""
+OFFLINE = "--model scripted:policy --dry-run"
+"""A build that needs no key and no weights, and sends nothing."""
 
 
 @dataclass(frozen=True)
-class SpecShown:
-    """One spec, resolved."""
+class ShowOptions:
+    """Show one spec, with its prompts rendered on a sample where it has any, or one
+    conversation."""
+
+    EXAMPLES: ClassVar = (
+        "convbench show arc --mode thinking",
+        "convbench show judges/rubric",
+        "convbench show 3f9a0c12",
+    )
+
+    name: Annotated[
+        str,
+        Opt(
+            "A task, KIND/NAME of any spec or model, or (the start of) a conversation_id.",
+            argument=True,
+            names="specs",
+        ),
+    ]
+    mode: Annotated[Mode | None, Opt("Mode of the prompts.")] = None
+    protocol: Annotated[
+        str | None, Opt("Protocol; without it the task's own.", names="protocols")
+    ] = None
+    turns: Annotated[int | None, Opt("Policy turns.", least=1, most=MOST_EACH)] = None
+    runs: RunDirs = ()
+    specs: SpecOptions = SpecOptions()
+
+
+class ShowAnswer(Answer):
+    """`show`: a spec with its prompts, or a conversation with its verdicts."""
 
     kind: str
-    """Its folder under specs/, or models."""
+    """What it is: task, protocol, judge, recipe, experiment, launch, model or conversation."""
     name: str
-    title: str
-    file: str
-    """Where it lies."""
+    """Its name, or its id."""
     value: dict[str, Any]
-    """What it says, what it extends included."""
-    manifest: RunManifest | None = None
-    """Of a task or protocol: the run it would be."""
-    preview: Preview | None = None
-    """Of a task or protocol: its prompts on a sample."""
-    messages: tuple[Message, ...] = ()
-    """Of a judge: what it would be sent on that sample."""
+    """The spec as resolved, or the record."""
+    messages: list[dict[str, Any]] = Field(default_factory=list)
+    """Prompts on a sample, in order."""
     reply_schema: dict[str, Any] | None = None
     """Of a judge: the schema that goes along to a model that takes one."""
-    problem: str | None = None
-    """Why there is no sample, e.g. the Hub cannot be reached."""
-
-    @property
-    def yaml(self) -> str:
-        """The spec as a file would hold it."""
-        return yaml.dump(self.value, Dumper=_Blocks, sort_keys=False, allow_unicode=True, width=90)
+    verdicts: list[dict[str, Any]] = Field(default_factory=list)
+    """Verdicts on a conversation."""
 
 
-def show_spec(options: ShowOptions) -> SpecShown:
-    """Return a spec by KIND/NAME, or by its name where one kind alone has it (a task first).
+def run(options: ShowOptions, context: RunContext) -> ShowAnswer:
+    """Return a conversation, else a spec, of this name."""
+    from convbench.judge.show import show_conversation, show_spec
 
-    Raises SpecError for a name of no spec or of several.
-    """
-    load_plugins(options.specs)
-    kind, name = _named(options.name, options.specs.folders)
-    if kind == "models":
-        return _model(name, options.specs.folders)
-    if kind in ("tasks", "protocols"):
-        return _played(kind, name, options)
-    spec = catalog.load(_nouns()[kind], kind, name, specs=options.specs.folders)
-    shown = _shown(kind, name, spec, options.specs.folders)
-    return _judged(shown, spec, options) if isinstance(spec, JudgeSpec) else shown
-
-
-def _named(text: str, folders: Sequence[Path]) -> tuple[str, str]:
-    """Return (kind, name) of what was typed."""
-    head, slash, name = text.partition("/")
-    for kind in (*catalog.KINDS, "models"):
-        if slash and head in (kind, kind.removesuffix("s")):
-            return kind, name
-    if text.endswith((".yaml", ".yml")):
-        return _kind_of_file(Path(text)), text
-    if slash:
-        return "tasks", text
-    having = [kind for kind in catalog.KINDS if text in catalog.names(kind, folders)]
-    if not having and not _is_model(text, folders):
-        raise SpecError(
-            f"{text}: found no spec, model or conversation of this name; see: convbench list "
-            "(a conversation by the start of its id, of at least "
-            f"{SHORTEST} signs; of another folder's run with --run DIR)"
+    folders = options.specs.folders
+    conversation = show_conversation(options.name, options.runs, folders)
+    if conversation is not None:
+        path = shell_path(conversation.run.path)
+        context.next(
+            f"convbench view {path}        (the same in the browser, with the exact prompts)"
         )
-    if "tasks" in having or not having:
-        return ("tasks", text) if having or not _is_model(text, folders) else ("models", text)
-    if len(having) > 1:
-        ways = " or ".join(f"{kind}/{text}" for kind in having)
-        raise SpecError(f"{text}: found under {', '.join(having)}; expected {ways}")
-    return having[0], text
-
-
-def _kind_of_file(path: Path) -> str:
-    """Return the kind of a spec's file: its folder's, else the one that knows most of its keys."""
-    if path.parent.name in catalog.KINDS:
-        return path.parent.name
-    keys = read(path).keys() if path.is_file() else set()
-    return max(catalog.KINDS, key=lambda kind: len(keys & _nouns()[kind].model_fields.keys()))
-
-
-def _is_model(name: str, folders: Sequence[Path]) -> bool:
-    from convbench.models.aliases import aliases
-
-    return name in aliases(folders).models
-
-
-def _nouns() -> dict[str, type[BaseModel]]:
-    from convbench.schema.experiment import ExperimentSpec
-    from convbench.schema.recipe import Launch, Recipe
-
-    return {
-        "tasks": TaskSpec, "protocols": ProtocolSpec, "judges": JudgeSpec, "recipes": Recipe,
-        "experiments": ExperimentSpec, "launch": Launch,
-    }  # fmt: skip
-
-
-def _shown(kind: str, name: str, spec: BaseModel, folders: Sequence[Path]) -> SpecShown:
-    value = spec.model_dump(mode="json", exclude_defaults=True)
-    title = str(getattr(spec, "title", ""))
-    file = catalog.locate(kind, name, folders)
-    return SpecShown(kind, str(value.get("name", name)), title, str(file), value)
-
-
-def _model(name: str, folders: Sequence[Path]) -> SpecShown:
-    from convbench.models.aliases import aliases, file_of
-
-    known = aliases(folders).models
-    if name not in known:
-        raise SpecError(f"models/{name}: found no such model; expected one of {', '.join(known)}")
-    alias = known[name]
-    value = alias.model_dump(mode="json", exclude_defaults=True)
-    title = alias.note or alias.ref or f"retired: {alias.retired}"
-    return SpecShown("models", name, title, str(file_of(name, folders)), value)
-
-
-def _played(kind: str, name: str, options: ShowOptions) -> SpecShown:
-    """Return a task or a protocol with its prompts rendered on a question: a task's own, or of a
-    task that takes this protocol."""
-    specs = options.specs
-    sets = sort_sets(specs.sets, ("task", "protocol"))
-    if kind == "tasks":
-        task = load_task(name, specs, sets)
-        spec = load_protocol(options.protocol or task.protocol, specs, sets)
-        shown = _shown(kind, name, task, specs.folders)
-    else:
-        if options.protocol is not None:
-            raise UsageError(f"--protocol: found with protocols/{name}; expected a task")
-        spec = load_protocol(name, specs, sets)
-        task = load_task(_task_of(spec.name, specs), specs, sets)
-        shown = _shown(kind, name, spec, specs.folders)
-    cast = {speaker: Member(model=SCRIPT) for speaker in spec.speakers}
+        return ShowAnswer(
+            kind="conversation",
+            name=conversation.conversation.conversation_id,
+            value=conversation.conversation.model_dump(mode="json"),
+            verdicts=[verdict.model_dump(mode="json") for verdict in conversation.verdicts],
+        ).of(conversation)
     shape = Shape(mode=options.mode, turns=options.turns)
-    manifest = make_manifest(task, spec, shape, cast)
-    made, problem = None, None
-    try:
-        examples = load_examples(task, manifest.seed).examples
-        refuse_absent_choices(task, manifest.protocol, manifest.mode, examples)
-        made = preview(manifest, examples)
-    except ConvbenchError as error:
-        problem = str(error)
-    return SpecShown(
-        shown.kind, shown.name, shown.title, shown.file, shown.value, manifest, made,
-        problem=problem,
-    )  # fmt: skip
+    spec = show_spec(options.name, options.specs, shape, options.protocol)
+    if spec.preview is None and not spec.messages and spec.problem:
+        context.note(f"no sample to render: {spec.problem}")
+    context.next(*_next_lines(spec))
+    calls = spec.preview.calls if spec.preview is not None else ()
+    prompts = [message for call in calls for message in call.messages]
+    return ShowAnswer(
+        kind=_kind_word(spec),
+        name=spec.name,
+        value=spec.value,
+        messages=[dict(message) for message in (*prompts, *spec.messages)],
+        reply_schema=spec.reply_schema,
+    ).of(spec)
 
 
-def _task_of(protocol: str, specs: SpecOptions) -> str:
-    """Return a task that takes this protocol, one with questions of ours where there is one."""
-    names = list(catalog.names("tasks", specs.folders))
-    first = [FALLBACK, *(name for name in names if name.startswith("pocket"))]
-    for name in dict.fromkeys([*(n for n in first if n in names), *names]):
-        with_this = catalog.load(TaskSpec, "tasks", name, specs=specs.folders).protocol
-        if with_this == protocol:
-            return name
-    return FALLBACK
+def _kind_word(spec: SpecShown) -> str:
+    return spec.kind if spec.kind == "launch" else spec.kind.removesuffix("s")
 
 
-def _judged(shown: SpecShown, spec: JudgeSpec, options: ShowOptions) -> SpecShown:
-    """Return a judge with what it would be sent on the first conversation of a task of its own."""
-    from convbench.judge.ask import judge_messages, schema_of
-    from convbench.judge.group import group_schema
-    from convbench.judge.kinds import kind_of
-    from convbench.judge.ready import check_variables
-    from convbench.judge.resolve import as_asked
-    from convbench.judge.several import messages_of
+def _next_lines(spec: SpecShown) -> tuple[str, ...]:
+    """Return the commands that use a spec of this kind."""
+    manifest, file = spec.manifest, Path(spec.file)
+    by_name = spec.kind == "models" or file.parent.name == spec.kind
+    name = shlex.quote(spec.name) if by_name else shell_path(file)
+    if spec.kind == "tasks" and manifest is not None:
+        return (f"convbench build {name} --mode {manifest.mode} {OFFLINE}",)
+    if spec.kind == "protocols" and manifest is not None:
+        return (f"convbench build {manifest.task.name} --protocol {name} {OFFLINE}",)
+    asks = f"@{USUAL_JUDGE}" if spec.messages and "model" not in spec.value else ""
+    pairs = " --pairwise base all" if spec.value.get("per") == "pair" else ""
+    ways = {
+        "judges": f"convbench judge{pairs} --judge {name}{asks} --dry-run",
+        "recipes": f"convbench train {name} --dry-run",
+        "experiments": f"convbench experiment {name} --dry-run",
+        "models": f"convbench build demo --model {name} --dry-run",
+    }
+    return (ways[spec.kind],) if spec.kind in ways else ()
 
-    if "model" not in kind_of(spec).needs:
-        return shown
-    spec = as_asked(spec)
-    names = catalog.names("tasks", options.specs.folders)
-    tasks = (catalog.load(TaskSpec, "tasks", n, specs=options.specs.folders) for n in names)
-    task = next((task.name for task in tasks if task.judge == spec.name), FALLBACK)
-    played = _played("tasks", task, ShowOptions(task, specs=options.specs))
-    if played.preview is None:
-        return SpecShown(
-            shown.kind, shown.name, shown.title, shown.file, shown.value, problem=played.problem
-        )
-    talk, example = played.preview.played, played.preview.example
-    check_variables(spec, [example])
-    key = f"judge/{spec.name}/{talk.conversation_id}"
-    if spec.per in ("pair", "group"):
-        messages = messages_of(spec, (talk, talk), example, key)
-        schema = schema_of(spec) if spec.per == "pair" else group_schema(spec, 2)
+
+def show(answer: ShowAnswer) -> None:
+    """Print the conversation or the spec."""
+    if answer.kind == "conversation":
+        print_conversation(answer._source)
     else:
-        messages, schema = judge_messages(spec, talk, example, key=key), schema_of(spec)
-    return SpecShown(
-        shown.kind, shown.name, shown.title, shown.file, shown.value, messages=tuple(messages),
-        reply_schema=schema if spec.replies == "structured" else None,
-    )  # fmt: skip
+        _print_spec(answer._source)
 
 
-@dataclass(frozen=True)
-class ConversationShown:
-    """One conversation with its question and verdicts."""
+def _print_spec(spec: SpecShown) -> None:
+    """Print a spec resolved, then its prompts on a sample."""
+    print_fact(_kind_word(spec), f"{spec.name}: {spec.title}")
+    print_fact("file", shell_path(Path(spec.file)))
+    manifest = spec.manifest
+    if manifest is not None:
+        protocol = manifest.protocol
+        if spec.kind == "tasks":
+            print_fact("protocol", f"{protocol.name}: {protocol.title}")
+        else:
+            print_fact("questions of", f"{manifest.task.name}: {manifest.task.title}")
+        modes = ", ".join(protocol.modes)
+        print_fact("mode", f"{manifest.mode} (of {modes}), {manifest.turns} policy turns")
+    out.print()
+    out.print(escape(printable(spec.yaml)), soft_wrap=True)
+    if spec.preview is not None:
+        print_preview(spec.preview)
+    elif spec.messages:
+        print_messages("judge", spec.messages)
+        if spec.reply_schema is not None:
+            print_reply_schema(spec.reply_schema, "json_schema")
 
-    run: Run
-    conversation: Conversation
-    example: Example
-    verdicts: list[Verdict] = field(default_factory=list)
+
+def print_conversation(found: ConversationShown) -> None:
+    """Print one conversation with its question's gold, its turns and its verdicts."""
+    from convbench.answers.grade import grade
+    from convbench.answers.tags import left_open
+    from convbench.schema import text_of
+    from convbench.views import sent_temperature
+
+    c, m = found.conversation, found.run.manifest
+    graded = grade(m.protocol, c, found.example)
+    print_fact("conversation", c.conversation_id)
+    print_fact("run", shell_path(found.run.path))
+    policy = m.cast[m.protocol.policy].model if m.cast else "imported"
+    sent = sent_temperature(m.protocol, c)
+    heat = "not sent" if sent is None else f"{sent:g}"
+    print_fact("what", f"{m.task.name} · {m.protocol.name} · {m.mode} · {policy} · T {heat}")
+    print_fact("question", f"{c.example_id} ({found.example.split}), sample {c.sample}")
+    if graded.answer is not None or found.example.answer is not None:  # else nothing is right
+        result = {True: "correct", False: "wrong", None: "not graded"}[graded.correct]
+        answer = graded.answer or "unparsed"
+        print_fact("answer", f"{answer}, gold {found.example.answer or '-'}: {result}")
+    if c.failure is not None:
+        print_fact("failed", c.failure.message)
+    if c.flags:
+        print_fact("flags", ", ".join(c.flags))
+    earlier: list[str] = []
+    for number, turn in enumerate(c.turns):
+        cut = " · cut by max_tokens" if turn.finish_reason == "length" else ""
+        _print_head(turn.speaker, f" · {number} · {turn.step}{cut}")
+        if turn.reasoning is not None and turn.reasoning.text.strip():
+            _print_text(Text(printable(turn.reasoning.text.strip()), style="dim"))
+        for one in turn.rounds:
+            _print_round(one)
+        words = printable(text_of(turn.content))
+        if turn.speaker == m.protocol.policy:
+            _print_text(_dim_thinking(words, left_open(earlier)))
+            earlier.append(words)
+        else:
+            _print_text(Text(words))
+    for verdict in found.verdicts:
+        _print_verdict(verdict)
 
 
-def show_conversation(
-    start: str, runs: Sequence[Path] | None, specs: Sequence[Path] = ()
-) -> ConversationShown | None:
-    """Return the conversation whose id starts so; None for a spec's name, and where no run has
-    such an id."""
-    if len(start) < SHORTEST or any(start in catalog.names(kind, specs) for kind in catalog.KINDS):
-        return None
-    where = [find_run(path) for path in runs] if runs else all_runs()
-    family = [member for run in where for member in (run, *run.children())]
-    found = [
-        (run, spot)
-        for run in family
-        for spot in called.conversations(run, lambda name: name.startswith(start))
-    ]
-    if not found:
-        return None
-    if len(found) > 1:
-        ids = ", ".join(spot.name for _, spot in found[:4])
-        raise SpecError(f"{start}: found {len(found)} conversations: {ids}…; give more digits")
-    run, spot = found[0]
-    conversation = spot.read()
-    example = run.examples.get(conversation.example_id)
-    if example is None:
-        raise RunError(
-            f"{spot.where}: example_id: found {conversation.example_id!r:.80}, which is not in "
-            "examples.jsonl"
+def _print_round(one: ToolRound) -> None:
+    """Print what a turn called of tools, and what came of each call."""
+    if one.reasoning is not None and one.reasoning.text.strip():
+        _print_text(Text(printable(one.reasoning.text.strip()), style="dim"))
+    if one.content.strip():
+        _print_text(Text(printable(one.content.strip())))
+    results = {result.id: result for result in one.results}
+    for call in one.calls:
+        _print_text(
+            Text.assemble((f"calls {printable(call.name)}: ", "bold"), printable(call.arguments))
         )
-    verdicts = called.verdicts(run, lambda name: name == spot.name)
-    return ConversationShown(run, conversation, example, verdicts)
+        result = results.get(call.id)
+        head = "error: " if result is not None and result.error else "result: "
+        said = "(none)" if result is None else result.content
+        _print_text(Text.assemble((head, "bold"), printable(said)))
+
+
+def _print_verdict(verdict: Verdict) -> None:
+    """Print a verdict: its scores in a line each, with the judge's words."""
+    if verdict.failure is not None or verdict.reward is None:
+        _print_head(f"judge {verdict.judge}", " · no score")
+        _print_text(Text(printable(verdict.failure.message if verdict.failure else "no reward")))
+        return
+    _print_head(f"judge {verdict.judge}", f" · reward {verdict.reward:.3f}")
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(no_wrap=True)
+    rows.add_column(no_wrap=True, justify="right")
+    rows.add_column(overflow="fold")
+    for name in dict.fromkeys((*verdict.scores, *verdict.justifications)):
+        score = f"{verdict.scores[name]:g}" if name in verdict.scores else "-"
+        why = " ".join(printable(verdict.justifications.get(name, "")).split())
+        rows.add_row(Text(printable(name)), score, Text(why))
+    print_table(rows, WIDEST)
+
+
+def _print_head(bold: str, rest: str) -> None:
+    """Print a turn's head: a line across a terminal, a short mark where it goes to a program."""
+    out.print()
+    if out.is_terminal:
+        text = Text.assemble((printable(bold), "bold"), printable(rest))
+        out.print(Rule(text, align="left"), width=min(out.width, WIDEST))
+    else:
+        out.print(f"── {printable(bold)}{printable(rest)}", soft_wrap=True, markup=False)
+
+
+def _dim_thinking(words: str, carried: bool) -> Text:
+    """Return what a policy wrote, its thinking dimmed."""
+    from convbench.answers.tags import segments
+
+    text = Text(words)
+    for thought, start, stop in segments(words, carried):
+        if thought:
+            text.stylize("dim", start, stop)
+    return text
+
+
+def _print_text(text: Text) -> None:
+    """Print what somebody wrote: at a width that reads well on a terminal, in whole lines where
+    it goes to a program."""
+    if out.is_terminal:
+        out.print(text, width=min(out.width, WIDEST))
+    else:
+        out.print(text, soft_wrap=True)
+
+
+show_command = Command(run, show)

@@ -1,13 +1,47 @@
-"""`tag`: a run's tags and note."""
+"""`convbench tag`: give a run tags and a note."""
 
 from __future__ import annotations
 
-from convbench.options.look import TagOptions
-from convbench.store import Run, find_run
-from convbench.store.label import RunLabel, write_label
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from convbench.commands._command import Command, RunAnswer, RunContext
+from convbench.commands._output import path_text, print_fact, quoted
+from convbench.options.declare import Opt
+from convbench.options.shared import RunArgument, RunNote, Tags
 
 
-def tag(options: TagOptions) -> tuple[Run, RunLabel]:
-    """Change a run's tags and note; return them as they are now."""
-    run = find_run(options.run)
-    return run, write_label(run, options.tags, options.untag, options.note)
+@dataclass(frozen=True)
+class TagOptions:
+    """Give a run tags and a note, or take them off; `list runs --tag` and `query` find them."""
+
+    EXAMPLES: ClassVar = (
+        "convbench tag --tag table1 --note 'the runs of the camera-ready table'",
+        "convbench tag runs/arc-a --untag draft",
+    )
+
+    run: RunArgument = None
+    tags: Tags = ()
+    untag: Annotated[tuple[str, ...], Opt("Take this tag off; repeat it for several.")] = ()
+    note: RunNote = None
+
+
+def run(options: TagOptions, context: RunContext) -> RunAnswer:
+    """Change a run's tags and note. Return them as they are now."""
+    from convbench.store import find_run
+    from convbench.store.label import write_label
+
+    target = find_run(options.run)
+    label = write_label(target, options.tags, options.untag, options.note)
+    return RunAnswer(run=path_text(target.path), tags=list(label.tags), note=label.note)
+
+
+def show(answer: RunAnswer) -> None:
+    """Print the run, its tags and its note."""
+    print_fact("run", quoted(answer.run))
+    print_fact("tags", ", ".join(answer.tags) or "none")
+    if answer.note:
+        print_fact("note", answer.note)
+
+
+tag_command = Command(run, show)

@@ -1,59 +1,139 @@
-"""`train`: one training, or several rounds of one with the tables that they leave."""
+"""`convbench train`: one training, or several rounds of one."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from convbench.errors import UsageError
-from convbench.experiment.rounds import ready, recipe_of
-from convbench.experiment.seal import Rounds, train_rounds
-from convbench.learn.data import with_filter
-from convbench.learn.start import TrainResult
-from convbench.learn.start import train as train_single
-from convbench.options.shared import SpecOptions
-from convbench.options.train import RoundsOptions, TrainOptions
+from pydantic import Field
+from rich.markup import escape
 
-__all__ = ["Rounds", "train", "train_rounds"]
+from convbench.commands._command import Answer, Command, RunContext
+from convbench.commands._output import (
+    out,
+    path_text,
+    print_fact,
+    quoted,
+    run_option,
+    shell_path,
+)
+from convbench.options.train import TrainOptions
+
+if TYPE_CHECKING:
+    from convbench.experiment.seal import Rounds
+    from convbench.learn.start import TrainResult
 
 
-def train(options: TrainOptions) -> TrainResult | Rounds:
-    """Train a recipe once, or in rounds where they are asked for or the recipe has them.
+class RoundAnswer(Answer):
+    """One round."""
 
-    Raises ConvbenchError subclasses, before torch is loaded where something can be refused.
-    """
-    options = replace(options, specs=tracked(options.specs, options.track))
-    asked = RoundsOptions(
-        options.recipe, options.rounds, options.first, options.judge,
-        in_process=options.in_process, specs=options.specs, calls=options.calls,
-        spread=options.spread,
-    )  # fmt: skip
-    found = recipe_of(asked)
-    if found.rounds and options.dry_run:
-        ready(asked)
-    said = _of_one(options)
-    if options.rounds is not None and said:
-        raise UsageError(
-            f"{said[0]}: goes with a single training; leave it out, or leave out --rounds"
+    number: int
+    """From 1."""
+    checkpoint: str
+    """What was trained."""
+    evaluated: str | None
+    """The run that evaluated it."""
+
+
+class TrainAnswer(Answer):
+    """`train`: a checkpoint, or one a round."""
+
+    checkpoint: str | None
+    """Its folder; null on a dry run, and where there are rounds."""
+    recipe: str
+    """The recipe's name."""
+    launch: str | None
+    """How it was launched."""
+    processes: int | None
+    """Processes that trained."""
+    preview: list[str] = Field(default_factory=list)
+    """What a dry run shows."""
+    told: dict[str, str] = Field(default_factory=dict)
+    """What the learner has to tell of the result."""
+    rounds: list[RoundAnswer] = Field(default_factory=list)
+    """Rounds, in order."""
+    judge: str | None = None
+    """The judge of the rounds."""
+
+
+def run(options: TrainOptions, context: RunContext) -> TrainAnswer:
+    """Train once, or in rounds."""
+    from convbench.experiment.seal import Rounds
+    from convbench.experiment.train import train
+
+    done = train(options)
+    if isinstance(done, Rounds):
+        return _rounds_answer(done, options.recipe, context)
+    for text in done.notes:
+        context.note(text)
+    checkpoint = None if done.path is None else path_text(done.path)
+    if checkpoint is None:
+        context.next(context.as_typed("--dry-run"))
+    elif done.imported:
+        context.next(f"convbench publish USER/NAME --checkpoint {quoted(checkpoint)} --dry-run")
+    else:
+        assert done.recipe.run is not None
+        report = f"convbench report{run_option(Path(done.recipe.run), '')}"
+        context.next(f"convbench eval {quoted(checkpoint)}", report)
+    return TrainAnswer(
+        checkpoint=checkpoint,
+        recipe=done.recipe.name,
+        launch=done.launch.name,
+        processes=done.launch.processes,
+        preview=done.preview if checkpoint is None else [],
+        told=dict(done.told),
+    ).of(done)
+
+
+def _rounds_answer(done: Rounds, recipe: str, context: RunContext) -> TrainAnswer:
+    result = done.result.rounds
+    context.next(f"convbench report {shell_path(result.run.path)}")
+    rounds = [
+        RoundAnswer(
+            number=each.number,
+            checkpoint=path_text(each.checkpoint),
+            evaluated=path_text(each.evaluated.path) if each.evaluated else None,
         )
-    if options.rounds is not None or (found.rounds and not said):
-        return train_rounds(asked)
-    return train_single(replace(options, specs=with_filter(options.specs, found)))
+        for each in result.rounds
+    ]
+    return TrainAnswer(
+        checkpoint=None, recipe=recipe, launch=None, processes=None, rounds=rounds,
+        judge=result.judge,
+    ).of(done)  # fmt: skip
 
 
-def tracked(specs: SpecOptions, name: str | None) -> SpecOptions:
-    """Return the specs with this tracker for every training; None changes nothing."""
-    return specs if name is None else replace(specs, sets=(*specs.sets, f"fit.trackers=[{name}]"))
+def show(answer: TrainAnswer) -> None:
+    """Print what `train` did, or would do."""
+    if answer.rounds:
+        _print_rounds(answer)
+        return
+    result: TrainResult = answer._source
+    if answer.checkpoint is None:
+        for line in answer.preview:
+            out.print(escape(line), soft_wrap=True)
+        return
+    name = quoted(answer.checkpoint)
+    print_fact("checkpoint", name)
+    print_fact("recipe", f"{answer.recipe}: {result.recipe.title}")
+    print_fact("launch", f"{answer.launch}, {answer.processes} process(es)")
+    for label, line in result.told:
+        print_fact(label, line)
+    if result.imported:
+        print_fact("to evaluate", f"on a run that was built: convbench eval {name} --run DIR")
 
 
-def _of_one(options: TrainOptions) -> list[str]:
-    """Return the options said that mean nothing over several rounds."""
-    single = {
-        "--run, several": options.run[1:] or None,
-        "--model": options.model,
-        "--out": options.out,
-        "--launch": options.launch,
-        "--nodes": options.nodes,
-        "--on": options.together,
-        "--dry-run": options.dry_run or None,
-    }
-    return [name for name, value in single.items() if value is not None]
+def _print_rounds(answer: TrainAnswer) -> None:
+    """Print the table of accuracies of `train seal`, then where each round's run, checkpoint and
+    evaluation lie."""
+    done: Rounds = answer._source
+    if done.table is not None:
+        out.print(escape(done.table.read_text()), soft_wrap=True)
+        print_fact("table", shell_path(done.table))
+    print_fact("run", shell_path(done.result.rounds.run.path))
+    print_fact("judge", answer.judge or "")
+    for each in answer.rounds:
+        evaluated = f", evaluated in {quoted(each.evaluated)}" if each.evaluated else ""
+        print_fact(f"round {each.number}", f"{quoted(each.checkpoint)}{evaluated}")
+
+
+train_command = Command(run, show)

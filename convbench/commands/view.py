@@ -1,66 +1,102 @@
-"""`view`: the conversation browser over runs with their children, over a folder of runs, or as
-files."""
+"""`convbench view`: the conversation browser, served here or written as files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, ClassVar
 
-from convbench.judge.scoring_form import rubric_of
-from convbench.store import Run, all_runs, find_run
-from convbench.view import Growing, Index, Library, build_index, serve, write_site
-from convbench.view.agreement import agreement
-from convbench.view.labels import Scoring
-from convbench.view.library import with_children
-
-HERE = Path("runs")
-"""Where runs lie, where nobody says otherwise."""
+from convbench.commands._command import Answer, Command, RunContext
+from convbench.commands._output import err, path_text, print_fact, quoted
+from convbench.options.declare import Opt
 
 
-def shown(paths: Sequence[Path], say: Callable[[str], None]) -> Growing | Library:
-    """Return what is to be shown: the runs named, which grow, or a folder of runs to choose from.
+@dataclass(frozen=True)
+class ViewOptions:
+    """Browse conversations: filter, read, compare, score. A local page of one or many runs, live
+    while they grow."""
 
-    Without a path that is `runs`, or the one run in it.
-    """
-    folders = [path for path in paths or [HERE] if is_folder(path)]
-    if folders and len(paths) <= 1 and (paths or len(all_runs(HERE)) > 1):
-        return Library(folders[0], say)
-    return Growing(lambda: members(paths), say)
+    EXAMPLES: ClassVar = (
+        "convbench view                      (the runs in runs/, to choose from)",
+        "convbench view runs/latest",
+        "convbench view runs/arc-a runs/arc-b --port 9000 --no-open",
+        "convbench view --static site        (then any web server on that folder)",
+    )
 
-
-def is_folder(path: Path) -> bool:
-    """Whether a path is no run, but a folder with runs in it."""
-    return not (path / "run.json").exists() and path.is_dir() and bool(all_runs(path))
-
-
-def members(paths: Sequence[Path]) -> list[Run]:
-    """Return these runs, those of folders among them, each with its children; without a path the
-    newest run."""
-    found: list[Run] = []
-    for path in paths:
-        found += all_runs(path) if is_folder(path) else [find_run(path)]
-    return with_children(found or [find_run(None)])
-
-
-def index_runs(paths: Sequence[Path], say: Callable[[str], None]) -> Index:
-    """Return the index of these runs with their children, or of the newest run."""
-    return build_index(members(paths), say)
-
-
-def view(
-    found: Growing | Library,
-    port: int | None,
-    ready: Callable[[str], None],
-    *,
-    browser: bool = False,
-) -> None:
-    """Serve the pages until interrupted; `ready` gets their address, `browser` opens it."""
-    try:
-        serve(found, Scoring(rubric_of, agreement), port, ready, browser=browser)
-    finally:
-        found.close()
+    runs: Annotated[
+        tuple[Path, ...],
+        Opt(
+            "Run directories, or a folder of runs to choose from; without any the folder runs.",
+            metavar="RUN",
+            argument=True,
+            names="runs",
+            either=True,
+        ),
+    ] = ()
+    static: Annotated[
+        Path | None,
+        Opt("Write the same pages as files, without scoring and SQL conditions.", metavar="DIR"),
+    ] = None
+    port: Annotated[int | None, Opt("Port on 127.0.0.1; without it 8642.", least=0, most=65535)] = (
+        None
+    )
+    open: Annotated[bool, Opt("Open the page in the browser.", "--open/--no-open")] = True
 
 
-def view_static(index: Index, folder: Path, say: Callable[[str], None]) -> int:
-    """Write the browser into a folder; return the number of files."""
-    return write_site(index, folder, say)
+class ViewAnswer(Answer):
+    """`view`: pages that were written, or the address where they are served."""
+
+    address: str | None
+    """Where the pages are served."""
+    folder: str | None
+    """Where they were written."""
+    conversations: int | None
+    """Conversations in them; None where runs are chosen in the page."""
+
+
+def run(options: ViewOptions, context: RunContext) -> ViewAnswer:
+    """Write the pages as files, or serve them until interrupted."""
+    from rich.markup import escape
+
+    from convbench.view import Library
+    from convbench.view.runs import index_runs, shown, view, view_static
+
+    def say(text: str) -> None:
+        err.print(f"[dim]{escape(text)}[/]", soft_wrap=True)
+
+    if options.static is not None:
+        with closing(index_runs(options.runs, say)) as index:
+            files, total = view_static(index, options.static, say), index.total
+        folder = path_text(options.static)
+        context.next(f"python -m http.server --bind 127.0.0.1 --directory {quoted(folder)}")
+        return ViewAnswer(address=None, folder=folder, conversations=total).of(files)
+
+    runs = shown(options.runs, say)
+    answer = ViewAnswer(address=None, folder=None, conversations=None)
+
+    def ready(address: str) -> None:
+        nonlocal answer
+        total = None
+        if not isinstance(runs, Library) and runs.partial is None:
+            total = runs.index.total
+        context.answer = answer = ViewAnswer(address=address, folder=None, conversations=total)
+        context.show_part(answer)
+        err.print("[dim]the address holds a key: keep it to yourself. Ctrl-C ends it[/]")
+
+    view(runs, options.port, ready, browser=options.open)
+    return answer
+
+
+def show(answer: ViewAnswer) -> None:
+    """Print where the pages are."""
+    if answer.address is not None:
+        print_fact("view", answer.address)
+        sys.stdout.flush()
+    elif answer.folder is not None:
+        pages = f"{answer.conversations} conversations in {answer._source} files"
+        print_fact("site", f"{quoted(answer.folder)}: {pages}")
+
+
+view_command = Command(run, show)

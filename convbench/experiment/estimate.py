@@ -164,13 +164,13 @@ class _Cell:
 
     def _had(self, shown: Preview, policy: Member) -> Amount:
         """Return what it takes to have conversations."""
-        tokens = shown.prompt_tokens + shown.completion_tokens
+        taken = shown.estimate
         size = self._weights(policy)
         here = policy.model.partition(":")[0] in ("local", "vllm")
-        seconds = shown.prompt_tokens * READ / FLOPS + shown.completion_tokens / WRITING
+        seconds = taken.prompt_tokens * READ / FLOPS + taken.reply_tokens / WRITING
         return Amount(
-            shown.conversations, shown.total_calls, 0, tokens, shown.usd or 0.0,
-            set(shown.unpriced), disk=shown.conversations * _longest(shown) * RECORDED,
+            taken.conversations, taken.calls, 0, taken.tokens, taken.usd or 0.0,
+            set(shown.unpriced), disk=taken.conversations * _longest(shown) * RECORDED,
             hours=seconds * (size or 0) / 3600 if here else 0.0,
             unweighed=set() if size or not here else {policy.model},
         )  # fmt: skip
@@ -178,7 +178,7 @@ class _Cell:
     def _judged(self, shown: Preview, judge: Judge) -> Amount:
         """Return what it takes to judge them: one ask a conversation, or a turn of it where turns
         are judged, its reply at full length."""
-        count = shown.conversations
+        count = shown.estimate.conversations
         if kind_of(judge.spec).measures in ("adaptations", "solutions"):
             return self._adapted(shown, judge)
         if judge.model is None:
@@ -210,9 +210,9 @@ class _Cell:
             steps = texts_steps(found, inner) * inner.seeds
             texts, written = math.ceil(tokens * steps / max(1, found)), inner.max_tokens
         adapting = max(steps * STEP_S, TRAINED * (size or 0) * texts / FLOPS)
-        seconds = shown.conversations * (adapting + written * STEP_S / 4)
+        seconds = shown.estimate.conversations * (adapting + written * STEP_S / 4)
         return Amount(
-            verdicts=shown.conversations, hours=seconds / 3600 if size else 0.0,
+            verdicts=shown.estimate.conversations, hours=seconds / 3600 if size else 0.0,
             unweighed=set() if size else {learner or policy.model},
         )  # fmt: skip
 

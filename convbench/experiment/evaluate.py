@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from convbench.errors import ConvbenchError, RunError, SpecError
+from convbench.errors import ConvbenchError, RunError, SpecError, UsageError
 from convbench.judge.all import JudgeResult, judge_with, judges_of
 from convbench.judge.ready import ready
 from convbench.judge.resolve import Judge
@@ -47,6 +47,19 @@ class EvalResult:
     """Of a dry run: what the policy would be sent."""
     problem: ConvbenchError | None = None
     """Why a dry run could not be followed by the evaluation itself; None where it could."""
+
+
+def evaluate_each(options: EvalOptions) -> Iterator[EvalResult]:
+    """Yield each run's evaluation, once it is done; without a run that of the checkpoint's own.
+
+    All runs are opened before the first is evaluated. Raises as `evaluate` does.
+    """
+    runs = [find_run(path).path.resolve() for path in options.run]
+    for path, folder in zip(options.run, runs, strict=True):
+        if runs.count(folder) > 1:
+            raise UsageError(f"--run {path}: found it twice; expected each run once")
+    for parent in options.run or (None,):
+        yield evaluate(replace(options, run=() if parent is None else (parent,)))
 
 
 def evaluate(options: EvalOptions) -> EvalResult:

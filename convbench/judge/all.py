@@ -25,6 +25,7 @@ from convbench.options.specs import sort_sets
 from convbench.schema import Conversation, Message, TaskSpec
 from convbench.schema.judge import OVERALL
 from convbench.store import Run
+from convbench.tokens import Tokens
 from convbench.words import Structured
 
 if TYPE_CHECKING:
@@ -39,13 +40,9 @@ class JudgePreview:
     model: str | None
     messages: list[Message]
     """Of the first call; empty where no model is asked."""
-    verdicts: int
-    """Verdicts to give; of a pair the orders."""
-    calls: int
-    """Calls that they take: one a turn where turns are judged, one a group."""
-    prompt_tokens: int
-    completion_tokens: int
-    usd: float | None
+    estimate: Tokens
+    """For the verdicts to give (of a pair the orders): a call each, one a turn where turns are
+    judged, one a group."""
     structured: Structured = "text"
     """How the model is made to reply by a schema; `text` where it is asked for text alone."""
     reply_schema: dict[str, Any] | None = None

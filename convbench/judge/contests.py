@@ -38,7 +38,9 @@ def contests(options: JudgeOptions) -> JudgeResult:
     if options.dry_run:
         result.previews = [_preview(one, options.calls) for one in listed]
         asked = [
-            one.judge for one, shown in zip(listed, result.previews, strict=True) if shown.calls
+            one.judge
+            for one, shown in zip(listed, result.previews, strict=True)
+            if shown.estimate.calls
         ]
         result.problem = problem(asked, calls, result.run)
         return result

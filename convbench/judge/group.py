@@ -291,4 +291,4 @@ class Groups(Unit[Group, tuple[Verdict, ...]]):
         size = manifest.samples
         group = Group((shown.played,) * size, shown.example)
         schema = partial(group_schema, judge.spec, size)
-        return repeat((group_messages(judge, group), schema), shown.conversations // size)
+        return repeat((group_messages(judge, group), schema), shown.estimate.conversations // size)

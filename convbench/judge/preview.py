@@ -17,6 +17,7 @@ from convbench.options.shared import CallOptions
 from convbench.rollout.preview import Preview, dollars, headroom
 from convbench.schema import RunManifest, without_stable
 from convbench.store import Run
+from convbench.tokens import Tokens
 from convbench.words import Structured
 
 
@@ -37,7 +38,7 @@ def preview_unbuilt(
     requests: Iterable[Request] = ()
     if judge.model is not None:
         requests = UNITS[judge.spec.per].requests_unbuilt(judge, manifest, shown)
-    count = shown.conversations
+    count = shown.estimate.conversations
     replies = shown.replies * count
     return preview_of(judge, count, requests, calls, more=replies if judge.model else 0)
 
@@ -55,7 +56,7 @@ def preview_of(
     Raises SpecError where a prompt cannot be rendered.
     """
     if judge.model is None:
-        return JudgePreview(judge.name, None, [], verdicts, 0, 0, 0, 0.0)
+        return JudgePreview(judge.name, None, [], _tokens(verdicts))
     specs = calls.specs
     first: Request | None = None
     prompt, count = more, 0
@@ -66,17 +67,22 @@ def preview_of(
     most = judge.spec.max_tokens + headroom(judge.model, specs, judge.short)
     reply = most * count
     structured = _structured(judge, calls)
+    usd = dollars(judge.model, prompt, reply, specs, judge.short, batch=calls.batch)
     return JudgePreview(
         judge.name,
         judge.model,
         without_stable(first[0]) if first else [],
-        verdicts,
-        count,
-        prompt,
-        reply,
-        dollars(judge.model, prompt, reply, specs, judge.short, batch=calls.batch),
+        _tokens(verdicts, count, prompt, reply, usd),
         structured,
         first[1]() if first and structured != "text" else None,
+    )
+
+
+def _tokens(
+    verdicts: int, calls: int = 0, prompt: int = 0, reply: int = 0, usd: float | None = 0.0
+) -> Tokens:
+    return Tokens(
+        conversations=verdicts, calls=calls, prompt_tokens=prompt, reply_tokens=reply, usd=usd
     )
 
 

@@ -170,7 +170,7 @@ class Conversations(Unit[Conversation, Verdict]):
         """Return what would be sent of a run that is not built, of which `shown` is the first
         conversation."""
         messages = judge_messages(judge.spec, shown.played, shown.example)
-        calls = shown.conversations * cls.calls_each(manifest, shown.played)
+        calls = shown.estimate.conversations * cls.calls_each(manifest, shown.played)
         return repeat((messages, form_of(judge.spec).schema), calls)
 
     @classmethod

@@ -1,5 +1,6 @@
-"""What a user may say of each command, declared once for typing, Python and the docs.
+"""What a user may say where a stage takes it as a value, and what several commands share.
 
-Its classes load nothing that takes time; `specs` reads what they name. May use the engine's row
-and what lies below.
+Declared once for typing, Python and the docs; what one command alone takes stands in its file. Its
+classes load nothing that takes time; `specs` reads what they name. May use the engine's row and
+what lies below.
 """

@@ -24,7 +24,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Opt:
-    """One option: `Annotated[TYPE, Opt("What it does.")] = DEFAULT` in an options class."""
+    """One option, declared without typer, which stages and Python do not load.
+
+    `Annotated[TYPE, Opt("What it does.")] = DEFAULT` in an options class. Typer's own has no place
+    for what steers Python, files of defaults and completions.
+    """
 
     help: str
     flag: str | None = None

@@ -25,7 +25,6 @@ class EvalOptions(AskingOfRuns):
         str,
         Opt("A checkpoint folder, or any model that build takes.", argument=True, names="policies"),
     ]
-    """Checkpoint folder, or any model reference."""
     run: RunDirs = ()
     """The parent, or several; without any the run the checkpoint was trained in, else the
     newest."""

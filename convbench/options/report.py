@@ -78,7 +78,6 @@ class ReportOptions:
             "--allow-incomparable",
         ),
     ] = False
-    """Set runs that are not comparable in one table all the same."""
     gold: Annotated[
         bool,
         Opt("What people's labels say about the judge: corrected means and differences."),

@@ -29,6 +29,7 @@ RunArgument = Annotated[
         either=True,
     ),
 ]  # fmt: skip
+NewRun = Annotated[Path | None, Opt("Where the run goes; without it into runs/.", metavar="DIR")]
 RunDirs = Annotated[
     tuple[Path, ...],
     Opt(
@@ -54,6 +55,10 @@ Allowed = Annotated[
         "--allow-calls", "MODEL@HOST", MODELS, own_file_only=True,
     ),
 ]  # fmt: skip
+SpecFolders = Annotated[
+    tuple[Path, ...],
+    Opt("Folder of your own specs, searched first.", "--specs", "DIR", SPECS, own_file_only=True),
+]
 Tags = Annotated[
     tuple[str, ...],
     Opt("Tag of the run, to find it by; repeat it for several.", "--tag", "TAG", WHERE),
@@ -99,14 +104,7 @@ def _temperatures(text: str) -> tuple[float, ...]:
 class SpecOptions:
     """What a user says about specs."""
 
-    folders: Annotated[
-        tuple[Path, ...],
-        Opt(
-            "Folder of your own specs, searched first.", "--specs", "DIR", SPECS,
-            own_file_only=True,
-        ),
-    ] = ()  # fmt: skip
-    """`--specs`, searched before `./specs` and the shipped ones."""
+    folders: SpecFolders = ()
     sets: Annotated[
         tuple[str, ...],
         Opt(
@@ -115,7 +113,6 @@ class SpecOptions:
             "--set", "KEY=VALUE", SPECS, own_file_only=True,
         ),
     ] = ()  # fmt: skip
-    """`--set kind.key=value` pairs."""
     plugins: Annotated[
         tuple[Path, ...],
         Opt(
@@ -123,7 +120,6 @@ class SpecOptions:
             "--plugin", "FILE", SPECS, own_file_only=True,
         ),
     ] = ()  # fmt: skip
-    """`--plugin` files whose functions specs may name."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +194,6 @@ class CallOptions:
             metavar="URL", panel=MODELS, own_file_only=True,
         ),
     ] = None  # fmt: skip
-    """Address of an OpenAI-compatible server."""
     concurrency: Annotated[
         int | None,
         Opt(
@@ -231,7 +226,6 @@ class CallOptions:
             panel=MODELS,
         ),
     ] = False  # fmt: skip
-    """Keep requests and replies word for word."""
     batch: Annotated[
         bool,
         Opt(
@@ -240,7 +234,6 @@ class CallOptions:
             panel=MODELS,
         ),
     ] = False  # fmt: skip
-    """Send calls in batches where their model has them."""
     batch_wait: Annotated[
         float | None,
         Opt(
@@ -258,7 +251,6 @@ class CallOptions:
             metavar="FILE", panel=MODELS,
         ),
     ] = None  # fmt: skip
-    """File of replies that runs share."""
     vllm_python: Annotated[
         Path | None,
         Opt(
@@ -266,7 +258,6 @@ class CallOptions:
             panel=MODELS, own_file_only=True,
         ),
     ] = None  # fmt: skip
-    """Interpreter of the environment that has vLLM."""
     devices: Annotated[
         tuple[str, ...],
         Opt(
@@ -277,7 +268,6 @@ class CallOptions:
     ] = ()  # fmt: skip
     """`KEY=VALUE` of schema.devices.Devices: what runs on which devices."""
     quiet: Annotated[bool, Opt("No progress display.", "--quiet/-q")] = False
-    """No progress display."""
     timeout: Annotated[
         float,
         Opt(
@@ -286,7 +276,6 @@ class CallOptions:
             metavar="SECONDS", least=0.1, most=DAY_S, panel=MODELS,
         ),
     ] = 120.0  # fmt: skip
-    """Longest that one attempt of a call may take, in seconds."""
     fail_on: Annotated[
         str | int,
         Opt(
@@ -295,7 +284,6 @@ class CallOptions:
             metavar="N|P%", parse=_fail_on, panel=MODELS,
         ),
     ] = "100%"  # fmt: skip
-    """How many failures, or which share of what was tried, make a command fail."""
     specs: tuple[Path, ...] = ()
     """Folders whose `models.yaml` goes before the shipped one."""
     allow: Allowed = ()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from convbench.errors import UsageError
 from convbench.options.declare import Opt
-from convbench.options.shared import MOST_RATE, CallOptions, RunArgument
+from convbench.options.shared import MOST_RATE, CallOptions
 
 SHARDS = "Shards"
 """Group of these options in `--help`."""
@@ -26,7 +26,6 @@ class Spread:
             metavar="N", least=1, most=100_000, panel=SHARDS,
         ),
     ] = None  # fmt: skip
-    """Shards of the run."""
     on: Annotated[
         str | None,
         Opt(
@@ -35,7 +34,6 @@ class Spread:
             metavar="WHERE", panel=SHARDS,
         ),
     ] = None  # fmt: skip
-    """Where shards are worked on."""
     workers: Annotated[
         int | None,
         Opt(
@@ -43,7 +41,6 @@ class Spread:
             metavar="N", least=1, most=100_000, panel=SHARDS,
         ),
     ] = None  # fmt: skip
-    """Shards at once."""
     template: Annotated[
         Path | None,
         Opt(
@@ -51,7 +48,6 @@ class Spread:
             metavar="FILE", panel=SHARDS, own_file_only=True,
         ),
     ] = None  # fmt: skip
-    """Template of a script or manifest."""
     rate: Annotated[
         float | None,
         Opt(
@@ -59,7 +55,6 @@ class Spread:
             metavar="N", least=0.001, most=MOST_RATE, panel=SHARDS,
         ),
     ] = None  # fmt: skip
-    """Most calls a second to one endpoint."""
 
     @property
     def said(self) -> bool:
@@ -104,12 +99,3 @@ def first_address(calls: CallOptions) -> CallOptions:
     """Return options with the first of several addresses, for what one process does."""
     many = addresses(calls.api_base)
     return replace(calls, api_base=many[0]) if len(many) > 1 else calls
-
-
-@dataclass(frozen=True)
-class MergeOptions:
-    """Make one folder of a run and its shards, as if one process had worked."""
-
-    EXAMPLES: ClassVar = ("convbench merge", "convbench merge runs/big")
-
-    run: RunArgument = None

@@ -103,7 +103,10 @@ def build(options: BuildOptions, load: Load = load_examples, have: Have = fill) 
     if options.dry_run:
         result.problem = _problem(options, run, calls)
         unnamed = result.problem is not None and options.model is None and existing is None
-        result.preview = replace(first, usd=None, unpriced=()) if unnamed else first
+        if unnamed:
+            unpriced = first.estimate.model_copy(update={"usd": None})
+            first = replace(first, estimate=unpriced, unpriced=())
+        result.preview = first
         return result
     refuse_latest(run.path)
     _ready(run, calls)

@@ -29,6 +29,7 @@ from convbench.schema import (
     Step,
     without_stable,
 )
+from convbench.tokens import Tokens
 
 STANDS_FOR = "⟨reply of {speaker}⟩"
 
@@ -49,14 +50,8 @@ class Preview:
 
     example: Example
     calls: list[Call]
-    conversations: int
-    total_calls: int
-    prompt_tokens: int
-    """Estimate for the whole run, all replies at full length."""
-    completion_tokens: int
-    """Upper bound for the whole run."""
-    usd: float | None
-    """Upper bound of the cost; None where a price is unknown or no model is named."""
+    estimate: Tokens
+    """For the whole run, all replies at full length; no price where no model is named."""
     unpriced: tuple[str, ...]
     """Models whose price is unknown."""
     played: Conversation
@@ -108,11 +103,13 @@ def preview(
     return Preview(
         example=first,
         calls=calls,
-        conversations=count,
-        total_calls=len(calls) * count,
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        usd=usd if named and not unpriced else None,
+        estimate=Tokens(
+            conversations=count,
+            calls=len(calls) * count,
+            prompt_tokens=prompt,
+            reply_tokens=completion,
+            usd=usd if named and not unpriced else None,
+        ),
         unpriced=tuple(sorted(unpriced)),
         played=played,
         replies=earlier,

@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
+from convbench.described import Described
 from convbench.printable import STEERS
-from convbench.schema.described import Described
 
 Mode = Literal["thinking", "standard"]
 """Whether the policy is told to reason inside `<thinking>` tags."""

@@ -17,6 +17,7 @@ from convbench.errors import ConvbenchError
 from convbench.rollout.calls import CALLS
 from convbench.store import Run, all_runs
 from convbench.store.jsonl import lines
+from convbench.tokens import Tokens
 
 LOST_A_DAY = 1.0
 """Processes lost a day and shard at once that the hours count with: about what preemptible machines
@@ -110,12 +111,8 @@ class ShardForecast:
 
 
 def forecast(
+    estimate: Tokens,
     *,
-    conversations: int,
-    calls: int,
-    prompt_tokens: int,
-    reply_tokens: int,
-    usd: float | None,
     count: int,
     at_once: int,
     rates: Rates,
@@ -126,15 +123,16 @@ def forecast(
     """Return what `count` shards will take, `most_s` calls a second at most in all."""
     at_once = max(1, min(at_once, count))
     each = rates.calls_s if most_s is None else min(rates.calls_s, most_s / at_once)
+    conversations, calls = estimate.conversations, estimate.calls
     shard_s = START_S + calls / count / each
-    tokens = prompt_tokens + reply_tokens
     return ShardForecast(
         shards=count, at_once=at_once, conversations=conversations, calls=calls,
         hours=makespan(count, at_once, shard_s) / 3600,
         hours_with_losses=makespan(count, at_once, shard_s, LOST_A_DAY / 86_400, RESTART_S) / 3600,
-        bytes=conversations * RECORD + reply_tokens * TEXT * COPIES, usd=usd,
+        bytes=conversations * RECORD + estimate.reply_tokens * TEXT * COPIES, usd=estimate.usd,
         calls_min=60 * each * at_once,
-        tokens_min=60 * each * at_once * tokens / max(1, calls), rates=rates, on=on, script=script,
+        tokens_min=60 * each * at_once * estimate.tokens / max(1, calls), rates=rates, on=on,
+        script=script,
     )  # fmt: skip
 
 

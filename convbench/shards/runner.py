@@ -36,6 +36,7 @@ from convbench.store.jsonl import lines
 from convbench.store.seal import FILE as SEALS
 from convbench.store.shard_attempts import NOT_BEGUN, ShardStates, mark_left, shard_states
 from convbench.store.shards import ShardLimit, ShardPlan, ShardTask, read_plan, shard_of
+from convbench.tokens import Tokens
 
 LOOK_S = 0.3
 """Seconds between two looks at shards that are worked on elsewhere."""
@@ -240,17 +241,7 @@ class ShardRunner:
             ledger.all.usd += after.usd - before.usd
             ledger.unpriced = ledger.unpriced or after.unpriced
 
-    def forecast(
-        self,
-        run: Path,
-        policy: str,
-        *,
-        conversations: int,
-        calls: int,
-        prompt_tokens: int,
-        reply_tokens: int,
-        usd: float | None,
-    ) -> ShardForecast:
+    def forecast(self, run: Path, policy: str, estimate: Tokens) -> ShardForecast:
         """Return what the work will take, and what would be started for it."""
         count = self.spread.shards or self._default_count()
         script, at_once = None, 1
@@ -260,9 +251,8 @@ class ShardRunner:
             script = parse_target(self.spread.on).launcher.script(job)
         rates = measured(policy, earlier_runs(), self.calls.concurrency or USUAL)
         return forecast(
-            conversations=conversations, calls=calls, prompt_tokens=prompt_tokens,
-            reply_tokens=reply_tokens, usd=usd, count=count, at_once=at_once, rates=rates,
-            most_s=self.spread.rate, on=self.spread.on, script=script,
+            estimate, count=count, at_once=at_once, rates=rates, most_s=self.spread.rate,
+            on=self.spread.on, script=script,
         )  # fmt: skip
 
 

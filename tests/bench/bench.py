@@ -53,7 +53,7 @@ def convbench(
     """
     code = (
         "import sys, json, re, resource\n"
-        "from convbench.cli import main\n"
+        "from convbench.__main__ import main\n"
         "sys.argv = ['convbench', *json.loads(sys.argv[1])]\n"
         "try:\n"
         "    main()\n"

@@ -88,9 +88,9 @@ def sealed_files(root: Path) -> list[Path]:
 def mutations(folder: Path) -> Iterator[Row]:
     """A run with its evaluation, checkpoint, report and published folder: 1,000 random changes, one
     at a time; then the time of `verify` on 10,000 conversations."""
-    from convbench.commands.verify import verify
+
     from convbench.errors import ConvbenchError
-    from convbench.options.look import VerifyOptions
+    from convbench.publish.verify import verify
 
     run = folder / "small"
     small = ["build", "demo", "--model", "pocket", "--tasks", "8", "--run", "small", "--quiet"]
@@ -99,7 +99,7 @@ def mutations(folder: Path) -> Iterator[Row]:
     convbench(["train", "swift", "--run", "small", "--set", "fit.max_steps=2"], folder)
     convbench(["report", "small", "--split", "all", "--out", "small/reports"], folder)
     convbench(["publish", "me/small", "--run", "small", "--dry-run"], folder)
-    assert not verify(VerifyOptions(str(run))).problems
+    assert not verify(str(run)).problems
     draw, found, files = random.Random(11), 0, sealed_files(run)
     for _ in range(CHANGES):
         path = draw.choice(files)
@@ -107,7 +107,7 @@ def mutations(folder: Path) -> Iterator[Row]:
         changed, how = mutate(before, draw)
         path.write_bytes(changed)
         try:
-            told = bool(verify(VerifyOptions(str(_part(run, path)))).problems)
+            told = bool(verify(str(_part(run, path))).problems)
         except ConvbenchError:  # what cannot be read at all ends the command with one line
             told = True
         found += told

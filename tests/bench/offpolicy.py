@@ -23,8 +23,6 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from convbench.commands.build import build
-from convbench.commands.judge import judge
 from convbench.experiment.evaluate import evaluate
 from convbench.learn.ratios import ratios
 from convbench.learn.select import collect
@@ -35,6 +33,8 @@ from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Data
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.stats.offpolicy import Draw, overlap, robust, snips
 from convbench.store.run import Run
 from tests.stats.test_offpolicy import World

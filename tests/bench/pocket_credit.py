@@ -21,11 +21,10 @@ from typing import Any
 
 import yaml
 
-from convbench.commands.credit import credit
+from convbench.learn.crediting import credit
 from convbench.learn.job import Job
 from convbench.learn.launch import load, locate
 from convbench.models.where import where
-from convbench.options.credit import CreditOptions
 from convbench.store import Run
 from convbench.store.credit import turn_advantages
 from tests.learn import tiny
@@ -52,7 +51,7 @@ def main() -> None:
     done = critic(run, **{**asked, **said})
     measured = {}
     for raw in (True, False):
-        credit(CreditOptions(str(done), run.path, raw=raw))
+        credit(run, str(done), raw=raw)
         name = f"critic{'-raw' if raw else ''}:{done.name}"
         measured["raw" if raw else "centred"] = found(run, decisive, name)
     print(json.dumps({"seed": int(seed), "sets": said, **measured}))
@@ -62,7 +61,7 @@ def by_branches(folder: Path, seed: int, per_turn: int) -> dict[str, Any]:
     """Return the measures of credit by branches."""
     run, decisive = planted(folder, 60, 2, seed)
     left(run, per_turn, seed)
-    credit(CreditOptions("branches", run.path))
+    credit(run, "branches")
     return found(run, decisive, "branches:planted", "train")
 
 

@@ -19,8 +19,6 @@ from statistics import fmean
 from typing import Any
 
 from convbench import catalog
-from convbench.commands.build import build
-from convbench.commands.judge import judge
 from convbench.experiment.evaluate import evaluate
 from convbench.learn.start import train
 from convbench.options.build import BuildOptions
@@ -30,6 +28,8 @@ from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.options.specs import as_sets
 from convbench.options.train import TrainOptions
 from convbench.schema.experiment import ExperimentSpec
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.store import Run
 from convbench.store.query import query
 

@@ -17,11 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from convbench import catalog
-from convbench.commands.build import build
-from convbench.commands.judge import judge
-from convbench.commands.train import train_rounds
 from convbench.experiment.evaluate import evaluate
 from convbench.experiment.rounds import rounds
+from convbench.experiment.seal import train_rounds
 from convbench.judge.adaptation.accuracies import UNTRAINED, Values, accuracies
 from convbench.judge.all import judges_of
 from convbench.learn.data import FILTERS
@@ -34,6 +32,8 @@ from convbench.options.train import RoundsOptions
 from convbench.report.adaptation import as_markdown
 from convbench.rollout.manifest import SplitChoice
 from convbench.schema.experiment import ExperimentSpec
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.store import Run
 
 SPEC = catalog.load(ExperimentSpec, "experiments", "pocket-seal")

@@ -21,8 +21,6 @@ from statistics import fmean
 from typing import Any
 
 from convbench import catalog
-from convbench.commands.build import build
-from convbench.commands.judge import judge
 from convbench.experiment.evaluate import evaluate
 from convbench.learn.job import Job
 from convbench.learn.logged import Logged
@@ -36,6 +34,8 @@ from convbench.options.specs import as_sets
 from convbench.options.train import TrainOptions
 from convbench.pocket.words import PROPERTIES
 from convbench.schema.experiment import ExperimentSpec
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.stats.estimate import Estimate, estimate
 from convbench.store import Run
 

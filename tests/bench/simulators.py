@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from convbench.commands.build import build
 from convbench.judge.review.faults import FaultName
 from convbench.judge.review.rules import faults
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.schema import Conversation, Example, ProtocolSpec, text_of
+from convbench.shards.build import build
 from convbench.store import Run
 from tests.bench import planted
 from tests.bench.bench import Row

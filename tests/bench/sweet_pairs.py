@@ -17,8 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from convbench import catalog
-from convbench.commands.build import build
-from convbench.commands.judge import judge
 from convbench.learn.logged import Logged
 from convbench.learn.select import Selection, select
 from convbench.learn.sweet.pairs import Sweet, trajectories
@@ -28,6 +26,8 @@ from convbench.options.shared import CallOptions, Shape
 from convbench.pocket.words import PROPERTIES
 from convbench.schema.experiment import ExperimentSpec
 from convbench.schema.recipe import Data
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.store import Run
 
 FEW = 3

@@ -27,15 +27,12 @@ from itertools import islice
 from pathlib import Path
 
 from convbench import catalog
-from convbench.commands.build import build
-from convbench.commands.gold import gold
-from convbench.commands.judge import judge
+from convbench.commands.gold import GoldOptions, gold
 from convbench.experiment.evaluate import evaluate
 from convbench.judge.gold.records import draws, family, keep_labels
 from convbench.learn.start import train
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
-from convbench.options.gold import GoldOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.options.specs import as_sets
@@ -46,6 +43,8 @@ from convbench.report.verdict import Verdicted, verdicts
 from convbench.schema import Conversation, text_of
 from convbench.schema.experiment import ExperimentSpec
 from convbench.schema.gold import GoldLabel
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.stats.estimate import Estimate
 from convbench.store import Run
 from convbench.views import policy_turns

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.cli.complete import completer
+from convbench.commands._complete import completer
 from tests.cli.typed import Typist
 
 ROOT = Path(__file__).parents[2]
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 def offered(cwd: Path, *words: str) -> list[str]:
     """What bash is given for the last of these words."""
-    code = "import sys; sys.argv[0] = 'convbench'; from convbench.cli import main; main()"
+    code = "import sys; sys.argv[0] = 'convbench'; from convbench.__main__ import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=False,
         env=os.environ | {

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import typer
 
-import convbench.cli
-from convbench.cli import app
-from convbench.cli.main import PANELS
+from convbench.commands._words import ENTRIES, PANELS, load_command
 from tests.cli.typed import Typist
+from tests.support.app import app
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_every_command_has_one_panel_and_they_stand_in_the_order_of_their_use(
@@ -79,11 +80,9 @@ def test_what_is_said_several_times_is_shown_so(typist: Typist) -> None:
 def test_a_command_loads_its_own_file_and_no_other(tmp_path: Path) -> None:
     """What starts takes as long as what it imports; a file of defaults may name any command."""
     files = {word: one.file for words in PANELS.values() for word, one in words.items()}
-    folder = Path(convbench.cli.__file__).parent
-    for word, file in files.items():
-        assert f'@command("{word}"' in (folder / f"{file}.py").read_text()
+    assert all(load_command(word).run.__module__.endswith(f".{files[word]}") for word in files)
     code = (
-        "import contextlib, gc, pathlib, sys\nfrom convbench.cli import main\n"
+        "import contextlib, gc, pathlib, sys\nfrom convbench.__main__ import main\n"
         "for words in ([], ['-h'], ['no-such-word'], ['tag', '-h'], ['tag', '-h'], ['-h']):\n"
         "    sys.argv = ['convbench', *words]\n"
         "    with contextlib.suppress(SystemExit):\n"
@@ -91,42 +90,62 @@ def test_a_command_loads_its_own_file_and_no_other(tmp_path: Path) -> None:
         "    assert gc.get_threshold() == (100_000, 1, 1)\n"
         "    assert gc.isenabled() and gc.get_freeze_count() > 0\n"
         f"    print('files', *(one for one in {sorted(set(files.values()))} "
-        "if f'convbench.cli.{one}' in sys.modules))\n"
+        "if f'convbench.commands.{one}' in sys.modules))\n"
         "    if words[:1] == ['tag']:\n"
         "        pathlib.Path('convbench.toml').write_text('[build]\\nsamples = 2\\n')\n"
-        "import convbench.commands.build, convbench.commands.judge\n"
+        "import convbench.shards.build, convbench.shards.judge\n"
         "unused = 'shards.runner', 'answers.wording', 'judge.compare', 'judge.human'\n"
         "assert not [one for one in unused if f'convbench.{one}' in sys.modules]\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(folder.parents[1]), "XDG_CONFIG_HOME": str(tmp_path)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(tmp_path)},
     )  # fmt: skip
     every, own = sorted(set(files.values())), [files["tag"]]
     loaded = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("files")]
     assert loaded == [[], [], [], own, every, every]
 
 
+def test_help_loads_no_stage(tmp_path: Path) -> None:
+    """What a command does is loaded when it is done; its help needs its options alone."""
+    rooms = [path.parent.name for path in (ROOT / "convbench").glob("*/__init__.py")]
+    stages = [room for room in rooms if room not in ("commands", "options", "net")]
+    assert len(stages) > 15
+    code = (
+        "import contextlib, sys\nfrom convbench.__main__ import main\n"
+        f"for word in {list(ENTRIES)}:\n"
+        "    sys.argv = ['convbench', word, '-h']\n"
+        "    with contextlib.suppress(SystemExit):\n"
+        "        main()\n"
+        f"    loaded = [room for room in {stages} if f'convbench.{{room}}' in sys.modules]\n"
+        "    assert not loaded, (word, loaded)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_build_loads_no_judge_no_batches_and_no_plugins(tmp_path: Path) -> None:
     code = (
         "import contextlib, sys, importlib.metadata as installed\n"
-        "from convbench.cli import main\n"
+        "from convbench.__main__ import main\n"
         "looked, every = [], installed.entry_points\n"
         "installed.entry_points = lambda **asked: looked.append(asked) or every(**asked)\n"
         "sys.argv = 'convbench build demo --tasks 2 --model scripted:policy --run r -q'.split()\n"
         "with contextlib.suppress(SystemExit):\n"
         "    main()\n"
-        "unused = 'judge.replies', 'judge.panel', 'engine.waves', 'options.look', 'cli.batches', "
+        "unused = 'judge.replies', 'judge.panel', 'engine.waves', 'commands.batches', "
         "'answers.wording', 'store.scratch'\n"
         "assert not [one for one in unused if f'convbench.{one}' in sys.modules]\n"
         "assert not {'aiohttp', 'rich.live', 'rich.table'} & set(sys.modules)\n"
         "assert {'group': 'pydantic'} not in looked\n"
     )
     clean = {k: v for k, v in os.environ.items() if k != "PYDANTIC_DISABLE_PLUGINS"}
-    root = Path(convbench.cli.__file__).parents[2]
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path,
-        env={**clean, "PYTHONPATH": str(root)},
+        env={**clean, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
 
@@ -134,7 +153,7 @@ def test_a_build_loads_no_judge_no_batches_and_no_plugins(tmp_path: Path) -> Non
 def test_version_loads_no_command() -> None:
     said = "import sys; loaded = [n for n in sys.modules if n.startswith('convbench.')]"
     code = (
-        "import sys\nfrom convbench.cli import main\nsys.argv = ['convbench', '--version']\n"
+        "import sys\nfrom convbench.__main__ import main\nsys.argv = ['convbench', '--version']\n"
         f"try:\n    main()\nexcept SystemExit as done:\n    assert not done.code\n{said}\n"
         "print(*loaded, file=sys.stderr)"
     )

@@ -10,10 +10,10 @@ import jsonschema
 import pytest
 import typer
 
-from convbench.cli import app
-from convbench.cli.command import ANSWERS
-from convbench.cli.envelope import schema
+from convbench.commands._json import schema
+from convbench.commands._words import ENTRIES, load_command
 from tests.cli.typed import Typist
+from tests.support.app import app
 
 BUILD = ("build", "demo", "--model", "scripted:policy", "--tasks", "4", "--samples", "1")
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
@@ -21,9 +21,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 
 def test_every_command_has_a_schema_and_a_place_in_the_reference() -> None:
     words = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
-    assert words == set(ANSWERS)
+    assert words == set(ENTRIES)
     for word in words:
-        jsonschema.Draft202012Validator.check_schema(schema(ANSWERS[word]))
+        jsonschema.Draft202012Validator.check_schema(schema(load_command(word).answer))
     assert set(re.findall(r"^## (\S+)$", PAGE.read_text(), re.M)) >= words
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from convbench.cli import app
 from tests.cli.typed import Typist
+from tests.support.app import app
 
 WORDS = {
     "report": (), "view": (), "verify": (), "tag": (), "judge": (), "patterns": (), "status": (),

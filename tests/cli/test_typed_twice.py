@@ -16,8 +16,8 @@ WORDS = ["demo", "swift", "get", "task", "mine", "logs.jsonl"]
 
 
 def commands() -> dict[str, click.Command]:
-    from convbench.cli import app
-    from convbench.cli.main import load
+    from convbench.commands._app import load
+    from tests.support.app import app
 
     load()
     return typer.main.get_command(app).commands  # type: ignore[attr-defined,no-any-return]

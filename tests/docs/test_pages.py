@@ -16,10 +16,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from convbench.cli import app
 from convbench.judge.ask import judge_fields
 from convbench.prompts import fields as prompt_fields
 from tests.publish.runs import example, manifest
+from tests.support.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from convbench.commands.experiment import experiment
+from convbench.experiment.experiment import experiment
 from convbench.experiment.run import Progress
 from convbench.models.devices import SIMULATED, VISIBLE
 from convbench.options.experiment import ExperimentOptions

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from convbench.commands.experiment import ExperimentResult, experiment
+from convbench.experiment.experiment import ExperimentResult, experiment
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, SpecOptions
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from convbench.commands.report import report
 from convbench.errors import RunError
 from convbench.options.report import ReportOptions
+from convbench.report.report import report
 from tests.experiment.ran import ran
 
 SPEC = {

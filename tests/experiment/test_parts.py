@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from convbench.commands.experiment import experiment, loaded
 from convbench.errors import SpecError
 from convbench.experiment.cells import steps_of
+from convbench.experiment.experiment import experiment, loaded
 from convbench.experiment.settings import build_options, elsewhere, train_options
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, SpecOptions

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from convbench.commands.experiment import ExperimentResult, experiment
 from convbench.errors import SpecError
 from convbench.experiment.claims import tasks_of
+from convbench.experiment.experiment import ExperimentResult, experiment
 from convbench.experiment.settings import train_options
 from convbench.experiment.step import mark
 from convbench.options.experiment import ExperimentOptions

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from convbench.commands.experiment import loaded
 from convbench.engine.stops import stoppable
 from convbench.experiment.cells import Part, steps_of
 from convbench.experiment.claims import tasks_of
+from convbench.experiment.experiment import loaded
 from convbench.experiment.scheduler import Task, run, serial
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from convbench.commands.experiment import experiment
 from convbench.errors import PreflightError
+from convbench.experiment.experiment import experiment
 from convbench.experiment.run import Progress
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from convbench.commands.experiment import ExperimentResult, experiment
 from convbench.errors import PreflightError, SpecError
+from convbench.experiment.experiment import ExperimentResult, experiment
 from convbench.experiment.record import Record
 from convbench.experiment.run import Progress
 from convbench.options.experiment import ExperimentOptions

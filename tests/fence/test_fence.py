@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from convbench import __version__
-from convbench.cli import console
+from convbench.commands import _output as console
 from tests.cli.typed import exit_code
 from tests.excerpts import EXCERPTS
 from tests.excerpts import written as excerpts_below

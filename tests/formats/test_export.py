@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.export import export
 from convbench.errors import ConvbenchError
+from convbench.learn.export_run import export
 from convbench.options.shared import SpecOptions
 from convbench.store import Run
 from tests.publish.runs import (

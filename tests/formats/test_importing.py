@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.export import export
 from convbench.errors import DataError, RunError
 from convbench.formats import extra
 from convbench.formats.importing import Imported, import_file
+from convbench.learn.export_run import export
 from convbench.store import Run
 from convbench.store.query import query
 from convbench.views import messages

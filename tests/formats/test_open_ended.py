@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.export import export
 from convbench.errors import DataError
 from convbench.formats.importing import Imported, import_file
 from convbench.judge.fence import fenced
+from convbench.learn.export_run import export
 from convbench.learn.rows import asked, stretches
 from convbench.learn.tokens import ChatTokens
 from convbench.schema import Conversation, Tool

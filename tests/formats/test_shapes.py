@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from convbench.commands.import_ import ImportOptions
 from convbench.errors import DataError, UsageError
 from convbench.formats.importing import import_file
-from convbench.options.data import ImportOptions
 from convbench.schema import text_of
 from tests.cli.conftest import typist
 from tests.cli.typed import Typist

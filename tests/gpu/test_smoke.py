@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from convbench.commands.experiment import experiment
+from convbench.experiment.experiment import experiment
 from convbench.models import open_model
 from convbench.models.child import ChildModel
 from convbench.models.devices import inventory

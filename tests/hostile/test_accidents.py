@@ -3,7 +3,6 @@ itself; nothing in silence, nothing for ever, and nothing left that the next com
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import signal
@@ -11,14 +10,12 @@ import subprocess
 import sys
 import typing
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 import pytest
 
-import convbench.options
+from convbench.commands._words import ENTRIES, load_command
 from convbench.options.declare import flat
 from convbench.schema import Member, Verdict
 from convbench.store import Run
@@ -91,14 +88,12 @@ def test_a_number_beyond_its_bounds_is_a_usage_error(here: Path, words: list[str
 
 def test_every_number_that_may_be_typed_has_bounds() -> None:
     """So that none is infinite, and none is more than what it is written to can hold."""
-    for module in iter_modules(convbench.options.__path__):
-        for known in vars(import_module(f"convbench.options.{module.name}")).values():
-            if isinstance(known, type) and dataclasses.is_dataclass(known):
-                for one in flat(known):
-                    kinds = typing.get_args(one.kind) or (one.kind,)
-                    if {int, float} & set(kinds) and one.opt.parse is None:
-                        assert one.opt.least is not None, one.name
-                        assert one.opt.most is not None, one.name
+    for word in ENTRIES:
+        for one in flat(load_command(word).options):
+            kinds = typing.get_args(one.kind) or (one.kind,)
+            if {int, float} & set(kinds) and one.opt.parse is None:
+                assert one.opt.least is not None, one.name
+                assert one.opt.most is not None, one.name
 
 
 @pytest.mark.parametrize(("words", "sql", "said"), by_turns([
@@ -215,7 +210,7 @@ def look(event, _):
     if event in ("open", "os.mkdir", "os.rename") and any(place.glob(pattern)):
         os.kill(os.getpid(), signal.SIGKILL)
 
-from convbench.cli import main
+from convbench.__main__ import main
 sys.addaudithook(look)
 main()
 """

@@ -11,7 +11,6 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from convbench.cli import app
 from convbench.errors import ConvbenchError, RunError
 from convbench.schema import Member
 from convbench.store import Run
@@ -19,6 +18,7 @@ from convbench.store.query import query
 from convbench.store.shape import read_model
 from tests.hostile.files import BORNE, REFUSED
 from tests.publish.runs import write_run
+from tests.support.app import app
 from tests.support.exhaustive import every_nth, exhaustive
 
 EVERYTHING = (

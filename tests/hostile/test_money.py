@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.experiment import experiment
 from convbench.engine import Budget, Caller, Journal, RetryPolicy
 from convbench.engine.spending import spending
 from convbench.errors import BudgetError, ModelError, UsageError
+from convbench.experiment.experiment import experiment
 from convbench.models import open_model
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions

@@ -16,12 +16,11 @@ from markdown_it import MarkdownIt
 from pydantic import TypeAdapter, ValidationError
 from rich.table import Table
 
-from convbench.commands.verify import verify
 from convbench.errors import HubError, RunError
 from convbench.formats.check import check_run
-from convbench.options.look import VerifyOptions
 from convbench.publish.publish import publish
 from convbench.publish.traces import name_by_id
+from convbench.publish.verify import verify
 from convbench.rollout.plan import conversation_id
 from convbench.schema import Metric, Verdict
 from convbench.schema.noun import ConversationId
@@ -93,7 +92,7 @@ def test_a_set_whose_traces_are_named_by_ids_is_verified_still(tmp_path: Path) -
     name_by_id(folder)
     assert (folder / "traces" / "run-q0-0.jsonl").is_file()
     seal_folder(folder, "set", names_in(folder), about)
-    assert verify(VerifyOptions(str(folder))).problems == []
+    assert verify(str(folder)).problems == []
 
 
 @pytest.mark.parametrize("text", STEERS)

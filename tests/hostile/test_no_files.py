@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from convbench.cli import app
 from convbench.engine.cache import ReplyCache
 from convbench.errors import NotRegularError, RunError
 from convbench.learn.job import Job
@@ -25,6 +24,7 @@ from convbench.store import Run
 from convbench.store.jsonl import Appender, write_whole
 from convbench.store.label import write_label
 from tests.publish.runs import write_run
+from tests.support.app import app
 
 pytestmark = pytest.mark.timeout(60)
 VICTIM = b'{"mine": 1}\nhalf a line'
@@ -187,7 +187,7 @@ def test_specs_plugins_and_settings_are_plain_files(
         code, said = typed(*words)
         assert code == 1, words
         assert "found a pipe" in said or "found no such file" in said, words
-    from convbench.cli.defaults import default_map
+    from convbench.commands._config import default_map
     from convbench.errors import SpecError
 
     with pytest.raises(SpecError, match=r"convbench\.toml: cannot be read: found a pipe"):

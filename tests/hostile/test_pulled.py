@@ -16,8 +16,6 @@ from typing import Any
 import pytest
 
 from convbench import catalog
-from convbench.commands.build import build
-from convbench.commands.judge import judge
 from convbench.errors import ConvbenchError
 from convbench.experiment.evaluate import evaluate
 from convbench.experiment.rounds import rounds
@@ -33,6 +31,8 @@ from convbench.options.train import RoundsOptions, TrainOptions
 from convbench.publish.publish import publish
 from convbench.rollout.calls import permit
 from convbench.schema import ImagePart, JudgeSpec, Member
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.store import Run
 from convbench.store.portable import plain, portable, within_limits
 from tests.hub.worker import Client

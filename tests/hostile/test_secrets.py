@@ -19,14 +19,14 @@ import pytest
 from aiohttp import web
 
 from convbench import blot
-from convbench.commands.build import build
-from convbench.commands.judge import judge
 from convbench.errors import ConvbenchError
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.publish.publish import publish
 from convbench.schema import Failure
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.store import Run
 from tests.publish.runs import conversation, example, failed, verdict, write_run
 from tests.support.serve import LocalServer, json_reply

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from convbench.commands.view import index_runs, view_static
 from convbench.errors import QueryError
 from convbench.store import Run, tables
 from convbench.store.limits import bounded, interruptible
 from convbench.store.query import query
 from convbench.view import filters, index
 from convbench.view.index import Index
+from convbench.view.runs import index_runs, view_static
 from tests.publish.runs import write_run
 from tests.rollout.cli import COMMAND, environment, finish, start
 from tests.support.exhaustive import only
@@ -168,7 +168,7 @@ def test_a_query_that_cannot_be_interrupted_ends(tmp_path: Path) -> None:
     code = (
         "import sys; from convbench.store import limits; limits.GRACE_S = 0.5;"
         "sys.argv = ['convbench', 'query', \"SELECT lpad('x', 300000000, 'y') FROM range(200)\","
-        " '--run', 'r', '--timeout', '0.5']; from convbench.cli import main; main()"
+        " '--run', 'r', '--timeout', '0.5']; from convbench.__main__ import main; main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True,

@@ -29,6 +29,7 @@ FILES: dict[str, dict[str, str]] = {
         "specs/recipes/sharper.yaml": "title: s\ntrainer: weighted\nloss: {name: sharper}\n",
     },
     "launcher": {"convbench/shards/one_by_one.py": "one_by_one.py"},
+    "command": {"convbench/commands/count.py": "count.py"},
 }
 """Files that are new, by what is added: one of `added/`, or its text."""
 SPECS = {"specs/judges/brevity.yaml": "title: few words\nkind: brevity\n"}
@@ -40,13 +41,20 @@ EDITS: dict[str, dict[str, list[tuple[str, str]]]] = {
              '    "brevity": Kind("convbench.judge.brevity"),\n    "human": Kind('),
         ],
     },
+    "command": {
+        "convbench/commands/_words.py": [
+            ('    "Runs": {\n',
+             '    "Runs": {\n'
+             '        "count": Entry("count", "Count the conversations of a run."),\n'),
+        ],
+    },
     "provider": {"convbench/models/prices.py": [('    "openai", ', '    "acme", "openai", ')]},
     "export format": {
         "convbench/formats/targets.py": [
             ('"ms-swift"]', '"ms-swift", "bare"]'),
             ('    "sharegpt": Format(', '    "bare": Format(_bare),\n    "sharegpt": Format('),
         ],
-        "convbench/options/data.py": [('"ms-swift"]', '"ms-swift", "bare"]')],
+        "convbench/commands/export.py": [('"ms-swift"]', '"ms-swift", "bare"]')],
     },
     "launcher": {
         "convbench/shards/launchers.py": [
@@ -145,3 +153,21 @@ def test_a_launcher_is_one_file_and_its_registration(copy: Path) -> None:
     typed(copy, *words, *where, "--on", "one-by-one", "--quiet")
     run = Run.open(copy / "spread")
     assert len([one for one in run.conversations() if one.failure is None]) == 4
+
+
+def test_a_command_is_one_file_and_its_row(copy: Path) -> None:
+    """Its help, its options, its answer, what it prints and what to type next follow."""
+    run = write_run(copy / "fifth")
+    there = sum(1 for _ in run.conversations())
+    assert "count       Count the conversations of a run." in typed(copy, "--help")
+    assert "Say so where there are fewer." in typed(copy, "count", "--help")
+    path = str(run.path)
+    assert typed(copy, "count", path).splitlines() == [
+        f"conversations  {there}", "", f"next: convbench view {path}",
+    ]  # fmt: skip
+    answer = json.loads(typed(copy, "count", "--run", path, "--least", "999", "--json"))
+    assert answer["result"] == {"conversations": there}
+    assert answer["notes"] == ["fewer than 999"]
+    (copy / "convbench.toml").write_text("[count]\nleast = 999\n")
+    assert json.loads(typed(copy, "count", path, "--json"))["notes"][-1] == "fewer than 999"
+    (copy / "convbench.toml").unlink()

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "convbench"
 
 STAGES = (
-    ("cli", "api"),
+    ("api",),
     ("commands",),
     ("experiment",),
     ("view",),
@@ -35,7 +35,8 @@ STAGES = (
     ("answers", "views", "prompts", "rewards", "stats", "net"),
     ("templates", "template_calls", "plain_data"),
     ("schema",),
-    ("blot", "terminal"),
+    ("tokens",),
+    ("blot", "terminal", "described"),
     ("printable", "regular"),
     ("words", "errors", "callable", "install", "cache", "guard"),
 )
@@ -70,7 +71,7 @@ def upward(path: Path) -> list[str]:
     """The imports of a file that go to a room above its own, or to one without a layer."""
     room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
     if room in ("__main__", "__init__"):
-        return [other for other in imports(path) if (room, other) != ("__main__", "cli")]
+        return [other for other in imports(path) if (room, other) != ("__main__", "commands")]
     others = [other for other in imports(path) if other not in ("__version__", room)]
     return [other for other in others if HEIGHT.get(other, -1) < HEIGHT[room]]
 
@@ -228,7 +229,9 @@ HEAVY = (
 
 @pytest.mark.parametrize("what", [["-c", "import convbench"], ["-m", "convbench", "--help"]])
 def test_nothing_heavy_is_loaded_for_help(what: list[str]) -> None:
-    action = "import convbench" if what[0] == "-c" else "from convbench.cli import main; main()"
+    action = (
+        "import convbench" if what[0] == "-c" else "from convbench.__main__ import main; main()"
+    )
     code = (
         "import sys\n"
         f"sys.argv = ['convbench', *{what[2:]!r}]\n"
@@ -264,6 +267,6 @@ def test_generated_files_are_current() -> None:
 
 
 def test_no_class_reads_its_source_when_it_is_made() -> None:
-    """`schema.described` does when a schema is asked for; before, each command's start paid."""
+    """`described` does when a schema is asked for; before, each command's start paid."""
     for path in FILES:
         assert "use_attribute_docstrings=True" not in path.read_text()

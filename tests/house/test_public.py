@@ -40,8 +40,8 @@ def python_names() -> Iterator[str]:
 
 def command_line() -> Iterator[str]:
     """Yield every command with its positions, its options and the words they take."""
-    from convbench.cli import app
-    from convbench.cli.main import load
+    from convbench.commands._app import load
+    from tests.support.app import app
 
     load()
     group: Any = typer.main.get_command(app)
@@ -77,11 +77,11 @@ def spec_fields() -> Iterator[str]:
 
 def json_keys() -> Iterator[str]:
     """Yield every key of what `--json` prints."""
-    from convbench.cli.command import ANSWERS
-    from convbench.cli.envelope import schema
+    from convbench.commands._json import schema
+    from convbench.commands._words import ENTRIES, load_command
 
-    for name, answer in ANSWERS.items():
-        yield from fields(f"json {name}", schema(answer))
+    for word in ENTRIES:
+        yield from fields(f"json {word}", schema(load_command(word).answer))
 
 
 def fields(prefix: str, schema: dict[str, Any]) -> Iterator[str]:

@@ -39,7 +39,7 @@ def run(installed: Path, tmp_path: Path) -> Run:
         code = (
             f"import shlex, sys; sys.path.insert(0, {str(installed)!r}); import convbench\n"
             f"assert convbench.__file__.startswith({str(installed)!r}), convbench.__file__\n"
-            "from convbench.cli import main\n"
+            "from convbench.__main__ import main\n"
             "for line in sys.argv[1:]:\n"
             "    sys.argv[1:] = shlex.split(line)\n"
             "    try:\n"

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from convbench.commands.judge import judge
 from convbench.judge.scoring_form import rubric_of
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
@@ -15,6 +14,7 @@ from convbench.publish.parquet import write_tables
 from convbench.publish.portions import portions
 from convbench.report.layout import document
 from convbench.report.sections import sections
+from convbench.shards.judge import judge
 from convbench.store.query import query
 from convbench.store.run import Run
 from tests.learn import tiny

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import convbench
-from convbench.commands.build import build
 from convbench.engine import jobs
 from convbench.errors import ConvbenchError, FatalModelError, SpecError
 from convbench.experiment.evaluate import evaluate
@@ -19,6 +18,7 @@ from convbench.models.aliases import resolve
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions, Shape
+from convbench.shards.build import build
 from convbench.store import Run
 from tests.rollout.cli import convbench as typed
 from tests.support.chat.plan import Plan

@@ -14,20 +14,19 @@ from typing import Any
 import pytest
 
 import convbench
-from convbench.cli.batches import say_cancel, say_status
-from convbench.commands.batches import cancel, status
-from convbench.commands.build import build
 from convbench.engine import Budget, Journal, RetryPolicy, flight
 from convbench.errors import BudgetError, ConvbenchError, FatalModelError
 from convbench.models.openai_batch import OpenAIBatches
 from convbench.options.build import BuildOptions
-from convbench.options.look import CancelOptions, StatusOptions
 from convbench.options.shared import CallOptions
 from convbench.rollout import calls as rollout_calls
 from convbench.rollout.branch import branches
 from convbench.rollout.fill import fill
+from convbench.shards.batches import cancel, status
+from convbench.shards.build import build
 from convbench.store import Run
 from convbench.views import policy_turns
+from tests.cli.typed import exit_code
 from tests.rollout.cli import ROOT, environment, finish, records, said, start, until
 from tests.support.batches import BatchProvider
 from tests.support.chat.replies import Call, scripted_reply
@@ -149,7 +148,10 @@ def test_killed_at_every_state_it_sends_nothing_twice_and_loses_nothing(tmp_path
 
 
 def test_ctrl_c_leaves_the_batch_and_says_how_to_come_back(
-    provider: BatchProvider, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    provider: BatchProvider,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     provider.plan_batches(looks=0)
     keys = {"OPENAI_API_KEY": "k"}
@@ -162,9 +164,9 @@ def test_ctrl_c_leaves_the_batch_and_says_how_to_come_back(
     assert "1 batch of 6 calls is still at the provider: convbench status run" in ended.err
     assert "convbench build --run run --batch" in ended.err
 
-    say_status(status(StatusOptions(Path("run"))))
+    exit_code(monkeypatch, ["status", "run"])
     assert "1 openai/gpt-4o-mini in_progress 6 0 0" in " ".join(capsys.readouterr().out.split())
-    assert say_cancel(cancel(CancelOptions(Path("run"))))
+    assert exit_code(monkeypatch, ["cancel", "run"]) == 0
     assert "6 calls of openai/gpt-4o-mini: cancelled" in capsys.readouterr().out
 
     provider.plan_batches(looks=1)
@@ -285,7 +287,7 @@ def test_an_estimate_is_at_the_price_of_batches() -> None:
         options = BuildOptions(task="demo", model=OPENAI, dry_run=True, calls=calls)
         shown = build(options).preview
         assert shown is not None
-        found.append(shown.usd)
+        found.append(shown.estimate.usd)
     assert found[1] == pytest.approx(found[0] / 2)
 
 
@@ -356,7 +358,7 @@ def test_a_batch_taken_for_ours_is_told_by_its_results(
 
 
 def test_a_batch_that_nobody_knows_any_more_can_be_forgotten(
-    provider: BatchProvider, capsys: pytest.CaptureFixture[str]
+    provider: BatchProvider, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = Path("run/batches.jsonl")
     run = built(provider, "run", batch=True)
@@ -367,9 +369,9 @@ def test_a_batch_that_nobody_knows_any_more_can_be_forgotten(
     provider.batches.clear()
     with pytest.raises(FatalModelError, match="convbench cancel RUN --forget"):
         built(provider, "run", batch=True)
-    say_status(status(StatusOptions(Path("run"))))
+    exit_code(monkeypatch, ["status", "run"])
     assert "HTTP 404" in capsys.readouterr().err
-    assert say_cancel(cancel(CancelOptions(Path("run"), forget=True)))
+    assert exit_code(monkeypatch, ["cancel", "run", "--forget"]) == 0
     assert len(said(built(provider, "run", batch=True))) == 12
 
 
@@ -384,7 +386,7 @@ def test_records_from_elsewhere_lead_nowhere(provider: BatchProvider) -> None:
             out.write(json.dumps({**first, "mark": "new", **more}) + "\n")
             out.write(json.dumps({"mark": first["mark"], **more} if more else line) + "\n")
     keys = len(provider.keys)
-    names = {one.sent.batch for one in status(StatusOptions(run)).batches}
+    names = {one.sent.batch for one in status(Run.open(run), CallOptions()).batches}
     assert names - {None} == {"batch_1", "batch_2", "batch_3"}
     assert len(provider.keys) == keys
 
@@ -429,8 +431,7 @@ def test_a_run_from_elsewhere_has_nobody_asked(provider: BatchProvider) -> None:
     manifest = (run / "run.json").read_text()
     (run / "run.json").write_text(manifest.replace(provider.api_base, "http://stranger.example/v1"))
     for word in (status, cancel):
-        options = StatusOptions if word is status else CancelOptions
-        for one in word(options(run)).open:
+        for one in word(Run.open(run), CallOptions()).open:
             assert one.problem is not None
             assert "--allow-calls openai/gpt-4o-mini@stranger.example" in one.problem
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.judge import judge
-from convbench.commands.view import index_runs
 from convbench.errors import RunError
 from convbench.judge.resolve import resolve_judge
 from convbench.options.judge import JudgeOptions
@@ -18,9 +16,11 @@ from convbench.publish.evaluation import results_of
 from convbench.publish.figures import figures
 from convbench.publish.publish import publish
 from convbench.schema import Conversation
+from convbench.shards.judge import judge
 from convbench.store import Run
 from convbench.store.query import query
 from convbench.view.figures import overview
+from convbench.view.runs import index_runs
 from tests.publish.runs import (
     ANSWERS,
     JUDGE,

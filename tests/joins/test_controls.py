@@ -106,7 +106,7 @@ def test_controls_are_told_in_the_place_of_the_policy_alone(provider: Provider) 
 
 
 def test_labels_and_tests_have_no_controls(provider: Provider) -> None:
-    from convbench.commands.judge import judge
+    from convbench.shards.judge import judge
 
     convbench(
         Path(), "build", "demo", "--tasks", "5", "--samples", "1", "--temperatures", "0.5",

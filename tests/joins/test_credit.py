@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from convbench.commands.credit import credit
 from convbench.errors import QueryError, RunError, TrainError, UsageError
 from convbench.formats.export import export
 from convbench.learn.credit import by_branches, values_before
+from convbench.learn.crediting import credit
 from convbench.learn.select import branches, select
-from convbench.options.credit import CreditOptions
 from convbench.publish.parquet import write_tables
 from convbench.publish.portions import portions
 from convbench.schema import Branch
@@ -54,7 +53,7 @@ def test_branches_give_the_values_before_and_after(tmp_path: Path) -> None:
     (first, last) = by_branches(run.manifest.protocol, logged.logged, values, "s")
     assert (first.turn_index, last.turn_index) == (1, 3)
     assert (first.advantage, last.advantage) == pytest.approx((0.3, 0.4))
-    done = credit(CreditOptions("branches", run.path))
+    done = credit(run, "branches")
     assert (done.turns, done.conversations, done.source) == (2, 1, "branches:j")
     assert done.left_out == {"branches: judge failed": 1}
     rows = query(BY_TURN.format("run-q0-0") + " order by 1", [run]).rows
@@ -68,7 +67,7 @@ def test_a_planted_decisive_turn_is_found(tmp_path: Path) -> None:
     in at least nine of ten cases, at chance it would be five."""
     run, decisive = planted(tmp_path / "run", 24, 2)
     left(run, 8)
-    credit(CreditOptions("branches", run.path))
+    credit(run, "branches")
     found = turn_advantages(run, "branches:planted")
     scores = []
     for name, turn in decisive.items():
@@ -88,13 +87,13 @@ def test_a_critic_credits_every_turn_of_any_run(tmp_path: Path) -> None:
     run, _ = planted(tmp_path / "run", 4, 3)
     folder = critic(run, **{"fit.max_steps": 2, "args.critic": {"epochs": 1}})
     other, _ = planted(tmp_path / "other", 2, 1, seed=5)
-    done = credit(CreditOptions(str(folder), other.path))
+    done = credit(other, str(folder))
     assert (done.conversations, done.turns, done.source) == (2, 8, "critic:sweet")
     assert done.spread[0] < done.spread[2]
     assert not (run.path / FILE).exists()
     found = turn_advantages(other)
     assert {tuple(sorted(turns)) for turns in found.values()} == {(1, 3, 5, 7)}
-    again = credit(CreditOptions(str(folder), other.path))
+    again = credit(other, str(folder))
     assert again.turns == 8
     assert turn_advantages(other, "critic:sweet") == found
     assert query("select count(*) from advantages", [other]).rows == [(8,)]
@@ -118,11 +117,11 @@ def test_a_critic_credits_every_turn_of_any_run(tmp_path: Path) -> None:
     (file, *_) = sorted((tmp_path / "set" / "turns").iterdir())
     assert {"advantage", "advantage_by"} <= set(pq.read_table(file).column_names)
 
-    told = credit(CreditOptions(str(folder), other.path, raw=True))
+    told = credit(other, str(folder), raw=True)
     assert told.source == "critic-raw:sweet"
     assert turn_advantages(other, told.source) != turn_advantages(other, "critic:sweet") == found
     with pytest.raises(UsageError, match="--raw: goes with a critic"):
-        credit(CreditOptions("branches", other.path, raw=True))
+        credit(other, "branches", raw=True)
 
 
 def test_mistakes_are_one_line(tmp_path: Path) -> None:
@@ -130,9 +129,9 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="found credit by none; expected one source; give some"):
         turn_advantages(run)
     with pytest.raises(TrainError, match="found no critic; expected the checkpoint folder"):
-        credit(CreditOptions(str(tmp_path), run.path))
+        credit(run, str(tmp_path))
     with pytest.raises(UsageError, match="--judge: goes with `branches`"):
-        credit(CreditOptions(str(tmp_path), run.path, "j"))
+        credit(run, str(tmp_path), "j")
     assert newest_advantages(run) == {}
     line = {"conversation_id": "run-q0-0", "turn_index": 1, "source": "a", "advantage": 0.5}
     file = run.path / FILE

@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.build import build
-from convbench.commands.estimate import Estimated, estimate
-from convbench.commands.judge import judge
 from convbench.errors import TrainError
 from convbench.experiment.evaluate import evaluate
+from convbench.learn.estimate import Estimated, estimate
 from convbench.learn.start import train
 from convbench.options.build import BuildOptions
 from convbench.options.estimate import EstimateOptions
@@ -23,6 +21,8 @@ from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.options.train import TrainOptions
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.store.run import Run
 from tests.learn import tiny
 

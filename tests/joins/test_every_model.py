@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.build import build
-from convbench.commands.judge import judge
 from convbench.engine.caller import Caller, RetryPolicy
 from convbench.errors import SpecError
 from convbench.judge.dispatch import judge_conversation
@@ -32,6 +30,8 @@ from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, Shape
 from convbench.schema import Conversation
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.store import Run
 from tests.judge.test_dispatch import EXAMPLE, PROTOCOL, conversation
 from tests.support.chat.plan import Plan

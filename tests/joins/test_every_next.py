@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from convbench.cli import app
+from tests.support.app import app
 from tests.support.exhaustive import first_of
 from tests.support.next_lines import next_words
 from tests.support.next_runs import run_to_end

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.export import export
 from convbench.errors import TrainError
 from convbench.learn.data import learnt_of
+from convbench.learn.export_run import export
 from convbench.learn.weights import Weighted
 from convbench.models.where import content
 from convbench.options.shared import SpecOptions

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from convbench.commands.build import build
-from convbench.commands.experiment import ExperimentResult, experiment
-from convbench.commands.judge import judge
 from convbench.errors import RunError
 from convbench.experiment.evaluate import check_evaluation, evaluate
+from convbench.experiment.experiment import ExperimentResult, experiment
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, FailOn, Shape, SpecOptions
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.store import Run
 from tests.rollout.cli import Done, convbench
 from tests.support.chat.plan import Plan

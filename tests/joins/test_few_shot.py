@@ -7,13 +7,13 @@ import json
 
 import pytest
 
-from convbench.commands.report import report
-from convbench.commands.train import train_rounds
+from convbench.experiment.seal import train_rounds
 from convbench.judge.few_shot.baselines import CONTROL
 from convbench.options.report import ReportOptions
 from convbench.options.shared import SpecOptions
 from convbench.options.train import RoundsOptions
 from convbench.report.markdown import markdown
+from convbench.report.report import report
 from convbench.store import Run
 from convbench.tasks.arc_agi.edit import SelfEdit
 from tests.judge.few_shot import runs

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.export import export
 from convbench.errors import TrainError, UsageError
 from convbench.learn import weights
+from convbench.learn.export_run import export
 from convbench.learn.select import select
 from convbench.learn.start import train
 from convbench.options.shared import SpecOptions

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.judge import judge
 from convbench.judge.group import group_schema, read_group
 from convbench.judge.replies import Complaint
 from convbench.judge.resolve import resolve_judge
@@ -18,6 +17,7 @@ from convbench.learn.select import select
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
 from convbench.schema.recipe import Data, Weighting
+from convbench.shards.judge import judge
 from convbench.store.query import query
 from convbench.store.run import Run
 from tests.learn import tiny
@@ -51,7 +51,7 @@ def test_one_call_gives_each_a_verdict_that_swift_standardises(tmp_path: Path) -
     run = talks(tmp_path / "run")
     with Provider(Plan(keep_requests=9), reply=by_sample) as provider:
         (shown,) = judged(run, provider, dry_run=True).previews
-        assert (shown.verdicts, shown.calls) == (6, 2)
+        assert (shown.estimate.conversations, shown.estimate.calls) == (6, 2)
         found = judged(run, provider).judged[0]
         assert (found.jobs.done, found.failed, provider.stats.calls) == (6, 0, 2)
         assert judged(run, provider).judged[0].kept == 6

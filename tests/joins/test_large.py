@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import pytest
 
-from convbench.commands.importing import import_
-from convbench.commands.judge import judge
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
 from convbench.publish.publish import publish
+from convbench.rollout.importing import import_
+from convbench.shards.judge import judge
 from convbench.store import Run, parts
 from convbench.store.query import query
 from tests.bench.logs import write_logs

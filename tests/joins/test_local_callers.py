@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.commands.build import build
-from convbench.commands.judge import judge
-from convbench.commands.train import train
+from convbench.experiment.train import train
 from convbench.learn.rows import asked, stretches
 from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.options.build import BuildOptions
@@ -21,6 +19,8 @@ from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.schema import Conversation
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.store import Run
 from tests.learn import tiny
 from tests.learn.test_shipped_templates import SHIPPED

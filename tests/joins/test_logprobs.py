@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.build import build
-from convbench.commands.importing import import_
-from convbench.commands.judge import judge
 from convbench.errors import RunError, TrainError
 from convbench.learn.job import Job, recorded_for
 from convbench.learn.rows import Row, training_rows
@@ -22,6 +19,9 @@ from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.options.train import TrainOptions
+from convbench.rollout.importing import import_
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.store.run import Run
 from convbench.store.token_probs import FILE, Recorded, call_key
 from tests.learn import tiny

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.view import index_runs
 from convbench.judge.panel import panel
 from convbench.publish.evaluation import results_of
 from convbench.publish.figures import figures
@@ -18,6 +17,7 @@ from convbench.report.sections import sections
 from convbench.stats.estimate import Estimate, estimate
 from convbench.store import Run
 from convbench.view.figures import overview
+from convbench.view.runs import index_runs
 from tests.publish.runs import ANSWERS, conversation, example, verdict, write_run
 
 ISSUE = [("a", True), ("a", True), ("a", True), ("b", False)]

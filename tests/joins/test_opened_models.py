@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 
 from convbench import catalog
-from convbench.commands.build import build
-from convbench.commands.judge import judge
-from convbench.commands.train import train_rounds
 from convbench.engine import Caller
 from convbench.errors import RunError, SpecError
 from convbench.experiment.evaluate import evaluate
+from convbench.experiment.seal import train_rounds
 from convbench.judge.adaptation.grader import by_model
 from convbench.judge.adaptation.learner import Question
 from convbench.judge.adaptation.settings import Inner
@@ -34,6 +32,8 @@ from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.options.train import RoundsOptions
 from convbench.rollout.calls import open_cast
 from convbench.schema.recipe import Launch, Recipe
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.store import Run
 from tests.learn.tiny import save_model
 from tests.support.chat.plan import Plan
@@ -167,9 +167,10 @@ def test_a_dry_run_counts_the_headroom(provider: Provider, tmp_path: Path) -> No
     run = built(tmp_path / "run", specs, model="thinker")
     found = judge(JudgeOptions(("thinker",), run.path, dry_run=True, specs=specs, calls=QUIET))
     (shown,) = found.previews
-    assert shown.completion_tokens == 3 * (1024 + 5000)
-    expected = (shown.prompt_tokens * 1000 + shown.completion_tokens * 2000) / 1e6
-    assert shown.usd == pytest.approx(expected)
+    estimate = shown.estimate
+    assert estimate.reply_tokens == 3 * (1024 + 5000)
+    expected = (estimate.prompt_tokens * 1000 + estimate.reply_tokens * 2000) / 1e6
+    assert estimate.usd == pytest.approx(expected)
 
 
 def test_a_grader_too(provider: Provider, tmp_path: Path) -> None:

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from convbench.commands.judge import judge
-from convbench.commands.report import report
 from convbench.errors import RunError, UsageError
 from convbench.judge.all import JudgeResult
 from convbench.options.judge import JudgeOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions
 from convbench.report.files import text as written
+from convbench.report.report import report
+from convbench.shards.judge import judge
 from convbench.store.comparisons import comparisons, comparisons_file
 from convbench.store.query import query
 from convbench.store.run import Run
@@ -136,7 +136,7 @@ def test_until_decided_stops_asking_and_says_so(tmp_path: Path) -> None:
     with Provider(Plan(), reply=reply) as provider:
         calls = {"calls": {"concurrency": 4}}
         dry = compare(run, provider, "swift", "base", dry_run=True, until_decided=True)
-        assert dry.previews[0].calls == 240
+        assert dry.previews[0].estimate.calls == 240
         assert provider.stats.calls == 0
         found = compare(run, provider, "swift", "base", until_decided=True, **calls).compared[0]
         assert found.decision is not None

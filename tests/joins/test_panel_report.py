@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from convbench.commands.judge import judge
-from convbench.commands.report import report
 from convbench.models.families import family_of
 from convbench.options.judge import JudgeOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions
 from convbench.report.document import Table
+from convbench.report.report import report
+from convbench.shards.judge import judge
 from convbench.store.run import Run
 from tests.report.synthetic import METRICS, make, questions
 from tests.support.provider import Plan, Provider

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from convbench.commands.build import build
-from convbench.commands.experiment import experiment
-from convbench.commands.judge import judge
-from convbench.commands.train import train_rounds
 from convbench.errors import BudgetError, FatalModelError, PreflightError
 from convbench.experiment.evaluate import evaluate
+from convbench.experiment.experiment import experiment
+from convbench.experiment.seal import train_rounds
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.options.train import RoundsOptions
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.store import Run
 from tests.rollout.cli import environment
 from tests.support.chat.plan import Plan
@@ -165,7 +165,7 @@ def find_spec(name, package=None):
     except ModuleNotFoundError:
         return None
 util.find_spec = find_spec
-from convbench.cli import main
+from convbench.__main__ import main
 main()
 """
 """The command line as it is where only the core is installed."""

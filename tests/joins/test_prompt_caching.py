@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.build import build
-from convbench.commands.judge import judge
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.store import Run
 from tests.support.chat.caching import Ledger
 from tests.support.chat.plan import Plan

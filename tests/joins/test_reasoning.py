@@ -10,12 +10,8 @@ from typing import Any
 import pytest
 
 from convbench.answers.grade import grade
-from convbench.commands.build import build
-from convbench.commands.judge import judge
-from convbench.commands.query import query
-from convbench.commands.train import train
-from convbench.commands.view import index_runs
 from convbench.errors import RunError, SpecError
+from convbench.experiment.train import train
 from convbench.learn.rows import asked
 from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.models.where import where
@@ -25,7 +21,11 @@ from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.publish.folder import lay_out
 from convbench.schema import Conversation
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.store import Run
+from convbench.store.query import query
+from convbench.view.runs import index_runs
 from convbench.view.talk import prompts
 from convbench.view.talk import talk as shown_talk
 from tests.support.chat.plan import Plan

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from convbench import catalog, views
-from convbench.commands.experiment import loaded
-from convbench.commands.report import report
 from convbench.errors import RunError
 from convbench.experiment.evaluate import evaluate
+from convbench.experiment.experiment import loaded
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions, Shape
 from convbench.report.published import paper_table, paper_tables, sample_size
+from convbench.report.report import report
 from convbench.rollout.build import build
 from convbench.schema import Conversation, ProtocolSpec, fingerprint
 from convbench.schema.regime import in_regime

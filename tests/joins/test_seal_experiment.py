@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from convbench import catalog
-from convbench.commands.experiment import ExperimentResult, experiment
 from convbench.errors import PreflightError
 from convbench.experiment.cells import cells, steps_of
+from convbench.experiment.experiment import ExperimentResult, experiment
 from convbench.judge.adaptation.runner import Learning
 from convbench.options.experiment import ExperimentOptions
 from convbench.report.files import text

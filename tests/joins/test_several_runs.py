@@ -8,23 +8,25 @@ from pathlib import Path
 import pytest
 
 import convbench
-from convbench.commands.build import build
-from convbench.commands.judge import judge
-from convbench.commands.publish import publish_model
-from convbench.commands.report import report
-from convbench.commands.train import Rounds, train
 from convbench.errors import UsageError
+from convbench.experiment.seal import Rounds
+from convbench.experiment.train import train
 from convbench.learn import launch
 from convbench.learn.job import Job
 from convbench.learn.rows import Row, training_rows
 from convbench.learn.start import TrainResult
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
+from convbench.options.publish import PublishOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.options.train import TrainOptions
+from convbench.publish.send import publish_model
 from convbench.report.plots.lines import by_rounds
+from convbench.report.report import report
 from convbench.report.sections import sections
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.store.run import Run
 from tests.learn import tiny
 
@@ -83,7 +85,9 @@ def test_where_it_comes_from_stands_in_the_checkpoint_and_its_card(
     assert [part["share"] for part in told["runs"]] == [1, 2]
     second = told["runs"][1]["conversations"]
     assert told["counts"]["rows of further runs"] == 2 * second > 0
-    done = publish_model("me/both", trained, dry_run=True, target=tmp_path / "card")
+    done = publish_model(
+        PublishOptions("me/both", checkpoint=trained, dry_run=True, folder=tmp_path / "card")
+    )
     card = (done.folder / "README.md").read_text()
     assert f"log `{runs[1].manifest.id}`" in card
     assert "task pocket-tools, protocol pocket-tools, policy local:pocket" in card

@@ -7,28 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from convbench.commands.build import build
-from convbench.commands.gold import gold
-from convbench.commands.judge import judge
-from convbench.commands.report import report
+from convbench.commands.gold import GoldOptions, gold
 from convbench.errors import ConvbenchError, TrainError
 from convbench.experiment.evaluate import evaluate
 from convbench.judge.gold.records import draws, keep_labels
 from convbench.learn.select import select
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
-from convbench.options.gold import GoldOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.report.document import Document, Table
 from convbench.report.pairwise import beside, flips, tournaments
 from convbench.report.plots.strengths import strengths
+from convbench.report.report import report
 from convbench.report.sections import sections
 from convbench.report.simulators import two_simulators
 from convbench.report.verdict import verdicts
 from convbench.schema.gold import GoldLabel
 from convbench.schema.recipe import Data
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.store import Run
 from convbench.store.query import query
 from tests.bench.planted import FAULTS, planted

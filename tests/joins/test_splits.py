@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 
 from convbench import catalog
-from convbench.commands.build import build
-from convbench.commands.experiment import experiment
-from convbench.commands.judge import judge
 from convbench.errors import DataError, PreflightError
 from convbench.experiment.evaluate import evaluate
+from convbench.experiment.experiment import experiment
 from convbench.experiment.seal import seal
 from convbench.learn.start import train
 from convbench.options.build import BuildOptions
@@ -26,6 +24,8 @@ from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import RoundsOptions, TrainOptions
 from convbench.schema import Example, TaskSpec
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.store import Run
 from convbench.tasks.draw import ELSEWHERE
 from convbench.tasks.load import Loaded, load_examples

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.build import build
 from convbench.errors import RunError, SpecError
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.shards.build import build
 from convbench.store import Run
 from tests.models.test_mcp_server import HERE
 from tests.support.chat.dialects import Refusal

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.build import build
 from convbench.errors import SpecError
 from convbench.formats.export import export
 from convbench.judge.ask import judge_messages
@@ -20,6 +19,7 @@ from convbench.options.shared import CallOptions, Shape
 from convbench.publish.parquet import write_tables
 from convbench.publish.portions import portions
 from convbench.schema import Conversation, Sampling, Tool, ToolCall, ToolLimits
+from convbench.shards.build import build
 from convbench.store import Run
 from convbench.store.tables import connect
 from convbench.tasks import market

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.cli import main
+from convbench.__main__ import main
 from tests.support.chat.plan import Plan
 from tests.support.provider import Provider
 

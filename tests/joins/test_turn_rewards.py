@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from convbench import catalog, rewards
-from convbench.commands.judge import judge
 from convbench.errors import SpecError, TrainError
 from convbench.judge.resolve import resolve_judge
 from convbench.learn import launch, weights
@@ -22,6 +21,7 @@ from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.schema import JudgeSpec, ProtocolSpec, Reward, turn_scores
 from convbench.schema.recipe import Data, Weighting
+from convbench.shards.judge import judge
 from convbench.store.query import query
 from convbench.store.run import Run
 from tests.learn import tiny

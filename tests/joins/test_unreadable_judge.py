@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.build import build
-from convbench.commands.judge import judge
 from convbench.engine import RetryPolicy
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, Shape
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.store import Run
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import Call, scripted_reply

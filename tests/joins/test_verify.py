@@ -10,24 +10,24 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from convbench.cli import app
-from convbench.commands.publish import publish
-from convbench.commands.report import report
-from convbench.commands.verify import verify
 from convbench.errors import RunError
-from convbench.options.look import VerifyOptions
+from convbench.options.publish import PublishOptions
 from convbench.options.report import ReportOptions
+from convbench.publish.send import publish
+from convbench.publish.verify import verify
 from convbench.report.files import write
+from convbench.report.report import report
 from convbench.report.sealed import seal_report
 from convbench.store import Run
 from convbench.store.folder_seal import check_folder, seal_folder
 from tests.publish.runs import write_run
 from tests.report.synthetic import make, questions
+from tests.support.app import app
 
 
 def wrong(place: Path) -> list[str]:
     """What is wrong with a folder."""
-    return verify(VerifyOptions(str(place))).problems
+    return verify(str(place)).problems
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def family(kept: Path, tmp_path: Path) -> Run:
 
 
 def test_a_run_with_its_evaluations_and_report_verifies(family: Run) -> None:
-    found = verify(VerifyOptions(str(family.path)))
+    found = verify(str(family.path))
     assert found.problems == []
     kinds = [one.what.split()[0] for one in found.checked]
     assert kinds == ["run", "run", "report"]
@@ -158,7 +158,7 @@ def test_a_run_that_was_never_sealed_says_so_and_can_be_taken_as_it_is(tmp_path:
 def published(tmp_path: Path) -> Path:
     """The folder of a small set that was judged."""
     run = write_run(tmp_path / "r")
-    return publish("me/set", run, dry_run=True).laid.folder
+    return publish(PublishOptions("me/set", dry_run=True), run).laid.folder
 
 
 def test_a_published_set_is_made_again_from_its_records(published: Path) -> None:
@@ -239,9 +239,9 @@ def test_results_of_a_checkpoint_name_the_tasks_of_its_set(published: Path) -> N
 
 def test_what_is_nothing_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"found no such folder; expected a run"):
-        verify(VerifyOptions(str(tmp_path / "no-such")))
+        verify(str(tmp_path / "no-such"))
     with pytest.raises(RunError, match=r"found no run\.json"):
-        verify(VerifyOptions(str(tmp_path)))
+        verify(str(tmp_path))
     (tmp_path / "seal.json").write_text('{"files": {}, "about": {"runs": 3}, "kind": "report"}')
     assert wrong(tmp_path)
 
@@ -249,7 +249,7 @@ def test_what_is_nothing_is_one_line(tmp_path: Path) -> None:
 def test_a_hostile_set_is_refused_as_it_is_by_pull(tmp_path: Path) -> None:
     """A function of another package in the records of a set opens nothing."""
     run = write_run(tmp_path / "r", count=1)
-    folder = publish("me/set", run, dry_run=True).laid.folder
+    folder = publish(PublishOptions("me/set", dry_run=True), run).laid.folder
     from convbench.store.folder_seal import check_folder, names_in, seal_folder
 
     about = check_folder(folder).about

@@ -8,19 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from convbench.commands.build import build
-from convbench.commands.judge import judge
-from convbench.commands.verify import verify
 from convbench.experiment.evaluate import evaluate
 from convbench.learn.sealed import seal_checkpoint
 from convbench.learn.start import train
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.look import VerifyOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.options.train import TrainOptions
+from convbench.publish.verify import verify
 from convbench.report.evaluated import misplaced_evaluations
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.store import Run
 from tests.report.synthetic import make, questions
 
@@ -89,9 +88,9 @@ def test_what_was_changed_and_sealed_again_is_found(
     trained: Path, tmp_path: Path, change: Callable[[Path], None], says: str
 ) -> None:
     run = Path(shutil.copytree(trained, tmp_path / "moved"))
-    assert verify(VerifyOptions(str(run))).problems == []
+    assert verify(str(run)).problems == []
     change(run)
-    found = verify(VerifyOptions(str(run))).problems
+    found = verify(str(run)).problems
     assert any(says in text for text in found), found
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.train import train
 from convbench.errors import MissingDependency, SpecError
+from convbench.experiment.train import train
 from convbench.learn.start import TrainResult
 from convbench.options.shared import SpecOptions
 from convbench.options.train import TrainOptions

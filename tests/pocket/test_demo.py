@@ -148,10 +148,10 @@ def test_another_run_under_the_name_that_was_typed_is_taken_for_none_of_ours(
 
 
 def test_every_figure_of_the_demo_can_be_computed_again(run: Run) -> None:
-    from convbench.commands.verify import verify
-    from convbench.options.look import VerifyOptions
 
-    found = verify(VerifyOptions(str(run.path)))
+    from convbench.publish.verify import verify
+
+    found = verify(str(run.path))
     assert found.problems == []
     kinds = [one.what.split()[0] for one in found.checked]
     assert kinds.count("run") == 3  # its own records, and those of two evaluations
@@ -161,7 +161,7 @@ def test_every_figure_of_the_demo_can_be_computed_again(run: Run) -> None:
     before = log.read_text()
     log.write_text(before.replace('"items": ', '"items": 1', 1))
     try:
-        (text,) = verify(VerifyOptions(str(log.parent))).problems
+        (text,) = verify(str(log.parent)).problems
         assert "training.json: changed since it was written" in text
     finally:
         log.write_text(before)

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from convbench.commands.build import build
-from convbench.commands.judge import judge
 from convbench.experiment.evaluate import evaluate
 from convbench.formats.export import export
 from convbench.judge.ask import judge_messages
@@ -24,6 +22,8 @@ from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.pocket.speakers import wish
 from convbench.schema import Tool
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.store import Run
 
 PROPERTY = {"type": "object", "properties": {"property": {"type": "string"}}}

@@ -12,9 +12,10 @@ import pytest
 import yaml
 
 from convbench import catalog
-from convbench.commands.publish import publish as publish_run
-from convbench.commands.publish import publish_model
 from convbench.errors import HubError, RunError
+from convbench.options.publish import PublishOptions
+from convbench.publish.send import publish as publish_run
+from convbench.publish.send import publish_model
 from convbench.schema.recipe import Recipe
 from convbench.store import Run
 from tests.hub.worker import Client
@@ -36,13 +37,13 @@ LOG = [
 
 def push(folder: Path, repo: str, **options: Any) -> dict[str, Any]:
     """`publish --checkpoint`, for the client's process; what the upload did."""
-    done = publish_model(repo, folder, **options)
+    done = publish_model(PublishOptions(repo, checkpoint=folder, **options))
     return dataclasses.asdict(done.uploaded) if done.uploaded else {}
 
 
 def push_run(path: Path, repo: str) -> None:
     """`publish` of a run, for the client's process."""
-    publish_run(repo, Run.open(path))
+    publish_run(PublishOptions(repo), Run.open(path))
 
 
 def snapshot(repo: str) -> str:
@@ -123,7 +124,11 @@ def card_of(folder: Path) -> tuple[dict[str, Any], str]:
 
 def dry(folder: Path, **options: Any) -> tuple[dict[str, Any], str]:
     """The card of a dry run."""
-    return card_of(publish_model("alice/dry", folder, dry_run=True, **options).folder)
+    return card_of(
+        publish_model(
+            PublishOptions("alice/dry", checkpoint=folder, dry_run=True, **options)
+        ).folder
+    )
 
 
 def test_a_published_checkpoint_loads_and_holds_the_models_files_alone(
@@ -243,7 +248,7 @@ def test_nothing_tells_this_machines_paths(checkpoint: Path) -> None:
         values = json.loads((checkpoint / name).read_text())
         (checkpoint / name).write_text(json.dumps({**values, key: str(checkpoint / "deep")}))
     evaluate(checkpoint)
-    folder = publish_model("alice/dry", checkpoint, dry_run=True).folder
+    folder = publish_model(PublishOptions("alice/dry", checkpoint=checkpoint, dry_run=True)).folder
     for path in folder.rglob("*"):
         assert str(checkpoint.parents[2]).encode() not in path.read_bytes(), path
     assert json.loads((folder / "config.json").read_text())["_name_or_path"] == "deep"
@@ -298,7 +303,7 @@ def test_an_adapter_needs_a_base_that_readers_have(checkpoint: Path) -> None:
 def test_a_dry_run_says_what_to_type(checkpoint: Path) -> None:
     from typer.testing import CliRunner
 
-    from convbench.cli import app
+    from tests.support.app import app
 
     found = CliRunner().invoke(
         app, ["publish", "alice/dry", "--checkpoint", str(checkpoint), "--dry-run"]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from convbench.commands.build import build
 from convbench.formats.export import export
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.shards.build import build
 from convbench.store import Run
 from tests.hub.worker import Client
 from tests.learn import tiny

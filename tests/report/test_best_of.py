@@ -9,8 +9,7 @@ from statistics import fmean
 
 import pytest
 
-from convbench.commands.credit import credit
-from convbench.options.credit import CreditOptions
+from convbench.learn.crediting import credit
 from convbench.report.layout import document
 from convbench.report.sections import sections
 from convbench.report.tables.best_of import ORACLE, best_of, best_of_table
@@ -43,7 +42,7 @@ def test_the_table_reads_the_runs_credit(tmp_path: Path) -> None:
     section = sections([run], split="train")[0]
     assert best_of_table(section, "planted", "clustered") is None, "no turn has credit yet"
     left(run, 8)
-    credit(CreditOptions("branches", run.path))
+    credit(run, "branches")
     backwards = [
         TurnCredit(conversation_id=c.conversation_id, turn_index=1, source="critic:contrary",
                    advantage=-float(c.conversation_id in decisive))

@@ -8,7 +8,6 @@ from html.parser import HTMLParser
 import orjson
 import pytest
 
-from convbench.commands.report import experiment_report, report
 from convbench.errors import RunError
 from convbench.options.report import ReportOptions
 from convbench.report.experiment.gallery import median_pair
@@ -20,6 +19,7 @@ from convbench.report.experiment.whole import (
 )
 from convbench.report.files import text, write
 from convbench.report.published import paper_tables
+from convbench.report.report import experiment_report, report
 from tests.report.paper_set import cell_name, record, scores, write_cell, write_paper
 from tests.report.synthetic import make, questions
 from tests.report.test_report_tables import cells

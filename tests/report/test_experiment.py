@@ -5,9 +5,9 @@ import json
 import pytest
 
 from convbench import catalog
-from convbench.commands.experiment import experiment
 from convbench.errors import BudgetError
 from convbench.experiment.cells import cells, steps_of
+from convbench.experiment.experiment import experiment
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.report.policies import NAMES

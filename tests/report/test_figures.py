@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from convbench.cli import app
-from convbench.commands.gold import gold
-from convbench.commands.report import report
-from convbench.options.gold import GoldOptions
+from convbench.commands.gold import GoldOptions, gold
 from convbench.options.report import ReportOptions
 from convbench.report.document import Table
 from convbench.report.measures import ACCURACY
 from convbench.report.paired import paired
+from convbench.report.report import report
 from convbench.store import Run
 from tests.report.synthetic import make, questions
+from tests.support.app import app
 
 
 @pytest.fixture

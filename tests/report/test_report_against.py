@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from convbench.commands.report import report
 from convbench.errors import RunError
 from convbench.options.report import ReportOptions
 from convbench.report.files import text
+from convbench.report.report import report
 from tests.report.synthetic import make, questions
 
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from convbench.cli import say
+from convbench.commands import _output
 from convbench.report.document import (
     Cell,
     Column,
@@ -240,8 +240,8 @@ def test_no_head_is_cut_where_the_terminal_is_narrow(width, monkeypatch):
         reward=SimpleNamespace(mean=0.925),
     )  # fmt: skip
     console = Console(width=width, file=io.StringIO(), force_terminal=True, color_system=None)
-    monkeypatch.setattr(say, "out", console)
-    say.say_means(SimpleNamespace(judges=[judge]))
+    monkeypatch.setattr(_output, "out", console)
+    _output.print_means(SimpleNamespace(judges=[judge]))
     lines = console.file.getvalue().splitlines()
     heads = " ".join(line for line in lines if line.startswith("judge")).split()
     assert [head for head in heads if head != "judge"] == [

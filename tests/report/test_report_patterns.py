@@ -5,12 +5,12 @@ import random
 
 import pytest
 
-from convbench.commands.patterns import patterns
 from convbench.errors import DataError, RunError
 from convbench.options.report import PatternOptions
 from convbench.report.patterns.analysis import Patterns, cluster
 from convbench.report.patterns.analysis import patterns as analyse
 from convbench.report.patterns.common import common_words, frequencies, is_common
+from convbench.report.patterns.patterns import patterns
 from convbench.report.patterns.present import patterns_document, points
 from convbench.report.patterns.responses import Response, responses
 from convbench.report.patterns.spread import spread

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from convbench.commands.report import report
 from convbench.options.report import ReportOptions
 from convbench.report.files import write
 from convbench.report.measures import ACCURACY
@@ -17,6 +16,7 @@ from convbench.report.plots.judges import agreement
 from convbench.report.plots.lines import by_size
 from convbench.report.plots.style import LOOKS, ONE, TWO, Page, drawing, looks
 from convbench.report.plots.training import smoothed, training
+from convbench.report.report import report
 from convbench.report.sections import sections
 from convbench.stats.estimate import Estimate
 from tests.report.synthetic import make, questions

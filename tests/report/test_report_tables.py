@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from convbench.commands.report import report
 from convbench.errors import RunError
 from convbench.options.report import ReportOptions
 from convbench.report import layout
@@ -13,6 +12,7 @@ from convbench.report.measures import ACCURACY, THINKING, metric
 from convbench.report.paired import by_temperature, paired
 from convbench.report.policies import read_policy
 from convbench.report.published import paper_table, paper_tables
+from convbench.report.report import report
 from convbench.report.sections import sections
 from convbench.report.tables import counts, main_table
 from tests.report.synthetic import make, questions

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from convbench.commands.report import report
 from convbench.options.report import ReportOptions
 from convbench.report.files import text
+from convbench.report.report import report
 from convbench.report.starts import LOG, Start, short_model
 from convbench.schema import Member
 from convbench.store import Run

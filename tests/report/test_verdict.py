@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from convbench.commands.gold import gold
-from convbench.commands.report import report
+from convbench.commands.gold import GoldOptions, gold
 from convbench.errors import RunError
-from convbench.options.gold import GoldOptions
 from convbench.options.report import ReportOptions
 from convbench.report.deciding import Evidence, Measured, decide
 from convbench.report.files import text
 from convbench.report.lacking import labels, lacking
+from convbench.report.report import report
 from convbench.report.style_control import StyleControl
 from convbench.report.verdict import family
 from convbench.schema import JudgeSpec, Verdict

@@ -114,7 +114,7 @@ def test_a_split_may_have_fewer_samples() -> None:
     assert sum(job.example_id in train for job in jobs) == 2 * 15
     assert len(jobs) == 2 * 15 + 8 * 5
     seen = preview(run, examples)
-    assert seen.conversations == len(jobs)
-    assert seen.total_calls == len(jobs), "one call a conversation: a mark is drawn once"
+    assert seen.estimate.conversations == len(jobs)
+    assert seen.estimate.calls == len(jobs), "one call a conversation: a mark is drawn once"
     with pytest.raises(SpecError, match="greater than or equal to 1"):
         catalog.load(TaskSpec, "tasks", "pocket-grids", sets={"sample.each.test": 0})

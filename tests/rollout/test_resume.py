@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from convbench.commands.build import build
 from convbench.errors import BudgetError, RunError, SpecError
 from convbench.experiment.evaluate import evaluate
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.rollout.calls import permit
+from convbench.shards.build import build
 from convbench.store import Run
 
 from .cli import convbench, get, post, records, said

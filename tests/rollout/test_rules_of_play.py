@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from convbench.commands.build import build
 from convbench.errors import SpecError
 from convbench.experiment.evaluate import evaluate
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions, Shape
 from convbench.schema import ProtocolSpec, text_of
+from convbench.shards.build import build
 from convbench.store import Run
 
 from .table import Reply, plain, played, protocol_of

@@ -7,10 +7,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from convbench.commands.view import index_runs
 from convbench.store import Run
 from convbench.view.calls import SAME
 from convbench.view.calls import calls as calls_of
+from convbench.view.runs import index_runs
 from tests.view.conftest import browser, viewing
 
 from .cli import convbench, get, post, records, said

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from convbench.commands.build import build
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions, Shape
 from convbench.options.spread import Spread
+from convbench.shards.build import build
 from convbench.store import Run, shards
 from tests.support.provider import Plan, Provider
 

@@ -15,7 +15,6 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from convbench.cli import app
 from convbench.errors import MissingDependency, RunError, SpecError, UsageError
 from convbench.options.build import BuildOptions
 from convbench.options.declare import as_words
@@ -26,6 +25,7 @@ from convbench.shards.launchers import LAUNCHERS, parse_target
 from convbench.shards.scripts import array_ranges
 from convbench.store.shard_attempts import shard_states
 from tests.rollout.cli import COMMAND, convbench, environment, finish, get, start, until
+from tests.support.app import app
 from tests.support.serve import spawn
 
 from . import slurm

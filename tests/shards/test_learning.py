@@ -16,8 +16,6 @@ from typing import Any
 import pytest
 
 from convbench import catalog
-from convbench.commands.build import build
-from convbench.commands.judge import judge
 from convbench.errors import SpecError
 from convbench.learn.branches import Branching
 from convbench.learn.job import Job, Means
@@ -31,6 +29,8 @@ from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.options.spread import Spread
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Launch, Recipe
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.shards.runner import ShardRunner
 from convbench.store import Run
 from tests.rollout.cli import post

@@ -11,22 +11,22 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from convbench.cli import app
-from convbench.commands.build import build
-from convbench.commands.export import export
-from convbench.commands.judge import judge
-from convbench.commands.merge import merge
-from convbench.commands.show import show_conversation
-from convbench.commands.verify import verify
+from convbench.commands._command import RunContext
+from convbench.commands.merge import MergeOptions
+from convbench.commands.merge import run as merge_run
 from convbench.engine.journal import Journal
 from convbench.errors import RunError
+from convbench.judge.show import show_conversation
+from convbench.learn.export_run import export
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.look import VerifyOptions
 from convbench.options.shared import CallOptions, Shape
-from convbench.options.spread import MergeOptions, Spread
+from convbench.options.spread import Spread
 from convbench.publish.folder import lay_out
+from convbench.publish.verify import verify
 from convbench.report.experiment.cost import _of_cell
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.store import Run, shards
 from convbench.store.overview import overview
 from convbench.store.process import this_process
@@ -44,6 +44,7 @@ from convbench.store.shard_attempts import (
 from convbench.view.growing import Growing
 from convbench.view.index import build_index
 from convbench.view.pulse import pulse
+from tests.support.app import app
 
 from .fire import said
 
@@ -121,7 +122,7 @@ def test_every_reader_sees_the_whole(plain: Run, sharded: Run, tmp_path: Path) -
 def test_what_is_done_with_a_shard_is_sealed(plain: Run, sharded: Run, tmp_path: Path) -> None:
     """Shard by shard; a byte changed in one is found there. A sealed run that is spread, and one
     that is merged again, have seals that hold."""
-    assert [one.problems for one in verify(VerifyOptions(target=str(sharded.path))).checked] == [[]]
+    assert [one.problems for one in verify(target=str(sharded.path)).checked] == [[]]
     folder = tmp_path / "copy"
     shutil.copytree(sharded.path, folder)
     assert check_seals(folder) == check_seals(sharded.path)
@@ -130,14 +131,14 @@ def test_what_is_done_with_a_shard_is_sealed(plain: Run, sharded: Run, tmp_path:
     data = file.read_bytes()
     assert b'"attempts":1' in data
     file.write_bytes(data.replace(b'"attempts":1', b'"attempts":2', 1))
-    (problem,) = verify(VerifyOptions(target=str(folder))).problems
+    (problem,) = verify(target=str(folder)).problems
     assert f"{part.name}: verdicts.jsonl: " in problem
     assert "changed since it was sealed" in problem
     spread = tmp_path / "spread"
     shutil.copytree(plain.path, spread)
     judge(JudgeOptions(judges=("answer",), run=spread, calls=QUIET, spread=Spread(shards=3)))
     assert check_seals(spread).problems == ()
-    merge(MergeOptions(run=spread))
+    merge_run(MergeOptions(run=spread), RunContext())
     assert check_seals(spread).problems == ()
 
 
@@ -185,13 +186,13 @@ def test_a_finished_run_is_resumed_without_work(sharded: Run) -> None:
 def test_merged_it_is_one_folder(tmp_path: Path, plain: Run) -> None:
     run = built(tmp_path / "run", spread=Spread(shards=3))
     judge(JudgeOptions(judges=("rules",), run=run.path, calls=QUIET))
-    done = merge(MergeOptions(run=run.path))
+    done = merge_run(MergeOptions(run=run.path), RunContext())
     assert done.records["conversations.jsonl"] == 24
     assert not (run.path / "shards").exists()
     assert said(run.path) == said(plain.path)
     assert scores(run) == scores(plain)
     with pytest.raises(RunError, match="found no shards"):
-        merge(MergeOptions(run=run.path))
+        merge_run(MergeOptions(run=run.path), RunContext())
 
 
 def test_a_run_under_way_is_spread_with_its_journal(tmp_path: Path, plain: Run) -> None:
@@ -300,7 +301,7 @@ def test_a_sharded_run_of_0_1_is_read_resumed_and_merged(tmp_path: Path, plain: 
     assert (result.built.kept, result.built.jobs.done) == (2 * TASKS - 1, 1)
     assert said(run.path) == whole_run
     assert shards.read_plan(run.path).format == 2
-    done = merge(MergeOptions(run=run.path))
+    done = merge_run(MergeOptions(run=run.path), RunContext())
     assert done.records["conversations.jsonl"] == 2 * TASKS
     assert said(run.path) == whole_run
     assert not (run.path / "shards").exists()
@@ -318,7 +319,10 @@ def test_a_shard_that_was_killed_is_merged_once(tmp_path: Path, plain: Run) -> N
     begin_attempt(run.path, 1).end(None)
     assert {folder.name for folder in run.path.glob("shards/00001.*")} == {"00001.0", "00001.1"}
     assert said(run.path) == said(plain.path)
-    assert merge(MergeOptions(run=run.path)).records["conversations.jsonl"] == 2 * TASKS
+    assert (
+        merge_run(MergeOptions(run=run.path), RunContext()).records["conversations.jsonl"]
+        == 2 * TASKS
+    )
     assert said(run.path) == said(plain.path)
 
 

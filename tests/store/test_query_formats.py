@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.commands.query import check_format, write_result
+from convbench.commands.query import check_format, write_table
 from convbench.errors import UsageError
 from convbench.store.formats import _fit, render
 from convbench.store.query import query
@@ -41,7 +41,7 @@ def test_parquet_is_read_back(tmp_path: Path) -> None:
 
     run = write_run(tmp_path / "r", count=2)
     result = query("SELECT judge, sum(attempts) AS n FROM verdicts GROUP BY judge", [run])
-    write_result(result, "parquet", tmp_path / "x.parquet")
+    write_table(result, "parquet", tmp_path / "x.parquet")
     table = pyarrow.parquet.read_table(tmp_path / "x.parquet")
     assert table.to_pylist() == [{"judge": "rules", "n": 4}]
     assert str(table.schema.field("n").type) == "int64"

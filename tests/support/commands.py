@@ -89,7 +89,7 @@ def _typed(words: list[str], folder: str, environment: dict[str, str], out: int,
     os.environ.update(environment)
     sys.argv = ["convbench", *words]
     sys.path[0] = folder
-    from convbench.cli import main
+    from convbench.__main__ import main
 
     try:
         main()

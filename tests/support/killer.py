@@ -72,7 +72,7 @@ def run(how: str, what: str, arguments: list[str]) -> None:
         hook(how, kind, int(number or 1))
     code = 70
     try:
-        from convbench.cli.main import main as command
+        from convbench.__main__ import main as command
 
         sys.argv = ["convbench", *arguments]
         sys.stdout = sys.stderr

@@ -19,7 +19,7 @@ NEEDED = ("--specs", "--plugin", "--judge", "--allow-calls")
 
 @cache
 def _commands() -> dict[str, click.Command]:
-    from convbench.cli import app
+    from tests.support.app import app
 
     commands: dict[str, click.Command] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     return commands

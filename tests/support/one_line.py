@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from convbench.cli.envelope import notes_of
+from convbench.commands._json import notes_of
 from convbench.errors import ConvbenchError
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet  # noqa: F401
 import typer.main
 
 import convbench
-from convbench.cli.main import app, load
+from convbench.commands._app import app, load
 from tests.support.tree import keep_tree
 
 ROOMS = (

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 
 from convbench import catalog
-from convbench.commands.build import build
-from convbench.commands.judge import judge
 from convbench.errors import BudgetError, TrainError
 from convbench.learn import launch
 from convbench.learn.branches import Branching
@@ -24,6 +22,8 @@ from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Launch
+from convbench.shards.build import build
+from convbench.shards.judge import judge
 from convbench.store.run import Run
 from convbench.views import messages, policy_turns
 from tests.learn import tiny

@@ -16,10 +16,10 @@ import orjson
 import pytest
 from aiohttp import web
 
-from convbench.commands.view import shown
 from convbench.judge.scoring_form import rubric_of
 from convbench.view.agreement import agreement
 from convbench.view.labels import Scoring
+from convbench.view.runs import shown
 from convbench.view.server import application, listen
 from tests.view.runs import world
 

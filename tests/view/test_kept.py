@@ -13,7 +13,6 @@ import pytest
 from multidict import MultiDict
 
 from convbench.cache import CACHE
-from convbench.commands.view import members
 from convbench.errors import QueryError
 from convbench.store import Run
 from convbench.store.label import write_label
@@ -24,6 +23,7 @@ from convbench.view.filters import listing
 from convbench.view.growing import Growing, absorb
 from convbench.view.index import Index, build_index
 from convbench.view.pulse import pulse
+from convbench.view.runs import members
 from tests.support.exhaustive import only
 from tests.view.conftest import Looked, viewing
 from tests.view.runs import RIGHT, make, question, world

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.gold import gold
+from convbench.commands.gold import GoldOptions, gold
 from convbench.judge.gold.records import labels
-from convbench.options.gold import GoldOptions
 from convbench.store import Run
 from tests.view.conftest import Looked, viewing
 from tests.view.runs import world

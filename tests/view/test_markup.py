@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.view import index_runs, view_static
 from convbench.view.markup import TAGS, tree
+from convbench.view.runs import index_runs, view_static
 from convbench.view.server import ASSETS
 from tests.view.conftest import Looked, running, viewing
 from tests.view.runs import make, question

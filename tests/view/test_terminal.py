@@ -18,9 +18,9 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from convbench.cli import say
-from convbench.commands.show import show_conversation
+from convbench.commands import _output
 from convbench.errors import RunError, SpecError
+from convbench.judge.show import show_conversation
 from convbench.store import Run
 from tests.view.runs import make, question
 
@@ -162,7 +162,7 @@ def written(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
     """What `say` prints on a terminal of 80 columns, or in a pipe."""
     file = io.StringIO()
     console = Console(file=file, width=80, force_terminal=request.param, color_system=None)
-    monkeypatch.setattr(say, "out", console)
+    monkeypatch.setattr(_output, "out", console)
     return file
 
 
@@ -171,9 +171,9 @@ ADDRESS = "http://127.0.0.1:8642/" + "x" * 90
 
 @pytest.mark.parametrize("written", [True], indirect=True)
 def test_on_a_terminal_lines_end_between_words(written: io.StringIO) -> None:
-    say.fact("what", f"{LONG}at {ADDRESS} [b]\x1b[31m")
-    say.next_command("convbench view " + "runs/a " * 6 + "   (in the browser, with its prompts)")
-    say.fact("view", ADDRESS)
+    _output.print_fact("what", f"{LONG}at {ADDRESS} [b]\x1b[31m")
+    _output.print_next([("convbench view " + "runs/a " * 6, "(in the browser, with its prompts)")])
+    _output.print_fact("view", ADDRESS)
     lines = written.getvalue().split("\n")
     assert lines[-2] == f"view           {ADDRESS}"
     lines = [*lines[:-2], ""]
@@ -188,9 +188,9 @@ def test_in_a_pipe_a_line_is_a_line(written: io.StringIO) -> None:
     rows = Table(box=None, show_header=False)
     rows.add_row("short", "s")
     rows.add_row(LONG, "l")
-    say.fact("what", LONG)
-    say.table(rows)
-    say.next_command("convbench view   (the same)")
+    _output.print_fact("what", LONG)
+    _output.print_table(rows)
+    _output.print_next([("convbench view", "(the same)")])
     first, short, long, empty, last, end = written.getvalue().split("\n")
     assert first.split(maxsplit=1) == ["what", LONG]
     assert short == short.rstrip()

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from multidict import MultiDict
 
-from convbench.commands.view import index_runs
 from convbench.errors import QueryError
 from convbench.report.measures import ACCURACY
 from convbench.report.paired import pairs
@@ -16,6 +15,7 @@ from convbench.stats.estimate import estimate
 from convbench.store import Run
 from convbench.view.filters import following, listing
 from convbench.view.index import Index
+from convbench.view.runs import index_runs
 from convbench.view.versus import versus
 from tests.view.conftest import Looked, viewing
 from tests.view.runs import MUTE, RIGHT, WRONG, make, question

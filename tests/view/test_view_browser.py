@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from convbench.commands.importing import import_
-from convbench.commands.view import index_runs, view_static
+from convbench.rollout.importing import import_
+from convbench.view.runs import index_runs, view_static
 from tests.support.exhaustive import first_of
 from tests.view.conftest import Looked, Viewer, running, viewing
 from tests.view.runs import EVIL, HOSTILE, hostile, make, many, question, world

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from multidict import MultiDict
 
-from convbench.commands.view import index_runs
 from convbench.errors import QueryError, RunError
 from convbench.schema import ImagePart, TextPart
 from convbench.view.figures import overview
 from convbench.view.filters import following, listing, terms
 from convbench.view.index import Index
+from convbench.view.runs import index_runs
 from convbench.view.talk import prompts, talk
 from tests.view.runs import RIGHT, WRONG, make, question, world
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.judge import judge
 from convbench.errors import RunError
 from convbench.judge.scoring_form import usual
 from convbench.options.judge import JudgeOptions
+from convbench.shards.judge import judge
 from convbench.store import Run
 from convbench.view.labels import labels_file
 from convbench.view.server import listen
@@ -275,7 +275,7 @@ def test_browser_gets_the_key_through_a_private_file(tmp_path: Path) -> None:
 
 def test_command_serves_until_it_is_interrupted(folder: Path) -> None:
     """The address with its key goes to stdout, the rest to stderr; Ctrl-C ends it well."""
-    code = "from convbench.cli import view; from convbench.cli import main; main()"
+    code = "from convbench.__main__ import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, "view", str(folder), "--port", "0", "--no-open"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -10,9 +10,9 @@ import orjson
 import pytest
 
 from convbench.commands import view as commands
-from convbench.commands.view import index_runs, view_static
 from convbench.errors import RunError
 from convbench.view import Index, site
+from convbench.view.runs import index_runs, view_static
 from tests.cli.typed import Typist
 from tests.view.runs import world
 

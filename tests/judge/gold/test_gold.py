@@ -10,20 +10,19 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from convbench.cli import app
-from convbench.commands.gold import gold
-from convbench.commands.report import report
+from convbench.commands.gold import GoldOptions, gold
 from convbench.errors import DataError, RunError, UsageError
 from convbench.judge.gold.records import draws, labels
 from convbench.judge.gold.units import gold_of
-from convbench.options.gold import GoldOptions
 from convbench.options.report import ReportOptions
 from convbench.report.files import text
 from convbench.report.judges import panel_of
+from convbench.report.report import report
 from convbench.report.sections import sections
 from convbench.store import Run
 from convbench.store.query import query
 from tests.report.synthetic import make, questions
+from tests.support.app import app
 
 PEOPLE = {f"q{i}": 3 + 4 * random.Random(i).random() for i in range(200)}
 """What people think of any answer to a question."""

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from convbench.commands.build import build
 from convbench.experiment.rounds import log_round, rounds
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.options.train import RoundsOptions
+from convbench.shards.build import build
 from tests.support.later import later
 
 torch = later("torch")

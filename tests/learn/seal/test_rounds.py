@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from convbench.commands.train import train_rounds
 from convbench.errors import DataError, RunError, SpecError
 from convbench.experiment.rounds import RoundsResult, examples_of, judge_of, score
-from convbench.experiment.seal import seal
+from convbench.experiment.seal import seal, train_rounds
 from convbench.judge.adaptation.continual import Forgetting
 from convbench.judge.adaptation.passages import forgetting, pretrained
 from convbench.judge.all import judges_of

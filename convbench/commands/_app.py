@@ -1,0 +1,190 @@
+"""The command line: one line for a user's mistake, and no command loaded but the one typed."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from convbench import __version__
+from convbench.blot import keys
+from convbench.commands._help import fold
+from convbench.commands._words import ENTRIES, PANELS
+from convbench.errors import ConvbenchError
+from convbench.terminal import Terminal
+
+
+def load(typed: Sequence[str] | None = None) -> None:
+    """Register the command that these words begin with, none where they name none; without words,
+    all commands."""
+    words = ENTRIES if typed is None else [word for word in typed if not word.startswith("-")][:1]
+    missing = [word for word in words if word in ENTRIES and word not in _registered]
+    if not missing:
+        return
+    from convbench.commands._typer import register
+
+    for word in missing:
+        register(app, word, _panel(word))
+        _registered.add(word)
+
+
+_registered: set[str] = set()
+"""The commands that `app` has."""
+
+
+def _panel(word: str) -> str:
+    """Return the panel that shows a command."""
+    return next(panel for panel, entries in PANELS.items() if word in entries)
+
+
+COMPLETING = "_CONVBENCH_COMPLETE"
+"""Set by the shell that asks what a word may become."""
+
+RARELY = (100_000, 1, 1)
+"""Objects that are made between two looks for cycles among the youngest, and such looks between two
+at older ones. Python's 700 took a sixth of the CPU of a command that makes calls, and 20,000 still
+a tenth with 1,024 of them in flight, which are no garbage; nearly all goes without such a look."""
+
+
+class Ordered(TyperGroup):
+    """All commands, in the order of their panels; those not loaded have their first words alone."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for panel, words in PANELS.items():
+            for word, entry in words.items():
+                stub = TyperCommand(word, help=entry.help, rich_help_panel=panel)
+                self.commands.setdefault(word, stub)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the commands' names."""
+        return sorted(self.commands, key=list(ENTRIES).index)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read what stands before the command."""
+        with self._answering(args):
+            return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the words begin with."""
+        with self._answering(args):
+            return super().resolve_command(ctx, args)
+
+    @staticmethod
+    def _answering(args: list[str]) -> AbstractContextManager[None]:
+        if "--json" not in args:  # what answers is read in only where it is asked for
+            return nullcontext()
+        from convbench.commands._json import answering_mistakes
+
+        return answering_mistakes(next((one for one in args if one[:1] != "-"), ""), args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help; nothing of it is cut."""
+        fold()
+        super().format_help(ctx, formatter)
+
+
+app = typer.Typer(
+    name="convbench",
+    cls=Ordered,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="One declarative spec takes a question set through build, judge, train, eval, report "
+    "and publish.",
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"convbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show the traceback of an error; goes anywhere.")
+    ] = False,
+    debug: Annotated[
+        bool,
+        typer.Option("--debug", help="Write what happens, call by call, to a file; goes anywhere."),
+    ] = False,
+) -> None:
+    """One declarative spec from question set to published dataset."""
+
+
+err = Terminal(stderr=True, highlight=False)
+
+
+def main() -> None:
+    """Run the command line; exit code 0 only on success."""
+    gc.set_threshold(*RARELY)
+    # else the first model that is made looks through every installed package for plugins
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    arguments = sys.argv[1:]
+    verbose = "--verbose" in arguments or bool(os.environ.get("CONVBENCH_VERBOSE"))
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument not in ("--verbose", "--debug")]
+    try:
+        _run(arguments, debug)
+    except ConvbenchError as error:
+        if verbose:
+            err.print(keys(traceback.format_exc()), markup=False, end="")
+        from convbench.commands._json import notes_of
+        from convbench.commands._output import print_line
+
+        print_line(err, "error: ", "red", " ".join(keys(str(error)).split()))
+        for line in notes_of(error):
+            print_line(err, "       ", "red", line)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        _interrupted()
+    except BrokenPipeError:
+        _unread()
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # typer's own way to end then
+            _unread()
+        raise
+
+
+def _run(arguments: list[str], debug: bool) -> None:
+    from convbench.commands._config import default_map, has_file
+
+    gc.disable()  # what is loaded is no garbage
+    # a file of defaults may name any command, and so may what is completed
+    load(None if has_file() or COMPLETING in os.environ else arguments)
+    # what is loaded stays: no later look for cycles goes over it again, nor do the four that
+    # Python takes as it ends, which were a sixth of a short command's CPU
+    gc.freeze()
+    gc.enable()
+    if not debug:
+        app(args=arguments, default_map=default_map())
+        return
+    from convbench.commands._debug import debugging
+
+    with debugging(arguments) as path:
+        err.print(f"debug log: {path}", markup=False)
+        app(args=arguments, default_map=default_map())
+
+
+def _unread() -> NoReturn:
+    """End as a program does whose reader has gone: nothing more can be said to it."""
+    sys.stdout = None
+    sys.exit(141)
+
+
+def _interrupted() -> NoReturn:
+    err.print("interrupted")
+    sys.exit(130)

@@ -1,0 +1,144 @@
+"""Defaults of one's own: `convbench.toml` here, the user's own file, and keys in `.env`.
+
+What is typed goes before the folder's file, that before the user's. A folder may come from anywhere
+(a clone, a download), so its file says nothing that steers where keys go or which code runs
+(`Opt.own_file_only`), and of its `.env` only keys are taken, never addresses, paths or settings.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from convbench.commands._words import ENTRIES, load_command
+from convbench.errors import SpecError
+from convbench.options.declare import Flat, flat, said_as
+from convbench.regular import open_to_read
+
+HERE = Path("convbench.toml")
+SWITCH = "CONVBENCH_CONFIG"
+"""Set to `off`, no file of defaults and no `.env` is read."""
+EVERY = "all"
+"""The table whose options hold for every command that has them."""
+KEY_NAME = re.compile(r"[A-Z0-9_]{1,60}_(API_KEY|TOKEN)|AWS_(ACCESS_KEY_ID|SECRET_ACCESS_KEY)")
+LARGEST = 64 << 10
+"""Bytes of such a file."""
+
+
+@cache
+def _options(word: str) -> dict[str, Flat]:
+    """Return the options that a file may give of a command, by the words that are typed."""
+    options = flat(load_command(word).options)
+    return {said_as(option): option for option in options if not option.opt.argument}
+
+
+def users_file() -> Path:
+    """Return where the user's own file lies."""
+    base = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "convbench" / "config.toml"
+
+
+def has_file() -> bool:
+    """Whether there is a file of defaults to read."""
+    return os.environ.get(SWITCH) != "off" and any(map(os.path.lexists, (users_file(), HERE)))
+
+
+def default_map() -> dict[str, dict[str, Any]]:
+    """Return, by word and option, what the files say. Raises SpecError naming file and key."""
+    found: dict[str, dict[str, Any]] = {}
+    if os.environ.get(SWITCH) == "off":
+        return found
+    for path in (users_file(), HERE):
+        tables = _read_file(path)
+        for table in sorted(tables, key=lambda name: name != EVERY):
+            _lay_table(found, path, table, tables[table])
+    return found
+
+
+def origin(word: str, name: str) -> str:
+    """Return which file gave an option, for the note that says so."""
+    here = _read_file(HERE)
+    flag = next(flag for flag, option in _options(word).items() if option.name == name)
+    is_here = any(flag in _with_dashes(here.get(table, {})) for table in (word, EVERY))
+    return str(HERE) if is_here else str(users_file())
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        with open_to_read(path) as file:
+            data = file.read(LARGEST + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if len(data) > LARGEST:
+        raise SpecError(f"{path}: found more than {LARGEST:,} bytes; expected fewer")
+    import tomllib
+
+    try:
+        return tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise SpecError(f"{path}: is not valid TOML: {why}") from None
+
+
+def _with_dashes(table: Any) -> dict[str, Any]:
+    return {key.replace("_", "-"): value for key, value in table.items()} if table else {}
+
+
+def _lay_table(found: dict[str, dict[str, Any]], path: Path, table: str, said: Any) -> None:
+    """Lay one table over what is found."""
+    words = [table] if table != EVERY else list(ENTRIES)
+    if table != EVERY and table not in ENTRIES:
+        raise SpecError(f"{path}: [{table}]: found no such command; {_suggest(table, ENTRIES)}")
+    if not isinstance(said, dict):
+        raise SpecError(f"{path}: {table}: found a value; expected a table, e.g. [build]")
+    for key, value in _with_dashes(said).items():
+        where = f"{path}: [{table}] {key}"
+        having = [word for word in words if key in _options(word)]
+        if not having:
+            options = sorted({name for word in words for name in _options(word)})
+            raise SpecError(f"{where}: found no such option; {_suggest(key, options)}")
+        _check_value(where, value)
+        for word in having:
+            option = _options(word)[key]
+            if option.opt.own_file_only and path == HERE:
+                raise SpecError(
+                    f"{where}: found in a folder's file; expected it on the command line or in "
+                    f"{users_file()}, since it steers where keys go or which code runs"
+                )
+            found.setdefault(word, {})[option.name] = value
+
+
+def _check_value(where: str, value: Any) -> None:
+    items = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, str | int | float | bool) for item in items):
+        raise SpecError(f"{where}: found {value!r:.80}; expected a text, a number, true or a list")
+
+
+def _suggest(said: str, known: Mapping[str, Any] | list[str]) -> str:
+    close = difflib.get_close_matches(said, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(known)}"
+
+
+def keys_of_env(path: Path = Path(".env")) -> list[str]:
+    """Take the keys in `.env` that the environment does not have; return their names.
+
+    Only names of keys (`…_API_KEY`, `HF_TOKEN`) are taken: an address there could send a key
+    elsewhere. Nothing in it is expanded.
+    """
+    if os.environ.get(SWITCH) == "off" or not path.is_file() or path.stat().st_size > LARGEST:
+        return []
+    from dotenv import dotenv_values
+
+    taken = []
+    for name, value in dotenv_values(path, interpolate=False).items():
+        if value and KEY_NAME.fullmatch(name) and not os.environ.get(name):
+            os.environ[name] = value
+            taken.append(name)
+    return taken

@@ -1,0 +1,173 @@
+"""What `convbench judge --pairwise` answers and prints."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from convbench.commands._command import Answer, Ended, RunContext
+from convbench.commands._output import (
+    EVALS,
+    out,
+    print_fact,
+    print_table,
+    run_option,
+    shell_path,
+)
+from convbench.options.judge import JudgeOptions
+from convbench.printable import printable
+
+if TYPE_CHECKING:
+    from convbench.judge.all import JudgeResult
+    from convbench.judge.compare import Compared
+
+HEADS = ("policies", "win rate", "95%", "wins", "ties", "losses", "flips", "groups")
+
+
+class Duels(Answer):
+    """Two policies against each other, by one judge."""
+
+    judge: str
+    """Its name."""
+    first: str
+    """As it was typed."""
+    second: str
+    """As it was typed."""
+    win_rate: float | None
+    """Of the first, a tie one half; null without a duel judged in both orders."""
+    low: float | None
+    """Lower end of its 95% interval."""
+    high: float | None
+    """Upper end."""
+    wins: int
+    """Duels that the first won."""
+    ties: int
+    """Duels that nobody won."""
+    losses: int
+    """Duels that the second won."""
+    flips: float | None
+    """Share of duels whose winner the order chose."""
+    decided: bool | None
+    """Whether it is sure who wins; null without --until-decided."""
+    spared: int
+    """Orders that were not asked, for it was decided."""
+
+
+def duels_of(one: Compared) -> Duels:
+    """Return what comparing two policies came to."""
+    found, sure = one.wins, one.decision
+    ends = (found.rate.interval if found else None) or (None, None)
+    return Duels(
+        judge=one.judged.name, first=one.names[0], second=one.names[1],
+        win_rate=found.rate.mean if found else None,
+        low=sure.low if sure else ends[0], high=sure.high if sure else ends[1],
+        wins=found.wins if found else 0, ties=found.ties if found else 0,
+        losses=found.losses if found else 0, flips=found.flips.mean if found else None,
+        decided=None if sure is None else sure.decided != 0, spared=one.spared,
+    )  # fmt: skip
+
+
+def tell_duels(result: JudgeResult, options: JudgeOptions, context: RunContext) -> None:
+    """Note what could not be compared and what went wrong, and what comes next. Raises the exit
+    code where too many orders have no preference."""
+    for compared in result.compared:
+        _note_couples(compared, context)
+    typed = shlex.join(["--pairwise", *(options.pairwise or ())])
+    typed += " --until-decided" * options.until_decided + " --batch" * options.calls.batch
+    run = f" --run {shell_path(options.run)}" if options.run else ""
+    for compared in result.compared:
+        judged = compared.judged
+        judge = f"--judge {shlex.quote(judged.name)}"
+        again = context.carry(f"convbench judge {typed} {judge}{run}")
+        context.note_unscored(judged)
+        context.stop_if_ended(judged.jobs, compared.home.path, again)
+        if judged.failed:
+            context.line("", "", f"try the failed ones again: {again}", wrap=False)
+    fails = options.calls.fails
+    if any(fails(judged.failed, judged.failed + judged.jobs.done) for judged in result.judged):
+        raise Ended(1)
+    context.next(f"convbench report{_report_words(result.compared, options)} --pairwise")
+
+
+def _report_words(compared: Sequence[Compared], options: JudgeOptions) -> str:
+    """Return the runs whose report holds all that were compared (those of evaluations hold them),
+    and the options without which it would refuse them."""
+    from convbench.errors import RunError
+    from convbench.judge.duels import side
+    from convbench.report.sections import NotComparable, sections
+    from convbench.store import Run
+
+    runs = [side(name, options.run).path for one in compared for name in one.names]
+    above = (run.parents[1] if run.parent.name == EVALS else run for run in map(Path.resolve, runs))
+    roots = list(dict.fromkeys(above))
+    if len(roots) == 1:
+        return run_option(roots[0], "")
+    named = "".join(f" {shell_path(one)}" for one in roots)
+    opened = [Run.open(one) for one in roots]
+    for split, option in (("test", ""), ("all", " --split all")):
+        try:
+            sections(opened, split)
+        except NotComparable:
+            return f"{named}{option} --allow-incomparable"
+        except RunError:  # a run without conversations of this split
+            continue
+        return f"{named}{option}"
+    return named
+
+
+def print_duels(compared: list[Compared]) -> None:
+    """Print win rates, and what was decided."""
+    for home in dict.fromkeys(shell_path(pair.home.path) for pair in compared):
+        print_fact("kept in", f"{home} (comparisons.jsonl)")
+    out.print()
+    print_table(_rate_table(compared))
+    for pair in compared:
+        first, second = pair.names
+        if (sure := pair.decision) is not None:
+            won = {1: f"{first} wins", -1: f"{second} wins", 0: "undecided"}[sure.decided]
+            spared = f", {pair.spared:,} orders not asked" if pair.spared else ""
+            names = escape(f"{first} over {second}, {pair.judged.name}")
+            out.print(f"{names}: {escape(won)} after {sure.groups} of {pair.groups} groups{spared}")
+
+
+def _rate_table(compared: list[Compared]) -> Table:
+    rows = Table(box=None, pad_edge=False, caption_justify="left")
+    for head in HEADS:
+        rows.add_column(head, justify="left" if head == "policies" else "right")
+    for one in compared:
+        found, sure = one.wins, one.decision
+        name = Text(printable(f"{one.names[0]} over {one.names[1]}"))
+        if found is None:
+            rows.add_row(name, *["-"] * (len(HEADS) - 1))
+            continue
+        ends = (sure.low, sure.high) if sure else found.rate.interval
+        mean = sure.mean if sure else found.rate.mean
+        interval = "-" if ends is None else f"[{max(ends[0], 0):.3f}, {min(ends[1], 1):.3f}]"
+        rows.add_row(
+            name, f"{mean:.3f}", interval, str(found.wins), str(found.ties), str(found.losses),
+            f"{100 * found.flips.mean:.0f}%", str(found.rate.groups),
+        )  # fmt: skip
+    rows.caption = (
+        "A tie is half a win; both orders count. Flips: duels that the order decided. 95%: "
+        "clustered by group; until decided: at all times at once, over groups."
+    )
+    return rows
+
+
+def _note_couples(pair: Compared, context: RunContext) -> None:
+    """Say what could not be coupled."""
+    names = f"{pair.names[0]} over {pair.names[1]}, {pair.judged.name}"
+    counts = {
+        "about a question and sample that only one of them has": pair.couples.alone,
+        "in couples where one conversation failed": 2 * pair.couples.failed,
+        "whose question differs between the runs": 2 * pair.couples.apart,
+    }
+    for what, count in counts.items():
+        if count:
+            context.note(f"{escape(names)}: {count} conversations not compared, {what}")

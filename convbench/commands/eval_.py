@@ -1,0 +1,142 @@
+"""`convbench eval`: one policy on the test questions of a run, or of several."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from convbench.commands._command import Answer, Command, RunContext
+from convbench.commands._output import (
+    out,
+    path_text,
+    print_conversations,
+    print_fact,
+    print_means,
+    print_preview,
+    quoted,
+    shell_path,
+)
+from convbench.commands.judge import JudgedRun, judged_run, print_judge_preview
+from convbench.options.evaluate import EvalOptions
+from convbench.tokens import Tokens
+
+if TYPE_CHECKING:
+    from convbench.engine import Summary
+    from convbench.experiment.evaluate import EvalResult
+    from convbench.options.shared import CallOptions
+
+
+class EvaluatedRun(Answer):
+    """A policy on one parent's test questions."""
+
+    run: str
+    """The child run."""
+    parent: str
+    """Whose questions, teacher and judges it takes."""
+    policy: str
+    """Reference of the policy."""
+    conversations: int
+    """Conversations that the run has now."""
+    failed: int
+    """Conversations that ended in a recorded failure."""
+    judged: JudgedRun | None
+    """Its scores; null where the parent has no verdicts."""
+    estimate: Tokens | None = None
+    """On a dry run: what the policy would take; `judged` says it of the judges."""
+
+
+class EvalAnswer(EvaluatedRun):
+    """`eval`: a policy on the parent's test questions."""
+
+    others: list[EvaluatedRun] = Field(default_factory=list)
+    """The same policy on each further run that was named."""
+
+
+def run(options: EvalOptions, context: RunContext) -> EvalAnswer:
+    """Evaluate a policy on each run in turn; each is shown once it is done."""
+    from convbench.experiment.evaluate import evaluate_each
+
+    parts: list[EvaluatedRun] = []
+    problems = []
+    for result in evaluate_each(options):
+        part = _evaluated_run(result)
+        parts.append(part)
+        context.answer = answer = EvalAnswer(**dict(parts[0]), others=parts[1:])
+        problems += [result.problem] if result.problem is not None else []
+        try:
+            if _tell_outcome(result, options.calls, context):
+                context.exit_code = 1
+        finally:
+            context.show_part(part)
+    if context.exit_code == 0 and problems:
+        raise problems[0]
+    if context.exit_code == 0:
+        parents = " ".join(quoted(part.parent) for part in parts)
+        dry_run = options.dry_run
+        context.next(context.as_typed("--dry-run") if dry_run else f"convbench report {parents}")
+    return answer
+
+
+def _evaluated_run(result: EvalResult) -> EvaluatedRun:
+    manifest = result.run.manifest
+    return EvaluatedRun(
+        run=path_text(result.run.path),
+        parent=path_text(result.parent.path),
+        policy=manifest.cast[manifest.protocol.policy].model,
+        conversations=result.built.had,
+        failed=result.built.lost,
+        judged=None if result.judged is None else judged_run(result.judged),
+        estimate=None if result.preview is None else result.preview.estimate,
+    ).of(result)
+
+
+def _tell_outcome(result: EvalResult, calls: CallOptions, context: RunContext) -> bool:
+    """Note what went wrong on one run. Return whether too much failed."""
+    parent, built = shell_path(result.parent.path), result.built
+    if result.preview is not None:
+        if result.judged is None:
+            context.note("the parent has no verdicts, so no judge would score it")
+        return False
+    context.note_failures(built)
+    batch = " --batch" * calls.batch
+    again = f"convbench eval {result.run.manifest.checkpoint} --run {parent}{batch}"
+    context.stop_if_ended(built.jobs, result.run.path, again)
+    if result.judged is None:
+        context.note(
+            f"{parent} has no verdicts, so no judge is known; convbench judge --judge NAME --run "
+            f"{parent} scores it and its evaluations"
+        )
+    judged = result.judged.judged if result.judged is not None else []
+    for summary in judged:
+        context.note_unscored(summary)
+        context.stop_if_ended(summary.jobs, result.run.path, again)
+    return any(calls.fails(jobs.failed, jobs.failed + jobs.done) for jobs in _all_jobs(result))
+
+
+def _all_jobs(result: EvalResult) -> list[Summary]:
+    """Return what became of the jobs of the policy and of each judge."""
+    judged = result.judged.judged if result.judged is not None else []
+    return [result.built.jobs, *(summary.jobs for summary in judged)]
+
+
+def show(answer: EvaluatedRun) -> None:
+    """Print what `eval` did on one run."""
+    result: EvalResult = answer._source
+    print_fact("run", quoted(answer.run))
+    print_fact("parent", quoted(answer.parent))
+    print_fact("policy", answer.policy)
+    if result.preview is not None:
+        print_preview(result.preview)
+        for preview in result.judged.previews if result.judged is not None else ():
+            out.print()
+            print_judge_preview(preview)
+        return
+    print_conversations(result.built)
+    is_stopped = any(jobs.interrupted or jobs.stopped is not None for jobs in _all_jobs(result))
+    if result.judged is not None and result.judged.panel is not None and not is_stopped:
+        out.print()
+        print_means(result.judged.panel)
+
+
+eval_command = Command(run, show)

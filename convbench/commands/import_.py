@@ -1,0 +1,92 @@
+"""`convbench import`: a run of conversations and rewards that were logged elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from convbench.commands._command import Command, RunAnswer, RunContext
+from convbench.commands._output import COUNT, path_text, print_fact, quoted, run_option
+from convbench.errors import UsageError
+from convbench.options.declare import Opt
+from convbench.options.shared import NewRun, RunNote, Tags
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """Make a run of conversations and rewards that were logged elsewhere."""
+
+    EXAMPLES: ClassVar = (
+        "convbench import logs.jsonl     then: convbench train swift",
+        "convbench import pairs.parquet",
+        "convbench import hf://me/chats --map reward=score --map messages=dialogue",
+    )
+
+    file: Annotated[
+        str,
+        Opt(
+            "JSON lines, JSON, CSV, parquet, an Inspect log (.eval), or hf://OWNER/NAME: "
+            "messages and reward, or TRL's prompt, completion, chosen, rejected; optional group, "
+            "temperature, split.",
+            argument=True,
+        ),
+    ]
+    run: NewRun = None
+    map: Annotated[
+        tuple[str, ...],
+        Opt(
+            "Field of the rows to read as NAME, e.g. reward=scores.overall; repeat it for "
+            "several.",
+            metavar="NAME=FIELD",
+        ),
+    ] = ()  # fmt: skip
+    tags: Tags = ()
+    note: RunNote = None
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Names known here, by those of the rows; SpecError for what is no NAME=FIELD."""
+        found: dict[str, str] = {}
+        for said in self.map:
+            ours, sign, theirs = (part.strip() for part in said.partition("="))
+            if not (ours and sign and theirs) or ours in found:
+                raise UsageError(
+                    f"--map {said!r}: expected NAME=FIELD, each NAME once, e.g. reward=score"
+                )
+            found[ours] = theirs
+        return found
+
+
+def run(options: ImportOptions, context: RunContext) -> RunAnswer:
+    """Make a run of logs."""
+    from convbench.rollout.importing import import_
+    from convbench.store.label import write_label
+
+    imported = import_(options.file, options.run, options.names)
+    if options.tags or options.note is not None:
+        write_label(imported.run, options.tags, note=options.note)
+    for text in imported.notes:
+        context.note(text)
+    of = run_option(imported.run.path)
+    context.next(f"{COUNT}{of}")
+    return RunAnswer(
+        run=path_text(imported.run.path),
+        conversations=imported.conversations,
+        questions=imported.examples,
+        rewards=imported.rewards,
+    ).of(of)
+
+
+def show(answer: RunAnswer) -> None:
+    """Print the run and what it holds."""
+    print_fact("run", quoted(answer.run))
+    print_fact(
+        "conversations",
+        f"{answer.conversations} about {answer.questions} question{'s' * (answer.questions != 1)}, "
+        f"{answer.rewards} with a reward",
+    )
+    text = f"name the base model: convbench train swift --model MODEL{answer._source}"
+    print_fact("to train", text)
+
+
+import_command = Command(run, show)

@@ -1,0 +1,283 @@
+"""One spec resolved, with its prompts on a sample, or one conversation with its verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+
+from convbench import catalog
+from convbench.catalog.read import read
+from convbench.errors import ConvbenchError, RunError, SpecError, UsageError
+from convbench.options.shared import Shape, SpecOptions
+from convbench.options.specs import load_plugins, load_protocol, load_task, sort_sets
+from convbench.prompts import refuse_absent_choices
+from convbench.rollout.calls import SCRIPT
+from convbench.rollout.manifest import make_manifest
+from convbench.rollout.preview import Preview, preview
+from convbench.schema import (
+    Conversation,
+    Example,
+    JudgeSpec,
+    Member,
+    Message,
+    ProtocolSpec,
+    RunManifest,
+    TaskSpec,
+    Verdict,
+)
+from convbench.store import Run, all_runs, called, find_run
+from convbench.tasks.load import load_examples
+
+SHORTEST = 4
+"""Characters of an id that are enough to look for."""
+FALLBACK = "demo"
+"""The task on whose questions a spec is shown that belongs to none: they come with convbench."""
+
+
+class _Blocks(yaml.SafeDumper):
+    """Writes texts of several lines as they stand in a file."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Blocks.add_representer(str, _text)
+
+
+@dataclass(frozen=True)
+class SpecShown:
+    """One spec, resolved."""
+
+    kind: str
+    """Its folder under specs/, or models."""
+    name: str
+    title: str
+    file: str
+    """Where it lies."""
+    value: dict[str, Any]
+    """What it says, what it extends included."""
+    manifest: RunManifest | None = None
+    """Of a task or protocol: the run it would be."""
+    preview: Preview | None = None
+    """Of a task or protocol: its prompts on a sample."""
+    messages: tuple[Message, ...] = ()
+    """Of a judge: what it would be sent on that sample."""
+    reply_schema: dict[str, Any] | None = None
+    """Of a judge: the schema that goes along to a model that takes one."""
+    problem: str | None = None
+    """Why there is no sample, e.g. the Hub cannot be reached."""
+
+    @property
+    def yaml(self) -> str:
+        """The spec as a file would hold it."""
+        return yaml.dump(self.value, Dumper=_Blocks, sort_keys=False, allow_unicode=True, width=90)
+
+
+def show_spec(
+    text: str,
+    specs: SpecOptions = SpecOptions(),
+    shape: Shape = Shape(),
+    protocol: str | None = None,
+) -> SpecShown:
+    """Return a spec by KIND/NAME, or by its name where one kind alone has it (a task first).
+
+    Raises SpecError for a name of no spec or of several.
+    """
+    load_plugins(specs)
+    kind, name = _named(text, specs.folders)
+    if kind == "models":
+        return _model(name, specs.folders)
+    if kind in ("tasks", "protocols"):
+        return _played(kind, name, specs, shape, protocol)
+    spec = catalog.load(_nouns()[kind], kind, name, specs=specs.folders)
+    shown = _shown(kind, name, spec, specs.folders)
+    return _judged(shown, spec, specs) if isinstance(spec, JudgeSpec) else shown
+
+
+def _named(text: str, folders: Sequence[Path]) -> tuple[str, str]:
+    """Return (kind, name) of what was typed."""
+    head, slash, name = text.partition("/")
+    for kind in (*catalog.KINDS, "models"):
+        if slash and head in (kind, kind.removesuffix("s")):
+            return kind, name
+    if text.endswith((".yaml", ".yml")):
+        return _kind_of_file(Path(text)), text
+    if slash:
+        return "tasks", text
+    having = [kind for kind in catalog.KINDS if text in catalog.names(kind, folders)]
+    if not having and not _is_model(text, folders):
+        raise SpecError(
+            f"{text}: found no spec, model or conversation of this name; see: convbench list "
+            "(a conversation by the start of its id, of at least "
+            f"{SHORTEST} signs; of another folder's run with --run DIR)"
+        )
+    if "tasks" in having or not having:
+        return ("tasks", text) if having or not _is_model(text, folders) else ("models", text)
+    if len(having) > 1:
+        ways = " or ".join(f"{kind}/{text}" for kind in having)
+        raise SpecError(f"{text}: found under {', '.join(having)}; expected {ways}")
+    return having[0], text
+
+
+def _kind_of_file(path: Path) -> str:
+    """Return the kind of a spec's file: its folder's, else the one that knows most of its keys."""
+    if path.parent.name in catalog.KINDS:
+        return path.parent.name
+    keys = read(path).keys() if path.is_file() else set()
+    return max(catalog.KINDS, key=lambda kind: len(keys & _nouns()[kind].model_fields.keys()))
+
+
+def _is_model(name: str, folders: Sequence[Path]) -> bool:
+    from convbench.models.aliases import aliases
+
+    return name in aliases(folders).models
+
+
+def _nouns() -> dict[str, type[BaseModel]]:
+    from convbench.schema.experiment import ExperimentSpec
+    from convbench.schema.recipe import Launch, Recipe
+
+    return {
+        "tasks": TaskSpec, "protocols": ProtocolSpec, "judges": JudgeSpec, "recipes": Recipe,
+        "experiments": ExperimentSpec, "launch": Launch,
+    }  # fmt: skip
+
+
+def _shown(kind: str, name: str, spec: BaseModel, folders: Sequence[Path]) -> SpecShown:
+    value = spec.model_dump(mode="json", exclude_defaults=True)
+    title = str(getattr(spec, "title", ""))
+    file = catalog.locate(kind, name, folders)
+    return SpecShown(kind, str(value.get("name", name)), title, str(file), value)
+
+
+def _model(name: str, folders: Sequence[Path]) -> SpecShown:
+    from convbench.models.aliases import aliases, file_of
+
+    known = aliases(folders).models
+    if name not in known:
+        raise SpecError(f"models/{name}: found no such model; expected one of {', '.join(known)}")
+    alias = known[name]
+    value = alias.model_dump(mode="json", exclude_defaults=True)
+    title = alias.note or alias.ref or f"retired: {alias.retired}"
+    return SpecShown("models", name, title, str(file_of(name, folders)), value)
+
+
+def _played(
+    kind: str,
+    name: str,
+    specs: SpecOptions,
+    shape: Shape = Shape(),
+    protocol: str | None = None,
+) -> SpecShown:
+    """Return a task or a protocol with its prompts rendered on a question: a task's own, or of a
+    task that takes this protocol."""
+    sets = sort_sets(specs.sets, ("task", "protocol"))
+    if kind == "tasks":
+        task = load_task(name, specs, sets)
+        spec = load_protocol(protocol or task.protocol, specs, sets)
+        shown = _shown(kind, name, task, specs.folders)
+    else:
+        if protocol is not None:
+            raise UsageError(f"--protocol: found with protocols/{name}; expected a task")
+        spec = load_protocol(name, specs, sets)
+        task = load_task(_task_of(spec.name, specs), specs, sets)
+        shown = _shown(kind, name, spec, specs.folders)
+    cast = {speaker: Member(model=SCRIPT) for speaker in spec.speakers}
+    manifest = make_manifest(task, spec, shape, cast)
+    made, problem = None, None
+    try:
+        examples = load_examples(task, manifest.seed).examples
+        refuse_absent_choices(task, manifest.protocol, manifest.mode, examples)
+        made = preview(manifest, examples)
+    except ConvbenchError as error:
+        problem = str(error)
+    return replace(shown, manifest=manifest, preview=made, problem=problem)
+
+
+def _task_of(protocol: str, specs: SpecOptions) -> str:
+    """Return a task that takes this protocol, one with questions of ours where there is one."""
+    names = list(catalog.names("tasks", specs.folders))
+    first = [FALLBACK, *(name for name in names if name.startswith("pocket"))]
+    for name in dict.fromkeys([*(n for n in first if n in names), *names]):
+        with_this = catalog.load(TaskSpec, "tasks", name, specs=specs.folders).protocol
+        if with_this == protocol:
+            return name
+    return FALLBACK
+
+
+def _judged(shown: SpecShown, spec: JudgeSpec, specs: SpecOptions) -> SpecShown:
+    """Return a judge with what it would be sent on the first conversation of a task of its own."""
+    from convbench.judge.ask import judge_messages, schema_of
+    from convbench.judge.group import group_schema
+    from convbench.judge.kinds import kind_of
+    from convbench.judge.ready import check_variables
+    from convbench.judge.resolve import as_asked
+    from convbench.judge.several import messages_of
+
+    if "model" not in kind_of(spec).needs:
+        return shown
+    spec = as_asked(spec)
+    names = catalog.names("tasks", specs.folders)
+    tasks = (catalog.load(TaskSpec, "tasks", n, specs=specs.folders) for n in names)
+    task = next((task.name for task in tasks if task.judge == spec.name), FALLBACK)
+    played = _played("tasks", task, specs)
+    if played.preview is None:
+        return replace(shown, problem=played.problem)
+    talk, example = played.preview.played, played.preview.example
+    check_variables(spec, [example])
+    key = f"judge/{spec.name}/{talk.conversation_id}"
+    if spec.per in ("pair", "group"):
+        messages = messages_of(spec, (talk, talk), example, key)
+        schema = schema_of(spec) if spec.per == "pair" else group_schema(spec, 2)
+    else:
+        messages, schema = judge_messages(spec, talk, example, key=key), schema_of(spec)
+    reply_schema = schema if spec.replies == "structured" else None
+    return replace(shown, messages=tuple(messages), reply_schema=reply_schema)
+
+
+@dataclass(frozen=True)
+class ConversationShown:
+    """One conversation with its question and verdicts."""
+
+    run: Run
+    conversation: Conversation
+    example: Example
+    verdicts: list[Verdict] = field(default_factory=list)
+
+
+def show_conversation(
+    start: str, runs: Sequence[Path] | None, specs: Sequence[Path] = ()
+) -> ConversationShown | None:
+    """Return the conversation whose id starts so; None for a spec's name, and where no run has
+    such an id."""
+    if len(start) < SHORTEST or any(start in catalog.names(kind, specs) for kind in catalog.KINDS):
+        return None
+    where = [find_run(path) for path in runs] if runs else all_runs()
+    family = [member for run in where for member in (run, *run.children())]
+    found = [
+        (run, spot)
+        for run in family
+        for spot in called.conversations(run, lambda name: name.startswith(start))
+    ]
+    if not found:
+        return None
+    if len(found) > 1:
+        ids = ", ".join(spot.name for _, spot in found[:4])
+        raise SpecError(f"{start}: found {len(found)} conversations: {ids}…; give more digits")
+    run, spot = found[0]
+    conversation = spot.read()
+    example = run.examples.get(conversation.example_id)
+    if example is None:
+        raise RunError(
+            f"{spot.where}: example_id: found {conversation.example_id!r:.80}, which is not in "
+            "examples.jsonl"
+        )
+    verdicts = called.verdicts(run, lambda name: name == spot.name)
+    return ConversationShown(run, conversation, example, verdicts)

@@ -1,0 +1,73 @@
+"""What each policy turn of a run was worth, kept with the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+
+from convbench.errors import TrainError, UsageError
+from convbench.learn.credit import by_branches, values_before
+from convbench.learn.select import branches, select
+from convbench.learn.sweet.credit import by_critic, critic_job
+from convbench.schema.credit import TurnCredit
+from convbench.schema.recipe import Data
+from convbench.store import Run
+from convbench.store.credit import keep_credit
+
+BRANCHES = "branches"
+
+
+@dataclass
+class Credited:
+    """What `credit` did."""
+
+    run: Run
+    source: str
+    turns: int
+    conversations: int
+    spread: tuple[float, float, float]
+    """Least, mean and largest advantage."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Conversations, or branches, without credit, by reason."""
+
+
+def credit(run: Run, source: str, judge: str | None = None, *, raw: bool = False) -> Credited:
+    """Credit the policy turns of a run by a critic's checkpoint, or by `branches`, and keep that in
+    its `advantages.jsonl`.
+
+    Raises ConvbenchError where nobody can say.
+    """
+    if source == BRANCHES and raw:
+        raise UsageError("--raw: goes with a critic; branches have no log-ratios")
+    if source == BRANCHES:
+        return _by_branches(run, judge)
+    if judge is not None:
+        raise UsageError("--judge: goes with `branches`; a critic needs no judge")
+    folder = Path(source).expanduser()
+    name = f"critic{'-raw' if raw else ''}:{folder.resolve().name}"
+    scored = by_critic(critic_job(folder), run, name, raw=raw)
+    return _kept(run, name, scored.credit, scored.left_out)
+
+
+def _by_branches(run: Run, judge: str | None) -> Credited:
+    data = Data(judge=judge)
+    logged = select(run, data)
+    left = branches(logged, data)
+    source = f"{BRANCHES}:{logged.judge}"
+    values = values_before(left.logged)
+    found = list(by_branches(run.manifest.protocol, logged.logged, values, source))
+    if not found:
+        raise TrainError(f"{run.branches}: found no turn with judged branches before and after it")
+    return _kept(run, source, found, {**logged.skipped, **left.skipped})
+
+
+def _kept(run: Run, source: str, found: Iterable[TurnCredit], left_out: dict[str, int]) -> Credited:
+    credit = list(found)
+    keep_credit(run, credit)
+    values = [one.advantage for one in credit]
+    return Credited(
+        run, source, len(credit), len({one.conversation_id for one in credit}),
+        (min(values), fmean(values), max(values)), left_out,
+    )  # fmt: skip

@@ -1,0 +1,78 @@
+"""A run in another trainer's format, weighted or paired as a recipe says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from convbench.errors import SpecError, UsageError
+from convbench.formats.export import Exported
+from convbench.formats.export import export as write
+from convbench.formats.targets import FORMATS
+from convbench.learn.data import learnt_of
+from convbench.learn.export import export_paired, export_weighted, flagged_train, folder_name
+from convbench.learn.pairs import Pairs
+from convbench.learn.weights import Weighted
+from convbench.options.shared import SpecOptions
+from convbench.options.specs import load_plugins
+from convbench.schema.recipe import FlaggedRule
+from convbench.store.run import Run
+
+
+def export(
+    run: Run,
+    to: str,
+    out: Path | None = None,
+    *,
+    recipe: str | None = None,
+    scale: float | None = None,
+    judge: str | None = None,
+    seed: int = 0,
+    flagged: FlaggedRule | None = None,
+    specs: SpecOptions | None = None,
+) -> Exported:
+    """Write the run's conversations to `out` (RUN/export/TO), one file a split.
+
+    With a `recipe` (a name or a file, as `train` takes it) the train split is what its own trainer
+    makes of the run, in RUN/export/TO/RECIPE[-JUDGE]: weights where the format has a place for
+    them and no `scale` is given; else whole conversations repeated floor or ceil of scale * weight
+    times, with that mean (randomised rounding; Mukherjee et al. 2025, end of section 3.2); or
+    pairs of replies. Conversations of negative weight are left out and counted: no other trainer
+    unlearns them from a file. Conversations of the train split that a fidelity check flagged are
+    dropped, unless `flagged` or the recipe says otherwise (`zero` sets a reward, so it needs a
+    recipe). Raises SpecError, TrainError (not judged, negative weights to round), RunError.
+    """
+    target = next((name for name in FORMATS if name == to), None)
+    if target is None:
+        raise UsageError(f"--to {to}: expected one of {', '.join(FORMATS)}")
+    folder = run.path / "export" / target
+    specs = specs or SpecOptions()
+    load_plugins(specs)
+    if recipe is None:
+        _needless({"--scale": scale, "--judge": judge, "--set": specs.sets or None}, flagged)
+        without = frozenset() if flagged == "keep" else flagged_train(run)
+        done = write(run, target, out or folder, None, without, named=out is not None)
+        done.notes += FORMATS[target].needs
+        return done
+    asked = {"judge": judge, "flagged": flagged}
+    data = {name: value for name, value in asked.items() if value is not None}
+    job, learnt = learnt_of(run, recipe, specs, data)
+    place = out or folder / folder_name(job.recipe)
+    if isinstance(learnt, Pairs):
+        return export_paired(learnt, target, place, job.recipe, scale, named=out is not None)
+    if isinstance(learnt, Weighted):
+        return export_weighted(
+            run, learnt, target, place, job.recipe, scale, seed, named=out is not None
+        )
+    raise SpecError(
+        f"--recipe {recipe}: learns from whole conversations against each other, which no format "
+        "here can hold; expected one that weighs conversations or pairs replies"
+    )
+
+
+def _needless(said: dict[str, object], flagged: FlaggedRule | None) -> None:
+    """Refuse options that mean nothing without a recipe."""
+    if flagged == "zero":
+        raise UsageError("--flagged zero: expected a --recipe, whose rewards it sets; or drop")
+    for name, value in said.items():
+        if value is not None:
+            raise UsageError(f"{name}: expected a --recipe that it is for, e.g. --recipe refit")

@@ -1,0 +1,103 @@
+"""A run or a checkpoint to the Hub, or to a folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from convbench.errors import RunError, UsageError
+from convbench.hub.repo import check_name
+from convbench.options.publish import PublishOptions
+from convbench.publish.checkpoint import (
+    PublishedCheckpoint,
+    publish_checkpoint,
+    read_checkpoint,
+)
+from convbench.publish.evaluation import results_of
+from convbench.publish.publish import Published
+from convbench.publish.publish import publish as publish_run
+from convbench.store.checkpoint import Checkpoint
+from convbench.store.jsonl import write_whole
+from convbench.store.run import Run, find_run
+from convbench.store.shape import read_object
+
+NOTE = "published.json"
+"""File in a run that says where it was published, so that cards of its checkpoints can tell."""
+
+
+def refuse_unfit(options: PublishOptions) -> None:
+    """Raise HubError for what can be no repository's name, RunError where there is nothing to
+    publish, UsageError for options that do not go together, before anybody is asked who may see
+    it."""
+    if options.checkpoint is not None and options.leave_out_leaks:
+        raise UsageError("--leave-out-leaks is for runs; leave it out")
+    check_name(options.repo, "dataset" if options.checkpoint is None else "model")
+    if options.checkpoint is None:
+        find_run(options.run)
+    else:
+        read_checkpoint(options.checkpoint)
+
+
+def published(options: PublishOptions) -> tuple[Run | None, Published | PublishedCheckpoint]:
+    """Publish what the options name: (the run, what became of it), or of a checkpoint (None, …)."""
+    refuse_unfit(options)
+    if options.checkpoint is not None:
+        return None, publish_model(options)
+    run = find_run(options.run)
+    return run, publish(options, run)
+
+
+def publish(options: PublishOptions, run: Run) -> Published:
+    """Publish a run as a dataset in one commit.
+
+    A dry run writes the folder (RUN/publish) and sends nothing. The same content again makes no
+    new commit. Raises RunError (nothing there, secrets, hidden text in messages) or HubError.
+    """
+    private = bool(options.private)
+    done = publish_run(
+        run, options.repo, private=private, dry_run=options.dry_run, folder=options.folder,
+        judge=options.judge, leave_out_leaks=options.leave_out_leaks,
+    )  # fmt: skip
+    if done.uploaded is not None:
+        noted = {"repo": done.uploaded.repo, "commit": done.uploaded.commit, "private": private}
+        write_whole(run.path / NOTE, json.dumps(noted).encode() + b"\n")
+    return done
+
+
+def publish_model(options: PublishOptions) -> PublishedCheckpoint:
+    """Publish a checkpoint as a model in one commit, with its evaluation.
+
+    `run` is what it was trained on, where it is not found by itself; `judge` whose reward stands
+    in the card, where several judged. A dry run writes the folder (CHECKPOINT/publish). Raises
+    RunError (no checkpoint, secrets, no run) or HubError.
+    """
+    assert options.checkpoint is not None
+    checkpoint = read_checkpoint(options.checkpoint)
+    parent = _trained_on(checkpoint, options.run)
+    return publish_checkpoint(
+        checkpoint, parent, options.repo, private=bool(options.private), dry_run=options.dry_run,
+        folder=options.folder, results=results_of(parent, options.checkpoint, options.judge),
+        datasets=_datasets(parent),
+    )  # fmt: skip
+
+
+def _trained_on(checkpoint: Checkpoint, named: Path | None) -> Run:
+    """Return the run a checkpoint was trained on: it lies in it, or its recipe names it."""
+    wanted, folder = checkpoint.training.get("run"), checkpoint.folder.resolve()
+    places = [folder.parent.parent, folder / str(checkpoint.recipe.get("run"))]
+    for place in places if named is None else [named]:
+        if (place / "run.json").is_file():
+            run = Run.open(place.resolve() if named is None else place)
+            if run.manifest.id == wanted:
+                return run
+    where = f"--run {named}: is not" if named else f"--checkpoint {checkpoint.folder}: found no"
+    raise RunError(f"{where} run {wanted}, which it was trained on; name it with --run DIR")
+
+
+def _datasets(run: Run) -> list[str]:
+    """Return where the run was published for all to see, or pulled from."""
+    noted = read_object(run.path / NOTE)
+    if noted.get("repo") and not noted.get("private"):
+        return [str(noted["repo"])]
+    pulled = run.manifest.pulled_from
+    return [pulled.partition("@")[0]] if pulled else []

@@ -1,0 +1,236 @@
+"""Compute every figure of a run, report, checkpoint or published set again."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from convbench.errors import ConvbenchError, HubError, MissingDependency, RunError
+from convbench.hub.repo import look
+from convbench.learn.sealed import counts_again, unequal_counts, unequal_rates
+from convbench.options.report import ReportOptions
+from convbench.publish.remade import download, verify_set
+from convbench.report.document import Document
+from convbench.report.evaluated import misplaced_evaluations
+from convbench.report.report import report
+from convbench.report.sealed import differences, figures_of, options_of, unequal_pages
+from convbench.store import Run, find_run
+from convbench.store.checkpoint import RECIPE, TRAINING
+from convbench.store.folder_seal import FILE, check_folder
+from convbench.store.seal import FILE as SEALS
+from convbench.store.seal import check_seals, seal
+
+
+@dataclass
+class Verified:
+    """One thing that was verified."""
+
+    what: str
+    """run, report, checkpoint, set or model, and where it lies."""
+    found: str
+    """What was compared, in words."""
+    problems: list[str] = field(default_factory=list)
+    """What is not as it was written or as the records give it."""
+
+
+@dataclass
+class Verification:
+    """What `verify` found."""
+
+    target: str
+    checked: list[Verified] = field(default_factory=list)
+    sealed: bool = False
+    """A run was sealed as it is."""
+
+    @property
+    def problems(self) -> list[str]:
+        """All that is wrong, each with its place."""
+        return [f"{one.what}: {text}" for one in self.checked for text in one.problems]
+
+
+def verify(
+    target: str | None = None, revision: str | None = None, *, seal_anew: bool = False
+) -> Verification:
+    """Verify what `target` names, or the newest run: a run with its evaluations, reports,
+    checkpoints and published folder; one of these alone; or a dataset of the Hub. Asks no model.
+
+    Raises RunError for what is none of them, HubError for what cannot be downloaded.
+    """
+    place = find_run(None).path if target is None else Path(target)
+    result = Verification(str(place))
+    if seal_anew:
+        _seal_anew(place)
+        result.sealed = True
+    if place.is_dir():
+        result.checked += _folder(place)
+    elif target is not None and target.count("/") == 1 and not place.exists():
+        result.checked.append(_remote(target, revision))
+    else:
+        raise RunError(
+            f"{target}: found no such folder; expected a run, checkpoint, report or published set "
+            "here, or OWNER/NAME on the Hub"
+        )
+    return result
+
+
+def _folder(place: Path) -> Iterator[Verified]:
+    if (place / "run.json").is_file():
+        yield from _run(place)
+    elif (place / TRAINING).is_file() and (place / RECIPE).is_file():
+        yield _checkpoint(place)
+        if (place / "publish" / FILE).is_file():
+            yield _model(place / "publish")
+    elif (place / "run" / "run.json").is_file():
+        yield _set(place)
+    elif (place / FILE).is_file():
+        yield _report(place)
+    else:
+        raise RunError(
+            f"{place}: found no run.json, {TRAINING} or {FILE}; expected a run, checkpoint, "
+            "report or published set"
+        )
+
+
+def _seal_anew(place: Path) -> None:
+    if not (place / "run.json").is_file():
+        raise RunError(f"--seal {place}: found no run.json; expected a run")
+    run = Run.open(place)
+    with run.lock():
+        (place / SEALS).unlink(missing_ok=True)
+        seal(place)
+
+
+def _run(place: Path) -> Iterator[Verified]:
+    """Verify a run, then all that lies in it."""
+    run = Run.open(place)
+    records = {one.path: _records(one) for one in (run, *_cells(run))}
+    for child, text in misplaced_evaluations(run):
+        records[child.path].problems.append(text)
+    yield from records.values()
+    if any(one.problems for one in records.values()):
+        return  # what was made of other records than these tells nothing
+    for file in sorted(place.glob(f"reports/**/{FILE}")):
+        yield _report(file.parent)
+    for file in sorted(run.checkpoints.glob(f"*/{TRAINING}")):
+        yield from _folder(file.parent)
+    if (place / "publish" / FILE).is_file():
+        yield _set(place / "publish")
+
+
+def _cells(run: Run) -> Iterator[Run]:
+    yield from run.children()
+    for pattern in ("branches/run.json", "rounds/*/*/run.json"):
+        for file in sorted(run.path.glob(pattern)):
+            yield Run.open(file.parent)
+
+
+def _records(run: Run) -> Verified:
+    """Compare a run's records with their seals, and read every one of them."""
+    made = Verified(f"run {run.path}", "")
+    try:
+        found = check_seals(run.path)
+        talks = sum(1 for _ in run.conversations())
+        verdicts = sum(1 for _ in run.verdicts())
+        run.judge_specs()
+    except ConvbenchError as error:
+        made.problems.append(str(error))
+        return made
+    made.problems += found.problems
+    made.found = (
+        f"{talks:,} conversations, {verdicts:,} verdicts, {found.size:,} bytes in {found.files} "
+        f"files; seal {found.head[:16] or 'none'}"
+    )
+    return made
+
+
+def _report(folder: Path) -> Verified:
+    """Compare a report's files with their digests, and its figures with those of the records."""
+    made = Verified(f"report {folder}", "")
+    try:
+        sealed = check_folder(folder)
+        made.problems += sealed.problems
+        made.found = f"{sealed.files} files"
+        if made.problems:
+            return made
+        if sealed.kind != "report":
+            made.problems.append(f"{FILE}: kind: found {sealed.kind!r}; expected report")
+            return made
+        options = options_of(sealed.about, folder)
+        document, drawn = _made_again(options)
+        again = figures_of(document)
+        made.problems += differences(sealed.about.get("figures"), again)
+        made.found += f", {sum(len(part['tables']) for part in again)} tables computed again"
+        if drawn:
+            made.problems += unequal_pages(document, folder, sealed.names)
+        else:
+            made.found += "; its pages hold pictures, and were not written again: no matplotlib"
+    except ConvbenchError as error:
+        made.problems.append(str(error))
+    except (KeyError, TypeError, ValueError) as error:
+        made.problems.append(f"{FILE}: is not a seal of a report ({type(error).__name__})")
+    return made
+
+
+def _made_again(options: ReportOptions) -> tuple[Document, bool]:
+    """Return a report's document, and whether it has its pictures."""
+    try:
+        return report(options).document, True
+    except MissingDependency:
+        return report(replace(options, plots=False)).document, False
+
+
+def _checkpoint(folder: Path) -> Verified:
+    """Compare a checkpoint's files with their digests, and what it learnt from with the records."""
+    made = Verified(f"checkpoint {folder}", "")
+    try:
+        sealed = check_folder(folder)
+        made.found, made.problems = f"{sealed.files} files", list(sealed.problems)
+        if made.problems:
+            return made
+        again = counts_again(folder)
+        if again is not None:
+            made.problems += unequal_counts(folder, again)
+        made.problems += unequal_rates(folder)
+        counted = "its data was made by the learner" if again is None else "its data counted again"
+        made.found = f"{sealed.files} files, {counted}"
+    except ConvbenchError as error:
+        made.problems.append(str(error))
+    return made
+
+
+def _set(folder: Path) -> Verified:
+    made = Verified(f"set {folder}", "")
+    try:
+        files, made.problems = verify_set(folder)
+        made.found = f"{files} files; card, tables and traces made again"
+    except ConvbenchError as error:
+        made.problems.append(str(error))
+    return made
+
+
+def _model(folder: Path) -> Verified:
+    made = Verified(f"model {folder}", "")
+    try:
+        sealed = check_folder(folder, whole=True)
+        made.found, made.problems = f"{sealed.files} files", list(sealed.problems)
+    except ConvbenchError as error:
+        made.problems.append(str(error))
+    return made
+
+
+def _remote(repo: str, revision: str | None) -> Verified:
+    """Download a dataset and verify it. Raises HubError where it cannot be had."""
+    remote = look(repo, revision)
+    if FILE not in remote.files:
+        raise HubError(
+            f"dataset {repo}: found no {FILE}; expected a set published by this version of "
+            "convbench or a later one"
+        )
+    with tempfile.TemporaryDirectory(prefix="convbench-verify-") as space:
+        place = Path(space) / "set"
+        download(remote, place)
+        made = _set(place)
+    made.what = f"set {repo} at {remote.commit[:12]}"
+    return made

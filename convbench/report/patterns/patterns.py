@@ -1,0 +1,60 @@
+"""How policies talk, as clusters of their final responses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from convbench.options.report import PatternOptions
+from convbench.report.document import Document
+from convbench.report.files import write
+from convbench.report.patterns.analysis import Patterns
+from convbench.report.patterns.analysis import patterns as analyse
+from convbench.report.patterns.present import patterns_document, points
+from convbench.report.patterns.responses import responses
+from convbench.report.plots.style import Page
+from convbench.store import Run, find_run
+from convbench.store.jsonl import write_file
+
+
+@dataclass
+class PatternResult:
+    """What `patterns` found, and the files it wrote."""
+
+    found: Patterns
+    document: Document
+    files: list[Path]
+    warnings: list[str] = field(default_factory=list)
+
+
+def patterns(options: PatternOptions) -> PatternResult:
+    """Cluster and place the final responses of policies, and write page, picture and points.
+
+    Raises RunError for fewer than two policies, and DataError for responses without words.
+    """
+    runs = [find_run(path) for path in options.runs] or [find_run(None)]
+    found = analyse(responses(runs, options.split))
+    page = Page(options.columns, options.titles)
+    made = patterns_document(found, _title(runs, options.split), page)
+    made = replace(made, runs=tuple(str(run.path) for run in runs))
+    folder = options.out or runs[0].reports
+    named = options.out is not None
+    files = write(made, folder, ["html", "markdown"], name="patterns", named=named)
+    write_file(folder / "patterns.csv", points(found), named=named)
+    return PatternResult(found, made, [*files, folder / "patterns.csv"], _warnings(runs))
+
+
+def _title(runs: Sequence[Run], split: str) -> str:
+    first = runs[0].manifest
+    return f"Language patterns · {first.task.name} · {first.mode} · {split}"
+
+
+def _warnings(runs: Sequence[Run]) -> list[str]:
+    out = []
+    for key in ("task", "mode"):
+        names = {str(getattr(getattr(r.manifest, key), "name", getattr(r.manifest, key)))
+                 for r in runs}  # fmt: skip
+        if len(names) > 1:
+            out.append(f"the runs differ in {key} ({', '.join(sorted(names))}): so will the words")
+    return out

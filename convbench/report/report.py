@@ -1,0 +1,171 @@
+"""The paper's table of one or several runs, with what can be said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from convbench.errors import RunError
+from convbench.options.report import ReportOptions
+from convbench.report.document import Document
+from convbench.report.experiment.whole import (
+    experiment_document,
+    is_experiment,
+    read_experiment,
+)
+from convbench.report.gold import gold_report
+from convbench.report.layout import document, judges_of
+from convbench.report.pairwise import tournaments
+from convbench.report.plots.style import Page
+from convbench.report.sections import Section, policy_name, sections, with_baseline
+from convbench.report.simulators import siblings
+from convbench.report.tables import gold_part, verdict_part
+from convbench.report.verdict import verdicts
+from convbench.store import Run, find_run
+
+
+@dataclass
+class ReportResult:
+    """A report, not yet printed or written."""
+
+    runs: list[Run]
+    sections: list[Section]
+    document: Document
+    warnings: list[str] = field(default_factory=list)
+    root: Path | None = None
+    """The experiment's folder, where it is of a whole experiment."""
+
+    @property
+    def folder(self) -> Path:
+        """Where its files go where nobody says."""
+        return self.runs[0].reports if self.root is None else self.root / "report"
+
+
+def report(options: ReportOptions) -> ReportResult:
+    """Return the report of these runs with their children, or of the newest run; of a folder of an
+    experiment its document.
+
+    Raises RunError where nothing can be reported, or runs are not comparable.
+    """
+    if len(options.runs) == 1 and is_experiment(options.runs[0]):
+        return experiment_report(options.runs[0], options)
+    runs = [find_run(path) for path in options.runs] or [find_run(None)]
+    found = sections(runs, options.split, pool=options.pool, allow=options.allow)
+    _check_judge(options.judge, found, pairwise=options.pairwise)
+    if options.baseline is not None:
+        found = with_baseline(found, options.baseline, "--baseline")
+    options = replace(options, against=_named_in(found, options.against))
+    made = replace(_document(found, options), columns=options.columns, runs=folders(runs))
+    return ReportResult(runs, found, made)
+
+
+def _named_in(found: Sequence[Section], against: Sequence[str]) -> tuple[str, ...]:
+    """Return the names in the tables of the policies that are asked for, each once."""
+    return tuple(dict.fromkeys(policy_name(found, name, "--against") for name in against))
+
+
+def folders(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Return where runs lie, as a document says it."""
+    return tuple(str(run.path) for run in runs)
+
+
+def _document(found: Sequence[Section], options: ReportOptions) -> Document:
+    if options.gold:
+        return gold_document(found, options.judge)
+    if options.verdict:
+        return verdict_document(found, options.judge)
+    made = document(
+        found, judge=options.judge, kind=options.kind, paper=options.paper,
+        against=options.against, pairwise=options.pairwise,
+    )  # fmt: skip
+    if options.plots:
+        from convbench.report.plots.draw import with_pictures
+
+        made = with_pictures(
+            made, found, judge=options.judge, kind=options.kind,
+            pairwise=options.pairwise,
+            page=Page(options.columns, options.titles),
+        )  # fmt: skip
+    return made
+
+
+def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
+    """Return the document of a whole experiment, with pictures. Runs that differ are reported with
+    a note, seeds are pooled, and what is missing is said in its place."""
+    for flag, value in {"--judge": options.judge, "--baseline": options.baseline}.items():
+        if value:
+            raise RunError(
+                f"{flag} {value}: found an experiment's folder, whose document holds every judge "
+                "and policy; name its run folders to choose"
+            )
+    found = read_experiment(root, options.split)
+    title = found.plan.title or f"Experiment {root.resolve().name}"
+    page = Page(options.columns, options.titles)
+    against = _named_in(found.sections, options.against)
+    made = experiment_document(found, title, kind=options.kind, page=page, against=against)
+    made = replace(made, runs=folders(found.runs))
+    return ReportResult(list(found.runs), list(found.sections), made, root=root)
+
+
+def gold_document(found: Sequence[Section], judge: str | None) -> Document:
+    """Return what people's labels say, a part for each section and judge that was drawn for.
+
+    Raises RunError where none was.
+    """
+    parts = [
+        gold_part(section, made)
+        for section in found
+        for name in judges_of(section, judge)
+        if name is not None
+        and (made := gold_report(section, name, siblings(section, found))) is not None
+    ]
+    if not parts:
+        of = f" of judge {judge}" if judge else ""
+        raise RunError(
+            f"--gold: found no conversations drawn for people to label{of}; expected a draw: "
+            "convbench gold RUN --draw 100"
+        )
+    return Document("convbench report: people's labels", tuple(parts))
+
+
+def verdict_document(found: Sequence[Section], judge: str | None) -> Document:
+    """Return the verdict on every trained policy, a part for each, with its evidence.
+
+    Raises RunError where no policy stands beside Base with verdicts of the judge that trained it.
+    """
+    parts = [
+        verdict_part(section, made)
+        for section in found
+        for made in verdicts(section, judge, siblings(section, found))
+    ]
+    if not parts:
+        raise RunError(
+            "--verdict: found no trained policy beside Base that its judge scored; expected an "
+            "evaluation of a checkpoint: convbench eval CHECKPOINT"
+        )
+    return Document("convbench report: verdicts", tuple(parts))
+
+
+def _check_judge(judge: str | None, found: Sequence[Section], *, pairwise: bool) -> None:
+    known = {name for section in found for name in section.judges}
+    policies = [policy for section in found for policy in section.policies]
+    reviews = {name for policy in policies for row in policy.rows for name in row.reviews}
+    if judge in reviews - known:
+        raise RunError(
+            f"--judge {judge}: found a review of the simulated human, whose table stands in every "
+            f"report; expected a judge of the policy ({', '.join(sorted(known)) or 'none yet'})"
+        )
+    if pairwise:
+        compared = {one.judge for section in found for one in tournaments(section)}
+        if not compared:
+            raise RunError(
+                "--pairwise: found no policies that a judge compared; compare some first: "
+                "convbench judge --pairwise A B --judge MODEL"
+            )
+        known |= compared
+    if judge is not None and judge not in known:
+        raise RunError(
+            f"--judge {judge}: found verdicts of {', '.join(sorted(known)) or 'no judge'}; "
+            f"expected one of these, or judge first: convbench judge --judge {judge}"
+        )

@@ -1,0 +1,46 @@
+"""Logged conversations and rewards from elsewhere to a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from convbench.formats.importing import Imported, import_file
+from convbench.rollout.manifest import new_run_id
+from convbench.store.jsonl import disk_error
+from convbench.store.run import refuse_latest, set_latest
+
+
+def import_(file: str, run: Path | None = None, names: Mapping[str, str] | None = None) -> Imported:
+    """Make a run of a JSON lines file; it becomes the newest run. `run` is its directory.
+
+    Raises DataError naming the line, or RunError (directory taken).
+    """
+    run_id = new_run_id()
+    name = re.sub(r"[^a-z0-9._-]+", "-", Path(file).stem.lower()).strip("-._") or "imported"
+    target = run or _place(f"{name}-import-{'-'.join(run_id.split('-')[:2])}", run_id)
+    try:
+        refuse_latest(target)
+        imported = import_file(file, target, run_id, name[:80], names)
+    except BaseException:
+        if run is None:
+            with suppress(OSError):
+                target.rmdir()
+        raise
+    set_latest(imported.run)
+    return imported
+
+
+def _place(name: str, run_id: str) -> Path:
+    """Return a folder in runs/, made now, so that no other import of this second takes it."""
+    target = Path("runs") / name
+    try:
+        target.parent.mkdir(exist_ok=True)
+        target.mkdir()
+    except FileExistsError:
+        return target.with_name(f"{name}-{run_id[-4:]}")
+    except OSError as error:
+        raise disk_error(target, error) from None
+    return target

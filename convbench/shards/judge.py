@@ -1,0 +1,222 @@
+"""One or several judges over the conversations of a run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from convbench import catalog
+from convbench.errors import FatalModelError, RunError, UsageError
+from convbench.judge.all import (
+    JudgePreview,
+    JudgeResult,
+    controls_with,
+    judge_with,
+    judge_with_model,
+    score_here,
+)
+from convbench.judge.kinds import kind_of
+from convbench.judge.ready import problem
+from convbench.judge.resolve import Judge, unquoted
+from convbench.judge.rubrics import kept_rubrics
+from convbench.judge.units import Judged
+from convbench.models.aliases import SCHEMES, aliases, resolve
+from convbench.models.batch import no_batches
+from convbench.models.open import has_batches
+from convbench.models.prices import is_provider
+from convbench.options.judge import JudgeOptions
+from convbench.options.specs import load_plugins
+from convbench.options.spread import first_address, shard_index, with_pace
+from convbench.store import Run, find_run
+from convbench.store.shards import ShardTask, is_sharded, read_plan
+from convbench.tokens import add_tokens
+
+if TYPE_CHECKING:
+    from convbench.shards.forecast import ShardForecast
+    from convbench.shards.runner import ShardRunner
+
+SPEC_FILES = (".yaml", ".yml")
+JUDGE_SCHEMES = ("human:", *(f"{scheme}:" for scheme in SCHEMES))
+
+
+def judge_each(options: JudgeOptions) -> Iterator[JudgeResult]:
+    """Judge a run and then its evaluations, by the same judges: whatever of it these have not
+    scored. Labels are of the run's own conversations, and so are controls. With `pairwise` there is
+    one result. Yields one a run; ends early where one was stopped. Raises ConvbenchError
+    subclasses.
+    """
+    load_plugins(options.specs)
+    if options.pairwise or options.shard is not None:
+        yield judge(options)
+        return
+    run, judges = _of_run(options)
+    yield (result := _judged(run, judges, options))
+    others = [one for one in judges if "labels" not in kind_of(one.spec).needs]
+    for child in run.children() if others else ():
+        if any(one.jobs.interrupted or one.jobs.stopped for one in result.judged):
+            return
+        if child.has_one():
+            yield (result := _judged(child, others, replace(options, controls=False)))
+
+
+def judge(options: JudgeOptions) -> JudgeResult:
+    """Judge every conversation of a run that these judges have not scored, or compare two policies.
+
+    Raises ConvbenchError subclasses; verdicts are appended one by one, so that a run that is
+    stopped loses at most the calls in flight.
+    """
+    load_plugins(options.specs)
+    if options.pairwise:
+        from convbench.judge.contests import contests
+
+        return contests(options)
+    if options.shard is not None:
+        return _one_shard(options, options.shard)
+    return _judged(*_of_run(options), options)
+
+
+def _of_run(options: JudgeOptions) -> tuple[Run, list[Judge]]:
+    """Return the run that is named, and the judges that are asked for or its task's."""
+    if options.until_decided:
+        raise UsageError(
+            "--until-decided: found no --pairwise A B; expected two policies to compare"
+        )
+    run = run_to_judge(options)
+    _something(run)
+    calls = first_address(options.calls)
+    judges = [judge_with_model(name, options.specs, calls, run) for name in _names(run, options)]
+    for item in judges:
+        if item.spec.per == "pair":
+            raise RunError(f"--judge {item.name} compares two policies; expected --pairwise A B")
+    return run, judges
+
+
+def run_to_judge(options: JudgeOptions) -> Run:
+    """Return the run that is named, or the newest. Raises UsageError where a judge's name stands
+    in the run's place, RunError where there is no such run."""
+    refuse_judge_as_run(str(options.run or ""), options.specs.folders)
+    return find_run(options.run)
+
+
+def refuse_judge_as_run(name: str, specs: Sequence[Path], runs: Sequence[str] = ()) -> None:
+    """Raise UsageError for a run's name that is a judge's: a spec, a model, or either's form.
+    `runs` were named beside it."""
+    if is_judge_name(name, specs):
+        more = "".join(f" --run {shlex.quote(run)}" for run in runs)
+        raise UsageError(
+            f"convbench judge {name}: found no such run, but a judge of this name; expected it "
+            f"behind --judge: convbench judge --judge {shlex.quote(name)}{more}"
+        )
+
+
+def is_judge_name(name: str, specs: Sequence[Path] = ()) -> bool:
+    """Whether a word that nothing lies at can only be meant as a judge."""
+    if name.endswith(SPEC_FILES):
+        return True
+    if Path(name).exists():
+        return False
+    known = {*catalog.names("judges", specs), *aliases(specs).models}
+    is_model = "/" in name and is_provider(name.partition("/")[0])
+    return name in known or is_model or "@" in name or name.startswith(JUDGE_SCHEMES)
+
+
+def _judged(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> JudgeResult:
+    """Let judges score what they have not scored of one run."""
+    runner = _shard_runner(options, run)
+    calls = with_pace(first_address(options.calls), options.spread.rate)
+    options = replace(options, calls=calls)
+    _batched(judges, options)
+    typed = [item.model for item in judges if item.model and options.judges]
+    calls = options.calls.naming(*typed)
+    if options.dry_run:
+        from convbench.judge.preview import preview
+
+        previews = [preview(run, item, options.calls) for item in judges]
+        foreseen = _forecast(runner, run, previews)
+        asked = [item for item, one in zip(judges, previews, strict=True) if one.estimate.calls]
+        return JudgeResult(
+            run,
+            previews=previews,
+            foreseen=foreseen,
+            problem=problem(asked, calls, run),
+            warnings=unquoted(judges),
+        )
+    result = judge_with(run, judges, calls, runner.judge if runner else score_here)
+    if options.controls and all(not (j.jobs.interrupted or j.jobs.stopped) for j in result.judged):
+        controls_with(result, judges, calls)
+    return result
+
+
+def _one_shard(options: JudgeOptions, shard: str) -> JudgeResult:
+    """Have one shard of a run judged: by the judges that are named, or those of the run's plan."""
+    from convbench.shards.slice import JUDGE, run_slice
+
+    run = run_to_judge(options)
+    if not is_sharded(run.path):
+        raise RunError(f"--shard {shard}: {run.path} has no shards; expected a run with shards")
+    tasks = [task for task in read_plan(run.path).tasks if task.name.startswith(JUDGE)]
+    if options.judges:
+        judges = _of_run(options)[1]
+        tasks = [ShardTask(name=f"{JUDGE}{one.fingerprint}", judge=one.name) for one in judges]
+        for item in judges:
+            run.keep_judge(item.fingerprint, item.spec)
+    calls = with_pace(options.calls, options.spread.rate)
+    results = run_slice(run, *shard_index(shard), calls, tasks)
+    return JudgeResult(run, judged=[one for one in results if isinstance(one, Judged)])
+
+
+def _shard_runner(options: JudgeOptions, run: Run) -> ShardRunner | None:
+    """Return the work on shards that the user asked for or that the run has; None for neither."""
+    if not (options.spread.said or is_sharded(run.path)):
+        return None
+    from convbench.shards.runner import ShardRunner
+
+    return ShardRunner(options.spread, options.calls, options.specs)
+
+
+def _forecast(
+    runner: ShardRunner | None, run: Run, previews: Sequence[JudgePreview]
+) -> ShardForecast | None:
+    """Return what the verdicts that models give would take shard by shard, where the user asked for
+    that; None where no model is asked."""
+    asked = [one for one in previews if one.model is not None]
+    if runner is None or not asked:
+        return None
+    total = add_tokens(preview.estimate for preview in asked)
+    return runner.forecast(run.path, asked[0].model or "", total)
+
+
+def _batched(judges: Sequence[Judge], options: JudgeOptions) -> None:
+    """Refuse `--batch` where no judge has a model whose calls can go in batches."""
+    asked = [judge.model for judge in judges if judge.model is not None]
+    folders = options.calls.specs
+    if options.calls.batch and not any(has_batches(resolve(ref, specs=folders)) for ref in asked):
+        raise FatalModelError(no_batches(*(judge.model or judge.name for judge in judges)))
+
+
+def _something(run: Run) -> None:
+    """Refuse a run that holds no conversation to judge."""
+    if not run.has_one():
+        failed = sum(1 for _ in run.heads())
+        raise RunError(
+            f"{run.path}: found no conversation to judge ({failed} failed); build some first: "
+            f"convbench build --run {run.path}"
+        )
+
+
+def _names(run: Run, options: JudgeOptions) -> tuple[str, ...]:
+    """Return the judges asked for, or the task's own."""
+    if options.judges:
+        return tuple(dict.fromkeys(options.judges))
+    task = run.manifest.task
+    if task.judge and run.manifest.kind != "import":
+        return (task.judge,)
+    known = ", ".join({**catalog.names("judges", options.specs.folders), **kept_rubrics(run)})
+    raise RunError(
+        f"task {task.name} names no judge; expected --judge NAME: a rubric with a model "
+        f"(SPEC@MODEL), human:FILE, or one of {known}; convbench init judge NAME begins one of "
+        "yours"
+    )
