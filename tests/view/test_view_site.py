@@ -9,9 +9,9 @@ import duckdb
 import orjson
 import pytest
 
-from convbench.commands import view as commands
 from convbench.errors import RunError
 from convbench.view import Index, site
+from convbench.view import runs as opening
 from convbench.view.runs import index_runs, view_static
 from tests.cli.typed import Typist
 from tests.view.runs import world
@@ -78,13 +78,13 @@ def test_the_index_of_a_site_is_closed(
 ) -> None:
     """Else the library behind it may warn of what it still holds as the command ends."""
     made: list[Index] = []
-    opened = commands.index_runs
+    opened = opening.index_runs
 
     def index_runs(*args: Any) -> Index:
         made.append(opened(*args))
         return made[-1]
 
-    monkeypatch.setattr(commands, "index_runs", index_runs)
+    monkeypatch.setattr(opening, "index_runs", index_runs)
     world(tmp_path / "run")
     said = Typist(capfd, monkeypatch)(
         "view", str(tmp_path / "run"), "--static", str(tmp_path / "site")
