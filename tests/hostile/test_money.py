@@ -22,7 +22,7 @@ from convbench.schema import Completion, Sampling
 from tests.hostile.bills import CASES, INPUT, MODEL, OUTPUT, always, spend
 from tests.rollout.cli import convbench, finish, start, until
 from tests.support.chat.plan import Plan
-from tests.support.exhaustive import every_nth
+from tests.support.exhaustive import by_turns, every_nth
 from tests.support.provider import Provider
 
 CAP = 0.004
@@ -80,8 +80,10 @@ async def ask(
     return got
 
 
-@pytest.mark.parametrize("kind", ["reasoning", "filter", "malformed"])
-@pytest.mark.parametrize("model", [MODEL, "deepseek/deepseek-chat"])
+@pytest.mark.parametrize(
+    ("kind", "model"),
+    by_turns(["reasoning", "filter", "malformed"], [MODEL, "deepseek/deepseek-chat"]),
+)
 def test_a_refused_reply_is_booked_with_its_own_usage(
     kind: str, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -278,6 +278,7 @@ KILLED = ("guard.py", "node", "bwrap", "chromium", "zygote")
 """Of a browser's processes, by a word of their command."""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("killed", [KILLED[:1], exhaustive((KILLED[1:],))], ids=len)
 def test_no_zombies_of_browsers_where_we_adopt_orphans(killed: tuple[str, ...]) -> None:
     words = [sys.executable, "-c", REAPER, *killed, "nothing of it"]

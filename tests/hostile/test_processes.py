@@ -276,6 +276,7 @@ def send(repo: str, folder: Path, kind: str) -> None:
     hub_repo.upload(repo, folder, kind=kind)  # type: ignore[arg-type]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", first_of(["dataset", "model"]))
 def test_of_two_that_publish_to_one_new_name_the_second_is_refused(
     kind: str, hub: Client, tmp_path: Path

@@ -408,8 +408,7 @@ def test_a_reply_of_another_shape_fails_or_is_text(route: Route, kind: str) -> N
 
 
 @pytest.mark.parametrize("route", SOME, **ids)
-@pytest.mark.parametrize("depth", [300, 2000, 200_000])
-@pytest.mark.parametrize("where", ["beside", "within"])
+@pytest.mark.parametrize(("depth", "where"), by_turns([300, 2000, 200_000], ["beside", "within"]))
 def test_deep_nesting_breaks_the_reply_only(route: Route, depth: int, where: str) -> None:
     deep = "[" * depth + "]" * depth
     plain = json.dumps(whole(route, "TEXT"))

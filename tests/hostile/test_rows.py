@@ -176,6 +176,7 @@ def loaded(file: Path, count: int | str) -> tuple[str, int]:
     return said, int(peak)
 
 
+@pytest.mark.exhaustive
 def test_what_is_drawn_alone_is_made(tmp_path: Path) -> None:
     few = table(tmp_path / "few.parquet", question=repeated("x" * 1_000_000, 3))
     many = table(tmp_path / "many.parquet", question=repeated("x" * 1_000_000, 200))

@@ -22,7 +22,7 @@ from convbench.shards.build import build
 from convbench.store import Run
 from tests.rollout.cli import convbench as typed
 from tests.support.chat.plan import Plan
-from tests.support.exhaustive import exhaustive
+from tests.support.exhaustive import exhaustive, first_of
 from tests.support.provider import Provider
 
 BAD = ["http://[", "http://h:99999/v1", "http://h:x/v1", "h:8000/v1", "ftp://h/v1", "http://",
@@ -74,10 +74,10 @@ def test_a_judge_without_a_key_is_told_by_its_dry_run(here: Path) -> None:
     assert "set the environment variable OPENAI_API_KEY" in done.err
 
 
-@pytest.mark.parametrize(("model", "why"), [
+@pytest.mark.parametrize(("model", "why"), first_of([
     ("openai/gpt-4o-mini", "set the environment variable OPENAI_API_KEY"),
     ("nosuch/model", "found no provider 'nosuch'; expected PROVIDER/NAME"),
-])  # fmt: skip
+]))  # fmt: skip
 def test_an_evaluation_that_could_not_begin_is_told_by_its_dry_run(
     here: Path, model: str, why: str
 ) -> None:
@@ -92,6 +92,7 @@ def test_an_evaluation_that_could_not_begin_is_told_by_its_dry_run(
     assert not (here / "run" / "evals").exists()
 
 
+@pytest.mark.exhaustive
 def test_a_provider_that_nobody_knows_is_told_before_a_call(here: Path) -> None:
     for words in (("build", "demo"), ("build", "demo", "--dry-run")):
         done = typed(here, *words, "--tasks", "2", "--model", "nosuch/model")

@@ -15,6 +15,7 @@ from tests.joins.test_batches import ANTHROPIC, OPENAI, _quick, base, sent
 from tests.support.batches import BatchProvider
 from tests.support.chat.replies import METRICS, Call
 from tests.support.chat.shopper import shopper
+from tests.support.exhaustive import first_of
 
 __all__ = ["_quick"]
 
@@ -37,7 +38,7 @@ def provider() -> Iterator[BatchProvider]:
         yield server
 
 
-@pytest.mark.parametrize("model", [OPENAI, ANTHROPIC])
+@pytest.mark.parametrize("model", first_of([ANTHROPIC, OPENAI]))
 def test_rounds_of_tools_and_structured_verdicts_go_in_waves(
     provider: BatchProvider, model: str, tmp_path: Path
 ) -> None:

@@ -62,6 +62,7 @@ def test_branches_give_the_values_before_and_after(tmp_path: Path) -> None:
     assert query("select count(*) from turns", [run]).rows == [(8,)]
 
 
+@pytest.mark.exhaustive
 def test_a_planted_decisive_turn_is_found(tmp_path: Path) -> None:
     """By branches of the embedded world: it has more credit than another turn of its conversation
     in at least nine of ten cases, at chance it would be five."""

@@ -58,6 +58,7 @@ def asked(run: Run, policy: Path | str, **more: Any) -> Estimated:
     return estimate(EstimateOptions(str(policy), run.path, **more))
 
 
+@pytest.mark.exhaustive
 def test_a_near_policy_is_valued_by_either_source_of_probabilities(run: Run, policy: Path) -> None:
     """Computed with the log's own weights, and as they were recorded when it was sampled."""
     told, recorded = asked(run, policy), asked(run, policy, pi_0="recorded")
@@ -164,6 +165,7 @@ def test_what_cannot_be_known_is_not_estimated(
         raise TrainError("; ".join(told.unknown))
 
 
+@pytest.mark.exhaustive
 def test_a_policy_of_other_tokens_or_far_away_is_refused(run: Run, tmp_path: Path) -> None:
     other = tiny.save_model(tmp_path / "other")
     assert "cuts the log into other tokens" in asked(run, other).unknown[0]

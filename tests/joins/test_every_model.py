@@ -66,8 +66,8 @@ FIRST = {provider: (name, provider) for name, provider in reversed(SERVED)}.valu
 
 
 def parts(turn: int) -> pytest.MarkDecorator:
-    """Every model in this part; of `make test`, each provider's first, and of the rest a third."""
-    chosen = only(lambda one: one in FIRST or SERVED.index(one) % 3 == turn, SERVED)
+    """Every model in this part; of `make test`, each provider's first, and of the rest a sixth."""
+    chosen = only(lambda one: one in FIRST or SERVED.index(one) % 6 == turn, SERVED)
     return pytest.mark.parametrize(("name", "provider"), chosen, ids=[name for name, _ in SERVED])
 
 

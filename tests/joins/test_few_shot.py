@@ -54,6 +54,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str]:
     return run, found.table.read_text()
 
 
+@pytest.mark.exhaustive
 def test_the_table_stands_beside_its_baselines(done: tuple[Run, str]) -> None:
     run, text = done
     taught = json.loads((run.reports / "seal.json").read_text())

@@ -11,6 +11,7 @@ import pytest
 from tests.rollout.cli import Done, convbench
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import Call, scripted_reply
+from tests.support.exhaustive import first_of
 from tests.support.next_lines import next_words
 from tests.support.provider import Provider
 
@@ -53,7 +54,7 @@ def specs(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("place", ["runs/one", "elsewhere"])
+@pytest.mark.parametrize("place", first_of(["elsewhere", "runs/one"]))
 def test_from_build_to_report(provider: Provider, place: str) -> None:
     named = ("--model", "hosted_vllm/policy", "--run", place, "--set", "task.sample.train=0.8")
     first = hints(run(["build", "demo", *BUILD, *named]))

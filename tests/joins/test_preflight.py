@@ -25,6 +25,7 @@ from convbench.shards.judge import judge
 from convbench.store import Run
 from tests.rollout.cli import environment
 from tests.support.chat.plan import Plan
+from tests.support.exhaustive import every_nth
 from tests.support.provider import Provider
 
 QUIET = CallOptions(quiet=True)
@@ -171,11 +172,11 @@ main()
 """The command line as it is where only the core is installed."""
 
 
-@pytest.mark.parametrize("words", [
-    ("demo",),
-    ("build", "demo", "--tasks", "3", "--model", "local:pocket"),
-    ("experiment", "pocket"),
-], ids=lambda words: words[0])  # fmt: skip
+@pytest.mark.parametrize("words", every_nth(9, [
+    ["experiment", "pocket"],
+    ["demo"],
+    ["build", "demo", "--tasks", "3", "--model", "local:pocket"],
+]), ids=lambda words: words[0])  # fmt: skip
 def test_without_torch_nothing_is_begun(tmp_path: Path, words: tuple[str, ...]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", HIDDEN, *words], cwd=tmp_path, env=environment(),

@@ -68,6 +68,7 @@ def rows_of(run: Run, folder: Path, *others: Run) -> list[Row]:
     return list(training_rows(weighted, job.chat, others=job.others).rows)
 
 
+@pytest.mark.exhaustive
 def test_each_runs_rows_are_those_it_has_alone(runs: list[Run], tmp_path: Path) -> None:
     """Under its own protocol and tools, whichever run is named first."""
     alone = [rows_of(run, tmp_path / run.path.name) for run in runs]

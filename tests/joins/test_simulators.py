@@ -116,6 +116,7 @@ def test_planted_faults_are_found_counted_and_shown(tmp_path: Path) -> None:
         select(run, Data())  # a review is no reward
 
 
+@pytest.mark.exhaustive
 def test_a_ranking_that_flips_between_humans_is_no_win(honest: Run, lied: Run) -> None:
     assert sql(lied, "select distinct fault from faults") == [("changed",)]
     assert sql(honest, "select count(*) from faults") == [(0,)]

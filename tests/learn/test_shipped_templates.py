@@ -21,6 +21,7 @@ from convbench.schema import Conversation, Reasoning, Sent
 from convbench.schema.reasoning import Replay, Trained
 from tests.learn import tiny
 from tests.learn.tiny import PROTOCOL
+from tests.support.exhaustive import every_nth
 from tests.support.later import needs
 
 needs("trl")
@@ -116,7 +117,7 @@ def contexts(chat: ChatTokens, conversation: Conversation) -> list[tuple[int, ..
     return [rows[0].ids[:start] for start in starts]
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", every_nth(3, SHIPPED))
 def test_what_is_trained_on_is_what_was_served(folder: Path, name: str) -> None:
     """Under every rule of sending back, prompt by prompt and token by token."""
     chat = chat_of(name)

@@ -175,6 +175,7 @@ def test_a_run_that_cannot_be_read_costs_its_lines_alone(tmp_path):
     assert "conversations.jsonl:1" in line[1].text
 
 
+@pytest.mark.exhaustive
 def test_an_experiment_without_a_printed_table_has_its_usual_report(tmp_path):
     examples = questions(4, "pocket")
     base = make(tmp_path / "pocket-thinking-seed0", examples, lambda q, k: "A", task="pocket",

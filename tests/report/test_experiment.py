@@ -86,6 +86,7 @@ def options(folder, *sets, **calls):
     )  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_an_experiment_stops_and_goes_on_and_keeps_what_is_done(tmp_path):
     pytest.importorskip("torch")
     (tmp_path / "small.yaml").write_text(SMALL)

@@ -79,6 +79,7 @@ def said(svg):
     return re.findall(r"<!-- (.*?) -->", svg)
 
 
+@pytest.mark.exhaustive
 def test_every_picture_is_there_with_axes_and_names(drawn):
     pictures = {p.name: p for part in drawn.document.parts for p in part.pictures}
     kinds = {name.split("-")[0] for name in pictures}

@@ -155,7 +155,7 @@ KINDS = {
 """The processes of a browser, by their commands."""
 
 
-@pytest.mark.parametrize("kind", every_nth(3, KINDS))
+@pytest.mark.parametrize("kind", every_nth(6, KINDS))
 def test_a_browser_of_which_a_process_is_killed_as_it_starts_gives_the_page(kind: str) -> None:
     """One process of the first browser is killed as soon as it is seen."""
     killed: list[int] = []

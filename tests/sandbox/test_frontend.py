@@ -140,6 +140,7 @@ def test_pages_render_alike_with_styles_and_pictures(
     assert similarity(one, plain)["colour"] < 0.5, "the style sheet colours the page"
 
 
+@pytest.mark.exhaustive
 @renders
 def test_similarity_is_one_for_itself_and_less_for_others() -> None:
     one, blank = shot(PICTURE), shot(BLANK)

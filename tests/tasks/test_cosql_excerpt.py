@@ -46,6 +46,7 @@ def test_every_row_is_a_question_or_a_reason() -> None:
     assert {m["group"].rpartition("-")[0] for m in kept} <= {"ferries", "village_1", "choir"}
 
 
+@pytest.mark.exhaustive
 def test_questions_read_from_a_file_are_whole(loaded: Loaded) -> None:
     assert loaded.rows == 69
     assert len(loaded.examples) + sum(loaded.rejected.values()) == 69

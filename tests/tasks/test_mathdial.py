@@ -139,6 +139,7 @@ def made(hub_rows: Source, given: list[dict[str, Any]]) -> list[list[dict[str, A
     return found if hub_rows.real else [[m for one in found for m in one]]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("model", MODELS)
 def test_texts_and_numbers_do_not_tell_the_gold(
     made: list[list[dict[str, Any]]], model: str

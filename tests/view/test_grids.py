@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from convbench.schema import Verdict
 from convbench.store import Run
 from tests.judge.few_shot import runs
@@ -23,6 +25,7 @@ def told(run: Run, example: str, attempts: Any) -> None:
     run.verdicts_file.write_text(found.model_dump_json() + "\n")
 
 
+@pytest.mark.exhaustive
 def test_a_task_is_drawn_with_predictions_and_truth(look: Looked, tmp_path: Path) -> None:
     one = runs.some_tasks(1)[0]
     run = runs.edits_run(tmp_path / "run", [one], {one.example_id: [runs.CHEAP]})
