@@ -149,6 +149,15 @@ class RunContext:
         if judged.unsupported:
             self.note(f"{name}: {judged.unsupported} without a score: their task is unsupported")
 
+    def tell_judged(self, judged: Judged, path: Path, again: str) -> None:
+        """Say what a judge gave no score, and how to go on or to try it again; raises the exit code
+        where it stopped early."""
+        self.note_unscored(judged)
+        again = self.carry(again)
+        self.stop_if_ended(judged.jobs, path, again)
+        if judged.failed:
+            self.line("", "", f"try the failed ones again: {again}", wrap=False)
+
     def line(self, head: str, style: str, text: str, *, wrap: bool = True) -> None:
         """Add a line for stderr. With `wrap` a terminal breaks it between words; what is to be
         copied stays in one piece."""

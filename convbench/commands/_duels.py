@@ -84,11 +84,8 @@ def tell_duels(result: JudgeResult, options: JudgeOptions, context: RunContext) 
     for compared in result.compared:
         judged = compared.judged
         judge = f"--judge {shlex.quote(judged.name)}"
-        again = context.carry(f"convbench judge {typed} {judge}{run}")
-        context.note_unscored(judged)
-        context.stop_if_ended(judged.jobs, compared.home.path, again)
-        if judged.failed:
-            context.line("", "", f"try the failed ones again: {again}", wrap=False)
+        again = f"convbench judge {typed} {judge}{run}"
+        context.tell_judged(judged, compared.home.path, again)
     fails = options.calls.fails
     if any(fails(judged.failed, judged.failed + judged.jobs.done) for judged in result.judged):
         raise Ended(1)

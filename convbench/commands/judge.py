@@ -181,13 +181,10 @@ def _tell_outcome(
         context.note(f"{result.unjudged} conversations failed to build and cannot be judged")
     typed = dict.fromkeys(options.judges) or [judged.name for judged in result.judged]
     for judged, name in zip(result.judged, typed, strict=False):
-        context.note_unscored(judged)
         batch = " --batch" * options.calls.batch
         run = shell_path(result.run.path)
-        again = context.carry(f"convbench judge --judge {shlex.quote(name)} --run {run}{batch}")
-        context.stop_if_ended(judged.jobs, result.run.path, again)
-        if judged.failed:
-            context.line("", "", f"try the failed ones again: {again}", wrap=False)
+        again = f"convbench judge --judge {shlex.quote(name)} --run {run}{batch}"
+        context.tell_judged(judged, result.run.path, again)
     fails = options.calls.fails
     if any(fails(judged.failed, judged.failed + judged.jobs.done) for judged in result.judged):
         raise Ended(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -181,10 +182,19 @@ def _made_again(options: ReportOptions) -> tuple[Document, bool]:
         return report(replace(options, plots=False)).document, False
 
 
+@contextmanager
+def _noting_errors(verified: Verified) -> Iterator[None]:
+    """Count an error as a problem of what is verified."""
+    try:
+        yield
+    except ConvbenchError as error:
+        verified.problems.append(str(error))
+
+
 def _checkpoint(folder: Path) -> Verified:
     """Compare a checkpoint's files with their digests, and what it learnt from with the records."""
     made = Verified(f"checkpoint {folder}", "")
-    try:
+    with _noting_errors(made):
         sealed = check_folder(folder)
         made.found, made.problems = f"{sealed.files} files", list(sealed.problems)
         if made.problems:
@@ -195,28 +205,22 @@ def _checkpoint(folder: Path) -> Verified:
         made.problems += unequal_rates(folder)
         counted = "its data was made by the learner" if again is None else "its data counted again"
         made.found = f"{sealed.files} files, {counted}"
-    except ConvbenchError as error:
-        made.problems.append(str(error))
     return made
 
 
 def _set(folder: Path) -> Verified:
     made = Verified(f"set {folder}", "")
-    try:
+    with _noting_errors(made):
         files, made.problems = verify_set(folder)
         made.found = f"{files} files; card, tables and traces made again"
-    except ConvbenchError as error:
-        made.problems.append(str(error))
     return made
 
 
 def _model(folder: Path) -> Verified:
     made = Verified(f"model {folder}", "")
-    try:
+    with _noting_errors(made):
         sealed = check_folder(folder, whole=True)
         made.found, made.problems = f"{sealed.files} files", list(sealed.problems)
-    except ConvbenchError as error:
-        made.problems.append(str(error))
     return made
 
 

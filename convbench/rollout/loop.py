@@ -120,7 +120,14 @@ class Building(RecordedJobs[Rollout, Conversation]):
 
     def count(self, job: Rollout, conversation: Conversation) -> None:
         """Count flags, failures and turns that were cut."""
-        _count(self.built, self._run.manifest.protocol.policy, conversation)
+        built, policy = self.built, self._run.manifest.protocol.policy
+        built.flags.update(conversation.flags)
+        if conversation.failure is not None:
+            built.failures[conversation.failure.message] += 1
+        for turn in conversation.turns:
+            if turn.speaker == policy:
+                built.turns += 1
+                built.cut += turn.finish_reason == "length"
 
 
 async def build(
@@ -136,16 +143,6 @@ async def build(
     async with open_tools(run.manifest, start=len(work) > 0) as work.tools:
         work.built.jobs = await run_recorded(work, caller, concurrency)
     return work.built
-
-
-def _count(built: Built, policy: str, conversation: Conversation) -> None:
-    built.flags.update(conversation.flags)
-    if conversation.failure is not None:
-        built.failures[conversation.failure.message] += 1
-    for turn in conversation.turns:
-        if turn.speaker == policy:
-            built.turns += 1
-            built.cut += turn.finish_reason == "length"
 
 
 def identical_samples(run: Run) -> int:
