@@ -34,12 +34,15 @@ _MARK = re.compile(
     r"|(?P<inline>[^\n]{1,400}[?？][^\n]{0,20}?[ (]A[.)][^\n]{1,200}[ (]B[.)])"
     r")"
     r"|(?<=[.!?] )(?P<next>(?:next|another)(?:\s+(?:one|question|problem))?:)"
+    r"|(?<=[.!?] )(?P<running>(?:question|problem|exercise|user|human)(?:\s\d{1,3})?:)"
     r"|(?P<mark><\|(?:im_end|im_start|eot_id|endoftext|end_of_text|start_header_id|user)\|>"
     r"|</s>|<s>|<start_of_turn>|<end_of_turn>|\[INST\]|###\s*(?:instruction|human|user|input)\b)",
     re.IGNORECASE,
 )
 _FURTHER = re.compile(rf"\s*{_DRESS}(?:next|new|another|second|follow-?up|bonus)\b", re.IGNORECASE)
 """How a question begins that follows the one that was answered."""
+ASKS = ("asked", "listed", "inline", "running")
+"""Marks of a question."""
 _LIST = re.compile(
     r"(?:^|[\n ])[*(]{0,3}[A-H][*]{0,2}[.):][*]{0,2}\s+([^\n]{1,200}?)"
     r"(?=\n|$|\s[(*]{0,3}[A-H][*]{0,2}[.)])"
@@ -59,7 +62,7 @@ def parts(text: str) -> list[Part]:
     for mark in _MARK.finditer(text):
         found.append(Part(kind, text[start : mark.start()]))
         kind = mark.lastgroup or ""
-        start = mark.start() if kind in ("listed", "inline", "asked") else mark.end()
+        start = mark.start() if kind in ASKS else mark.end()
     found.append(Part(kind, text[start:]))
     return found
 
@@ -71,7 +74,7 @@ def own_parts(text: str, texts: frozenset[str]) -> Iterator[str]:
     """
     begun = False
     for kind, piece in parts(text):
-        asked = kind in ("asked", "listed", "inline")
+        asked = kind in ASKS
         if begun and (
             kind in ("other", "mark", "next", "follow")
             or (asked and (_FURTHER.match(piece) or _foreign(piece, texts)))

@@ -161,3 +161,16 @@ TEXTS = [
 def test_hostile_texts_are_read_in_linear_time(text):
     """Nothing is timed here, but a quadratic reading of these hangs for minutes."""
     assert final_answer(text * 3, "ABCD") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The answer is C. Question: Which one floats? The answer is A",
+        "It is marble, so C. User: And which one floats? Assistant: The answer is A",
+        "Question: Which is it? The answer is C.",
+    ],
+)
+def test_a_question_that_follows_in_the_same_line_is_another_one(text: str) -> None:
+    rocks = {"A": "granite", "B": "sandstone", "C": "marble", "D": "basalt"}
+    assert final_answer(text, rocks) == "C"
