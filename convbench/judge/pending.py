@@ -7,14 +7,16 @@ from collections.abc import Collection, Iterator, Mapping
 from convbench.judge.resolve import Judge
 from convbench.schema import Verdict
 from convbench.store import Run
-from convbench.store.keys import Names
+from convbench.store.index import VerdictRow
+from convbench.store.records import Records
 
 
 class Pending:
     """What a judge has still to score, by conversation_id."""
 
-    def __init__(self, names: Names, failed: Mapping[str, Verdict]) -> None:
+    def __init__(self, names: Collection[str], failed: Mapping[str, VerdictRow]) -> None:
         self._names, self._failed = names, failed
+        self._records = {row.path: Records(row.path, Verdict) for row in failed.values()}
 
     def __len__(self) -> int:
         return len(self._names)
@@ -24,22 +26,20 @@ class Pending:
 
     def __getitem__(self, name: str) -> Verdict | None:
         """Return the newest verdict, a failed one; None where there is none."""
-        return self._failed.get(name)
+        row = self._failed.get(name)
+        return None if row is None else self._records[row.path].read(row.start, row.length)
 
 
 def unscored(run: Run, judge: Judge) -> tuple[Pending, int]:
     """Return (what has no verdict with scores, how many conversations have one)."""
-    failed: dict[str, Verdict] = {}
-    kept = 0
-
-    def names() -> Iterator[str]:
-        nonlocal kept
-        for name, waits in _scorable(run, judge, failed):
-            kept += not waits
-            if waits:
-                yield name
-
-    return Pending(Names(names()), failed), kept
+    failed: dict[str, VerdictRow] = {}
+    names: set[str] = set()
+    scored = 0
+    for name, waits in _scorable(run, judge, failed):
+        scored += not waits
+        if waits:
+            names.add(name)
+    return Pending(names, failed), scored
 
 
 def waiting(run: Run, judge: Judge) -> bool:
@@ -47,23 +47,19 @@ def waiting(run: Run, judge: Judge) -> bool:
     return any(waits for _, waits in _scorable(run, judge, {}))
 
 
-def _scorable(run: Run, judge: Judge, failed: dict[str, Verdict]) -> Iterator[tuple[str, bool]]:
+def _scorable(run: Run, judge: Judge, failed: dict[str, VerdictRow]) -> Iterator[tuple[str, bool]]:
     """Yield every conversation that the judge may score and whether it has still to; keep its
     verdicts that are failures."""
-    scored = Names(_scored(run, judge, failed))
+    scored: set[str] = set()
+    for row in run.verdict_rows():
+        if row.fingerprint == judge.fingerprint:
+            if row.scored:
+                scored.add(row.conversation_id)
+            else:
+                failed[row.conversation_id] = row
     wanted: Collection[str] | None = None
     if judge.labels is not None:
-        wanted = judge.scorable({one.conversation_id for one in run.heads()})
-    for one in run.heads():
-        if one.ended and (wanted is None or one.conversation_id in wanted):
-            yield one.conversation_id, one.conversation_id not in scored
-
-
-def _scored(run: Run, judge: Judge, failed: dict[str, Verdict]) -> Iterator[str]:
-    """Yield what the judge gave scores; keep its verdicts that are failures."""
-    for verdict in run.verdicts():
-        if verdict.fingerprint == judge.fingerprint:
-            if verdict.failure is None:
-                yield verdict.conversation_id
-            else:
-                failed[verdict.conversation_id] = verdict
+        wanted = judge.scorable({head.conversation_id for head in run.heads()})
+    for head in run.heads():
+        if head.ended and (wanted is None or head.conversation_id in wanted):
+            yield head.conversation_id, head.conversation_id not in scored

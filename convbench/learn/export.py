@@ -26,7 +26,7 @@ def flagged_train(run: Run) -> frozenset[str]:
         conversation.conversation_id
         for conversation in run.conversations()
         if run.examples[conversation.example_id].split == "train"
-        and findings(run.manifest.protocol, conversation)
+        and findings(run.manifest.protocol, conversation.flags)
     )
 
 

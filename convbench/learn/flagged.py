@@ -7,10 +7,10 @@ reference. The reward of such a talk is none for what the policy did.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from convbench.schema import Conversation, ProtocolSpec
+from convbench.schema import ProtocolSpec
 from convbench.schema.recipe import FlaggedRule
 
 FORM = ("words", "no-question", "repeats")
@@ -18,10 +18,10 @@ FORM = ("words", "no-question", "repeats")
 weigh, and a learner's to unlearn."""
 
 
-def findings(protocol: ProtocolSpec, conversation: Conversation) -> tuple[str, ...]:
-    """Return the flags that count: all but the policy's own of `FORM`."""
+def findings(protocol: ProtocolSpec, flags: Sequence[str]) -> tuple[str, ...]:
+    """Return the flags of a conversation that count: all but the policy's own of `FORM`."""
     own = {f"{protocol.policy}:{finding}" for finding in FORM}
-    return tuple(flag for flag in conversation.flags if flag not in own)
+    return tuple(flag for flag in flags if flag not in own)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from pathlib import Path
 
 from convbench import rewards
@@ -10,6 +11,7 @@ from convbench.errors import TrainError
 from convbench.schema import Conversation, Verdict, turn_scores
 from convbench.schema.recipe import Data
 from convbench.stats.columns import Column
+from convbench.store.index import ConversationRow
 from convbench.store.keys import Hashes, Ordinals
 from convbench.store.records import Records
 from convbench.store.run import Run
@@ -34,23 +36,23 @@ class Given:
         """Where a verdict lies of which more is asked than the reward; else -1, and 0."""
         self._files, files = Column(array("i")), dict[Path, int]()
         bare = data.metric == "reward" and not data.least
-        for verdict, path, start, length in run.placed_verdicts() if judge else ():
-            if verdict.judge != judge or verdict.fingerprint in reviewers:
+        for row in run.verdict_rows() if judge else ():
+            if row.judge != judge or row.fingerprint in reviewers:
                 continue
-            hashes.add(verdict.conversation_id)
-            self._rewards.append(verdict.reward or 0.0)
-            if verdict.failure is None:
-                self.versions.add(verdict.fingerprint)
-            alone = bare and verdict.reward is not None and not verdict.details.get("turns")
-            self._starts.append(-1 if alone else start)
-            self._lengths.append(0 if alone else length)
-            self._files.append(files.setdefault(path, len(files)))
+            hashes.add(row.conversation_id)
+            self._rewards.append(row.reward or 0.0)
+            if row.scored:
+                self.versions.add(row.fingerprint)
+            alone = bare and row.reward is not None and not row.by_turn
+            self._starts.append(-1 if alone else row.start)
+            self._lengths.append(0 if alone else row.length)
+            self._files.append(files.setdefault(row.path, len(files)))
         self._records = [Records(path, Verdict) for path in files]
         self._places = Ordinals(hashes)
 
-    def rewards(self, conversation: Conversation) -> str | Rewards:
+    def rewards(self, row: ConversationRow) -> str | Rewards:
         """Return a conversation's rewards, or why it has none."""
-        place = self._places.of(conversation.conversation_id)
+        place = self._places.of(row.conversation_id)
         if place is None:
             return "not judged"
         start = self._starts[place]
@@ -63,7 +65,7 @@ class Given:
         if any(verdict.scores.get(name, value) < value for name, value in least):
             return "below data.least"
         metric = self._data.metric
-        reward = _reward_of(self._run, verdict, metric, conversation)
+        reward = _reward_of(self._run, verdict, metric, lambda: self._run.read_conversation(row))
         return reward, _turns_of(self._run, verdict, metric)
 
 
@@ -112,7 +114,7 @@ def _turns_of(run: Run, verdict: Verdict, metric: str) -> tuple[float, ...]:
     return tuple(one.scores[metric] / scale for one in turns)
 
 
-def _reward_of(run: Run, verdict: Verdict, metric: str, conversation: Conversation) -> float:
+def _reward_of(run: Run, verdict: Verdict, metric: str, read: Callable[[], Conversation]) -> float:
     """Return the verdict's reward; for another metric, its score scaled and discounted as the
     judge's own reward is, or as it is where the run does not hold the judge's spec."""
     if metric != "reward" and metric not in verdict.scores:
@@ -126,7 +128,7 @@ def _reward_of(run: Run, verdict: Verdict, metric: str, conversation: Conversati
             return verdict.scores[metric]
         rule = spec.reward.model_copy(update={"metric": metric})
         protocol = run.manifest.protocol
-        questions = len(asking_turns(protocol, conversation))
+        questions = len(asking_turns(protocol, read()))
         if spec.per == "turn":
             turns = [one.scores for one in turn_scores(verdict)]
             return rewards.of_turns(rule, protocol, turns, questions)

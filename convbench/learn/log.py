@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, overload
 from convbench.learn.logged import Kept, Logged
 from convbench.schema import Conversation
 from convbench.stats.columns import Column
+from convbench.store.index import ConversationRow
 from convbench.store.made import Made
 from convbench.store.places import size_of
 from convbench.store.records import Records
-from convbench.store.run import Run, Told
+from convbench.store.run import Run
 from convbench.store.texts import Texts
 
 if TYPE_CHECKING:
@@ -45,23 +46,23 @@ class Log:
         """Rewards of turns, of one conversation after the other; behind the last of each."""
         self._paths: dict[Path, int] = {}
 
-    def add(self, told: Told, reward: float, turns: tuple[float, ...]) -> None:
+    def add(self, row: ConversationRow, reward: float, turns: tuple[float, ...]) -> None:
         """Add a conversation with its rewards."""
-        talk = told.conversation
         if not self._large:
-            self._held.append(Logged(talk, self._run.examples[talk.example_id], reward, turns))
+            talk = self._run.read_conversation(row)
+            self._held.append(Logged(talk, self._run.examples[row.example_id], reward, turns))
             return
         self._turns.extend(turns)
         self._ends.append(len(self._turns))
-        if talk.example_id != self._name or not len(self._names):
-            self._name = talk.example_id
+        if row.example_id != self._name or not len(self._names):
+            self._name = row.example_id
             self._names.add(self._name)
         self._questions.append(len(self._names) - 1)
         self._rewards.append(reward)
-        self._starts.append(told.start)
-        self._samples.append(talk.sample)
-        self._lengths.append(len(told.line))
-        self._files.append(self._paths.setdefault(told.path, len(self._paths)))
+        self._starts.append(row.start)
+        self._samples.append(row.sample)
+        self._lengths.append(row.length)
+        self._files.append(self._paths.setdefault(row.path, len(self._paths)))
 
     def items(self) -> Sequence[Logged]:
         """Return them in order."""

@@ -17,8 +17,8 @@ from convbench.learn.given import UNREWARDED, Given, Rewards, one_version, the_j
 from convbench.learn.log import LARGE, InFiles, Log
 from convbench.learn.logged import Logged
 from convbench.learn.picked import Picking
-from convbench.schema import Conversation
 from convbench.schema.recipe import Data, Unit
+from convbench.store.index import ConversationRow
 from convbench.store.run import Run
 from convbench.views import policy_turns
 
@@ -118,16 +118,16 @@ def collect(run: Run, data: Data, split: str = "train", large: int = LARGE) -> S
     skipped: Counter[str] = Counter()
     flagged = Flagged(data.flagged)
     logged, unrewarded = Log(run, large), Log(run, large)
-    for told in run.told():
-        found = _judged(run, told.conversation, given, data, split=split)
+    for row, own_split in run.rows_with_split():
+        found = _judged(run, row, own_split, given, split=split)
         plain = bare and found in UNREWARDED
         if plain:
             found = 0.0, ()
-        found = _unless_flagged(run, told.conversation, found, flagged)
+        found = _unless_flagged(run, row, found, flagged)
         if isinstance(found, str):
             skipped[found] += 1
         else:
-            (unrewarded if plain else logged).add(told, *found)
+            (unrewarded if plain else logged).add(row, *found)
     return Selection(run, judge, logged.items(), dict(skipped), flagged, unrewarded.items())
 
 
@@ -193,13 +193,13 @@ def branches(selection: Selection, data: Data) -> Selection:
     skipped: Counter[str] = Counter()
     flagged = Flagged(data.flagged)
     logged = Log(run)
-    for told in run.told():
-        judged = _judged(run, told.conversation, given, data, branch=True)
-        judged = _unless_flagged(run, told.conversation, judged, flagged)
+    for row, own_split in run.rows_with_split():
+        judged = _judged(run, row, own_split, given, branch=True)
+        judged = _unless_flagged(run, row, judged, flagged)
         if isinstance(judged, str):
             skipped[f"branches: {judged}"] += 1
         else:
-            logged.add(told, *judged)
+            logged.add(row, *judged)
     found = logged.items()
     if not found:
         why = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
@@ -209,35 +209,32 @@ def branches(selection: Selection, data: Data) -> Selection:
 
 def _judged(
     run: Run,
-    conversation: Conversation,
+    row: ConversationRow,
+    own_split: str,
     given: Given,
-    data: Data,
     *,
     branch: bool = False,
     split: str = "train",
 ) -> str | Rewards:
     """Return the rewards of a conversation, or the reason why it does not train."""
-    example = run.examples.get(conversation.example_id)
     specs = run.manifest.fingerprints.get("specs")
-    if example is None or split not in ("all", example.split):
+    if split not in ("all", own_split):
         return f"not in split {split}"
-    if (conversation.branch is not None) != branch or (
-        specs and conversation.specs and conversation.specs != specs
-    ):
+    if row.is_branch != branch or (specs and row.specs and row.specs != specs):
         return "of another policy or a branch"
-    if conversation.failure is not None:
+    if not row.ended:
         return "failed"
-    return given.rewards(conversation)
+    return given.rewards(row)
 
 
 def _unless_flagged(
-    run: Run, conversation: Conversation, found: str | Rewards, flagged: Flagged
+    run: Run, row: ConversationRow, found: str | Rewards, flagged: Flagged
 ) -> str | Rewards:
     """Return the rewards as the conversation's flags leave them; "flagged" where it is dropped for
     them."""
     if isinstance(found, str):
         return found
-    flags = findings(run.manifest.protocol, conversation)
+    flags = findings(run.manifest.protocol, row.flags)
     if flags:
         flagged.add(flags)
     if not flags or flagged.rule == "keep":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 from itertools import pairwise
 
@@ -127,6 +127,21 @@ class Attempts:
 
     def __len__(self) -> int:
         return self._once + len(self._told)
+
+
+def superseded(names: Callable[[], Iterable[tuple[str, ...]]]) -> set[int]:
+    """Return the ordinals of names that come once more after them. `names` is asked a second time
+    where some do, and must yield the same."""
+    hashes = Hashes(names())
+    repeated = hashes.repeated()
+    last: dict[tuple[str, ...], int] = {}
+    older: set[int] = set()
+    for number, name in enumerate(names()) if repeated else ():
+        if hash(name) in repeated:
+            if name in last:
+                older.add(last[name])
+            last[name] = number
+    return older
 
 
 def named(where: str, line: bytes, names: tuple[str, ...]) -> tuple[str, ...]:

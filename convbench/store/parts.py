@@ -67,10 +67,11 @@ def exists(path: Path) -> bool:
 
 def plain_size(path: Path) -> int:
     """Return the bytes that a file and its parts hold, before compression."""
-    return sum(_length(one) for one in files(path))
+    return sum(part_size(one) for one in files(path))
 
 
-def _length(path: Path) -> int:
+def part_size(path: Path) -> int:
+    """Return the bytes that one part holds, before compression."""
     if path.suffix != COMPRESSED:
         return path.stat().st_size
     return sum(frame.size for frame in checked_frames(path))
@@ -316,6 +317,10 @@ class _Lines(io.RawIOBase):
 
     def readable(self) -> bool:
         return True
+
+    def fileno(self) -> int:
+        """The descriptor of the compressed file."""
+        return self._file.fileno()
 
     def readinto(self, into: WriteableBuffer) -> int:
         import zstandard

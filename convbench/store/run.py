@@ -6,9 +6,9 @@ The folder with its files; what `run.json` in it says is the record `schema.run.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
@@ -17,13 +17,21 @@ from typing import NamedTuple
 from convbench.errors import RunError
 from convbench.schema import Conversation, Example, JudgeSpec, RunManifest, Verdict
 from convbench.store.examples import read_examples
+from convbench.store.index import (
+    ConversationRow,
+    VerdictRow,
+    conversation_rows,
+    example_rows,
+    verdict_rows,
+)
 from convbench.store.jsonl import Appender, disk_error, lines, placed, records, write_whole
 from convbench.store.keys import Attempts, Hashes, named
 from convbench.store.locks import folder_lock, shared_folder_lock
 from convbench.store.parts import files
 from convbench.store.places import size_of
+from convbench.store.records import Records
 from convbench.store.seal import seal
-from convbench.store.shape import Record, an_object, checked, one_value, read_model
+from convbench.store.shape import Record, checked, one_value, read_model
 from convbench.store.shards import parts
 
 
@@ -37,16 +45,6 @@ class Told(NamedTuple):
     conversation: Conversation
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """What names a conversation, and how it ended."""
-
-    conversation_id: str
-    example_id: str
-    ended: bool
-    """Whether it ended well: it has something to be judged."""
-
-
 class Run:
     """A run directory. `run.json` is written once; all else is appended."""
 
@@ -57,6 +55,7 @@ class Run:
         """The run that this one is a shard of; it keeps images, judges and the lock of all."""
         self._attempts: tuple[int, Attempts] | None = None
         """Size of the conversations, and what they said."""
+        self._records: dict[Path, Records[Conversation]] = {}
 
     @classmethod
     def create(cls, path: Path, manifest: RunManifest, examples: Iterable[Example]) -> Run:
@@ -180,30 +179,59 @@ class Run:
         if twice := ids.repeated():
             _refuse_twice(files, twice)
 
-    def heads(self) -> Iterator[Head]:
+    def heads(self) -> Iterator[ConversationRow]:
         """Yield of every newest conversation what names it and how it ended, its texts unread."""
-        files = self.files("conversations.jsonl")
-        for path, number, _, line, _ in _newest_lines(files, ("key",)):
-            record = an_object(f"{path}:{number}", line, ("conversation_id", "example_id"))
-            well = record.get("failure") is None
-            yield Head(record["conversation_id"], record["example_id"], well)
+        return conversation_rows(self.files("conversations.jsonl"))
+
+    def rows_with_split(self) -> Iterator[tuple[ConversationRow, str]]:
+        """Yield what `heads` yields, with the split of its question. Raises RunError as
+        `conversations` does where that can be seen without texts."""
+        splits, ids = self._splits(), Hashes()
+        for row in self.heads():
+            ids.add(row.conversation_id)
+            if row.example_id not in splits:
+                self._walk_conversations()
+                raise RunError(f"{row.path}: byte {row.start}: found no question of this one")
+            yield row, splits[row.example_id]
+        if ids.repeated():
+            self._walk_conversations()
+
+    def _splits(self) -> dict[str, str]:
+        """Return the split of every question by its example_id."""
+        splits: dict[str, str] = {}
+        for count, row in enumerate(example_rows(self.files("examples.jsonl")[:1]), 1):
+            splits[row.example_id] = sys.intern(row.split)
+            if len(splits) < count:
+                len(self.examples)  # which names the line of the second one
+        return splits
+
+    def _walk_conversations(self) -> None:
+        """Read all conversations, so that what is wrong with one is raised with its line."""
+        for _ in self.told():
+            pass
+
+    def read_conversation(self, row: ConversationRow) -> Conversation:
+        """Return a row's conversation. Raises RunError for a damaged one."""
+        if row.path not in self._records:
+            self._records[row.path] = Records(row.path, Conversation)
+        try:
+            return self._records[row.path].read(row.start, row.length)
+        except RunError:
+            self._walk_conversations()
+            raise
 
     def judged_by(self) -> dict[tuple[str, str], None]:
         """Return (judge, fingerprint) of the newest verdicts, those that came first before."""
-        key = ("conversation_id", "judge", "fingerprint")
-        found = _newest_lines(self.files("verdicts.jsonl"), key[:2])
-        marks = (named(f"{path}:{number}", line, key) for path, number, _, line, _ in found)
-        return dict.fromkeys((judge, mark) for _, judge, mark in marks)
+        return dict.fromkeys((row.judge, row.fingerprint) for row in self.verdict_rows())
+
+    def verdict_rows(self) -> Iterator[VerdictRow]:
+        """Yield what each newest verdict gave, its words unread."""
+        return verdict_rows(self.files("verdicts.jsonl"))
 
     def verdicts(self) -> Iterator[Verdict]:
         """Yield the newest verdict of every (conversation, judge)."""
-        return (verdict for verdict, *_ in self.placed_verdicts())
-
-    def placed_verdicts(self) -> Iterator[tuple[Verdict, Path, int, int]]:
-        """Yield the same, each with its file, and its first byte and its bytes there."""
-        key = ("conversation_id", "judge")
-        for path, _, start, line, found in _newest(self.files("verdicts.jsonl"), Verdict, key):
-            yield found, path, start, len(line)
+        files = self.files("verdicts.jsonl")
+        return (verdict for *_, verdict in _newest(files, Verdict, ("conversation_id", "judge")))
 
     def has_one(self) -> bool:
         """Whether a conversation ended well; looks no further than the first."""

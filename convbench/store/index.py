@@ -1,0 +1,311 @@
+"""The index of a run's records: what they are chosen, joined and counted by, without their texts.
+
+Of a file of JSON lines each part that is written no more has one sidecar a table: a Parquet file in
+the user's cache folder, named by a hash of the part's identity. A sidecar never changes, for a part
+that changed has another identity, so that processes need no lock: they write equal files, each by
+one rename. The open tail is read anew. Nothing that lies beside a run is an index: it may have come
+with it.
+
+Rows are joined and added up in Python, which takes a small run as it lies; SQL would load DuckDB
+for every small run, and of a million conversations it holds more memory than their rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, NamedTuple, TypeVar
+
+from convbench.errors import RunError
+from convbench.schema import Conversation, Example, Verdict
+from convbench.store.jsonl import placed
+from convbench.store.keys import named, superseded
+from convbench.store.parts import COMPRESSED, WORTH, part_size, streams
+from convbench.store.shape import LONGEST, an_object, checked, one_value
+from convbench.store.sidecars import Sidecars, identity
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+SETTLE_SECONDS = 2.0
+"""A part that changed later than this is not stored: another change could carry the same time."""
+ROWS_AT_ONCE = 10_000
+"""Rows that are taken from a sidecar at once."""
+COUNTS_BELOW = 2**53
+"""Numbers of samples, as `schema.noun.Count` has them."""
+TALK, VERDICT = ("key",), ("conversation_id", "judge")
+"""Fields that stand first in a line of each, by which its newest record counts."""
+
+
+class ConversationRow(NamedTuple):
+    """Who a conversation is and how it ended."""
+
+    path: Path
+    """The file that holds its record, in whatever parts."""
+    start: int
+    """First byte of the record there (`store.places`)."""
+    length: int
+    key: str
+    conversation_id: str
+    example_id: str
+    sample: int
+    ended: bool
+    """Whether it ended well: it has something to be judged."""
+    is_branch: bool
+    """Whether it left another conversation."""
+    specs: str
+    """Fingerprint of task, protocol and cast; empty where it tells none."""
+    flags: Sequence[str]
+    """Findings of the fidelity checks."""
+
+
+class VerdictRow(NamedTuple):
+    """What a judge gave a conversation."""
+
+    path: Path
+    start: int
+    length: int
+    conversation_id: str
+    judge: str
+    fingerprint: str
+    scored: bool
+    """Whether it gave scores: its verdict is no failure."""
+    reward: float | None
+    by_turn: bool
+    """Whether it scored turns: its details tell of them."""
+
+
+class ExampleRow(NamedTuple):
+    """Where a question belongs."""
+
+    path: Path
+    start: int
+    length: int
+    example_id: str
+    split: str
+    group_id: str
+
+
+Row = TypeVar("Row", ConversationRow, VerdictRow, ExampleRow)
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarTable(Generic[Row]):
+    """What is indexed of a file's lines."""
+
+    name: str
+    columns: dict[str, str]
+    """Arrow types by name, in the order of the row's fields after its place."""
+    read_line: Callable[[str, bytes], tuple[Any, ...]]
+    """Returns the columns of a line; RunError, which begins with the words given, for a damaged
+    one."""
+    make_row: Callable[[Iterable[Any]], Row]
+    keys: int
+    """How many of the first columns name a record, of which the newest counts."""
+
+
+def conversation_rows(files: Sequence[Path]) -> Iterator[ConversationRow]:
+    """Yield the newest row of every key, in the order of the files."""
+    return Index(CONVERSATIONS, files).newest()
+
+
+def verdict_rows(files: Sequence[Path]) -> Iterator[VerdictRow]:
+    """Yield the newest row of every conversation and judge, in the order of the files."""
+    return Index(VERDICTS, files).newest()
+
+
+def example_rows(files: Sequence[Path]) -> Iterator[ExampleRow]:
+    """Yield every row, those of one name too."""
+    return Index(EXAMPLES, files).rows()
+
+
+@dataclass(slots=True)
+class _Source(Generic[Row]):
+    """One part of a file: a sidecar of its rows, or the rows."""
+
+    path: Path
+    """The file it is a part of."""
+    base: int
+    """The place of its first byte."""
+    part: Path
+    sidecar: Path | None = None
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
+    """(first byte in the part, length, columns)."""
+
+
+class Index(Generic[Row]):
+    """The rows of one table of some files, as the files are when it is made."""
+
+    def __init__(self, table: SidecarTable[Row], files: Sequence[Path]) -> None:
+        self._table = table
+        self._sidecars = Sidecars(table.name)
+        self._connection: DuckDBPyConnection | None = None
+        self._sources = [source for path in files for source in self._list_sources(path)]
+        self._sidecars.prune()
+
+    def newest(self) -> Iterator[Row]:
+        """Yield the last row of every key."""
+        keys = self._table.keys
+        older = superseded(lambda: (values[2 : 2 + keys] for _, values in self._values(keys)))
+        for number, row in enumerate(self.rows()):
+            if number not in older:
+                yield row
+
+    def rows(self) -> Iterator[Row]:
+        """Yield every row, in the order of the files."""
+        make = self._table.make_row
+        for source, (start, *values) in self._values(len(self._table.columns)):
+            yield make((source.path, source.base + start, *values))
+
+    def _values(self, count: int) -> Iterator[tuple[_Source[Row], tuple[Any, ...]]]:
+        """Yield each source with the first byte, length and so many columns of each of its rows."""
+        for source in self._sources:
+            done = 0
+            if source.sidecar is not None:
+                for values in self._read_sidecar(source, count):
+                    yield source, values
+                    done += 1
+            for values in islice(source.rows, done, None):
+                yield source, values
+
+    def _read_sidecar(self, source: _Source[Row], count: int) -> Iterator[tuple[Any, ...]]:
+        """Yield rows of a sidecar. One that cannot be read, or was pruned meanwhile, is taken away,
+        and the source gets its rows from the part."""
+        import duckdb
+
+        names = ", ".join(["start", "length", *list(self._table.columns)[:count]])
+        if self._connection is None:
+            self._connection = duckdb.connect(config={"threads": 1})
+        try:
+            cursor = self._connection.execute(
+                f"SELECT {names} FROM read_parquet(?)",  # noqa: S608 - names of our own
+                [str(source.sidecar)],
+            )
+            while batch := cursor.fetchmany(ROWS_AT_ONCE):
+                yield from batch
+        except duckdb.Error:
+            self._sidecars.discard(source.sidecar)
+            source.sidecar, source.rows = None, self._read_again(source)
+
+    def _list_sources(self, path: Path) -> Iterator[_Source[Row]]:
+        """Yield the parts of a file and its tail, in order; RunError for a damaged one."""
+        base = 0
+        try:
+            for part, stream in streams(path):
+                source, size = self._open_source(path, base, part, stream)
+                yield source
+                base += size
+        except (RunError, OSError) as error:
+            self._raise_with_line(path, error)
+
+    def _open_source(
+        self, path: Path, base: int, part: Path, stream: BinaryIO
+    ) -> tuple[_Source[Row], int]:
+        """Return a part and its bytes of text."""
+        before = identity(part, stream)
+        sealed = part != path or before.size >= WORTH
+        sidecar = self._sidecars.find(before) if sealed else None
+        if sidecar is not None:
+            compressed = part.suffix == COMPRESSED
+            size = part_size(part) if compressed else before.size
+            return _Source(path, base, part, sidecar), size
+        source = _Source[Row](path, base, part)
+        source.rows, size = self._read_lines(part, stream)
+        settled = time.time() - before.changed_ns / 1e9 > SETTLE_SECONDS
+        if sealed and settled and identity(part, stream) == before:
+            source.sidecar = self._sidecars.store(before, self._table.columns, source.rows)
+            source.rows = source.rows if source.sidecar is None else []
+        return source, size
+
+    def _read_lines(self, part: Path, stream: BinaryIO) -> tuple[list[tuple[Any, ...]], int]:
+        """Return the rows of a part's whole lines, and the bytes of all of its text."""
+        rows, start, read_line, where = [], 0, self._table.read_line, str(part)
+        while line := stream.readline(LONGEST + 1):
+            if len(line) > LONGEST:
+                raise RunError(f"{where}: found a record of more than {LONGEST:,} bytes")
+            if line.endswith(b"\n") and line != b"\n":
+                rows.append((start, len(line), *read_line(where, line)))
+            start += len(line)
+        return rows, start
+
+    def _read_again(self, source: _Source[Row]) -> list[tuple[Any, ...]]:
+        for part, stream in streams(source.path):
+            if part == source.part:
+                return self._read_lines(part, stream)[0]
+        raise RunError(f"{source.path}: found no {source.part.name} any more; the file has changed")
+
+    def _raise_with_line(self, path: Path, error: Exception) -> None:
+        """Raise what is wrong with a file, its line numbered from the file's beginning."""
+        for number, _, line in placed(path):
+            self._table.read_line(f"{path}:{number}", line)
+        if isinstance(error, RunError):
+            raise error
+        raise RunError(f"{path}: cannot be read: {error}") from None
+
+
+def _conversation_columns(where: str, line: bytes) -> tuple[Any, ...]:
+    """Return a conversation's columns. Its texts are looked at by whoever reads the record."""
+    (key,) = named(where, line, TALK)
+    record = an_object(where, line, ("key", "conversation_id", "example_id"))
+    if record["key"] != key:
+        one_value(where, checked(where, line, Conversation), TALK, hash((key,)))
+    sample, specs = record.get("sample", 0), record.get("specs", "")
+    flags, failure, branch = (record.get(name) for name in ("flags", "failure", "branch"))
+    usual = (
+        type(sample) is int
+        and 0 <= sample < COUNTS_BELOW
+        and type(specs) is str
+        and (flags is None or _is_texts(flags))
+        and (failure is None or type(failure) is dict)
+        and (branch is None or type(branch) is dict)
+    )
+    if not usual or ("flags" in record and flags is None):
+        talk = checked(where, line, Conversation)
+        sample, specs, flags = talk.sample, talk.specs, list(talk.flags)
+        failure, branch = talk.failure, talk.branch
+    return (key, record["conversation_id"], record["example_id"], sample, failure is None,
+            branch is not None, specs, flags or [])  # fmt: skip
+
+
+def _is_texts(values: object) -> bool:
+    return type(values) is list and all(type(value) is str for value in values)
+
+
+def _verdict_columns(where: str, line: bytes) -> tuple[Any, ...]:
+    """Return a verdict's columns."""
+    verdict = checked(where, line, Verdict)
+    one_value(where, verdict, VERDICT, hash(named(where, line, VERDICT)))
+    return (verdict.conversation_id, verdict.judge, verdict.fingerprint, verdict.failure is None,
+            verdict.reward, bool(verdict.details.get("turns")))  # fmt: skip
+
+
+def _example_columns(where: str, line: bytes) -> tuple[Any, ...]:
+    """Return a question's columns."""
+    example = checked(where, line, Example)
+    return example.example_id, example.split, example.group_id
+
+
+CONVERSATIONS = SidecarTable(
+    "conversations",
+    {
+        "key": "string", "conversation_id": "string", "example_id": "string", "sample": "int64",
+        "ended": "bool", "is_branch": "bool", "specs": "string", "flags": "list<string>",
+    },
+    _conversation_columns, ConversationRow._make, keys=1,
+)  # fmt: skip
+VERDICTS = SidecarTable(
+    "verdicts",
+    {
+        "conversation_id": "string", "judge": "string", "fingerprint": "string", "scored": "bool",
+        "reward": "double", "by_turn": "bool",
+    },
+    _verdict_columns, VerdictRow._make, keys=2,
+)  # fmt: skip
+EXAMPLES = SidecarTable(
+    "examples",
+    {"example_id": "string", "split": "string", "group_id": "string"},
+    _example_columns, ExampleRow._make, keys=1,
+)  # fmt: skip

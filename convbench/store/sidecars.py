@@ -1,0 +1,193 @@
+"""The user's folder of sidecars: Parquet files that hold the index of parts of runs.
+
+Only a complete file of this user's own, which nobody else can write, is read. Where the folder
+cannot be used, which is reported once, nothing is stored and callers keep their rows in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import stat
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from convbench import schema
+from convbench.cache import cache_folder
+from convbench.regular import open_to_read
+
+LARGEST = 10 << 30
+"""Bytes of all sidecars; those that were used longest ago go first."""
+LEFT_S = 24 * 3600.0
+"""Age in seconds at which a temporary file is a killed process's."""
+MAGIC = b"PAR1"
+"""How a Parquet file begins and, once it is complete, ends."""
+GLOB = frozenset("*?[")
+"""What would be no letter of a name where DuckDB reads files."""
+log = logging.getLogger("convbench.index")
+
+
+class Identity(NamedTuple):
+    """What differs between two states of a file, and between two files."""
+
+    folder: str
+    name: str
+    device: int
+    inode: int
+    size: int
+    changed_ns: int
+
+
+def identity(path: Path, stream: BinaryIO) -> Identity:
+    """Return the identity of an open file."""
+    known = os.fstat(stream.fileno())
+    folder = os.path.realpath(path.parent)
+    return Identity(folder, path.name, known.st_dev, known.st_ino, known.st_size, known.st_ctime_ns)
+
+
+class Sidecars:
+    """The sidecars of one table."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+        self._folder = cache_folder("index")
+        self._stored = False
+
+    def find(self, of: Identity) -> Path | None:
+        """Return a part's sidecar; None where there is none that can be trusted."""
+        path = self._path(of)
+        with contextlib.suppress(OSError), open_to_read(path) as file:
+            known = os.fstat(file.fileno())
+            if path.is_symlink() or not _is_own(known) or not _is_own(self._folder.lstat()):
+                return None
+            file.seek(-len(MAGIC), os.SEEK_END)
+            if file.read() == MAGIC and GLOB.isdisjoint(str(path)):
+                os.utime(path)
+                return path
+        return None
+
+    def store(
+        self, of: Identity, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]
+    ) -> Path | None:
+        """Write the sidecar of a part's rows, which begin with their first byte and length; None
+        where it cannot be stored."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if not GLOB.isdisjoint(str(self._folder)):
+            return None
+        path = self._path(of)
+        temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp")
+        types = {"start": "int64", "length": "int64", **columns}
+        values = zip(*rows, strict=True) if rows else ([] for _ in types)
+        arrays = [
+            pa.array(one, _arrow_type(kind))
+            for one, kind in zip(values, types.values(), strict=True)
+        ]
+        table = pa.table(arrays, names=list(types))
+        try:
+            self._make_folder()
+            temporary.unlink(missing_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            with open(os.open(temporary, flags, 0o600), "wb") as file:
+                pq.write_table(table, file, compression="zstd")
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            _report_once(self._folder, error.strerror or str(error))
+            return None
+        self._stored = True
+        return path
+
+    def discard(self, sidecar: Path | None) -> None:
+        """Take a sidecar away that cannot be read."""
+        if sidecar is not None:
+            with contextlib.suppress(OSError):
+                sidecar.unlink(missing_ok=True)
+
+    def prune(self, most: int = LARGEST) -> None:
+        """Where something was stored, keep the folder within its bound."""
+        if self._stored:
+            with contextlib.suppress(OSError):
+                _prune(self._folder, most)
+            self._stored = False
+
+    def _path(self, of: Identity) -> Path:
+        name = repr((self._table, tuple(of), _program()))
+        return (
+            self._folder
+            / f"{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}.parquet"
+        )
+
+    def _make_folder(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        known = self._folder.lstat()
+        if not stat.S_ISDIR(known.st_mode) or not _is_own(known):
+            raise PermissionError(0, "is not a folder of this user's own")
+        if known.st_mode & 0o077:
+            self._folder.chmod(0o700)
+
+
+def _is_own(known: os.stat_result) -> bool:
+    """Whether a file is this user's own, and nobody else may write it."""
+    return known.st_uid == os.geteuid() and not known.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _prune(folder: Path, most: int) -> None:
+    """Remove what killed processes left, and the sidecars used longest ago beyond `most` bytes."""
+    known = [(path, path.lstat()) for path in folder.iterdir()]
+    for path, status in known:
+        if path.suffix == ".tmp" and time.time() - status.st_mtime > LEFT_S:
+            path.unlink(missing_ok=True)
+    sidecars = [
+        (status.st_mtime_ns, status.st_size, path)
+        for path, status in known
+        if path.suffix == ".parquet"
+    ]
+    size = sum(one_size for _, one_size, _ in sidecars)
+    for _, freed, path in sorted(sidecars):
+        if size <= most:
+            return
+        path.unlink(missing_ok=True)
+        size -= freed
+
+
+def _arrow_type(kind: str) -> Any:
+    import pyarrow as pa
+
+    inner = kind.removeprefix("list<").removesuffix(">")
+    return pa.type_for_alias(kind) if inner == kind else pa.list_(pa.type_for_alias(inner))
+
+
+@cache
+def _report_once(folder: Path, why: str) -> None:
+    log.warning(
+        "no index can be stored in %s (%s): records are indexed in memory each time", folder, why
+    )
+
+
+@cache
+def _program() -> str:
+    """Return a hash of what makes sidecars: another program would fill them otherwise."""
+    digest = hashlib.sha256(
+        f"{sys.version_info[:2]} {version('pydantic')} {version('orjson')}".encode()
+    )
+    own = Path(__file__).parent
+    files = [*Path(schema.__file__ or "").parent.glob("*.py"), *(own / name for name in MADE_BY)]
+    for path in sorted(files):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+MADE_BY = ("index.py", "keys.py", "shape.py", "sidecars.py")
+"""Files of this folder whose change makes sidecars anew."""

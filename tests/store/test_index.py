@@ -1,0 +1,270 @@
+"""The index of a run's records: the same rows as the records themselves give, wherever they lie."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from convbench.cache import cache_folder
+from convbench.errors import RunError
+from convbench.schema import Branch, Conversation, Verdict
+from convbench.store import Run, index
+from convbench.store.index import ConversationRow, VerdictRow
+from convbench.store.jsonl import Appender
+from convbench.store.parts import compressor, opened
+from convbench.store.records import Records
+from tests.publish.runs import conversation, example, failed, verdict, write_run
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of its own; every closed file is sealed, and stored however young it is."""
+    monkeypatch.setenv("CONVBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("convbench.store.jsonl.WORTH", 1)
+    monkeypatch.setattr(index, "SETTLE_SECONDS", -1.0)
+    return cache_folder("index")
+
+
+def make_run(folder: Path, parts: int = 4) -> Run:
+    """Conversations and verdicts in several parts and a tail: failures, branches, flags, keys and
+    verdicts that come again in a later part, and a torn last line."""
+    run = write_run(folder, examples=[example(n) for n in range(30)], conversations=[], verdicts=[])
+    talks = [conversation(n, sample) for n in range(30) for sample in (0, 1)]
+    for number in range(0, 60, 7):
+        talks[number] = failed(number // 2, number % 2)
+    again = [talk for talk in talks if talk.failure is not None][:5]
+    talks += [conversation(int(talk.example_id[1:]), talk.sample) for talk in again]
+    talks.append(conversation(3, 1, key="q3/1#1.0", conversation_id="run-q3-1-b",
+                              branch=Branch(parent="run-q3-1", turn=1, candidate=0),
+                              flags=("teacher:words", "assistant:repeats")))  # fmt: skip
+    lines = [talk.model_dump_json() for talk in talks]
+    judged = [verdict(talk, 0.1 * (number % 9)) for number, talk in enumerate(talks)]
+    judged += [verdict(talk, None, judge="other", fingerprint="beef") for talk in talks[::3]]
+    judged += [verdict(talk, 0.25, judge="other", fingerprint="beef",
+                       details={"turns": [{"turn": 1, "scores": {}, "reward": 0.5}]})
+               for talk in talks[::6]]  # fmt: skip
+    write_parts(run.conversations_file, lines, parts)
+    write_parts(run.verdicts_file, [one.model_dump_json() for one in judged], parts)
+    with run.conversations_file.open("ab") as file:
+        file.write(lines[0].encode()[:40])
+    return Run.open(folder)
+
+
+def write_parts(path: Path, lines: list[str], parts: int) -> None:
+    """Append lines so that all but the last few lie in sealed parts."""
+    path.unlink(missing_ok=True)
+    size = len(lines) // parts
+    for start in range(0, size * (parts - 1), size):
+        with Appender(path) as file:
+            for line in lines[start : start + size]:
+                file.write(line.encode())
+    path.write_text("".join(f"{line}\n" for line in lines[size * (parts - 1) :]))
+
+
+def rows_of_conversations(run: Run) -> list[ConversationRow]:
+    """What the records themselves say."""
+    return [
+        ConversationRow(
+            told.path, told.start, len(told.line), talk.key, talk.conversation_id, talk.example_id,
+            talk.sample, talk.failure is None, talk.branch is not None, talk.specs,
+            list(talk.flags),
+        )
+        for told in run.told()
+        for talk in [told.conversation]
+    ]  # fmt: skip
+
+
+def values_of(rows: Iterator[VerdictRow] | Iterator[Verdict]) -> list[tuple[Any, ...]]:
+    """What rows and records have in common."""
+    return [
+        (row.conversation_id, row.judge, row.fingerprint, row.reward,
+         row.scored if isinstance(row, VerdictRow) else row.failure is None,
+         row.by_turn if isinstance(row, VerdictRow) else bool(row.details.get("turns")))
+        for row in rows
+    ]  # fmt: skip
+
+
+def test_rows_are_what_the_records_say(tmp_path: Path, cache: Path) -> None:
+    """At first use, which makes the sidecars, and at the next, which reads them."""
+    run = make_run(tmp_path / "run")
+    talks, verdicts = rows_of_conversations(run), values_of(run.verdicts())
+    assert {row.ended for row in talks} == {row.is_branch for row in talks} == {True, False}
+    assert len(talks) == 61
+    times = []
+    for _ in range(2):
+        assert list(run.heads()) == talks
+        assert values_of(run.verdict_rows()) == verdicts
+        times.append({path.name: path.stat().st_mtime_ns for path in cache.iterdir()})
+    assert len(times[0]) == 6, "one a sealed part"
+    assert times[0].keys() == times[1].keys()
+    splits = {row.conversation_id: split for row, split in run.rows_with_split()}
+    assert splits == {row.conversation_id: run.examples[row.example_id].split for row in talks}
+
+
+def test_a_sidecar_is_read_in_place_of_its_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No line of a sealed part is parsed again, and each of the tail is."""
+    run = make_run(tmp_path / "run")
+    list(run.heads())
+    parsed: list[bytes] = []
+
+    def read_line(where: str, line: bytes) -> tuple[Any, ...]:
+        parsed.append(line)
+        return table.read_line(where, line)
+
+    table = index.CONVERSATIONS
+    monkeypatch.setattr(index, "CONVERSATIONS", replace(table, read_line=read_line))
+    assert list(run.heads()) == rows_of_conversations(run)
+    tail = run.conversations_file.read_bytes().splitlines(keepends=True)
+    assert parsed == tail[:-1]
+
+
+def test_records_are_read_where_rows_say(tmp_path: Path) -> None:
+    """Before and after the tail is sealed, which moves no place."""
+    run = make_run(tmp_path / "run")
+    rows = list(run.heads())
+    talks = [run.read_conversation(row) for row in rows]
+    assert talks == list(run.conversations())
+    with Appender(run.conversations_file):
+        pass
+    assert not run.conversations_file.read_bytes()
+    assert list(run.heads()) == rows
+    assert [Run.open(run.path).read_conversation(row) for row in rows] == talks
+    verdicts = list(run.verdict_rows())
+    records = Records(run.verdicts_file, Verdict)
+    assert [records.read(row.start, row.length) for row in verdicts] == list(run.verdicts())
+
+
+def test_a_run_that_grows_is_followed(tmp_path: Path) -> None:
+    """Line by line, over several sealed parts, a key that comes again among them."""
+    run = make_run(tmp_path / "run")
+    for number in range(9):
+        with Appender(run.conversations_file) as file:
+            file.write(conversation(number, number % 2, flags=("late",)).model_dump_json().encode())
+            assert list(run.heads()) == rows_of_conversations(run)
+        assert list(run.heads()) == rows_of_conversations(run)
+    assert sum("late" in row.flags for row in run.heads()) == 9
+
+
+def test_a_part_that_changed_has_another_sidecar(tmp_path: Path, cache: Path) -> None:
+    """Of the same name, size and time of change too: a copy, or one that was edited in place."""
+    run = make_run(tmp_path / "run", parts=2)
+    before = list(run.heads())
+    part = next(run.path.glob("conversations-*.zst"))
+    text = run.path / "plain.jsonl"
+    text.write_bytes(opened(part).read().replace(b"run-q", b"ran-q"))
+    known = part.stat()
+    part.write_bytes(compressor().compress(text.read_bytes()))
+    os.utime(part, ns=(known.st_atime_ns, known.st_mtime_ns))
+    changed = list(run.heads())
+    assert changed == rows_of_conversations(run)
+    assert changed[0].conversation_id == before[0].conversation_id.replace("run", "ran")
+
+
+@pytest.mark.parametrize("when", ["first", "later"])
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda line: line[:-9], "damaged, not JSON"),
+        (lambda line: line.replace(b'"example_id":"q7"', b'"example_id":7'), "example_id: found 7"),
+        (lambda line: line.replace(b'"sample":1', b'"sample":-1'), "sample: Input should be"),
+        (lambda line: line.replace(b'"flags":[]', b'"flags":[1]'), "flags.0: Input should be"),
+        (lambda line: line.replace(b'{"key":"q7/1"', b'{"key":"q7/1","key":"q9/1"'),
+         "found two values of key"),
+    ],
+)  # fmt: skip
+def test_a_damaged_line_is_named(
+    tmp_path: Path,
+    cache: Path,
+    wrong: Callable[[bytes], bytes],
+    words: str,
+    when: str,
+) -> None:
+    """By its number in the whole file, though parts before it have sidecars; of its part there is
+    none."""
+    run = write_run(tmp_path / "run", examples=[example(n) for n in range(30)], conversations=[],
+                    verdicts=[])  # fmt: skip
+    lines = [conversation(n, s).model_dump_json().encode() for n in range(9) for s in (0, 1)]
+    with Appender(run.conversations_file) as file:
+        for line in lines[:6]:
+            file.write(line)
+    if when == "later":
+        list(run.heads())
+    with Appender(run.conversations_file) as file:
+        for number, line in enumerate(lines[6:]):
+            file.write(wrong(line) if number == 9 else line)
+    with pytest.raises(RunError) as caught:
+        list(run.heads())
+    assert str(caught.value).startswith(f"{run.conversations_file}:16: ")
+    assert words in str(caught.value)
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_what_no_line_shows_is_refused_with_its_line(tmp_path: Path) -> None:
+    """A conversation of no question, and two of one id."""
+    talks = [conversation(n) for n in range(6)]
+    wrong = [conversation(9), conversation(4, key="q4/7")]
+    for number, one in enumerate(wrong):
+        run = write_run(tmp_path / str(number), examples=[example(n) for n in range(6)],
+                        conversations=[*talks, one])  # fmt: skip
+        with pytest.raises(RunError) as caught:
+            list(run.rows_with_split())
+        with pytest.raises(RunError) as known:
+            list(run.conversations())
+        assert str(caught.value) == str(known.value)
+        assert ":7: " in str(caught.value)
+
+
+def test_questions_of_one_name_are_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", examples=[example(n) for n in range(3)], conversations=[])
+    with (run.path / "examples.jsonl").open("a") as file:
+        file.write(f"{example(0).model_dump_json()}\n")
+    with pytest.raises(RunError, match=r"examples.jsonl:4: found 'q0' a second time"):
+        list(Run.open(run.path).rows_with_split())
+
+
+def test_unusual_lines_give_what_the_record_says(tmp_path: Path) -> None:
+    """Numbers as texts, fields in another order and spaces, as another program may write them."""
+    talk = conversation(2, 1)
+    values = talk.model_dump(mode="json")
+    values["sample"] = "1"
+    spaced = dict(reversed(values.items()))
+    run = write_run(tmp_path / "run", examples=[example(2)], conversations=[])
+    run.conversations_file.write_bytes(
+        orjson.dumps(spaced, option=orjson.OPT_INDENT_2).replace(b"\n", b" ") + b"\n"
+    )
+    assert list(run.heads()) == rows_of_conversations(run)
+    assert next(run.heads()).sample == 1
+
+
+def test_names_of_any_letters_come_back(tmp_path: Path) -> None:
+    """From a sidecar too: zero bytes, quotes, letters beyond the first plane."""
+    names = ["a\0b", "'\"", "\U0001f600\u202e", "", "x" * 5000]
+    run = write_run(tmp_path / "run", examples=[example(n, example_id=name) for n, name in
+                                                enumerate(names)], conversations=[])  # fmt: skip
+    with Appender(run.conversations_file) as file:
+        for number, name in enumerate(names):
+            one = conversation(number, key=f"{name}/0", example_id=name, flags=(name, "b"))
+            file.write(one.model_dump_json().encode())
+    for _ in range(2):
+        assert [(row.example_id, list(row.flags)) for row in run.heads()] == [
+            (name, [name, "b"]) for name in names]  # fmt: skip
+    assert Conversation.model_validate(run.read_conversation(next(run.heads())))
+
+
+def test_files_of_shards_come_one_after_the_other(tmp_path: Path) -> None:
+    """A key that stands in two of them counts where it stands last."""
+    folders = [make_run(tmp_path / name, parts) for name, parts in (("a", 2), ("b", 3))]
+    files = [run.conversations_file for run in folders]
+    rows = list(index.conversation_rows(files))
+    assert rows == rows_of_conversations(folders[1])
+    every = list(index.Index(index.CONVERSATIONS, files).rows())
+    assert [path for path, _ in itertools.groupby(row.path for row in every)] == files
