@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, NamedTuple, TypeVar
 from convbench.errors import RunError
 from convbench.schema import Conversation, Example, Verdict
 from convbench.store.jsonl import placed
-from convbench.store.keys import named, superseded
+from convbench.store.keys import named, superseded_ordinals
 from convbench.store.parts import COMPRESSED, WORTH, part_size, streams
 from convbench.store.shape import LONGEST, an_object, checked, one_value
-from convbench.store.sidecars import Sidecars, identity
+from convbench.store.sidecars import Sidecars, identify_file
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -109,17 +109,17 @@ class SidecarTable(Generic[Row]):
 
 def conversation_rows(files: Sequence[Path]) -> Iterator[ConversationRow]:
     """Yield the newest row of every key, in the order of the files."""
-    return Index(CONVERSATIONS, files).newest()
+    return Index(CONVERSATIONS, files).newest_rows()
 
 
 def verdict_rows(files: Sequence[Path]) -> Iterator[VerdictRow]:
     """Yield the newest row of every conversation and judge, in the order of the files."""
-    return Index(VERDICTS, files).newest()
+    return Index(VERDICTS, files).newest_rows()
 
 
 def example_rows(files: Sequence[Path]) -> Iterator[ExampleRow]:
     """Yield every row, those of one name too."""
-    return Index(EXAMPLES, files).rows()
+    return Index(EXAMPLES, files).all_rows()
 
 
 @dataclass(slots=True)
@@ -144,17 +144,19 @@ class Index(Generic[Row]):
         self._sidecars = Sidecars(table.name)
         self._connection: DuckDBPyConnection | None = None
         self._sources = [source for path in files for source in self._list_sources(path)]
-        self._sidecars.prune()
+        self._sidecars.prune_folder()
 
-    def newest(self) -> Iterator[Row]:
+    def newest_rows(self) -> Iterator[Row]:
         """Yield the last row of every key."""
         keys = self._table.keys
-        older = superseded(lambda: (values[2 : 2 + keys] for _, values in self._values(keys)))
-        for number, row in enumerate(self.rows()):
+        older = superseded_ordinals(
+            lambda: (values[2 : 2 + keys] for _, values in self._values(keys))
+        )
+        for number, row in enumerate(self.all_rows()):
             if number not in older:
                 yield row
 
-    def rows(self) -> Iterator[Row]:
+    def all_rows(self) -> Iterator[Row]:
         """Yield every row, in the order of the files."""
         make = self._table.make_row
         for source, (start, *values) in self._values(len(self._table.columns)):
@@ -187,7 +189,7 @@ class Index(Generic[Row]):
             while batch := cursor.fetchmany(ROWS_AT_ONCE):
                 yield from batch
         except duckdb.Error:
-            self._sidecars.discard(source.sidecar)
+            self._sidecars.discard_sidecar(source.sidecar)
             source.sidecar, source.rows = None, self._read_again(source)
 
     def _list_sources(self, path: Path) -> Iterator[_Source[Row]]:
@@ -205,9 +207,9 @@ class Index(Generic[Row]):
         self, path: Path, base: int, part: Path, stream: BinaryIO
     ) -> tuple[_Source[Row], int]:
         """Return a part and its bytes of text."""
-        before = identity(part, stream)
+        before = identify_file(part, stream)
         sealed = part != path or before.size >= WORTH
-        sidecar = self._sidecars.find(before) if sealed else None
+        sidecar = self._sidecars.find_sidecar(before) if sealed else None
         if sidecar is not None:
             compressed = part.suffix == COMPRESSED
             size = part_size(part) if compressed else before.size
@@ -215,8 +217,8 @@ class Index(Generic[Row]):
         source = _Source[Row](path, base, part)
         source.rows, size = self._read_lines(part, stream)
         settled = time.time() - before.changed_ns / 1e9 > SETTLE_SECONDS
-        if sealed and settled and identity(part, stream) == before:
-            source.sidecar = self._sidecars.store(before, self._table.columns, source.rows)
+        if sealed and settled and identify_file(part, stream) == before:
+            source.sidecar = self._sidecars.store_rows(before, self._table.columns, source.rows)
             source.rows = source.rows if source.sidecar is None else []
         return source, size
 
@@ -266,8 +268,16 @@ def _conversation_columns(where: str, line: bytes) -> tuple[Any, ...]:
         talk = checked(where, line, Conversation)
         sample, specs, flags = talk.sample, talk.specs, list(talk.flags)
         failure, branch = talk.failure, talk.branch
-    return (key, record["conversation_id"], record["example_id"], sample, failure is None,
-            branch is not None, specs, flags or [])  # fmt: skip
+    return (
+        key,
+        record["conversation_id"],
+        record["example_id"],
+        sample,
+        failure is None,
+        branch is not None,
+        specs,
+        flags or [],
+    )
 
 
 def _is_texts(values: object) -> bool:
@@ -278,8 +288,14 @@ def _verdict_columns(where: str, line: bytes) -> tuple[Any, ...]:
     """Return a verdict's columns."""
     verdict = checked(where, line, Verdict)
     one_value(where, verdict, VERDICT, hash(named(where, line, VERDICT)))
-    return (verdict.conversation_id, verdict.judge, verdict.fingerprint, verdict.failure is None,
-            verdict.reward, bool(verdict.details.get("turns")))  # fmt: skip
+    return (
+        verdict.conversation_id,
+        verdict.judge,
+        verdict.fingerprint,
+        verdict.failure is None,
+        verdict.reward,
+        bool(verdict.details.get("turns")),
+    )
 
 
 def _example_columns(where: str, line: bytes) -> tuple[Any, ...]:
@@ -291,21 +307,37 @@ def _example_columns(where: str, line: bytes) -> tuple[Any, ...]:
 CONVERSATIONS = SidecarTable(
     "conversations",
     {
-        "key": "string", "conversation_id": "string", "example_id": "string", "sample": "int64",
-        "ended": "bool", "is_branch": "bool", "specs": "string", "flags": "list<string>",
+        "key": "string",
+        "conversation_id": "string",
+        "example_id": "string",
+        "sample": "int64",
+        "ended": "bool",
+        "is_branch": "bool",
+        "specs": "string",
+        "flags": "list<string>",
     },
-    _conversation_columns, ConversationRow._make, keys=1,
-)  # fmt: skip
+    _conversation_columns,
+    ConversationRow._make,
+    keys=1,
+)
 VERDICTS = SidecarTable(
     "verdicts",
     {
-        "conversation_id": "string", "judge": "string", "fingerprint": "string", "scored": "bool",
-        "reward": "double", "by_turn": "bool",
+        "conversation_id": "string",
+        "judge": "string",
+        "fingerprint": "string",
+        "scored": "bool",
+        "reward": "double",
+        "by_turn": "bool",
     },
-    _verdict_columns, VerdictRow._make, keys=2,
-)  # fmt: skip
+    _verdict_columns,
+    VerdictRow._make,
+    keys=2,
+)
 EXAMPLES = SidecarTable(
     "examples",
     {"example_id": "string", "split": "string", "group_id": "string"},
-    _example_columns, ExampleRow._make, keys=1,
-)  # fmt: skip
+    _example_columns,
+    ExampleRow._make,
+    keys=1,
+)

@@ -129,7 +129,7 @@ class Attempts:
         return self._once + len(self._told)
 
 
-def superseded(names: Callable[[], Iterable[tuple[str, ...]]]) -> set[int]:
+def superseded_ordinals(names: Callable[[], Iterable[tuple[str, ...]]]) -> set[int]:
     """Return the ordinals of names that come once more after them. `names` is asked a second time
     where some do, and must yield the same."""
     hashes = Hashes(names())

@@ -45,7 +45,7 @@ class Identity(NamedTuple):
     changed_ns: int
 
 
-def identity(path: Path, stream: BinaryIO) -> Identity:
+def identify_file(path: Path, stream: BinaryIO) -> Identity:
     """Return the identity of an open file."""
     known = os.fstat(stream.fileno())
     folder = os.path.realpath(path.parent)
@@ -60,7 +60,7 @@ class Sidecars:
         self._folder = cache_folder("index")
         self._stored = False
 
-    def find(self, of: Identity) -> Path | None:
+    def find_sidecar(self, of: Identity) -> Path | None:
         """Return a part's sidecar; None where there is none that can be trusted."""
         path = self._path(of)
         with contextlib.suppress(OSError), open_to_read(path) as file:
@@ -73,7 +73,7 @@ class Sidecars:
                 return path
         return None
 
-    def store(
+    def store_rows(
         self, of: Identity, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]
     ) -> Path | None:
         """Write the sidecar of a part's rows, which begin with their first byte and length; None
@@ -109,13 +109,13 @@ class Sidecars:
         self._stored = True
         return path
 
-    def discard(self, sidecar: Path | None) -> None:
+    def discard_sidecar(self, sidecar: Path | None) -> None:
         """Take a sidecar away that cannot be read."""
         if sidecar is not None:
             with contextlib.suppress(OSError):
                 sidecar.unlink(missing_ok=True)
 
-    def prune(self, most: int = LARGEST) -> None:
+    def prune_folder(self, most: int = LARGEST) -> None:
         """Where something was stored, keep the folder within its bound."""
         if self._stored:
             with contextlib.suppress(OSError):

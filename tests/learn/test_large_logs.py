@@ -22,9 +22,8 @@ from convbench.learn.weighed import by_weight
 from convbench.schema import ProtocolSpec
 from convbench.schema.recipe import Data, Pairing, Weighting
 from convbench.stats.columns import BLOCK
-from convbench.store import Run
+from convbench.store import Run, index
 from convbench.store.jsonl import Appender
-from convbench.store.run import Told
 from tests.publish.runs import conversation, example, failed, verdict, write_run
 from tests.support.memory import held_below
 
@@ -88,14 +87,14 @@ def test_pairs_of_a_log_that_is_read_where_it_lies_are_the_same(tmp_path: Path) 
 
 @pytest.mark.exhaustive
 def test_pairs_of_a_log_that_lies_in_files_take_few_bytes(tmp_path: Path) -> None:
-    run, talk = log(tmp_path / "run"), conversation(1)
-    told = next(told for told in run.told() if told.conversation.failure is None)
+    run = log(tmp_path / "run")
+    row = next(row for row in run.heads() if row.ended)
 
     def paired(count: int) -> None:
         kept = Log(run, large=0)
         for n in range(count):
-            one = talk.model_copy(update={"example_id": f"q{n // 2}", "sample": n % 2})
-            kept.add(told._replace(conversation=one), n % 2, ())
+            one = row._replace(example_id=f"q{n // 2}", sample=n % 2)
+            kept.add(one, n % 2, ())
         couples, _, ties = extremes(Selection(run, "rules", kept.items()), Pairing())
         assert (len(couples), ties.tasks) == (count // 2, count // 2)
         items = OfCouples(couples, lambda better, worse, *places: (better.reward, *places))
@@ -120,9 +119,9 @@ def test_branches_of_one_conversation_are_in_the_order_of_their_keys(tmp_path: P
     ]
     run = write_run(tmp_path / "run", examples=[example(n) for n in range(12)], conversations=talks)
     whole, kept = Log(run), Log(run, large=0)
-    for number, told in enumerate(run.told()):
+    for number, row in enumerate(run.heads()):
         for one in (whole, kept):
-            one.add(told, number / 7, (number / 3,) * (number % 2))
+            one.add(row, number / 7, (number / 3,) * (number % 2))
     first, second = whole.items(), kept.items()
     assert [item.conversation.key for item in first[:3]] == ["q0/1#a", "q0/1#b", "q0/1#c"]
     for one, other in zip(first, second, strict=True):
@@ -134,14 +133,15 @@ def test_branches_of_one_conversation_are_in_the_order_of_their_keys(tmp_path: P
 @pytest.mark.exhaustive
 def test_a_log_that_lies_in_files_takes_few_bytes_of_each_conversation(tmp_path: Path) -> None:
     """Sorted, weighed, and in the order of weights."""
-    run, talk = log(tmp_path / "run"), conversation(1)
+    run = log(tmp_path / "run")
+    row = next(run.heads())
 
     def weighed(count: int) -> None:
         kept = Log(run, large=0)
         for n in range(count):
             name = f"q{n // 2 * 7919 % count}"
-            one = talk.model_copy(update={"example_id": name, "sample": n % 2})
-            kept.add(Told(run.conversations_file, 0, b"", one), n * 7919 % 100 / 100, ())
+            one = row._replace(example_id=name, sample=n % 2)
+            kept.add(one, n * 7919 % 100 / 100, ())
         found = weights.swift(Selection(run, "rules", kept.items()), Weighting())
         assert len(by_weight(found.items)) == count
 
@@ -153,7 +153,7 @@ def test_a_reward_alone_is_not_read_again(tmp_path: Path) -> None:
     run = log(tmp_path / "run")
     judge = the_judge(run, "rules")
     given, strict = (Given(run, judge, data) for data in (Data(), Data(least={"overall": 0.0})))
-    one = next(talk for talk in run.conversations() if talk.failure is None)
+    one = next(row for row in run.heads() if row.ended)
     found = given.rewards(one)
     assert found[1] == ()
     assert strict.rewards(one) == found
@@ -183,22 +183,33 @@ def test_verdicts_are_read_where_they_lie(tmp_path: Path) -> None:
         ("accuracy", [(n / 10, (n / 10,)) for n in range(9)]),
     ):
         given = Given(run, "rules", Data(metric=metric, least={"overall": 3.0}))
-        assert [given.rewards(talk) for talk in talks[3:]] == found[3:]
-        assert given.rewards(talks[2]) == "below data.least"
+        rows = {row.conversation_id: row for row in run.heads()}
+        judged = [rows[talk.conversation_id] for talk in talks]
+        assert [given.rewards(row) for row in judged[3:]] == found[3:]
+        assert given.rewards(judged[2]) == "below data.least"
 
 
 @pytest.mark.exhaustive
-def test_verdicts_take_few_bytes_each_whatever_is_asked_of_them(tmp_path: Path) -> None:
+def test_verdicts_take_few_bytes_each_whatever_is_asked_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once they are indexed, which holds the rows of one part at a time."""
+    monkeypatch.setattr(index, "SETTLE_SECONDS", -1.0)
+    monkeypatch.setattr("convbench.store.jsonl.WORTH", 1)
     runs = {}
     for count in (BLOCK // 2, BLOCK, 2 * BLOCK):
-        run = runs[count] = write_run(tmp_path / str(count), conversations=[], verdicts=[])
+        talk = conversation(1, conversation_id="c7")
+        run = runs[count] = write_run(tmp_path / str(count), conversations=[talk], verdicts=[])
         line = verdict(conversation(1, conversation_id="c-here")).model_dump_json() + "\n"
         with run.verdicts_file.open("w") as file:
             file.writelines(line.replace("c-here", f"c{n}") for n in range(count))
+        with Appender(run.verdicts_file):  # closing it seals it
+            pass
+        assert sum(1 for _ in run.verdict_rows()) == count
 
     def given(count: int) -> None:
         found = Given(runs[count], "rules", Data(metric="accuracy"))
-        assert found.rewards(conversation(1, conversation_id="c7")) == (0.8, ())
+        assert found.rewards(next(run.heads())) == (0.8, ())
 
     held_below(60, given, BLOCK, 2 * BLOCK)
 

@@ -20,9 +20,8 @@ from convbench.learn.weighed import by_weight
 from convbench.schema.recipe import Data, Pairing, Weighting
 from convbench.stats.columns import BLOCK
 from convbench.store.places import size_of
-from convbench.store.run import Run, Told
+from convbench.store.run import Run
 from tests.learn.test_large_logs import log
-from tests.publish.runs import conversation
 from tests.support.exhaustive import by_turns
 from tests.support.memory import held_below
 
@@ -109,13 +108,14 @@ def test_a_log_in_files_is_the_one_that_is_held(
 @pytest.mark.exhaustive
 def test_conversations_of_logs_in_files_take_few_bytes_each(runs: list[Run]) -> None:
     """On another scale, in another order, and fewer of them."""
-    run, talk = runs[0], conversation(1)
+    run = runs[0]
+    row = next(run.heads())
 
     def picked(count: int) -> None:
         kept = Log(run, large=0)
         for n in range(count):
-            one = talk.model_copy(update={"example_id": f"q{n // 2}", "sample": n % 2})
-            kept.add(Told(run.conversations_file, 0, b"", one), n * 7919 % 100 / 100, ())
+            one = row._replace(example_id=f"q{n // 2}", sample=n % 2)
+            kept.add(one, n * 7919 % 100 / 100, ())
         found = Selection(run, "rules", kept.items())
         scaled = Selection(run, "rules", _aligned(found, "range"))
         ordered = _ordered(scaled, "hard")

@@ -41,15 +41,29 @@ def make_run(folder: Path, parts: int = 4) -> Run:
         talks[number] = failed(number // 2, number % 2)
     again = [talk for talk in talks if talk.failure is not None][:5]
     talks += [conversation(int(talk.example_id[1:]), talk.sample) for talk in again]
-    talks.append(conversation(3, 1, key="q3/1#1.0", conversation_id="run-q3-1-b",
-                              branch=Branch(parent="run-q3-1", turn=1, candidate=0),
-                              flags=("teacher:words", "assistant:repeats")))  # fmt: skip
+    talks.append(
+        conversation(
+            3,
+            1,
+            key="q3/1#1.0",
+            conversation_id="run-q3-1-b",
+            branch=Branch(parent="run-q3-1", turn=1, candidate=0),
+            flags=("teacher:words", "assistant:repeats"),
+        )
+    )
     lines = [talk.model_dump_json() for talk in talks]
     judged = [verdict(talk, 0.1 * (number % 9)) for number, talk in enumerate(talks)]
     judged += [verdict(talk, None, judge="other", fingerprint="beef") for talk in talks[::3]]
-    judged += [verdict(talk, 0.25, judge="other", fingerprint="beef",
-                       details={"turns": [{"turn": 1, "scores": {}, "reward": 0.5}]})
-               for talk in talks[::6]]  # fmt: skip
+    judged += [
+        verdict(
+            talk,
+            0.25,
+            judge="other",
+            fingerprint="beef",
+            details={"turns": [{"turn": 1, "scores": {}, "reward": 0.5}]},
+        )
+        for talk in talks[::6]
+    ]
     write_parts(run.conversations_file, lines, parts)
     write_parts(run.verdicts_file, [one.model_dump_json() for one in judged], parts)
     with run.conversations_file.open("ab") as file:
@@ -72,23 +86,36 @@ def rows_of_conversations(run: Run) -> list[ConversationRow]:
     """What the records themselves say."""
     return [
         ConversationRow(
-            told.path, told.start, len(told.line), talk.key, talk.conversation_id, talk.example_id,
-            talk.sample, talk.failure is None, talk.branch is not None, talk.specs,
+            told.path,
+            told.start,
+            len(told.line),
+            talk.key,
+            talk.conversation_id,
+            talk.example_id,
+            talk.sample,
+            talk.failure is None,
+            talk.branch is not None,
+            talk.specs,
             list(talk.flags),
         )
         for told in run.told()
         for talk in [told.conversation]
-    ]  # fmt: skip
+    ]
 
 
 def values_of(rows: Iterator[VerdictRow] | Iterator[Verdict]) -> list[tuple[Any, ...]]:
     """What rows and records have in common."""
     return [
-        (row.conversation_id, row.judge, row.fingerprint, row.reward,
-         row.scored if isinstance(row, VerdictRow) else row.failure is None,
-         row.by_turn if isinstance(row, VerdictRow) else bool(row.details.get("turns")))
+        (
+            row.conversation_id,
+            row.judge,
+            row.fingerprint,
+            row.reward,
+            row.scored if isinstance(row, VerdictRow) else row.failure is None,
+            row.by_turn if isinstance(row, VerdictRow) else bool(row.details.get("turns")),
+        )
         for row in rows
-    ]  # fmt: skip
+    ]
 
 
 def test_rows_are_what_the_records_say(tmp_path: Path, cache: Path) -> None:
@@ -177,10 +204,12 @@ def test_a_part_that_changed_has_another_sidecar(tmp_path: Path, cache: Path) ->
         (lambda line: line.replace(b'"example_id":"q7"', b'"example_id":7'), "example_id: found 7"),
         (lambda line: line.replace(b'"sample":1', b'"sample":-1'), "sample: Input should be"),
         (lambda line: line.replace(b'"flags":[]', b'"flags":[1]'), "flags.0: Input should be"),
-        (lambda line: line.replace(b'{"key":"q7/1"', b'{"key":"q7/1","key":"q9/1"'),
-         "found two values of key"),
+        (
+            lambda line: line.replace(b'{"key":"q7/1"', b'{"key":"q7/1","key":"q9/1"'),
+            "found two values of key",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_line_is_named(
     tmp_path: Path,
     cache: Path,
@@ -190,8 +219,9 @@ def test_a_damaged_line_is_named(
 ) -> None:
     """By its number in the whole file, though parts before it have sidecars; of its part there is
     none."""
-    run = write_run(tmp_path / "run", examples=[example(n) for n in range(30)], conversations=[],
-                    verdicts=[])  # fmt: skip
+    run = write_run(
+        tmp_path / "run", examples=[example(n) for n in range(30)], conversations=[], verdicts=[]
+    )
     lines = [conversation(n, s).model_dump_json().encode() for n in range(9) for s in (0, 1)]
     with Appender(run.conversations_file) as file:
         for line in lines[:6]:
@@ -213,8 +243,11 @@ def test_what_no_line_shows_is_refused_with_its_line(tmp_path: Path) -> None:
     talks = [conversation(n) for n in range(6)]
     wrong = [conversation(9), conversation(4, key="q4/7")]
     for number, one in enumerate(wrong):
-        run = write_run(tmp_path / str(number), examples=[example(n) for n in range(6)],
-                        conversations=[*talks, one])  # fmt: skip
+        run = write_run(
+            tmp_path / str(number),
+            examples=[example(n) for n in range(6)],
+            conversations=[*talks, one],
+        )
         with pytest.raises(RunError) as caught:
             list(run.rows_with_split())
         with pytest.raises(RunError) as known:
@@ -248,15 +281,19 @@ def test_unusual_lines_give_what_the_record_says(tmp_path: Path) -> None:
 def test_names_of_any_letters_come_back(tmp_path: Path) -> None:
     """From a sidecar too: zero bytes, quotes, letters beyond the first plane."""
     names = ["a\0b", "'\"", "\U0001f600\u202e", "", "x" * 5000]
-    run = write_run(tmp_path / "run", examples=[example(n, example_id=name) for n, name in
-                                                enumerate(names)], conversations=[])  # fmt: skip
+    run = write_run(
+        tmp_path / "run",
+        examples=[example(n, example_id=name) for n, name in enumerate(names)],
+        conversations=[],
+    )
     with Appender(run.conversations_file) as file:
         for number, name in enumerate(names):
             one = conversation(number, key=f"{name}/0", example_id=name, flags=(name, "b"))
             file.write(one.model_dump_json().encode())
     for _ in range(2):
         assert [(row.example_id, list(row.flags)) for row in run.heads()] == [
-            (name, [name, "b"]) for name in names]  # fmt: skip
+            (name, [name, "b"]) for name in names
+        ]
     assert Conversation.model_validate(run.read_conversation(next(run.heads())))
 
 
@@ -266,5 +303,5 @@ def test_files_of_shards_come_one_after_the_other(tmp_path: Path) -> None:
     files = [run.conversations_file for run in folders]
     rows = list(index.conversation_rows(files))
     assert rows == rows_of_conversations(folders[1])
-    every = list(index.Index(index.CONVERSATIONS, files).rows())
+    every = list(index.Index(index.CONVERSATIONS, files).all_rows())
     assert [path for path, _ in itertools.groupby(row.path for row in every)] == files
