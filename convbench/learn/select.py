@@ -118,8 +118,8 @@ def collect(run: Run, data: Data, split: str = "train", large: int = LARGE) -> S
     skipped: Counter[str] = Counter()
     flagged = Flagged(data.flagged)
     logged, unrewarded = Log(run, large), Log(run, large)
-    for row, own_split in run.rows_with_split():
-        found = _judged(run, row, own_split, given, split=split)
+    for row, question in run.joined_rows():
+        found = _judged(run, row, question.split, given, split=split)
         plain = bare and found in UNREWARDED
         if plain:
             found = 0.0, ()
@@ -193,8 +193,8 @@ def branches(selection: Selection, data: Data) -> Selection:
     skipped: Counter[str] = Counter()
     flagged = Flagged(data.flagged)
     logged = Log(run)
-    for row, own_split in run.rows_with_split():
-        judged = _judged(run, row, own_split, given, branch=True)
+    for row, question in run.joined_rows():
+        judged = _judged(run, row, question.split, given, branch=True)
         judged = _unless_flagged(run, row, judged, flagged)
         if isinstance(judged, str):
             skipped[f"branches: {judged}"] += 1

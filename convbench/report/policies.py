@@ -11,16 +11,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from convbench.answers.grade import Graded, grade
+from convbench.answers.grade import Graded
 from convbench.errors import RunError
 from convbench.models.fingerprint import weights_fingerprint
 from convbench.models.where import folder_of
+from convbench.report.grades import graded_rows
 from convbench.report.rows import Observation, Rows
 from convbench.schema import Conversation, Example, JudgeSpec, ProtocolSpec
 from convbench.schema.experiment import POOLED
 from convbench.store import Run
 from convbench.store.checkpoint import Checkpoint
-from convbench.store.keys import Names
 from convbench.views import sent_temperature
 
 NAMES = {
@@ -128,7 +128,7 @@ def read_policy(run: Run, split: str, parent: Run | None = None) -> Policy:
     manifest = run.manifest
     recipe, training = checkpoint_of(run, parent)
     rows = _rows(run, split)
-    asked = Counter(e.split for e in run.examples.values() if split in ("all", e.split))
+    asked = Counter(q.split for q in run.questions.values() if split in ("all", q.split))
     child = manifest.parent is not None
     return Policy(
         name=_name(run, recipe) if child else BASE,
@@ -162,14 +162,23 @@ def round_of(policy: Policy) -> tuple[str, int] | None:
 
 
 def _rows(run: Run, split: str) -> Rows:
-    protocol, examples = run.manifest.protocol, run.examples
-    wanted = Names(key for key, e in examples.items() if split in ("all", e.split))
     rows = Rows()
-    for talk in run.conversations():
-        if talk.example_id not in wanted or talk.branch is not None:
-            continue
-        example = examples[talk.example_id]
-        rows.add(observation(protocol, talk, example, grade(protocol, talk, example)))
+    for row, question, grades in graded_rows(run, split):
+        rows.add(
+            Observation(
+                unit=f"{row.example_id}#{row.sample}@{grades.temperature:g}",
+                group=question.group_id,
+                temperature=grades.sent_temperature,
+                failed=not row.ended,
+                correct=grades.correct,
+                unparsed=grades.unparsed,
+                thinking=grades.thinking,
+                reasoned=grades.reasoned,
+                flags=tuple(row.flags),
+                talk=row.conversation_id,
+                words=grades.words,
+            )
+        )
     place, reviewers = rows.places(), run.reviewers()
     for verdict in run.verdicts():
         at = place(verdict.conversation_id)

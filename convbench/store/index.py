@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, NamedTuple, TypeVar
 
 from convbench.errors import RunError
 from convbench.schema import Conversation, Example, Verdict
+from convbench.schema.example import Split
 from convbench.store.jsonl import placed
 from convbench.store.keys import named, superseded_ordinals
 from convbench.store.parts import COMPRESSED, WORTH, part_size, streams
@@ -85,11 +86,11 @@ class ExampleRow(NamedTuple):
     start: int
     length: int
     example_id: str
-    split: str
+    split: Split
     group_id: str
 
 
-Row = TypeVar("Row", ConversationRow, VerdictRow, ExampleRow)
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,8 @@ class SidecarTable(Generic[Row]):
     make_row: Callable[[Iterable[Any]], Row]
     keys: int
     """How many of the first columns name a record, of which the newest counts."""
+    depends_on: str = ""
+    """What a line's columns depend on beside it."""
 
 
 def conversation_rows(files: Sequence[Path]) -> Iterator[ConversationRow]:
@@ -117,9 +120,9 @@ def verdict_rows(files: Sequence[Path]) -> Iterator[VerdictRow]:
     return Index(VERDICTS, files).newest_rows()
 
 
-def example_rows(files: Sequence[Path]) -> Iterator[ExampleRow]:
+def example_rows(path: Path) -> Iterator[ExampleRow]:
     """Yield every row, those of one name too."""
-    return Index(EXAMPLES, files).all_rows()
+    return Index(EXAMPLES, [path]).all_rows()
 
 
 @dataclass(slots=True)
@@ -141,9 +144,11 @@ class Index(Generic[Row]):
 
     def __init__(self, table: SidecarTable[Row], files: Sequence[Path]) -> None:
         self._table = table
-        self._sidecars = Sidecars(table.name)
+        self._sidecars = Sidecars(table.name, table.depends_on)
         self._connection: DuckDBPyConnection | None = None
-        self._sources = [source for path in files for source in self._list_sources(path)]
+        self._sources: list[_Source[Row]] = []
+        for path in files:
+            self._sources += self._list_sources(path)
         self._sidecars.prune_folder()
 
     def newest_rows(self) -> Iterator[Row]:
@@ -224,7 +229,8 @@ class Index(Generic[Row]):
 
     def _read_lines(self, part: Path, stream: BinaryIO) -> tuple[list[tuple[Any, ...]], int]:
         """Return the rows of a part's whole lines, and the bytes of all of its text."""
-        rows, start, read_line, where = [], 0, self._table.read_line, str(part)
+        read_line, where = self._table.read_line, str(part)
+        rows, start = list[tuple[Any, ...]](), 0
         while line := stream.readline(LONGEST + 1):
             if len(line) > LONGEST:
                 raise RunError(f"{where}: found a record of more than {LONGEST:,} bytes")

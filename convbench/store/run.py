@@ -6,7 +6,6 @@ The folder with its files; what `run.json` in it says is the record `schema.run.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
@@ -16,6 +15,7 @@ from typing import NamedTuple
 
 from convbench.errors import RunError
 from convbench.schema import Conversation, Example, JudgeSpec, RunManifest, Verdict
+from convbench.schema.example import SPLITS, Split
 from convbench.store.examples import read_examples
 from convbench.store.index import (
     ConversationRow,
@@ -43,6 +43,13 @@ class Told(NamedTuple):
     """First byte of its line (`store.places`)."""
     line: bytes
     conversation: Conversation
+
+
+class Question(NamedTuple):
+    """Where a question belongs."""
+
+    split: Split
+    group_id: str
 
 
 class Run:
@@ -106,6 +113,11 @@ class Run:
         return found if found and own == self.conversations_file else [own, *found]
 
     @property
+    def examples_file(self) -> Path:
+        """The file of questions."""
+        return self.path / "examples.jsonl"
+
+    @property
     def conversations_file(self) -> Path:
         """The file of conversations, one record an attempt that ended."""
         return self.path / "conversations.jsonl"
@@ -155,7 +167,7 @@ class Run:
     @cached_property
     def examples(self) -> Mapping[str, Example]:
         """Return the run's questions by example_id; those of a large run are read as needed."""
-        return read_examples(self.path / "examples.jsonl")
+        return read_examples(self.examples_file)
 
     def conversations(self) -> Iterator[Conversation]:
         """Yield the newest conversation of every key, in the order they were written.
@@ -183,27 +195,35 @@ class Run:
         """Yield of every newest conversation what names it and how it ended, its texts unread."""
         return conversation_rows(self.files("conversations.jsonl"))
 
-    def rows_with_split(self) -> Iterator[tuple[ConversationRow, str]]:
-        """Yield what `heads` yields, with the split of its question. Raises RunError as
-        `conversations` does where that can be seen without texts."""
-        splits, ids = self._splits(), Hashes()
-        for row in self.heads():
+    def joined_rows(self) -> Iterator[tuple[ConversationRow, Question]]:
+        """Yield what `heads` yields, with its question. Raises RunError as `conversations` does
+        where that can be seen without texts."""
+        return self._join_questions(self.heads(), self.questions)
+
+    def _join_questions(
+        self, rows: Iterator[ConversationRow], questions: Mapping[str, Question]
+    ) -> Iterator[tuple[ConversationRow, Question]]:
+        ids = Hashes()
+        for row in rows:
             ids.add(row.conversation_id)
-            if row.example_id not in splits:
+            if row.example_id not in questions:
                 self._walk_conversations()
                 raise RunError(f"{row.path}: byte {row.start}: found no question of this one")
-            yield row, splits[row.example_id]
+            yield row, questions[row.example_id]
         if ids.repeated():
             self._walk_conversations()
 
-    def _splits(self) -> dict[str, str]:
-        """Return the split of every question by its example_id."""
-        splits: dict[str, str] = {}
-        for count, row in enumerate(example_rows(self.files("examples.jsonl")[:1]), 1):
-            splits[row.example_id] = sys.intern(row.split)
-            if len(splits) < count:
+    @cached_property
+    def questions(self) -> Mapping[str, Question]:
+        """Where every question belongs, by its example_id."""
+        questions: dict[str, Question] = {}
+        splits = {name: name for name in SPLITS}
+        for count, row in enumerate(example_rows(self.examples_file), 1):
+            group = row.example_id if row.group_id == row.example_id else row.group_id
+            questions[row.example_id] = Question(splits[row.split], group)
+            if len(questions) < count:
                 len(self.examples)  # which names the line of the second one
-        return splits
+        return questions
 
     def _walk_conversations(self) -> None:
         """Read all conversations, so that what is wrong with one is raised with its line."""

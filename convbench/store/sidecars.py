@@ -13,7 +13,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -55,8 +55,9 @@ def identify_file(path: Path, stream: BinaryIO) -> Identity:
 class Sidecars:
     """The sidecars of one table."""
 
-    def __init__(self, table: str) -> None:
-        self._table = table
+    def __init__(self, table: str, depends_on: str = "") -> None:
+        """`depends_on`: what rows depend on beside the part and the program that makes them."""
+        self._table = table, depends_on
         self._folder = cache_folder("index")
         self._stored = False
 
@@ -123,11 +124,8 @@ class Sidecars:
             self._stored = False
 
     def _path(self, of: Identity) -> Path:
-        name = repr((self._table, tuple(of), _program()))
-        return (
-            self._folder
-            / f"{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}.parquet"
-        )
+        name = repr((self._table, tuple(of), _program())).encode("utf-8", "surrogatepass")
+        return self._folder / f"{hashlib.sha256(name).hexdigest()[:40]}.parquet"
 
     def _make_folder(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -176,17 +174,21 @@ def _report_once(folder: Path, why: str) -> None:
     )
 
 
+def hash_files(paths: Iterable[Path]) -> str:
+    """Return a hash of what these files hold."""
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 @cache
 def _program() -> str:
     """Return a hash of what makes sidecars: another program would fill them otherwise."""
-    digest = hashlib.sha256(
-        f"{sys.version_info[:2]} {version('pydantic')} {version('orjson')}".encode()
-    )
+    versions = f"{sys.version_info[:2]} {version('pydantic')} {version('orjson')}"
     own = Path(__file__).parent
     files = [*Path(schema.__file__ or "").parent.glob("*.py"), *(own / name for name in MADE_BY)]
-    for path in sorted(files):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    return versions + hash_files(files)
 
 
 MADE_BY = ("index.py", "keys.py", "shape.py", "sidecars.py")

@@ -131,8 +131,9 @@ def test_rows_are_what_the_records_say(tmp_path: Path, cache: Path) -> None:
         times.append({path.name: path.stat().st_mtime_ns for path in cache.iterdir()})
     assert len(times[0]) == 6, "one a sealed part"
     assert times[0].keys() == times[1].keys()
-    splits = {row.conversation_id: split for row, split in run.rows_with_split()}
-    assert splits == {row.conversation_id: run.examples[row.example_id].split for row in talks}
+    joined = {row.conversation_id: tuple(question) for row, question in run.joined_rows()}
+    examples = {row.conversation_id: run.examples[row.example_id] for row in talks}
+    assert joined == {name: (one.split, one.group_id) for name, one in examples.items()}
 
 
 def test_a_sidecar_is_read_in_place_of_its_part(
@@ -249,7 +250,7 @@ def test_what_no_line_shows_is_refused_with_its_line(tmp_path: Path) -> None:
             conversations=[*talks, one],
         )
         with pytest.raises(RunError) as caught:
-            list(run.rows_with_split())
+            list(run.joined_rows())
         with pytest.raises(RunError) as known:
             list(run.conversations())
         assert str(caught.value) == str(known.value)
@@ -261,7 +262,7 @@ def test_questions_of_one_name_are_refused(tmp_path: Path) -> None:
     with (run.path / "examples.jsonl").open("a") as file:
         file.write(f"{example(0).model_dump_json()}\n")
     with pytest.raises(RunError, match=r"examples.jsonl:4: found 'q0' a second time"):
-        list(Run.open(run.path).rows_with_split())
+        list(Run.open(run.path).joined_rows())
 
 
 def test_unusual_lines_give_what_the_record_says(tmp_path: Path) -> None:

@@ -1,0 +1,93 @@
+"""Grades that are kept: those that the conversations themselves get, whatever changed since."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from convbench.answers.grade import grade
+from convbench.errors import RunError
+from convbench.report import grades
+from convbench.report.policies import observation, read_policy
+from convbench.report.rows import Observation
+from convbench.store import Run
+from tests.publish.runs import conversation, example, write_run
+from tests.store.test_index import cache, make_run, write_parts
+
+__all__ = ["cache"]
+
+
+def observations(run: Run, split: str) -> list[Observation]:
+    """What a report would observe, each record read and graded."""
+    protocol = run.manifest.protocol
+    return [
+        observation(protocol, talk, question, grade(protocol, talk, question))
+        for talk in run.conversations()
+        if (question := run.examples[talk.example_id]).split in (split, *(["train", "test"] if
+            split == "all" else [])) and talk.branch is None
+    ]  # fmt: skip
+
+
+def without_verdicts(run: Run, split: str) -> list[Observation]:
+    """What a report does observe, judges left out."""
+    return [one._replace(verdicts={}, reviews={}) for one in read_policy(run, split).rows]
+
+
+@pytest.mark.parametrize("split", ["train", "test", "all"])
+def test_kept_grades_are_those_of_the_texts(tmp_path: Path, split: str) -> None:
+    run = make_run(tmp_path / "run")
+    said = ["I cannot tell.", "The answer is A.", "<thinking>Iron.</thinking> The answer is B."]
+    more = [conversation(n, 1, said[n % 3], key=f"{n}", conversation_id=f"c{n}") for n in range(30)]
+    with run.conversations_file.open("r+b") as file:
+        file.truncate(file.read().rindex(b"\n") + 1)
+    old = run.conversations_file.read_text().splitlines()
+    write_parts(run.conversations_file, old + [talk.model_dump_json() for talk in more], 3)
+    expected = observations(run, split)
+    kinds = {(one.correct, one.unparsed, one.thinking, one.failed) for one in expected}
+    assert len(kinds) > 3
+    for _ in range(2):
+        assert without_verdicts(run, split) == expected
+
+
+def test_a_text_is_graded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a sealed part; those of the tail are graded at each look."""
+    run = make_run(tmp_path / "run", parts=2)
+    before = without_verdicts(run, "train")
+    graded = []
+
+    def count(*args: object) -> object:
+        graded.append(args)
+        return grade(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(grades, "grade", count)
+    assert without_verdicts(run, "train") == before
+    assert 0 < len(graded) < len(before) * 3 // 4
+
+
+def test_changed_questions_and_protocols_are_graded_anew(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", examples=[example(n) for n in range(4)], conversations=[])
+    talks = [conversation(n, said="I choose B.") for n in range(4)]
+    write_parts(run.conversations_file, [talk.model_dump_json() for talk in talks], 2)
+    assert [one.correct for one in without_verdicts(run, "all")] == [True] * 4
+    text = "".join(example(n, answer="A").model_dump_json() + "\n" for n in range(4))
+    for path in run.path.glob("examples*"):
+        path.unlink()
+    run.examples_file.write_text(text)
+    run = Run.open(run.path)
+    assert [one.correct for one in without_verdicts(run, "all")] == [False] * 4
+    protocol = run.manifest.protocol.model_copy(update={"answers": "strict"})
+    other = Run(run.path, run.manifest.model_copy(update={"protocol": protocol}))
+    assert without_verdicts(other, "all") == observations(other, "all")
+    assert all(one.unparsed for one in without_verdicts(other, "all"))
+
+
+def test_a_record_that_cannot_be_graded_is_named(tmp_path: Path) -> None:
+    """By its line, as everywhere; of another split it is not looked at."""
+    run = write_run(tmp_path / "run", examples=[example(n) for n in range(6)], conversations=[])
+    lines = [conversation(n).model_dump_json() for n in range(6)]
+    lines[4] = lines[4].replace('"speaker":"assistant"', '"speaker":7', 1)
+    write_parts(run.conversations_file, lines, 2)
+    assert len(without_verdicts(run, "train")) == 5
+    with pytest.raises(RunError, match=r"conversations\.jsonl:5: turns\.1\.speaker: Input should"):
+        read_policy(run, "test")
