@@ -61,7 +61,7 @@ class Branching:
                 f"{run.path}: judge {selection.judge!r} cannot score new conversations; expected "
                 f"rules or a model; name another with --judge, or {INSTEAD}"
             )
-        if all(v.fingerprint != judge.fingerprint for v in run.verdicts()):
+        if all(row.fingerprint != judge.fingerprint for row in run.verdict_rows()):
             raise TrainError(
                 f"{run.path}: the verdicts of judge {judge.name!r} come from another version of "
                 f"it than this convbench has; judge again first: convbench judge --judge "

@@ -114,11 +114,11 @@ class _Names:
 def _comparable(found: Selection, align: Align) -> None:
     """Refuse rewards of several judges side by side without `align`."""
     versions = {
-        (part.judge, v.fingerprint)
+        (part.judge, row.fingerprint)
         for part in found.parts
         if part.logged
-        for v in part.run.verdicts()
-        if v.judge == part.judge and v.failure is None
+        for row in part.run.verdict_rows()
+        if row.judge == part.judge and row.scored
     }
     if len(versions) > 1 and align == "none":
         told = ", ".join(

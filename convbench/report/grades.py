@@ -94,12 +94,12 @@ def _table(run: Run, split: str) -> SidecarTable[GradeRow]:
         )
 
     asked = tuple(identify_file(*part) for part in streams(run.examples_file))
-    depends_on = f"{split} {fingerprint(protocol)} {asked} {_program()}"
+    depends_on = f"{split} {fingerprint(protocol)} {asked} {_hash_program()}"
     return SidecarTable("grades", COLUMNS, read_line, GradeRow._make, 0, depends_on)
 
 
 @cache
-def _program() -> str:
+def _hash_program() -> str:
     """Return a hash of the code that grades."""
     own = (Path(views.__file__ or ""), Path(__file__))
     return hash_files([*Path(answers.__file__ or "").parent.glob("*.*"), *own])

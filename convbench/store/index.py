@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 SETTLE_SECONDS = 2.0
 """A part that changed later than this is not stored: another change could carry the same time."""
-ROWS_AT_ONCE = 10_000
-"""Rows that are taken from a sidecar at once."""
+ROWS_AT_ONCE = 2_048
+"""Rows that are taken from a sidecar at once: as many as DuckDB works on."""
 COUNTS_BELOW = 2**53
 """Numbers of samples, as `schema.noun.Count` has them."""
 TALK, VERDICT = ("key",), ("conversation_id", "judge")
@@ -61,6 +61,8 @@ class ConversationRow(NamedTuple):
     """Fingerprint of task, protocol and cast; empty where it tells none."""
     flags: Sequence[str]
     """Findings of the fidelity checks."""
+    usd: float | None
+    """What its calls cost; None where a price is unknown."""
 
 
 class VerdictRow(NamedTuple):
@@ -77,6 +79,8 @@ class VerdictRow(NamedTuple):
     reward: float | None
     by_turn: bool
     """Whether it scored turns: its details tell of them."""
+    usd: float | None
+    """What its calls cost; None where a price is unknown."""
 
 
 class ExampleRow(NamedTuple):
@@ -120,6 +124,16 @@ def verdict_rows(files: Sequence[Path]) -> Iterator[VerdictRow]:
     return Index(VERDICTS, files).newest_rows()
 
 
+def every_conversation_row(files: Sequence[Path]) -> Iterator[ConversationRow]:
+    """Yield every row, those of attempts that were made again too."""
+    return Index(CONVERSATIONS, files).all_rows()
+
+
+def every_verdict_row(files: Sequence[Path]) -> Iterator[VerdictRow]:
+    """Yield every row, those of conversations that were judged again too."""
+    return Index(VERDICTS, files).all_rows()
+
+
 def example_rows(path: Path) -> Iterator[ExampleRow]:
     """Yield every row, those of one name too."""
     return Index(EXAMPLES, [path]).all_rows()
@@ -155,7 +169,7 @@ class Index(Generic[Row]):
         """Yield the last row of every key."""
         keys = self._table.keys
         older = superseded_ordinals(
-            lambda: (values[2 : 2 + keys] for _, values in self._values(keys))
+            lambda: (values[2 : 2 + keys] for _, values in self._iter_values(keys))
         )
         for number, row in enumerate(self.all_rows()):
             if number not in older:
@@ -164,10 +178,10 @@ class Index(Generic[Row]):
     def all_rows(self) -> Iterator[Row]:
         """Yield every row, in the order of the files."""
         make = self._table.make_row
-        for source, (start, *values) in self._values(len(self._table.columns)):
+        for source, (start, *values) in self._iter_values(len(self._table.columns)):
             yield make((source.path, source.base + start, *values))
 
-    def _values(self, count: int) -> Iterator[tuple[_Source[Row], tuple[Any, ...]]]:
+    def _iter_values(self, count: int) -> Iterator[tuple[_Source[Row], tuple[Any, ...]]]:
         """Yield each source with the first byte, length and so many columns of each of its rows."""
         for source in self._sources:
             done = 0
@@ -283,7 +297,24 @@ def _conversation_columns(where: str, line: bytes) -> tuple[Any, ...]:
         branch is not None,
         specs,
         flags or [],
+        _sum_costs(record.get("turns")),
     )
+
+
+def _sum_costs(turns: object) -> float | None:
+    """Return what the calls of turns cost; None where a price is unknown."""
+    costs = [_cost_of(turn) for turn in turns] if isinstance(turns, list) else []
+    return None if None in costs else sum((cost or 0.0 for cost in costs), 0.0)
+
+
+def _cost_of(record: object) -> float | None:
+    """Return what a call cost: 0 where no model was asked, None where its price is unknown."""
+    if not isinstance(record, dict):
+        return 0.0
+    cost = record.get("cost_usd")
+    if isinstance(cost, int | float):
+        return float(cost)
+    return None if cost is not None or record.get("prompt_tokens") else 0.0
 
 
 def _is_texts(values: object) -> bool:
@@ -301,6 +332,7 @@ def _verdict_columns(where: str, line: bytes) -> tuple[Any, ...]:
         verdict.failure is None,
         verdict.reward,
         bool(verdict.details.get("turns")),
+        _cost_of({"cost_usd": verdict.cost_usd, "prompt_tokens": verdict.prompt_tokens}),
     )
 
 
@@ -321,6 +353,7 @@ CONVERSATIONS = SidecarTable(
         "is_branch": "bool",
         "specs": "string",
         "flags": "list<string>",
+        "usd": "double",
     },
     _conversation_columns,
     ConversationRow._make,
@@ -335,6 +368,7 @@ VERDICTS = SidecarTable(
         "scored": "bool",
         "reward": "double",
         "by_turn": "bool",
+        "usd": "double",
     },
     _verdict_columns,
     VerdictRow._make,

@@ -6,10 +6,9 @@ import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from convbench.stats.columns import Column
-from convbench.store.jsonl import records
+from convbench.store.index import every_conversation_row, every_verdict_row
 from convbench.store.keys import Hashes
 from convbench.store.label import RunLabel, read_label
 from convbench.store.run import Run
@@ -42,16 +41,12 @@ class Overview:
 def overview(run: Run) -> Overview:
     """Return what a run holds. Raises RunError naming the line that cannot be read."""
     talks, verdicts = _Newest(), _Newest()
-    for file in run.files("conversations.jsonl"):
-        for record in records(file, "key"):
-            turns = record.get("turns")
-            costs = [_cost(turn) for turn in turns] if isinstance(turns, list) else []
-            talks.add(record["key"], _sum(costs), record.get("failure") is None)
+    for row in every_conversation_row(run.files("conversations.jsonl")):
+        talks.add(row.key, row.usd, row.ended)
     judges: dict[str, None] = {}
-    for file in run.files("verdicts.jsonl"):
-        for record in records(file, "judge", "conversation_id"):
-            judges.setdefault(record["judge"])
-            verdicts.add((record["judge"], record["conversation_id"]), _cost(record), True)
+    for verdict in every_verdict_row(run.files("verdicts.jsonl")):
+        judges.setdefault(verdict.judge)
+        verdicts.add((verdict.judge, verdict.conversation_id), verdict.usd, True)
     conversations, failed, usd = talks.counted()
     return Overview(
         run=run, label=read_label(run), conversations=conversations, failed=failed,
@@ -86,16 +81,6 @@ class _Newest:
             spent += usd
             ended[well] += 1
         return ended[1], ended[0], None if math.isnan(spent) else spent
-
-
-def _cost(record: Any) -> float | None:
-    """Return what a call cost: 0 where no model was asked, None where its price is unknown."""
-    if not isinstance(record, dict):
-        return 0.0
-    cost = record.get("cost_usd")
-    if isinstance(cost, int | float):
-        return float(cost)
-    return None if cost is not None or record.get("prompt_tokens") else 0.0
 
 
 def _sum(costs: Sequence[float | None]) -> float | None:

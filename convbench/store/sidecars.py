@@ -63,7 +63,7 @@ class Sidecars:
 
     def find_sidecar(self, of: Identity) -> Path | None:
         """Return a part's sidecar; None where there is none that can be trusted."""
-        path = self._path(of)
+        path = self._sidecar_path(of)
         with contextlib.suppress(OSError), open_to_read(path) as file:
             known = os.fstat(file.fileno())
             if path.is_symlink() or not _is_own(known) or not _is_own(self._folder.lstat()):
@@ -84,7 +84,7 @@ class Sidecars:
 
         if not GLOB.isdisjoint(str(self._folder)):
             return None
-        path = self._path(of)
+        path = self._sidecar_path(of)
         temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp")
         types = {"start": "int64", "length": "int64", **columns}
         values = zip(*rows, strict=True) if rows else ([] for _ in types)
@@ -120,11 +120,11 @@ class Sidecars:
         """Where something was stored, keep the folder within its bound."""
         if self._stored:
             with contextlib.suppress(OSError):
-                _prune(self._folder, most)
+                _prune_files(self._folder, most)
             self._stored = False
 
-    def _path(self, of: Identity) -> Path:
-        name = repr((self._table, tuple(of), _program())).encode("utf-8", "surrogatepass")
+    def _sidecar_path(self, of: Identity) -> Path:
+        name = repr((self._table, tuple(of), _hash_program())).encode("utf-8", "surrogatepass")
         return self._folder / f"{hashlib.sha256(name).hexdigest()[:40]}.parquet"
 
     def _make_folder(self) -> None:
@@ -141,7 +141,7 @@ def _is_own(known: os.stat_result) -> bool:
     return known.st_uid == os.geteuid() and not known.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
-def _prune(folder: Path, most: int) -> None:
+def _prune_files(folder: Path, most: int) -> None:
     """Remove what killed processes left, and the sidecars used longest ago beyond `most` bytes."""
     known = [(path, path.lstat()) for path in folder.iterdir()]
     for path, status in known:
@@ -183,7 +183,7 @@ def hash_files(paths: Iterable[Path]) -> str:
 
 
 @cache
-def _program() -> str:
+def _hash_program() -> str:
     """Return a hash of what makes sidecars: another program would fill them otherwise."""
     versions = f"{sys.version_info[:2]} {version('pydantic')} {version('orjson')}"
     own = Path(__file__).parent

@@ -97,10 +97,18 @@ def rows_of_conversations(run: Run) -> list[ConversationRow]:
             talk.branch is not None,
             talk.specs,
             list(talk.flags),
+            usd_of(talk),
         )
         for told in run.told()
         for talk in [told.conversation]
     ]
+
+
+def usd_of(talk: Conversation) -> float | None:
+    """What its calls cost; None where one that was made has no price."""
+    if any(turn.cost_usd is None and turn.prompt_tokens for turn in talk.turns):
+        return None
+    return sum((turn.cost_usd or 0.0 for turn in talk.turns), 0.0)
 
 
 def values_of(rows: Iterator[VerdictRow] | Iterator[Verdict]) -> list[tuple[Any, ...]]:
@@ -113,6 +121,7 @@ def values_of(rows: Iterator[VerdictRow] | Iterator[Verdict]) -> list[tuple[Any,
             row.reward,
             row.scored if isinstance(row, VerdictRow) else row.failure is None,
             row.by_turn if isinstance(row, VerdictRow) else bool(row.details.get("turns")),
+            row.usd if isinstance(row, VerdictRow) else row.cost_usd or 0.0,
         )
         for row in rows
     ]

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from convbench.stats.columns import BLOCK
+from convbench.store import index
+from convbench.store.jsonl import Appender
 from convbench.store.overview import overview
 from tests.support.memory import held_below
 from tests.view.runs import RIGHT, make, many, question
@@ -31,6 +33,16 @@ def test_a_price_that_is_unknown_makes_the_sum_unknown(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_it_holds_little_of_each_conversation(tmp_path: Path) -> None:
+def test_it_holds_little_of_each_conversation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once they are indexed, which holds the rows of one part at a time."""
+    monkeypatch.setattr(index, "SETTLE_SECONDS", -1.0)
     runs = {n: many(tmp_path / str(n), n) for n in (2 * BLOCK, BLOCK, BLOCK // 2)}
+    monkeypatch.setattr("convbench.store.jsonl.WORTH", 1)
+    for count, run in runs.items():
+        for path in (run.conversations_file, run.verdicts_file):
+            with Appender(path):  # closing it seals it
+                pass
+        assert overview(run).conversations == count
     held_below(20, lambda count: overview(runs[count]), BLOCK, 2 * BLOCK)

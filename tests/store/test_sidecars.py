@@ -253,7 +253,7 @@ def test_the_folder_is_kept_within_its_bound(run: Run, cache: Path) -> None:
     folder = sidecars.Sidecars("conversations")
     folder.prune_folder(most=0)
     assert sidecars_of(cache) == paths, "nothing was stored since"
-    sidecars._prune(cache, sum(path.stat().st_size for path in paths[1:]))
+    sidecars._prune_files(cache, sum(path.stat().st_size for path in paths[1:]))
     assert sidecars_of(cache) == paths[1:]
     assert (old.exists(), young.exists()) == (False, True)
 
