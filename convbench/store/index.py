@@ -6,8 +6,8 @@ that changed has another identity, so that processes need no lock: they write eq
 one rename. The open tail is read anew. Nothing that lies beside a run is an index: it may have come
 with it.
 
-Rows are joined and added up in Python, which takes a small run as it lies; SQL would load DuckDB
-for every small run, and of a million conversations it holds more memory than their rows.
+Rows are joined and added up in Python, in the order of the files: a small run is taken as it lies,
+where SQL would load DuckDB first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from convbench.store.jsonl import placed
 from convbench.store.keys import named, superseded_ordinals
 from convbench.store.parts import COMPRESSED, WORTH, part_size, streams
 from convbench.store.shape import LONGEST, an_object, checked, one_value
-from convbench.store.sidecars import Sidecars, identify_file
+from convbench.store.sidecars import Identity, Sidecars, identify_file
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -147,7 +147,8 @@ class _Source(Generic[Row]):
     """The file it is a part of."""
     base: int
     """The place of its first byte."""
-    part: Path
+    identity: Identity
+    """Of the part."""
     sidecar: Path | None = None
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     """(first byte in the part, length, columns)."""
@@ -201,7 +202,7 @@ class Index(Generic[Row]):
         if self._connection is None:
             self._connection = duckdb.connect(config={"threads": 1})
         try:
-            cursor = self._connection.execute(
+            cursor = self._connection.cursor().execute(
                 f"SELECT {names} FROM read_parquet(?)",  # noqa: S608 - names of our own
                 [str(source.sidecar)],
             )
@@ -232,8 +233,8 @@ class Index(Generic[Row]):
         if sidecar is not None:
             compressed = part.suffix == COMPRESSED
             size = part_size(part) if compressed else before.size
-            return _Source(path, base, part, sidecar), size
-        source = _Source[Row](path, base, part)
+            return _Source(path, base, before, sidecar), size
+        source = _Source[Row](path, base, before)
         source.rows, size = self._read_lines(part, stream)
         settled = time.time() - before.changed_ns / 1e9 > SETTLE_SECONDS
         if sealed and settled and identify_file(part, stream) == before:
@@ -255,9 +256,9 @@ class Index(Generic[Row]):
 
     def _read_again(self, source: _Source[Row]) -> list[tuple[Any, ...]]:
         for part, stream in streams(source.path):
-            if part == source.part:
+            if identify_file(part, stream) == source.identity:
                 return self._read_lines(part, stream)[0]
-        raise RunError(f"{source.path}: found no {source.part.name} any more; the file has changed")
+        raise RunError(f"{source.path}: changed while it was read; give the same command again")
 
     def _raise_with_line(self, path: Path, error: Exception) -> None:
         """Raise what is wrong with a file, its line numbered from the file's beginning."""

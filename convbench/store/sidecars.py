@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import secrets
 import stat
 import sys
 import time
@@ -79,13 +80,13 @@ class Sidecars:
     ) -> Path | None:
         """Write the sidecar of a part's rows, which begin with their first byte and length; None
         where it cannot be stored."""
+        if not GLOB.isdisjoint(str(self._folder)) or not self._make_folder():
+            return None
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        if not GLOB.isdisjoint(str(self._folder)):
-            return None
         path = self._sidecar_path(of)
-        temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp")
+        temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}.tmp")
         types = {"start": "int64", "length": "int64", **columns}
         values = zip(*rows, strict=True) if rows else ([] for _ in types)
         arrays = [
@@ -94,8 +95,6 @@ class Sidecars:
         ]
         table = pa.table(arrays, names=list(types))
         try:
-            self._make_folder()
-            temporary.unlink(missing_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             with open(os.open(temporary, flags, 0o600), "wb") as file:
                 pq.write_table(table, file, compression="zstd")
@@ -127,13 +126,19 @@ class Sidecars:
         name = repr((self._table, tuple(of), _hash_program())).encode("utf-8", "surrogatepass")
         return self._folder / f"{hashlib.sha256(name).hexdigest()[:40]}.parquet"
 
-    def _make_folder(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        known = self._folder.lstat()
-        if not stat.S_ISDIR(known.st_mode) or not _is_own(known):
-            raise PermissionError(0, "is not a folder of this user's own")
-        if known.st_mode & 0o077:
-            self._folder.chmod(0o700)
+    def _make_folder(self) -> bool:
+        """Make the folder; return False where it is not this user's own."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            known = self._folder.lstat()
+            if not stat.S_ISDIR(known.st_mode) or not _is_own(known):
+                raise PermissionError(0, "not a folder of this user alone")
+            if known.st_mode & 0o077:
+                self._folder.chmod(0o700)
+        except OSError as error:
+            _report_once(self._folder, error.strerror or str(error))
+            return False
+        return True
 
 
 def _is_own(known: os.stat_result) -> bool:
