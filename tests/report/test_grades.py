@@ -20,13 +20,13 @@ __all__ = ["cache"]
 
 def observations(run: Run, split: str) -> list[Observation]:
     """What a report would observe, each record read and graded."""
-    protocol = run.manifest.protocol
+    protocol, examples = run.manifest.protocol, run.examples
+    own = [(t, examples[t.example_id]) for t in run.conversations() if t.branch is None]
     return [
         observation(protocol, talk, question, grade(protocol, talk, question))
-        for talk in run.conversations()
-        if (question := run.examples[talk.example_id]).split in (split, *(["train", "test"] if
-            split == "all" else [])) and talk.branch is None
-    ]  # fmt: skip
+        for talk, question in own
+        if split in ("all", question.split)
+    ]
 
 
 def without_verdicts(run: Run, split: str) -> list[Observation]:
@@ -34,8 +34,7 @@ def without_verdicts(run: Run, split: str) -> list[Observation]:
     return [one._replace(verdicts={}, reviews={}) for one in read_policy(run, split).rows]
 
 
-@pytest.mark.parametrize("split", ["train", "test", "all"])
-def test_kept_grades_are_those_of_the_texts(tmp_path: Path, split: str) -> None:
+def test_kept_grades_are_those_of_the_texts(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     said = ["I cannot tell.", "The answer is A.", "<thinking>Iron.</thinking> The answer is B."]
     more = [conversation(n, 1, said[n % 3], key=f"{n}", conversation_id=f"c{n}") for n in range(30)]
@@ -43,11 +42,12 @@ def test_kept_grades_are_those_of_the_texts(tmp_path: Path, split: str) -> None:
         file.truncate(file.read().rindex(b"\n") + 1)
     old = run.conversations_file.read_text().splitlines()
     write_parts(run.conversations_file, old + [talk.model_dump_json() for talk in more], 3)
-    expected = observations(run, split)
-    kinds = {(one.correct, one.unparsed, one.thinking, one.failed) for one in expected}
+    expected = {split: observations(run, split) for split in ("train", "test", "all")}
+    kinds = {(one.correct, one.unparsed, one.thinking, one.failed) for one in expected["all"]}
     assert len(kinds) > 3
     for _ in range(2):
-        assert without_verdicts(run, split) == expected
+        for split, rows in expected.items():
+            assert without_verdicts(run, split) == rows
 
 
 def test_a_text_is_graded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

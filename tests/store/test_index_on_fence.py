@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from convbench.answers.grade import grade
 from convbench.judge.pending import unscored
 from convbench.judge.resolve import resolve_judge
 from convbench.learn.select import collect
-from convbench.report.policies import observation, read_policy
 from convbench.schema.recipe import Data
 from convbench.store import Run, index
 from tests.fence.runs import make_runs
+from tests.report.test_grades import observations, without_verdicts
 from tests.store.test_index import cache, rows_of_conversations, values_of
 
 __all__ = ["cache"]
@@ -52,17 +51,10 @@ def test_observations_are_those_of_the_texts(runs: list[Path]) -> None:
     for path in runs:
         run = Run.open(path)
         large = path.name == "log"
-        protocol, examples = run.manifest.protocol, run.examples
         for split in ("test",) if large else ("test", "all"):
-            asked = [(t, examples[t.example_id]) for t in run.conversations() if not t.branch]
-            texts = [
-                observation(protocol, talk, question, grade(protocol, talk, question))
-                for talk, question in asked
-                if split in ("all", question.split)
-            ]
+            texts = observations(run, split)
             for _ in range(2):
-                rows = read_policy(run, split).rows
-                assert [one._replace(verdicts={}, reviews={}) for one in rows] == texts, path
+                assert without_verdicts(run, split) == texts, path
 
 
 @pytest.mark.exhaustive
