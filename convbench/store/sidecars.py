@@ -32,6 +32,8 @@ MAGIC = b"PAR1"
 """How a Parquet file begins and, once it is complete, ends."""
 GLOB = frozenset("*?[")
 """What would be no letter of a name where DuckDB reads files."""
+NOWHERE = Path(os.devnull) / "index"
+"""A folder that cannot be."""
 log = logging.getLogger("convbench.index")
 
 
@@ -59,8 +61,12 @@ class Sidecars:
     def __init__(self, table: str, depends_on: str = "") -> None:
         """`depends_on`: what rows depend on beside the part and the program that makes them."""
         self._table = table, depends_on
-        self._folder = cache_folder("index")
         self._stored = False
+        try:
+            self._folder = cache_folder("index")
+        except RuntimeError as error:  # no home: a user without an entry in a container, say
+            _report_once(Path("~"), str(error))
+            self._folder = NOWHERE
 
     def find_sidecar(self, of: Identity) -> Path | None:
         """Return a part's sidecar; None where there is none that can be trusted."""
@@ -80,7 +86,8 @@ class Sidecars:
     ) -> Path | None:
         """Write the sidecar of a part's rows, which begin with their first byte and length; None
         where it cannot be stored."""
-        if not GLOB.isdisjoint(str(self._folder)) or not self._make_folder():
+        usable = GLOB.isdisjoint(str(self._folder)) and self._folder != NOWHERE
+        if not usable or not self._make_folder():
             return None
         import pyarrow as pa
         import pyarrow.parquet as pq

@@ -218,6 +218,22 @@ def test_a_full_disk_leaves_nothing_behind(run: Run, cache: Path) -> None:
     assert list(cache.iterdir()) == []
 
 
+def test_a_user_without_a_home_needs_none(
+    run: Run,
+    rows: list[ConversationRow],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As in a container whose user has no entry."""
+    monkeypatch.delenv("CONVBENCH_CACHE")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert list(run.heads()) == rows
+    assert [record.getMessage().count("home") for record in caplog.records] == [1]
+
+
 def test_a_folder_with_letters_of_a_pattern_is_left_alone(
     run: Run,
     rows: list[ConversationRow],
