@@ -86,8 +86,7 @@ class Sidecars:
     ) -> Path | None:
         """Write the sidecar of a part's rows, which begin with their first byte and length; None
         where it cannot be stored."""
-        usable = GLOB.isdisjoint(str(self._folder)) and self._folder != NOWHERE
-        if not usable or not self._make_folder():
+        if self._folder == NOWHERE or not self._make_folder():
             return None
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -136,6 +135,8 @@ class Sidecars:
     def _make_folder(self) -> bool:
         """Make the folder; return False where it is not this user's own."""
         try:
+            if not GLOB.isdisjoint(str(self._folder)):
+                raise OSError(0, "its name has a letter of patterns")
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             known = self._folder.lstat()
             if not stat.S_ISDIR(known.st_mode) or not _is_own(known):
