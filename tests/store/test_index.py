@@ -252,6 +252,69 @@ def test_a_damaged_line_is_named(
     assert len(list(cache.iterdir())) == 1
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"judge": "a\x1b[31mb"},
+        {"judge": 7},
+        {"conversation_id": "../c"},
+        {"reward": 1e101},
+        {"reward": "x"},
+        {"cost_usd": -1.0},
+        {"prompt_tokens": -3},
+        {"prompt_tokens": 1.5},
+        {"failure": {}},
+        {"failure": "no"},
+        {"details": []},
+        {"details": None},
+    ],
+)
+def test_a_wrong_verdict_is_refused_as_its_record_is(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    values = verdict(conversation(1)).model_dump(mode="json") | changes
+    run = write_run(tmp_path / "run", verdicts=[verdict(conversation(2))])
+    with run.verdicts_file.open("ab") as file:
+        file.write(orjson.dumps(values) + b"\n")
+    with pytest.raises(RunError) as caught:
+        list(run.verdict_rows())
+    with pytest.raises(RunError) as known:
+        list(run.verdicts())
+    assert str(caught.value) == str(known.value)
+    assert "verdicts.jsonl:2: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"judge": "naïve “judge”"},
+        {"conversation_id": "run-q1-0#turn-2"},
+        {"conversation_id": "gespräch-1"},
+        {"reward": 1},
+        {"reward": True},
+        {"reward": "0.5"},
+        {"cost_usd": "0.25"},
+        {"cost_usd": 2, "prompt_tokens": "7"},
+        {"cost_usd": None, "prompt_tokens": 7},
+    ],
+)
+def test_an_unusual_verdict_gives_what_its_record_says(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    values = verdict(conversation(1)).model_dump(mode="json") | changes
+    run = write_run(tmp_path / "run", verdicts=[])
+    run.verdicts_file.write_bytes(orjson.dumps(values) + b"\n")
+    [row], [record] = run.verdict_rows(), run.verdicts()
+    assert (row.conversation_id, row.judge, row.reward) == (
+        record.conversation_id,
+        record.judge,
+        record.reward,
+    )
+    unpriced = record.cost_usd is None and record.prompt_tokens
+    assert row.usd == (None if unpriced else record.cost_usd or 0.0)
+    assert type(row.reward) is float
+
+
 def test_what_no_line_shows_is_refused_with_its_line(tmp_path: Path) -> None:
     """A conversation of no question, and two of one id."""
     talks = [conversation(n) for n in range(6)]
