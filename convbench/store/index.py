@@ -324,8 +324,9 @@ def _is_texts(values: object) -> bool:
 
 def _verdict_columns(where: str, line: bytes) -> tuple[Any, ...]:
     """Return a verdict's columns."""
+    names = named(where, line, VERDICT)
     verdict = checked(where, line, Verdict)
-    one_value(where, verdict, VERDICT, hash(named(where, line, VERDICT)))
+    one_value(where, verdict, VERDICT, hash(names))
     return (
         verdict.conversation_id,
         verdict.judge,
