@@ -43,7 +43,7 @@ class Given:
             self._rewards.append(row.reward or 0.0)
             if row.scored:
                 self.versions.add(row.fingerprint)
-            alone = bare and row.reward is not None and not row.by_turn
+            alone = bare and row.reward is not None and not row.details_json
             self._starts.append(-1 if alone else row.start)
             self._lengths.append(0 if alone else row.length)
             self._files.append(files.setdefault(row.path, len(files)))

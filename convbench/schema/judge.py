@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
@@ -255,7 +255,14 @@ def _share(value: float, low: float, high: float) -> float:
     return (value - low) / (high - low)
 
 
-def turn_scores(verdict: Verdict) -> tuple[TurnScores, ...]:
+class _Detailed(Protocol):
+    """A verdict, or a row of one."""
+
+    @property
+    def details(self) -> Mapping[str, Any]: ...
+
+
+def turn_scores(verdict: _Detailed) -> tuple[TurnScores, ...]:
     """Return what a verdict holds of single turns, in order; empty where its judge scored the
     conversation alone, or what is there cannot be read."""
     try:

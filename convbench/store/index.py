@@ -12,12 +12,15 @@ where SQL would load DuckDB first.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, NamedTuple, TypeVar
+
+import orjson
 
 from convbench.errors import RunError
 from convbench.schema import Conversation, Example, Verdict
@@ -77,10 +80,28 @@ class VerdictRow(NamedTuple):
     scored: bool
     """Whether it gave scores: its verdict is no failure."""
     reward: float | None
-    by_turn: bool
-    """Whether it scored turns: its details tell of them."""
-    usd: float | None
-    """What its calls cost; None where a price is unknown."""
+    scores_json: str
+    """Score by metric; empty where there is none."""
+    details_json: str
+    """What else its kind of judge notes; empty for most."""
+    cost_usd: float | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Score by metric."""
+        return orjson.loads(self.scores_json) if self.scores_json else {}
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What else its kind of judge notes."""
+        return json.loads(self.details_json) if self.details_json else {}
+
+    @property
+    def usd(self) -> float | None:
+        """What its calls cost: 0 where no model was asked, None where their price is unknown."""
+        return 0.0 if self.cost_usd is None and not self.prompt_tokens else self.cost_usd
 
 
 class ExampleRow(NamedTuple):
@@ -333,8 +354,11 @@ def _verdict_columns(where: str, line: bytes) -> tuple[Any, ...]:
         verdict.fingerprint,
         verdict.failure is None,
         verdict.reward,
-        bool(verdict.details.get("turns")),
-        _cost_of({"cost_usd": verdict.cost_usd, "prompt_tokens": verdict.prompt_tokens}),
+        orjson.dumps(verdict.scores).decode() if verdict.scores else "",
+        json.dumps(verdict.details) if verdict.details else "",  # of any numbers, nan too
+        verdict.cost_usd,
+        verdict.prompt_tokens,
+        verdict.completion_tokens,
     )
 
 
@@ -369,8 +393,11 @@ VERDICTS = SidecarTable(
         "fingerprint": "string",
         "scored": "bool",
         "reward": "double",
-        "by_turn": "bool",
-        "usd": "double",
+        "scores_json": "string",
+        "details_json": "string",
+        "cost_usd": "double",
+        "prompt_tokens": "int64",
+        "completion_tokens": "int64",
     },
     _verdict_columns,
     VerdictRow._make,

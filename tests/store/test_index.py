@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest
 
 from convbench.cache import cache_folder
 from convbench.errors import RunError
-from convbench.schema import Branch, Conversation, Verdict
+from convbench.schema import Branch, Conversation, Verdict, turn_scores
 from convbench.store import Run, index
 from convbench.store.index import ConversationRow, VerdictRow
 from convbench.store.jsonl import Appender
@@ -119,9 +120,12 @@ def values_of(rows: Iterator[VerdictRow] | Iterator[Verdict]) -> list[tuple[Any,
             row.judge,
             row.fingerprint,
             row.reward,
+            list(row.scores.items()),
+            repr(row.details),  # in which nan is like nan
             row.scored if isinstance(row, VerdictRow) else row.failure is None,
-            row.by_turn if isinstance(row, VerdictRow) else bool(row.details.get("turns")),
-            row.usd if isinstance(row, VerdictRow) else row.cost_usd or 0.0,
+            row.cost_usd,
+            row.prompt_tokens,
+            row.completion_tokens,
         )
         for row in rows
     ]
@@ -267,6 +271,11 @@ def test_a_damaged_line_is_named(
         {"failure": "no"},
         {"details": []},
         {"details": None},
+        {"scores": {"overall": 1e101}},
+        {"scores": {"overall": "much"}},
+        {"scores": {"overall": None}},
+        {"scores": [1.0]},
+        {"scores": None},
     ],
 )
 def test_a_wrong_verdict_is_refused_as_its_record_is(
@@ -296,6 +305,16 @@ def test_a_wrong_verdict_is_refused_as_its_record_is(
         {"cost_usd": "0.25"},
         {"cost_usd": 2, "prompt_tokens": "7"},
         {"cost_usd": None, "prompt_tokens": 7},
+        {"scores": {"": 1, "naïve\0": "2.5", "\U0001f600": True, "z" * 300: -0.0, "a": 1e100}},
+        {
+            "details": {
+                "faults": [{"fault": "“'\0", "turn": 2**70}],
+                "none": None,
+                "x": {"": [float("nan")]},
+            }
+        },
+        {"details": {"turns": [{"turn": 1, "scores": {"overall": 3}, "reward": 0.3}]}},
+        {"details": {"turns": "none"}},
     ],
 )
 def test_an_unusual_verdict_gives_what_its_record_says(
@@ -303,16 +322,18 @@ def test_an_unusual_verdict_gives_what_its_record_says(
 ) -> None:
     values = verdict(conversation(1)).model_dump(mode="json") | changes
     run = write_run(tmp_path / "run", verdicts=[])
-    run.verdicts_file.write_bytes(orjson.dumps(values) + b"\n")
-    [row], [record] = run.verdict_rows(), run.verdicts()
-    assert (row.conversation_id, row.judge, row.reward) == (
-        record.conversation_id,
-        record.judge,
-        record.reward,
-    )
-    unpriced = record.cost_usd is None and record.prompt_tokens
-    assert row.usd == (None if unpriced else record.cost_usd or 0.0)
-    assert type(row.reward) is float
+    run.verdicts_file.write_text(json.dumps(values, separators=(",", ":")) + "\n")
+    record = next(run.verdicts())
+    for _ in range(2):
+        [row] = run.verdict_rows()
+        assert values_of(iter([row])) == values_of(iter([record]))
+        assert type(row.reward) is float
+        assert {type(score) for score in row.scores.values()} == {float}
+        assert turn_scores(row) == turn_scores(record)
+        unpriced = record.cost_usd is None and record.prompt_tokens
+        assert row.usd == (None if unpriced else record.cost_usd or 0.0)
+        with Appender(run.verdicts_file):  # closing it seals it
+            pass
 
 
 def test_what_no_line_shows_is_refused_with_its_line(tmp_path: Path) -> None:
