@@ -5,22 +5,19 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import chain
 
-from convbench.answers.grade import grade
 from convbench.judge.model import LEFT_OUT, TEMPERATURE
 from convbench.report.measures import ACCURACY, REASONED, THINKING, reward
-from convbench.report.policies import observation
-from convbench.report.rows import Rows
+from convbench.report.rows import Rows, observe
 from convbench.rollout.asked import NOT_ASKED
-from convbench.schema import Conversation, Example, Verdict
+from convbench.schema import Conversation, Example
 from convbench.schema.example import SPLITS
-from convbench.stats.columns import Column
 from convbench.stats.estimate import Estimate
 from convbench.store import Run
+from convbench.store.index import VerdictRow
 
 Part = tuple[str, float | None]
 """Split and temperature."""
@@ -88,12 +85,9 @@ def figures(run: Run) -> Figures:
     """Count and average a run, for its card: branches too, which a report leaves out."""
     counts, parts = _Counts(run), _Parts(run)
     for talk in run.conversations():
-        example = run.examples[talk.example_id]
-        counts.add(talk, example)
-        parts.add(talk, example)
-    for verdict in run.verdicts():
+        counts.add(talk, run.examples[talk.example_id])
+    for verdict in run.verdict_rows():
         counts.add_verdict(verdict)
-        parts.add_verdict(verdict)
     cost_usd, prompt, completion = (used.total for used in counts.usage.values())
     return Figures(
         total=counts.splits.total(),
@@ -116,36 +110,19 @@ class _Parts:
     """A run's conversations by split and temperature, observed as for a report."""
 
     def __init__(self, run: Run) -> None:
-        self._protocol = run.manifest.protocol
         self._rows: defaultdict[Part, Rows] = defaultdict(Rows)
         self._ended: Counter[Part] = Counter()
         """Conversations that did not fail."""
         self._unparsed: Counter[Part] = Counter()
         self._verdicts: Counter[tuple[str, str]] = Counter()
         """By judge and split."""
-
-    def add(self, talk: Conversation, example: Example) -> None:
-        """Add a conversation."""
-        graded = grade(self._protocol, talk, example)
-        row = observation(self._protocol, talk, example, graded)
-        part = example.split, row.temperature
-        self._rows[part].add(row)
-        if not row.failed:
-            self._ended[part] += 1
-            self._unparsed[part] += graded.answer is None
-
-    def add_verdict(self, verdict: Verdict) -> None:
-        """Add a verdict, once all conversations are added."""
-        for split, rows, place in self._places:
-            at = place(verdict.conversation_id)
-            if at is not None:
-                rows.verdicts.add(at, verdict)
-                self._verdicts[verdict.judge, split] += 1
-                return
-
-    @cached_property
-    def _places(self) -> list[tuple[str, Rows, Callable[[str], int | None]]]:
-        return [(split, rows, rows.places()) for (split, _), rows in self._rows.items()]
+        for question, graded, row in observe(run, "all", branches=True):
+            part, verdicts = (question.split, row.temperature), {**row.verdicts, **row.reviews}
+            self._rows[part].add(row._replace(verdicts=verdicts))
+            if not row.failed:
+                self._ended[part] += 1
+                self._unparsed[part] += not graded.answered
+            self._verdicts.update((judge, question.split) for judge in verdicts)
 
     def policy_figures(self) -> list[PolicyFigures]:
         """Return the means over the conversations of each split and temperature."""
@@ -195,7 +172,7 @@ class _Counts:
         for name, total in self.usage.items():
             total.add(_over_turns(talk, name))
 
-    def add_verdict(self, verdict: Verdict) -> None:
+    def add_verdict(self, verdict: VerdictRow) -> None:
         """Count a verdict."""
         if verdict.cost_usd is not None or verdict.fingerprint in self._paid:
             self.judge_usd.add(verdict.cost_usd)
@@ -207,7 +184,7 @@ class _Sum:
     """A sum that is None where there is nothing, or any of it is unknown."""
 
     def __init__(self) -> None:
-        self._known, self._unknown = Column(array("d")), False
+        self._known, self._unknown = array("d"), False
 
     def add(self, value: float | None) -> None:
         if value is None:
@@ -217,7 +194,7 @@ class _Sum:
 
     @property
     def total(self) -> float | None:
-        return math.fsum(self._known) if len(self._known) and not self._unknown else None
+        return math.fsum(self._known) if self._known and not self._unknown else None
 
 
 def _over_turns(talk: Conversation, name: str) -> float | None:

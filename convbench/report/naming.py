@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from convbench.report.policies import NAMES, Policy
-from convbench.report.rows import Pooled
+from convbench.report.rows import Rows
 
 
 def in_order(policies: list[Policy]) -> list[Policy]:
@@ -53,7 +53,11 @@ def pooled(policies: list[Policy]) -> list[Policy]:
     return [
         replace(
             members[0],
-            rows=Pooled([(f"{policy.family}/", policy.rows) for policy in members]),
+            rows=Rows(
+                row._replace(unit=f"{policy.family}/{row.unit}")
+                for policy in members
+                for row in policy.rows
+            ),
             planned=sum(policy.planned for policy in members),
             members=tuple(members),
         )

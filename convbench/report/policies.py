@@ -11,17 +11,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from convbench.answers.grade import Graded
 from convbench.errors import RunError
 from convbench.models.fingerprint import weights_fingerprint
 from convbench.models.where import folder_of
-from convbench.report.grades import graded_rows
-from convbench.report.rows import Observation, Rows
-from convbench.schema import Conversation, Example, JudgeSpec, ProtocolSpec
+from convbench.report.rows import Observation, Rows, observe
+from convbench.schema import JudgeSpec
 from convbench.schema.experiment import POOLED
 from convbench.store import Run
 from convbench.store.checkpoint import Checkpoint
-from convbench.views import sent_temperature
 
 NAMES = {
     "swift": "SWiFt",
@@ -51,7 +48,7 @@ class Policy:
     """Base, a learner, or a model."""
     run: Run
     split: str
-    rows: Sequence[Observation]
+    rows: Rows | Sequence[Observation]
     planned: int
     """Conversations the run is meant to hold in this split."""
     family: str
@@ -127,7 +124,7 @@ def read_policy(run: Run, split: str, parent: Run | None = None) -> Policy:
     """Read one run without its children. `split` is a split's name or `all`."""
     manifest = run.manifest
     recipe, training = checkpoint_of(run, parent)
-    rows = _rows(run, split)
+    rows = Rows(row for *_, row in observe(run, split))
     asked = Counter(q.split for q in run.questions.values() if split in ("all", q.split))
     child = manifest.parent is not None
     return Policy(
@@ -159,52 +156,6 @@ def round_of(policy: Policy) -> tuple[str, int] | None:
     if number is None:
         return None
     return policy.name.replace(f" round {number[1]}", ""), int(number[1])
-
-
-def _rows(run: Run, split: str) -> Rows:
-    rows = Rows()
-    for row, question, grades in graded_rows(run, split):
-        rows.add(
-            Observation(
-                unit=f"{row.example_id}#{row.sample}@{grades.temperature:g}",
-                group=question.group_id,
-                temperature=grades.sent_temperature,
-                failed=not row.ended,
-                correct=grades.correct,
-                unparsed=grades.unparsed,
-                thinking=grades.thinking,
-                reasoned=grades.reasoned,
-                flags=tuple(row.flags),
-                talk=row.conversation_id,
-                words=grades.words,
-            )
-        )
-    place, reviewers = rows.places(), run.reviewers()
-    for verdict in run.verdicts():
-        at = place(verdict.conversation_id)
-        if at is not None:
-            into = rows.reviews if verdict.fingerprint in reviewers else rows.verdicts
-            into.add(at, verdict)
-    return rows
-
-
-def observation(
-    protocol: ProtocolSpec, talk: Conversation, example: Example, graded: Graded
-) -> Observation:
-    """Return what is measured of a conversation, without what judges said of it."""
-    return Observation(
-        unit=f"{talk.example_id}#{talk.sample}@{talk.temperature:g}",
-        group=example.group_id,
-        temperature=sent_temperature(protocol, talk),
-        failed=talk.failure is not None,
-        correct=graded.correct,
-        unparsed=graded.correct is not None and graded.answer is None,
-        thinking=graded.thinking,
-        reasoned=graded.reasoned,
-        flags=talk.flags,
-        talk=talk.conversation_id,
-        words=graded.words,
-    )
 
 
 def checkpoint_of(run: Run, parent: Run | None) -> tuple[dict[str, Any], dict[str, Any]]:

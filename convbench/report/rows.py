@@ -1,23 +1,23 @@
-"""What a policy did, conversation by conversation, in a file: 16 bytes of each are held."""
+"""What a policy did, conversation by conversation, in a temporary file where they are many."""
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
-from convbench.schema import Verdict
-from convbench.store.keys import Hashes, Ordinals
-from convbench.store.made import Made
-from convbench.store.stored import Stored
+from convbench.stats.columns import Pieces
+from convbench.store.grades import GradeRow, graded_rows
+from convbench.store.index import VerdictRow
+from convbench.store.run import Question, Run
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
-"""What most verdicts have of details: one mapping for all of them."""
-UNKNOWN = -1
-"""What stands for no place."""
-Given = tuple[tuple[float, ...], float | None, bool, dict[str, Any] | None]
-"""Scores, reward, whether it failed, and details."""
+NOTHING: Mapping[str, Any] = {}
+"""What most verdicts have of details."""
+TOGETHER = 64
+"""Observations that are written, and read again, as one."""
+JOINED_AT_ONCE = 1 << 17
+"""Conversations that are held while their verdicts are looked for."""
 
 
 class Scored(NamedTuple):
@@ -60,49 +60,29 @@ class Observation(NamedTuple):
     """Words of the policy's turns."""
 
 
-class Rows(Made[Observation]):
-    """A policy's observations. They lie in a file and are made again each time they are looked
-    at."""
+class Rows:
+    """A policy's observations, made again each time they are looked at."""
 
-    def __init__(self) -> None:
-        self._rows: Stored[tuple[str, str, str, int | None, int]] = Stored()
-        """Unit, group, talk, words, and the number of what is told."""
-        self._told: list[tuple[Any, ...]] = []
-        """Temperature, how it ended and flags, of which few differ."""
-        self._numbers: dict[tuple[Any, ...], int] = {}
-        self._ids = Hashes()
-        self.verdicts, self.reviews = Verdicts(), Verdicts()
+    def __init__(self, rows: Iterable[Observation] = ()) -> None:
+        self._pieces = Pieces()
+        self._last: list[Observation] = []
+        for row in rows:
+            self.add(row)
 
     def add(self, row: Observation) -> None:
-        """Add one, without what judges said of it."""
-        told = (row.temperature, row.failed, row.correct, row.unparsed, row.thinking,
-                row.reasoned, row.flags)  # fmt: skip
-        number = self._numbers.setdefault(told, len(self._told))
-        if number == len(self._told):
-            self._told.append(told)
-        self._rows.add((row.unit, row.group, row.talk, row.words, number))
-        self._ids.add(row.talk)
-
-    def places(self) -> Callable[[str], int | None]:
-        """Return what tells where the conversation of an id stands; None where it does not."""
-        ordinals = Ordinals(self._ids)
-
-        def place(talk: str) -> int | None:
-            at = ordinals.of(talk)
-            return at if at is not None and self._rows[at][2] == talk else None
-
-        return place
+        """Add one."""
+        self._last.append(row)
+        if len(self._last) == TOGETHER:
+            self._pieces.add(pickle.dumps(self._last))
+            self._last = []
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._pieces) * TOGETHER + len(self._last)
 
     def __iter__(self) -> Iterator[Observation]:
-        return map(self._made, range(len(self)))
-
-    def _made(self, at: int) -> Observation:
-        unit, group, talk, words, number = self._rows[at]
-        said = self.verdicts.of(at), self.reviews.of(at)
-        return Observation._make((unit, group, *self._told[number], *said, talk, words))
+        for number in range(len(self._pieces)):
+            yield from pickle.loads(self._pieces[number])  # noqa: S301 - written above
+        yield from self._last
 
 
 def at(rows: Iterable[Observation], temperature: float | None) -> Iterator[Observation]:
@@ -110,66 +90,51 @@ def at(rows: Iterable[Observation], temperature: float | None) -> Iterator[Obser
     return (row for row in rows if row.temperature == temperature)
 
 
-class Pooled(Made[Observation]):
-    """Observations of several policies as one's, each by another name of its unit."""
+def observe(
+    run: Run, split: str, *, branches: bool = False
+) -> Iterator[tuple[Question, GradeRow, Observation]]:
+    """Yield what is observed of a run's conversations of a split, or of `all`. Raises RunError for
+    a damaged record among them."""
+    found = graded_rows(run, split)
+    reviewers = run.reviewers()
+    while some := list(islice(found, JOINED_AT_ONCE)):
+        verdicts: dict[str, dict[str, Scored]] = {}
+        reviews: dict[str, dict[str, Scored]] = {}
+        for row, *_ in some:
+            verdicts[row.conversation_id], reviews[row.conversation_id] = {}, {}
+        for verdict in run.verdict_rows():
+            into = reviews if verdict.fingerprint in reviewers else verdicts
+            if verdict.conversation_id in into:
+                into[verdict.conversation_id][verdict.judge] = _score_of(verdict)
+        for row, question, graded in some:
+            if row.is_branch and not branches:
+                continue
+            yield (
+                question,
+                graded,
+                Observation(
+                    unit=f"{row.example_id}#{row.sample}@{graded.temperature:g}",
+                    group=question.group_id,
+                    temperature=graded.sent_temperature,
+                    failed=not row.ended,
+                    correct=graded.correct,
+                    unparsed=graded.correct is not None and not graded.answered,
+                    thinking=graded.thinking,
+                    reasoned=graded.reasoned,
+                    flags=tuple(row.flags),
+                    verdicts=verdicts[row.conversation_id],
+                    reviews=reviews[row.conversation_id],
+                    talk=row.conversation_id,
+                    words=graded.words,
+                ),
+            )
 
-    def __init__(self, parts: Sequence[tuple[str, Sequence[Observation]]]) -> None:
-        """`parts` are (what names of units begin with, observations)."""
-        self._parts = parts
 
-    def __len__(self) -> int:
-        return sum(len(rows) for _, rows in self._parts)
-
-    def __iter__(self) -> Iterator[Observation]:
-        return (_of(head, row) for head, rows in self._parts for row in rows)
-
-    def _made(self, at: int) -> Observation:
-        for head, rows in self._parts:
-            if at < len(rows):
-                return _of(head, rows[at])
-            at -= len(rows)
-        raise IndexError(at)
-
-
-def _of(head: str, row: Observation) -> Observation:
-    return row._replace(unit=f"{head}{row.unit}")
-
-
-class Verdicts:
-    """What judges said, in a file: memory holds 8 bytes of a conversation."""
-
-    def __init__(self) -> None:
-        self._last = array("q")
-        """The newest verdict on each conversation, UNKNOWN for none."""
-        self._given: Stored[tuple[int, int, Given]] = Stored()
-        """The one before it on its conversation, whose it is, and what was given."""
-        self._heads: list[tuple[str, str, tuple[str, ...]]] = []
-        """Judge, fingerprint and what it scores."""
-        self._numbers: dict[tuple[str, str, tuple[str, ...]], int] = {}
-
-    def add(self, at: int, verdict: Verdict) -> None:
-        """Add a verdict on the conversation at a place."""
-        missing = at + 1 - len(self._last)
-        if missing > 0:
-            self._last.extend([UNKNOWN] * missing)
-        head = (verdict.judge, verdict.fingerprint, tuple(verdict.scores))
-        number = self._numbers.setdefault(head, len(self._heads))
-        if number == len(self._heads):
-            self._heads.append(head)
-        given = (tuple(verdict.scores.values()), verdict.reward, verdict.failure is not None,
-                 dict(verdict.details) or None)  # fmt: skip
-        self._last[at] = self._given.add((self._last[at], number, given))
-
-    def of(self, at: int) -> Mapping[str, Scored]:
-        """Return what judges said of the conversation at a place, those that came first before."""
-        one = self._last[at] if at < len(self._last) else UNKNOWN
-        if one == UNKNOWN:
-            return NOTHING
-        found: list[tuple[str, Scored]] = []
-        while one != UNKNOWN:
-            one, number, (values, reward, failed, details) = self._given[one]
-            judge, mark, names = self._heads[number]
-            scores = dict(zip(names, values, strict=True))
-            found.append((judge, Scored._make((mark, scores, reward, failed, details or NOTHING))))
-        found.reverse()
-        return dict(found)
+def _score_of(verdict: VerdictRow) -> Scored:
+    return Scored(
+        verdict.fingerprint,
+        verdict.scores,
+        verdict.reward,
+        not verdict.scored,
+        verdict.details or NOTHING,
+    )

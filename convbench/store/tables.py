@@ -22,7 +22,8 @@ from convbench.schema.comparison import Comparison
 from convbench.schema.credit import TurnCredit
 from convbench.schema.gold import GoldLabel
 from convbench.schema.noun import LARGEST
-from convbench.store import columns, grading, views
+from convbench.store import columns, views
+from convbench.store.grades import register
 from convbench.store.jsonl import lines
 from convbench.store.label import read_label
 from convbench.store.limits import ONCE, Room, interruptible, seal_memory, spill
@@ -148,7 +149,7 @@ def reopen(file: Path, runs: Sequence[Run], *, room: Room) -> DuckDBPyConnection
 
 def _close(connection: DuckDBPyConnection, runs: Sequence[Run]) -> None:
     """Give a connection our functions, and cut it off from files and network."""
-    grading.register(connection, runs)
+    register(connection, runs)
     for statement in CLOSED:
         connection.execute(statement)
 

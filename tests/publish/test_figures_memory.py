@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from convbench.answers.grade import grade
 from convbench.publish.figures import figures
-from convbench.schema import Conversation, Example, JudgeSpec, Verdict
+from convbench.report.rows import Observation, Scored
+from convbench.schema import Conversation, Example, JudgeSpec
 from convbench.stats.columns import BLOCK
-from tests.publish.runs import JUDGE, conversation, example, manifest, verdict
+from convbench.store.grades import GradeRow
+from convbench.store.index import VerdictRow
+from convbench.store.run import Question
+from tests.publish.runs import JUDGE, conversation, example, manifest
 from tests.support.memory import held_below
 
 
@@ -29,10 +33,10 @@ class LongRun:
             named = {"conversation_id": f"c{n}", "key": f"k{n}", "example_id": f"q{n // 4}"}
             yield talk.model_copy(update=named)
 
-    def verdicts(self) -> Iterator[Verdict]:
-        given = verdict(conversation(0), 0.5, cost_usd=0.25)
+    def verdict_rows(self) -> Iterator[VerdictRow]:
+        scored = VerdictRow(Path(), 0, 0, "", "j", "f00d", True, 0.5, "", "", 0.25, 1, 1)
         for n in range(self.count):
-            yield given.model_copy(update={"conversation_id": f"c{n}"})
+            yield scored._replace(conversation_id=f"c{n}")
 
     @property
     def examples(self) -> LongRun:
@@ -48,13 +52,35 @@ class LongRun:
 EXAMPLE = example(0)
 
 
+def observed(
+    run: LongRun, split: str, *, branches: bool
+) -> Iterator[tuple[Question, GradeRow, Observation]]:
+    """What a report would observe of them."""
+    assert (split, branches) == ("all", True)
+    graded = GradeRow(Path(), 0, 0, 1.0, 1.0, True, True, False, False, 9)
+    for n in range(run.count):
+        row = Observation(
+            f"q{n // 4}#{n % 4}@1",
+            f"q{n // 4}",
+            1.0,
+            failed=False,
+            correct=True,
+            unparsed=False,
+            thinking=False,
+            reasoned=False,
+            flags=(),
+            verdicts={"j": Scored("f00d", {}, 0.5, failed=False)},
+            talk=f"c{n}",
+            words=9,
+        )
+        yield Question("train", f"q{n // 4}"), graded, row
+
+
 @pytest.mark.exhaustive
 def test_the_numbers_of_a_card_take_few_bytes_of_each_conversation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Graded once: under the tracer it would take minutes."""
-    graded = grade(LongRun.manifest.protocol, conversation(0), EXAMPLE)
-    monkeypatch.setattr("convbench.publish.figures.grade", lambda *_: graded)
+    monkeypatch.setattr("convbench.publish.figures.observe", observed)
 
     def count(many: int) -> None:
         run: Any = LongRun(many)

@@ -8,10 +8,10 @@ import pytest
 
 from convbench.answers.grade import grade
 from convbench.errors import RunError
-from convbench.report import grades
-from convbench.report.policies import observation, read_policy
+from convbench.report.policies import read_policy
 from convbench.report.rows import Observation
-from convbench.store import Run
+from convbench.store import Run, grades
+from convbench.views import sent_temperature
 from tests.publish.runs import conversation, example, write_run
 from tests.store.test_index import cache, make_run, write_parts
 
@@ -23,8 +23,21 @@ def observations(run: Run, split: str) -> list[Observation]:
     protocol, examples = run.manifest.protocol, run.examples
     own = [(t, examples[t.example_id]) for t in run.conversations() if t.branch is None]
     return [
-        observation(protocol, talk, question, grade(protocol, talk, question))
+        Observation(
+            unit=f"{talk.example_id}#{talk.sample}@{talk.temperature:g}",
+            group=question.group_id,
+            temperature=sent_temperature(protocol, talk),
+            failed=talk.failure is not None,
+            correct=graded.correct,
+            unparsed=graded.correct is not None and graded.answer is None,
+            thinking=graded.thinking,
+            reasoned=graded.reasoned,
+            flags=talk.flags,
+            talk=talk.conversation_id,
+            words=graded.words,
+        )
         for talk, question in own
+        for graded in [grade(protocol, talk, question)]
         if split in ("all", question.split)
     ]
 

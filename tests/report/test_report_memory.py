@@ -6,30 +6,35 @@ import pytest
 
 from convbench.report.judges import _agreed, _All, _Said
 from convbench.report.measures import metric
-from convbench.report.rows import Observation, Rows
-from convbench.schema import Verdict
+from convbench.report.rows import Observation, Rows, Scored
 from convbench.stats.columns import BLOCK
 from convbench.stats.leaning import length_bias
 from convbench.stats.votes import votes
 from tests.support.memory import held_below
 
-GIVEN = [
-    Verdict(conversation_id="c", judge=judge, fingerprint="f", reward=0.5,
-            scores={"overall": 5.0, "accuracy": score})
-    for judge, score in (("one", 4.0), ("two", 3.0))
-]  # fmt: skip
-
 
 def rows_of(count: int) -> Rows:
     """Conversations, four about each question, that two judges scored."""
-    rows = Rows()
-    for n in range(count):
-        rows.add(Observation(f"q{n // 4}#{n % 4}@1", f"g{n // 4}", 1.0, failed=False, correct=True,
-                             unparsed=False, thinking=False, reasoned=False, flags=(),
-                             talk=f"c{n}", words=n))  # fmt: skip
-        for verdict in GIVEN:
-            rows.verdicts.add(n, verdict)
-    return rows
+    return Rows(
+        Observation(
+            f"q{n // 4}#{n % 4}@1",
+            f"g{n // 4}",
+            1.0,
+            failed=False,
+            correct=True,
+            unparsed=False,
+            thinking=False,
+            reasoned=False,
+            flags=(),
+            verdicts={
+                judge: Scored("f", {"overall": 5.0, "accuracy": score}, 0.5, failed=False)
+                for judge, score in (("one", 4.0), ("two", 3.0))
+            },
+            talk=f"c{n}",
+            words=n,
+        )
+        for n in range(count)
+    )
 
 
 @pytest.mark.exhaustive

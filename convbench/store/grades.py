@@ -1,0 +1,197 @@
+"""Grades of a run's conversations, from the index: a text is graded once, until it, its question,
+the protocol or the code that grades changes. For `query`, grading is a function of SQL, evaluated
+where a query uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from convbench import answers, views
+from convbench.answers.grade import grade, grade_texts
+from convbench.answers.length import word_count
+from convbench.schema import Conversation, ProtocolSpec, TextPart, fingerprint, text_of
+from convbench.schema.conversation import Turn
+from convbench.store.index import ConversationRow, Index, SidecarTable
+from convbench.store.parts import streams
+from convbench.store.run import Question, Run
+from convbench.store.shape import an_object, checked
+from convbench.store.sidecars import hash_files, identify_file
+from convbench.views import policy_turns, sent_temperature
+
+
+class GradeRow(NamedTuple):
+    """How one conversation is graded."""
+
+    path: Path
+    start: int
+    length: int
+    temperature: float
+    sent_temperature: float | None
+    """None where none was sent."""
+    correct: bool | None
+    """None where it failed or cannot be graded."""
+    answered: bool
+    """Whether an answer could be read."""
+    thinking: bool | None
+    """Whether the last turn thinks in tags."""
+    reasoned: bool | None
+    """Whether it was thought of in a channel of its own."""
+    words: int
+    """Words of the policy's turns."""
+
+
+class WordsRow(NamedTuple):
+    """How much one conversation says."""
+
+    path: Path
+    start: int
+    length: int
+    words: int
+    """Words of the policy's turns."""
+
+
+Found = TypeVar("Found", GradeRow, WordsRow)
+GRADES = {
+    "temperature": "double",
+    "sent_temperature": "double",
+    "correct": "bool",
+    "answered": "bool",
+    "thinking": "bool",
+    "reasoned": "bool",
+    "words": "int64",
+}
+NOTHING = (None,) * len(GRADES)
+"""Columns of a conversation of another split, which is not graded."""
+SQL_GRADES = {
+    "answer": "VARCHAR",
+    "correct": "BOOLEAN",
+    "thinking": "BOOLEAN",
+    "thinking_any": "BOOLEAN",
+    "thinking_closed": "BOOLEAN",
+    "words": "BIGINT",
+}
+"""What the SQL function returns of `answers.grade.Graded`."""
+
+
+def graded_rows(run: Run, split: str) -> Iterator[tuple[ConversationRow, Question, GradeRow]]:
+    """Yield the conversations of a split, or of `all`, with their grades.
+
+    Raises RunError as `Run.joined_rows` does, and for a damaged record among them.
+    """
+    rows = run.joined_rows()  # listed before the grades, of which there may be more by then
+    grades = Index(_grades_table(run, split), run.files("conversations.jsonl")).all_rows()
+    for row, question in rows:
+        if split in ("all", question.split):
+            yield row, question, _find_row(grades, row)
+
+
+def words_rows(run: Run) -> Iterator[tuple[ConversationRow, int]]:
+    """Yield the conversations with the words of the policy's turns, ungraded. Raises RunError as
+    `Run.joined_rows` does, and for a damaged record."""
+    protocol = run.manifest.protocol
+
+    def read_line(where: str, line: bytes) -> tuple[int]:
+        talk = checked(where, line, Conversation)
+        said = (text_of(talk.turns[i].content) for i in policy_turns(protocol, talk))
+        return (word_count(said),)
+
+    depends_on = f"{fingerprint(protocol)} {_hash_program()}"
+    table = SidecarTable("words", {"words": "int64"}, read_line, WordsRow._make, 0, depends_on)
+    rows = run.joined_rows()
+    counts = Index(table, run.files("conversations.jsonl")).all_rows()
+    for row, _ in rows:
+        yield row, _find_row(counts, row).words
+
+
+def _find_row(rows: Iterator[Found], of: ConversationRow) -> Found:
+    """Return the next row of a conversation's record, from rows in the order of the files."""
+    return next(row for row in rows if row.start == of.start and row.path == of.path)
+
+
+def _grades_table(run: Run, split: str) -> SidecarTable[GradeRow]:
+    protocol, examples, questions = run.manifest.protocol, run.examples, run.questions
+
+    def read_line(where: str, line: bytes) -> tuple[Any, ...]:
+        record = an_object(where, line, ("example_id",))
+        question = questions.get(record["example_id"])
+        if question is None or split not in ("all", question.split):
+            return NOTHING
+        talk = checked(where, line, Conversation)
+        graded = grade(protocol, talk, examples[talk.example_id])
+        return (
+            talk.temperature,
+            sent_temperature(protocol, talk),
+            graded.correct,
+            graded.answer is not None,
+            graded.thinking,
+            graded.reasoned,
+            graded.words,
+        )
+
+    asked = tuple(identify_file(*part) for part in streams(run.examples_file))
+    depends_on = f"{split} {fingerprint(protocol)} {asked} {_hash_program()}"
+    return SidecarTable("grades", GRADES, read_line, GradeRow._make, 0, depends_on)
+
+
+@cache
+def _hash_program() -> str:
+    """Return a hash of the code that grades."""
+    own = (Path(views.__file__ or ""), Path(__file__))
+    return hash_files([*Path(answers.__file__ or "").parent.glob("*.*"), *own])
+
+
+def register(connection: Any, runs: Sequence[Run]) -> None:
+    """Give a DuckDB connection the functions `graded` and `parts`."""
+    import pyarrow
+
+    returned = "STRUCT(" + ", ".join(f"{name} {kind}" for name, kind in SQL_GRADES.items()) + ")"
+    protocols = [run.manifest.protocol for run in runs]
+    arrow = {"VARCHAR": pyarrow.string(), "BOOLEAN": pyarrow.bool_(), "BIGINT": pyarrow.int64()}
+    kind = pyarrow.struct([(name, arrow[sql]) for name, sql in SQL_GRADES.items()])
+
+    def graded(numbers: Any, failed: Any, said: Any, letters: Any, texts: Any, gold: Any) -> Any:
+        columns = (column.to_pylist() for column in (numbers, failed, said, letters, texts, gold))
+        rows = [_graded(protocols[row[0]], *row[1:]) for row in zip(*columns, strict=True)]
+        return pyarrow.array(rows, type=kind)
+
+    connection.create_function(
+        "graded", graded, ["INTEGER", "BOOLEAN", "VARCHAR[]", "VARCHAR[]", "VARCHAR[]", "VARCHAR"],
+        returned, type="arrow", null_handling="special",
+    )  # fmt: skip
+    connection.create_function("parts", parts, ["VARCHAR"], "VARCHAR")
+
+
+def _graded(
+    protocol: ProtocolSpec,
+    failed: bool,
+    said: list[str | None] | None,
+    letters: list[str] | None,
+    texts: list[str] | None,
+    gold: str | None,
+) -> dict[str, Any]:
+    """Grade what the policy said, by the one function that grades."""
+    found = grade_texts(
+        [text or "" for text in said or ()],
+        dict(zip(letters or (), texts or (), strict=True)),
+        gold,
+        marker=protocol.answer_after,
+        reading=protocol.answers,
+        failed=bool(failed),
+    )
+    return {name: getattr(found, name) for name in SQL_GRADES}
+
+
+def parts(content: str) -> str:
+    """Return the text of a message's content of several parts; other text as it is."""
+    import orjson
+
+    try:
+        turn = Turn(speaker="x", step="x", content=orjson.loads(content))
+    except ValueError:
+        return content
+    if isinstance(turn.content, str):
+        return content
+    return "\n".join(p.text if isinstance(p, TextPart) else "[image]" for p in turn.content)
