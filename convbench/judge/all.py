@@ -13,7 +13,7 @@ from convbench.judge.adaptation.accuracies import accuracies, tie_warning
 from convbench.judge.controls import Told, tried, try_controls, unfit
 from convbench.judge.kinds import kind_of
 from convbench.judge.loop import score
-from convbench.judge.panel import Panel, panel
+from convbench.judge.panel import Panel, Talk, panel
 from convbench.judge.pending import waiting
 from convbench.judge.ready import ready
 from convbench.judge.resolve import Judge, again, of_run, resolve_judge, unquoted
@@ -22,9 +22,10 @@ from convbench.judge.units import Judged
 from convbench.models.aliases import resolve
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.specs import sort_sets
-from convbench.schema import Conversation, Message, TaskSpec
+from convbench.schema import Message, TaskSpec
 from convbench.schema.judge import OVERALL
 from convbench.store import Run
+from convbench.store.grades import words_rows
 from convbench.tokens import Tokens
 from convbench.words import Structured
 
@@ -103,9 +104,12 @@ def judge_with(
     result.judged = have(run, judges, calls)
     metric = headline(run)
     result.panel = panel(
-        run.manifest.protocol, _counted(run, result), run.verdicts(), metric,
-        groups=lambda name: run.examples[name].group_id, specs=run.judge_specs(),
-    )  # fmt: skip
+        _count_talks(run, result),
+        run.verdict_rows(),
+        metric,
+        groups=lambda name: run.questions[name].group_id,
+        specs=run.judge_specs(),
+    )
     for item in judges:
         if kind_of(item.spec).measures == "adaptations":
             found = tie_warning(accuracies(run, item, None))
@@ -113,11 +117,12 @@ def judge_with(
     return result
 
 
-def _counted(run: Run, result: JudgeResult) -> Iterator[Conversation]:
+def _count_talks(run: Run, result: JudgeResult) -> Iterator[Talk]:
     """Yield the run's conversations; count those that there is nothing to judge of."""
-    for one in run.conversations():
-        result.unjudged += one.failure is not None
-        yield one
+    for row, words in words_rows(run):
+        result.unjudged += not row.ended
+        if row.ended:
+            yield Talk(row.conversation_id, row.example_id, words)
 
 
 def headline(run: Run) -> str:

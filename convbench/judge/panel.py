@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import combinations, islice, repeat
-from typing import Any
+from itertools import combinations, islice
+from operator import sub
+from typing import Any, NamedTuple
 
-from convbench.answers.length import word_count
-from convbench.schema import Conversation, JudgeSpec, ProtocolSpec, Verdict, text_of
+from convbench.schema import JudgeSpec, Verdict
 from convbench.stats.agreement import Agreement, agreement, alpha, spearman
-from convbench.stats.columns import Column, scattered
 from convbench.stats.constant import ConstantAnswer, constant_answer
 from convbench.stats.estimate import Estimate, estimate
-from convbench.store.keys import Hashes, Names
-from convbench.views import policy_turns
+from convbench.store.index import VerdictRow
+from convbench.store.keys import Hashes, Ordinals
 
 MOST_PAIRED = 32
 """Judges of which every two are compared: with each more the pairs grow by all before it."""
@@ -54,52 +53,60 @@ class Panel:
     """Ordinal Krippendorff alpha of these over all judges."""
 
 
-class _Given:
-    """What one judge gave: a place in every column for each verdict, nan where it says nothing."""
+class Talk(NamedTuple):
+    """What a panel has to know of a conversation."""
+
+    conversation_id: str
+    example_id: str
+    words: int
+    """Words of the policy's turns."""
+
+
+class _Units:
+    """Conversations that were judged, each at its place in every column."""
 
     def __init__(self) -> None:
+        self.words = array("i")
+        self.tasks = array("q")
+        """Hashes of their examples."""
+        self.groups = array("q")
+        """Hashes of their independent units."""
+
+
+class _Judge:
+    """What one judge gave: a place in every column for each conversation, nan where it says
+    nothing."""
+
+    def __init__(self, count: int) -> None:
         self.good, self.failed, self.fingerprint = 0, 0, ""
-        self.names = Hashes()
-        """Of the conversations."""
-        self.scores: dict[str, Column[float]] = {}
-        self.rewards = Column(array("d"))
+        self._count = count
+        self.rewards = array("d", [math.nan]) * count
+        self.scores: dict[str, array[float]] = {}
         self.constants: list[tuple[int, Mapping[str, float], Mapping[str, Any]]] = []
         """Of verdicts that say what constant answers would score: place, scores and details."""
 
-    def add(self, verdict: Verdict) -> None:
-        self.fingerprint = verdict.fingerprint
-        reward = None
-        if verdict.failure is None:
+    def add(self, place: int, verdict: Verdict | VerdictRow) -> None:
+        self.fingerprint, scores = verdict.fingerprint, verdict.scores
+        if verdict.scored:
             self.good += 1
-            reward = verdict.reward
-            if "constant" in verdict.scores:
-                self.constants.append((len(self.names.all), verdict.scores, verdict.details))
+            self.rewards[place] = math.nan if verdict.reward is None else verdict.reward
+            if "constant" in scores:
+                self.constants.append((place, scores, verdict.details))
         else:
             self.failed += 1
-        self.rewards.append(math.nan if reward is None else reward)
-        for name, score in verdict.scores.items():
-            self.column(name).append(score)
-        self.names.add(verdict.conversation_id)
+        for name, score in scores.items():
+            self.column(name)[place] = score
 
-    def column(self, name: str) -> Column[float]:
-        """Return the column of a metric, as long as there are verdicts."""
-        found = self.scores.get(name)
-        if found is None:
-            found = self.scores[name] = Column(array("d"))
-        missing = len(self.names.all) - len(found)
-        if missing:
-            found.extend(repeat(math.nan, missing))
-        return found
-
-    def columns(self) -> Iterator[tuple[str, Column[float]]]:
-        """Yield every metric with its column, as long as there are verdicts."""
-        return ((name, self.column(name)) for name in self.scores)
+    def column(self, name: str) -> array[float]:
+        """Return the scores of a metric."""
+        if name not in self.scores:
+            self.scores[name] = array("d", [math.nan]) * self._count
+        return self.scores[name]
 
 
 def panel(
-    protocol: ProtocolSpec,
-    conversations: Iterable[Conversation],
-    verdicts: Iterable[Verdict],
+    talks: Iterable[Talk],
+    verdicts: Iterable[Verdict | VerdictRow],
     metric: str = "overall",
     groups: Callable[[str], str] = lambda example_id: example_id,
     specs: Mapping[str, JudgeSpec] | None = None,
@@ -107,35 +114,33 @@ def panel(
 ) -> Panel:
     """Return the statistics of a run's verdicts, the newest of each (conversation, judge).
 
-    Conversations that failed have nothing to be judged and do not count. `groups` tells each
-    example's independent unit; without it each is its own. `specs` tells by fingerprint what each
-    judge's headline is and its scale; without one it is `metric`, as it stands. `beside`: compare
-    every judge with this one alone. All lies in files.
+    `talks` are conversations that ended well; others have nothing to be judged. `groups` tells
+    each example's independent unit; without it each is its own. `specs` tells by fingerprint what
+    each judge's headline is and its scale; without one it is `metric`, as it stands. `beside`:
+    compare every judge with this one alone.
     """
-    ids, words = Hashes(), Column(array("i"))
-    tasks, units = Column(array("q")), Column(array("q"))
-    for talk in conversations:
-        if talk.failure is None:
-            ids.add(talk.conversation_id)
-            words.append(_words(protocol, talk))
-            tasks.append(hash(talk.example_id))
-            units.append(hash(groups(talk.example_id)))
-    built = Names(ids)
-    by_judge: dict[str, _Given] = {}
+    ids, units = Hashes(), _Units()
+    for talk in talks:
+        ids.add(talk.conversation_id)
+        units.words.append(talk.words)
+        units.tasks.append(hash(talk.example_id))
+        units.groups.append(hash(groups(talk.example_id)))
+    places = Ordinals(ids)
+    by_judge: dict[str, _Judge] = {}
     for verdict in verdicts:
-        if verdict.conversation_id in built:
-            by_judge.setdefault(verdict.judge, _Given()).add(verdict)
-    del built
+        place = places.of(verdict.conversation_id)
+        if place is not None:
+            if verdict.judge not in by_judge:
+                by_judge[verdict.judge] = _Judge(len(units.words))
+            by_judge[verdict.judge].add(place, verdict)
     means: list[JudgeMeans] = []
-    headline: dict[str, Column[float]] = {}
-    for judge, given in by_judge.items():
-        spec = (specs or {}).get(given.fingerprint)
-        at = ids.places(given.names)
-        head = given.column(spec.headline if spec else metric)
-        head = scattered(head, at, len(ids.all), math.nan)
-        means.append(_means(judge, given, at, (words, tasks, units), head))
+    headline: dict[str, array[float]] = {}
+    for name, judge in by_judge.items():
+        spec = (specs or {}).get(judge.fingerprint)
+        head = judge.column(spec.headline if spec else metric)
+        means.append(_means(name, judge, units, head))
         if not (spec and spec.relative):
-            headline[judge] = _share(head, spec)
+            headline[name] = _share(head, spec)
     if beside is None:
         couples = list(combinations(islice(headline, MOST_PAIRED), 2))
     else:
@@ -143,66 +148,50 @@ def panel(
     return Panel(
         metric,
         tuple(means),
-        tuple(_pair(headline, units, *two) for two in couples),
+        tuple(_pair(headline, units.groups, *two) for two in couples),
         0 if beside else max(0, len(headline) - MOST_PAIRED),
         alpha(list(headline.values())) if len(headline) > 1 else None,
     )
 
 
-def _share(head: Column[float], spec: JudgeSpec | None) -> Column[float]:
+def _share(head: array[float], spec: JudgeSpec | None) -> array[float]:
     """Return a judge's headline scores brought to 0 to 1 by its scale."""
     low, high = spec.limits(spec.headline) if spec else (0.0, 1.0)
-    return Column(array("d"), ((value - low) / (high - low) for value in head))
+    return array("d", ((value - low) / (high - low) for value in head))
 
 
-def _words(protocol: ProtocolSpec, conversation: Conversation) -> int:
-    turns = conversation.turns
-    return word_count(text_of(turns[i].content) for i in policy_turns(protocol, conversation))
-
-
-def _means(
-    judge: str,
-    given: _Given,
-    at: Column[int],
-    talks: tuple[Column[int], Column[int], Column[int]],
-    head: Column[float],
-) -> JudgeMeans:
-    """Return what a judge gave. `talks` are words, example and unit of every conversation, `head`
-    its headline scores of them, nan where there is none, `at` the places of its verdicts'
-    conversations among them."""
-    words, tasks, units = talks
-    means = {name: _mean(column) for name, column in given.columns()}
-    rewards = zip(units, scattered(given.rewards, at, len(units), math.nan), strict=True)
-    scores, lengths = Column(array("d")), Column(array("i"))
-    for length, score in zip(words, head, strict=True):
-        if score == score:
-            scores.append(score)
-            lengths.append(length)
+def _means(name: str, judge: _Judge, units: _Units, head: array[float]) -> JudgeMeans:
+    """Return what a judge gave; `head` are its headline scores."""
+    means = {metric: _mean(column) for metric, column in judge.scores.items()}
+    rewards = zip(units.groups, judge.rewards, strict=True)
+    scored = array("d", (score for score in head if score == score))
+    words = (n for score, n in zip(head, units.words, strict=True) if score == score)
     return JudgeMeans(
-        judge=judge,
-        scored=given.good,
-        failed=given.failed,
-        means={name: mean for name, mean in means.items() if mean is not None},
+        judge=name,
+        scored=judge.good,
+        failed=judge.failed,
+        means={metric: mean for metric, mean in means.items() if mean is not None},
         reward=estimate((unit, reward) for unit, reward in rewards if reward == reward),
-        length=spearman(scores, lengths),
+        length=spearman(scored, array("i", words)),
         constant=constant_answer(
-            (str(tasks[at[place]]), scored, told) for place, scored, told in given.constants
+            (str(units.tasks[place]), scores, details) for place, scores, details in judge.constants
         ),
     )
 
 
 def _pair(
-    scores: Mapping[str, Column[float]], units: Column[int], first: str, second: str
+    scores: Mapping[str, array[float]], groups: array[int], first: str, second: str
 ) -> Agreement:
-    groups, one, other = Column(array("q")), Column(array("d")), Column(array("d"))
-    for unit, a, b in zip(units, scores[first], scores[second], strict=True):
-        if a == a and b == b:
-            groups.append(unit)
-            one.append(a)
-            other.append(b)
-    return agreement((first, second), groups, one, other)
+    one, other = scores[first], scores[second]
+    both = array("q", (at for at, n in enumerate(map(sub, one, other)) if n == n))
+    return agreement(
+        (first, second),
+        array("q", map(groups.__getitem__, both)),
+        array("d", map(one.__getitem__, both)),
+        array("d", map(other.__getitem__, both)),
+    )
 
 
-def _mean(column: Column[float]) -> float | None:
-    count = sum(value == value for value in column)
-    return math.fsum(value for value in column if value == value) / count if count else None
+def _mean(column: array[float]) -> float | None:
+    scores = array("d", (value for value in column if value == value))
+    return math.fsum(scores) / len(scores) if scores else None

@@ -8,15 +8,13 @@ from convbench.judge.resolve import Judge
 from convbench.schema import Verdict
 from convbench.store import Run
 from convbench.store.index import VerdictRow
-from convbench.store.records import Records
 
 
 class Pending:
     """What a judge has still to score, by conversation_id."""
 
-    def __init__(self, names: Collection[str], failed: Mapping[str, VerdictRow]) -> None:
-        self._names, self._failed = names, failed
-        self._records = {row.path: Records(row.path, Verdict) for row in failed.values()}
+    def __init__(self, run: Run, names: Collection[str], failed: Mapping[str, VerdictRow]) -> None:
+        self._run, self._names, self._failed = run, names, failed
 
     def __len__(self) -> int:
         return len(self._names)
@@ -27,7 +25,7 @@ class Pending:
     def __getitem__(self, name: str) -> Verdict | None:
         """Return the newest verdict, a failed one; None where there is none."""
         row = self._failed.get(name)
-        return None if row is None else self._records[row.path].read(row.start, row.length)
+        return None if row is None else self._run.read_verdict(row)
 
 
 def unscored(run: Run, judge: Judge) -> tuple[Pending, int]:
@@ -39,7 +37,7 @@ def unscored(run: Run, judge: Judge) -> tuple[Pending, int]:
         scored += not waits
         if waits:
             names.add(name)
-    return Pending(names, failed), scored
+    return Pending(run, names, failed), scored
 
 
 def waiting(run: Run, judge: Judge) -> bool:

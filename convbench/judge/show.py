@@ -30,7 +30,8 @@ from convbench.schema import (
     TaskSpec,
     Verdict,
 )
-from convbench.store import Run, all_runs, called, find_run
+from convbench.store import Run, all_runs, find_run
+from convbench.store.index import every_verdict_row
 from convbench.tasks.load import load_examples
 
 SHORTEST = 4
@@ -262,22 +263,25 @@ def show_conversation(
     where = [find_run(path) for path in runs] if runs else all_runs()
     family = [member for run in where for member in (run, *run.children())]
     found = [
-        (run, spot)
-        for run in family
-        for spot in called.conversations(run, lambda name: name.startswith(start))
+        (run, row) for run in family for row in run.heads() if row.conversation_id.startswith(start)
     ]
     if not found:
         return None
     if len(found) > 1:
-        ids = ", ".join(spot.name for _, spot in found[:4])
+        ids = ", ".join(row.conversation_id for _, row in found[:4])
         raise SpecError(f"{start}: found {len(found)} conversations: {ids}…; give more digits")
-    run, spot = found[0]
-    conversation = spot.read()
+    run, row = found[0]
+    conversation = run.read_conversation(row)
     example = run.examples.get(conversation.example_id)
     if example is None:
         raise RunError(
-            f"{spot.where}: example_id: found {conversation.example_id!r:.80}, which is not in "
-            "examples.jsonl"
+            f"{row.path}: byte {row.start}: example_id: found {conversation.example_id!r:.80}, "
+            "which is not in examples.jsonl"
         )
-    verdicts = called.verdicts(run, lambda name: name == spot.name)
+    newest = {  # of each judge, in the order in which they judged first
+        verdict.judge: verdict
+        for verdict in every_verdict_row(run.files("verdicts.jsonl"))
+        if verdict.conversation_id == row.conversation_id
+    }
+    verdicts = [run.read_verdict(verdict) for verdict in newest.values()]
     return ConversationShown(run, conversation, example, verdicts)

@@ -23,7 +23,6 @@ from convbench.report.rows import Observation
 from convbench.report.sections import Section
 from convbench.schema import JudgeSpec
 from convbench.stats.agreement import Agreement, agreement, alpha
-from convbench.stats.columns import Column
 from convbench.stats.duels import wins
 from convbench.stats.estimate import Estimate
 from convbench.stats.leaning import length_bias, self_preference
@@ -82,11 +81,11 @@ class _All:
     at."""
 
     def __init__(self, judges: Sequence[str], said: Iterable[_Said]) -> None:
-        self.columns = {name: Column(array("d")) for name in judges}
+        self.columns = {name: array("d") for name in judges}
         """By judge a score of each, nan where there is none."""
-        self._groups, self._words = Column(array("q")), Column(array("q"))
-        self._families, self._known = Column(array("i")), list[str | None]()
-        self._people = Column(array("d"))
+        self._groups, self._words = array("q"), array("q")
+        self._families, self._known = array("i"), list[str | None]()
+        self._people = array("d")
         for one in said:
             for name, column in self.columns.items():
                 column.append(one.scores.get(name, math.nan))
@@ -207,7 +206,7 @@ def _errors(
 
 
 def _agreed(said: _All, first: str, second: str) -> Agreement:
-    groups, one, other = Column(array("q")), Column(array("d")), Column(array("d"))
+    groups, one, other = array("q"), array("d"), array("d")
     for row in said:
         if first in row.scores and second in row.scores:
             groups.append(hash(row.group))

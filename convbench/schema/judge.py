@@ -302,3 +302,8 @@ class Verdict(Noun):
     """Dollars; null where unknown."""
     ended: str = ""
     """UTC time, ISO 8601."""
+
+    @property
+    def scored(self) -> bool:
+        """Whether it gave scores: it is no failure."""
+        return self.failure is None

@@ -7,24 +7,23 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import TYPE_CHECKING, Any, Literal
 
-from convbench.stats.coincidences import alpha_of_many
-from convbench.stats.columns import FEW, Column, parts_of, scattered
-from convbench.stats.estimate import Estimate, estimate
+from convbench.stats.estimate import FEW, Estimate, estimate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Numbers = Sequence[float] | Column[float] | Column[int]
+Numbers = Sequence[float]
 Level = Literal["nominal", "ordinal", "interval", "ratio"]
 """Level of measurement, which says how far two values are apart."""
 
 
 SAME = 1e-9
 """Distance of two scores that are equal."""
-SAMPLE = 64
-"""Numbers that are looked at for each range that many are ranked in."""
+BLOCK = 1 << 13
+"""Units whose ratings are paired at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class Agreement:
 
 def agreement(
     names: tuple[str, str],
-    groups: Sequence[Hashable] | Column[int],
+    groups: Sequence[Hashable],
     first: Numbers,
     second: Numbers,
 ) -> Agreement:
@@ -62,9 +61,7 @@ def agreement(
     )  # fmt: skip
 
 
-def alpha(
-    ratings: Sequence[Sequence[float | None] | Column[float]], level: Level = "ordinal"
-) -> float | None:
+def alpha(ratings: Sequence[Sequence[float | None]], level: Level = "ordinal") -> float | None:
     """Return Krippendorff's alpha of `ratings[rater][unit]`; None or nan marks a missing rating.
 
     1 is perfect agreement, 0 what chance gives. None where nothing can be compared: no unit has
@@ -72,9 +69,7 @@ def alpha(
     alpha-reliability" (2011): 1 - observed / expected disagreement of coincidences.
     """
     if level in ("ordinal", "interval") and ratings and len(ratings[0]) >= FEW:
-        held = [r for r in ratings if isinstance(r, Column)]
-        if len(held) == len(ratings):
-            return alpha_of_many(held, level)
+        return _alpha_of_many(ratings, level)
     pairs: Counter[tuple[float, float]] = Counter()
     for unit in zip(*ratings, strict=True):
         counts = Counter(value for value in unit if value is not None and value == value)
@@ -180,38 +175,53 @@ def _ranks(values: Numbers) -> Numbers:
 
 
 def _ranks_of_many(values: Numbers) -> Numbers:
-    """Return the same, range by range of the values: memory holds some ten thousand at once."""
     import numpy as np
 
-    column = values if isinstance(values, Column) else Column(array("d"), values)
-    edges = _edges(column)
-    ranks, places, below = Column(array("d")), Column(array("q")), 0
-    for number in range(len(edges) + 1):
-        blocks = [
-            np.unique(some[edges.searchsorted(some, "right") == number], return_counts=True)
-            for some in (np.frombuffer(b, column.kind) for b in column.blocks())
-        ]
-        known, at = np.unique(np.concatenate([one for one, _ in blocks]), return_inverse=True)
-        counts = np.bincount(at, np.concatenate([many for _, many in blocks]), len(known))
-        behind = below + np.cumsum(counts)
-        mean, start = behind - (counts + 1) / 2, 0
-        for some in (np.frombuffer(b, column.kind) for b in column.blocks()):
-            inside = np.flatnonzero(edges.searchsorted(some, "right") == number)
-            ranks.extend(mean[known.searchsorted(some[inside])].tolist())
-            places.extend((start + inside).tolist())
-            start += len(some)
-        below = behind[-1] if len(behind) else below
-    return scattered(ranks, places, len(column), math.nan) if len(edges) else ranks
+    _, at, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+    means = np.cumsum(counts) - (counts + 1) / 2
+    return array("d", means[at].tobytes())
 
 
-def _edges(column: Column[float] | Column[int]) -> NDArray[Any]:
-    """Return where ranges of values begin, all but the first: as many as keep what differs in each
-    small."""
+def _alpha_of_many(ratings: Sequence[Sequence[float | None]], level: Level) -> float | None:
     import numpy as np
 
-    parts = parts_of(len(column))
-    every = max(1, len(column) // (parts * SAMPLE))
-    sample = np.concatenate([np.frombuffer(b, column.kind)[::every] for b in column.blocks()])
-    found = np.unique(sample)
-    count = -(-parts * len(found) // len(sample))
-    return found[[len(found) * number // count for number in range(1, count)]]
+    table = np.array([np.asarray(one, np.float64) for one in ratings])
+    values = np.unique(table[table == table])
+    if not len(values):
+        return None
+    one, other, weights = _coincidences(table, values)
+    margin = np.bincount(one, weights, len(values))
+    count = math.fsum(margin.tolist())
+    if not count:
+        return None
+    rank = values
+    if level == "ordinal":
+        rank = np.cumsum(margin) - margin + margin / 2
+    mean = math.fsum((margin * rank).tolist()) / count
+    chance = 2 * count * math.fsum((margin * (rank - mean) ** 2).tolist())
+    seen = math.fsum((weights * (rank[one] - rank[other]) ** 2).tolist())
+    return None if chance == 0 else 1 - (count - 1) * seen / chance
+
+
+def _coincidences(
+    table: NDArray[Any], values: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Return the places of every two values that coincide in a unit of `table[rater][unit]`, and
+    how often they do: each pair of ratings counts one over the unit's other ratings."""
+    import numpy as np
+
+    codes: list[NDArray[Any]] = [np.empty(0, np.int64)]
+    weights: list[NDArray[Any]] = [np.empty(0)]
+    for start in range(0, table.shape[1], BLOCK):
+        some = table[:, start : start + BLOCK]
+        there = some == some
+        place, others = values.searchsorted(some), there.sum(0) - 1
+        for one, other in permutations(range(len(some)), 2):
+            both = there[one] & there[other]
+            pairs = (place[one] * len(values) + place[other])[both]
+            different, at = np.unique(pairs, return_inverse=True)
+            codes.append(different)
+            weights.append(np.bincount(at, 1 / others[both], len(different)))
+    different, at = np.unique(np.concatenate(codes), return_inverse=True)
+    counts = np.bincount(at, np.concatenate(weights), len(different))
+    return different // len(values), different % len(values), counts

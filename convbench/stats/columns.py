@@ -212,41 +212,9 @@ def in_part(block: array[int], number: int, parts: int) -> NDArray[np.bool_]:
     return found
 
 
-def places_in(block: array[int], number: int, parts: int) -> Iterable[int]:
-    """Return where these whole numbers belong to a part."""
-    if parts == 1:
-        return range(len(block))
-    places: list[int] = in_part(block, number, parts).nonzero()[0].tolist()
-    return places
-
-
 def part_of(numbers: Column[int], number: int, parts: int) -> NDArray[Any]:
     """Return one of so many parts of whole numbers, in their order."""
     import numpy as np
 
     found = [np.frombuffer(b, b.typecode)[in_part(b, number, parts)] for b in numbers.blocks()]
     return np.concatenate(found) if found else np.empty(0, np.int64)
-
-
-def scattered(numbers: Column[N], places: Column[int], count: int, missing: N) -> Column[N]:
-    """Return a column of `count` numbers: each at its place, none where that is below 0, and
-    `missing` where none is."""
-    found = numbers.empty()
-    if count < FEW:
-        held = [missing] * count
-        for at, number in zip(places, numbers, strict=True):
-            if at >= 0:
-                held[at] = number
-        found.extend(held)
-        return found
-    import numpy as np
-
-    size = max(PART, -(-count // PARTS))
-    for start in range(0, count, size):
-        some = np.full(min(size, count - start), missing, numbers.kind)
-        for block, there in zip(numbers.blocks(), places.blocks(), strict=True):
-            here = np.frombuffer(there, there.typecode) - start
-            inside = (here >= 0) & (here < len(some))
-            some[here[inside]] = np.frombuffer(block, block.typecode)[inside]
-        found.extend(some.tolist())
-    return found

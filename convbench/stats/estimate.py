@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from convbench.stats.columns import FEW, Column, in_part, parts_of
 from convbench.stats.special import sign_test, t_critical, t_two_sided
 
+FEW = 4096
+"""So many numbers are added up or ranked without loading numpy."""
 ErrorKind = Literal["clustered", "naive"]
 LEVEL = 0.95
 """Level of all intervals."""
@@ -73,11 +74,8 @@ def side(span: tuple[float, float] | None, of: float = 0.0) -> int:
 def estimate(
     pairs: Iterable[tuple[Hashable, float]], kind: ErrorKind = "clustered"
 ) -> Estimate | None:
-    """Return the mean of (group, value) pairs, in whatever order; None where there are none.
-
-    The pairs lie in a file, where there are many.
-    """
-    units, values = Column(array("q")), Column(array("d"))
+    """Return the mean of (group, value) pairs, in whatever order; None where there are none."""
+    units, values = array("q"), array("d")
     for group, value in pairs:
         units.append(hash(group))
         values.append(value)
@@ -110,32 +108,25 @@ def _some(error: float, mean: float) -> float:
     return 0.0 if error < 1e-12 * max(1.0, abs(mean)) else error
 
 
-def _squares(units: Column[int], values: Column[float], mean: float) -> tuple[int, float]:
+def _squares(units: array[int], values: array[float], mean: float) -> tuple[int, float]:
     """Return how many groups there are, and the sum over them of each one's squared sum of
     deviations from the mean."""
-    found = Column(array("d"), (one**2 for one in _sums(units, values, mean)))
-    return len(found), math.fsum(found)
+    sums = _sums(units, values, mean)
+    return len(sums), math.fsum(one**2 for one in sums)
 
 
-def _sums(units: Column[int], values: Column[float], mean: float) -> Iterator[float]:
-    """Yield each group's sum of deviations from the mean."""
+def _sums(units: array[int], values: array[float], mean: float) -> list[float]:
+    """Return each group's sum of deviations from the mean."""
     if len(units) < FEW:
         apart: dict[int, list[float]] = {}
         for unit, value in zip(units, values, strict=True):
             apart.setdefault(unit, []).append(value - mean)
-        yield from map(math.fsum, apart.values())
-        return
+        return list(map(math.fsum, apart.values()))
     import numpy as np
 
-    parts = parts_of(len(units))
-    for number in range(parts):
-        mine, theirs = [], []
-        for names, numbers in zip(units.blocks(), values.blocks(), strict=True):
-            inside = in_part(names, number, parts)
-            mine.append(np.frombuffer(names, np.int64)[inside])
-            theirs.append(np.frombuffer(numbers, np.float64)[inside] - mean)
-        _, place = np.unique(np.concatenate(mine), return_inverse=True)
-        yield from np.bincount(place, np.concatenate(theirs)).tolist()
+    _, place = np.unique(np.asarray(units), return_inverse=True)
+    sums: list[float] = np.bincount(place, np.asarray(values) - mean).tolist()
+    return sums
 
 
 def over(found: Estimate | None, n: int) -> Estimate | None:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
-from convbench.stats.columns import Column, parts_of, places_in
 from convbench.stats.estimate import Estimate
 
 Moments = Sequence[float]
@@ -26,24 +25,21 @@ def jackknife(
     None where the statistic is None of all of them; without an error where there are fewer than
     three groups, or it is None without one of them.
     """
-    names, columns = Column(array("q")), list[Column[float]]()
+    sums: dict[Hashable, list[float]] = {}
+    count = 0
     for group, moments in rows:
-        names.append(hash(group))
-        columns += [Column(array("d")) for _ in moments[len(columns) :]]
-        for column, value in zip(columns, moments, strict=True):
-            column.append(value)
-    if not len(names):
+        count += 1
+        into = sums.setdefault(group, [0.0] * len(moments))
+        for place, value in enumerate(moments):
+            into[place] += value
+    if not count:
         return None
-    sums = [Column(array("d")) for _ in columns]
-    for group_sums in _sums(names, columns):
-        for column, value in zip(sums, group_sums, strict=True):
-            column.append(value)
-    total = [math.fsum(column) for column in sums]
-    whole, count, groups = statistic(total), len(names), len(sums[0])
+    total = [math.fsum(column) for column in zip(*sums.values(), strict=True)]
+    whole, groups = statistic(total), len(sums)
     if whole is None:
         return None
-    left = Column(array("d"))
-    for part in zip(*sums, strict=True):
+    left = array("d")
+    for part in sums.values():
         without = statistic([a - b for a, b in zip(total, part, strict=True)])
         if without is not None:
             left.append(without)
@@ -52,16 +48,3 @@ def jackknife(
     mean = math.fsum(left) / groups
     error = math.sqrt((groups - 1) / groups * math.fsum((one - mean) ** 2 for one in left))
     return Estimate(whole, error, count, groups, groups - 1)
-
-
-def _sums(names: Column[int], columns: Sequence[Column[float]]) -> Iterator[list[float]]:
-    """Yield the sums of each group."""
-    parts = parts_of(len(names))
-    for number in range(parts):
-        sums: dict[int, list[float]] = {}
-        for groups, *moments in zip(names.blocks(), *(c.blocks() for c in columns), strict=True):
-            for at in places_in(groups, number, parts):
-                into = sums.setdefault(groups[at], [0.0] * len(columns))
-                for k, block in enumerate(moments):
-                    into[k] += block[at]
-        yield from sums.values()

@@ -94,9 +94,7 @@ def words_rows(run: Run) -> Iterator[tuple[ConversationRow, int]]:
     protocol = run.manifest.protocol
 
     def read_line(where: str, line: bytes) -> tuple[int]:
-        talk = checked(where, line, Conversation)
-        said = (text_of(talk.turns[i].content) for i in policy_turns(protocol, talk))
-        return (word_count(said),)
+        return (count_words(protocol, checked(where, line, Conversation)),)
 
     depends_on = f"{fingerprint(protocol)} {_hash_program()}"
     table = SidecarTable("words", {"words": "int64"}, read_line, WordsRow._make, 0, depends_on)
@@ -104,6 +102,11 @@ def words_rows(run: Run) -> Iterator[tuple[ConversationRow, int]]:
     counts = Index(table, run.files("conversations.jsonl")).all_rows()
     for row, _ in rows:
         yield row, _find_row(counts, row).words
+
+
+def count_words(protocol: ProtocolSpec, talk: Conversation) -> int:
+    """Return the words of the policy's turns."""
+    return word_count(text_of(talk.turns[i].content) for i in policy_turns(protocol, talk))
 
 
 def _find_row(rows: Iterator[Found], of: ConversationRow) -> Found:

@@ -13,8 +13,8 @@ from functools import lru_cache
 from itertools import pairwise
 
 from convbench.errors import RunError
-from convbench.stats.columns import FEW, Column, in_part, part_of, parts_of, scattered
-from convbench.store.ordered import Ordered, part_in_order
+from convbench.stats.columns import FEW, Column, part_of, parts_of
+from convbench.store.ordered import Ordered
 from convbench.store.shape import an_object
 
 
@@ -42,28 +42,6 @@ class Hashes:
             some.sort()
             again.update(some[1:][some[1:] == some[:-1]].tolist())
         return again
-
-    def places(self, of: Hashes) -> Column[int]:
-        """Return where each of some other names stands among these, which are all different; -1
-        where it does not."""
-        if len(self.all) < FEW and len(of.all) < FEW:
-            known = {one: at for at, one in enumerate(self.all)}
-            return Column(array("q"), (known.get(one, -1) for one in of.all))
-        import numpy as np
-
-        theirs, found = Column(array("q")), Column(array("q"))
-        parts = parts_of(len(self.all))
-        for number in range(parts):
-            mine, place = part_in_order(self.all, number, parts)
-            start = 0
-            for block in of.all.blocks() if len(mine) else ():
-                inside = np.flatnonzero(in_part(block, number, parts))
-                some = np.frombuffer(block, np.int64)[inside]
-                near = np.minimum(mine.searchsorted(some), len(mine) - 1)
-                theirs.extend((start + inside).tolist())
-                found.extend(np.where(mine[near] == some, place[near], -1).tolist())
-                start += len(block)
-        return scattered(found, theirs, len(of.all), -1)
 
 
 class Names(Collection[str]):

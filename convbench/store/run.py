@@ -62,7 +62,8 @@ class Run:
         """The run that this one is a shard of; it keeps images, judges and the lock of all."""
         self._attempts: tuple[int, Attempts] | None = None
         """Size of the conversations, and what they said."""
-        self._records: dict[Path, Records[Conversation]] = {}
+        self._conversations: dict[Path, Records[Conversation]] = {}
+        self._verdicts: dict[Path, Records[Verdict]] = {}
 
     @classmethod
     def create(cls, path: Path, manifest: RunManifest, examples: Iterable[Example]) -> Run:
@@ -232,13 +233,19 @@ class Run:
 
     def read_conversation(self, row: ConversationRow) -> Conversation:
         """Return a row's conversation. Raises RunError for a damaged one."""
-        if row.path not in self._records:
-            self._records[row.path] = Records(row.path, Conversation)
+        if row.path not in self._conversations:
+            self._conversations[row.path] = Records(row.path, Conversation)
         try:
-            return self._records[row.path].read(row.start, row.length)
+            return self._conversations[row.path].read(row.start, row.length)
         except RunError:
             self._walk_conversations()
             raise
+
+    def read_verdict(self, row: VerdictRow) -> Verdict:
+        """Return a row's verdict."""
+        if row.path not in self._verdicts:
+            self._verdicts[row.path] = Records(row.path, Verdict)
+        return self._verdicts[row.path].read(row.start, row.length)
 
     def judged_by(self) -> dict[tuple[str, str], None]:
         """Return (judge, fingerprint) of the newest verdicts, those that came first before."""

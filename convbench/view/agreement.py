@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from convbench.judge.human import read_labels
-from convbench.judge.panel import panel
+from convbench.judge.panel import Talk, panel
 from convbench.schema import JudgeSpec, Verdict
-from convbench.store import Run, called
+from convbench.store import Run
+from convbench.store.grades import count_words
+from convbench.store.index import VerdictRow
 
 PEOPLE = "people"
 """Name of the labels among the judges."""
@@ -20,19 +22,30 @@ def agreement(run: Run, labels: Path, spec: JudgeSpec) -> list[dict[str, Any]]:
     judge that is read by this metric."""
     read = read_labels(labels, spec)
     specs = {**run.judge_specs(), read.digest: spec}
-    given = [
-        v for v in called.verdicts(run, read.rows.__contains__)
-        if not v.judge.startswith("human:")
-        and specs.get(v.fingerprint, spec).headline == spec.headline
-    ]  # fmt: skip
-    talks = [spot.read() for spot in called.conversations(run, read.rows.__contains__)]
+    verdicts: list[Verdict | VerdictRow] = [
+        row
+        for row in run.verdict_rows()
+        if row.conversation_id in read.rows
+        and not row.judge.startswith("human:")
+        and specs.get(row.fingerprint, spec).headline == spec.headline
+    ]
+    protocol = run.manifest.protocol
+    talks = [
+        Talk(
+            row.conversation_id,
+            row.example_id,
+            count_words(protocol, run.read_conversation(row)),
+        )
+        for row in run.heads()
+        if row.conversation_id in read.rows and row.ended
+    ]
     there = {talk.conversation_id for talk in talks}
     for name in filter(there.__contains__, read.rows):
         scores = spec.whole(read.scores(name)[0])
-        given.append(
+        verdicts.append(
             Verdict(conversation_id=name, judge=PEOPLE, fingerprint=read.digest, scores=scores)
         )
-    found = panel(run.manifest.protocol, talks, given, spec.headline, specs=specs, beside=PEOPLE)
+    found = panel(talks, verdicts, spec.headline, specs=specs, beside=PEOPLE)
     low, high = spec.limits(spec.headline)
     rows = []
     for pair in found.pairs:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from convbench.judge.panel import panel
+from convbench.judge.panel import Talk, panel
 from convbench.publish.evaluation import results_of
 from convbench.publish.figures import figures
 from convbench.report.measures import ACCURACY, reward
@@ -70,10 +70,8 @@ def test_one_run_has_one_mean_and_one_error(tmp_path: Path, seed: int | None) ->
     for seen, one in zip(viewed(run), (accuracy, paid), strict=True):
         assert seen == pytest.approx(told(one), rel=1e-12)  # added up by the database
     groups = {name: found.group_id for name, found in run.examples.items()}
-    protocol = run.manifest.protocol
-    (judge,) = panel(
-        protocol, run.conversations(), run.verdicts(), groups=groups.__getitem__
-    ).judges
+    talks = (Talk(row.conversation_id, row.example_id, 1) for row in run.heads())
+    (judge,) = panel(talks, run.verdict_rows(), groups=groups.__getitem__).judges
     assert judge.reward == paid
 
 

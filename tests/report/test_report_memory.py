@@ -49,7 +49,7 @@ def test_rows_and_their_means_take_some_bytes_of_each_conversation() -> None:
 
 
 @pytest.mark.exhaustive
-def test_what_judges_say_together_takes_few_bytes_of_each_conversation() -> None:
+def test_what_judges_say_together_takes_some_bytes_of_each_conversation() -> None:
     def compared(count: int) -> None:
         said = _All(("one", "two"), (
             _Said(f"g{n // 4}", n, "gpt", {"one": n % 7 / 7, "two": n % 9 / 9}, None)
@@ -62,4 +62,4 @@ def test_what_judges_say_together_takes_few_bytes_of_each_conversation() -> None
         longer = length_bias((o.group, o.words, o.scores["one"]) for o in said if o.words)
         assert longer is not None
 
-    held_below(80, compared, BLOCK + 400, 3 * BLOCK + 400)
+    held_below(200, compared, BLOCK + 400, 3 * BLOCK + 400)  # some twenty numbers, eight bytes each
