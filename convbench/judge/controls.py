@@ -86,10 +86,10 @@ def tried(run: Run, judge: str, fingerprint: str) -> list[Told]:
     example_of = {
         one.conversation_id: one.example_id for one in run.heads() if one.example_id in asked
     }
-    for verdict in run.verdicts():
-        if verdict.judge == judge and verdict.fingerprint == fingerprint and not verdict.failure:
-            value = verdict.scores.get(metric, verdict.reward)
-            example = example_of.get(verdict.conversation_id)
+    for row in run.verdict_rows():
+        if row.judge == judge and row.fingerprint == fingerprint and row.scored:
+            value = row.scores.get(metric, row.reward)
+            example = example_of.get(row.conversation_id)
             if value is not None and example is not None:
                 own.setdefault(example, []).append(value)
     found = []

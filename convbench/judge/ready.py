@@ -105,7 +105,7 @@ def _asked(
 def _labels(judge: Judge, calls: CallOptions, run: Run | None) -> None:
     """See that the labels are of this run's conversations."""
     if run is not None:
-        judge.scorable({one.conversation_id for one in run.conversations()})
+        judge.scorable({row.conversation_id for row in run.heads()})
 
 
 def _sandbox(judge: Judge, calls: CallOptions, run: Run | None) -> None:

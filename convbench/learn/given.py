@@ -13,7 +13,7 @@ from convbench.schema.recipe import Data
 from convbench.stats.columns import Column
 from convbench.store.index import ConversationRow
 from convbench.store.keys import Hashes, Ordinals
-from convbench.store.records import Records
+from convbench.store.places import Records
 from convbench.store.run import Run
 from convbench.views import asking_turns
 

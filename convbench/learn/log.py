@@ -18,8 +18,7 @@ from convbench.schema import Conversation
 from convbench.stats.columns import Column
 from convbench.store.index import ConversationRow
 from convbench.store.made import Made
-from convbench.store.places import size_of
-from convbench.store.records import Records
+from convbench.store.places import Records, size_of
 from convbench.store.run import Run
 from convbench.store.texts import Texts
 

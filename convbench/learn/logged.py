@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from convbench.schema import Conversation, Example
-from convbench.store.records import Records
+from convbench.store.places import Records
 from convbench.store.run import Run
 
 

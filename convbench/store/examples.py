@@ -10,7 +10,6 @@ from pathlib import Path
 
 from convbench.errors import RunError
 from convbench.schema import Example
-from convbench.stats.columns import Column
 from convbench.store.jsonl import lines, placed
 from convbench.store.keys import Hashes, Ordinals, named
 from convbench.store.places import Places, size_of
@@ -49,7 +48,7 @@ class ExampleFile(Mapping[str, Example]):
     def __init__(self, path: Path) -> None:
         self.path = path
         hashes = Hashes()
-        self._starts, self._lengths = Column(array("q")), Column(array("i"))
+        self._starts, self._lengths = array("q"), array("i")
         for number, start, line in placed(path):
             hashes.add(named(f"{path}:{number}", line, KEY)[0])
             self._starts.append(start)

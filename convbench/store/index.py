@@ -145,11 +145,6 @@ def verdict_rows(files: Sequence[Path]) -> Iterator[VerdictRow]:
     return Index(VERDICTS, files).newest_rows()
 
 
-def every_conversation_row(files: Sequence[Path]) -> Iterator[ConversationRow]:
-    """Yield every row, those of attempts that were made again too."""
-    return Index(CONVERSATIONS, files).all_rows()
-
-
 def every_verdict_row(files: Sequence[Path]) -> Iterator[VerdictRow]:
     """Yield every row, those of conversations that were judged again too."""
     return Index(VERDICTS, files).all_rows()

@@ -1,60 +1,57 @@
-"""What names the records of a file, in few bytes each: 64-bit hashes in a temporary file.
+"""What names the records of a file, in eight bytes each: 64-bit hashes.
 
-A million names take 8 MB there, where a set of them takes 150 of memory. Where two hashes are equal
-the names themselves are compared, if a record could get lost by it.
+A set of a million names takes 150 MB of memory. Where two hashes are equal the names themselves are
+compared, if a record could get lost by it.
 """
 
 from __future__ import annotations
 
 import re
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 from itertools import pairwise
 
 from convbench.errors import RunError
-from convbench.stats.columns import FEW, Column, part_of, parts_of
-from convbench.store.ordered import Ordered
 from convbench.store.shape import an_object
+
+FEW = 4096
+"""So many hashes are sorted without loading numpy."""
 
 
 class Hashes:
     """Hashes of names in the order they were added."""
 
     def __init__(self, names: Iterable[object] = ()) -> None:
-        self.all = Column(array("q"), map(hash, names))
+        self.all = array("q", map(hash, names))
 
-    def add(self, name: object) -> int:
-        """Add a name; return its hash."""
-        found = hash(name)
-        self.all.append(found)
-        return found
+    def add(self, name: object) -> None:
+        """Add a name."""
+        self.all.append(hash(name))
 
     def repeated(self) -> set[int]:
         """Return those that were added more than once."""
-        if len(self.all) < FEW:
-            ordered = sorted(self.all)
-            return {one for one, next_ in pairwise(ordered) if one == next_}
-        again: set[int] = set()
-        parts = parts_of(len(self.all))
-        for number in range(parts):
-            some = part_of(self.all, number, parts)
-            some.sort()
-            again.update(some[1:][some[1:] == some[:-1]].tolist())
-        return again
+        ordered = self.all[:]
+        _sort(ordered)
+        return {one for one, after in pairwise(ordered) if one == after}
 
 
 class Names(Collection[str]):
     """A set of names that tells which are in it and how many, and not their texts."""
 
     def __init__(self, names: Iterable[str] | Hashes = ()) -> None:
-        self._ordered = Ordered((names if isinstance(names, Hashes) else Hashes(names)).all)
+        """`Hashes` are taken over, and put in order."""
+        self._hashes = (names if isinstance(names, Hashes) else Hashes(names)).all
+        _sort(self._hashes)
+        self._repeats = sum(one == after for one, after in pairwise(self._hashes))
 
     def __contains__(self, name: object) -> bool:
-        return hash(name) in self._ordered
+        at = bisect_left(self._hashes, hash(name))
+        return at < len(self._hashes) and self._hashes[at] == hash(name)
 
     def __len__(self) -> int:
-        return len(self._ordered) - self._ordered.repeats
+        return len(self._hashes) - self._repeats
 
     def __iter__(self) -> Iterator[str]:
         raise TypeError("the names themselves are not kept")
@@ -64,7 +61,8 @@ class Ordinals:
     """The place of each name among others."""
 
     def __init__(self, hashes: Hashes) -> None:
-        self._ordered = Ordered(hashes.all, placed=True)
+        self._places = array("q", _order(hashes.all))
+        self._hashes = array("q", map(hashes.all.__getitem__, self._places))
 
     def of(self, name: str) -> int | None:
         """Return where a name stands; None where it is not among them."""
@@ -72,31 +70,55 @@ class Ordinals:
 
     def every(self, name: str) -> Iterator[int]:
         """Yield where a name may stand: once, or more often where others have its hash."""
-        return self._ordered.places(hash(name))
+        one = hash(name)
+        at = bisect_left(self._hashes, one)
+        while at < len(self._hashes) and self._hashes[at] == one:
+            yield self._places[at]
+            at += 1
+
+
+def _sort(hashes: array[int]) -> None:
+    """Put hashes in order."""
+    if len(hashes) < FEW:
+        hashes[:] = array("q", sorted(hashes))
+        return
+    import numpy as np
+
+    np.frombuffer(hashes, np.int64).sort()
+
+
+def _order(hashes: array[int]) -> Iterable[int]:
+    """Return the places of hashes in their order, of equal ones the first before."""
+    if len(hashes) < FEW:
+        return sorted(range(len(hashes)), key=hashes.__getitem__)
+    import numpy as np
+
+    return array("q", np.argsort(np.asarray(hashes), kind="stable").tobytes())
 
 
 class Attempts:
     """How often each key was tried, and whether the newest attempt succeeded."""
 
     def __init__(self, tried: Iterable[tuple[str, bool]]) -> None:
-        hashes, well = Hashes(), Column(array("b"))
+        hashes, well = Hashes(), bytearray()
         for key, good in tried:
             hashes.add(key)
             well.append(good)
-        self._ordered, repeated = Ordered(hashes.all), hashes.repeated()
+        repeated = hashes.repeated()
         self._told: dict[int, tuple[int, bool]] = {}
         """Of those that failed, or were tried more than once."""
         for one, flag in zip(hashes.all, well, strict=True):
             if not flag or one in repeated:
                 self._told[one] = (self._told.get(one, (0, False))[0] + 1, bool(flag))
-        self._once = len(self._ordered) - sum(count for count, _ in self._told.values())
+        self._once = len(hashes.all) - sum(count for count, _ in self._told.values())
+        self._keys = Names(hashes)
 
     def get(self, key: str, default: tuple[int, bool] = (0, False), /) -> tuple[int, bool]:
         """Return (number of attempts, whether the newest succeeded) of a key."""
         found = hash(key)
         if found in self._told:
             return self._told[found]
-        return (1, True) if found in self._ordered else default
+        return (1, True) if key in self._keys else default
 
     @property
     def good(self) -> int:

@@ -11,13 +11,17 @@ from bisect import bisect_right
 from collections import OrderedDict
 from itertools import accumulate
 from pathlib import Path
+from typing import Generic
 
 from convbench.errors import RunError
 from convbench.regular import open_to_read
 from convbench.store.parts import COMPRESSED, Frame, checked_frames, contents, exists, files
+from convbench.store.shape import Record, checked
 
 KEPT = 16
 """Decompressed frames that are kept."""
+RECORDS_KEPT = 64
+"""Records that are."""
 
 
 class Places:
@@ -94,6 +98,25 @@ class Places:
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         return self._kept[number][inside : inside + length]
+
+
+class Records(Generic[Record]):
+    """Reads the records of one file at their places."""
+
+    def __init__(self, path: Path, model: type[Record]) -> None:
+        self.path, self._places, self._model = path, Places(path), model
+        self._kept: OrderedDict[int, Record] = OrderedDict()
+
+    def read(self, start: int, length: int) -> Record:
+        """Return the record that begins at this byte. RunError for a damaged one."""
+        found = self._kept.get(start)
+        if found is None:
+            line = self._places.read(start, length)
+            found = checked(f"{self.path}: byte {start}", line, self._model)
+            self._kept[start] = found
+            if len(self._kept) > RECORDS_KEPT:
+                self._kept.popitem(last=False)
+        return found
 
 
 def size_of(path: Path) -> int:

@@ -28,8 +28,7 @@ from convbench.store.jsonl import Appender, disk_error, lines, placed, records, 
 from convbench.store.keys import Attempts, Hashes, named
 from convbench.store.locks import folder_lock, shared_folder_lock
 from convbench.store.parts import files
-from convbench.store.places import size_of
-from convbench.store.records import Records
+from convbench.store.places import Records, size_of
 from convbench.store.seal import seal
 from convbench.store.shape import Record, checked, one_value, read_model
 from convbench.store.shards import parts

@@ -90,10 +90,10 @@ def test_names_are_found_in_parts_as_in_a_mapping() -> None:
 
 
 @pytest.mark.parametrize("made", [Names, lambda names: Ordinals(Hashes(names))])
-def test_names_that_are_looked_up_take_a_byte_each(made: Callable[[Iterable[str]], object]) -> None:
-    """Beyond what one part of them takes while they are put in order."""
+def test_names_that_are_looked_up_take_few_bytes(made: Callable[[Iterable[str]], object]) -> None:
+    """A hash each and a place, twice while they are put in order."""
     names = [f"c{n}" for n in range(7 * PART)]
-    held_below(4, lambda count: made(islice(names, count)), 2 * PART, 7 * PART)
+    held_below(42, lambda count: made(islice(names, count)), 2 * PART, 7 * PART)
     assert len(Names(["a", "b"] * MANY)) == 2
 
 

@@ -20,7 +20,7 @@ from convbench.store import Run, index
 from convbench.store.index import ConversationRow, VerdictRow
 from convbench.store.jsonl import Appender
 from convbench.store.parts import opened
-from convbench.store.records import Records
+from convbench.store.places import Records
 from tests.publish.runs import conversation, example, failed, verdict, write_run
 
 

@@ -15,21 +15,24 @@ NOTHING, PASSAGE, UNTRAINED = "nothing", "passage only", "untrained self-edits"
 
 def accuracies(run: Run, judge: Judge, split: str | None = "test") -> Values:
     """Return (passage, accuracy) of every judged self-edit of a split; None: of all."""
-    example_of = {c.conversation_id: run.examples[c.example_id] for c in run.conversations()}
-    found = []
-    for verdict in run.verdicts():
-        example = example_of.get(verdict.conversation_id)
-        if example is None or split not in (None, example.split) or verdict.failure is not None:
+    question_of = {row.conversation_id: question for row, question in run.joined_rows()}
+    values = []
+    for verdict in run.verdict_rows():
+        question = question_of.get(verdict.conversation_id)
+        if question is None or split not in (None, question.split) or not verdict.scored:
             continue
         if verdict.judge == judge.name:
-            found.append((example.group_id, verdict.scores["accuracy"]))
-    return found
+            values.append((question.group_id, verdict.scores["accuracy"]))
+    return values
 
 
 def learners(run: Run, judge: Judge) -> set[str]:
     """Return the fingerprints of the weights that learnt a run's self-edits."""
-    found = (v for v in run.verdicts() if v.judge == judge.name and v.failure is None)
-    return {v.details["learner"] for v in found}
+    return {
+        row.details["learner"]
+        for row in run.verdict_rows()
+        if row.judge == judge.name and row.scored
+    }
 
 
 def tied(values: Iterable[tuple[str, float]]) -> tuple[int, int]:

@@ -45,14 +45,17 @@ def baselines(run: Run, judge: Judge) -> dict[str, Values]:
 def commonest_edit(run: Run, judge: Judge) -> SelfEdit | None:
     """Return the edit whose every part is the one that the edits of solved train tasks have most
     often; None where none was solved."""
-    train = {c.conversation_id for c in run.conversations()
-             if run.examples[c.example_id].split == "train"}  # fmt: skip
+    train = {
+        row.conversation_id for row, question in run.joined_rows() if question.split == "train"
+    }
     edits: list[Mapping[str, Any]] = [
         verdict.details["edit"]
-        for verdict in run.verdicts()
-        if verdict.judge == judge.name and verdict.conversation_id in train
-        and verdict.scores.get("accuracy") == 1 and "edit" in verdict.details
-    ]  # fmt: skip
+        for verdict in run.verdict_rows()
+        if verdict.judge == judge.name
+        and verdict.conversation_id in train
+        and verdict.scores.get("accuracy") == 1
+        and "edit" in verdict.details
+    ]
     if not edits:
         return None
     return SelfEdit(

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from convbench.errors import RunError
 from convbench.judge.gold.records import family
-from convbench.schema import Verdict
 from convbench.store import Run
+from convbench.store.index import VerdictRow
 from convbench.words import SplitChoice
 
 OWN = "base"
@@ -36,7 +36,7 @@ def named(run: Run) -> dict[str, Run]:
     return {OWN if not n else one.path.name: one for n, one in enumerate(family(run))}
 
 
-def headline(verdict: Verdict, metric: str) -> float | None:
+def headline(verdict: VerdictRow, metric: str) -> float | None:
     """Return what a verdict says under the metric that pays, or its reward where it has none."""
     return verdict.scores.get(metric, verdict.reward)
 
@@ -63,8 +63,8 @@ def places(
             continue
         scores = {
             v.conversation_id: headline(v, metric)
-            for v in one.verdicts()
-            if v.judge == judge and v.fingerprint == fingerprint and v.failure is None
+            for v in one.verdict_rows()
+            if v.judge == judge and v.fingerprint == fingerprint and v.scored
         }
         for talk in one.conversations():
             score, example = scores.get(talk.conversation_id), one.examples[talk.example_id]
@@ -82,8 +82,11 @@ def the_judge(run: Run, wanted: str | None) -> tuple[str, str]:
     there: dict[str, str] = {}
     for one in family(run):
         aside = one.reviewers()
-        given = (v for v in one.verdicts() if v.failure is None and v.fingerprint not in aside)
-        there.update({v.judge: v.fingerprint for v in given})
+        there |= {
+            row.judge: row.fingerprint
+            for row in one.verdict_rows()
+            if row.scored and row.fingerprint not in aside
+        }
     judges = {name: mark for name, mark in there.items() if not name.startswith("human:")}
     if wanted is not None and wanted in judges:
         return wanted, judges[wanted]

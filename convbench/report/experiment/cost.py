@@ -116,7 +116,7 @@ def _of_records(run: Run, spent: Spent) -> int:
                               if turn.speaker in cast)  # fmt: skip
         tokens += _tokens((turn.prompt_tokens, turn.completion_tokens) for turn in asked)
     specs = run.judge_specs()
-    for verdict in run.verdicts():
+    for verdict in run.verdict_rows():
         spent.judges += verdict.cost_usd or 0.0
         spec = specs.get(verdict.fingerprint)
         model = spec.model if spec else None

@@ -26,7 +26,6 @@ from convbench.report.starts import model_names
 from convbench.report.tables.cells import NONE, column, measures_of, number, scales
 from convbench.stats.constant import constant_answer
 from convbench.stats.estimate import ErrorKind, Estimate, over
-from convbench.store.keys import Names
 
 ERRORS = {
     "clustered": "standard error clustered by group (question, dialogue, passage)",
@@ -131,7 +130,7 @@ def _judged(
 
 def _size(section: Section) -> str:
     first = section.base or section.policies[0]
-    groups = len(Names(row.group for row in first.rows))
+    groups = len({row.group for row in first.rows})
     split = "all splits" if section.split == "all" else f"{section.split} split"
     about = f"{groups} group{'s' * (groups != 1)}"
     return f"{split}, {len(first.rows)} conversations of {first.name} about {about}"
