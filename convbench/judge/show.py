@@ -31,7 +31,7 @@ from convbench.schema import (
     Verdict,
 )
 from convbench.store import Run, all_runs, find_run
-from convbench.store.index import every_verdict_row
+from convbench.store.index import VERDICTS, Index
 from convbench.tasks.load import load_examples
 
 SHORTEST = 4
@@ -280,7 +280,7 @@ def show_conversation(
         )
     newest = {  # of each judge, in the order in which they judged first
         verdict.judge: verdict
-        for verdict in every_verdict_row(run.files("verdicts.jsonl"))
+        for verdict in Index(VERDICTS, run.files("verdicts.jsonl")).all_rows()
         if verdict.conversation_id == row.conversation_id
     }
     verdicts = [run.read_verdict(verdict) for verdict in newest.values()]

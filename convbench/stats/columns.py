@@ -1,7 +1,6 @@
 """Columns of numbers, one of each of very many records: few in memory, the rest in a file.
 
 The file is a temporary one without a name, so that it ends with the process, however that ends.
-What needs all numbers at once takes them in parts: those whose lowest bits are equal.
 """
 
 from __future__ import annotations
@@ -16,18 +15,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from convbench.errors import RunError
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-FEW = 4096
-"""So many numbers are summed, sorted or ranked without loading numpy."""
 BLOCK = 1 << 13
 """Numbers that a column holds in memory, and that are read at once."""
 AT_ONCE = BLOCK * 8
 """Bytes that are held before they are written."""
-PART, PARTS = 1 << 14, 64
-"""Numbers of one part, about, and into how many parts a column is taken at most."""
-
 N = TypeVar("N", int, float)
 
 
@@ -87,15 +80,6 @@ class Column(Generic[N]):
             yield self.some(at, at + BLOCK)
         if self._last:
             yield self._last[:]
-
-    @property
-    def kind(self) -> str:
-        """The type of number, as an array names it."""
-        return self._last.typecode
-
-    def empty(self) -> Column[N]:
-        """Return a column of the same type of number, without any."""
-        return Column(self._last[:0])
 
     def whole(self) -> NDArray[Any]:
         """Return all of them in memory."""
@@ -194,27 +178,3 @@ def _no_room(error: OSError) -> RunError:
         f"{tempfile.gettempdir()}: a temporary file cannot be written: "
         f"{error.strerror or error}; expected room there, or another folder in TMPDIR"
     )
-
-
-def parts_of(count: int) -> int:
-    """Return into how many parts so many numbers are taken: a power of two."""
-    parts = 1
-    while parts < PARTS and count > parts * PART:
-        parts *= 2
-    return parts
-
-
-def in_part(block: array[int], number: int, parts: int) -> NDArray[np.bool_]:
-    """Return which of these whole numbers belong to a part: those with these lowest bits."""
-    import numpy as np
-
-    found: NDArray[np.bool_] = np.frombuffer(block, block.typecode) & (parts - 1) == number
-    return found
-
-
-def part_of(numbers: Column[int], number: int, parts: int) -> NDArray[Any]:
-    """Return one of so many parts of whole numbers, in their order."""
-    import numpy as np
-
-    found = [np.frombuffer(b, b.typecode)[in_part(b, number, parts)] for b in numbers.blocks()]
-    return np.concatenate(found) if found else np.empty(0, np.int64)

@@ -135,26 +135,6 @@ class SidecarTable(Generic[Row]):
     """What a line's columns depend on beside it."""
 
 
-def conversation_rows(files: Sequence[Path]) -> Iterator[ConversationRow]:
-    """Yield the newest row of every key, in the order of the files."""
-    return Index(CONVERSATIONS, files).newest_rows()
-
-
-def verdict_rows(files: Sequence[Path]) -> Iterator[VerdictRow]:
-    """Yield the newest row of every conversation and judge, in the order of the files."""
-    return Index(VERDICTS, files).newest_rows()
-
-
-def every_verdict_row(files: Sequence[Path]) -> Iterator[VerdictRow]:
-    """Yield every row, those of conversations that were judged again too."""
-    return Index(VERDICTS, files).all_rows()
-
-
-def example_rows(path: Path) -> Iterator[ExampleRow]:
-    """Yield every row, those of one name too."""
-    return Index(EXAMPLES, [path]).all_rows()
-
-
 @dataclass(slots=True)
 class _Source(Generic[Row]):
     """One part of a file: a sidecar of its rows, or the rows."""

@@ -16,16 +16,11 @@ from typing import NamedTuple
 from convbench.errors import RunError
 from convbench.schema import Conversation, Example, JudgeSpec, RunManifest, Verdict
 from convbench.schema.example import SPLITS, Split
+from convbench.store import index
 from convbench.store.examples import read_examples
-from convbench.store.index import (
-    ConversationRow,
-    VerdictRow,
-    conversation_rows,
-    example_rows,
-    verdict_rows,
-)
-from convbench.store.jsonl import Appender, disk_error, lines, placed, records, write_whole
-from convbench.store.keys import Attempts, Hashes, named
+from convbench.store.index import ConversationRow, Index, VerdictRow
+from convbench.store.jsonl import Appender, disk_error, placed, records, write_whole
+from convbench.store.keys import Attempts, Hashes, named, superseded_ordinals
 from convbench.store.locks import folder_lock, shared_folder_lock
 from convbench.store.parts import files
 from convbench.store.places import Records, size_of
@@ -193,7 +188,7 @@ class Run:
 
     def heads(self) -> Iterator[ConversationRow]:
         """Yield of every newest conversation what names it and how it ended, its texts unread."""
-        return conversation_rows(self.files("conversations.jsonl"))
+        return Index(index.CONVERSATIONS, self.files("conversations.jsonl")).newest_rows()
 
     def joined_rows(self) -> Iterator[tuple[ConversationRow, Question]]:
         """Yield what `heads` yields, with its question. Raises RunError as `conversations` does
@@ -218,7 +213,8 @@ class Run:
         """Where every question belongs, by its example_id."""
         questions: dict[str, Question] = {}
         splits = {name: name for name in SPLITS}
-        for count, row in enumerate(example_rows(self.examples_file), 1):
+        rows = Index(index.EXAMPLES, [self.examples_file]).all_rows()
+        for count, row in enumerate(rows, 1):
             group = row.example_id if row.group_id == row.example_id else row.group_id
             questions[row.example_id] = Question(splits[row.split], group)
             if len(questions) < count:
@@ -252,7 +248,7 @@ class Run:
 
     def verdict_rows(self) -> Iterator[VerdictRow]:
         """Yield what each newest verdict gave, its words unread."""
-        return verdict_rows(self.files("verdicts.jsonl"))
+        return Index(index.VERDICTS, self.files("verdicts.jsonl")).newest_rows()
 
     def verdicts(self) -> Iterator[Verdict]:
         """Yield the newest verdict of every (conversation, judge)."""
@@ -316,45 +312,28 @@ class Run:
         return shared_folder_lock(self.path, doing)
 
 
-def _newest_lines(
-    files: Sequence[Path], key: tuple[str, ...]
-) -> Iterator[tuple[Path, int, int, bytes, int]]:
-    """Yield (file, line number, first byte, last line, hash) of every key, the texts of these
-    fields. Two passes, so that memory holds no key but those that stand there again."""
-    hashes = Hashes()
-    counts = []
-    for path in files:
-        before = len(hashes.all)
-        for number, line in lines(path):
-            hashes.add(named(f"{path}:{number}", line, key))
-        counts.append(len(hashes.all) - before)
-
-    def again() -> Iterator[tuple[int, Path, int, int, bytes]]:
-        """The same lines once more, not those written since."""
-        marks = iter(hashes.all)
-        for path, count in zip(files, counts, strict=True):
-            for number, start, line in islice(placed(path), count):
-                yield next(marks), path, number, start, line
-
-    repeated = hashes.repeated()
-    last: dict[tuple[str, ...], tuple[Path, int]] = {}
-    for mark, path, number, _, line in again() if repeated else ():
-        if mark in repeated:
-            last[named(f"{path}:{number}", line, key)] = (path, number)
-    newest = set(last.values())
-    for mark, path, number, start, line in again():
-        if mark not in repeated or (path, number) in newest:
-            yield path, number, start, line, mark
-
-
 def _newest(
     files: Sequence[Path], model: type[Record], key: tuple[str, ...]
 ) -> Iterator[tuple[Path, int, int, bytes, Record]]:
-    """Yield (file, line number, first byte, last line, the record in it) of every key."""
-    for path, number, start, line, mark in _newest_lines(files, key):
-        found = checked(f"{path}:{number}", line, model)
-        one_value(f"{path}:{number}", found, key, mark)
-        yield path, number, start, line, found
+    """Yield (file, line number, first byte, last line, the record in it) of every key, the texts of
+    these fields. Two passes, so that memory holds no key but those that stand there again."""
+    counts: dict[Path, int] = {}
+
+    def read() -> Iterator[tuple[Path, int, int, bytes, tuple[str, ...]]]:
+        """All lines, and later the same ones: not those written since."""
+        for path in files:
+            found = islice(placed(path), counts.get(path))
+            counts[path] = 0
+            for number, start, line in found:
+                counts[path] += 1
+                yield path, number, start, line, named(f"{path}:{number}", line, key)
+
+    older = superseded_ordinals(lambda: (names for *_, names in read()))
+    for ordinal, (path, number, start, line, names) in enumerate(read()):
+        if ordinal not in older:
+            record = checked(f"{path}:{number}", line, model)
+            one_value(f"{path}:{number}", record, key, hash(names))
+            yield path, number, start, line, record
 
 
 def _refuse_twice(files: Sequence[Path], twice: set[int]) -> None:

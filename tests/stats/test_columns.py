@@ -1,4 +1,4 @@
-"""Columns of numbers that lie in a file, and what is computed over them part by part."""
+"""Columns of numbers that lie in a file, names by their hashes, and what is computed of many."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from convbench.errors import RunError
 from convbench.stats import agreement
 from convbench.stats.agreement import alpha, spearman
 from convbench.stats.alike import alike
-from convbench.stats.columns import BLOCK, PART, Column, parts_of
+from convbench.stats.columns import BLOCK, Column
 from convbench.stats.estimate import estimate
 from convbench.stats.jackknife import jackknife
 from convbench.store.keys import Hashes, Names, Ordinals
@@ -25,8 +25,8 @@ from tests.support.memory import held_below
 
 scipy_stats = later("scipy.stats")
 
-MANY = 2 * PART + 77
-"""Taken in several parts."""
+MANY = 33_000
+"""More than are worked on without numpy."""
 
 
 @pytest.mark.parametrize("count", [0, 1, BLOCK - 1, BLOCK, 3 * BLOCK + 5])
@@ -65,10 +65,9 @@ def test_a_column_takes_no_memory_and_leaves_no_file(
         Column(array("q"), range(2 * BLOCK))
 
 
-def test_names_are_found_in_parts_as_in_a_mapping() -> None:
+def test_names_are_found_as_in_a_mapping() -> None:
     draw = random.Random(0)
     names = [f"c{n}" for n in range(MANY)]
-    assert parts_of(MANY) == 4
     hashes = Hashes(names)
     assert hashes.repeated() == set()
     twice = draw.sample(names, 3)
@@ -92,12 +91,12 @@ def test_names_are_found_in_parts_as_in_a_mapping() -> None:
 @pytest.mark.parametrize("made", [Names, lambda names: Ordinals(Hashes(names))])
 def test_names_that_are_looked_up_take_few_bytes(made: Callable[[Iterable[str]], object]) -> None:
     """A hash each and a place, twice while they are put in order."""
-    names = [f"c{n}" for n in range(7 * PART)]
-    held_below(42, lambda count: made(islice(names, count)), 2 * PART, 7 * PART)
+    names = [f"c{n}" for n in range(7 * BLOCK)]
+    held_below(42, lambda count: made(islice(names, count)), 2 * BLOCK, 7 * BLOCK)
     assert len(Names(["a", "b"] * MANY)) == 2
 
 
-def test_an_estimate_in_parts_is_the_same_to_the_last_bit() -> None:
+def test_an_estimate_of_many_is_the_same_to_the_last_bit() -> None:
     draw = random.Random(2)
     pairs = [(f"g{draw.randrange(MANY // 3)}", draw.random() - 0.3) for _ in range(MANY)]
     values = np.array([value for _, value in pairs])
@@ -111,7 +110,7 @@ def test_an_estimate_in_parts_is_the_same_to_the_last_bit() -> None:
     assert found.error == math.sqrt(len(sums) / (len(sums) - 1) * squares) / MANY
 
 
-def test_a_jackknife_in_parts_is_the_same_to_the_last_bit() -> None:
+def test_a_jackknife_of_many_is_the_same_to_the_last_bit() -> None:
     draw = random.Random(4)
     rows = [(f"g{draw.randrange(MANY // 3)}", (1.0, draw.random())) for _ in range(MANY)]
     sums: dict[str, list[float]] = {}
@@ -129,7 +128,7 @@ def test_a_jackknife_in_parts_is_the_same_to_the_last_bit() -> None:
 
 
 def test_groups_that_say_one_thing_alone_are_counted() -> None:
-    """In parts as all at once: several values, all equal."""
+    """Several values, all equal."""
     draw = random.Random(6)
     for count in (1000, MANY):
         pairs = [(f"q{draw.randrange(count // 3)}", draw.randrange(2)) for _ in range(count)]

@@ -399,7 +399,7 @@ def test_files_of_shards_come_one_after_the_other(tmp_path: Path) -> None:
     """A key that stands in two of them counts where it stands last."""
     folders = [make_run(tmp_path / name, parts) for name, parts in (("a", 2), ("b", 3))]
     files = [run.conversations_file for run in folders]
-    rows = list(index.conversation_rows(files))
+    rows = list(index.Index(index.CONVERSATIONS, files).newest_rows())
     assert rows == rows_of_conversations(folders[1])
     every = list(index.Index(index.CONVERSATIONS, files).all_rows())
     assert [path for path, _ in itertools.groupby(row.path for row in every)] == files
