@@ -14,7 +14,7 @@ from convbench.hub.rows import open_rows
 from convbench.hub.tables import Rows, weight
 from convbench.plain_data import Refused
 from convbench.schema import Example, TaskSpec, fingerprint
-from convbench.stats.columns import Bytes, Column
+from convbench.stats.columns import Bytes
 from convbench.store.limits import address_space
 from convbench.store.numbered import Numbered
 from convbench.tasks.draw import choose, example_of
@@ -102,10 +102,10 @@ class _Counted:
 
 def _questions(
     task: TaskSpec, made: Iterable[Mapping[str, Any]], rejected: Counter[str], *, hold: bool
-) -> tuple[Found, Column[int], list[Question]]:
+) -> tuple[Found, array[int], list[Question]]:
     """Return what the draw goes by, the place of each question's row and, where they are to be
     held, the questions."""
-    found, places, held, total = Found(), Column(array("q")), list[Question](), 0
+    found, places, held, total = Found(), array("q"), list[Question](), 0
     marks = Bytes()
     for place, row in enumerate(made):
         if "reject" in row:

@@ -8,8 +8,10 @@ import pytest
 
 from convbench.answers.grade import grade
 from convbench.errors import RunError
+from convbench.report import rows
 from convbench.report.policies import read_policy
 from convbench.report.rows import Observation
+from convbench.schema import Conversation, ProtocolSpec
 from convbench.store import Run, grades
 from convbench.views import sent_temperature
 from tests.publish.runs import conversation, example, write_run
@@ -59,8 +61,8 @@ def test_kept_grades_are_those_of_the_texts(tmp_path: Path) -> None:
     kinds = {(one.correct, one.unparsed, one.thinking, one.failed) for one in expected["all"]}
     assert len(kinds) > 3
     for _ in range(2):
-        for split, rows in expected.items():
-            assert without_verdicts(run, split) == rows
+        for split, texts in expected.items():
+            assert without_verdicts(run, split) == texts
 
 
 def test_a_text_is_graded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,3 +106,46 @@ def test_a_record_that_cannot_be_graded_is_named(tmp_path: Path) -> None:
     assert len(without_verdicts(run, "train")) == 5
     with pytest.raises(RunError, match=r"conversations\.jsonl:5: turns\.1\.speaker: Input should"):
         read_policy(run, "test")
+
+
+def test_verdicts_are_joined_with_their_conversations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many are joined at once: the newest of each judge, reviews apart."""
+    run = make_run(tmp_path / "run")
+    monkeypatch.setattr(run, "reviewers", lambda: frozenset({"beef"}))
+    newest = list(run.verdicts())
+    for at_once in (7, rows.JOINED_AT_ONCE):
+        monkeypatch.setattr(rows, "JOINED_AT_ONCE", at_once)
+        observed = [row for *_, row in rows.observe(run, "all", branches=True)]
+        assert [row.talk for row in observed] == [row.conversation_id for row in run.heads()]
+        for row in observed:
+            own = [v for v in newest if v.conversation_id == row.talk]
+            expected = {
+                v.judge: rows.Scored(v.fingerprint, v.scores, v.reward, not v.scored, v.details)
+                for v in own
+            }
+            assert {**row.verdicts, **row.reviews} == expected
+            assert set(row.reviews) == {v.judge for v in own if v.fingerprint == "beef"}
+    assert {len(row.reviews) for row in observed} == {0, 1}
+
+
+def test_words_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every conversation, branches too; of a sealed part not again."""
+    run = make_run(tmp_path / "run", parts=2)
+    count_words, protocol = grades.count_words, run.manifest.protocol
+    expected = [(talk.conversation_id, count_words(protocol, talk)) for talk in run.conversations()]
+    counted: list[str] = []
+
+    def count(protocol: ProtocolSpec, talk: Conversation) -> int:
+        counted.append(talk.key)
+        return count_words(protocol, talk)
+
+    monkeypatch.setattr(grades, "count_words", count)
+    calls = []
+    for _ in range(2):
+        counted.clear()
+        words = [(row.conversation_id, words) for row, words in grades.words_rows(run)]
+        assert words == expected
+        calls.append(len(counted))
+    assert 0 < calls[1] < calls[0]
