@@ -74,14 +74,14 @@ class _Units:
 
 
 class _Judge:
-    """What one judge gave: a place in every column for each conversation, nan where it says
-    nothing."""
+    """What one judge gave to conversations, each named by its place."""
 
     def __init__(self, count: int) -> None:
         self.good, self.failed, self.fingerprint = 0, 0, ""
-        self._count = count
         self.rewards = array("d", [math.nan]) * count
-        self.scores: dict[str, array[float]] = {}
+        """Of every conversation, nan where there is none."""
+        self.scores: dict[str, tuple[array[int], array[float]]] = {}
+        """By metric, places and scores."""
         self.constants: list[tuple[int, Mapping[str, float], Mapping[str, Any]]] = []
         """Of verdicts that say what constant answers would score: place, scores and details."""
 
@@ -95,13 +95,18 @@ class _Judge:
         else:
             self.failed += 1
         for name, score in scores.items():
-            self.column(name)[place] = score
+            if name not in self.scores:
+                self.scores[name] = array("i"), array("d")
+            places, values = self.scores[name]
+            places.append(place)
+            values.append(score)
 
-    def column(self, name: str) -> array[float]:
-        """Return the scores of a metric."""
-        if name not in self.scores:
-            self.scores[name] = array("d", [math.nan]) * self._count
-        return self.scores[name]
+    def column(self, metric: str) -> array[float]:
+        """Return the score of every conversation, nan where there is none."""
+        column = array("d", [math.nan]) * len(self.rewards)
+        for place, score in zip(*self.scores.get(metric, ((), ())), strict=True):
+            column[place] = score
+        return column
 
 
 def panel(
@@ -160,17 +165,17 @@ def _share(head: array[float], spec: JudgeSpec | None) -> array[float]:
     return array("d", ((value - low) / (high - low) for value in head))
 
 
-def _means(name: str, judge: _Judge, units: _Units, head: array[float]) -> JudgeMeans:
+def _means(judge_name: str, judge: _Judge, units: _Units, head: array[float]) -> JudgeMeans:
     """Return what a judge gave; `head` are its headline scores."""
-    means = {metric: _mean(column) for metric, column in judge.scores.items()}
+    means = {name: math.fsum(scores) / len(scores) for name, (_, scores) in judge.scores.items()}
     rewards = zip(units.groups, judge.rewards, strict=True)
     scored = array("d", (score for score in head if score == score))
     words = (n for score, n in zip(head, units.words, strict=True) if score == score)
     return JudgeMeans(
-        judge=name,
+        judge=judge_name,
         scored=judge.good,
         failed=judge.failed,
-        means={metric: mean for metric, mean in means.items() if mean is not None},
+        means=means,
         reward=estimate((unit, reward) for unit, reward in rewards if reward == reward),
         length=spearman(scored, array("i", words)),
         constant=constant_answer(
@@ -190,8 +195,3 @@ def _pair(
         array("d", map(one.__getitem__, both)),
         array("d", map(other.__getitem__, both)),
     )
-
-
-def _mean(column: array[float]) -> float | None:
-    scores = array("d", (value for value in column if value == value))
-    return math.fsum(scores) / len(scores) if scores else None

@@ -1,4 +1,8 @@
-"""A run in portions of bounded size, ordered by name: what one of them holds fits in memory."""
+"""A run in portions of bounded size, ordered by name: what one of them holds fits in memory.
+
+Records in the order of their names lie scattered over compressed parts: they are copied once, in
+place of being read where the index says that they lie.
+"""
 
 from __future__ import annotations
 

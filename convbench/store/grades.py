@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from convbench import answers, views
 from convbench.answers.grade import grade, grade_texts
 from convbench.answers.length import word_count
+from convbench.errors import RunError
 from convbench.schema import Conversation, ProtocolSpec, TextPart, fingerprint, text_of
 from convbench.schema.conversation import Turn
 from convbench.store.index import ConversationRow, Index, SidecarTable
@@ -53,7 +54,7 @@ class WordsRow(NamedTuple):
     """Words of the policy's turns."""
 
 
-Found = TypeVar("Found", GradeRow, WordsRow)
+Beside = TypeVar("Beside", GradeRow, WordsRow)
 GRADES = {
     "temperature": "double",
     "sent_temperature": "double",
@@ -109,9 +110,12 @@ def count_words(protocol: ProtocolSpec, talk: Conversation) -> int:
     return word_count(text_of(talk.turns[i].content) for i in policy_turns(protocol, talk))
 
 
-def _find_row(rows: Iterator[Found], of: ConversationRow) -> Found:
+def _find_row(rows: Iterator[Beside], of: ConversationRow) -> Beside:
     """Return the next row of a conversation's record, from rows in the order of the files."""
-    return next(row for row in rows if row.start == of.start and row.path == of.path)
+    for row in rows:
+        if row.start == of.start and row.path == of.path:
+            return row
+    raise RunError(f"{of.path}: changed while it was read; give the same command again")
 
 
 def _grades_table(run: Run, split: str) -> SidecarTable[GradeRow]:
