@@ -271,7 +271,7 @@ def show_conversation(
         ids = ", ".join(row.conversation_id for _, row in found[:4])
         raise SpecError(f"{start}: found {len(found)} conversations: {ids}…; give more digits")
     run, row = found[0]
-    conversation = run.read_conversation(row)
+    conversation = run.read_conversation(*row[:3])
     example = run.examples.get(conversation.example_id)
     if example is None:
         raise RunError(

@@ -65,7 +65,9 @@ class Given:
         if any(verdict.scores.get(name, value) < value for name, value in least):
             return "below data.least"
         metric = self._data.metric
-        reward = _reward_of(self._run, verdict, metric, lambda: self._run.read_conversation(row))
+        reward = _reward_of(
+            self._run, verdict, metric, lambda: self._run.read_conversation(*row[:3])
+        )
         return reward, _turns_of(self._run, verdict, metric)
 
 

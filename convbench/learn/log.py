@@ -48,7 +48,7 @@ class Log:
     def add(self, row: ConversationRow, reward: float, turns: tuple[float, ...]) -> None:
         """Add a conversation with its rewards."""
         if not self._large:
-            talk = self._run.read_conversation(row)
+            talk = self._run.read_conversation(*row[:3])
             self._held.append(Logged(talk, self._run.examples[row.example_id], reward, turns))
             return
         self._turns.extend(turns)

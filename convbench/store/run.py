@@ -56,7 +56,7 @@ class Run:
         """The run that this one is a shard of; it keeps images, judges and the lock of all."""
         self._attempts: tuple[int, Attempts] | None = None
         """Size of the conversations, and what they said."""
-        self._conversations: dict[Path, Records[Conversation]] = {}
+        self._records: dict[Path, Records[Conversation]] = {}
         self._verdicts: dict[Path, Records[Verdict]] = {}
 
     @classmethod
@@ -226,12 +226,12 @@ class Run:
         for _ in self.told():
             pass
 
-    def read_conversation(self, row: ConversationRow) -> Conversation:
-        """Return a row's conversation. Raises RunError for a damaged one."""
-        if row.path not in self._conversations:
-            self._conversations[row.path] = Records(row.path, Conversation)
+    def read_conversation(self, path: Path, start: int, length: int) -> Conversation:
+        """Return the conversation of a row of the index. Raises RunError for a damaged one."""
+        if path not in self._records:
+            self._records[path] = Records(path, Conversation)
         try:
-            return self._conversations[row.path].read(row.start, row.length)
+            return self._records[path].read(start, length)
         except RunError:
             self._walk_conversations()
             raise

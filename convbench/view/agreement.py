@@ -34,7 +34,7 @@ def agreement(run: Run, labels: Path, spec: JudgeSpec) -> list[dict[str, Any]]:
         Talk(
             row.conversation_id,
             row.example_id,
-            count_words(protocol, run.read_conversation(row)),
+            count_words(protocol, run.read_conversation(*row[:3])),
         )
         for row in run.heads()
         if row.conversation_id in read.rows and row.ended

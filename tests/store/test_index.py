@@ -172,13 +172,13 @@ def test_records_are_read_where_rows_say(tmp_path: Path) -> None:
     """Before and after the tail is sealed, which moves no place."""
     run = make_run(tmp_path / "run")
     rows = list(run.heads())
-    talks = [run.read_conversation(row) for row in rows]
+    talks = [run.read_conversation(*row[:3]) for row in rows]
     assert talks == list(run.conversations())
     with Appender(run.conversations_file):
         pass
     assert not run.conversations_file.read_bytes()
     assert list(run.heads()) == rows
-    assert [Run.open(run.path).read_conversation(row) for row in rows] == talks
+    assert [Run.open(run.path).read_conversation(*row[:3]) for row in rows] == talks
     verdicts = list(run.verdict_rows())
     records = Records(run.verdicts_file, Verdict)
     assert [records.read(row.start, row.length) for row in verdicts] == list(run.verdicts())
@@ -392,7 +392,7 @@ def test_names_of_any_letters_come_back(tmp_path: Path) -> None:
         assert [(row.example_id, list(row.flags)) for row in run.heads()] == [
             (name, [name, "b"]) for name in names
         ]
-    assert Conversation.model_validate(run.read_conversation(next(run.heads())))
+    assert Conversation.model_validate(run.read_conversation(*next(run.heads())[:3]))
 
 
 def test_files_of_shards_come_one_after_the_other(tmp_path: Path) -> None:
