@@ -12,9 +12,7 @@ from itertools import groupby
 
 from convbench.errors import TrainError, UsageError
 from convbench.learn.flagged import Flagged
-from convbench.learn.log import LARGE, KeptTasks
-from convbench.learn.logged import Logged
-from convbench.learn.picked import Picking
+from convbench.learn.logged import LARGE, Logged
 from convbench.learn.select import Selection, check, collect, hashed, nearest, select
 from convbench.schema import fingerprint
 from convbench.schema.recipe import Align, Data, Order
@@ -74,17 +72,13 @@ def _joined(parts: Sequence[Selection]) -> Selection:
         skipped.update(part.skipped)
         flagged.conversations += part.flagged.conversations
         flagged.findings.update(part.flagged.findings)
-    names, runs = _Names(), [part.run for part in parts]
-    logged = Picking(*(part.logged for part in parts), runs=runs)
-    unrewarded = Picking(*(part.unrewarded for part in parts), runs=runs)
-    for number, part in enumerate(parts):
-        for picking, log in ((logged, part.logged), (unrewarded, part.unrewarded)):
-            for place, item in enumerate(names.give(part.run, log)):
-                picking.add(item, number, place)
+    names = _Names()
+    logged, unrewarded = list[Logged](), list[Logged]()
+    for part in parts:
+        logged += names.give(part.run, part.logged)
+        unrewarded += names.give(part.run, part.unrewarded)
     judges = " + ".join(dict.fromkeys(part.judge for part in parts if part.judge))
-    return Selection(
-        runs[0], judges, logged.items(), dict(skipped), flagged, unrewarded.items(), tuple(parts)
-    )
+    return Selection(parts[0].run, judges, logged, dict(skipped), flagged, unrewarded, tuple(parts))
 
 
 class _Names:
@@ -97,7 +91,7 @@ class _Names:
         """Yield the items with their run and the name of their question."""
         manifest = run.manifest
         under = fingerprint(manifest.task.name, manifest.protocol, manifest.mode)
-        for name, some in groupby(items, key=lambda item: item.talk.example_id):
+        for name, some in groupby(items, key=lambda item: item.example_id):
             group = ""
             for item in some:
                 group = group or self._group(name, fingerprint(under, item.example))
@@ -146,12 +140,13 @@ def _aligned(found: Selection, align: Align) -> Sequence[Logged]:
         turns.setdefault(scale(item), array("d")).extend(item.turns)
     maps = {name: aligner(values, align) for name, values in whole.items()}
     inner = {name: aligner(values, align) for name, values in turns.items() if values}
-    picking = Picking(found.logged)
-    for item in found.logged:
+
+    def aligned(item: Logged) -> Logged:
         name = scale(item)
         own = tuple(inner[name](value) for value in item.turns)
-        picking.add(replace(item, reward=maps[name](item.reward), turns=own))
-    return picking.items()
+        return replace(item, reward=maps[name](item.reward), turns=own)
+
+    return [aligned(item) for item in found.logged]
 
 
 def aligner(values: Sequence[float], align: Align) -> Callable[[float], float]:
@@ -177,11 +172,9 @@ def _ordered(found: Selection, order: Order) -> Selection:
     measure = statistics.fmean if order in ("easy", "hard") else statistics.pstdev
     sign = -1 if order in ("easy", "spread") else 1
     tasks = found.tasks()
-    measured = array("d", (sign * measure([i.reward for i in some]) for some in tasks.values()))
-    drawn = array("Q", (int.from_bytes(hashed(task)[:8]) for task in tasks))
-    at = tasks.at if isinstance(tasks, KeptTasks) else list(tasks.values()).__getitem__
-    picking = Picking(found.logged)
-    for number in sorted(range(len(tasks)), key=lambda n: (measured[n], drawn[n])):
-        for item in at(number):
-            picking.add(item)
-    return replace(found, logged=picking.items())
+    ranks = {
+        task: (sign * measure([item.reward for item in some]), hashed(task)[:8])
+        for task, some in tasks.items()
+    }
+    ranked = sorted(tasks, key=ranks.__getitem__)
+    return replace(found, logged=[item for task in ranked for item in tasks[task]])

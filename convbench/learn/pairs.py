@@ -11,7 +11,6 @@ from typing import Any
 
 from convbench import prompts, views
 from convbench.errors import TrainError
-from convbench.learn.couples import Couples, OfCouples
 from convbench.learn.logged import Logged
 from convbench.learn.select import Selection
 from convbench.learn.ties import Ties, equals, settle
@@ -30,10 +29,13 @@ from convbench.schema import (
 )
 from convbench.schema.protocol import Step
 from convbench.schema.recipe import Pairing
+from convbench.store.made import Made
 
 DEFAULT = Pairing()
 Place = tuple[int, int, int]
 """A turn of the better conversation, one of the worse, and the number of a reply in both."""
+Couple = tuple[Logged, Logged]
+"""The better and the worse conversation of a question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,21 @@ class Pair:
     """Id of the run that holds the chosen conversation."""
 
 
+class LazyPairs(Made[Pair]):
+    """Pairs that are made when they are looked at: of the better conversation, the worse one, a
+    turn of each, and the number of a reply in both."""
+
+    def __init__(self, make: Callable[[Logged, Logged, int, int, int], Pair]) -> None:
+        self._make = make
+        self.places: list[tuple[Logged, Logged, int, int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def _made(self, at: int) -> Pair:
+        return self._make(*self.places[at])
+
+
 @dataclass(frozen=True)
 class Pairs:
     """Pairs, and what was left out."""
@@ -100,10 +117,10 @@ class Pairs:
 
 def extremes(
     selection: Selection, pairing: Pairing, seed: int = 0
-) -> tuple[Couples, Counter[str], Ties]:
+) -> tuple[list[Couple], Counter[str], Ties]:
     """Return (best, worst) of every task whose rewards differ by more than `pairing.min_gap`,
     several of a task with `ties: all`; what was left out; and how many tasks were tied."""
-    found = Couples(selection.logged)
+    found: list[Couple] = []
     skipped: Counter[str] = Counter()
     tied = looked = 0
     for task, logged in selection.tasks().items():
@@ -122,7 +139,7 @@ def extremes(
             if not winners or not losers:
                 skipped["tasks with several best or worst conversations"] += 1
             for one, other in itertools.product(winners, losers):
-                found.add(logged[one], logged[other])
+                found.append((logged[one], logged[other]))
     return found, skipped, Ties(pairing.ties, tied, looked)
 
 
@@ -177,7 +194,7 @@ def branched_turns(selection: Selection, branches: Selection, min_gap: float = 0
     """
     parents = {item.conversation_id: item for item in selection.logged}
     skipped = Counter(branches.skipped)
-    found = Couples()
+    found: list[Couple] = []
     for branch in branches.logged:
         left = branch.conversation.branch
         parent = parents.get(left.parent) if left else None
@@ -186,7 +203,7 @@ def branched_turns(selection: Selection, branches: Selection, min_gap: float = 0
         elif abs(branch.reward - parent.reward) <= min_gap:
             skipped["branches without a difference in reward"] += 1
         else:
-            found.add(*sorted((branch, parent), key=lambda item: -item.reward))
+            found.append((parent, branch) if parent.reward > branch.reward else (branch, parent))
 
     def places(protocol: ProtocolSpec, winner: Logged, loser: Logged) -> Iterator[Place]:
         left = winner.conversation.branch or loser.conversation.branch
@@ -280,7 +297,7 @@ def _parting(
 
 def _paired(
     selection: Selection,
-    couples: Couples,
+    couples: Sequence[Couple],
     places: Callable[[ProtocolSpec, Logged, Logged], Iterator[Place]],
     asked: Callable[[RunManifest, Logged, int], Sequence[Message]],
     skipped: Counter[str],
@@ -297,9 +314,9 @@ def _paired(
         seen = asked(manifest, winner, mine)
         return _pair(manifest, seen, winner, turn.rounds[:reply], chosen, rejected)
 
-    items = OfCouples(couples, make)
+    items = LazyPairs(make)
     tried: set[str] = set()
-    for number, (winner, loser) in enumerate(couples):
+    for winner, loser in couples:
         run = selection.run_of(winner).manifest
         for mine, theirs, reply in places(run.protocol, winner, loser):
             turns = winner.conversation.turns[mine], loser.conversation.turns[theirs]
@@ -307,7 +324,7 @@ def _paired(
             if chosen == rejected:
                 skipped["pairs of the same text"] += 1
                 continue
-            items.add(number, mine, theirs, reply)
+            items.places.append((winner, loser, mine, theirs, reply))
             if run.id not in tried:  # what has no prompt is refused now
                 tried.add(run.id)
                 make(winner, loser, mine, theirs, reply)

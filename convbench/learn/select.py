@@ -13,10 +13,8 @@ from typing import Any
 from convbench.errors import TrainError
 from convbench.judge.controls import tried, unfit
 from convbench.learn.flagged import Flagged, findings
-from convbench.learn.given import UNREWARDED, Given, Rewards, one_version, the_judge
-from convbench.learn.log import LARGE, InFiles, Log
-from convbench.learn.logged import Logged
-from convbench.learn.picked import Picking
+from convbench.learn.logged import LARGE, LogFiles, Logged, in_order
+from convbench.learn.rewards import UNREWARDED, JudgeRewards, Rewards, one_version, the_judge
 from convbench.schema.recipe import Data, Unit
 from convbench.store.index import ConversationRow
 from convbench.store.run import Run
@@ -44,8 +42,6 @@ class Selection:
 
     def tasks(self) -> Mapping[str, Sequence[Logged]]:
         """Conversations by task, in their order."""
-        if isinstance(self.logged, InFiles):
-            return self.logged.tasks()
         found: dict[str, list[Logged]] = {}
         for item in self.logged:
             found.setdefault(item.task, []).append(item)
@@ -113,13 +109,13 @@ def collect(run: Run, data: Data, split: str = "train", large: int = LARGE) -> S
     or `all`. Of a run with more than `large` bytes of conversations they are read as needed."""
     bare = data.unrewarded == "sft"
     judge = the_judge(run, data.judge, needed=not bare)
-    given = Given(run, judge, data)
-    one_version(run, judge, given.versions)
+    rewards = JudgeRewards(run, judge, data)
+    one_version(run, judge, rewards.versions)
     skipped: Counter[str] = Counter()
-    flagged = Flagged(data.flagged)
-    logged, unrewarded = Log(run, large), Log(run, large)
+    flagged, files = Flagged(data.flagged), LogFiles(run, large)
+    logged, unrewarded = list[Logged](), list[Logged]()
     for row, question in run.joined_rows():
-        found = _judged(run, row, question.split, given, split=split)
+        found = _judged(run, row, question.split, rewards, split=split)
         plain = bare and found in UNREWARDED
         if plain:
             found = 0.0, ()
@@ -127,8 +123,8 @@ def collect(run: Run, data: Data, split: str = "train", large: int = LARGE) -> S
         if isinstance(found, str):
             skipped[found] += 1
         else:
-            (unrewarded if plain else logged).add(row, *found)
-    return Selection(run, judge, logged.items(), dict(skipped), flagged, unrewarded.items())
+            (unrewarded if plain else logged).append(files.item(row, *found))
+    return Selection(run, judge, in_order(logged), dict(skipped), flagged, in_order(unrewarded))
 
 
 def nearest(found: Selection, rows: int, unit: Unit) -> Sequence[Logged]:
@@ -154,11 +150,7 @@ def nearest(found: Selection, rows: int, unit: Unit) -> Sequence[Logged]:
     sums = list(itertools.accumulate(there[task] for task in order))
     best = min(range(len(sums)), key=lambda i: abs(sums[i] - rows))
     kept = set(order[: best + 1])
-    picking = Picking(logged)
-    for item in logged:
-        if item.task in kept:
-            picking.add(item)
-    return picking.items()
+    return [item for item in logged if item.task in kept]
 
 
 def hashed(name: str) -> bytes:
@@ -188,30 +180,29 @@ def branches(selection: Selection, data: Data) -> Selection:
             "pairing.source: resampled"
         )
     run = Run.open(parent.branches)
-    given, own = (Given(one, selection.judge, data) for one in (run, parent))
-    one_version(run, selection.judge, given.versions | own.versions)
+    rewards, own = (JudgeRewards(one, selection.judge, data) for one in (run, parent))
+    one_version(run, selection.judge, rewards.versions | own.versions)
     skipped: Counter[str] = Counter()
-    flagged = Flagged(data.flagged)
-    logged = Log(run)
+    flagged, files = Flagged(data.flagged), LogFiles(run)
+    logged: list[Logged] = []
     for row, question in run.joined_rows():
-        judged = _judged(run, row, question.split, given, branch=True)
+        judged = _judged(run, row, question.split, rewards, branch=True)
         judged = _unless_flagged(run, row, judged, flagged)
         if isinstance(judged, str):
             skipped[f"branches: {judged}"] += 1
         else:
-            logged.add(row, *judged)
-    found = logged.items()
-    if not found:
+            logged.append(files.item(row, *judged))
+    if not logged:
         why = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
         raise TrainError(f"{run.path}: no judged branch is left to pair ({why or 'no branch'})")
-    return Selection(run, selection.judge, found, dict(skipped), flagged)
+    return Selection(run, selection.judge, in_order(logged), dict(skipped), flagged)
 
 
 def _judged(
     run: Run,
     row: ConversationRow,
     own_split: str,
-    given: Given,
+    rewards: JudgeRewards,
     *,
     branch: bool = False,
     split: str = "train",
@@ -224,7 +215,7 @@ def _judged(
         return "of another policy or a branch"
     if not row.ended:
         return "failed"
-    return given.rewards(row)
+    return rewards.of(row)
 
 
 def _unless_flagged(

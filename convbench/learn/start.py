@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from convbench import catalog
 from convbench.catalog.read import read
@@ -19,13 +19,11 @@ from convbench.learn.losses import describe as said_of_loss
 from convbench.learn.losses import objective
 from convbench.learn.nodes import Meeting, meeting, on_machines
 from convbench.learn.pairs import Pairs
-from convbench.learn.part import Part
 from convbench.learn.rows import pair_rows, preview, preview_pairs, training_rows
 from convbench.learn.sealed import seal_checkpoint
 from convbench.learn.steps import Steps, in_batches
 from convbench.learn.together import train_together, written
 from convbench.learn.trainers import portable_recipe, start
-from convbench.learn.weighed import by_weight
 from convbench.learn.weights import Weighted
 from convbench.models.where import OURS, check_model, member_weights, named, policy_weights
 from convbench.options.specs import load_plugins
@@ -42,6 +40,9 @@ BEGUN = ("checkpoint-*", "*/checkpoint-*", f"*/{TRAINING}")
 """What shows in a checkpoint's folder that a training was begun, or one that it prepares with."""
 SHOWN = 3
 """Conversations a dry run shows."""
+TRIED = 2_000
+"""Items whose tokens a dry run counts: of more, so many stand for all."""
+Item = TypeVar("Item")
 
 
 @dataclass
@@ -340,6 +341,33 @@ def _thought(weighted: Weighted) -> bool:
     return any(turn.reasoning is not None for talk in talks for turn in talk.turns)
 
 
+class Part:
+    """The part of many items that a dry run looks at."""
+
+    def __init__(self, count: int, most: int = TRIED) -> None:
+        self.count = count
+        self.share = min(1.0, most / count)
+
+    def of(self, items: Sequence[Item]) -> tuple[Item, ...]:
+        """Return the part, spread evenly, the first and the last among it."""
+        size = round(self.count * self.share)
+        if size == self.count:
+            return tuple(items)
+        return tuple(items[(self.count - 1) * n // (size - 1)] for n in range(size))
+
+    def whole(self, found: int) -> int:
+        """Return how many there are of what the part has so many of."""
+        return round(found / self.share)
+
+    def describe(self, what: str, counts: Mapping[str, int]) -> Iterator[str]:
+        """Yield the counts of all, and that they are taken from a part."""
+        if self.share < 1:
+            yield f"below, {round(self.count * self.share):,} {what} stand for all {self.count:,}"
+        about = "about " if self.share < 1 else ""
+        for name, count in counts.items():
+            yield f"{name}: {about}{self.whole(count)}"
+
+
 def describe(job: Job, learnt: Learnt, processes: int = 1) -> Iterator[str]:
     """Yield what a dry run shows: counts, steps, then tokens, mask and weight of three items."""
     yield from learnt.selection.describe(job.recipe.data.metric)
@@ -368,7 +396,9 @@ def describe(job: Job, learnt: Learnt, processes: int = 1) -> Iterator[str]:
         yield said_of_loss(job.recipe.loss)
     unit = job.recipe.data.unit
     part = Part(len(learnt.items))
-    items = by_weight(learnt.items) if part.share < 1 else learnt.items
+    items = learnt.items
+    if part.share < 1:  # the highest weight first, equals in their order
+        items = sorted(items, key=lambda item: -item[1])
     weighed = replace(learnt, items=part.of(items))
     rows = training_rows(weighed, job.chat, job.longest, unit, recorded_for(job), job.others)
     yield from part.describe("conversations, evenly by weight,", rows.counts)

@@ -11,11 +11,9 @@ from statistics import fmean
 
 from convbench.errors import TrainError
 from convbench.learn.logged import Logged
-from convbench.learn.picked import Picking
 from convbench.learn.select import Selection
 from convbench.learn.shaping import shaped
 from convbench.learn.ties import Ties, equals, settle
-from convbench.learn.weighed import Weighing, weights_of
 from convbench.schema.recipe import TieRule, Weighting
 from convbench.store.credit import turn_advantages
 from convbench.views import policy_turns
@@ -98,7 +96,7 @@ def _weigh(
     whole: bool = False,
 ) -> Weighted:
     """Apply a rule that is told the task's name too; to all conversations at once where `whole`."""
-    weighing = Weighing(selection.logged)
+    items: list[tuple[Logged, float]] = []
     skipped: Counter[str] = Counter()
     tasks = selection.tasks()
     flat = sum(
@@ -111,8 +109,7 @@ def _weigh(
             if weight is None:
                 skipped["weighted out"] += 1
             else:
-                weighing.add(item, weight)
-    items = weighing.items()
+                items.append((item, weight))
     if not items:
         raise TrainError("no conversation is left after weighting; look at `weighting`")
     return Weighted(selection, items, dict(skipped), flat / len(tasks))
@@ -131,14 +128,13 @@ def credited(selection: Selection, by: Weighting) -> tuple[Selection, dict[str, 
     rewards, and how many others there are. RunError where none was given."""
     runs = [part.run for part in selection.parts] or [selection.run]
     there = {run.manifest.id: turn_advantages(run, by.credit) for run in runs}
-    picking = Picking(selection.logged)
+    found: list[Logged] = []
     for item in selection.logged:
         manifest = selection.run_of(item).manifest
         own = there[manifest.id].get(item.conversation_id, {})
         turns = policy_turns(manifest.protocol, item.conversation)
         if all(turn in own for turn in turns):
-            picking.add(replace(item, turns=tuple(own[turn] for turn in turns)))
-    found = picking.items()
+            found.append(replace(item, turns=tuple(own[turn] for turn in turns)))
     if not found:
         raise TrainError(
             f"{selection.run.path}: weighting.reward: advantage: found no conversation all of "
@@ -234,7 +230,7 @@ def swift(selection: Selection, weighting: Weighting) -> Weighted:
 def _all_of(weighted: Weighted) -> Sequence[float]:
     """Return every weight: the turns' where they have their own."""
     turns = [w for some in weighted.by_turn.values() for w in some if w is not None]
-    return turns or weights_of(weighted.items)
+    return turns or [weight for _, weight in weighted.items]
 
 
 def weigh_turns(selection: Selection, rule: Weigh, *, whole: bool = False) -> Weighted:
@@ -253,13 +249,12 @@ def weigh_turns(selection: Selection, rule: Weigh, *, whole: bool = False) -> We
             found = rule([item.turns[t] for item in there])
             for item, weight in zip(there, found, strict=True):
                 by_turn[item.conversation_id][t] = weight
-    kept, weighing = Counter[str](), Weighing(selection.logged)
+    kept, items = Counter[str](), list[tuple[Logged, float]]()
     for item in selection.logged:
         known = [w for w in by_turn[item.conversation_id] if w is not None]
         kept["turns weighted out"] += len(item.turns) - len(known)
         if known:
-            weighing.add(item, fmean(known))
-    items = weighing.items()
+            items.append((item, fmean(known)))
     if not items:
         raise TrainError("no turn is left after weighting; look at `weighting`")
     turns = {name: tuple(found) for name, found in by_turn.items()}

@@ -154,7 +154,7 @@ def advantages(path: Path, folder: Path, split: str) -> tuple[Any, Any]:
     for talk in run.conversations():
         example = run.examples[talk.example_id]
         if example.split == split and talk.sample == 0 and talk.failure is None:
-            by_id[talk.conversation_id] = Logged(talk, example, 0.0)
+            by_id[talk.conversation_id] = Logged.of(talk, example, 0.0)
             wanted = str(example.inputs["property"])
             for prop in (wanted, *(p for p in PROPERTIES if p != wanted)):
                 rows.append({"conversation_id": talk.conversation_id, "turn": 1, "cut": False,

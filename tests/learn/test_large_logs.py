@@ -1,31 +1,35 @@
-"""Logs too large for memory: read where they lie, and learnt from as if they were held."""
+"""Logs whose conversations are read where they lie: in order, and few bytes of each."""
 
 from __future__ import annotations
 
 import itertools
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from convbench import catalog
 from convbench.errors import RunError
 from convbench.learn import weights
-from convbench.learn.couples import OfCouples
-from convbench.learn.given import Given, the_judge
-from convbench.learn.log import Log
-from convbench.learn.logged import Kept
-from convbench.learn.pairs import extremes, final_replies, logged_turns
-from convbench.learn.part import Part
+from convbench.learn.logged import LARGE, LogFiles, Logged, in_order
+from convbench.learn.pairs import LazyPairs, extremes, final_replies, logged_turns
+from convbench.learn.rewards import JudgeRewards, the_judge
 from convbench.learn.select import Selection, collect
-from convbench.learn.weighed import by_weight
+from convbench.learn.start import Part
 from convbench.schema import ProtocolSpec
 from convbench.schema.recipe import Data, Pairing, Weighting
-from convbench.stats.columns import BLOCK
-from convbench.store import Run, index
+from convbench.store import Run, index, places
 from convbench.store.jsonl import Appender
 from tests.publish.runs import conversation, example, failed, verdict, write_run
 from tests.support.memory import held_below
+
+SOME = 8_192
+"""Conversations of which memory is measured, and twice as many."""
+WEIGHED, PAIRED, PICKED, JUDGED = 450, 320, 620, 260
+"""Bytes of each that Python holds at most: of a conversation that is sorted and weighed, of one
+that is paired, of one on another scale in another order, of a verdict. All texts are left in
+files; 100,000 conversations are some 40 MB."""
 
 
 def log(folder: Path) -> Run:
@@ -48,30 +52,60 @@ def log(folder: Path) -> Run:
     return Run.open(folder)
 
 
-def test_a_log_that_is_read_where_it_lies_is_the_same_log(tmp_path: Path) -> None:
-    """The same conversations in the same order with the same rewards, questions and weights, and
-    none of them in memory."""
+def told(item: Logged) -> tuple[Any, ...]:
+    """What a learner sees of a conversation."""
+    run = item.run.path if item.run else None
+    return (
+        item.conversation, item.example, item.reward, item.turns, item.task, item.group, run,
+    )  # fmt: skip
+
+
+def test_a_log_is_what_its_records_say(tmp_path: Path) -> None:
+    """The conversations of split train that ended and were judged, by question and sample, with
+    their rewards, questions and weights, whether they are held or read again."""
     run, data = log(tmp_path / "run"), Data(judge="rules")
-    whole, kept = collect(run, data), collect(run, data, large=0)
-    assert len(whole.logged) > 60
-    assert whole.skipped == kept.skipped == {"not in split train": 16, "failed": 1, "not judged": 1}
-    assert all(isinstance(item.talk, Kept) and item.asked is None for item in kept.logged)
-    assert not any(isinstance(item.talk, Kept) for item in whole.logged)
-    for one, other in zip(whole.logged, kept.logged, strict=True):
-        assert one.conversation == other.conversation
-        assert one.example == other.example
-        assert (one.reward, one.task, one.conversation_id) == (
-            other.reward, other.task, other.conversation_id)  # fmt: skip
-    tasks, found = whole.tasks(), kept.tasks()
-    assert [(name, len(some)) for name, some in tasks.items()] == [
-        (name, len(some)) for name, some in found.items()]  # fmt: skip
-    assert [item.conversation for item in found["q31"]] == [
-        item.conversation for item in tasks["q31"]]  # fmt: skip
-    assert "q4" not in found, "of split test"
-    first, second = (weights.swift(found, Weighting()) for found in (whole, kept))
-    for order in (lambda items: items, by_weight):
-        assert [(item.conversation, weight) for item, weight in order(first.items)] == [
-            (item.conversation, weight) for item, weight in order(second.items)]  # fmt: skip
+    scores = {v.conversation_id: v.reward for v in run.verdicts() if v.judge == "rules"}
+    talks = [
+        talk
+        for talk in sorted(run.conversations(), key=lambda talk: (talk.example_id, talk.sample))
+        if talk.conversation_id in scores and run.examples[talk.example_id].split == "train"
+    ]
+    assert len(talks) > 60
+    for large in (LARGE, 0):
+        found = collect(run, data, large=large)
+        assert found.skipped == {"not in split train": 16, "failed": 1, "not judged": 1}
+        assert [
+            (item.conversation, item.example, item.reward, item.conversation_id)
+            for item in found.logged
+        ] == [
+            (talk, run.examples[talk.example_id], scores[talk.conversation_id],
+             talk.conversation_id) for talk in talks]  # fmt: skip
+        tasks = found.tasks()
+        assert list(tasks) == list(dict.fromkeys(talk.example_id for talk in talks))
+        assert [item.conversation for item in tasks["q31"]] == [
+            talk for talk in talks if talk.example_id == "q31"]  # fmt: skip
+        assert "q4" not in tasks, "of split test"
+        weighed = weights.swift(found, Weighting())
+        by_hand = {
+            name: weights.standardized([item.reward for item in some])
+            for name, some in tasks.items()
+        }
+        known = [w for some in by_hand.values() for w in some if w is not None]
+        assert [weight for _, weight in weighed.items] == known
+
+
+def test_conversations_of_a_small_run_alone_are_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a large one are read again each time."""
+    monkeypatch.setattr(places, "RECORDS_KEPT", 3)
+    run, data = log(tmp_path / "run"), Data(judge="rules")
+    small, large = collect(run, data).logged, collect(run, data, large=0).logged
+    first = [item.conversation for item in small], [item.conversation for item in large]
+    assert all(item.conversation is one for item, one in zip(small, first[0], strict=True))
+    again = [item.conversation for item in large]
+    assert again == first[1]
+    assert sum(one is other for one, other in zip(again, first[1], strict=True)) <= 3
 
 
 def test_pairs_of_a_log_that_is_read_where_it_lies_are_the_same(tmp_path: Path) -> None:
@@ -86,23 +120,22 @@ def test_pairs_of_a_log_that_is_read_where_it_lies_are_the_same(tmp_path: Path) 
 
 
 @pytest.mark.exhaustive
-def test_pairs_of_a_log_that_lies_in_files_take_few_bytes(tmp_path: Path) -> None:
+def test_pairs_of_a_large_log_take_few_bytes(tmp_path: Path) -> None:
+    """Two conversations in files, the couple and what its replies make."""
     run = log(tmp_path / "run")
     row = next(row for row in run.heads() if row.ended)
 
     def paired(count: int) -> None:
-        kept = Log(run, large=0)
-        for n in range(count):
-            one = row._replace(example_id=f"q{n // 2}", sample=n % 2)
-            kept.add(one, n % 2, ())
-        couples, _, ties = extremes(Selection(run, "rules", kept.items()), Pairing())
+        files = LogFiles(run, large=0)
+        rows = (row._replace(example_id=f"q{n // 2}", sample=n % 2) for n in range(count))
+        found = in_order(files.item(one, one.sample, ()) for one in rows)
+        couples, _, ties = extremes(Selection(run, "rules", found), Pairing())
         assert (len(couples), ties.tasks) == (count // 2, count // 2)
-        items = OfCouples(couples, lambda better, worse, *places: (better.reward, *places))
-        for n in range(count // 2):
-            items.add(n, 1, 1, 0)
+        items = LazyPairs(lambda better, worse, *places: (better.reward, *places))  # type: ignore[arg-type,return-value]
+        items.places += ((*couple, 1, 1, 0) for couple in couples)
         assert items[-1] == (1.0, 1, 1, 0)
 
-    held_below(120, paired, BLOCK, 2 * BLOCK)
+    held_below(PAIRED, paired, SOME, 2 * SOME)
 
 
 def test_branches_of_one_conversation_are_in_the_order_of_their_keys(tmp_path: Path) -> None:
@@ -118,51 +151,56 @@ def test_branches_of_one_conversation_are_in_the_order_of_their_keys(tmp_path: P
         for n, key in keys
     ]
     run = write_run(tmp_path / "run", examples=[example(n) for n in range(12)], conversations=talks)
-    whole, kept = Log(run), Log(run, large=0)
-    for number, row in enumerate(run.heads()):
-        for one in (whole, kept):
-            one.add(row, number / 7, (number / 3,) * (number % 2))
-    first, second = whole.items(), kept.items()
-    assert [item.conversation.key for item in first[:3]] == ["q0/1#a", "q0/1#b", "q0/1#c"]
-    for one, other in zip(first, second, strict=True):
-        assert (one.conversation, one.reward, one.turns) == (
-            other.conversation, other.reward, other.turns)  # fmt: skip
-        assert one.example == other.example
+    rewards = {
+        row.conversation_id: (n / 7, (n / 3,) * (n % 2)) for n, row in enumerate(run.heads())
+    }
+    talks.sort(key=lambda talk: (talk.example_id, talk.key))
+    for large in (LARGE, 0):
+        files = LogFiles(run, large)
+        found = in_order(files.item(row, *rewards[row.conversation_id]) for row in run.heads())
+        assert [item.conversation.key for item in found[:3]] == ["q0/1#a", "q0/1#b", "q0/1#c"]
+        assert [(item.conversation, item.example, item.reward, item.turns) for item in found] == [
+            (talk, run.examples[talk.example_id], *rewards[talk.conversation_id])
+            for talk in talks]  # fmt: skip
 
 
 @pytest.mark.exhaustive
-def test_a_log_that_lies_in_files_takes_few_bytes_of_each_conversation(tmp_path: Path) -> None:
-    """Sorted, weighed, and in the order of weights."""
+def test_a_large_log_takes_few_bytes_of_each_conversation(tmp_path: Path) -> None:
+    """Sorted and weighed."""
     run = log(tmp_path / "run")
     row = next(run.heads())
 
     def weighed(count: int) -> None:
-        kept = Log(run, large=0)
-        for n in range(count):
-            name = f"q{n // 2 * 7919 % count}"
-            one = row._replace(example_id=name, sample=n % 2)
-            kept.add(one, n * 7919 % 100 / 100, ())
-        found = weights.swift(Selection(run, "rules", kept.items()), Weighting())
-        assert len(by_weight(found.items)) == count
+        files = LogFiles(run, large=0)
+        rows = (
+            row._replace(example_id=f"q{n // 2 * 7919 % count}", sample=n % 2) for n in range(count)
+        )
+        found = in_order(files.item(one, n * 7919 % 100 / 100, ()) for n, one in enumerate(rows))
+        items = weights.swift(Selection(run, "rules", found), Weighting()).items
+        assert len(items) == count
 
-    held_below(200, weighed, BLOCK + 500, 2 * BLOCK + 500)
+    held_below(WEIGHED, weighed, SOME + 500, 2 * SOME + 500)
 
 
-def test_a_reward_alone_is_not_read_again(tmp_path: Path) -> None:
-    """Of a judge whose rewards are all that is asked for; each is where a least score is."""
+def test_rewards_that_the_index_holds_are_not_read_again(tmp_path: Path) -> None:
+    """Of a judge whose rewards are all that is asked for, least scores too; the score of another
+    metric is."""
     run = log(tmp_path / "run")
     judge = the_judge(run, "rules")
-    given, strict = (Given(run, judge, data) for data in (Data(), Data(least={"overall": 0.0})))
+    alone, strict, other = (
+        JudgeRewards(run, judge, data)
+        for data in (Data(), Data(least={"overall": 0.0}), Data(metric="accuracy"))
+    )
     one = next(row for row in run.heads() if row.ended)
-    found = given.rewards(one)
+    found = alone.of(one)
     assert found[1] == ()
-    assert strict.rewards(one) == found
+    assert other.of(one) == (pytest.approx(found[0]), ())
     for path in run.path.glob("verdicts*"):
         path.unlink()
-    assert given.rewards(one) == found
-    strict._records[0]._kept.clear()
+    assert alone.of(one) == strict.of(one) == found
+    second = [row for row in run.heads() if row.ended][1]
     with pytest.raises(RunError, match="found no record"):
-        strict.rewards(one)
+        other.of(second)
 
 
 def test_verdicts_are_read_where_they_lie(tmp_path: Path) -> None:
@@ -182,11 +220,11 @@ def test_verdicts_are_read_where_they_lie(tmp_path: Path) -> None:
         ("reward", [(n / 10, (n / 9,)) for n in range(9)]),
         ("accuracy", [(n / 10, (n / 10,)) for n in range(9)]),
     ):
-        given = Given(run, "rules", Data(metric=metric, least={"overall": 3.0}))
+        rewards = JudgeRewards(run, "rules", Data(metric=metric, least={"overall": 3.0}))
         rows = {row.conversation_id: row for row in run.heads()}
         judged = [rows[talk.conversation_id] for talk in talks]
-        assert [given.rewards(row) for row in judged[3:]] == found[3:]
-        assert given.rewards(judged[2]) == "below data.least"
+        assert [rewards.of(row) for row in judged[3:]] == found[3:]
+        assert rewards.of(judged[2]) == "below data.least"
 
 
 @pytest.mark.exhaustive
@@ -197,7 +235,7 @@ def test_verdicts_take_few_bytes_each_whatever_is_asked_of_them(
     monkeypatch.setattr(index, "SETTLE_SECONDS", -1.0)
     monkeypatch.setattr("convbench.store.jsonl.WORTH", 1)
     runs = {}
-    for count in (BLOCK // 2, BLOCK, 2 * BLOCK):
+    for count in (SOME // 2, SOME, 2 * SOME):
         talk = conversation(1, conversation_id="c7")
         run = runs[count] = write_run(tmp_path / str(count), conversations=[talk], verdicts=[])
         line = verdict(conversation(1, conversation_id="c-here")).model_dump_json() + "\n"
@@ -207,11 +245,11 @@ def test_verdicts_take_few_bytes_each_whatever_is_asked_of_them(
             pass
         assert sum(1 for _ in run.verdict_rows()) == count
 
-    def given(count: int) -> None:
-        found = Given(runs[count], "rules", Data(metric="accuracy"))
-        assert found.rewards(next(run.heads())) == (0.8, ())
+    def read_rewards(count: int) -> None:
+        found = JudgeRewards(runs[count], "rules", Data(metric="accuracy"))
+        assert found.of(next(run.heads())) == (0.8, ())
 
-    held_below(60, given, BLOCK, 2 * BLOCK)
+    held_below(JUDGED, read_rewards, SOME, 2 * SOME)
 
 
 def test_a_part_stands_for_the_whole() -> None:

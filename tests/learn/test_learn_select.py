@@ -168,7 +168,8 @@ def test_what_is_learnt_does_not_hang_on_which_conversation_ended_first(tmp_path
         select(tiny.make_run(tmp_path / f"run{n}", order, examples), Data()).logged
         for n, order in enumerate(orders)
     ]
-    assert found[0] == found[1] == found[2]
+    first, *others = [[(i.conversation, i.example, i.reward) for i in some] for some in found]
+    assert others == [first, first]
     assert [(i.task, i.conversation.sample) for i in found[0][:3]] == [
         ("q0", 2), ("q0", 10), ("q1", 2),
     ]  # fmt: skip

@@ -1,27 +1,24 @@
-"""Logs of several runs, cut, aligned and ordered: of what lies in files the same as of what is
-held."""
+"""Logs of several runs, cut, aligned and ordered, whether their conversations are held or read
+again."""
 
 from __future__ import annotations
 
 import json
+from statistics import fmean
 from typing import Any
 
 import pytest
 
 from convbench.learn import weights
-from convbench.learn.log import InFiles, Log
-from convbench.learn.logged import Logged
+from convbench.learn.logged import LogFiles, in_order
 from convbench.learn.merged import _aligned, _ordered, log_of
 from convbench.learn.mixing import completed
 from convbench.learn.pairs import extremes
-from convbench.learn.picked import Picking
-from convbench.learn.select import Selection, nearest
-from convbench.learn.weighed import by_weight
+from convbench.learn.select import Selection, collect, nearest
 from convbench.schema.recipe import Data, Pairing, Weighting
-from convbench.stats.columns import BLOCK
 from convbench.store.places import size_of
 from convbench.store.run import Run
-from tests.learn.test_large_logs import log
+from tests.learn.test_large_logs import PICKED, SOME, log, told
 from tests.support.exhaustive import by_turns
 from tests.support.memory import held_below
 
@@ -52,14 +49,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     return [Run.open(run.path) for run in found]
 
 
-def told(item: Logged) -> tuple[Any, ...]:
-    """What a learner sees of a conversation."""
-    run = item.run.path if item.run else None
-    return (
-        item.conversation, item.example, item.reward, item.turns, item.task, item.group, run,
-    )  # fmt: skip
-
-
 SETTINGS: list[dict[str, Any]] = [
     {}, {"rows": 40}, {"rows": 30, "unit": "turn"}, {"align": "standard"}, {"align": "rank"},
     {"order": "easy"}, {"order": "even"}, {"unrewarded": "sft"},
@@ -70,7 +59,7 @@ SETTINGS: list[dict[str, Any]] = [
 @pytest.mark.parametrize(
     ("settings", "those"), by_turns(SETTINGS, ["one", "both", "one of them large"]), ids=str
 )
-def test_a_log_in_files_is_the_one_that_is_held(
+def test_a_log_that_is_read_again_is_the_one_that_is_held(
     runs: list[Run], settings: dict[str, Any], those: str
 ) -> None:
     """The same conversations, names, rewards and order, questions, weights and pairs."""
@@ -82,27 +71,51 @@ def test_a_log_in_files_is_the_one_that_is_held(
         assert sizes[0] < sizes[1]
         large = sizes[0]
     data = Data(judge="rules", **settings)
-    held, kept = log_of(of, data, large=1 << 40), log_of(of, data, large)
-    assert isinstance(kept.logged, InFiles)
-    assert not isinstance(held.logged, InFiles)
+    held, again = log_of(of, data, large=1 << 40), log_of(of, data, large)
     assert len(held.logged) > 10
-    for one, other in ((held.logged, kept.logged), (held.unrewarded, kept.unrewarded)):
+    for one, other in ((held.logged, again.logged), (held.unrewarded, again.unrewarded)):
         assert list(map(told, one)) == list(map(told, other))
-    assert [item.at for item in kept.logged] == list(range(len(kept.logged)))
-    assert list(held.describe("reward")) == list(kept.describe("reward"))
-    assert [part.record() for part in held.parts] == [part.record() for part in kept.parts]
+    assert list(held.describe("reward")) == list(again.describe("reward"))
+    assert [part.record() for part in held.parts] == [part.record() for part in again.parts]
     assert [(name, list(map(told, some))) for name, some in held.tasks().items()] == [
-        (name, list(map(told, some))) for name, some in kept.tasks().items()]  # fmt: skip
+        (name, list(map(told, some))) for name, some in again.tasks().items()]  # fmt: skip
     first, second = (completed(weights.swift(found, Weighting()), data, False)
-                     for found in (held, kept))  # fmt: skip
+                     for found in (held, again))  # fmt: skip
     assert isinstance(first, weights.Weighted)
     assert isinstance(second, weights.Weighted)
-    for order in (lambda items: items, by_weight):
-        assert [(told(item), weight) for item, weight in order(first.items)] == [
-            (told(item), weight) for item, weight in order(second.items)]  # fmt: skip
-    pairs, others = (extremes(found, Pairing())[0] for found in (held, kept))
+    assert [(told(item), weight) for item, weight in first.items] == [
+        (told(item), weight) for item, weight in second.items]  # fmt: skip
+    pairs, others = (extremes(found, Pairing())[0] for found in (held, again))
     assert len(pairs) > 2
     assert [tuple(map(told, two)) for two in pairs] == [tuple(map(told, two)) for two in others]
+
+
+def test_several_runs_are_their_conversations_with_names_and_order_of_their_own(
+    runs: list[Run],
+) -> None:
+    """Of both runs in their order; a question in other words is another one; aligned within a
+    judge's scale, hard questions first."""
+    data = Data(judge="rules", flagged="keep")
+    parts = [collect(run, data) for run in runs]
+    joined = log_of(runs, data.model_copy(update={"align": "range", "order": "hard"}))
+    by_id = {
+        (run.path, item.conversation_id): item
+        for run, part in zip(runs, parts, strict=True)
+        for item in part.logged
+    }
+    assert len(joined.logged) == len(by_id)
+    rewards = [item.reward for item in by_id.values()]
+    low, high = min(rewards), max(rewards)
+    for item in joined.logged:
+        assert item.run is not None
+        own = by_id[item.run.path, item.conversation_id]
+        assert item.reward == (own.reward - low) / (high - low)
+        assert item.conversation == own.conversation
+        reworded = item.run is not runs[0] and item.example.question.startswith("Now: ")
+        assert item.task == item.example_id + "#2" * reworded
+    means = [fmean(item.reward for item in some) for some in joined.tasks().values()]
+    assert means == sorted(means)
+    assert len(joined.tasks()) > 32, "some are asked in other words"
 
 
 @pytest.mark.exhaustive
@@ -112,19 +125,11 @@ def test_conversations_of_logs_in_files_take_few_bytes_each(runs: list[Run]) -> 
     row = next(run.heads())
 
     def picked(count: int) -> None:
-        kept = Log(run, large=0)
-        for n in range(count):
-            one = row._replace(example_id=f"q{n // 2}", sample=n % 2)
-            kept.add(one, n * 7919 % 100 / 100, ())
-        found = Selection(run, "rules", kept.items())
-        scaled = Selection(run, "rules", _aligned(found, "range"))
+        files = LogFiles(run, large=0)
+        rows = (row._replace(example_id=f"q{n // 2}", sample=n % 2) for n in range(count))
+        found = in_order(files.item(one, n * 7919 % 100 / 100, ()) for n, one in enumerate(rows))
+        scaled = Selection(run, "rules", _aligned(Selection(run, "rules", found), "range"))
         ordered = _ordered(scaled, "hard")
         assert len(nearest(ordered, count // 2, "conversation")) == count // 2
 
-    held_below(300, picked, BLOCK, 2 * BLOCK)
-
-
-def test_nothing_picked_is_nothing(runs: list[Run]) -> None:
-    logged = log_of(runs, Data(judge="rules"), 0).logged
-    assert len(Picking(logged).items()) == 0
-    assert not Picking(()).items()
+    held_below(PICKED, picked, SOME, 2 * SOME)

@@ -62,7 +62,7 @@ def by_critic(job: Job, run: Run, source: str, *, raw: bool = False) -> Told:
         elif any(name not in example.hidden for name in settings.hidden):
             why = f"without hidden {', '.join(settings.hidden)}"
         else:
-            rows = critic_rows(protocol, Logged(conversation, example, 0.0), job.chat, settings)
+            rows = critic_rows(protocol, Logged.of(conversation, example, 0.0), job.chat, settings)
             if not rows:
                 why = "in which the policy says nothing"
             elif job.longest is not None and max(len(row.ids) for row in rows) > job.longest:

@@ -54,7 +54,7 @@ def talk(name: str, sample: int, replies: Sequence[str]) -> Conversation:
 
 
 def logged(name: str, sample: int, replies: Sequence[str], reward: float) -> Logged:
-    return Logged(talk(name, sample, replies), example(name), reward)
+    return Logged.of(talk(name, sample, replies), example(name), reward)
 
 
 def judged_run(

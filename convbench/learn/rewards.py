@@ -1,18 +1,16 @@
-"""What one judge gave to a run's conversations: a reward each, few bytes where it is that alone."""
+"""What one judge gave to a run's conversations."""
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from convbench import rewards
 from convbench.errors import TrainError
 from convbench.schema import Conversation, Verdict, turn_scores
 from convbench.schema.recipe import Data
-from convbench.stats.columns import Column
-from convbench.store.index import ConversationRow
-from convbench.store.keys import Hashes, Ordinals
+from convbench.store.index import ConversationRow, VerdictRow
 from convbench.store.places import Records
 from convbench.store.run import Run
 from convbench.views import asking_turns
@@ -23,52 +21,66 @@ Rewards = tuple[float, tuple[float, ...]]
 """A conversation's reward, and those of the policy's own turns where their judge scored turns."""
 
 
-class Given:
-    """The newest verdicts of one judge, by conversation: a reward each, and of those of which more
-    is asked where they lie. Few of either are in memory."""
+class StoredVerdict(NamedTuple):
+    """Where a verdict lies of which more is asked than its numbers in the index."""
+
+    records: Records[Verdict]
+    start: int
+    length: int
+
+
+class JudgeRewards:
+    """What the newest verdicts of one judge give, by conversation."""
 
     def __init__(self, run: Run, judge: str, data: Data) -> None:
-        self._run, self._data, reviewers = run, data, run.reviewers()
+        self._run, self._metric, reviewers = run, data.metric, run.reviewers()
         self.versions: set[str] = set()
         """Fingerprints of the judge in verdicts that did not fail."""
-        hashes, self._rewards = Hashes(), Column(array("d"))
-        self._starts, self._lengths = Column(array("q")), Column(array("i"))
-        """Where a verdict lies of which more is asked than the reward; else -1, and 0."""
-        self._files, files = Column(array("i")), dict[Path, int]()
-        bare = data.metric == "reward" and not data.least
+        self._known: dict[str, str | float | Rewards | StoredVerdict] = {}
+        """Why there is no reward, the reward alone, rewards, or where they are to be read."""
+        files: dict[Path, Records[Verdict]] = {}
         for row in run.verdict_rows() if judge else ():
             if row.judge != judge or row.fingerprint in reviewers:
                 continue
-            hashes.add(row.conversation_id)
-            self._rewards.append(row.reward or 0.0)
             if row.scored:
                 self.versions.add(row.fingerprint)
-            alone = bare and row.reward is not None and not row.details_json
-            self._starts.append(-1 if alone else row.start)
-            self._lengths.append(0 if alone else row.length)
-            self._files.append(files.setdefault(row.path, len(files)))
-        self._records = [Records(path, Verdict) for path in files]
-        self._places = Ordinals(hashes)
+            name, known = row.conversation_id, _rewards_in_row(row, data)
+            if known is not None:
+                self._known[name] = known
+                continue
+            if row.path not in files:
+                files[row.path] = Records(row.path, Verdict)
+            self._known[name] = StoredVerdict(files[row.path], row.start, row.length)
 
-    def rewards(self, row: ConversationRow) -> str | Rewards:
+    def of(self, row: ConversationRow) -> str | Rewards:
         """Return a conversation's rewards, or why it has none."""
-        place = self._places.of(row.conversation_id)
-        if place is None:
-            return "not judged"
-        start = self._starts[place]
-        if start < 0:
-            return self._rewards[place], ()
-        verdict = self._records[self._files[place]].read(start, self._lengths[place])
-        if verdict.failure is not None:
-            return "judge failed"
-        least = self._data.least.items()
-        if any(verdict.scores.get(name, value) < value for name, value in least):
+        known = self._known.get(row.conversation_id, "not judged")
+        if isinstance(known, float):
+            return known, ()
+        if not isinstance(known, StoredVerdict):
+            return known
+        verdict = known.records.read(known.start, known.length)
+
+        def read() -> Conversation:
+            return self._run.read_conversation(row.path, row.start, row.length)
+
+        reward = _reward_of(self._run, verdict, self._metric, read)
+        return reward, _turns_of(self._run, verdict, self._metric)
+
+
+def _rewards_in_row(row: VerdictRow, data: Data) -> str | float | Rewards | None:
+    """Return the rewards that the index holds, or why there is none; None where the verdict has to
+    be read."""
+    if not row.scored:
+        return "judge failed"
+    if data.least:
+        scores = row.scores
+        if any(scores.get(name, value) < value for name, value in data.least.items()):
             return "below data.least"
-        metric = self._data.metric
-        reward = _reward_of(
-            self._run, verdict, metric, lambda: self._run.read_conversation(*row[:3])
-        )
-        return reward, _turns_of(self._run, verdict, metric)
+    if data.metric != "reward" or row.reward is None:
+        return None
+    turns = tuple(one.reward for one in turn_scores(row)) if row.details_json else ()
+    return (row.reward, turns) if turns else row.reward
 
 
 def the_judge(run: Run, wanted: str | None, *, needed: bool = True) -> str:
