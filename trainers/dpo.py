@@ -8,7 +8,7 @@ trained and evaluated under the prompt of protocol `direct`.
 
 from convbench.catalog import load
 from convbench.learn import pairs
-from convbench.learn.job import Job, script
+from convbench.learn.job import Job, PairData, script
 from convbench.learn.pairs import Pairs
 from convbench.schema import ProtocolSpec
 
@@ -23,7 +23,7 @@ def data(job: Job) -> Pairs:
     return pairs.final_replies(logged, direct, pairing, job.recipe.fit.seed)
 
 
-def fit(job: Job, found: Pairs) -> None:
+def fit(job: Job, found: PairData) -> None:
     """Fit: -log sigmoid(beta * difference of log(pi / pi_0))."""
     from convbench.learn import preference
 

@@ -9,7 +9,7 @@ divergence from the base (equations (7) and (8)). TRL's loss on our own token id
 
 from convbench.errors import TrainError
 from convbench.learn import weights
-from convbench.learn.job import Job, script
+from convbench.learn.job import Job, WeightedData, script
 from convbench.learn.weights import Weighted
 
 OWN_LOSS = True
@@ -27,7 +27,7 @@ def data(job: Job) -> Weighted:
     return weights.composed(logged, job.recipe.weighting, job.recipe.fit.seed)
 
 
-def fit(job: Job, weighted: Weighted) -> None:
+def fit(job: Job, weighted: WeightedData) -> None:
     """Fit by TRL's KTO."""
     from convbench.learn import unpaired
 

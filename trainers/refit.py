@@ -7,7 +7,7 @@ Maximises E[ r(x, tau) * sum_t log pi(a_t | x, tau_<t) ], equation (5) of Mukher
 """
 
 from convbench.learn import weights
-from convbench.learn.job import Job, script
+from convbench.learn.job import Job, WeightedData, script
 from convbench.learn.weights import Weighted
 
 
@@ -17,7 +17,7 @@ def data(job: Job) -> Weighted:
     return weights.refit(logged, job.recipe.weighting)
 
 
-def fit(job: Job, weighted: Weighted) -> None:
+def fit(job: Job, weighted: WeightedData) -> None:
     """Fit: (1/N) sum_i w_i sum_tokens -log pi."""
     from convbench.learn import weighted_sft
 

@@ -7,7 +7,7 @@ high; Andukuri et al. (2024).
 """
 
 from convbench.learn import weights
-from convbench.learn.job import Job, script
+from convbench.learn.job import Job, WeightedData, script
 from convbench.learn.weights import Weighted
 
 
@@ -17,7 +17,7 @@ def data(job: Job) -> Weighted:
     return weights.star_gate(logged, job.recipe.weighting, job.recipe.fit.seed)
 
 
-def fit(job: Job, weighted: Weighted) -> None:
+def fit(job: Job, weighted: WeightedData) -> None:
     """Fit: supervised fine-tuning, since all weights are 1."""
     from convbench.learn import weighted_sft
 

@@ -7,7 +7,7 @@ Mukherjee et al. (NeurIPS 2025); Andukuri et al. (2024).
 """
 
 from convbench.learn import weights
-from convbench.learn.job import Job, script
+from convbench.learn.job import Job, WeightedData, script
 from convbench.learn.teacher import teacher
 from convbench.learn.weights import Weighted
 
@@ -22,7 +22,7 @@ def data(job: Job) -> Weighted:
     return weights.star_gate(logged, job.recipe.weighting, job.recipe.fit.seed)
 
 
-def fit(job: Job, weighted: Weighted) -> None:
+def fit(job: Job, weighted: WeightedData) -> None:
     """Fit: the student follows the teacher."""
     from convbench.learn import distil
 

@@ -8,7 +8,7 @@ turn and were sampled to the end and judged, as Chen et al. (2025) do (`convbenc
 """
 
 from convbench.learn import pairs
-from convbench.learn.job import Job, Means, Preparation, script
+from convbench.learn.job import Job, Means, PairData, Preparation, script
 from convbench.learn.pairs import Pairs
 from convbench.learn.select import branches
 
@@ -31,7 +31,7 @@ def data(job: Job) -> Pairs:
     return pairs.branched_turns(logged, branches(logged, job.recipe.data), pairing.min_gap)
 
 
-def fit(job: Job, found: Pairs) -> None:
+def fit(job: Job, found: PairData) -> None:
     """Fit, turn by turn: -log sigmoid(beta m), m the better reply's log(pi / pi_0) less the worse
     one's; with `pairing.loss: ipo` (m - 1 / (2 beta))^2, m of means over a reply's tokens (Azar et
     al. 2024, equation (17)), least where m is 1 / (2 beta)."""

@@ -7,8 +7,7 @@ the candidates into `candidates.jsonl` beside the recipe, then runs this.
 """
 
 from convbench.errors import TrainError
-from convbench.learn import pairs
-from convbench.learn.job import Job, Means, Preparation, script
+from convbench.learn.job import Job, Means, PairData, Preparation, script
 from convbench.learn.pairs import Pairs
 from convbench.learn.select import select
 from convbench.learn.sweet.candidates import place, reply_of
@@ -41,7 +40,7 @@ def data(job: Job) -> Pairs:
     return policy_pairs(logged, turns, settings, job.recipe.fit.seed)
 
 
-def fit(job: Job, found: pairs.Pairs) -> None:
+def fit(job: Job, found: PairData) -> None:
     """Fit: -log sigmoid(beta' * difference of log(pi / pi_ref)), plus the NLL term."""
     from convbench.learn import preference
 

@@ -7,7 +7,7 @@ section 3.3 of Mukherjee et al. (NeurIPS 2025).
 """
 
 from convbench.learn import weights
-from convbench.learn.job import Job, script
+from convbench.learn.job import Job, WeightedData, script
 from convbench.learn.weights import Weighted
 
 
@@ -17,7 +17,7 @@ def data(job: Job) -> Weighted:
     return weights.swift(logged, job.recipe.weighting)
 
 
-def fit(job: Job, weighted: Weighted) -> None:
+def fit(job: Job, weighted: WeightedData) -> None:
     """Fit: (1/N) sum_i w_i sum_tokens -log pi."""
     from convbench.learn import weighted_sft
 

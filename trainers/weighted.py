@@ -5,7 +5,7 @@ minimised. ReFit, SWiFt and STaR-GATE are settings of it; so are AWR, A-LoL, PPO
 """
 
 from convbench.learn import weights
-from convbench.learn.job import Job, script
+from convbench.learn.job import Job, WeightedData, script
 from convbench.learn.weights import Weighted
 
 
@@ -15,7 +15,7 @@ def data(job: Job) -> Weighted:
     return weights.composed(logged, job.recipe.weighting, job.recipe.fit.seed)
 
 
-def fit(job: Job, weighted: Weighted) -> None:
+def fit(job: Job, weighted: WeightedData) -> None:
     """Fit: the objective's sum over the policy's tokens, over N."""
     from convbench.learn import weighted_sft
 

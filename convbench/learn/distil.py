@@ -14,11 +14,9 @@ from trl import SFTConfig
 
 from convbench.errors import TrainError
 from convbench.learn import fitting
-from convbench.learn.job import Job
-from convbench.learn.rows import training_rows
+from convbench.learn.job import Job, WeightedData, rows_of
 from convbench.learn.steps import Steps
 from convbench.learn.weighted_sft import WeightedSFT
-from convbench.learn.weights import Weighted
 from convbench.models.where import check_model
 from convbench.schema.recipe import Distil
 
@@ -136,14 +134,13 @@ def first_layers(model: Any, count: int | None) -> Any:
     return model
 
 
-def fit(job: Job, weighted: Weighted, teacher: str) -> None:
+def fit(job: Job, weighted: WeightedData, teacher: str) -> None:
     """Distil the teacher checkpoint into the recipe's student and save it."""
     fitting.quiet()
     how = job.recipe.distil
     assert how is not None
     check_model(teacher)
-    unit = job.recipe.data.unit
-    rows = training_rows(weighted, job.chat, job.longest, unit, others=job.others)
+    rows = rows_of(job, weighted)
     lora = job.recipe.lora if how.lora_on == "student" else None
     trainer = Distiller(
         rows=rows.rows,
@@ -156,6 +153,6 @@ def fit(job: Job, weighted: Weighted, teacher: str) -> None:
         ),
         peft_config=fitting.adapter(lora) if lora else None,
     )
-    fitting.train(trainer, job, Steps(len(rows.rows), unit, job.recipe.fit))
+    fitting.train(trainer, job, Steps(len(rows.rows), job.recipe.data.unit, job.recipe.fit))
     start = {"start": trainer.start.record()} if trainer.start else {}
     fitting.finish(trainer, job, weighted, counts=rows.counts, teacher=teacher, **start)

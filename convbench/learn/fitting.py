@@ -28,6 +28,7 @@ from convbench.errors import TrainError
 from convbench.learn.job import Job, Learnt, write_summary
 from convbench.learn.launch import memory_ran_out, out_of_memory
 from convbench.learn.steps import Steps
+from convbench.learn.stored_rows import StoredData
 from convbench.learn.tracking import Tracking
 from convbench.schema.recipe import Lora
 
@@ -205,7 +206,7 @@ def _is_json(file: Path) -> bool:
     return True
 
 
-def finish(trainer: Any, job: Job, learnt: Learnt, **more: Any) -> None:
+def finish(trainer: Any, job: Job, learnt: Learnt | StoredData[Any], **more: Any) -> None:
     """Save weights, tokenizer with chat template, and `training.json`, so that any loader takes
     the folder."""
     lora = job.recipe.lora

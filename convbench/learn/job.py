@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, overload
 
 from convbench import catalog
 from convbench.catalog.read import read
@@ -22,7 +22,9 @@ from convbench.learn.losses import objective
 from convbench.learn.merged import log_of
 from convbench.learn.mixing import completed
 from convbench.learn.pairs import Pairs
+from convbench.learn.rows import PairRows, Rows, pair_rows, training_rows
 from convbench.learn.select import Selection
+from convbench.learn.stored_rows import ROWS, StoredData, read_data, write_data
 from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.learn.weights import Weighted
 from convbench.models.where import content, named, positions
@@ -50,6 +52,9 @@ class Other(Protocol):
 
 Learnt = Weighted | Pairs | Other
 """What a trainer's `data` returns."""
+WeightedData = Weighted | StoredData[Rows]
+PairData = Pairs | StoredData[PairRows]
+"""What the `fit` of a trainer of this package takes: the log, or rows that another process made."""
 
 
 EARLIER = 16
@@ -193,6 +198,30 @@ def recorded_for(job: Job, run: Run | None = None) -> Recorded | None:
     return Recorded(*(run or job.run).folders()) if wanted else None
 
 
+@overload
+def rows_of(job: Job, learnt: WeightedData) -> Rows: ...
+@overload
+def rows_of(job: Job, learnt: PairData) -> PairRows: ...
+def rows_of(job: Job, learnt: WeightedData | PairData) -> Rows | PairRows:
+    """Return the rows of a log, those that were stored where another process made them."""
+    if isinstance(learnt, StoredData):
+        return learnt.rows
+    if isinstance(learnt, Pairs):
+        return pair_rows(learnt, job.chat, job.longest, job.others)
+    unit = job.recipe.data.unit
+    return training_rows(learnt, job.chat, job.longest, unit, recorded_for(job), job.others)
+
+
+def shared_data(job: Job, module: ModuleType, folder: Path) -> StoredData[Any]:
+    """Return what several processes of this machine learn from: the first of them makes it, once
+    for all."""
+    if os.environ.get("LOCAL_RANK") == "0":
+        learnt = cast("Weighted | Pairs", job.learnt(module))
+        flat_tasks = learnt.flat_tasks if isinstance(learnt, Weighted) else 0.0
+        write_data(folder, StoredData(rows_of(job, learnt), counts_of(job, learnt), flat_tasks))
+    return read_data(folder)
+
+
 def script(data: Data, fit: Fit) -> None:
     """Run a trainer script: `trainers/NAME.py --recipe FILE`, under any launcher."""
     arguments = sys.argv[1:]
@@ -202,7 +231,9 @@ def script(data: Data, fit: Fit) -> None:
         die_with_parent()  # a launcher that is killed takes none of its workers along
     try:
         job = Job.read(Path(arguments[1]))
-        fit(job, job.learnt(sys.modules[data.__module__]))
+        module, folder = sys.modules[data.__module__], os.environ.get(ROWS)
+        shared = folder is not None and int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1
+        fit(job, shared_data(job, module, Path(folder or "")) if shared else job.learnt(module))
     except ConvbenchError as error:
         raise SystemExit(f"{MARK}{error}") from None
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -250,8 +281,11 @@ def trained_before(job: Job) -> list[dict[str, Any]]:
     return [own, *(past if isinstance(past, list) else [])][:EARLIER]
 
 
-def write_summary(job: Job, learnt: Learnt, log: list[dict[str, Any]], **more: Any) -> None:
+def write_summary(
+    job: Job, learnt: Learnt | StoredData[Any], log: list[dict[str, Any]], **more: Any
+) -> None:
     """Write `training.json`: where the checkpoint comes from, and the log of its training."""
+    figures = learnt.figures if isinstance(learnt, StoredData) else counts_of(job, learnt)
     write_whole(
         job.folder / TRAINING,
         json.dumps(
@@ -260,7 +294,7 @@ def write_summary(job: Job, learnt: Learnt, log: list[dict[str, Any]], **more: A
                 "base": job.recipe.model,
                 "base_fingerprint": content(job.model),
                 **({"earlier": earlier} if (earlier := trained_before(job)) else {}),
-                **counts_of(job, learnt),
+                **figures,
                 **more,
                 "log": log,
             },

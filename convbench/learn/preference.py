@@ -11,9 +11,8 @@ from trl import DPOConfig, DPOTrainer
 
 from convbench.learn import fitting
 from convbench.learn.head import lighten
-from convbench.learn.job import Job
-from convbench.learn.pairs import Pairs
-from convbench.learn.rows import PairRow, pair_rows
+from convbench.learn.job import Job, PairData, rows_of
+from convbench.learn.rows import PairRow
 from convbench.learn.steps import Steps
 
 LOSSES = {"dpo": "sigmoid", "ipo": "ipo"}
@@ -62,10 +61,10 @@ def trainer_for(job: Job, rows: Sequence[PairRow], **more: Any) -> Preference:
     return trainer
 
 
-def fit(job: Job, pairs: Pairs, **more: Any) -> None:
+def fit(job: Job, pairs: PairData, **more: Any) -> None:
     """Train the recipe's model on pairs and save it; `more` are further settings of DPOConfig."""
     fitting.quiet()
-    found = pair_rows(pairs, job.chat, job.longest, job.others)
+    found = rows_of(job, pairs)
     trainer = trainer_for(job, found.rows, **more)
     fitting.train(trainer, job, Steps(len(found.rows), "pair", job.recipe.fit, whole=True))
     fitting.finish(trainer, job, pairs, counts=found.counts)

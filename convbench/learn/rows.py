@@ -53,7 +53,7 @@ class Row:
 class Rows:
     """All rows, and what happened to conversations on the way."""
 
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
     counts: dict[str, int] = field(default_factory=dict)
 
 
@@ -217,7 +217,7 @@ class PairRow:
 class PairRows:
     """All pairs' rows, and what the limit on length did to them."""
 
-    rows: tuple[PairRow, ...]
+    rows: Sequence[PairRow]
     counts: dict[str, int]
 
 

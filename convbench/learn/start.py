@@ -14,12 +14,12 @@ from convbench import catalog
 from convbench.catalog.read import read
 from convbench.errors import SpecError, TrainError
 from convbench.learn import launch as launching
-from convbench.learn.job import Job, Learnt, Means, Preparation, recorded_for
+from convbench.learn.job import Job, Learnt, Means, Preparation, rows_of
 from convbench.learn.losses import describe as said_of_loss
 from convbench.learn.losses import objective
 from convbench.learn.nodes import Meeting, meeting, on_machines
 from convbench.learn.pairs import Pairs
-from convbench.learn.rows import pair_rows, preview, preview_pairs, training_rows
+from convbench.learn.rows import preview, preview_pairs
 from convbench.learn.sealed import seal_checkpoint
 from convbench.learn.steps import Steps, in_batches
 from convbench.learn.together import train_together, written
@@ -381,7 +381,7 @@ def describe(job: Job, learnt: Learnt, processes: int = 1) -> Iterator[str]:
     if isinstance(learnt, Pairs):
         part = Part(len(learnt.items))
         some = replace(learnt, items=part.of(learnt.items))
-        pairs = pair_rows(some, job.chat, job.longest, job.others)
+        pairs = rows_of(job, some)
         ids = (one for row in pairs.rows for one in row.fields().values())
         yield from part.describe("pairs", {**pairs.counts, "tokens": sum(map(len, ids))})
         count = part.whole(len(pairs.rows))
@@ -400,7 +400,7 @@ def describe(job: Job, learnt: Learnt, processes: int = 1) -> Iterator[str]:
     if part.share < 1:  # the highest weight first, equals in their order
         items = sorted(items, key=lambda item: -item[1])
     weighed = replace(learnt, items=part.of(items))
-    rows = training_rows(weighed, job.chat, job.longest, unit, recorded_for(job), job.others)
+    rows = rows_of(job, weighed)
     yield from part.describe("conversations, evenly by weight,", rows.counts)
     several = rows.counts["conversations of several rows"]
     if several and unit == "conversation":

@@ -13,11 +13,15 @@ from convbench.errors import TrainError
 from convbench.learn import launch as launching
 from convbench.learn import stale_builds
 from convbench.learn.job import Job, Means
+from convbench.learn.pairs import Pairs
+from convbench.learn.stored_rows import ROWS
+from convbench.learn.weights import Weighted
 from convbench.models.parameters import to_stderr
 from convbench.models.vllm import free_port
 from convbench.schema.recipe import Recipe
 from convbench.store.checkpoint import RECIPE, Checkpoint
 from convbench.store.jsonl import write_whole
+from convbench.store.scratch import workspace
 
 SETTLE_S = 600.0
 """Longest that another machine waits for the first one to write the checkpoint."""
@@ -25,7 +29,8 @@ SETTLE_S = 600.0
 
 def start(job: Job, means: Means, learnt: Any = None) -> None:
     """Write the job's recipe and run its trainer; `learnt` saves a trainer in this process from
-    reading its data again. TrainError where it fails."""
+    reading its data again. Of several processes the first makes the rows of a trainer of this
+    package. TrainError where it fails."""
     rank = launching.rank_of(means.launch)
     file = write_recipe(job, rank)
     script = launching.locate(job.recipe.trainer or "")
@@ -41,7 +46,13 @@ def start(job: Job, means: Means, learnt: Any = None) -> None:
         log = file.with_name(f"train-{rank}.log" if rank else "train.log")
         if (means.launch.accelerate or {}).get("deepspeed_config"):
             stale_builds.free(to_stderr, env)
-        launching.run(parts, env, log, job.recipe.fit, means.locks)
+        with workspace(job.folder, ".rows-") as rows:
+            if (
+                isinstance(learnt, Weighted | Pairs)
+                and script.parent == launching.scripts().resolve()
+            ):
+                env[ROWS] = str(rows.resolve())
+            launching.run(parts, env, log, job.recipe.fit, means.locks)
     if rank:
         _wait_for_first(job)
     if not Checkpoint(job.folder).finished:

@@ -13,10 +13,9 @@ from trl import KTOConfig, KTOTrainer
 from convbench.errors import TrainError
 from convbench.learn import fitting
 from convbench.learn.head import lighten
-from convbench.learn.job import Job
-from convbench.learn.rows import Row, training_rows
+from convbench.learn.job import Job, WeightedData, rows_of
+from convbench.learn.rows import Row
 from convbench.learn.steps import Steps
-from convbench.learn.weights import Weighted
 
 
 class Unpaired(KTOTrainer):
@@ -89,7 +88,7 @@ def trainer_for(job: Job, found: Sequence[dict[str, Any]]) -> Unpaired:
     return trainer
 
 
-def fit(job: Job, weighted: Weighted) -> None:
+def fit(job: Job, weighted: WeightedData) -> None:
     """Train the recipe's model on desirable and undesirable replies and save it."""
     fitting.quiet()
     settings = job.recipe.fit
@@ -98,7 +97,7 @@ def fit(job: Job, weighted: Weighted) -> None:
             "fit.batch_size: found 1; the KL term of KTO is estimated within a batch; expected at "
             "least 2"
         )
-    rows = training_rows(weighted, job.chat, job.longest, "turn", others=job.others)
+    rows = rows_of(job, weighted)
     found = labelled(rows.rows, settings.batch_size, settings.seed if job.recipe.shuffles else None)
     trainer = trainer_for(job, found)
     fitting.train(trainer, job, Steps(len(found), "turn", settings, whole=True))

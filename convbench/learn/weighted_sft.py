@@ -22,14 +22,13 @@ from trl.trainer.utils import add_fused_lm_head, pad
 from convbench.learn import fitting
 from convbench.learn.attention import attend_plainly
 from convbench.learn.head import Beside, hidden_at, score_labels_alone
-from convbench.learn.job import Job, recorded_for
+from convbench.learn.job import Job, WeightedData, rows_of
 from convbench.learn.losses import Seen, anchors, objective, reference
 from convbench.learn.packing import Packs, packed, settled
 from convbench.learn.probe import Probe
-from convbench.learn.rows import Row, training_rows
+from convbench.learn.rows import Row
 from convbench.learn.shaping import shaped
 from convbench.learn.steps import Steps
-from convbench.learn.weights import Weighted
 
 FALL = 1.0
 """Nats a token: a fall of log pi of what was rewarded by more than this is a collapse."""
@@ -386,11 +385,10 @@ def frozen(job: Job) -> Any:
     return model if fitting.on_cpu() else model.to(fitting.device())
 
 
-def fit(job: Job, weighted: Weighted) -> None:
+def fit(job: Job, weighted: WeightedData) -> None:
     """Train the recipe's model on weighted conversations and save it."""
     fitting.quiet()
-    unit = job.recipe.data.unit
-    rows = training_rows(weighted, job.chat, job.longest, unit, recorded_for(job), job.others)
+    rows = rows_of(job, weighted)
     trainer = trainer_for(job, rows.rows)
-    fitting.train(trainer, job, Steps(len(rows.rows), unit, job.recipe.fit))
+    fitting.train(trainer, job, Steps(len(rows.rows), job.recipe.data.unit, job.recipe.fit))
     fitting.finish(trainer, job, weighted, counts=rows.counts, flat_tasks=weighted.flat_tasks)

@@ -1,0 +1,118 @@
+"""Training rows in a file, for several processes on one machine: the first selects the log, weighs
+it and makes tokens of it, and all read what came of it where it lies."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from convbench.learn.rows import PairRow, PairRows, Row, Rows
+from convbench.learn.tokens import Tokens
+from convbench.store.jsonl import disk_error, write_whole
+from convbench.store.made import Made
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS = "CONVBENCH_ROWS"
+"""Environment variable: the folder for the rows of a training's processes."""
+FILE, ABOUT = "rows.arrow", "about.json"
+"""In that folder: the rows, and then what else there is to know of them."""
+AT_ONCE = 1_024
+"""Rows that are written at once."""
+LOOK_S = 0.1
+T = TypeVar("T")
+R = TypeVar("R", Rows, PairRows)
+
+
+@dataclass(frozen=True)
+class StoredData(Generic[R]):
+    """What a trainer of this package learns from, as its processes read it."""
+
+    rows: R
+    figures: dict[str, Any]
+    """What `training.json` says of the data."""
+    flat_tasks: float = 0.0
+    """Share of tasks whose rewards do not differ."""
+
+
+class ArrowRows(Made[T]):
+    """Rows of a file, each made when it is looked at."""
+
+    def __init__(self, table: pa.Table, make: Callable[..., T]) -> None:
+        self._table, self._make = table, make
+
+    def __len__(self) -> int:
+        count: int = self._table.num_rows
+        return count
+
+    def _made(self, at: int) -> T:
+        return self._make(*self._table.slice(at, 1).to_pylist()[0].values())
+
+
+def write_data(folder: Path, data: StoredData[Any]) -> None:
+    """Write what a training learns from. Raises RunError where it cannot be written."""
+    import pyarrow as pa
+
+    ids = pa.list_(pa.int32())
+    if isinstance(data.rows, PairRows):
+        kinds = [pa.string(), ids, ids, ids]
+        values = [
+            (row.task, row.prompt_ids, row.chosen_ids, row.rejected_ids) for row in data.rows.rows
+        ]
+    else:
+        kinds = [pa.string(), pa.int32(), pa.int32(), ids, pa.list_(pa.int8())]
+        kinds += [pa.list_(pa.float64()), pa.float64(), pa.bool_()]
+        values = [_flat(row) for row in data.rows.rows]
+    schema = pa.schema([(str(number), kind) for number, kind in enumerate(kinds)])
+    try:
+        with pa.OSFile(str(folder / FILE), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+            for start in range(0, len(values), AT_ONCE):
+                columns = zip(*values[start : start + AT_ONCE], strict=True)
+                arrays = [pa.array(c, kind) for c, kind in zip(columns, kinds, strict=True)]
+                writer.write_batch(pa.record_batch(arrays, schema=schema))
+    except OSError as error:
+        raise disk_error(folder / FILE, error) from None
+    about = {
+        "pairs": isinstance(data.rows, PairRows),
+        "counts": data.rows.counts,
+        "figures": data.figures,
+        "flat_tasks": data.flat_tasks,
+    }
+    write_whole(folder / ABOUT, json.dumps(about).encode())
+
+
+def read_data(folder: Path) -> StoredData[Any]:
+    """Wait until a training's first process has written what all learn from, and return it. Where
+    that process fails, the launcher ends those that wait."""
+    import pyarrow as pa
+
+    while not (folder / ABOUT).exists():
+        time.sleep(LOOK_S)
+    about = json.loads((folder / ABOUT).read_bytes())
+    table = pa.ipc.open_file(pa.memory_map(str(folder / FILE))).read_all()
+    rows = (
+        PairRows(ArrowRows(table, PairRow), about["counts"])
+        if about["pairs"]
+        else Rows(ArrowRows(table, _row_of), about["counts"])
+    )
+    return StoredData(rows, about["figures"], about["flat_tasks"])
+
+
+def _flat(row: Row) -> tuple[Any, ...]:
+    """Return a row's values, those of its tokens among them."""
+    tokens = row.tokens
+    known = row.conversation_id, row.part, row.parts
+    return *known, tokens.ids, tokens.mask, tokens.pi_0, row.weight, row.plain
+
+
+def _row_of(
+    name: str, part: int, parts: int, ids: list[int], mask: list[int], pi_0: list[float],
+    weight: float, plain: bool,
+) -> Row:  # fmt: skip
+    """Return the row of these values."""
+    return Row(name, part, parts, Tokens(tuple(ids), tuple(mask), tuple(pi_0)), weight, plain)
