@@ -95,7 +95,7 @@ class LogFiles:
         def read(start: int, length: int) -> Conversation:
             return run.read_conversation(path, start, length)
 
-        return LogFile(read if self._large else cache(read), run.examples.__getitem__)
+        return LogFile(read if self._large else cache(read), lambda name: run.examples[name])
 
 
 def in_order(items: Iterable[Logged]) -> Sequence[Logged]:

@@ -107,13 +107,7 @@ class _Names:
 
 def _comparable(found: Selection, align: Align) -> None:
     """Refuse rewards of several judges side by side without `align`."""
-    versions = {
-        (part.judge, row.fingerprint)
-        for part in found.parts
-        if part.logged
-        for row in part.run.verdict_rows()
-        if row.judge == part.judge and row.scored
-    }
+    versions = {(part.judge, v) for part in found.parts if part.logged for v in part.versions}
     if len(versions) > 1 and align == "none":
         told = ", ".join(
             f"{part.run.path.name}: {part.judge}" for part in found.parts if part.judge

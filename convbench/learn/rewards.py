@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,15 +32,24 @@ class StoredVerdict(NamedTuple):
 class JudgeRewards:
     """What the newest verdicts of one judge give, by conversation."""
 
-    def __init__(self, run: Run, judge: str, data: Data) -> None:
+    def __init__(self, run: Run, judge: str | None, data: Data) -> None:
+        """`judge` names one; None is the first that there is."""
         self._run, self._metric, reviewers = run, data.metric, run.reviewers()
+        self.judges: set[str] = set()
+        """All that there are but those that review the simulated human."""
         self.versions: set[str] = set()
         """Fingerprints of the judge in verdicts that did not fail."""
+        fingerprints: dict[str, set[str]] = {}
         self._known: dict[str, str | float | Rewards | StoredVerdict] = {}
         """Why there is no reward, the reward alone, rewards, or where they are to be read."""
         files: dict[Path, Records[Verdict]] = {}
-        for row in run.verdict_rows() if judge else ():
-            if row.judge != judge or row.fingerprint in reviewers:
+        for row in run.verdict_rows():
+            fingerprints.setdefault(row.judge, set()).add(row.fingerprint)
+            if row.fingerprint in reviewers:
+                continue
+            self.judges.add(row.judge)
+            judge = row.judge if judge is None else judge
+            if row.judge != judge:
                 continue
             if row.scored:
                 self.versions.add(row.fingerprint)
@@ -51,6 +60,8 @@ class JudgeRewards:
             if row.path not in files:
                 files[row.path] = Records(row.path, Verdict)
             self._known[name] = StoredVerdict(files[row.path], row.start, row.length)
+        self.fingerprints = frozenset(fingerprints.get(judge or "", ()))
+        """Of all verdicts of the judge."""
 
     def of(self, row: ConversationRow) -> str | Rewards:
         """Return a conversation's rewards, or why it has none."""
@@ -83,11 +94,12 @@ def _rewards_in_row(row: VerdictRow, data: Data) -> str | float | Rewards | None
     return (row.reward, turns) if turns else row.reward
 
 
-def the_judge(run: Run, wanted: str | None, *, needed: bool = True) -> str:
-    """Return the judge whose verdicts count: the one named, or the only one there is; "" where
-    there is none and none is `needed`."""
-    reviewers = run.reviewers()
-    there = sorted({judge for judge, mark in run.judged_by() if mark not in reviewers})
+def choose_judge(
+    run: Run, judges: Iterable[str], wanted: str | None, *, needed: bool = True
+) -> str:
+    """Return the one of a run's judges whose verdicts count: the one named, or the only one there
+    is; "" where there is none and none is `needed`."""
+    there = sorted(judges)
     if not there and not needed:
         return ""
     if not there:

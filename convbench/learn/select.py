@@ -14,7 +14,7 @@ from convbench.errors import TrainError
 from convbench.judge.controls import tried, unfit
 from convbench.learn.flagged import Flagged, findings
 from convbench.learn.logged import LARGE, LogFiles, Logged, in_order
-from convbench.learn.rewards import UNREWARDED, JudgeRewards, Rewards, one_version, the_judge
+from convbench.learn.rewards import UNREWARDED, JudgeRewards, Rewards, choose_judge, one_version
 from convbench.schema.recipe import Data, Unit
 from convbench.store.index import ConversationRow
 from convbench.store.run import Run
@@ -35,6 +35,10 @@ class Selection:
     """Conversations without a reward that are to be learnt all the same; theirs reads 0."""
     parts: tuple[Selection, ...] = ()
     """Of several runs each one's own, in their order; empty where there is one run."""
+    versions: frozenset[str] = frozenset()
+    """Fingerprints of the judge in verdicts that did not fail."""
+    fingerprints: frozenset[str] = frozenset()
+    """Fingerprints of the judge in all verdicts."""
 
     def run_of(self, item: Logged) -> Run:
         """Return the run that holds a conversation."""
@@ -83,8 +87,7 @@ class Selection:
             yield from part.unfit()
         if self.parts:
             return
-        marks = {mark for judge, mark in self.run.judged_by() if judge == self.judge}
-        for mark in sorted(marks):
+        for mark in sorted(self.fingerprints):
             yield from unfit(tried(self.run, self.judge, mark), self.judge)
 
 
@@ -108,8 +111,8 @@ def collect(run: Run, data: Data, split: str = "train", large: int = LARGE) -> S
     run without verdicts has unrewarded ones alone, where these are wanted. `split` may be another,
     or `all`. Of a run with more than `large` bytes of conversations they are read as needed."""
     bare = data.unrewarded == "sft"
-    judge = the_judge(run, data.judge, needed=not bare)
-    rewards = JudgeRewards(run, judge, data)
+    rewards = JudgeRewards(run, data.judge, data)
+    judge = choose_judge(run, rewards.judges, data.judge, needed=not bare)
     one_version(run, judge, rewards.versions)
     skipped: Counter[str] = Counter()
     flagged, files = Flagged(data.flagged), LogFiles(run, large)
@@ -124,7 +127,16 @@ def collect(run: Run, data: Data, split: str = "train", large: int = LARGE) -> S
             skipped[found] += 1
         else:
             (unrewarded if plain else logged).append(files.item(row, *found))
-    return Selection(run, judge, in_order(logged), dict(skipped), flagged, in_order(unrewarded))
+    return Selection(
+        run,
+        judge,
+        in_order(logged),
+        dict(skipped),
+        flagged,
+        in_order(unrewarded),
+        versions=frozenset(rewards.versions),
+        fingerprints=rewards.fingerprints,
+    )
 
 
 def nearest(found: Selection, rows: int, unit: Unit) -> Sequence[Logged]:

@@ -85,7 +85,7 @@ def train(options: TrainOptions) -> TrainResult:
         launch = on_machines(launch, others if options.together else meeting(options.nodes))
     recipe = in_batches(recipe, launch.processes)
     result = TrainResult(recipe, launch, imported=run.manifest.kind == "import", notes=notes)
-    found = counted(example.split for example in run.examples.values())
+    found = counted(question.split for question in run.questions.values())
     if not found["test"] and not result.imported:
         notes.append(f"no question of split test ({listed(found)}): eval has nothing to ask")
     module = launching.load(launching.locate(recipe.trainer or ""))

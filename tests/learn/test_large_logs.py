@@ -14,8 +14,8 @@ from convbench.errors import RunError
 from convbench.learn import weights
 from convbench.learn.logged import LARGE, LogFiles, Logged, in_order
 from convbench.learn.pairs import LazyPairs, extremes, final_replies, logged_turns
-from convbench.learn.rewards import JudgeRewards, the_judge
-from convbench.learn.select import Selection, collect
+from convbench.learn.rewards import JudgeRewards
+from convbench.learn.select import Selection, collect, select
 from convbench.learn.start import Part
 from convbench.schema import ProtocolSpec
 from convbench.schema.recipe import Data, Pairing, Weighting
@@ -186,9 +186,8 @@ def test_rewards_that_the_index_holds_are_not_read_again(tmp_path: Path) -> None
     """Of a judge whose rewards are all that is asked for, least scores too; the score of another
     metric is."""
     run = log(tmp_path / "run")
-    judge = the_judge(run, "rules")
     alone, strict, other = (
-        JudgeRewards(run, judge, data)
+        JudgeRewards(run, "rules", data)
         for data in (Data(), Data(least={"overall": 0.0}), Data(metric="accuracy"))
     )
     one = next(row for row in run.heads() if row.ended)
@@ -265,3 +264,14 @@ def test_a_part_stands_for_the_whole() -> None:
     few = Part(7, most=1000)
     assert few.of("abcdefg") == tuple("abcdefg")
     assert list(few.describe("pairs", {"pairs": 7})) == ["pairs: 7"]
+
+
+def test_verdicts_are_walked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the judge, its versions, the rewards and whether its controls say that it is unfit."""
+    run, walks = log(tmp_path / "run"), list[Run]()
+    walk = Run.verdict_rows
+    monkeypatch.setattr(Run, "verdict_rows", lambda own: walks.append(own) or walk(own))
+    found = select(run, Data(judge="rules"))
+    assert "judge rules, metric reward" in "\n".join(found.describe("reward"))
+    assert walks == [run]
+    assert found.versions == found.fingerprints == {"f00d"}
