@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
 
 from convbench import rewards
-from convbench.errors import TrainError
-from convbench.schema import Conversation, Verdict, turn_scores
+from convbench.errors import ConvbenchError, TrainError
+from convbench.schema import JudgeSpec, ProtocolSpec, turn_scores
+from convbench.schema.judge import TurnScores
 from convbench.schema.recipe import Data
 from convbench.store.index import ConversationRow, VerdictRow
-from convbench.store.places import Records
 from convbench.store.run import Run
 from convbench.views import asking_turns
 
@@ -21,77 +19,68 @@ Rewards = tuple[float, tuple[float, ...]]
 """A conversation's reward, and those of the policy's own turns where their judge scored turns."""
 
 
-class StoredVerdict(NamedTuple):
-    """Where a verdict lies of which more is asked than its numbers in the index."""
-
-    records: Records[Verdict]
-    start: int
-    length: int
-
-
 class JudgeRewards:
     """What the newest verdicts of one judge give, by conversation."""
 
     def __init__(self, run: Run, judge: str | None, data: Data) -> None:
         """`judge` names one; None is the first that there is."""
-        self._run, self._metric, reviewers = run, data.metric, run.reviewers()
+        self._run, self._data, reviewers = run, data, run.reviewers()
+        self._specs = run.judge_specs()
         self.judges: set[str] = set()
         """All that there are but those that review the simulated human."""
         self.versions: set[str] = set()
         """Fingerprints of the judge in verdicts that did not fail."""
+        self._known: dict[str, float | Rewards | str | ConvbenchError | VerdictRow] = {}
+        """The reward alone, rewards, why there is none, what is wrong with them, or a verdict
+        whose rewards hang on the conversation."""
         fingerprints: dict[str, set[str]] = {}
-        self._known: dict[str, str | float | Rewards | StoredVerdict] = {}
-        """Why there is no reward, the reward alone, rewards, or where they are to be read."""
-        files: dict[Path, Records[Verdict]] = {}
         for row in run.verdict_rows():
             fingerprints.setdefault(row.judge, set()).add(row.fingerprint)
             if row.fingerprint in reviewers:
                 continue
             self.judges.add(row.judge)
             judge = row.judge if judge is None else judge
-            if row.judge != judge:
-                continue
-            if row.scored:
-                self.versions.add(row.fingerprint)
-            name, known = row.conversation_id, _rewards_in_row(row, data)
-            if known is not None:
-                self._known[name] = known
-                continue
-            if row.path not in files:
-                files[row.path] = Records(row.path, Verdict)
-            self._known[name] = StoredVerdict(files[row.path], row.start, row.length)
+            if row.judge == judge:
+                if row.scored:
+                    self.versions.add(row.fingerprint)
+                self._known[row.conversation_id] = self._read_row(row)
         self.fingerprints = frozenset(fingerprints.get(judge or "", ()))
         """Of all verdicts of the judge."""
 
     def of(self, row: ConversationRow) -> str | Rewards:
-        """Return a conversation's rewards, or why it has none."""
+        """Return a conversation's rewards, or why it has none. TrainError where its verdict lacks
+        what is asked for."""
         known = self._known.get(row.conversation_id, "not judged")
-        if isinstance(known, float):
-            return known, ()
-        if not isinstance(known, StoredVerdict):
-            return known
-        verdict = known.records.read(known.start, known.length)
+        if isinstance(known, VerdictRow):
+            talk = self._run.read_conversation(row.path, row.start, row.length)
+            known = self._read_row(known, len(asking_turns(self._run.manifest.protocol, talk)))
+        if isinstance(known, ConvbenchError):
+            raise known
+        assert not isinstance(known, VerdictRow)
+        return (known, ()) if isinstance(known, float) else known
 
-        def read() -> Conversation:
-            return self._run.read_conversation(row.path, row.start, row.length)
-
-        reward = _reward_of(self._run, verdict, self._metric, read)
-        return reward, _turns_of(self._run, verdict, self._metric)
-
-
-def _rewards_in_row(row: VerdictRow, data: Data) -> str | float | Rewards | None:
-    """Return the rewards that the index holds, or why there is none; None where the verdict has to
-    be read."""
-    if not row.scored:
-        return "judge failed"
-    if data.least:
-        scores = row.scores
-        if any(scores.get(name, value) < value for name, value in data.least.items()):
+    def _read_row(
+        self, row: VerdictRow, questions: int | None = None
+    ) -> float | Rewards | str | ConvbenchError | VerdictRow:
+        """Return what is known of a verdict; itself where it must be known how many questions the
+        policy asked."""
+        if not row.scored:
+            return "judge failed"
+        metric, least = self._data.metric, self._data.least
+        scores = row.scores if least or metric != "reward" else {}
+        if any(scores.get(name, value) < value for name, value in least.items()):
             return "below data.least"
-    if data.metric != "reward" or row.reward is None:
-        return None
-    turns = tuple(one.reward for one in turn_scores(row)) if row.details_json else ()
-    return (row.reward, turns) if turns else row.reward
+        spec, protocol = self._specs.get(row.fingerprint), self._run.manifest.protocol
+        discounted = spec is not None and rewards.discount(spec.reward, protocol) != 1
+        if metric != "reward" and discounted and questions is None:
+            return row
+        turns = turn_scores(row) if row.details_json else ()
+        try:
+            reward = _reward_of(row, metric, scores, turns, spec, protocol, questions or 0)
+            own = _turns_of(row.judge, metric, turns, spec)
+        except ConvbenchError as error:
+            return error
+        return (reward, own) if own else reward
 
 
 def choose_judge(
@@ -128,37 +117,41 @@ def one_version(run: Run, judge: str, versions: set[str]) -> None:
         )
 
 
-def _turns_of(run: Run, verdict: Verdict, metric: str) -> tuple[float, ...]:
+def _turns_of(
+    judge: str, metric: str, turns: Sequence[TurnScores], spec: JudgeSpec | None
+) -> tuple[float, ...]:
     """Return the rewards of the turns, by the metric; TrainError where one lacks it."""
-    turns = turn_scores(verdict)
     if metric == "reward":
-        return tuple(one.reward for one in turns)
-    spec = run.judge_specs().get(verdict.fingerprint) if turns else None
+        return tuple(turn.reward for turn in turns)
     scale = spec.reward.scale if spec else 1.0
-    if any(metric not in one.scores for one in turns):
-        raise TrainError(f"judge {verdict.judge!r}: a turn has no score {metric!r}")
-    return tuple(one.scores[metric] / scale for one in turns)
+    if any(metric not in turn.scores for turn in turns):
+        raise TrainError(f"judge {judge!r}: a turn has no score {metric!r}")
+    return tuple(turn.scores[metric] / scale for turn in turns)
 
 
-def _reward_of(run: Run, verdict: Verdict, metric: str, read: Callable[[], Conversation]) -> float:
+def _reward_of(
+    row: VerdictRow,
+    metric: str,
+    scores: Mapping[str, float],
+    turns: Sequence[TurnScores],
+    spec: JudgeSpec | None,
+    protocol: ProtocolSpec,
+    questions: int,
+) -> float:
     """Return the verdict's reward; for another metric, its score scaled and discounted as the
     judge's own reward is, or as it is where the run does not hold the judge's spec."""
-    if metric != "reward" and metric not in verdict.scores:
+    if metric == "reward":
+        if row.reward is None:
+            raise TrainError(f"verdict of {row.conversation_id} by {row.judge!r} has no reward")
+        return row.reward
+    if metric not in scores:
         raise TrainError(
-            f"judge {verdict.judge!r} gives no score {metric!r}; expected `reward` or one of: "
-            f"{', '.join(sorted(verdict.scores))}"
+            f"judge {row.judge!r} gives no score {metric!r}; expected `reward` or one of: "
+            f"{', '.join(sorted(scores))}"
         )
-    if metric != "reward":
-        spec = run.judge_specs().get(verdict.fingerprint)
-        if spec is None:
-            return verdict.scores[metric]
-        rule = spec.reward.model_copy(update={"metric": metric})
-        protocol = run.manifest.protocol
-        questions = len(asking_turns(protocol, read()))
-        if spec.per == "turn":
-            turns = [one.scores for one in turn_scores(verdict)]
-            return rewards.of_turns(rule, protocol, turns, questions)
-        return rewards.reward(rule, protocol, verdict.scores, questions)
-    if verdict.reward is None:
-        raise TrainError(f"verdict of {verdict.conversation_id} by {verdict.judge!r} has no reward")
-    return verdict.reward
+    if spec is None:
+        return scores[metric]
+    rule = spec.reward.model_copy(update={"metric": metric})
+    if spec.per == "turn":
+        return rewards.of_turns(rule, protocol, [turn.scores for turn in turns], questions)
+    return rewards.reward(rule, protocol, scores, questions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -202,9 +203,9 @@ def refit(selection: Selection, weighting: Weighting) -> Weighted:
 def swift(selection: Selection, weighting: Weighting) -> Weighted:
     """Weights of SWiFt; a run with one conversation a task cannot be standardised."""
     plain("swift", weighting)
-    tasks = selection.tasks()
-    small = sum(len(logged) < 2 for logged in tasks.values())
-    if small == len(tasks):
+    sizes = array("q", map(len, selection.tasks().values()))
+    small = sum(size < 2 for size in sizes)
+    if small == len(sizes):
         raise TrainError(
             "swift: found one judged conversation a task; expected at least 2 to standardise "
             "rewards; build with --samples 3, or train refit"

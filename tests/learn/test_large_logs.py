@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from convbench import catalog
-from convbench.errors import RunError
 from convbench.learn import weights
 from convbench.learn.logged import LARGE, LogFiles, Logged, in_order
 from convbench.learn.pairs import LazyPairs, extremes, final_replies, logged_turns
@@ -182,27 +181,25 @@ def test_a_large_log_takes_few_bytes_of_each_conversation(tmp_path: Path) -> Non
     held_below(WEIGHED, weighed, SOME + 500, 2 * SOME + 500)
 
 
-def test_rewards_that_the_index_holds_are_not_read_again(tmp_path: Path) -> None:
-    """Of a judge whose rewards are all that is asked for, least scores too; the score of another
-    metric is."""
+def test_no_verdict_is_read_for_what_the_index_holds(tmp_path: Path) -> None:
+    """Rewards, least scores and the score of another metric."""
     run = log(tmp_path / "run")
     alone, strict, other = (
         JudgeRewards(run, "rules", data)
         for data in (Data(), Data(least={"overall": 0.0}), Data(metric="accuracy"))
     )
-    one = next(row for row in run.heads() if row.ended)
-    found = alone.of(one)
-    assert found[1] == ()
-    assert other.of(one) == (pytest.approx(found[0]), ())
     for path in run.path.glob("verdicts*"):
         path.unlink()
-    assert alone.of(one) == strict.of(one) == found
-    second = [row for row in run.heads() if row.ended][1]
-    with pytest.raises(RunError, match="found no record"):
-        other.of(second)
+    for row in run.heads():
+        found = alone.of(row)
+        assert strict.of(row) == found
+        if isinstance(found, tuple):
+            assert found[1] == ()
+            score, turns = other.of(row)
+            assert (score, turns) == (pytest.approx(found[0]), ())
 
 
-def test_verdicts_are_read_where_they_lie(tmp_path: Path) -> None:
+def test_rewards_are_those_of_the_verdicts(tmp_path: Path) -> None:
     """Scores, least scores and the rewards of turns, of verdicts partly compressed."""
     run, talks = log(tmp_path / "run"), [conversation(n) for n in range(9)]
     told = [
