@@ -33,6 +33,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 keep_tree()
 MANY = 100
+gc.set_threshold(20_000, 20, 20)
 _modules = 0
 
 

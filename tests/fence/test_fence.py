@@ -6,7 +6,6 @@ the difference. `pytest tests/fence -n 2` asks all of it, `make test` none.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shlex
@@ -26,6 +25,7 @@ from tests.excerpts import written as excerpts_below
 from tests.fence.asked import built, commands, judged, names, prompts, specs
 from tests.fence.masks import Masks, changed, digest, shortened, stamps, texts_of, written
 from tests.fence.runs import forget_half, make_runs
+from tests.support.once import made_once
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1800)]  # 10,000 on a busy machine
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,21 +122,16 @@ class Fence:
 @pytest.fixture(scope="session")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs, made and scored once a session, by whichever worker comes first."""
-    shared = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent
-    folder = shared / "fence-master"
-    with (shared / "fence.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (shared / "fence-ready").exists():
-            folder.mkdir()
-            make_runs(folder)
-            for judge, runs in SCORED:
-                for run in runs:
-                    type_command(["judge", "--run", str(folder / run), "--judge", judge])
-            forget_half(folder / "part")
-            (shared / "fence-ready").touch()
-    return folder
+    return made_once(tmp_path_factory, "fence-master", make_master)
+
+
+def make_master(folder: Path) -> None:
+    """Write the runs and score them."""
+    make_runs(folder)
+    for judge, runs in SCORED:
+        for run in runs:
+            type_command(["judge", "--run", str(folder / run), "--judge", judge])
+    forget_half(folder / "part")
 
 
 @pytest.fixture(scope="session")
