@@ -216,6 +216,15 @@ def test_the_card_tells_data_recipe_training_and_licence(checkpoint: Path) -> No
         assert text in body, text
 
 
+def test_a_training_that_tells_no_processes_had_one(checkpoint: Path) -> None:
+    training = json.loads((checkpoint / "training.json").read_text())
+    del training["processes"]
+    for processes in ({}, {"processes": 4}):
+        (checkpoint / "training.json").write_text(json.dumps({**training, **processes}))
+        _, body = dry(checkpoint)
+        assert f"accumulated x {processes.get('processes', 1)} processes" in body
+
+
 def test_results_are_paired_with_base(checkpoint: Path) -> None:
     """Base is right in one of each question's two samples; this one always: +0.5 at each."""
     evaluate(checkpoint)
