@@ -48,18 +48,13 @@ ONCE = Room(64 << 20, 256)
 """For a question that is asked once."""
 OFTEN = Room(256 << 20, 512)
 """For a viewer, which is asked again and again."""
-ASKED = Room(256 << 20, 60)
-"""For its index where that lies in a file: what it is mostly asked needs no more."""
 SPILLED = 8
 """Most bytes of temporary files for a byte of records."""
 
 
-def spill(
-    connection: DuckDBPyConnection, size: int, room: Room = ONCE, *, on_disk: bool = False
-) -> bool:
-    """Have records of so many bytes kept in temporary files where there is no room for them, or
-    where they are `on_disk` anyhow; return whether they are. DuckDB removes its files when it is
-    closed."""
+def spill(connection: DuckDBPyConnection, size: int, room: Room = ONCE) -> bool:
+    """Have records of so many bytes kept in temporary files where there is no room for them; return
+    whether they are. DuckDB removes its files when it is closed."""
     import duckdb
 
     # It would be drawn on stdout without a terminal too. A notebook without ipywidgets has none,
@@ -68,7 +63,7 @@ def spill(
         connection.execute("SET enable_progress_bar = false")
     if size <= SMALL:
         connection.execute("SET threads = 1")
-    if size <= room.large and not on_disk:
+    if size <= room.large:
         return False
     from convbench.store.scratch import scratch
 

@@ -11,11 +11,12 @@ import hashlib
 import logging
 import os
 import secrets
+import shutil
 import stat
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -86,13 +87,9 @@ class Sidecars:
     ) -> Path | None:
         """Write the sidecar of a part's rows, which begin with their first byte and length; None
         where it cannot be stored."""
-        if self._folder == NOWHERE or not self._make_folder():
-            return None
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        path = self._sidecar_path(of)
-        temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}.tmp")
         types = {"start": "int64", "length": "int64", **columns}
         values = zip(*rows, strict=True) if rows else ([] for _ in types)
         arrays = [
@@ -100,10 +97,22 @@ class Sidecars:
             for one, kind in zip(values, types.values(), strict=True)
         ]
         table = pa.table(arrays, names=list(types))
+        return self._store(of, lambda file: pq.write_table(table, file, compression="zstd"))
+
+    def store_file(self, of: Identity, source: Path) -> Path | None:
+        """Store a Parquet file as the sidecar of a part; None where that cannot be."""
+        with source.open("rb") as opened:
+            return self._store(of, partial(shutil.copyfileobj, opened))
+
+    def _store(self, of: Identity, fill: Callable[[BinaryIO], object]) -> Path | None:
+        if self._folder == NOWHERE or not self._make_folder():
+            return None
+        path = self._sidecar_path(of)
+        temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}.tmp")
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             with open(os.open(temporary, flags, 0o600), "wb") as file:
-                pq.write_table(table, file, compression="zstd")
+                fill(file)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)

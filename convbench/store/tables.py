@@ -11,6 +11,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
@@ -46,8 +47,6 @@ RAW: dict[str, tuple[Mapping[str, str], str]] = {
 }
 """Columns of each file, and what names a record in it: of those alike the last one counts."""
 
-EDITED = ("gold_labels",)
-"""Small files that a viewer itself writes: read anew with every start."""
 PLACES = {"gold_labels": "gold/labels.jsonl"}
 """Where in a run a file lies that is not called like its table."""
 MODELS: dict[str, type[BaseModel]] = {
@@ -92,71 +91,55 @@ def connect(
     *,
     text: bool = True,
     room: Room = ONCE,
-    file: Path | None = None,
+    laid: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    readable: Sequence[Path] = (),
+    closed: bool = True,
 ) -> DuckDBPyConnection:
-    """Return a connection with the views over these runs; the records lie in memory, or in `file`,
-    a new database.
+    """Return a connection with the views over these runs.
 
     All views exist; only those `wanted` hold rows, and without `text` the conversations have no
-    turns. The schema `raw` holds the records as they stand, with `run_no` (place in `runs`), and in
-    `raw.files` the rowid of the first record of each file.
+    turns. The schema `raw` holds the records as they stand, with `run_no` (place in `runs`). The
+    statements of `laid` make a raw table of that name of something else than its files; what they
+    read, `readable`, stays open to queries. Where it is not `closed` nothing is cut off, so that
+    no query of a user's may reach it.
     Raises RunError for a damaged file.
     """
     import duckdb
 
-    connection = duckdb.connect(":memory:" if file is None else str(file))
+    connection = duckdb.connect()
     needed = {raw for view in wanted for raw in views.NEEDS[view]}
     sources = (one for run in runs for raw in needed for one in _files(run, raw))
-    spilling = spill(connection, sum(map(size_of, sources)), room, on_disk=file is not None)
+    spilling = spill(connection, sum(map(size_of, sources)), room)
     try:
         connection.execute("CREATE SCHEMA raw")
-        connection.execute("CREATE TABLE raw.files (name VARCHAR, path VARCHAR, first BIGINT)")
         _load_runs(connection, runs)
         for name in RAW:
-            _load(connection, name, runs if name in needed else (), text)
+            if name not in laid:
+                _load(connection, name, runs if name in needed else (), text)
+            for statement in laid.get(name, ()):
+                connection.execute(statement)
+            if name == "conversations" and _twice(connection, name, "run_no, conversation_id"):
+                _refuse_twice(connection, name, "conversation_id", runs)
     except RunError:
         connection.close()
         raise
     if not spilling:
         seal_memory(connection)
     judges = (spec for run in runs for spec in run.judge_specs().values())
-    _close(connection, runs)
+    register(connection, runs)
+    if readable:
+        allowed = ", ".join(literal(path) for path in readable)
+        connection.execute(f"SET allowed_paths = [{allowed}]")
+    for statement in CLOSED if closed else ():
+        connection.execute(statement)
     for statement in views.statements(views.metric_columns(judges)):
         connection.execute(statement)
     return connection
 
 
-def reopen(file: Path, runs: Sequence[Run], *, room: Room) -> DuckDBPyConnection:
-    """Return a connection to a database that `connect` made of these runs, with their tags, notes
-    and people's labels as they are now. Raises duckdb.Error where it is none, or another process
-    has it open, and RunError for damaged labels."""
-    import duckdb
-
-    connection = duckdb.connect(str(file))
-    try:
-        spill(connection, file.stat().st_size, room, on_disk=True)
-        for name in EDITED:
-            connection.execute("DELETE FROM raw.files WHERE name = ?", [name])
-        _load_runs(connection, runs)
-        for name in EDITED:
-            _load(connection, name, runs, text=True)
-        _close(connection, runs)
-    except (duckdb.Error, RunError):
-        connection.close()
-        raise
-    return connection
-
-
-def _close(connection: DuckDBPyConnection, runs: Sequence[Run]) -> None:
-    """Give a connection our functions, and cut it off from files and network."""
-    register(connection, runs)
-    for statement in CLOSED:
-        connection.execute(statement)
-
-
 def _load_runs(connection: DuckDBPyConnection, runs: Sequence[Run]) -> None:
     declared = ", ".join(f'"{name}" {kind}' for name, kind in columns.RUNS.items())
-    connection.execute(f"CREATE OR REPLACE TABLE raw.runs ({declared})")
+    connection.execute(f"CREATE TABLE raw.runs ({declared})")
     for number, run in enumerate(runs):
         m = run.manifest
         policy, label = m.protocol.policy, read_label(run)
@@ -168,7 +151,7 @@ def _load_runs(connection: DuckDBPyConnection, runs: Sequence[Run]) -> None:
         marks = ", ".join("?" * len(values))
         connection.execute(f"INSERT INTO raw.runs VALUES ({marks})", values)  # noqa: S608
     connection.execute(
-        "CREATE OR REPLACE TABLE raw.judges (run_no INTEGER, fingerprint VARCHAR, fence VARCHAR)"
+        "CREATE TABLE raw.judges (run_no INTEGER, fingerprint VARCHAR, fence VARCHAR)"
     )
     for number, run in enumerate(runs):
         for mark, spec in run.judge_specs().items():
@@ -179,19 +162,14 @@ def _load_runs(connection: DuckDBPyConnection, runs: Sequence[Run]) -> None:
 
 def _load(connection: DuckDBPyConnection, name: str, runs: Sequence[Run], text: bool) -> None:
     """Make raw.NAME of the runs' files, the newest record of a key alone."""
-    kinds, key = RAW[name]
-    declared = ", ".join(f'"{column}" {kind}' for column, kind in kinds.items())
-    connection.execute(f"CREATE OR REPLACE TABLE raw.{name} (run_no INTEGER, {declared})")
+    _, key = RAW[name]
+    _make(connection, name)
     for number, run in enumerate(runs):
         for path in _files(run, name):
             if path.exists() and not path.is_file():
                 raise RunError(f"{path}: found no file; expected JSON lines")
             if size_of(path):
-                connection.execute(
-                    f"INSERT INTO raw.files SELECT ?, ?, count(*) FROM raw.{name}",  # noqa: S608
-                    [name, str(path)],
-                )
-                _read(connection, name, number, path, text)
+                _read(connection, name, number, path, None, text)
     if name == "examples" and _twice(connection, name, "run_no, example_id"):
         _refuse_twice(connection, name, "example_id", runs)
     if _twice(connection, name, key):
@@ -199,8 +177,18 @@ def _load(connection: DuckDBPyConnection, name: str, runs: Sequence[Run], text: 
             f"DELETE FROM raw.{name} WHERE rowid NOT IN "  # noqa: S608 - names of our own
             f"(SELECT max(rowid) FROM raw.{name} GROUP BY {key})"
         )
-    if name == "conversations" and _twice(connection, name, "run_no, conversation_id"):
-        _refuse_twice(connection, name, "conversation_id", runs)
+
+
+def read_part(connection: DuckDBPyConnection, name: str, path: Path, part: Path) -> None:
+    """Make raw.NAME of one part of a run's file, every record of it. Raises RunError for a damaged
+    file."""
+    _make(connection, name)
+    _read(connection, name, 0, path, part, text=True)
+
+
+def _make(connection: DuckDBPyConnection, name: str) -> None:
+    declared = ", ".join(f'"{column}" {kind}' for column, kind in RAW[name][0].items())
+    connection.execute(f"CREATE OR REPLACE TABLE raw.{name} (run_no INTEGER, {declared})")
 
 
 def _files(run: Run, name: str) -> list[Path]:
@@ -230,8 +218,16 @@ def _refuse_twice(
         raise RunError(f"{path}: {column}: found {found[1]!r:.80} for two records; expected one")
 
 
-def _read(connection: DuckDBPyConnection, name: str, number: int, path: Path, text: bool) -> None:
-    """Append one file to raw.NAME. A torn last line is left out, other damage is a RunError."""
+def _read(
+    connection: DuckDBPyConnection,
+    name: str,
+    number: int,
+    path: Path,
+    part: Path | None,
+    text: bool,
+) -> None:
+    """Append one file, or one part of it, to raw.NAME. A torn last line is left out, other damage
+    is a RunError."""
     import duckdb
 
     read = {c: kind for c, kind in RAW[name][0].items() if text or c != "turns"}
@@ -246,7 +242,9 @@ def _read(connection: DuckDBPyConnection, name: str, number: int, path: Path, te
         for longest in LONGEST:  # and once more where the file grew while it was read
             connection.execute("BEGIN")
             try:
-                places = [_literal(one) for one in _readable(path, Path(folder))]
+                places = [
+                    literal(one) for one in _readable([part] if part else files(path), Path(folder))
+                ]
                 for start in range(0, len(places), AT_ONCE):
                     some = ", ".join(places[start : start + AT_ONCE])
                     connection.execute(insert % (some, longest << 20))
@@ -274,11 +272,11 @@ def _name_fault(path: Path, name: str) -> None:
         checked(where, line, MODELS[name])
 
 
-def _readable(path: Path, folder: Path) -> list[Path]:
-    """Return a file and its parts without a torn last line, of names without a wildcard, which
-    DuckDB would follow: the files themselves, links to them, or a copy of whole lines."""
+def _readable(parts: Sequence[Path], folder: Path) -> list[Path]:
+    """Return parts of a file without a torn last line, of names without a wildcard, which DuckDB
+    would follow: the files themselves, links to them, or a copy of whole lines."""
     found = []
-    for one in files(path):
+    for one in parts:
         packed = one.suffix == COMPRESSED
         if packed:
             checked_frames(one)
@@ -306,7 +304,8 @@ def _copy(path: Path, other: Path, length: int) -> None:
             target.write(part)
 
 
-def _literal(path: Path) -> str:
+def literal(path: Path) -> str:
+    """Return a path as SQL has it."""
     return "'" + str(path).replace("'", "''") + "'"
 
 

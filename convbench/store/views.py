@@ -65,10 +65,13 @@ SELECT DISTINCT example_id, task, split, group_id, question, choices, answer AS 
 FROM raw.examples
 """
 
-CONVERSATIONS = f"""
-CREATE VIEW conversations AS
-SELECT c.conversation_id, r.run, r.task, r.protocol, r.mode, c.example_id, e.group_id, e.split,
-  r.policy, c.sample, CASE WHEN {UNSENT} THEN NULL ELSE c.temperature END AS temperature,
+
+def select_conversations(also: str = "") -> str:
+    """Return the query of the view `conversations`, with columns of raw.conversations `c` and
+    raw.examples `e` before its own."""
+    return f"""
+SELECT {also}c.conversation_id, r.run, r.task, r.protocol, r.mode, c.example_id, e.group_id,
+  e.split, r.policy, c.sample, CASE WHEN {UNSENT} THEN NULL ELSE c.temperature END AS temperature,
   c.seed, c.stop, {_failure("c")},
   c.g.answer AS answer, c.g.correct AS correct, c.g.thinking AS thinking,
   len([1 FOR t IN c.turns IF t.speaker = r.speaker]) AS n_turns, c.g.words AS words, c.flags,
@@ -90,6 +93,7 @@ FROM (
 ) c JOIN raw.runs r USING (run_no)
   LEFT JOIN raw.examples e ON e.run_no = c.run_no AND e.example_id = c.example_id
 """
+
 
 TURNS = """
 CREATE VIEW turns AS
@@ -200,7 +204,8 @@ ALL = (
 def statements(metrics: Sequence[str] = METRICS) -> tuple[str, ...]:
     """Return what makes the views, with a column of `verdicts` for each of these metrics."""
     verdicts = (_verdicts(metrics), _turn_verdicts(metrics), _gold_labels(metrics))
-    of_turns = (SAID, EXAMPLES, CONVERSATIONS, TURNS)
+    conversations = f"CREATE VIEW conversations AS {select_conversations()}"
+    of_turns = (SAID, EXAMPLES, conversations, TURNS)
     return (*of_turns, *verdicts, FAULTS, ADVANTAGES, COMPARISONS, RUNS)
 
 

@@ -3,7 +3,7 @@
 May use every stage before it.
 """
 
-from convbench.view.growing import Growing
+from convbench.view.follow import Growing
 from convbench.view.index import Index, build_index
 from convbench.view.library import Library
 from convbench.view.server import serve

@@ -51,6 +51,8 @@ LONGEST = 2000
 ID_FROM = 6
 """Characters from which on a word may be the start of a conversation_id."""
 TERM = re.compile(r'"([^"]+)"|(\S+)')
+TEXTED = "(SELECT * FROM conversations JOIN raw.texts USING (position)) AS conversations"
+"""The conversations with what is searched: a condition may name it as `text`."""
 SHOWN = f"""
 n, conversation_id, run_no, task, split, policy, sample, temperature, answer, {RESULT} AS result,
 n_turns, words, flags, cost_usd, q, left(question, 240) AS question, protocol, mode,
@@ -257,7 +259,8 @@ def free(index: Index, clause: str) -> str:
 
     Raises QueryError where it is not one condition that reads.
     """
-    sql = f"SELECT n FROM conversations WHERE (\n{clause}\n)"
+    source = TEXTED if re.search(r"\btext\b", clause, re.IGNORECASE) else "conversations"
+    sql = f"SELECT n FROM {source} WHERE (\n{clause}\n)"
     tree = index.guard(sql)
     nodes = [one.get("node", {}) for one in (tree or {}).get("statements", [])]
     plain = len(nodes) == 1 and nodes[0].get("type") == "SELECT_NODE"

@@ -1,33 +1,28 @@
-"""The index of the viewer: built at start, grown with its runs, asked on every page.
+"""The index of the viewer: what all lists, filters and figures need, in one table in memory.
 
-All that lists, filters and figures need stands in one DuckDB table, parsed once: in memory, of
-large runs in a file that is kept (`view/kept.py`). The records themselves stay in their files and
-are read at their place when somebody opens one.
+Texts, verdicts and the records themselves stay in the files of `view/rows.py`, which DuckDB reads;
+an opened conversation is read at its place in the run. An index is never changed: of a run that
+grew another one is made.
 """
 # ruff: noqa: S608 - the SQL is made of names of our own; what users give goes in as parameters
 
 from __future__ import annotations
 
 import threading
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import orjson
-
 from convbench.errors import QueryError, RunError
 from convbench.schema import Conversation, Example
 from convbench.store import Run, guard, tables
-from convbench.store.jsonl import placed
-from convbench.store.limits import OFTEN, NoRoom, Room, bounded, interruptible
+from convbench.store.limits import OFTEN, NoRoom, bounded, interruptible
 from convbench.store.places import Places
 from convbench.store.shape import checked
-from convbench.store.tail import Mark, Signs, fixed, marks, signs
+from convbench.view.rows import LISTED, PartRows, Rows
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -37,17 +32,13 @@ MOST_JUDGES = 64
 LONGEST_S = 10.0
 """Seconds after which a question to the index is given up."""
 MORE = "ask a narrower question, or use convbench query"
-LOST = "the index could not be opened again and is made anew; ask once more in a moment"
-AT_ONCE = 40_000
-"""Conversations whose texts are indexed at once."""
+LOST = "the index was removed and is made anew; ask once more in a moment"
 ORDERS = 16
 """Answers of `order` that are kept, and of `having`."""
 ORDERED = 16 << 20
 """Bytes of answers of `order` that are kept."""
-SPOKEN = """CASE WHEN t.rounds IS NULL THEN [said(t.content)] ELSE list_concat(
-  t.rounds->>'$[*].content', t.rounds->>'$[*].calls[*].name', t.rounds->>'$[*].calls[*].arguments',
-  t.rounds->>'$[*].results[*].content', [said(t.content)]) END"""
-"""The texts of a turn, in SQL: what it called of tools and what came of it, then what was said."""
+FILE_BIT = 44
+"""The bits of a `position` below this are a place in a file, those above the file's number."""
 Say = Callable[[str], None]
 T = TypeVar("T")
 
@@ -61,20 +52,15 @@ class Index:
     judges: list[str]
     """Judges by name; the column `reward_K` holds the rewards of the K-th."""
     files: list[Places]
-    """Files of conversations; `raw.places` says where in which of them each lies."""
-    marks: list[dict[Path, Mark]]
-    """How far each run's files were read."""
-    seen: list[Signs]
-    """How the files looked then."""
-    kept: Path | None = None
-    """The database it lies in; None for memory."""
-    room: Room = OFTEN
-    """What memory it has; of a kept one it may be less until a question needs more."""
+    """Files of conversations; the upper bits of a `position` are the number of one."""
+    readable: list[Path]
+    """What DuckDB reads for it."""
+    rows: Rows
+    """Who keeps that."""
     lost: bool = False
-    """Whether its file could not be opened again."""
+    """Whether some of it is gone: a sidecar that was not used for long."""
     _orders: dict[Any, Any] = field(default_factory=dict)
     _found: dict[tuple[str, ...], str] = field(default_factory=dict)
-    _stale: list[str] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -122,72 +108,35 @@ class Index:
         def found() -> str:
             if key not in self._found:
                 name = f"found_{next(self._numbers)}"
-                sql = f"CREATE TEMP TABLE {name} AS SELECT n FROM conversations WHERE {condition}"
-                self.connection.execute(sql, list(values))
+                self.connection.execute(
+                    f"CREATE TEMP TABLE {name} AS SELECT n FROM raw.texts "
+                    f"JOIN conversations USING (position) WHERE {condition}",
+                    list(values),
+                )
                 if len(self._found) >= ORDERS:
-                    self._drop(self._found.pop(next(iter(self._found))))
+                    oldest = self._found.pop(next(iter(self._found)))
+                    self.connection.execute(f"DROP TABLE {oldest}")
                 self._found[key] = name
             return self._found[key]
 
         return self._asked(found)
 
-    def _drop(self, *tables: str) -> None:
-        for name in tables:
-            self.connection.execute(f"DROP TABLE {name}")
-
     def _asked(self, work: Callable[[], T]) -> T:
         """Hold the connection while `work` asks it, for LONGEST_S at most; SQL that fails is a
-        QueryError. What needs more memory than a kept index has is asked once more, with more."""
-        with self._lock:
-            with suppress(NoRoom):
-                return self._bounded(work)
-            self._widen()  # not while the error is handled: it holds on to the connection
-            return self._bounded(work)
-
-    def _bounded(self, work: Callable[[], T]) -> T:
+        QueryError."""
         import duckdb
 
-        if self.lost:
-            raise QueryError(LOST)
-        try:
-            with bounded(self.connection, LONGEST_S, MORE):
-                return work()
-        except NoRoom:
-            if self._narrow:
-                raise
-            raise QueryError(f"needs more memory than it may have; {MORE}") from None
-        except duckdb.Error as error:
-            raise QueryError(guard.first(error)) from None
-
-    def widen(self) -> None:
-        """Have as much memory as an index that is not kept: for changes."""
         with self._lock:
-            if self._narrow:
-                self._widen()
-
-    @property
-    def _narrow(self) -> bool:
-        return self.room.held_mb < OFTEN.held_mb
-
-    def _widen(self) -> None:
-        """Open the file anew, for a connection's limits are locked; what searches found goes
-        along."""
-        import duckdb
-
-        assert self.kept is not None
-        names = [*self._found.values(), *self._stale]
-        self.lost = True
-        try:
-            found = [self.connection.table(name).to_arrow_table() for name in names]
-            self.connection.close()
-            self.connection = tables.reopen(self.kept, self.runs, room=OFTEN)
-            for name, rows in zip(names, found, strict=True):
-                self.connection.register("rows_found", rows)
-                self.connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM rows_found")
-                self.connection.unregister("rows_found")
-        except (duckdb.Error, RunError):
-            raise QueryError(LOST) from None
-        self.room, self.lost = OFTEN, False
+            if self.lost:
+                raise QueryError(LOST)
+            try:
+                with bounded(self.connection, LONGEST_S, MORE):
+                    return work()
+            except NoRoom:
+                raise QueryError(f"needs more memory than it may have; {MORE}") from None
+            except duckdb.Error as error:
+                self.lost = not all(path.exists() for path in self.readable)
+                raise QueryError(LOST if self.lost else guard.first(error)) from None
 
     def one(self, sql: str, values: Sequence[Any] = ()) -> dict[str, Any]:
         """Return the only row."""
@@ -217,8 +166,9 @@ class Index:
         `file`, `start`, `length`; the first run that has an id counts. Raises RunError where there
         is none of this id."""
         found = self.ask(
-            "SELECT * EXCLUDE (conversation_id) FROM raw.places WHERE conversation_id = ? "
-            "ORDER BY run_no LIMIT 1",
+            f"SELECT run_no, position >> {FILE_BIT} AS file, length, "
+            f"position - ((position >> {FILE_BIT}) << {FILE_BIT}) AS start "
+            "FROM conversations WHERE conversation_id = ? ORDER BY run_no LIMIT 1",
             [conversation_id],
         )
         if not found:
@@ -234,58 +184,12 @@ class Index:
     def columns(self) -> list[str]:
         """Columns that a condition may name, as in `query`; a few of our own are left out."""
         rows = self.ask("SELECT column_name AS name FROM (DESCRIBE conversations)")
-        ours = ("n", "q", "text", "run_no")
+        ours = ("n", "q", "run_no", "position", "length")
         mine = {f"{kind}_{k}" for k in range(len(self.judges)) for kind in ("reward", "failed")}
         return [row["name"] for row in rows if row["name"] not in mine.union(ours)]
 
-    @property
-    def grown(self) -> bool:
-        """Whether a run has other files than when they were read."""
-        return [signs(run) for run in self.runs] != self.seen
-
-    @contextmanager
-    def changing(self) -> Iterator[DuckDBPyConnection]:
-        """Hold the connection while rows are changed, all of them or none; what was kept of
-        earlier answers is forgotten."""
-        with self._lock:
-            self.connection.execute("BEGIN")
-            try:
-                yield self.connection
-            except BaseException:
-                self.connection.execute("ROLLBACK")
-                raise
-            self.connection.execute("COMMIT")
-            self._orders.clear()
-            self._drop(*self._stale)  # not the newest: another thread may be about to ask them
-            self._stale = list(self._found.values())
-            self._found.clear()
-            self.__dict__.pop("total", None)
-
-    def keep(self) -> None:
-        """Write down beside the tables, where they lie in a file, what they were made of: the next
-        start takes them from there."""
-        if self.kept is None:
-            return
-        said = {
-            "fixed": [fixed(run) for run in self.runs], "judges": self.judges,
-            "files": [self._within(file.path) for file in self.files], "seen": self.seen,
-            "marks": [{str(path.relative_to(run.path)): (mark.size, mark.look)
-                       for path, mark in of.items()}
-                      for run, of in zip(self.runs, self.marks, strict=True)],
-        }  # fmt: skip
-        self.connection.execute("CREATE OR REPLACE TABLE raw.kept AS SELECT ?::VARCHAR AS said",
-                                [orjson.dumps(said).decode()])  # fmt: skip
-
-    def _within(self, path: Path) -> tuple[int, str]:
-        """Return the number of the run that a file lies in, and its name there: the next start may
-        write the run's folder otherwise, from another place say."""
-        return next(
-            (number, str(path.relative_to(run.path)))
-            for number, run in enumerate(self.runs) if path.is_relative_to(run.path)
-        )  # fmt: skip
-
     def close(self) -> None:
-        """Free the memory, and the file for others."""
+        """Free the memory."""
         with self._lock:
             self.connection.close()
 
@@ -297,111 +201,126 @@ def distinct(runs: Iterable[Run]) -> list[Run]:
 
 @interruptible()
 def build_index(
-    runs: Sequence[Run], say: Say = lambda text: None, file: Path | None = None
+    runs: Sequence[Run],
+    say: Say = lambda text: None,
+    rows: Rows | None = None,
+    first: int | None = None,
 ) -> Index:
-    """Read these runs and return their index; `say` gets a line for each step.
+    """Return the index of these runs, or of the `first` conversations of each; `say` gets a line
+    for each step, `rows` makes what is read of them.
 
-    A run named twice counts once. The index lies in memory, or in `file`, which must not be there
-    yet. Raises RunError for a damaged file.
+    A run named twice counts once. Raises RunError for a damaged file.
     """
-    unique = distinct(runs)
+    import duckdb
+
+    unique, rows = distinct(runs), rows or Rows()
     say(f"reading {len(unique)} run{'s' if len(unique) > 1 else ''} …")
-    seen = [signs(run) for run in unique]
-    before = [marks(run) for run in unique]
-    connection = tables.connect(unique, room=OFTEN, file=file)
-    names = connection.execute("SELECT DISTINCT judge FROM raw.verdicts ORDER BY 1").fetchall()
-    judges = [str(name[0]) for name in names[:MOST_JUDGES]]
-    if len(names) > MOST_JUDGES:
-        say(f"{len(names)} judges; rewards of the first {MOST_JUDGES} are shown, by name")
     say("grading and indexing …")
-    files = _place(connection)
-    counted = "SELECT coalesce(max(rowid), -1) + 1 FROM raw.conversations"
-    for statement in _statements(judges, int(connection.execute(counted).fetchall()[0][0])):
-        connection.execute(statement)
-    for run in unique:
-        len(run.examples)  # where they lie is read now, not when the first conversation is opened
-    index = Index(unique, connection, judges, files, before, seen, file)
-    if file is not None:
-        index.keep()
-        connection.execute("CHECKPOINT")
-    say(f"{index.total:,} conversations, {len(names)} judge{'' if len(names) == 1 else 's'}")
+    while True:
+        parts = rows.collect(unique) if first is None else rows.collect_first(unique, first)
+        readable = [path for part in parts for path in part.tables.values()]
+        try:
+            connection, judges = _join(unique, parts, readable)
+            break
+        except (duckdb.IOException, duckdb.InvalidInputException):  # a broken sidecar
+            if not rows.discard(readable):
+                raise
+    if len(judges) > MOST_JUDGES:
+        say(f"{len(judges)} judges; rewards of the first {MOST_JUDGES} are shown, by name")
+    files = [Places(path) for run in unique for path in run.files("conversations.jsonl")]
+    index = Index(unique, connection, judges[:MOST_JUDGES], files, readable, rows)
+    say(f"{index.total:,} conversations, {len(judges)} judge{'' if len(judges) == 1 else 's'}")
     return index
 
 
-def _place(connection: DuckDBPyConnection) -> list[Places]:
-    """Note in `raw.places` where every conversation lies; return the files that it numbers."""
-    import pyarrow
+def _join(
+    runs: Sequence[Run], parts: Sequence[PartRows], readable: Sequence[Path]
+) -> tuple[DuckDBPyConnection, list[str]]:
+    """Return a connection with what the index asks, and the names of all judges."""
+    files = [
+        path
+        for name in ("conversations", "verdicts")
+        for run in runs
+        for path in run.files(f"{name}.jsonl")
+    ]
+    laid = {
+        name: [
+            f"CREATE VIEW raw.every_{name} AS {_scan(parts, name, files)}",
+            f"CREATE TABLE raw.older_{name} AS {OLDER.format(name=name, key=tables.RAW[name][1])}",
+            f"CREATE VIEW raw.{name} AS SELECT * FROM raw.every_{name} "
+            f"ANTI JOIN raw.older_{name} USING (position)",
+        ]
+        for name in ("conversations", "verdicts")
+    }
+    connection = tables.connect(runs, room=OFTEN, laid=laid, readable=readable)
+    names = connection.execute("SELECT DISTINCT judge FROM raw.verdicts ORDER BY 1").fetchall()
+    judges = [str(name[0]) for name in names]
+    for statement in _statements(_scan(parts, "listed", files), judges[:MOST_JUDGES]):
+        connection.execute(statement)
+    return connection, judges
 
-    connection.execute(
-        "CREATE TABLE raw.places (run_no INTEGER, conversation_id VARCHAR, file INTEGER, "
-        "start BIGINT, length BIGINT)"
+
+OLDER = """
+WITH repeated AS (
+  SELECT hash({key}) AS mark FROM raw.every_{name} GROUP BY mark HAVING count(*) > 1
+)
+SELECT position FROM raw.every_{name} WHERE hash({key}) IN (FROM repeated)
+QUALIFY position < max(position) OVER (PARTITION BY {key})
+"""
+"""The positions of records that another one of the same key came after."""
+
+
+def _scan(parts: Sequence[PartRows], table: str, files: Sequence[Path]) -> str:
+    """Return SQL for all rows of a table, those of attempts that were made again too."""
+    found = [part for part in parts if table in part.tables]
+    if not found:
+        if table == "listed":  # of no records: what grading them would give
+            own = "0::INTEGER AS run_no, 0::BIGINT AS position, * EXCLUDE (start)"
+            return f"SELECT {own} FROM ({LISTED})"
+        kinds = {"run_no": "INTEGER", "position": "BIGINT", "start": "BIGINT", "length": "BIGINT"}
+        declared = {**kinds, **tables.RAW[table][0]}.items()
+        columns = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind in declared)
+        return f"SELECT {columns} WHERE false"
+    numbers = {path: number for number, path in enumerate(files)}
+    paths = ", ".join(tables.literal(part.tables[table]) for part in found)
+    runs = [part.run_no for part in found]
+    bases = [(numbers.get(part.path, 0) << FILE_BIT) + part.base for part in found]
+    return (
+        f"SELECT ({runs}::INTEGER[])[file_index::BIGINT + 1] AS run_no, "
+        f"({bases}::BIGINT[])[file_index::BIGINT + 1] + start AS position, * EXCLUDE (start) "
+        f"FROM read_parquet([{paths}])"
     )
-    read = connection.execute(
-        "SELECT path, first FROM raw.files WHERE name = 'conversations' ORDER BY first"
-    ).fetchall()
-    for number, (path, first) in enumerate(read):
-        starts, lengths = array("q"), array("q")
-        for _, start, line in placed(Path(path)):
-            starts.append(start)
-            lengths.append(len(line))
-        spans = pyarrow.table({"k": range(first, first + len(starts)), "start": starts,
-                               "length": lengths})  # fmt: skip
-        connection.register("spans", spans)
-        most = read[number + 1][1] if number + 1 < len(read) else first + len(starts)
-        connection.execute(
-            f"INSERT INTO raw.places SELECT run_no, conversation_id, {number}, start, length "
-            f"FROM raw.conversations c JOIN spans s ON c.rowid = s.k WHERE s.k < {most}"
-        )
-        connection.unregister("spans")
-    return [Places(Path(path)) for path, _ in read]
 
 
-def _statements(judges: Sequence[str], rows: int) -> Iterator[str]:
-    """Put the parsed conversations in the place of the view that parses them each time.
-
-    What is numbered, graded or joined has no texts, for DuckDB holds much of it in memory; texts
-    are added at the end, some of the `rows` at a time, in the order of the file.
+def _statements(listed: str, judges: Sequence[str]) -> Iterator[str]:
+    """Put what all lists need in the place of the view that parses the records each time."""
+    yield f"""
+    CREATE VIEW raw.listed AS SELECT * FROM ({listed})
+    ANTI JOIN raw.older_conversations USING (position)
     """
+    yield "CREATE VIEW raw.texts AS SELECT position, text FROM raw.listed"
     yield """
     CREATE TEMP TABLE asked AS
-    SELECT run_no, example_id, question, rowid AS place,
-      dense_rank() OVER (ORDER BY question) AS worded
-    FROM raw.examples
+    SELECT run_no, example_id, dense_rank() OVER (ORDER BY question) AS worded FROM raw.examples
     """
     yield """
     CREATE TEMP TABLE numbered AS
-    SELECT run_no, k.conversation_id, k.rowid AS spot,
-      row_number() OVER (ORDER BY run_no, x.place, k.sample, k.conversation_id) - 1 AS n,
-      dense_rank() OVER (ORDER BY r.task, k.example_id, x.worded) AS q
-    FROM raw.conversations k JOIN raw.runs r USING (run_no)
-      LEFT JOIN asked x USING (run_no, example_id)
+    SELECT position,
+      row_number() OVER (ORDER BY run_no, asked_at, sample, conversation_id) - 1 AS n,
+      dense_rank() OVER (ORDER BY task, example_id, worded) AS q
+    FROM raw.listed LEFT JOIN asked USING (run_no, example_id)
     """
-    yield "CREATE TEMP TABLE graded AS SELECT * FROM conversations"
     yield f"CREATE TEMP TABLE given AS {rewarded(judges)}"
     given = "".join(f", reward_{k}, failed_{k}" for k in range(len(judges)))
     yield f"""
-    CREATE TEMP TABLE joined AS
-    SELECT o.n, c.*, o.run_no, o.q, o.spot{given}
-    FROM graded c JOIN raw.runs r USING (run)
-      JOIN numbered o ON o.run_no = r.run_no AND o.conversation_id = c.conversation_id
-      LEFT JOIN given v ON v.run_no = r.run_no AND v.conversation_id = c.conversation_id
+    CREATE TABLE indexed AS
+    SELECT n, l.* EXCLUDE (run_no, position, length, key, asked_at, question, text), l.run_no,
+      l.question, q, l.position, l.length{given}
+    FROM raw.listed l JOIN numbered USING (position)
+      LEFT JOIN given v ON v.run_no = l.run_no AND v.conversation_id = l.conversation_id
     """
-    for name in ("given", "graded", "numbered"):
+    for name in ("given", "numbered", "asked"):
         yield f"DROP TABLE {name}"
-    for start in range(0, max(rows, 1), AT_ONCE):
-        some = f"BETWEEN {start} AND {start + AT_ONCE - 1}"
-        yield f"""
-        {"INSERT INTO indexed" if start else "CREATE TABLE indexed AS"}
-        SELECT c.* EXCLUDE (q, spot{given}), x.question, c.q,
-          lower(concat_ws(chr(10), c.example_id, x.question, array_to_string(flatten(
-            [{SPOKEN} FOR t IN k.turns IF t.finish_reason <> 'scripted']), chr(10)))) AS text
-          {given}
-        FROM raw.conversations k JOIN joined c ON c.spot = k.rowid
-          LEFT JOIN asked x ON x.run_no = c.run_no AND x.example_id = c.example_id
-        WHERE k.rowid {some} AND c.spot {some}
-        """
-    yield "DROP TABLE joined"
-    yield "DROP TABLE asked"
     yield "DROP VIEW conversations"
     yield "ALTER TABLE indexed RENAME TO conversations"
 

@@ -15,7 +15,7 @@ from convbench.errors import RunError
 from convbench.store import Run, all_runs
 from convbench.store.overview import overview
 from convbench.store.tail import Signs, changed, signs
-from convbench.view.growing import EASE, Growing
+from convbench.view.follow import EASE, Growing
 from convbench.view.index import Say
 
 OPEN = 4

@@ -19,12 +19,11 @@ from convbench.store import Run
 from convbench.view.calls import calls
 from convbench.view.figures import overview
 from convbench.view.filters import following, listing
+from convbench.view.follow import Growing, pulse
 from convbench.view.gold import Labelling
-from convbench.view.growing import Growing
 from convbench.view.index import Index
 from convbench.view.labels import Scoring, labels_file, labels_of, save, scored
 from convbench.view.pictures import FILE, RASTER, raster
-from convbench.view.pulse import pulse
 from convbench.view.talk import beside, page_of, prompts, talk, talks, whole
 from convbench.view.versus import versus
 

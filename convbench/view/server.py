@@ -17,7 +17,7 @@ from aiohttp import web
 
 from convbench.errors import RunError
 from convbench.printable import printable
-from convbench.view.growing import Growing
+from convbench.view.follow import Growing
 from convbench.view.labels import Scoring
 from convbench.view.library import Library
 from convbench.view.opening import opened

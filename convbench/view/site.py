@@ -1,4 +1,5 @@
 """The viewer as files for any web server: the same page over sharded JSON."""
+# ruff: noqa: S608 - the SQL is made of names of our own
 
 from __future__ import annotations
 
@@ -86,11 +87,14 @@ def _data(index: Index) -> Iterator[tuple[str, Any]]:
     yield "overview.json", {**found, "rubrics": [], "labels": [], "sizes": sizes}
     for start in range(0, index.total, ROWS):
         span = [start, start + ROWS]
-        where = "FROM conversations WHERE n >= ? AND n < ? ORDER BY n"
-        rows = [tidy(row) for row in index.ask(f"SELECT {SHOWN}{rewards(index)} {where}", span)]
+        where = "WHERE n >= ? AND n < ? ORDER BY n"
+        shown = f"SELECT {SHOWN}{rewards(index)} FROM conversations {where}"
+        rows = [tidy(row) for row in index.ask(shown, span)]
         names = list(rows[0])
         yield f"rows/{start // ROWS}.json", {name: [row[name] for row in rows] for name in names}
-        texts = index.ask(f"SELECT text {where}", span)
+        texts = index.ask(
+            f"SELECT text FROM raw.texts JOIN conversations USING (position) {where}", span
+        )
         yield f"text/{start // ROWS}.json", [row["text"] for row in texts]
     names = [row["conversation_id"] for row in index.ask(
         "SELECT conversation_id FROM conversations ORDER BY n")]  # fmt: skip

@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from convbench.cache import CACHE
 from tests.bench.bench import Row, Used, convbench, high_water, installed, write_questions
 from tests.bench.logs import inflate, write_logs
 from tests.support.hub_server import HubServer
@@ -110,23 +111,24 @@ def _pulled(place: Path, words: tuple[str, ...]) -> Used:
 
 
 def _indexed(place: Path) -> Used:
-    """Make the viewer's index of a run, in a process of its own as the viewer does."""
-    file, before = place / "index.duckdb", resource.getrusage(resource.RUSAGE_CHILDREN)
+    """Make the viewer's rows of a run, in a process of its own as the viewer does."""
+    shutil.rmtree(place / "rows", ignore_errors=True)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     process = subprocess.Popen(
-        [sys.executable, "-m", "convbench.view.kept"], stdin=subprocess.PIPE, env=installed(),
+        [sys.executable, "-m", "convbench.view.follow"], stdin=subprocess.PIPE,
+        env={**installed(), CACHE: str(place / "rows")},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     assert process.stdin is not None
-    process.stdin.write(json.dumps([str(file.resolve()), str((place / "run").resolve())]).encode())
+    process.stdin.write(json.dumps([str((place / "run").resolve())]).encode())
     process.stdin.close()
     peak = 0.0
     while process.poll() is None:
         with contextlib.suppress(OSError, StopIteration):  # it has just ended
             peak = max(peak, high_water(process.pid))
         time.sleep(0.1)
-    file.unlink(missing_ok=True)
     if process.returncode:
-        raise RuntimeError(f"the index of {place} was not made: exit code {process.returncode}")
+        raise RuntimeError(f"the rows of {place} were not made: exit code {process.returncode}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return Used(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, peak)
 

@@ -41,9 +41,8 @@ from convbench.store.shard_attempts import (
     refuse_in_work,
     shard_states,
 )
-from convbench.view.growing import Growing
+from convbench.view.follow import Growing, pulse
 from convbench.view.index import build_index
-from convbench.view.pulse import pulse
 from tests.support.app import app
 
 from .fire import said

@@ -14,9 +14,8 @@ from convbench.store.jsonl import Appender
 from convbench.store.parts import Compressor
 from convbench.view.figures import overview
 from convbench.view.filters import listing
-from convbench.view.growing import Growing
+from convbench.view.follow import Growing, pulse
 from convbench.view.index import build_index
-from convbench.view.pulse import pulse
 from convbench.view.versus import versus
 from tests.view.conftest import Looked, viewing
 from tests.view.runs import RIGHT, WRONG, make, question, talk, verdict
@@ -34,7 +33,7 @@ def run(tmp_path: Path) -> Run:
 @pytest.fixture
 def growing(run: Run, monkeypatch: pytest.MonkeyPatch) -> Growing:
     """Its index, which takes in what is new whenever it is asked."""
-    monkeypatch.setattr("convbench.view.growing.EASE", 0.0)
+    monkeypatch.setattr("convbench.view.follow.EASE", 0.0)
     return Growing(lambda: [run, *run.children()])
 
 

@@ -11,8 +11,10 @@ from multidict import MultiDict
 
 from convbench.errors import QueryError, RunError
 from convbench.schema import ImagePart, TextPart
+from convbench.store import Run
 from convbench.view.figures import overview
 from convbench.view.filters import following, listing, terms
+from convbench.view.follow import Growing
 from convbench.view.index import Index
 from convbench.view.runs import index_runs
 from convbench.view.talk import prompts, talk
@@ -188,12 +190,14 @@ def test_scores_of_a_judge_whose_rubric_is_lost_are_shown_on_ten(tmp_path: Path)
 
 def test_run_named_twice_counts_once_and_growth_is_noticed(tmp_path: Path) -> None:
     run = make(tmp_path / "r", [question(0)], [(0, 0, WRONG, {})], {})
-    index = index_runs([run.path, tmp_path / "." / "r"], lambda text: None)
-    assert total(index) == 1
-    assert not index.grown
+    assert total(index_runs([run.path, tmp_path / "." / "r"], lambda text: None)) == 1
+    growing = Growing(lambda: [run, Run.open(tmp_path / "." / "r")])
+    assert (total(growing.index), growing.look()) == (1, 1)
     with run.conversations_file.open("ab") as file:
         file.write(b"\n")
-    assert index.grown
+    growing._rest_until = 0.0
+    assert (growing.look(), total(growing.index)) == (2, 1)
+    growing.close()
 
 
 def test_empty_run_has_an_overview(tmp_path: Path) -> None:
