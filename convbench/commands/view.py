@@ -60,15 +60,15 @@ def run(options: ViewOptions, context: RunContext) -> ViewAnswer:
     """Write the pages as files, or serve them until interrupted."""
     from rich.markup import escape
 
-    from convbench.view import Library
-    from convbench.view.runs import index_runs, shown, view, view_static
+    from convbench.view import Library, serve, write_site
+    from convbench.view.library import index_runs, shown
 
     def say(text: str) -> None:
         err.print(f"[dim]{escape(text)}[/]", soft_wrap=True)
 
     if options.static is not None:
         with closing(index_runs(options.runs, say)) as index:
-            files, total = view_static(index, options.static, say), index.total
+            files, total = write_site(index, options.static, say), index.total
         folder = path_text(options.static)
         context.next(f"python -m http.server --bind 127.0.0.1 --directory {quoted(folder)}")
         return ViewAnswer(address=None, folder=folder, conversations=total).of(files)
@@ -85,7 +85,7 @@ def run(options: ViewOptions, context: RunContext) -> ViewAnswer:
         context.show_part(answer)
         err.print("[dim]the address holds a key: keep it to yourself. Ctrl-C ends it[/]")
 
-    view(runs, options.port, ready, browser=options.open)
+    serve(runs, options.port, ready, browser=options.open)
     return answer
 
 

@@ -1,4 +1,6 @@
-"""Scores that people give in the viewer: `labels.jsonl` of the run, as `human:FILE` reads it.
+"""What people say in the viewer: scores of their own accord, and the queue of the gold labels.
+
+Scores go to `labels.jsonl` of the run, as `human:FILE` reads it.
 
 Labels by another rubric than judge `human`'s lie in a file of their own, `labels-RUBRIC.jsonl`, as
 `RUBRIC@human:FILE` reads it: a file holds the scores of one rubric.
@@ -8,32 +10,27 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from aiohttp import web
+
 from convbench.errors import DataError
-from convbench.judge.human import needed
+from convbench.judge.gold.queue import Queue, Waiting
+from convbench.judge.gold.records import draws, home
+from convbench.judge.human import needed, read_labels
+from convbench.judge.panel import Talk, panel
 from convbench.judge.scoring_form import PEOPLE
-from convbench.schema import JudgeSpec
+from convbench.schema import JudgeSpec, Verdict
+from convbench.schema.gold import NOTE, RATER
 from convbench.store import Run
+from convbench.store.grades import count_words
+from convbench.store.index import VerdictRow
 from convbench.store.jsonl import records, write_whole
 from convbench.store.locks import folder_lock
-
-NOTE, RATER = 10_000, 80
-"""Most characters of a note, and of a rater's name."""
-
-
-@dataclass(frozen=True)
-class Scoring:
-    """What scoring needs from elsewhere: the rubric, and agreement with the other judges."""
-
-    spec: Callable[[Run], JudgeSpec]
-    """A run's rubric (`judge.scoring_form.rubric_of`): its metrics with their ranges."""
-    agreement: Callable[[Run, Path, JudgeSpec], list[dict[str, Any]]]
-    """Given a run, its labels and their rubric, one mapping a judge: judge, common, equal, kappa,
-    correlation, difference."""
+from convbench.view.index import Index
+from convbench.view.talk import talk
 
 
 def labels_file(run: Run, rubric: str = PEOPLE) -> Path:
@@ -106,3 +103,137 @@ def _number(spec: JudgeSpec, name: str, value: Any) -> None:
     low, high = spec.limits(name)
     if not good or not low <= value <= high:
         raise DataError(f"{name} is {value!r}; expected a number from {low:g} to {high:g}")
+
+
+AMONG_JUDGES = "people"
+"""Name of the labels among the judges."""
+SAID = ("speaker", "policy", "finish", "rounds", "reasoning", "parts", "index")
+"""What of a turn people see: what was said, and by whom."""
+MINE = ("scores", "note", "skipped")
+"""What of a label comes back to who gave it."""
+
+
+class Labelling:
+    """What the server answers of the queues of its runs."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        homes = {str(home(run).path.resolve()): home(run) for run in index.runs}
+        self.queues = [Queue(run) for run in homes.values()]
+
+    @property
+    def drawn(self) -> int:
+        """How many conversations wait or waited in the queues."""
+        return sum(
+            len({one.conversation_id for draw in draws(queue.run) for one in draw.drawn})
+            for queue in self.queues
+        )
+
+    def next(self, request: web.Request) -> dict[str, Any]:
+        """Return what this person is to label next, and how far the queues are. `back=1`: what
+        they said last, to say it again."""
+        rater = _rater(request.query.get("rater"))
+        back = request.query.get("back") == "1"
+        item = None
+        for queue in self.queues:
+            found = queue.take_back(rater) if back else next(iter(queue.waiting(rater)), None)
+            if found is not None:
+                item = self._item(queue, found)
+                break
+        return {
+            "item": item,
+            "progress": [_unnamed(queue.progress(rater)) for queue in self.queues],
+        }
+
+    def keep(self, said: Any) -> dict[str, Any]:
+        """Keep what a person said of the conversation of a key."""
+        if not isinstance(said, dict) or not isinstance(said.get("key"), str):
+            raise DataError("expected a JSON object with key, rater, scores or skipped")
+        for queue in self.queues:
+            if any(said["key"] == key for key in _keys(queue)):
+                queue.keep(said)
+                return {"kept": True}
+        raise DataError(f"key: {said['key']!r:.40} is not in the queue")
+
+    def _item(self, queue: Queue, found: Waiting) -> dict[str, Any]:
+        shown = talk(self.index, found.conversation_id)
+        mine = found.mine
+        return {
+            "key": found.key,
+            "question": {k: shown["question"][k] for k in ("text", "choices")},
+            "reference": shown["reference"],
+            "turns": [{k: turn[k] if k in SAID else None for k in turn} for turn in shown["turns"]],
+            "metrics": queue.form(found.draw),
+            "mine": None
+            if mine is None
+            else mine.model_dump(include={"scores", "note", "skipped"}),
+        }
+
+
+def _unnamed(progress: dict[str, Any]) -> dict[str, Any]:
+    """Return it without the names of judges."""
+    rows = [{k: v for k, v in row.items() if k != "judge"} for row in progress["agreement"]]
+    return {**progress, "agreement": rows}
+
+
+def _keys(queue: Queue) -> set[str]:
+    return {queue.key(one.conversation_id) for draw in draws(queue.run) for one in draw.drawn}
+
+
+def _rater(text: str | None) -> str:
+    name = (text or "").strip()
+    if not 0 < len(name) <= RATER or not name.isprintable():
+        raise DataError(f"rater: expected a name of 1 to {RATER} characters")
+    return name
+
+
+def agreement(run: Run, labels: Path, spec: JudgeSpec) -> list[dict[str, Any]]:
+    """Return how people's labels by a rubric and each judge agree on its headline metric, a row a
+    judge that is read by this metric."""
+    read = read_labels(labels, spec)
+    specs = {**run.judge_specs(), read.digest: spec}
+    verdicts: list[Verdict | VerdictRow] = [
+        row
+        for row in run.verdict_rows()
+        if row.conversation_id in read.rows
+        and not row.judge.startswith("human:")
+        and specs.get(row.fingerprint, spec).headline == spec.headline
+    ]
+    protocol = run.manifest.protocol
+    talks = [
+        Talk(
+            row.conversation_id,
+            row.example_id,
+            count_words(protocol, run.read_conversation(*row[:3])),
+        )
+        for row in run.heads()
+        if row.conversation_id in read.rows and row.ended
+    ]
+    there = {talk.conversation_id for talk in talks}
+    for name in filter(there.__contains__, read.rows):
+        scores = spec.whole(read.scores(name)[0])
+        verdicts.append(
+            Verdict(
+                conversation_id=name, judge=AMONG_JUDGES, fingerprint=read.digest, scores=scores
+            )
+        )
+    found = panel(talks, verdicts, spec.headline, specs=specs, beside=AMONG_JUDGES)
+    low, high = spec.limits(spec.headline)
+    rows = []
+    for pair in found.pairs:
+        points = high - low
+        rows.append(
+            {
+                "judge": pair.first,
+                "common": pair.common,
+                "equal": pair.equal,
+                "kappa": pair.kappa,
+                "correlation": pair.correlation,
+                "difference": None if pair.apart is None else round(points * pair.apart.mean, 9),
+            }
+        )
+    return [{k: _finite(v) for k, v in row.items()} for row in rows]
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,22 +1,23 @@
-"""A folder of runs to choose from: what each is, and the indexes of those that are open."""
+"""What is shown: the runs that a user names, or a folder of runs to choose from, with what each is
+and the indexes of those that are open."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from convbench.errors import RunError
-from convbench.store import Run, all_runs
+from convbench.store import Run, all_runs, find_run
 from convbench.store.overview import overview
 from convbench.store.tail import Signs, changed, signs
 from convbench.view.follow import EASE, Growing
-from convbench.view.index import Say
+from convbench.view.index import Index, Say, build_index
 
 OPEN = 4
 """Choices of runs whose indexes are kept in memory."""
@@ -120,3 +121,37 @@ def _counts(run: Run) -> dict[str, Any]:
         "tags": list(found.label.tags), "note": found.label.note,
         "planned": run.manifest.planned(splits),
     }  # fmt: skip
+
+
+HERE = Path("runs")
+"""Where runs lie, where nobody says otherwise."""
+
+
+def shown(paths: Sequence[Path], say: Callable[[str], None]) -> Growing | Library:
+    """Return what is to be shown: the runs named, which grow, or a folder of runs to choose from.
+
+    Without a path that is `runs`, or the one run in it.
+    """
+    folders = [path for path in paths or [HERE] if is_folder(path)]
+    if folders and len(paths) <= 1 and (paths or len(all_runs(HERE)) > 1):
+        return Library(folders[0], say)
+    return Growing(lambda: members(paths), say)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a path is no run, but a folder with runs in it."""
+    return not (path / "run.json").exists() and path.is_dir() and bool(all_runs(path))
+
+
+def members(paths: Sequence[Path]) -> list[Run]:
+    """Return these runs, those of folders among them, each with its children; without a path the
+    newest run."""
+    found: list[Run] = []
+    for path in paths:
+        found += all_runs(path) if is_folder(path) else [find_run(path)]
+    return with_children(found or [find_run(None)])
+
+
+def index_runs(paths: Sequence[Path], say: Callable[[str], None]) -> Index:
+    """Return the index of these runs with their children, or of the newest run."""
+    return build_index(members(paths), say)

@@ -12,20 +12,23 @@ import orjson
 from aiohttp import web
 
 from convbench.errors import ConvbenchError, DataError, RunError
-from convbench.judge.scoring_form import PEOPLE, shown, usual
+from convbench.judge.scoring_form import PEOPLE, rubric_of, shown, usual
 from convbench.sandbox.browser import shoot
 from convbench.schema import JudgeSpec
 from convbench.store import Run
-from convbench.view.calls import calls
-from convbench.view.figures import overview
+from convbench.view.figures import FILE, RASTER, overview, raster, versus
 from convbench.view.filters import following, listing
 from convbench.view.follow import Growing, pulse
-from convbench.view.gold import Labelling
 from convbench.view.index import Index
-from convbench.view.labels import Scoring, labels_file, labels_of, save, scored
-from convbench.view.pictures import FILE, RASTER, raster
-from convbench.view.talk import beside, page_of, prompts, talk, talks, whole
-from convbench.view.versus import versus
+from convbench.view.labels import (
+    Labelling,
+    agreement,
+    labels_file,
+    labels_of,
+    save,
+    scored,
+)
+from convbench.view.talk import beside, calls, page_of, prompts, talk, talks, whole
 
 DRAWING = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 """Policy of an image file: an SVG opened by itself runs nothing."""
@@ -41,8 +44,8 @@ SVG = "image/svg+xml"
 class Pages:
     """What the server answers."""
 
-    def __init__(self, growing: Growing, scoring: Scoring | None) -> None:
-        self.growing, self.scoring = growing, scoring
+    def __init__(self, growing: Growing) -> None:
+        self.growing = growing
         self._labelling: Labelling | None = None
         self._shots: dict[str, bytes] = {}
         # Made before the first page asks: of a million rows it takes seconds.
@@ -99,7 +102,7 @@ class Pages:
         if self._overview[0] != version:
             self._overview = (version, overview(self.index))
         labels = [scored(run) for run in self.index.runs]
-        rubrics = [shown(self.scoring.spec(run)) for run in self.index.runs] if self.scoring else []
+        rubrics = [shown(rubric_of(run)) for run in self.index.runs]
         return {**self._overview[1], "rubrics": rubrics, "labels": labels, "version": version,
                 "gold": self.labelling.drawn}  # fmt: skip
 
@@ -130,13 +133,13 @@ class Pages:
         """Return how people's labels and each judge agree."""
         run = self.run(request)
         spec, file = self._labels(run)
-        if self.scoring is None or not file.exists() or not file.stat().st_size:
+        if not file.exists() or not file.stat().st_size:
             return {"labels": 0}
         judge = f"human:{file}" if spec.name == PEOPLE else f"{spec.name}@human:{file}"
         command = ["convbench", "judge", "--judge", judge, "--run", str(run.path)]
         now = self.growing.version, spec, file.stat().st_mtime_ns
         if file not in self._agreed or self._agreed[file][0] != now:
-            self._agreed[file] = now, self.scoring.agreement(run, file, spec)
+            self._agreed[file] = now, agreement(run, file, spec)
         return {"labels": scored(run), "judges": self._agreed[file][1],
                 "metric": spec.labels.get(spec.headline, spec.headline),
                 "file": str(file), "command": shlex.join(command)}  # fmt: skip
@@ -144,7 +147,7 @@ class Pages:
     def _labels(self, run: Run) -> tuple[JudgeSpec, Path]:
         """Return the rubric of a run's labels and their file; labels that were given before the
         run had a rubric of its own stay readable by the usual one."""
-        spec = self.scoring.spec(run) if self.scoring else usual()
+        spec = rubric_of(run)
         file = labels_file(run, spec.name)
         if file.exists() or not labels_file(run).exists():
             return spec, file
@@ -152,8 +155,6 @@ class Pages:
 
     def score(self, label: Any) -> dict[str, Any]:
         """Keep a label."""
-        if self.scoring is None:
-            raise DataError("scoring is not set up here")
         try:
             name = label["conversation_id"]
         except (KeyError, TypeError):
@@ -161,7 +162,7 @@ class Pages:
         run, conversation, _ = self.index.conversation(str(name))
         if conversation.failure is not None:
             raise DataError(f"{name} failed; only whole conversations are scored")
-        return save(run, self.scoring.spec(run), label)
+        return save(run, rubric_of(run), label)
 
 
 def inside(folder: Path, name: str, endings: Collection[str]) -> Path:

@@ -1,28 +1,36 @@
-"""The local server: starting, listening, ending, and which pages lie at which address."""
+"""The local server: who may ask it, which pages lie at which address, starting and ending.
+
+Only a browser that came with the token, at this machine's own address, is answered.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import logging
+import os
+import re
 import secrets
 import signal
 import socket
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import sys
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from html import escape
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from convbench.errors import RunError
 from convbench.printable import printable
 from convbench.view.follow import Growing
-from convbench.view.labels import Scoring
 from convbench.view.library import Library
-from convbench.view.opening import opened
 from convbench.view.pages import Pages, answer, inside, routes
-from convbench.view.security import gate
 
 ASSETS = Path(__file__).parent / "assets"
 TYPES = {
@@ -38,22 +46,20 @@ MADE = 16
 """Choices of runs whose pages are kept."""
 
 
-def application(
-    shown: Growing | Library, scoring: Scoring | None, token: str, port: Callable[[], int]
-) -> web.Application:
+def application(shown: Growing | Library, token: str, port: Callable[[], int]) -> web.Application:
     """Return the application: the pages of some runs, or a folder of runs to choose from. `port`
     is asked at each request."""
     app = web.Application(middlewares=[gate(token, port)], client_max_size=1 << 18)
     app.add_routes([web.get("/assets/{name}", _asset)])
     if isinstance(shown, Growing):
-        pages = Pages(shown, scoring)
+        pages = Pages(shown)
         app.add_routes([web.get("/", _page(HOME)), *routes(lambda request: pages)])
     else:
-        app.add_routes(_chosen(shown, scoring))
+        app.add_routes(_chosen(shown))
     return app
 
 
-def _chosen(library: Library, scoring: Scoring | None) -> list[web.RouteDef]:
+def _chosen(library: Library) -> list[web.RouteDef]:
     """Return the addresses of a folder of runs: the picker, and below `/open/NAMES/` the pages of
     a choice of them."""
     made: dict[int, Pages] = {}
@@ -63,7 +69,7 @@ def _chosen(library: Library, scoring: Scoring | None) -> list[web.RouteDef]:
         found = made.get(id(growing))
         if found is None or found.growing is not growing:
             made.clear() if len(made) > MADE else None
-            found = made[id(growing)] = Pages(growing, scoring)
+            found = made[id(growing)] = Pages(growing)
         return found
 
     async def rows(request: web.Request) -> web.Response:
@@ -117,18 +123,18 @@ def listen(port: int | None, usual: int = 8642) -> socket.socket:
 
 def serve(
     shown: Growing | Library,
-    scoring: Scoring | None,
     port: int | None = None,
     ready: Callable[[str], None] = lambda address: None,
     *,
     browser: bool = False,
 ) -> None:
-    """Serve until interrupted; `ready` gets the address with its token. `browser` opens it."""
-    sock, token = listen(port), secrets.token_urlsafe(24)
-    number = sock.getsockname()[1]
-    address = f"http://127.0.0.1:{number}/?token={token}"
-    app = application(shown, scoring, token, lambda: number)
-    with contextlib.suppress(KeyboardInterrupt):
+    """Serve until interrupted, then close what is shown; `ready` gets the address with its token,
+    `browser` opens it."""
+    with contextlib.closing(shown), contextlib.suppress(KeyboardInterrupt):
+        sock, token = listen(port), secrets.token_urlsafe(24)
+        number = sock.getsockname()[1]
+        address = f"http://127.0.0.1:{number}/?token={token}"
+        app = application(shown, token, lambda: number)
         asyncio.run(_serve(app, sock, lambda: ready(address), opened(address, browser)))
 
 
@@ -170,3 +176,103 @@ async def _serve(
             await ended.wait()
     finally:
         await runner.cleanup()
+
+
+PAGE = """<!doctype html>
+<meta charset="utf-8"><meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={address}">
+<title>convbench</title><p><a href="{address}">convbench view</a></p>
+"""
+
+
+def has_screen() -> bool:
+    """Return whether a browser of windows can come up; one in the terminal must not."""
+    shown = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return sys.platform in ("darwin", "win32") or bool(shown)
+
+
+@contextmanager
+def opened(address: str, wanted: bool) -> Iterator[None]:
+    """Open an address, if wanted and possible, while entered.
+
+    It goes through a file that only this user can read: arguments of a program can be seen by
+    everybody on the machine.
+    """
+    if not wanted or not has_screen():
+        yield
+        return
+    with TemporaryDirectory(prefix="convbench-") as folder:  # made with mode 0700
+        page = Path(folder) / "view.html"
+        page.write_text(PAGE.format(address=escape(address)))
+        webbrowser.open(page.as_uri())
+        yield
+
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+"""No inline script or style, nothing from elsewhere, and no text ever becomes markup."""
+HEADERS = {
+    "Content-Security-Policy": POLICY + "; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+NAMES = ("127.0.0.1", "localhost")
+HERE = re.compile(r"(?i)(127\.0\.0\.1|localhost)(:[0-9]{1,5})?")
+"""This machine as a request may call it, by any port: it may be forwarded."""
+REFUSED = (
+    "convbench view: this page needs the address with its token that `convbench view` printed "
+    "when it started; open that one.\n"
+)
+
+
+def gate(token: str, port: Callable[[], int]) -> Middleware:
+    """Return a middleware that lets only the token's holder in.
+
+    The token comes once in the address of `/`; from then on a cookie has it, which other sites'
+    requests do not carry. A foreign Host is refused (DNS rebinding), a foreign Origin too.
+    """
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        number, host = port(), request.headers.get("Host", "")
+        if not _is_here(request, host):
+            return _refuse(421, "convbench view: expected the address 127.0.0.1\n")
+        origin = request.headers.get("Origin")
+        if origin is not None and origin != f"http://{host}":
+            return _refuse(403, "convbench view: a request from another site is refused\n")
+        cookie = f"convbench_{number}"
+        brought = request.path == "/" and _same(request.query.get("token"), token)
+        if not brought and not _same(request.cookies.get(cookie), token):
+            return _refuse(403, REFUSED)
+        try:
+            response = await handler(request)
+        except web.HTTPException as error:
+            response = _refuse(error.status, f"{error.reason}\n")
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
+        if brought:
+            response.set_cookie(cookie, token, httponly=True, samesite="Strict", path="/")
+        return response
+
+    return check
+
+
+def _is_here(request: web.Request, host: str) -> bool:
+    """Whether a request is addressed to this machine, by its Host and by an absolute target too."""
+    try:
+        return HERE.fullmatch(host) is not None and request.url.host in NAMES
+    except ValueError:  # a port that is none
+        return False
+
+
+def _same(given: str | None, token: str) -> bool:
+    return given is not None and hmac.compare_digest(given.encode(errors="replace"), token.encode())
+
+
+def _refuse(status: int, text: str) -> web.Response:
+    return web.Response(status=status, text=text, headers=HEADERS)

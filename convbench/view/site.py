@@ -13,13 +13,11 @@ import orjson
 
 from convbench.errors import RunError
 from convbench.store.jsonl import disk_error
-from convbench.view.figures import overview
+from convbench.view.figures import overview, rasters, versus
 from convbench.view.filters import SHOWN, rewards, tidy
 from convbench.view.index import Index
-from convbench.view.pictures import rasters
 from convbench.view.server import ASSETS
 from convbench.view.talk import prompts, talks, whole
-from convbench.view.versus import versus
 
 ROWS, TALKS = 5000, 100
 """Rows, and conversations, of one file."""

@@ -21,9 +21,9 @@ from convbench.errors import QueryError
 from convbench.store import Run, tables
 from convbench.store.limits import bounded, interruptible
 from convbench.store.query import query
-from convbench.view import filters, index
+from convbench.view import filters, index, write_site
 from convbench.view.index import Index
-from convbench.view.runs import index_runs, view_static
+from convbench.view.library import index_runs
 from tests.publish.runs import write_run
 from tests.rollout.cli import COMMAND, environment, finish, start
 from tests.support.exhaustive import only
@@ -67,7 +67,7 @@ def site(folder: Path) -> tuple[Path, list[str]]:
     """The static site of it, and what was said."""
     said: list[str] = []
     place = folder.parent / "site"
-    view_static(index_runs([folder], lambda text: None), place, said.append)
+    write_site(index_runs([folder], lambda text: None), place, said.append)
     return place, said
 
 
@@ -104,7 +104,7 @@ def test_a_linked_folder_is_not_copied(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "holiday.png").write_bytes(PNG)
     (tmp_path / "run" / "media").symlink_to(tmp_path / "mine")
-    view_static(index_runs([tmp_path / "run"], lambda text: None), tmp_path / "site", print)
+    write_site(index_runs([tmp_path / "run"], lambda text: None), tmp_path / "site", print)
     assert not list((tmp_path / "site").rglob("holiday.png"))
 
 

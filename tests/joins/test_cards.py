@@ -20,7 +20,7 @@ from convbench.shards.judge import judge
 from convbench.store import Run
 from convbench.store.query import query
 from convbench.view.figures import overview
-from convbench.view.runs import index_runs
+from convbench.view.library import index_runs
 from tests.publish.runs import (
     ANSWERS,
     JUDGE,

@@ -17,7 +17,7 @@ from convbench.report.sections import sections
 from convbench.stats.estimate import Estimate, estimate
 from convbench.store import Run
 from convbench.view.figures import overview
-from convbench.view.runs import index_runs
+from convbench.view.library import index_runs
 from tests.publish.runs import ANSWERS, conversation, example, verdict, write_run
 
 ISSUE = [("a", True), ("a", True), ("a", True), ("b", False)]

@@ -25,7 +25,7 @@ from convbench.shards.build import build
 from convbench.shards.judge import judge
 from convbench.store import Run
 from convbench.store.query import query
-from convbench.view.runs import index_runs
+from convbench.view.library import index_runs
 from convbench.view.talk import prompts
 from convbench.view.talk import talk as shown_talk
 from tests.support.chat.plan import Plan

@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from convbench.store import Run
-from convbench.view.calls import SAME
-from convbench.view.calls import calls as calls_of
-from convbench.view.runs import index_runs
+from convbench.view.library import index_runs
+from convbench.view.talk import SAME
+from convbench.view.talk import calls as calls_of
 from tests.view.conftest import browser, viewing
 
 from .cli import convbench, get, post, records, said

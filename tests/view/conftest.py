@@ -16,10 +16,7 @@ import orjson
 import pytest
 from aiohttp import web
 
-from convbench.judge.scoring_form import rubric_of
-from convbench.view.agreement import agreement
-from convbench.view.labels import Scoring
-from convbench.view.runs import shown
+from convbench.view.library import shown
 from convbench.view.server import application, listen
 from tests.view.runs import world
 
@@ -99,9 +96,8 @@ def running(app: Callable[[int], web.Application]) -> Iterator[int]:
 def viewing(*paths: Path) -> Iterator[Viewer]:
     """Run a viewer over runs, or over a folder of runs."""
     found = shown(paths, lambda text: None)
-    scoring = Scoring(rubric_of, agreement)
     try:
-        with running(lambda port: application(found, scoring, TOKEN, lambda: port)) as port:
+        with running(lambda port: application(found, TOKEN, lambda: port)) as port:
             yield Viewer(port)
     finally:
         found.close()

@@ -24,8 +24,8 @@ from convbench.view.figures import overview
 from convbench.view.filters import listing
 from convbench.view.follow import Growing, Maker, pulse
 from convbench.view.index import Index, build_index
+from convbench.view.library import members
 from convbench.view.rows import Rows, _Maker
-from convbench.view.runs import members
 from tests.support.exhaustive import only
 from tests.view.conftest import Looked, viewing
 from tests.view.runs import RIGHT, WRONG, make, question, world

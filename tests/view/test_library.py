@@ -11,7 +11,7 @@ from convbench.errors import RunError
 from convbench.store.jsonl import Appender
 from convbench.store.label import write_label
 from convbench.view import Growing, Library
-from convbench.view.runs import members, shown
+from convbench.view.library import members, shown
 from tests.view.conftest import Looked, viewing
 from tests.view.runs import RIGHT, WRONG, make, question, talk
 

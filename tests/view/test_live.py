@@ -12,11 +12,10 @@ from multidict import MultiDict
 from convbench.store import Run
 from convbench.store.jsonl import Appender
 from convbench.store.parts import Compressor
-from convbench.view.figures import overview
+from convbench.view.figures import overview, versus
 from convbench.view.filters import listing
 from convbench.view.follow import Growing, pulse
 from convbench.view.index import build_index
-from convbench.view.versus import versus
 from tests.view.conftest import Looked, viewing
 from tests.view.runs import RIGHT, WRONG, make, question, talk, verdict
 

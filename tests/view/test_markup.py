@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from convbench.view import write_site
+from convbench.view.library import index_runs
 from convbench.view.markup import TAGS, tree
-from convbench.view.runs import index_runs, view_static
 from convbench.view.server import ASSETS
 from tests.view.conftest import Looked, running, viewing
 from tests.view.runs import make, question
@@ -94,7 +95,7 @@ def test_attacks_do_nothing_in_a_browser(look: Looked, tmp_path: Path) -> None:
     """Served and as files, rendered and as written: nothing runs, nothing is asked for."""
     said = "\n\n".join([*ATTACKS, "# A heading"])
     run = make(tmp_path / "run", [question(0)], [(0, 0, said, {})], {})
-    view_static(index_runs([run.path], lambda text: None), tmp_path / "site", lambda text: None)
+    write_site(index_runs([run.path], lambda text: None), tmp_path / "site", lambda text: None)
     name = next(run.conversations()).conversation_id
     from aiohttp import web
 

@@ -13,7 +13,7 @@ from convbench.schema.tools import ToolCall, ToolResult, ToolRound
 from convbench.store import Run
 from convbench.view.filters import listing
 from convbench.view.index import Index
-from convbench.view.runs import index_runs
+from convbench.view.library import index_runs
 from convbench.view.talk import prompts, whole
 from tests.cli.conftest import typist as typist
 from tests.cli.typed import Typist

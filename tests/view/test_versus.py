@@ -13,10 +13,10 @@ from convbench.report.paired import pairs
 from convbench.report.policies import read_policies
 from convbench.stats.estimate import estimate
 from convbench.store import Run
+from convbench.view.figures import versus
 from convbench.view.filters import following, listing
 from convbench.view.index import Index
-from convbench.view.runs import index_runs
-from convbench.view.versus import versus
+from convbench.view.library import index_runs
 from tests.view.conftest import Looked, viewing
 from tests.view.runs import MUTE, RIGHT, WRONG, make, question
 

@@ -11,7 +11,8 @@ import pytest
 from aiohttp import web
 
 from convbench.rollout.importing import import_
-from convbench.view.runs import index_runs, view_static
+from convbench.view import write_site
+from convbench.view.library import index_runs
 from tests.support.exhaustive import first_of
 from tests.view.conftest import Looked, Viewer, running, viewing
 from tests.view.runs import EVIL, HOSTILE, hostile, make, many, question, world
@@ -313,7 +314,7 @@ def test_pages_of_the_list(look: Looked, tmp_path: Path) -> None:
 def test_files_show_the_same_without_scoring_and_sql(
     look: Looked, folder: Path, tmp_path: Path
 ) -> None:
-    view_static(index_runs([folder], lambda text: None), tmp_path / "site", lambda text: None)
+    write_site(index_runs([folder], lambda text: None), tmp_path / "site", lambda text: None)
     app = web.Application()
     app.add_routes([web.static("/", tmp_path / "site")])
     with running(lambda port: app) as port:
@@ -340,7 +341,7 @@ def test_files_opened_from_the_disk_say_what_they_need(
     look: Looked, folder: Path, tmp_path: Path
 ) -> None:
     """A browser gives a page that is itself a file no other file: it must be served."""
-    view_static(index_runs([folder], lambda text: None), tmp_path / "site", lambda text: None)
+    write_site(index_runs([folder], lambda text: None), tmp_path / "site", lambda text: None)
     look.page.goto((tmp_path / "site" / "index.html").as_uri())
     hint = look.page.get_by_text("Opened as a file, this page cannot read its data.")
     hint.wait_for()

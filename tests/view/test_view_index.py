@@ -16,7 +16,7 @@ from convbench.view.figures import overview
 from convbench.view.filters import following, listing, terms
 from convbench.view.follow import Growing
 from convbench.view.index import Index
-from convbench.view.runs import index_runs
+from convbench.view.library import index_runs
 from convbench.view.talk import prompts, talk
 from tests.view.runs import RIGHT, WRONG, make, question, world
 

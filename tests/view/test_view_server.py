@@ -251,7 +251,7 @@ def test_browser_gets_the_key_through_a_private_file(tmp_path: Path) -> None:
     browser.write_text(f'#!/bin/sh\necho "$@" > {note}.new; mv {note}.new {note}\n')
     browser.chmod(0o755)
     code = (
-        "import time\nfrom pathlib import Path\nfrom convbench.view.opening import opened\n"
+        "import time\nfrom pathlib import Path\nfrom convbench.view.server import opened\n"
         "with opened('http://127.0.0.1:1/?token=SECRET', True):\n"
         f"    while not Path({str(note)!r}).exists(): time.sleep(0.02)\n"
         f"    page = Path({str(note)!r}).read_text().strip().removeprefix('file://')\n"

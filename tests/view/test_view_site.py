@@ -10,16 +10,16 @@ import orjson
 import pytest
 
 from convbench.errors import RunError
-from convbench.view import Index, site
-from convbench.view import runs as opening
-from convbench.view.runs import index_runs, view_static
+from convbench.view import Index, site, write_site
+from convbench.view import library as opening
+from convbench.view.library import index_runs
 from tests.cli.typed import Typist
 from tests.view.runs import world
 
 
 def write(run: Path, folder: Path) -> int:
     """Write the site of a run."""
-    return view_static(index_runs([run], lambda text: None), folder, lambda text: None)
+    return write_site(index_runs([run], lambda text: None), folder, lambda text: None)
 
 
 def test_every_conversation_is_in_a_shard_where_its_row_says(
