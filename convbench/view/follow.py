@@ -21,7 +21,6 @@ from typing import Any
 
 import orjson
 
-from convbench.cache import cache_folder
 from convbench.errors import ConvbenchError, RunError
 from convbench.store import Run
 from convbench.store.shard_attempts import shard_states
@@ -36,8 +35,8 @@ LARGE = 64 << 20
 """Bytes of records from which on a process of its own makes their rows."""
 SHOWN = 200
 """Conversations of each run that are shown meanwhile."""
-WRONG, NOT_KEPT = 1, 3
-"""Its exit codes: the runs cannot be read; sidecars cannot be stored."""
+WRONG = 1
+"""Its exit code where the runs cannot be read."""
 RECENT_S = 120.0
 """A run whose files changed within so many seconds is said to grow."""
 PACE_S = 300.0
@@ -48,7 +47,7 @@ class Growing:
     """The index of some runs, as new as `look` has made it."""
 
     def __init__(self, runs: Callable[[], Sequence[Run]], say: Say = lambda text: None) -> None:
-        self._runs, self._say = runs, say
+        self._runs = runs
         self._lock = Lock()
         self._rest_until = 0.0
         self._rows = Rows()
@@ -67,7 +66,7 @@ class Growing:
             self._index_runs(now, say=say)
         else:
             few = f"the first {SHOWN} of each run"
-            self._say(f"reading all conversations; until then {few} are shown")
+            say(f"reading all conversations; until then {few} are shown")
             self._index_runs(now, SHOWN)
             self._maker = Maker(now)
 
@@ -101,7 +100,7 @@ class Growing:
                 return
             maker, self._maker = self._maker, None
             try:
-                maker.check(self._say)
+                maker.check()
             except RunError as error:
                 self._failed = [signs(run) for run in runs], error
                 raise
@@ -169,17 +168,12 @@ class Maker:
         """Whether it is still at work."""
         return self._process.poll() is None
 
-    def check(self, say: Say) -> None:
+    def check(self) -> None:
         """Raise RunError for what is wrong with the runs. What went wrong otherwise, no room for
-        sidecars or a kill, says nothing of them."""
+        sidecars or a kill, says nothing of them: their rows are made here then."""
         if self._process.returncode == WRONG:
             self._output.seek(0)
             raise RunError(self._output.read().decode(errors="replace").strip())
-        if self._process.returncode:
-            say(
-                f"no index could be kept in {cache_folder('index')}: it is made here, and anew at "
-                "the next start"
-            )
 
     def stop(self) -> None:
         """End it."""
@@ -190,15 +184,11 @@ class Maker:
 
 
 def _main() -> None:
-    rows = Rows()
     try:
-        rows.collect([Run.open(Path(path)) for path in orjson.loads(sys.stdin.buffer.read())])
+        Rows().collect([Run.open(Path(path)) for path in orjson.loads(sys.stdin.buffer.read())])
     except ConvbenchError as error:
         print(" ".join(str(error).split()), flush=True)
         sys.exit(WRONG)
-    except OSError:
-        sys.exit(NOT_KEPT)
-    sys.exit(NOT_KEPT if rows.refused else 0)
 
 
 def pulse(growing: Growing) -> dict[str, Any]:

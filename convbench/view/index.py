@@ -22,7 +22,7 @@ from convbench.store import Run, guard, tables
 from convbench.store.limits import OFTEN, NoRoom, bounded, interruptible
 from convbench.store.places import Places
 from convbench.store.shape import checked
-from convbench.view.rows import LISTED, PartRows, Rows
+from convbench.view.rows import PartRows, Rows
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -216,88 +216,72 @@ def build_index(
     unique, rows = distinct(runs), rows or Rows()
     say(f"reading {len(unique)} run{'s' if len(unique) > 1 else ''} …")
     say("grading and indexing …")
-    while True:
-        parts = rows.collect(unique) if first is None else rows.collect_first(unique, first)
-        readable = [path for part in parts for path in part.tables.values()]
-        try:
-            connection, judges = _join(unique, parts, readable)
-            break
-        except (duckdb.IOException, duckdb.InvalidInputException):  # a broken sidecar
-            if not rows.discard(readable):
-                raise
-    if len(judges) > MOST_JUDGES:
-        say(f"{len(judges)} judges; rewards of the first {MOST_JUDGES} are shown, by name")
-    files = [Places(path) for run in unique for path in run.files("conversations.jsonl")]
-    index = Index(unique, connection, judges[:MOST_JUDGES], files, readable, rows)
-    say(f"{index.total:,} conversations, {len(judges)} judge{'' if len(judges) == 1 else 's'}")
+    parts = rows.collect(unique) if first is None else rows.collect_first(unique, first)
+    files = [path for run in unique for path in run.files("conversations.jsonl")]
+    judged = [path for run in unique for path in run.files("verdicts.jsonl")]
+    names = list(dict.fromkeys(part.name for part in parts))
+    readable = [part.rows for part in parts]
+    laid = {
+        name: _lay(name, [part for part in parts if part.name == name], [*files, *judged])
+        for name in names
+    }
+    try:
+        connection = tables.connect(unique, room=OFTEN, laid=laid, readable=readable)
+    except (duckdb.IOException, duckdb.InvalidInputException) as error:
+        raise RunError(f"{guard.first(error):.300}; remove that file") from None
+    found = connection.execute("SELECT DISTINCT judge FROM raw.verdicts ORDER BY 1").fetchall()
+    judges = [str(name[0]) for name in found[:MOST_JUDGES]]
+    if len(found) > MOST_JUDGES:
+        say(f"{len(found)} judges; rewards of the first {MOST_JUDGES} are shown, by name")
+    for statement in _statements(LISTED if "conversations" in laid else NO_ROWS, judges):
+        connection.execute(statement)
+    index = Index(unique, connection, judges, [Places(path) for path in files], readable, rows)
+    say(f"{index.total:,} conversations, {len(found)} judge{'' if len(found) == 1 else 's'}")
     return index
 
 
-def _join(
-    runs: Sequence[Run], parts: Sequence[PartRows], readable: Sequence[Path]
-) -> tuple[DuckDBPyConnection, list[str]]:
-    """Return a connection with what the index asks, and the names of all judges."""
-    files = [
-        path
-        for name in ("conversations", "verdicts")
-        for run in runs
-        for path in run.files(f"{name}.jsonl")
+def _lay(name: str, parts: Sequence[PartRows], files: Sequence[Path]) -> list[str]:
+    """Return what makes raw.NAME of the rows of its parts, the newest record of a key alone."""
+    numbers = {path: number for number, path in enumerate(files)}
+    paths = ", ".join(tables.literal(part.rows) for part in parts)
+    runs = [part.run_no for part in parts]
+    bases = [(numbers[part.path] << FILE_BIT) + part.base for part in parts]
+    kinds, key = tables.RAW[name]
+    columns = ", ".join(f'record."{column}" AS "{column}"' for column in kinds)
+    return [
+        f"CREATE VIEW raw.every_{name} AS SELECT ({runs}::INTEGER[])[file_index::BIGINT + 1] AS "
+        f"run_no, ({bases}::BIGINT[])[file_index::BIGINT + 1] + start AS position, * "
+        f"FROM read_parquet([{paths}])",
+        f"CREATE VIEW raw.record_{name} AS "
+        f"SELECT run_no, position, {columns} FROM raw.every_{name}",
+        f"CREATE TABLE raw.older_{name} AS {OLDER.format(name=name, key=key)}",
+        f"CREATE VIEW raw.{name} AS FROM raw.record_{name} "
+        f"ANTI JOIN raw.older_{name} USING (position)",
     ]
-    laid = {
-        name: [
-            f"CREATE VIEW raw.every_{name} AS {_scan(parts, name, files)}",
-            f"CREATE TABLE raw.older_{name} AS {OLDER.format(name=name, key=tables.RAW[name][1])}",
-            f"CREATE VIEW raw.{name} AS SELECT * FROM raw.every_{name} "
-            f"ANTI JOIN raw.older_{name} USING (position)",
-        ]
-        for name in ("conversations", "verdicts")
-    }
-    connection = tables.connect(runs, room=OFTEN, laid=laid, readable=readable)
-    names = connection.execute("SELECT DISTINCT judge FROM raw.verdicts ORDER BY 1").fetchall()
-    judges = [str(name[0]) for name in names]
-    for statement in _statements(_scan(parts, "listed", files), judges[:MOST_JUDGES]):
-        connection.execute(statement)
-    return connection, judges
 
 
 OLDER = """
 WITH repeated AS (
-  SELECT hash({key}) AS mark FROM raw.every_{name} GROUP BY mark HAVING count(*) > 1
+  SELECT hash({key}) AS mark FROM raw.record_{name} GROUP BY mark HAVING count(*) > 1
 )
-SELECT position FROM raw.every_{name} WHERE hash({key}) IN (FROM repeated)
+SELECT position FROM raw.record_{name} WHERE hash({key}) IN (FROM repeated)
 QUALIFY position < max(position) OVER (PARTITION BY {key})
 """
 """The positions of records that another one of the same key came after."""
-
-
-def _scan(parts: Sequence[PartRows], table: str, files: Sequence[Path]) -> str:
-    """Return SQL for all rows of a table, those of attempts that were made again too."""
-    found = [part for part in parts if table in part.tables]
-    if not found:
-        if table == "listed":  # of no records: what grading them would give
-            own = "0::INTEGER AS run_no, 0::BIGINT AS position, * EXCLUDE (start)"
-            return f"SELECT {own} FROM ({LISTED})"
-        kinds = {"run_no": "INTEGER", "position": "BIGINT", "start": "BIGINT", "length": "BIGINT"}
-        declared = {**kinds, **tables.RAW[table][0]}.items()
-        columns = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind in declared)
-        return f"SELECT {columns} WHERE false"
-    numbers = {path: number for number, path in enumerate(files)}
-    paths = ", ".join(tables.literal(part.tables[table]) for part in found)
-    runs = [part.run_no for part in found]
-    bases = [(numbers.get(part.path, 0) << FILE_BIT) + part.base for part in found]
-    return (
-        f"SELECT ({runs}::INTEGER[])[file_index::BIGINT + 1] AS run_no, "
-        f"({bases}::BIGINT[])[file_index::BIGINT + 1] + start AS position, * EXCLUDE (start) "
-        f"FROM read_parquet([{paths}])"
-    )
+LISTED = """
+SELECT * EXCLUDE (start, record) FROM raw.every_conversations
+ANTI JOIN raw.older_conversations USING (position)
+"""
+NO_ROWS = """
+SELECT 0::INTEGER AS run_no, 0::BIGINT AS position, 0::BIGINT AS length, '' AS key,
+  0::BIGINT AS asked_at, '' AS question, '' AS text, * FROM conversations
+"""
+"""What LISTED gives, where there are no conversations."""
 
 
 def _statements(listed: str, judges: Sequence[str]) -> Iterator[str]:
     """Put what all lists need in the place of the view that parses the records each time."""
-    yield f"""
-    CREATE VIEW raw.listed AS SELECT * FROM ({listed})
-    ANTI JOIN raw.older_conversations USING (position)
-    """
+    yield f"CREATE VIEW raw.listed AS {listed}"
     yield "CREATE VIEW raw.texts AS SELECT position, text FROM raw.listed"
     yield """
     CREATE TEMP TABLE asked AS

@@ -13,10 +13,10 @@ import shutil
 import time
 import weakref
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import version
 from itertools import count, islice
 from pathlib import Path
@@ -30,7 +30,7 @@ from convbench.store.index import SETTLE_SECONDS
 from convbench.store.jsonl import disk_error
 from convbench.store.limits import OFTEN, spill
 from convbench.store.parts import COMPRESSED, opened, part_size, raw_lines, streams
-from convbench.store.places import whole
+from convbench.store.places import size_of, whole
 from convbench.store.scratch import scratch
 from convbench.store.sidecars import GLOB, Identity, Sidecars, hash_files, identify_file
 from convbench.store.tail import LOOKED_AT
@@ -45,18 +45,20 @@ SPOKEN = """CASE WHEN t.rounds IS NULL THEN [said(t.content)] ELSE list_concat(
 """The texts of a turn, in SQL: what it called of tools and what came of it, then what was said."""
 TEXT = f"""lower(concat_ws(chr(10), c.example_id, e.question, array_to_string(flatten(
   [{SPOKEN} FOR t IN c.turns IF t.finish_reason <> 'scripted']), chr(10))))"""
-LISTED = select_conversations(
-    f"c.start, c.length, c.key, e.rowid AS asked_at, e.question, {TEXT} AS text, "
-)
-"""What lists, filters, figures and searches need of each conversation."""
-TABLES = {
-    "conversations": {
-        "conversations": "SELECT * EXCLUDE (run_no) FROM raw.conversations",
-        "listed": LISTED,
-    },
-    "verdicts": {"verdicts": "SELECT * EXCLUDE (run_no) FROM raw.verdicts"},
+RECORD = {
+    name: "{" + ", ".join(f"'{column}': c.\"{column}\"" for column in tables.RAW[name][0]) + "}"
+    for name in ("conversations", "verdicts")
 }
-"""Files of records, and the tables that are made of each."""
+"""Each record as it stands."""
+ROWS = {
+    "conversations": select_conversations(
+        f"c.start, c.length, c.key, e.rowid AS asked_at, e.question, {TEXT} AS text, "
+        f"{RECORD['conversations']} AS record, "
+    ),
+    "verdicts": f"SELECT c.start, {RECORD['verdicts']} AS record FROM raw.verdicts c",
+}
+"""What is stored of each file of records: of conversations beside the record what lists, filters,
+figures and searches need."""
 ROW_GROUP = 10_240
 """Rows that are written and read together: what they hold of texts lies in memory."""
 STORED = 256 << 10
@@ -70,12 +72,13 @@ class PartRows(NamedTuple):
     """The rows of one part of a file of conversations or verdicts, or of a piece of its tail."""
 
     run_no: int
+    name: str
     path: Path
     """The file, whatever its parts."""
     base: int
     """The place in it that the rows' `start` counts from (`store.places`)."""
-    tables: dict[str, Path]
-    """Parquet files by table."""
+    rows: Path
+    """Parquet."""
 
 
 @dataclass(slots=True)
@@ -87,20 +90,18 @@ class _Tail:
     """Bytes that were read: whole lines."""
     look: str = ""
     """Hash of what stands before that."""
-    pieces: list[tuple[int, dict[str, Path]]] = field(default_factory=list)
-    """First byte of each, and its tables."""
+    pieces: list[tuple[int, Path]] = field(default_factory=list)
+    """First byte of each, and its rows."""
 
 
 class Rows:
     """Makes and finds the rows of runs that grow."""
 
     def __init__(self) -> None:
-        self.refused = False
-        """Whether a sidecar could not be stored."""
         self._folder = scratch()
         self._numbers = count()
         self._tails: dict[Path, _Tail] = {}
-        self._held: dict[Identity, dict[str, Path]] = {}
+        self._held: dict[Identity, Path] = {}
         """Rows of sealed parts that are no sidecars, or not yet."""
         self._before: set[Path] = set()
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
@@ -109,138 +110,111 @@ class Rows:
         """Return the bytes of records whose rows were not made yet."""
         size = 0
         for run in runs:
-            for name in TABLES:
-                sidecars = _sidecars(run, name)
+            for name, sidecars in _Maker(run).sidecars.items():
                 for path in run.files(f"{name}.jsonl"):
                     for part, identity, _ in _parts(path):
                         read = part == path and path in self._tails
-                        if not read and self._stored(sidecars, identity) is None:
+                        if not read and self._find(sidecars, identity) is None:
                             size += _text_size(part, identity)
         return size
 
     def collect(self, runs: Sequence[Run]) -> list[PartRows]:
         """Return the rows of these runs as they are now. Raises RunError for damaged records."""
-        rows: list[PartRows] = []
+        found: list[PartRows] = []
         for number, run in enumerate(runs):
             with closing(_Maker(run)) as maker:
-                for name in TABLES:
+                for name in ROWS:
                     for path in run.files(f"{name}.jsonl"):
-                        rows += self._collect(maker, number, name, path)
-        self._forget(rows)
-        return rows
+                        pieces = self._collect(maker, name, path)
+                        found += [PartRows(number, name, path, *piece) for piece in pieces]
+        self._forget(found)
+        return found
 
     def collect_first(self, runs: Sequence[Run], most: int) -> list[PartRows]:
         """Return the rows of the first `most` conversations of each run, and of as many verdicts of
         each judge."""
-        rows: list[PartRows] = []
+        found: list[PartRows] = []
         for number, run in enumerate(runs):
             judges = len(list((run.path / "judges").glob("*.json"))) or 1
             with closing(_Maker(run)) as maker:
                 for name, lines in (("conversations", most), ("verdicts", most * judges)):
                     for path in run.files(f"{name}.jsonl")[:1]:
-                        piece = self._piece(islice(raw_lines(path), lines))
-                        rows += [
-                            PartRows(number, path, 0, tables)
-                            for tables in self._make(maker, name, path, piece)
-                        ]
-        self._before = {path for one in rows for path in one.tables.values()}
-        return rows
+                        piece = self._write(islice(raw_lines(path), lines))
+                        if rows := self._make(maker, name, path, piece):
+                            found.append(PartRows(number, name, path, 0, rows))
+        self._forget(found)
+        return found
 
-    def discard(self, paths: Sequence[Path]) -> bool:
-        """Remove the sidecars among these files; return False where there is none."""
-        stored = [path for path in paths if path.parent != self._folder and path.exists()]
-        for path in stored:
-            path.unlink(missing_ok=True)
-        self._tails.clear()
-        return bool(stored)
-
-    def _collect(self, maker: _Maker, number: int, name: str, path: Path) -> Iterator[PartRows]:
-        """Yield the rows of each part of a file."""
-        base = 0
+    def _collect(self, maker: _Maker, name: str, path: Path) -> Iterator[tuple[int, Path]]:
+        """Yield the first byte and the rows of each part of a file, and of each piece of its
+        tail."""
+        base, sidecars = 0, maker.sidecars[name]
         for part, identity, stream in _parts(path):
-            found = self._stored(maker.sidecars(name), identity)
-            if found is None and part == path:
-                for start, tables in self._grown(maker, name, path, identity, stream).pieces:
-                    yield PartRows(number, path, base + start, tables)
+            rows = self._find(sidecars, identity)
+            if rows is None and part == path:
+                pieces = self._grow(maker, name, path, identity, stream).pieces
+                yield from ((base + start, rows) for start, rows in pieces)
                 continue
-            if found is None:
-                found = next(self._make(maker, name, path, part), {})
-            if found and identify_file(part, stream) == identity:
-                found = self._store(maker.sidecars(name), identity, found)
-            if part == path and path in self._tails:
-                self._tails[path].pieces = [(0, found)]
-            if found:
-                yield PartRows(number, path, base, found)
+            rows = rows or self._make(maker, name, path, part)
+            if rows and identify_file(part, stream) == identity:
+                rows = self._store(sidecars, identity, rows)
+            if rows and part == path and path in self._tails:
+                self._tails[path].pieces = [(0, rows)]
+            if rows:
+                yield base, rows
             base += _text_size(part, identity)
 
-    def _stored(
-        self, sidecars: Mapping[str, Sidecars], identity: Identity
-    ) -> dict[str, Path] | None:
-        """Return the tables of a part that was not changed since they were made."""
-        if held := self._held.get(identity):
-            return held
-        found = {table: one.find_sidecar(identity) for table, one in sidecars.items()}
-        paths = {table: path for table, path in found.items() if path is not None}
-        return paths if len(paths) == len(found) else None
+    def _find(self, sidecars: Sidecars, identity: Identity) -> Path | None:
+        """Return the rows of a part that was not changed since they were made."""
+        return self._held.get(identity) or sidecars.find_sidecar(identity)
 
-    def _store(
-        self, sidecars: Mapping[str, Sidecars], identity: Identity, made: dict[str, Path]
-    ) -> dict[str, Path]:
-        """Return the tables of a part as sidecars, where that may be and was not done."""
-        if all(path.parent != self._folder for path in made.values()):
-            return made
-        self._held[identity] = made
-        if time.time() - identity.changed_ns / 1e9 <= SETTLE_SECONDS:
-            return made
-        stored: dict[str, Path] = {}
-        for table, one in sidecars.items():
-            path = one.store_file(identity, made[table])
-            if path is None:
-                self.refused = True
-                return made
-            stored[table] = path
-        del self._held[identity]
-        return stored
+    def _store(self, sidecars: Sidecars, identity: Identity, rows: Path) -> Path:
+        """Return the rows of a part as a sidecar, where that may be and was not done."""
+        if rows.parent != self._folder:
+            return rows
+        settled = time.time() - identity.changed_ns / 1e9 > SETTLE_SECONDS
+        stored = sidecars.store_file(identity, rows) if settled else None
+        if stored is None:
+            self._held[identity] = rows
+        else:
+            self._held.pop(identity, None)
+        return stored or rows
 
-    def _grown(
+    def _grow(
         self, maker: _Maker, name: str, path: Path, identity: Identity, stream: BinaryIO
     ) -> _Tail:
         """Return what was read of a file that is appended to, its new lines too."""
-        tail = self._tails.get(path)
-        same = tail is not None and tail.inode == identity.inode and tail.end <= identity.size
-        if (
-            tail is None
-            or not same
-            or len(tail.pieces) > PIECES
-            or tail.look != _look(stream, tail.end)
-        ):
-            tail = self._tails[path] = _Tail(identity.inode)
+        tail = self._tails.get(path, _Tail(identity.inode))
+        same = tail.inode == identity.inode and tail.end <= identity.size
+        if not same or len(tail.pieces) > PIECES or tail.look != _look(stream, tail.end):
+            tail = _Tail(identity.inode)
+        self._tails[path] = tail
         if identity.size > tail.end:
             stream.seek(tail.end)
-            piece = self._piece(_blocks(stream, identity.size - tail.end))
-            end = tail.end + whole(piece)
-            made = list(self._make(maker, name, path, piece))
-            pieces = [*tail.pieces, *((tail.end, tables) for tables in made)]
-            if not tail.end and identity.size >= STORED and identify_file(path, stream) == identity:
-                pieces = [(0, self._store(maker.sidecars(name), identity, one)) for one in made]
-            tail.end, tail.look, tail.pieces = end, _look(stream, end), pieces
+            piece = self._write(_blocks(stream, identity.size - tail.end))
+            start, end = tail.end, tail.end + whole(piece)
+            rows = self._make(maker, name, path, piece)
+            as_part = not start and identity.size >= STORED
+            if rows and as_part and identify_file(path, stream) == identity:
+                rows = self._store(maker.sidecars[name], identity, rows)
+            tail.pieces += [(start, rows)] if rows else []
+            tail.end, tail.look = end, _look(stream, end)
         return tail
 
-    def _make(self, maker: _Maker, name: str, path: Path, part: Path) -> Iterator[dict[str, Path]]:
-        """Make the tables of a part; none where it holds no record."""
-        made = {table: self._new(".parquet") for table in TABLES[name]}
+    def _make(self, maker: _Maker, name: str, path: Path, part: Path) -> Path | None:
+        """Make the rows of a part; None where it holds no record."""
+        rows = self._new(".parquet")
         try:
-            complete = maker.make(name, path, part, made)
+            any_rows = maker.make(name, path, part, rows)
         except RunError:
             if part.exists():
                 raise
-            complete = maker.make(name, path, part.with_name(part.name + COMPRESSED), made)
-        if complete:
-            yield made
+            any_rows = maker.make(name, path, part.with_name(part.name + COMPRESSED), rows)
         if part.parent == self._folder:
             part.unlink()
+        return rows if any_rows else None
 
-    def _piece(self, blocks: Iterable[bytes]) -> Path:
+    def _write(self, blocks: Iterable[bytes]) -> Path:
         """Return a file of lines, to be read as a part."""
         piece = self._new(".jsonl")
         try:
@@ -259,93 +233,77 @@ class Rows:
             raise RunError(f"{self._folder}: has a letter of patterns; name another with TMPDIR")
         return self._folder / f"{next(self._numbers)}{ending}"
 
-    def _forget(self, rows: Sequence[PartRows]) -> None:
+    def _forget(self, found: Sequence[PartRows]) -> None:
         """Remove files that neither these rows nor those before them have, which somebody may still
         be asking."""
-        now = {path for one in rows for path in one.tables.values()}
-        self._held = {of: made for of, made in self._held.items() if now >= set(made.values())}
-        if self._folder.is_dir():
-            for path in self._folder.glob("*.parquet"):
-                if path not in now | self._before:
-                    path.unlink(missing_ok=True)
+        now = {part.rows for part in found}
+        self._held = {of: rows for of, rows in self._held.items() if rows in now}
+        for path in self._folder.glob("*.parquet") if self._folder.is_dir() else ():
+            if path not in now | self._before:
+                path.unlink(missing_ok=True)
         self._before = now
 
 
 class _Maker:
-    """Makes tables of parts of one run, in a database of its own that no user asks."""
+    """Makes rows of parts of one run, in a database of its own that no user asks."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self._stack = ExitStack()
-        self._sidecars: dict[str, dict[str, Sidecars]] = {}
-        self._spills = False
-        self._connection: DuckDBPyConnection | None = None
 
-    def sidecars(self, name: str) -> dict[str, Sidecars]:
-        """Return the sidecars of each table of a file of records."""
-        if name not in self._sidecars:
-            self._sidecars[name] = _sidecars(self.run, name)
-        return self._sidecars[name]
+    @cached_property
+    def sidecars(self) -> dict[str, Sidecars]:
+        """The sidecars of each file of records."""
+        questions = [identify_file(*one) for one in streams(self.run.examples_file)]
+        graded_by = repr((self.run.manifest.model_dump_json(), questions))
+        return {
+            "conversations": Sidecars("view conversations", _program() + graded_by),
+            "verdicts": Sidecars("view verdicts", _program()),
+        }
 
-    def make(self, name: str, path: Path, part: Path, made: dict[str, Path]) -> bool:
-        """Write the tables of a part; return False where it holds no record. Raises RunError for a
+    @cached_property
+    def _connection(self) -> DuckDBPyConnection:
+        connection = tables.connect([self.run], ("examples",), closed=False)
+        spill(connection, sum(map(size_of, self.run.files("conversations.jsonl"))), OFTEN)
+        return connection
+
+    def make(self, name: str, path: Path, part: Path, rows: Path) -> bool:
+        """Write the rows of a part; return False where it holds no record. Raises RunError for a
         damaged one."""
         import duckdb
+        import pyarrow
 
         try:
-            return self._make(self._connect(part), name, path, part, made)
+            connection = self._connection
+            tables.read_part(connection, name, path, part)
+            starts, lengths = _spans(part)
+            spans = pyarrow.table({"k": range(len(starts)), "start": starts, "length": lengths})
+            connection.register("spans", spans)
+            connection.execute(
+                f"CREATE TABLE raw.placed AS SELECT c.*, s.start, s.length FROM raw.{name} c "
+                "JOIN spans s ON s.k = c.rowid"
+            )
+            connection.unregister("spans")
+            connection.execute(f"DROP TABLE raw.{name}")
+            connection.execute(f"ALTER TABLE raw.placed RENAME TO {name}")
+            (placed,) = connection.execute(f"SELECT count(*) FROM raw.{name}").fetchall()
+            if placed[0] != len(starts):
+                raise RunError(f"{path}: found lines that are no records; the file is damaged")
+            connection.execute(
+                f"COPY (SELECT * FROM ({ROWS[name]})) TO {tables.literal(rows)} "
+                f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP})"
+            )
         except duckdb.Error as error:
             raise RunError(f"{path}: cannot be indexed: {guard.first(error):.300}") from None
         except OSError as error:
-            raise _unreadable(path, error) from None
-
-    def _make(
-        self,
-        connection: DuckDBPyConnection,
-        name: str,
-        path: Path,
-        part: Path,
-        made: Mapping[str, Path],
-    ) -> bool:
-        import pyarrow
-
-        tables.read_part(connection, name, path, part)
-        starts, lengths = _spans(part)
-        if not starts:
-            return False
-        spans = pyarrow.table({"k": range(len(starts)), "start": starts, "length": lengths})
-        connection.register("spans", spans)
-        connection.execute(
-            f"CREATE TABLE raw.placed AS SELECT k.*, s.start, s.length FROM raw.{name} k "
-            "JOIN spans s ON s.k = k.rowid"
-        )
-        connection.unregister("spans")
-        connection.execute(f"DROP TABLE raw.{name}")
-        connection.execute(f"ALTER TABLE raw.placed RENAME TO {name}")
-        (placed,) = connection.execute(f"SELECT count(*) FROM raw.{name}").fetchall()
-        if placed[0] != len(starts):
-            raise RunError(f"{path}: found lines that are no records; the file is damaged")
-        for table, sql in TABLES[name].items():
-            connection.execute(
-                f"COPY (SELECT * FROM ({sql})) TO {tables.literal(made[table])} "
-                f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP})"
-            )
-        return True
-
-    def _connect(self, part: Path) -> DuckDBPyConnection:
-        if self._connection is None:
-            self._connection = tables.connect([self.run], ("examples",), closed=False)
-            self._stack.callback(self._connection.close)
-        if not self._spills:
-            self._spills = spill(self._connection, part_size(part), OFTEN)
-        return self._connection
+            raise RunError(f"{path}: cannot be read: {error.strerror or error}") from None
+        return bool(starts)
 
     def close(self) -> None:
         """Free the memory, and keep the folder of sidecars within its bound."""
-        self._stack.close()
-        for sidecars in self._sidecars.values():
-            for one in sidecars.values():
-                one.prune_folder()
+        if "_connection" in self.__dict__:
+            self._connection.close()
+            for sidecars in self.sidecars.values():
+                sidecars.prune_folder()
 
 
 def _parts(path: Path) -> Iterator[tuple[Path, Identity, BinaryIO]]:
@@ -354,11 +312,7 @@ def _parts(path: Path) -> Iterator[tuple[Path, Identity, BinaryIO]]:
         for part, stream in streams(path):
             yield part, identify_file(part, stream), stream
     except OSError as error:
-        raise _unreadable(path, error) from None
-
-
-def _unreadable(path: Path, error: OSError) -> RunError:
-    return RunError(f"{path}: cannot be read: {error.strerror or error}")
+        raise RunError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
 def _spans(part: Path) -> tuple[array[int], array[int]]:
@@ -382,7 +336,7 @@ def _look(stream: BinaryIO, end: int) -> str:
     """Return a hash of what stands before a byte: whether a file is still the one that was read."""
     start = max(0, end - LOOKED_AT)
     stream.seek(start)
-    return hashlib.sha256(stream.read(end - start)).hexdigest()
+    return hashlib.sha256(stream.read(end - start)).hexdigest() if end else ""
 
 
 def _blocks(stream: BinaryIO, length: int) -> Iterator[bytes]:
@@ -392,18 +346,9 @@ def _blocks(stream: BinaryIO, length: int) -> Iterator[bytes]:
         yield block
 
 
-def _sidecars(run: Run, name: str) -> dict[str, Sidecars]:
-    """Return the sidecars of each table of a file of records."""
-    beside = [_program()]
-    if name == "conversations":  # what they are graded by
-        questions = [identify_file(*one) for one in streams(run.examples_file)]
-        beside += [run.manifest.model_dump_json(), repr(questions)]
-    return {table: Sidecars(f"view {table}", repr(beside)) for table in TABLES[name]}
-
-
 @cache
 def _program() -> str:
-    """Return a hash of what makes the tables: another program would fill them otherwise."""
+    """Return a hash of what makes rows: another program would fill them otherwise."""
     rooms = (Path(room.__file__ or "").parent for room in (answers, store))
     files = [path for room in rooms for path in room.rglob("*.py")]
     return version("duckdb") + hash_files([*files, Path(__file__)])
