@@ -233,7 +233,8 @@ def build_index(
     judges = [str(name[0]) for name in found[:MOST_JUDGES]]
     if len(found) > MOST_JUDGES:
         say(f"{len(found)} judges; rewards of the first {MOST_JUDGES} are shown, by name")
-    for statement in _statements(LISTED if "conversations" in laid else NO_ROWS, judges):
+    listed = LISTED if "conversations" in laid else NO_ROWS
+    for statement in (*listed, *_statements(judges)):
         connection.execute(statement)
     index = Index(unique, connection, judges, [Places(path) for path in files], readable, rows)
     say(f"{index.total:,} conversations, {len(found)} judge{'' if len(found) == 1 else 's'}")
@@ -268,21 +269,22 @@ SELECT position FROM raw.record_{name} WHERE hash({key}) IN (FROM repeated)
 QUALIFY position < max(position) OVER (PARTITION BY {key})
 """
 """The positions of records that another one of the same key came after."""
-LISTED = """
-SELECT * EXCLUDE (start, record) FROM raw.every_conversations
-ANTI JOIN raw.older_conversations USING (position)
-"""
-NO_ROWS = """
-SELECT 0::INTEGER AS run_no, 0::BIGINT AS position, 0::BIGINT AS length, '' AS key,
-  0::BIGINT AS asked_at, '' AS question, '' AS text, * FROM conversations
-"""
-"""What LISTED gives, where there are no conversations."""
+LISTED = (
+    "CREATE VIEW raw.listed AS SELECT * EXCLUDE (start, record) FROM raw.every_conversations "
+    "ANTI JOIN raw.older_conversations USING (position)",
+    "CREATE VIEW raw.texts AS SELECT position, text FROM raw.every_conversations",
+)
+NO_ROWS = (
+    "CREATE TABLE raw.listed AS SELECT 0::INTEGER AS run_no, 0::BIGINT AS position, "
+    "0::BIGINT AS length, '' AS key, 0::BIGINT AS asked_at, '' AS question, '' AS text, * "
+    "FROM main.conversations",
+    "CREATE VIEW raw.texts AS SELECT position, text FROM raw.listed",
+)
+"""The same where there are no conversations."""
 
 
-def _statements(listed: str, judges: Sequence[str]) -> Iterator[str]:
+def _statements(judges: Sequence[str]) -> Iterator[str]:
     """Put what all lists need in the place of the view that parses the records each time."""
-    yield f"CREATE VIEW raw.listed AS {listed}"
-    yield "CREATE VIEW raw.texts AS SELECT position, text FROM raw.listed"
     yield """
     CREATE TEMP TABLE asked AS
     SELECT run_no, example_id, dense_rank() OVER (ORDER BY question) AS worded FROM raw.examples
