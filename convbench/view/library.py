@@ -114,7 +114,7 @@ def with_children(runs: Sequence[Run]) -> list[Run]:
 
 def _counts(run: Run) -> dict[str, Any]:
     found = overview(run)
-    splits = Counter(example.split for example in run.examples.values())
+    splits = Counter(question.split for question in run.questions.values())
     return {
         "conversations": found.conversations, "failed": found.failed,
         "judges": list(found.judges), "evals": found.evals, "usd": found.usd,

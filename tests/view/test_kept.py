@@ -189,8 +189,6 @@ def test_what_the_runs_are_no_longer_is_not_believed(
 
     sealed(run)
     assert (made_again(), made_again()) == (2, 0)
-    lines = b"".join(read)
-    assert not lines
     questions = run.examples_file.read_bytes()
     run.examples_file.write_bytes(questions.replace(b'"answer":"B"', b'"answer":"A"'))
     assert made_again() == 1, "what is graded by them"
