@@ -105,7 +105,7 @@ def _number(spec: JudgeSpec, name: str, value: Any) -> None:
         raise DataError(f"{name} is {value!r}; expected a number from {low:g} to {high:g}")
 
 
-AMONG_JUDGES = "people"
+RATERS = "people"
 """Name of the labels among the judges."""
 SAID = ("speaker", "policy", "finish", "rounds", "reasoning", "parts", "index")
 """What of a turn people see: what was said, and by whom."""
@@ -213,11 +213,9 @@ def agreement(run: Run, labels: Path, spec: JudgeSpec) -> list[dict[str, Any]]:
     for name in filter(there.__contains__, read.rows):
         scores = spec.whole(read.scores(name)[0])
         verdicts.append(
-            Verdict(
-                conversation_id=name, judge=AMONG_JUDGES, fingerprint=read.digest, scores=scores
-            )
+            Verdict(conversation_id=name, judge=RATERS, fingerprint=read.digest, scores=scores)
         )
-    found = panel(talks, verdicts, spec.headline, specs=specs, beside=AMONG_JUDGES)
+    found = panel(talks, verdicts, spec.headline, specs=specs, beside=RATERS)
     low, high = spec.limits(spec.headline)
     rows = []
     for pair in found.pairs:
