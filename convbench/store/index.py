@@ -40,8 +40,8 @@ ROWS_AT_ONCE = 2_048
 """Rows that are taken from a sidecar at once: as many as DuckDB works on."""
 COUNTS_BELOW = 2**53
 """Numbers of samples, as `schema.noun.Count` has them."""
-TALK, VERDICT = ("key",), ("conversation_id", "judge")
-"""Fields that stand first in a line of each, by which its newest record counts."""
+KEY, IDENTITY, VERDICT = ("key",), ("key", "conversation_id"), ("conversation_id", "judge")
+"""Fields that stand first in a line of each: a record that says one of them twice is refused."""
 
 
 class ConversationRow(NamedTuple):
@@ -267,10 +267,12 @@ class Index(Generic[Row]):
 
 def _conversation_columns(where: str, line: bytes) -> tuple[Any, ...]:
     """Return a conversation's columns. Its texts are looked at by whoever reads the record."""
-    (key,) = named(where, line, TALK)
+    (key,) = named(where, line, KEY)
+    _, conversation_id = named(where, line, IDENTITY)
     record = an_object(where, line, ("key", "conversation_id", "example_id"))
-    if record["key"] != key:
-        one_value(where, checked(where, line, Conversation), TALK, hash((key,)))
+    for name, first in (("key", key), ("conversation_id", conversation_id)):
+        if record[name] != first:
+            one_value(where, checked(where, line, Conversation), (name,), hash((first,)))
     sample, specs = record.get("sample", 0), record.get("specs", "")
     flags, failure, branch = (record.get(name) for name in ("flags", "failure", "branch"))
     usual = (
@@ -287,7 +289,7 @@ def _conversation_columns(where: str, line: bytes) -> tuple[Any, ...]:
         failure, branch = talk.failure, talk.branch
     return (
         key,
-        record["conversation_id"],
+        conversation_id,
         record["example_id"],
         sample,
         failure is None,
