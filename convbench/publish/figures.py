@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import chain
 
 from convbench.judge.model import LEFT_OUT, TEMPERATURE
@@ -181,20 +180,21 @@ class _Counts:
 
 
 class _Sum:
-    """A sum that is None where there is nothing, or any of it is unknown."""
+    """A sum, rounded once, that is None where there is nothing, or any of it is unknown."""
 
     def __init__(self) -> None:
-        self._known, self._unknown = array("d"), False
+        self._known: Fraction | None = None
+        self._unknown = False
 
     def add(self, value: float | None) -> None:
         if value is None:
             self._unknown = True
         else:
-            self._known.append(value)
+            self._known = (self._known or 0) + Fraction(value)
 
     @property
     def total(self) -> float | None:
-        return math.fsum(self._known) if self._known and not self._unknown else None
+        return None if self._known is None or self._unknown else float(self._known)
 
 
 def _over_turns(talk: Conversation, name: str) -> float | None:
