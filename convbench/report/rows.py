@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-from convbench.stats.columns import Pieces
 from convbench.store.grades import GradeRow, graded_rows
 from convbench.store.index import VerdictRow
 from convbench.store.run import Question, Run
+from convbench.store.spilled import Pieces
 
 NOTHING: Mapping[str, Any] = {}
 """What most verdicts have of details."""

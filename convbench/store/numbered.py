@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 
-from convbench.stats.columns import Pieces
+from convbench.store.spilled import Pieces
 
 FIRST = 1 << 6
 """Slots of the table at first."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 
 from convbench.schema import Example
-from convbench.stats.columns import Pieces
 from convbench.store.made import Made
+from convbench.store.spilled import Pieces
 
 
 class Drawn(Made[Example]):

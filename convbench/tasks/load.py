@@ -14,9 +14,9 @@ from convbench.hub.rows import open_rows
 from convbench.hub.tables import Rows, weight
 from convbench.plain_data import Refused
 from convbench.schema import Example, TaskSpec, fingerprint
-from convbench.stats.columns import Bytes
 from convbench.store.limits import address_space
 from convbench.store.numbered import Numbered
+from convbench.store.spilled import Bytes
 from convbench.tasks.draw import choose, example_of
 from convbench.tasks.drawn import Drawn
 from convbench.tasks.found import Found, digest

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from convbench.judge.panel import Talk, panel
 from convbench.schema import Failure, JudgeSpec, Verdict
 from convbench.stats.agreement import alpha, spearman, weighted_kappa
-from convbench.stats.columns import BLOCK
 from tests.support.later import later
-from tests.support.memory import peak
+from tests.support.memory import BLOCK, peak
 
 scipy_stats = later("scipy.stats")
 sklearn_metrics = later("sklearn.metrics")

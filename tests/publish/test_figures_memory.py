@@ -12,12 +12,11 @@ import pytest
 from convbench.publish.figures import figures
 from convbench.report.rows import Observation, Scored
 from convbench.schema import Conversation, Example, JudgeSpec
-from convbench.stats.columns import BLOCK
 from convbench.store.grades import GradeRow
 from convbench.store.index import VerdictRow
 from convbench.store.run import Question
 from tests.publish.runs import JUDGE, conversation, example, manifest
-from tests.support.memory import held_below
+from tests.support.memory import BLOCK, held_below
 
 
 @dataclass

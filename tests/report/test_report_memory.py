@@ -7,10 +7,9 @@ import pytest
 from convbench.report.judges import _agreed, _All, _Said
 from convbench.report.measures import metric
 from convbench.report.rows import Observation, Rows, Scored
-from convbench.stats.columns import BLOCK
 from convbench.stats.leaning import length_bias
 from convbench.stats.votes import votes
-from tests.support.memory import held_below
+from tests.support.memory import BLOCK, held_below
 
 
 def rows_of(count: int) -> Rows:

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from convbench.stats.columns import BLOCK
 from convbench.store import index
 from convbench.store.jsonl import Appender
 from convbench.store.overview import overview
-from tests.support.memory import held_below
+from tests.support.memory import BLOCK, held_below
 from tests.view.runs import RIGHT, make, many, question
 
 ASKED = [question(n) for n in range(3)]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Callable
 
+BLOCK = 1 << 13
+"""Records that are so many that what is held at once no longer counts."""
+
 
 def held_below(most: float, work: Callable[[int], object], few: int, more: int) -> None:
     """Assert that `work` holds less than `most` bytes of each record beyond `few`, at `few` and at

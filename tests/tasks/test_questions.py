@@ -282,8 +282,7 @@ def test_few_bytes_are_held_of_each_question(
     """While rows are read and drawn, and after: what is held of a few thousand at once is made
     small here, so that what is held of each shows."""
     monkeypatch.setattr("convbench.tasks.load.MANY", 9)
-    monkeypatch.setattr("convbench.stats.columns.BLOCK", 64)
-    monkeypatch.setattr("convbench.stats.columns.AT_ONCE", 512)
+    monkeypatch.setattr("convbench.store.spilled.AT_ONCE", 512)
     monkeypatch.setattr("convbench.tasks.splits.PART", 64)
 
     def load(count: int) -> None:

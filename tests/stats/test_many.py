@@ -1,4 +1,4 @@
-"""Columns of numbers that lie in a file, names by their hashes, and what is computed of many."""
+"""Names by their hashes, and what is computed of very many numbers."""
 
 from __future__ import annotations
 
@@ -7,62 +7,23 @@ import random
 from array import array
 from collections.abc import Callable, Iterable
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from convbench.errors import RunError
 from convbench.stats import agreement
 from convbench.stats.agreement import alpha, spearman
 from convbench.stats.alike import alike
-from convbench.stats.columns import BLOCK, Column
 from convbench.stats.estimate import estimate
 from convbench.stats.jackknife import jackknife
 from convbench.store.keys import Hashes, Names, Ordinals
 from tests.support.later import later
-from tests.support.memory import held_below
+from tests.support.memory import BLOCK, held_below
 
 scipy_stats = later("scipy.stats")
 
 MANY = 33_000
 """More than are worked on without numpy."""
-
-
-@pytest.mark.parametrize("count", [0, 1, BLOCK - 1, BLOCK, 3 * BLOCK + 5])
-def test_a_column_is_what_was_added(count: int) -> None:
-    """One by one or many at once, read as often as wanted, and while it grows."""
-    numbers = [n * 0.1 for n in range(count)]
-    one, other = Column(array("d")), Column(array("d"), numbers)
-    for number in numbers:
-        one.append(number)
-    for column in (one, other):
-        assert len(column) == count
-        assert list(column) == list(column) == numbers
-        assert column.whole().tolist() == numbers
-        places = (0, count // 3, BLOCK - 1, BLOCK, count - 1)
-        assert [column[at] for at in places if 0 <= at < count] == [
-            numbers[at] for at in places if 0 <= at < count
-        ]
-        assert column.some(count // 3, count).tolist() == numbers[count // 3 :]
-        reading = iter(column)
-        begun = list(islice(reading, count // 2))
-        column.append(-1.0)
-        assert begun == numbers[: count // 2]
-        assert list(column) == [*numbers, -1.0]
-
-
-def test_a_column_takes_no_memory_and_leaves_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    held_below(2, lambda count: Column(array("q"), range(count)), 4 * BLOCK, 24 * BLOCK)
-    column = Column(array("q"), range(2 * BLOCK))
-    assert list(tmp_path.iterdir()) == []
-    assert len(list(column)) == 2 * BLOCK
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
-    with pytest.raises(RunError, match=r"temporary file cannot be written.*TMPDIR"):
-        Column(array("q"), range(2 * BLOCK))
 
 
 def test_names_are_found_as_in_a_mapping() -> None:
