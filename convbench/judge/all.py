@@ -25,7 +25,6 @@ from convbench.options.specs import sort_sets
 from convbench.schema import Message, TaskSpec
 from convbench.schema.judge import OVERALL
 from convbench.store import Run
-from convbench.store.grades import words_rows
 from convbench.tokens import Tokens
 from convbench.words import Structured
 
@@ -119,6 +118,8 @@ def judge_with(
 
 def _count_talks(run: Run, result: JudgeResult) -> Iterator[Talk]:
     """Yield the run's conversations; count those that there is nothing to judge of."""
+    from convbench.store.grades import words_rows  # what grades texts is seldom needed
+
     for row, words in words_rows(run):
         result.unjudged += not row.ended
         if row.ended:
