@@ -223,7 +223,7 @@ class RunContext:
 
     def _note_batches(self, path: Path) -> None:
         """Say which batches go on without us."""
-        from convbench.engine.submitted import open_batches
+        from convbench.engine.batch_record import open_batches
 
         if batches := open_batches(path):
             calls, name = sum(len(sent.calls) for sent in batches), shell_path(path)
@@ -261,7 +261,7 @@ class RunContext:
             self.show(self.answer)
         self.print_notes()
         if self.ledger is not None:
-            from convbench.engine.spending import spending
+            from convbench.engine.budget import spending
 
             if text := spending(self.ledger):
                 print_line(err, "spent: ", "bold", text)

@@ -5,12 +5,10 @@ Uses models and store beside it, and what lies below.
 
 from convbench.engine.budget import Budget
 from convbench.engine.caller import Caller
-from convbench.engine.gate import Stopped
-from convbench.engine.jobs import Summary, run, run_jobs
+from convbench.engine.jobs import Stopped, Summary, run, run_jobs
 from convbench.engine.journal import Journal
-from convbench.engine.progress import Progress
-from convbench.engine.retry import RetryPolicy
-from convbench.engine.status import Status
+from convbench.engine.limiter import RetryPolicy
+from convbench.engine.progress import Progress, Status
 
 __all__ = [
     "Budget",

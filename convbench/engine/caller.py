@@ -6,22 +6,17 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from convbench.engine.booking import Booked, believed, book, bound, said
-from convbench.engine.budget import Budget
-from convbench.engine.cache import ReplyCache, reply_name
-from convbench.engine.gate import enter, idle
+from convbench.engine.budget import Booked, Budget, believed, book, bound, said, size_of
 from convbench.engine.gathering import replied
+from convbench.engine.jobs import enter, idle
 from convbench.engine.journal import Journal, call_hash
-from convbench.engine.limiter import Limiter
-from convbench.engine.need import size_of
-from convbench.engine.pace import Pace
-from convbench.engine.priming import Priming
-from convbench.engine.retry import RetryPolicy
-from convbench.engine.status import Status
+from convbench.engine.limiter import Limiter, Pace, Priming, RetryPolicy
+from convbench.engine.progress import Status
+from convbench.engine.reply_cache import ReplyCache, reply_name
 from convbench.engine.wire_file import WireFile
 from convbench.errors import ConvbenchError, FatalModelError, TransientModelError, Usage
 from convbench.models.aliases import SCHEMES
@@ -30,7 +25,33 @@ from convbench.models.model import Model
 from convbench.schema import Completion, Message, Sampling
 
 if TYPE_CHECKING:
-    from convbench.engine.waves import Waves
+    from convbench.engine.batch_queue import Waves
+
+T = TypeVar("T")
+
+LONG = 64 << 10
+"""Characters that are read in the loop: any more are read in a thread."""
+
+
+async def offload(read: Callable[[], T], texts: Iterable[str]) -> T:
+    """Return what `read` returns of these texts, read in a thread where they are LONG.
+
+    A thread helps where no single step is long: a pattern keeps the interpreter to itself until
+    it is done, so every pattern that meets a reply takes time in proportion to its length.
+    """
+    if sum(map(len, texts)) <= LONG:
+        return read()
+    return await asyncio.to_thread(_without_stop, read)
+
+
+def _without_stop(read: Callable[[], T]) -> T:
+    """Call `read`; a StopIteration, which no future takes, is the error that a coroutine makes of
+    it."""
+    try:
+        return read()
+    except StopIteration as error:
+        raise RuntimeError("a function raised StopIteration") from error
+
 
 log = logging.getLogger("convbench.calls")
 
@@ -175,8 +196,8 @@ class Caller:
         """Send calls in batches from now on, where their model has batches; `collect_only` waits
         for those that earlier processes sent and sends none. A call that waited `wait_s` seconds
         for its batch is sent by itself; None: waits as long as it takes."""
-        from convbench.engine.flight import Desk
-        from convbench.engine.waves import Waves
+        from convbench.engine.batch_job import Desk
+        from convbench.engine.batch_queue import Waves
 
         assert self.journal is not None
         desk = Desk(self.journal, self.budget, self.retry, self.status, wait_s, collect_only)

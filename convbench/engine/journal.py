@@ -1,20 +1,24 @@
-"""The journal of finished model calls: what makes resume exact to the call."""
+"""The journal of a run's model calls: what makes resume exact to the call.
+
+Attempts are written before they are sent, so that none is forgotten.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
+import secrets
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from convbench.engine.attempts import Attempts, amount
-from convbench.engine.booking import Booked
-from convbench.engine.need import Estimate
-from convbench.engine.submitted import FILE, Submitted, totals
-from convbench.net.tidy import count
+from convbench.engine.batch_record import FILE, Submitted, totals
+from convbench.engine.budget import Booked, Estimate
+from convbench.net.tidy import count, dollars
 from convbench.schema import (
     Completion,
     ImagePart,
@@ -231,3 +235,116 @@ def _reasoning(value: Any) -> Reasoning | None:
 def _part(part: dict[str, Any]) -> TextPart | ImagePart:
     kind = TextPart if part.get("type") == "text" else ImagePart
     return kind.model_validate(part)
+
+
+class Attempts:
+    """A file of JSON lines (`attempts.jsonl`) beside the journal.
+
+    An attempt's line holds what it is likely billed, its reply at full length; where it gives no
+    reply, a second one holds what it was booked with. The journal's line of a reply names its
+    attempt. A line that stands alone is an attempt whose process was killed: it counts as billed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._records = Appender(path)
+        self._prefix = secrets.token_hex(4)
+        self._number = 0
+
+    def begin(self, key: str, need: Estimate) -> str:
+        """Note that a call is about to be sent; return the attempt's name."""
+        self._number += 1
+        name = f"{self._prefix}-{self._number}"
+        tokens = math.ceil(need.tokens)
+        self._write({"attempt": name, "key": key, "tokens": tokens, "usd": need.usd})
+        return name
+
+    def end(self, name: str, booked: Booked | None, why: str) -> None:
+        """Note what an attempt without a reply was booked with; None: nothing was billed."""
+        booked = booked or Booked(0, 0.0)
+        self._write({"attempt": name, "tokens": booked.tokens, "usd": booked.usd, "lost": why})
+
+    def totals(self, replied: Container[str]) -> tuple[int, float]:
+        """Return tokens and known dollars of attempts without a reply; memory holds those."""
+        found: dict[str, tuple[int, float]] = {}
+        for _, line in lines(self._records.path):
+            record = parse(line)
+            if "attempt" in record and (name := str(record["attempt"])) not in replied:
+                found[name] = amount(record)
+        return sum(tokens for tokens, _ in found.values()), sum(usd for _, usd in found.values())
+
+    def close(self) -> None:
+        """Close the file; a later attempt opens it again."""
+        self._records.close()
+
+    def _write(self, record: dict[str, Any]) -> None:
+        self._records.write(orjson.dumps(record))
+
+
+def amount(record: dict[str, Any]) -> tuple[int, float]:
+    """Return the tokens and known dollars that a line holds; what is no amount counts 0, so that
+    no line of a file from elsewhere makes room in a budget."""
+    tokens, usd = count(record.get("tokens")), dollars(record.get("usd"))
+    return tokens or 0, usd or 0.0
+
+
+MOST = 500
+"""Calls of a conversation that are read, and attempts of a call."""
+
+
+@dataclass
+class Exchange:
+    """One call: its key, its newest reply as the journal has it, and what was tried before."""
+
+    key: str
+    reply: dict[str, Any] | None = None
+    lost: list[dict[str, Any]] = field(default_factory=list)
+    """Attempts without a reply: `lost` says why, `tokens` and `usd` what was booked."""
+
+
+def exchanges(journal: Path, key: str) -> list[Exchange]:
+    """Return the calls of the conversation of this key, in the order of their first line."""
+    found: dict[str, Exchange] = {}
+    names: dict[str, str] = {}
+    for record in _about(journal.with_name("attempts.jsonl"), key):
+        if "attempt" in record and "key" in record and len(names) < MOST * MOST:
+            names[str(record["attempt"])] = str(record["key"])
+    for record in _about(journal, key):
+        if len(found) < MOST:
+            one = found.setdefault(str(record["key"]), Exchange(str(record["key"])))
+            one.reply = record
+    if names:
+        for record in _lost(journal.with_name("attempts.jsonl")):
+            owner = names.get(str(record.get("attempt")))
+            if owner is not None:
+                one = found.setdefault(owner, Exchange(owner))
+                one.lost.append(record)
+                del one.lost[MOST:]
+    return list(found.values())
+
+
+def place(key: str) -> int | None:
+    """Return the turn that a call was for: `q1#0@3`, `q1#0@3.1` and `q1#0@3~1` are of turn 3."""
+    digits = ""
+    for sign in key.rpartition("@")[2]:
+        if not sign.isdecimal():
+            break
+        digits += sign
+    return int(digits) if digits else None
+
+
+def _about(path: Path, key: str) -> Iterator[dict[str, Any]]:
+    """Yield the records of a conversation's calls: their key is its key, `@` and a turn."""
+    mark = key.encode("utf-8", "surrogatepass")
+    plain = b'"' not in mark and b"\\" not in mark and mark.isascii()
+    for _, line in lines(path):
+        if not plain or mark in line:
+            record = parse(line)
+            said = record.get("key")
+            if isinstance(said, str) and said.rpartition("@")[0] == key:
+                yield record
+
+
+def _lost(path: Path) -> Iterator[dict[str, Any]]:
+    for _, line in lines(path):
+        if b'"lost"' in line:
+            yield parse(line)

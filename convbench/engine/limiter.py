@@ -1,13 +1,92 @@
-"""Adaptive concurrency for one endpoint: 429 shrinks it, success lets it grow back."""
+"""How many calls an endpoint gets, and how hard the engine tries: a rate, a concurrency that
+adapts, one call ahead of those that begin alike.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import random
+import threading
 import time
 from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass
 
-from convbench.engine.gate import idle
-from convbench.engine.status import Endpoint
+from convbench.engine.budget import usual_prompt
+from convbench.engine.jobs import idle
+from convbench.engine.progress import Endpoint
+from convbench.errors import TransientModelError
+from convbench.models.model import Model
+from convbench.schema import Message, text_of
+
+BURST_S = 0.25
+"""Seconds' worth of calls that may go at once after a pause."""
+
+
+class Pace:
+    """Spaces calls out evenly, for each endpoint by itself."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        """Most calls a second."""
+        self._next: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    async def wait(self, endpoint: str) -> None:
+        """Wait until a call may go."""
+        with self._lock:
+            now = time.monotonic()
+            at = max(self._next.get(endpoint, 0.0), now - BURST_S)
+            self._next[endpoint] = at + 1 / self.rate
+        if at > now:
+            await asyncio.sleep(at - now)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How hard the engine tries. Times in seconds."""
+
+    concurrency: int = 64
+    """Most calls at once to one endpoint."""
+    timeout_s: float = 120.0
+    """Longest one attempt may take; a `patient` model has none."""
+    long_reply: int = 1024
+    """Tokens from which on a call has longer, in proportion to what its reply may be."""
+    tries: int = 8
+    """Most attempts of a call that fail other than by 429."""
+    backoff_s: float = 0.5
+    """First wait before another try; doubled each time."""
+    longest_s: float = 30.0
+    """Longest wait of the backoff."""
+    retry_after_s: float = 120.0
+    """Longest Retry-After that is waited for; a longer one is cut to this."""
+    patience_s: float = 1800.0
+    """Longest one call is held up by 429 before it fails."""
+    dead: int = 10
+    """Calls of one endpoint that used up their tries in a row before the run stops."""
+    unreadable: int = 10
+    """Results in a row that nothing could be read of, though they are paid for, before the run
+    stops."""
+
+    def seconds_for(self, tokens: int) -> float:
+        """Return the longest that an attempt may take whose reply is of at most so many tokens."""
+        return self.timeout_s * max(1.0, tokens / self.long_reply)
+
+    def backoff(self, error: TransientModelError, tries: int) -> float:
+        """Return seconds to wait before try number `tries` + 1: exponential with full jitter, at
+        least Retry-After."""
+        grown = min(self.backoff_s * 2.0 ** (min(tries, 20) - 1), self.longest_s)
+        wait = random.uniform(grown / 2, grown)
+        return max(wait, self.retry_after(error) or 0.0)
+
+    def retry_after(self, error: TransientModelError) -> float | None:
+        """Return the seconds that a provider asks to wait, cut to what is waited for."""
+        if error.retry_after is None:
+            return None
+        return min(max(0.0, error.retry_after), self.retry_after_s)
+
 
 SHRINK = 0.6
 """Factor on the limit at a 429."""
@@ -112,3 +191,53 @@ class _Slot:
 
     async def __aexit__(self, *_: object) -> None:
         self._limiter.leave()
+
+
+class Priming:
+    """What has been begun of every beginning that several calls may share."""
+
+    def __init__(self) -> None:
+        self._first: dict[bytes, asyncio.Future[None]] = {}
+
+    def turn(self, model: Model, messages: Sequence[Message]) -> AbstractAsyncContextManager[None]:
+        """Wait while the first call of the same beginning is under way, however it ends; the first
+        call goes at once, and so does one that shares nothing."""
+        key = _beginning(model, messages)
+        return nullcontext() if key is None else self._turn(key)
+
+    @asynccontextmanager
+    async def _turn(self, key: bytes) -> AsyncIterator[None]:
+        waiting = self._first.get(key)
+        if waiting is not None:
+            with idle():
+                await asyncio.shield(waiting)
+            yield
+            return
+        first = self._first[key] = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            first.set_result(None)
+
+
+def _beginning(model: Model, messages: Sequence[Message]) -> bytes | None:
+    """Return what names the beginning that a call shares with others at this model; None where
+    there is none, or none worth it."""
+    if model.caches is None:
+        return None
+    marked = next((i for i, message in enumerate(messages) if "stable" in message), None)
+    if marked is None:
+        return None
+    if any(message["role"] == "assistant" for message in messages):
+        return None
+    last = messages[marked]
+    head: Message = {"role": "user", "content": text_of(last["content"])[: last["stable"]]}
+    shared = [*messages[:marked], head]
+    if usual_prompt(shared) < model.caches:
+        return None
+    digest = hashlib.sha256(model.endpoint.encode())
+    for message in shared:
+        digest.update(
+            f"\0{message['role']}\0{text_of(message['content'])}".encode(errors="replace")
+        )
+    return digest.digest()

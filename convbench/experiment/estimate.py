@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from convbench import catalog
-from convbench.engine.need import usual_prompt
+from convbench.engine.budget import usual_prompt
 from convbench.errors import ConvbenchError
 from convbench.experiment.cells import Part
 from convbench.experiment.preflight import Preflight, Ready, rows_of

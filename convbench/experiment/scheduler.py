@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from convbench.engine.stops import begin_anew, stopped_together
+from convbench.engine.jobs import begin_anew, stopped_together
 
 ALMOST = 1e-9
 """Shares are sums of decimals."""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from convbench import prompts
-from convbench.engine.offload import offload
+from convbench.engine.caller import offload
 from convbench.errors import FatalModelError, ModelError
 from convbench.judge.fence import ABOUT, ABOUT_SET, fenced, quoting
 from convbench.judge.instructions import with_instructions

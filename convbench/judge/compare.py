@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from convbench.engine import Summary
-from convbench.engine.recorded import run_recorded
+from convbench.engine.recorded_jobs import run_recorded
 from convbench.judge.ask import form_of
 from convbench.judge.duels import Couple, Couples, couples, duels_of, home_of, in_order
 from convbench.judge.kinds import kind_of

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from functools import partial
 
-from convbench.engine.offload import offload
+from convbench.engine.caller import offload
 from convbench.errors import DataError
 from convbench.judge.case import Case
 from convbench.judge.resolve import Judge

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from convbench.engine.need import usual_prompt
+from convbench.engine.budget import usual_prompt
 from convbench.judge.all import JudgePreview
 from convbench.judge.loop import UNITS
 from convbench.judge.pending import unscored

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any
 
 from convbench.answers.tags import visible
-from convbench.engine.offload import offload
+from convbench.engine.caller import offload
 from convbench.errors import DataError, MissingDependency, RunError
 from convbench.judge.render_clip import cosine
 from convbench.judge.render_similarity import black, similarity

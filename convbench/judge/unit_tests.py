@@ -22,7 +22,7 @@ from typing import Any
 
 from convbench.answers.enclosed import fenced
 from convbench.answers.tags import visible
-from convbench.engine.offload import offload
+from convbench.engine.caller import offload
 from convbench.errors import DataError, MissingDependency, RunError
 from convbench.judge.constants import commonest, constant_scores
 from convbench.sandbox import Limits, Outcome, agree, arun, check_reference

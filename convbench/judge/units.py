@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from convbench.engine import Summary
 from convbench.engine.caller import Caller
-from convbench.engine.recorded import RecordedJobs, run_recorded
+from convbench.engine.recorded_jobs import RecordedJobs, run_recorded
 from convbench.errors import UnsupportedTask
 from convbench.judge.ask import Form, form_of, judge_messages
 from convbench.judge.case import Case

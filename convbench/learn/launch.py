@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from convbench.engine.stops import stoppable
+from convbench.engine.jobs import stoppable
 from convbench.errors import MissingDependency, SpecError, TrainError
 from convbench.guard import guarded
 from convbench.install import with_extra

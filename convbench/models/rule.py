@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench.catalog.python import function
-from convbench.engine.offload import offload
+from convbench.engine.caller import offload
 from convbench.errors import ConvbenchError, FatalModelError
 from convbench.models.model import Model
 from convbench.net.tidy import text

@@ -85,7 +85,7 @@ def with_pace(calls: CallOptions, rate: float | None) -> CallOptions:
     """Return options of calls that keep a rate."""
     if rate is None or calls.pace is not None:
         return calls
-    from convbench.engine.pace import Pace
+    from convbench.engine.limiter import Pace
 
     return replace(calls, pace=Pace(rate))
 

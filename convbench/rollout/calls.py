@@ -12,8 +12,8 @@ from typing import Any, cast
 from convbench.blot import address
 from convbench.engine import Budget, Caller, Journal, Progress, RetryPolicy, Status, Summary
 from convbench.engine import run as run_loop
-from convbench.engine.cache import ReplyCache
-from convbench.engine.submitted import open_batches
+from convbench.engine.batch_record import open_batches
+from convbench.engine.reply_cache import ReplyCache
 from convbench.engine.wire_file import NAME as WIRE
 from convbench.engine.wire_file import WireFile
 from convbench.errors import BudgetError, RunError

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from convbench.engine.caller import Caller
 from convbench.engine.jobs import Summary
-from convbench.engine.recorded import RecordedJobs, run_recorded
+from convbench.engine.recorded_jobs import RecordedJobs, run_recorded
 from convbench.models.model import Model
 from convbench.options.shared import CallOptions
 from convbench.rollout.branch import call_key, candidate

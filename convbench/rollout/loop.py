@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from convbench.catalog import function
-from convbench.engine.caller import Caller
+from convbench.engine.caller import Caller, offload
 from convbench.engine.jobs import Summary
-from convbench.engine.offload import offload
-from convbench.engine.recorded import RecordedJobs, run_recorded
+from convbench.engine.recorded_jobs import RecordedJobs, run_recorded
 from convbench.models.model import Model
 from convbench.models.tools import ToolsModel
 from convbench.rollout.plan import Rollout, plan

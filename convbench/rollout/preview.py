@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from convbench.engine.budget import usual_prompt
 from convbench.engine.jobs import run as run_loop
-from convbench.engine.need import usual_prompt
 from convbench.errors import RunError
 from convbench.models.aliases import SCHEMES, resolve
 from convbench.models.model import Model

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from convbench.engine import run as run_loop
-from convbench.engine.submitted import FILE, SentBatch, Submitted
+from convbench.engine.batch_record import FILE, SentBatch, Submitted
 from convbench.errors import ConvbenchError, FatalModelError
 from convbench.models.batch import Batches, BatchState
 from convbench.options.shared import CallOptions

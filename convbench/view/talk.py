@@ -17,9 +17,8 @@ from typing import Any
 import orjson
 
 from convbench.answers.tags import left_open, segments
-from convbench.engine.exchange import Exchange, exchanges
-from convbench.engine.exchange import place as turn_of
-from convbench.engine.journal import call_hash, plain
+from convbench.engine.journal import Exchange, call_hash, exchanges, plain
+from convbench.engine.journal import place as turn_of
 from convbench.engine.wire_file import NAME, kept
 from convbench.errors import RunError
 from convbench.rollout.asked import NOT_ASKED, Asked, asked

@@ -136,7 +136,7 @@ def test_a_build_loads_no_judge_no_batches_and_no_plugins(tmp_path: Path) -> Non
         "sys.argv = 'convbench build demo --tasks 2 --model scripted:policy --run r -q'.split()\n"
         "with contextlib.suppress(SystemExit):\n"
         "    main()\n"
-        "unused = 'judge.replies', 'judge.panel', 'engine.waves', 'commands.batches', "
+        "unused = 'judge.replies', 'judge.panel', 'engine.batch_queue', 'commands.batches', "
         "'answers.wording', 'store.scratch'\n"
         "assert not [one for one in unused if f'convbench.{one}' in sys.modules]\n"
         "assert not {'aiohttp', 'rich.live', 'rich.table'} & set(sys.modules)\n"

@@ -8,9 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from convbench.engine.booking import Booked
-from convbench.engine.budget import Budget
-from convbench.engine.need import Size, size_of, usual_prompt
+from convbench.engine.budget import Booked, Budget, Size, size_of, usual_prompt
 from convbench.errors import BudgetError
 from convbench.models import open_model
 from convbench.models.model import Model

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.engine.cache import ReplyCache, reply_name
+from convbench.engine.reply_cache import ReplyCache, reply_name
 from convbench.errors import RunError
 from convbench.schema import Completion, Message, Reasoning, Sampling
 from tests.cli.conftest import typist
@@ -77,7 +77,8 @@ def test_what_is_no_cache_is_one_line(tmp_path: Path) -> None:
 
 def test_processes_side_by_side_lose_nothing(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from convbench.engine.cache import ReplyCache\n"
+        "import sys; from pathlib import Path\n"
+        "from convbench.engine.reply_cache import ReplyCache\n"
         "from convbench.schema import Completion\n"
         "cache = ReplyCache(Path(sys.argv[1]))\n"
         "for n in range(100): cache.put(f'{sys.argv[2]}-{n}', Completion(f'{n}'))\n"

@@ -183,7 +183,7 @@ def test_a_signal_outside_of_jobs_is_a_keyboard_interrupt() -> None:
 
 
 def test_calls_in_flight_end_and_waits_do_not() -> None:
-    from convbench.engine.gate import enter, idle
+    from convbench.engine.jobs import enter, idle
 
     ended: list[str] = []
 

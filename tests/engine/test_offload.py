@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from convbench.engine.offload import LONG, offload
+from convbench.engine.caller import LONG, offload
 
 
 def _reads(text: str) -> int:

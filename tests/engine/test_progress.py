@@ -10,8 +10,7 @@ import pytest
 from rich.console import Console
 
 from convbench.engine import Progress, Status
-from convbench.engine.progress import counts
-from convbench.engine.status import Endpoint
+from convbench.engine.progress import Endpoint, counts
 
 
 def busy() -> Status:

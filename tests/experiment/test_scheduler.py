@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from convbench.engine.stops import stoppable
+from convbench.engine.jobs import stoppable
 from convbench.experiment.cells import Part, steps_of
 from convbench.experiment.claims import tasks_of
 from convbench.experiment.experiment import loaded

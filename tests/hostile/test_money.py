@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from convbench.engine import Budget, Caller, Journal, RetryPolicy
-from convbench.engine.spending import spending
+from convbench.engine.budget import spending
 from convbench.errors import BudgetError, ModelError, UsageError
 from convbench.experiment.experiment import experiment
 from convbench.models import open_model

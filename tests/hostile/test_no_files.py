@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from convbench.engine.cache import ReplyCache
+from convbench.engine.reply_cache import ReplyCache
 from convbench.errors import NotRegularError, RunError
 from convbench.learn.job import Job
 from convbench.learn.trainers import write_recipe

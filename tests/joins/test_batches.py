@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import convbench
-from convbench.engine import Budget, Journal, RetryPolicy, flight
+from convbench.engine import Budget, Journal, RetryPolicy, batch_job
 from convbench.errors import BudgetError, ConvbenchError, FatalModelError
 from convbench.models.openai_batch import OpenAIBatches
 from convbench.options.build import BuildOptions
@@ -43,9 +43,9 @@ MOMENTS = (
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(flight, "SETTLE_S", 0.1)
-    monkeypatch.setattr(flight, "SOONEST_S", 0.005)
-    monkeypatch.setattr(flight, "LISTED", 0.02)
+    monkeypatch.setattr(batch_job, "SETTLE_S", 0.1)
+    monkeypatch.setattr(batch_job, "SOONEST_S", 0.005)
+    monkeypatch.setattr(batch_job, "LISTED", 0.02)
     quick = functools.partial(RetryPolicy, backoff_s=0.005, longest_s=0.01, patience_s=30.0)
     monkeypatch.setattr(rollout_calls, "RetryPolicy", quick)
     monkeypatch.setenv("OPENAI_API_KEY", "key-of-openai")

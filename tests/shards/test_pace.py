@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from convbench.engine.pace import BURST_S, Pace
+from convbench.engine.limiter import BURST_S, Pace
 
 
 def test_no_more_calls_go_than_the_rate_and_one_burst_allow() -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from convbench.engine import flight
+from convbench.engine import batch_job
 from convbench.store import jsonl
 
 LONG_S = 60.0
@@ -36,7 +36,7 @@ def main() -> None:
     """Do as the arguments say."""
     url, folder = sys.argv[1], Path(sys.argv[2])
     moments, arguments = json.loads(sys.argv[3]), json.loads(sys.argv[4])
-    flight.SETTLE_S, flight.SOONEST_S, flight.LISTED = 0.2, 0.02, 0.05
+    batch_job.SETTLE_S, batch_job.SOONEST_S, batch_job.LISTED = 0.2, 0.02, 0.05
     if any("anthropic/" in argument for argument in arguments):
         from convbench.models.litellm_model import load_litellm
 

@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from convbench.answers.tags import visible
-from convbench.engine.caller import Caller
-from convbench.engine.offload import offload
+from convbench.engine.caller import Caller, offload
 from convbench.errors import DataError, SpecError
 from convbench.judge.adaptation.learner import Grade, Question
 from convbench.judge.adaptation.settings import Inner

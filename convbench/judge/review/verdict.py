@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from convbench.engine.caller import Caller
-from convbench.engine.offload import offload
+from convbench.engine.caller import Caller, offload
 from convbench.errors import DataError
 from convbench.judge import model
 from convbench.judge.ask import ask, judge_messages

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from convbench.engine.need import Size
+from convbench.engine.budget import Size
 from convbench.models.batch import ID
 from convbench.net.tidy import count, dollars
 from convbench.store.jsonl import Appender, lines, parse

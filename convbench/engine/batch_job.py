@@ -15,13 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from convbench.engine.booking import believed, book, said
-from convbench.engine.budget import Budget
+from convbench.engine.batch_record import SentBatch
+from convbench.engine.budget import Budget, Estimate, Rates, Size, believed, book, said
 from convbench.engine.journal import Journal
-from convbench.engine.need import Estimate, Rates, Size
-from convbench.engine.retry import RetryPolicy
-from convbench.engine.status import Status
-from convbench.engine.submitted import SentBatch
+from convbench.engine.limiter import RetryPolicy
+from convbench.engine.progress import Status
 from convbench.errors import FatalModelError, ModelError, TransientModelError
 from convbench.models.batch import Batches, BatchState, Outcome
 from convbench.models.failures import BrokenReply, Unreachable
