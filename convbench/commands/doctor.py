@@ -156,7 +156,7 @@ def _check_compiler() -> FindingAnswer:
 def _check_sandbox() -> FindingAnswer:
     """Try the wall around model-written code."""
     from convbench.sandbox import boundary
-    from convbench.sandbox.boundary import INSTALL
+    from convbench.sandbox.wall import INSTALL
 
     try:
         return _make_finding("sandbox", "ok", boundary().kind)
@@ -167,8 +167,8 @@ def _check_sandbox() -> FindingAnswer:
 
 def _check_browser() -> FindingAnswer:
     """Look for the system's Chromium."""
-    from convbench.sandbox.boundary import INSTALL as WALL
     from convbench.sandbox.browser import INSTALL, chromium
+    from convbench.sandbox.wall import INSTALL as WALL
 
     try:
         found = chromium()

@@ -115,8 +115,7 @@ def _sandbox(judge: Judge, calls: CallOptions, run: Run | None) -> None:
 
 
 def _browser(judge: Judge, calls: CallOptions, run: Run | None) -> None:
-    from convbench.sandbox.chromium import chromium
-    from convbench.sandbox.launch import failures
+    from convbench.sandbox.chromium import chromium, failures
 
     failures()
     chromium()

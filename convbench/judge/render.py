@@ -29,8 +29,7 @@ from convbench.judge.render_clip import cosine
 from convbench.judge.render_similarity import black, similarity
 from convbench.sandbox import tailwind
 from convbench.sandbox.browser import PageError, Shot, shoot
-from convbench.sandbox.looks import first_html, html_of
-from convbench.sandbox.pictures import one_photo
+from convbench.sandbox.page import first_html, html_of, one_photo
 from convbench.schema import Conversation, Example, JudgeSpec, ProtocolSpec, text_of
 from convbench.views import policy_turns, texts
 

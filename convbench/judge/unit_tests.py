@@ -4,7 +4,7 @@
 where it is all of them. Beside them stands `constant`, what the answer that is the best constant
 for the task scores on its tests (what usual constants do is in the details). The reference runs in
 the same kind of sandbox as the answer, each in one of its own; the outputs are compared out here
-(`convbench.sandbox.values`). A task whose reference gives what is not compared whole is
+(`convbench.sandbox.grading`). A task whose reference gives what is not compared whole is
 unsupported, which is a failure of its own and no score. The paper's own checker runs code where
 helper functions, recursion and imports fail; this one does not. `args.checker: paper` does as that
 one: code in function scope, classes equal by name, nothing passes where either side raises.

@@ -10,7 +10,7 @@ from typing import Any
 from convbench.errors import DataError
 from convbench.regular import open_new
 from convbench.sandbox.browser import PageError, Shot, shoot
-from convbench.sandbox.looks import html_of, visible
+from convbench.sandbox.page import html_of, visible
 from convbench.schema import ImagePart, Message, TextPart, text_of
 from convbench.schema.chat import Part
 

@@ -14,9 +14,18 @@ import contextlib
 import os
 import threading
 
-from convbench.sandbox.chromium import INSTALL, chromium
-from convbench.sandbox.driver import LATE_S, Loop, finish_tasks
-from convbench.sandbox.launch import Browser, BrowserEnded, failures, living, start
+from convbench.sandbox.chromium import (
+    INSTALL,
+    LATE_S,
+    Browser,
+    BrowserEnded,
+    Loop,
+    chromium,
+    failures,
+    finish_tasks,
+    living,
+    start,
+)
 from convbench.sandbox.page import Box, PageError, Shot, photograph
 from convbench.sandbox.watch import Most
 

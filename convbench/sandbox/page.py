@@ -1,22 +1,108 @@
-"""One page in one context of a browser, and what it looks like.
-
-Every request is answered here: the page itself, the one style sheet that ColBench's pages ask for
-(`convbench.sandbox.tailwind`), generated placeholder pictures; all else is empty. Scripts
-are off, the viewport and the scale are fixed, animations stand still. What slips past the
-interception (a preconnect, a name look-up) meets a proxy that is not there.
-"""
+"""One page in one context of a browser: what it may fetch, what it looks like, what it says."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import io
+import re
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
 from typing import Any
 
-from convbench.errors import DataError
+from convbench.answers.enclosed import enclosed
+from convbench.errors import DataError, MissingDependency
+from convbench.install import with_extra
 from convbench.sandbox import tailwind
-from convbench.sandbox.launch import failures
-from convbench.sandbox.pictures import placeholder, size_of
+from convbench.sandbox.chromium import failures
+
+LINES = 60
+_BODY = re.compile(r"<body\b", re.IGNORECASE), re.compile(r"</body\s*+>", re.IGNORECASE)
+_PAGE = re.compile(r"<html\b", re.IGNORECASE), re.compile(r"</html\s*+>", re.IGNORECASE)
+
+
+def first_html(text: str) -> str | None:
+    """Return the first whole page in a text, else the first body of one."""
+    return next(chain(_pages(text, *_PAGE), _pages(text, *_BODY)), None)
+
+
+def html_of(text: str) -> str | None:
+    """Return the last whole page in a text."""
+    pages = list(_pages(text, *_PAGE))
+    return pages[-1] if pages else None
+
+
+def _pages(text: str, opening: re.Pattern[str], closing: re.Pattern[str]) -> Iterator[str]:
+    return (text[begin.start() : end.end()] for begin, end in enclosed(text, opening, closing))
+
+
+def visible(boxes: tuple[Box, ...]) -> str:
+    """Return the visible structure, top to bottom: kind, words, place."""
+    lines = []
+    for box in sorted(boxes, key=lambda b: (round(b.top / 20), b.left)):
+        words = f" {box.words!r}" if box.words else ""
+        place = f"x {box.left:.0f}-{box.left + box.width:.0f}, y {box.top:.0f}"
+        lines.append(f"{box.kind} <{box.tag}>{words} at {place}")
+    return "\n".join(lines[:LINES])
+
+
+_NAMED = re.compile(r"(.*?/(?:id|seed)/[^/?]+)(?:/.*)?$", re.DOTALL)
+"""The part of an address that says which photo it is."""
+_RANDOM = re.compile(
+    r"https://(?:source\.unsplash\.com/random/(\d+)x(\d+)/\?[\w=]+|picsum\.photos/(\d+)/(\d+))"
+)
+"""Addresses of random photos, by ColBench's two rules (Zhou et al. 2025, released code)."""
+PHOTO = "https://picsum.photos/id/48/"
+_SIZE = re.compile(r"(\d{1,4})(?:[x/](\d{1,4}))?(?:\D|$)")
+LARGEST = 2000
+
+
+def size_of(url: str) -> tuple[int, int]:
+    """Return width and height in pixels that an address of a placeholder service names.
+
+    The last one or two numbers count (`/id/48/1600/900`, `/300x200`, `/150`); 400 x 300 without.
+    """
+    path = re.sub(r"^\w+://[^/]+", "", url).split("?")[0]
+    path = re.sub(r"/(?:id|seed)/[^/]+", "", path)
+    found = _SIZE.search(path)
+    if not found:
+        return 400, 300
+    width = int(found[1])
+    height = int(found[2] or width)
+    return max(1, min(width, LARGEST)), max(1, min(height, LARGEST))
+
+
+def one_photo(html: str) -> str:
+    """Return a page in which every address of a random photo names one and the same, in the size
+    that it asks for, as ColBench's tasks and pages are prepared."""
+    return _RANDOM.sub(lambda found: PHOTO + "/".join(n for n in found.groups() if n), html)
+
+
+def _photo(url: str) -> str:
+    named = _NAMED.match(url)
+    return named[1] if named else url
+
+
+@lru_cache(maxsize=32)
+def placeholder(url: str) -> bytes:
+    """Return a PNG of the size the address names, its colours drawn from the address."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingDependency(
+            "pillow", needed_for="rendering pages", install=with_extra("vision")
+        ) from None
+    digest = hashlib.sha256(_photo(url).encode()).digest()
+    corners = [tuple(64 + byte // 2 for byte in digest[i : i + 3]) for i in (0, 3, 6, 9)]
+    small = Image.new("RGB", (2, 2))
+    small.putdata(corners)
+    out = io.BytesIO()
+    small.resize(size_of(url), Image.Resampling.BILINEAR).save(out, "PNG", compress_level=1)
+    return out.getvalue()
+
 
 WIDTH, HEIGHT = 1280, 720
 """The viewport, in pixels."""

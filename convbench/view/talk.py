@@ -22,7 +22,7 @@ from convbench.engine.journal import place as turn_of
 from convbench.engine.wire_file import NAME, kept
 from convbench.errors import RunError
 from convbench.rollout.asked import NOT_ASKED, Asked, asked
-from convbench.sandbox.looks import html_of
+from convbench.sandbox.page import html_of
 from convbench.schema import (
     Content,
     Conversation,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from convbench.errors import ConvbenchError
-from convbench.sandbox import browser, launch
+from convbench.sandbox import browser, chromium
 from convbench.sandbox.watch import below, lives
 from tests.bench.bench import Row
 
@@ -39,7 +39,7 @@ def kills(folder: Path) -> Iterator[Row]:
 def _trial(drawn: random.Random) -> str:
     """Return how one browser's pages ended: well, hung, or not rendered."""
     browser.close_all()
-    launch._known.clear()
+    chromium._known.clear()
     delay, over = drawn.uniform(0, WITHIN_S), threading.Event()
     killer = threading.Thread(target=_kill, args=(delay, drawn, over))
     killer.start()

@@ -19,7 +19,7 @@ import pytest
 from convbench.sandbox import browser, page
 from convbench.sandbox.browser import PageError, Shot, shoot
 from convbench.sandbox.chromium import DATA_BYTES
-from convbench.sandbox.looks import visible
+from convbench.sandbox.page import visible
 from convbench.sandbox.watch import Most, below, kill, usage_of
 from tests.rollout.cli import ROOT
 from tests.sandbox.test_frontend import renders

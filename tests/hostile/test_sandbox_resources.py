@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from convbench.sandbox import Limits, Outcome, agree, run
-from convbench.sandbox.boundary import SCRATCH_FILES
+from convbench.sandbox.wall import SCRATCH_FILES
 from tests.rollout.cli import ROOT
 from tests.sandbox.walls import WALLS, limits_of
 from tests.support.exhaustive import every_nth

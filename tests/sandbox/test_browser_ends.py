@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import RunError
-from convbench.sandbox import browser, chromium, launch
+from convbench.sandbox import browser, chromium
 from convbench.sandbox.browser import shoot
 from convbench.sandbox.chromium import Way, ways
-from convbench.sandbox.looks import visible
+from convbench.sandbox.page import visible
 from convbench.sandbox.watch import END_S, Most, below, lives
 from tests.hostile.test_processes import until
 from tests.rollout.cli import ROOT
@@ -41,7 +41,7 @@ BARE = Way(wall=False, user=False, inner=False)
 @pytest.fixture(autouse=True)
 def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No way was tried yet, and no browser runs, before and after."""
-    monkeypatch.setattr(launch, "_known", [])
+    monkeypatch.setattr(chromium, "_known", [])
     browser.close_all()
     yield
     browser.close_all()
@@ -49,7 +49,7 @@ def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def refused(monkeypatch: pytest.MonkeyPatch, program: str) -> tuple[str, float]:
     """Return the error of starting a program as Chromium, and the seconds until it came."""
-    monkeypatch.setattr(launch, "chromium", lambda: program)
+    monkeypatch.setattr(chromium, "chromium", lambda: program)
     began = time.monotonic()
     with pytest.raises(RunError) as raised:
         asyncio.run(shoot(PAGE))
@@ -60,7 +60,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, program: str) -> tuple[str, float]:
 def test_a_browser_that_ends_at_a_step_is_one_line_with_its_last_words(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "ways", lambda: [ways()[0], BARE])
+    monkeypatch.setattr(chromium, "ways", lambda: [ways()[0], BARE])
     line, _ = refused(monkeypatch, stand_in(tmp_path, step))
     assert line.startswith(f"{tmp_path / 'chromium'} does not start: Chromium ended while ")
     assert WORDS in line
@@ -71,16 +71,16 @@ def test_a_browser_that_ends_at_a_step_is_one_line_with_its_last_words(
 def test_a_browser_that_falls_silent_at_a_step_has_a_bound(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver = launch._driver
+    driver = chromium._driver
 
     async def started(*asked: object) -> object:
         """The driver has its time to start, whatever else this machine does."""
-        monkeypatch.setattr(launch, "START_S", 120.0)
+        monkeypatch.setattr(chromium, "START_S", 120.0)
         found = await driver(*asked)  # type: ignore[arg-type]
-        monkeypatch.setattr(launch, "START_S", 3.0)
+        monkeypatch.setattr(chromium, "START_S", 3.0)
         return found
 
-    monkeypatch.setattr(launch, "_driver", started)
+    monkeypatch.setattr(chromium, "_driver", started)
     line, seconds = refused(monkeypatch, stand_in(tmp_path, step, silent=True))
     assert "no answer within 3 s while" in line
     assert seconds < 200, "two tries in the safest way, and none in another"
@@ -90,7 +90,7 @@ def test_a_browser_whose_child_holds_its_pipes_is_seen_to_have_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its driver does not see it, for nothing was closed."""
-    monkeypatch.setattr(launch, "ways", lambda: [BARE])
+    monkeypatch.setattr(chromium, "ways", lambda: [BARE])
     line, seconds = refused(monkeypatch, stand_in(tmp_path, "opening a tab", child_s=100))
     assert f"Chromium ended while opening its first tab, saying: {WORDS}" in line
     assert seconds < 100
@@ -103,7 +103,7 @@ def test_a_driver_that_falls_silent_has_a_bound(
     node.write_text("#!/bin/sh\nexec sleep 600\n")
     node.chmod(0o755)
     monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", str(node))
-    monkeypatch.setattr(launch, "START_S", 1.0)
+    monkeypatch.setattr(chromium, "START_S", 1.0)
     line, seconds = refused(monkeypatch, str(node))
     assert "driver" in line
     assert seconds < 100
@@ -116,15 +116,15 @@ def test_a_less_safe_way_is_told_with_its_reason(
     """The safest way ends at its first tab, the last one works."""
     fails, works = Way(True, True, True), ways()[-2]
     programs = {fails: stand_in(tmp_path, "opening a tab"), works: chromium.chromium()}
-    monkeypatch.setattr(launch, "ways", lambda: [fails, works])
-    started = launch._started
+    monkeypatch.setattr(chromium, "ways", lambda: [fails, works])
+    started = chromium._started
     tried = []
 
-    async def start(program: str, way: Way, most: Most) -> launch.Browser:
+    async def start(program: str, way: Way, most: Most) -> chromium.Browser:
         tried.append(way)
         return await started(programs[way], way, most)
 
-    monkeypatch.setattr(launch, "_started", start)
+    monkeypatch.setattr(chromium, "_started", start)
     asyncio.run(shoot(PAGE))
     assert tried == [fails, fails, works], "what failed is tried once more"
     [line] = [one for one in capfd.readouterr().err.splitlines() if "note:" in one]
@@ -183,7 +183,7 @@ def test_a_browser_of_which_a_process_is_killed_as_it_starts_gives_the_page(kind
     assert not processes_left()
 
 
-def shared_browser() -> launch.Browser:
+def shared_browser() -> chromium.Browser:
     """Return the shared browser, after a page."""
     asyncio.run(shoot(PAGE))
     shared = browser._Thread.get().shared
@@ -213,7 +213,7 @@ def test_a_browser_is_ended_whole_whatever_hangs_or_was_killed(kind: str, number
     asyncio.run_coroutine_threadsafe(one.end(), thread.loop).result(END_S + BUSY_S)
     assert not processes_left()
     assert not one.folder.exists()
-    assert one not in launch.living
+    assert one not in chromium.living
 
 
 def test_a_browser_that_ends_between_two_pages_takes_its_driver_along() -> None:
@@ -223,7 +223,7 @@ def test_a_browser_that_ends_between_two_pages_takes_its_driver_along() -> None:
     second = shared_browser()
     assert second is not first
     assert not first.folder.exists()
-    assert launch.living == {second}
+    assert chromium.living == {second}
 
 
 @pytest.mark.parametrize("ended", first_of(["blocked", "stopped"]))
@@ -248,11 +248,11 @@ def test_a_browser_whose_loop_is_over_is_ended(
 
 def test_a_start_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is raised, once the driver runs."""
-    monkeypatch.setattr(launch, "_script", lambda *_: 1 / 0)
+    monkeypatch.setattr(chromium, "_script", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         asyncio.run(shoot(PAGE))
     assert not processes_left()
-    assert not launch.living
+    assert not chromium.living
 
 
 ENDS = """

@@ -332,7 +332,7 @@ def _alive(pid: int) -> bool:
 
 
 def test_without_a_wall_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("convbench.sandbox.choice")
+    module = importlib.import_module("convbench.sandbox.grading")
     monkeypatch.setattr(module, "_stands", lambda wall: False)
     stand.cache_clear()
     try:
@@ -348,7 +348,7 @@ def test_without_a_wall_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_kernel_without_landlock_gives_no_such_wall(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even where a process would start behind it."""
-    module = importlib.import_module("convbench.sandbox.choice")
+    module = importlib.import_module("convbench.sandbox.grading")
     monkeypatch.setattr(module.confine, "version", lambda: 0)
     monkeypatch.setattr(module, "filter_program", lambda *, alone: b"")
     monkeypatch.setattr(module, "starts", lambda wall, limits: True)

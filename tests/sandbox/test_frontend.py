@@ -19,8 +19,7 @@ from convbench.judge.render import BLANK, partners
 from convbench.judge.render_similarity import black, similarity
 from convbench.sandbox import tailwind
 from convbench.sandbox.browser import Shot, chromium, shoot
-from convbench.sandbox.looks import first_html, html_of, visible
-from convbench.sandbox.pictures import one_photo, placeholder, size_of
+from convbench.sandbox.page import first_html, html_of, one_photo, placeholder, size_of, visible
 from convbench.schema import Example
 from convbench.store import Run
 from tests.excerpts import Source

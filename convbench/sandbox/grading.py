@@ -1,0 +1,444 @@
+"""Run code on calls inside the wall, and say outside whether what came out is what was expected.
+
+Which wall stands on this machine is tried once. Outputs come as JSON from inside and are only data
+here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import marshal
+import math
+import os
+import re
+import selectors
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+from typing import Any, Literal
+
+from convbench.errors import MissingDependency, UnsupportedTask
+from convbench.sandbox import confine
+from convbench.sandbox.encoder import DEPTH, NODES
+from convbench.sandbox.seccomp import filter_program
+from convbench.sandbox.wall import INSTALL, KINDS, Boundary, Walled, compiled, packages
+
+NEAR = 1e-9
+_EXACT = re.compile(r"[+-]?[\d.]{1,400}(?:/\d{1,400}|[eE][+-]?\d{1,3})?", re.ASCII)
+_ENDLESS = ("NaN", "Infinity", "-Infinity")
+PAIRED = 500
+"""Most unordered items that are paired one by one where they are not equal letter by letter."""
+
+
+def same(one: Any, two: Any) -> bool:
+    """Whether two decoded outputs are the same."""
+    a, b = number(one), number(two)
+    if a is not None or b is not None:
+        return a is not None and b is not None and close(a, b)
+    if not isinstance(one, list) or not isinstance(two, list):
+        return type(one) is type(two) and bool(one == two)
+    kinds = {one[0], two[0]}
+    if kinds <= {"l", "g"}:
+        return _in_order(one[1], two[1])
+    if len(kinds) > 1:
+        return False
+    if one[0] == "t":
+        return _in_order(one[1], two[1])
+    if one[0] in ("s", "d"):
+        return _unordered(one[1], two[1])
+    if one[0] == "o":
+        return bool(one[1] == two[1]) and same(one[2], two[2])
+    return bool(one == two)
+
+
+def number(value: Any) -> int | float | complex | Fraction | None:
+    """Return the number that a decoded value is; None where it is none."""
+    if isinstance(value, int):
+        return value
+    if not isinstance(value, list) or value[0] not in ("i", "f", "c", "n"):
+        return None
+    if value[0] == "i":
+        return int(value[1], 16)
+    if value[0] == "f":
+        return float(value[1])
+    if value[0] == "c":
+        return complex(float(value[1]), float(value[2]))
+    if value[1] in _ENDLESS:
+        return float(value[1])
+    if not _EXACT.fullmatch(value[1]):
+        raise ValueError("a number of a size that only costs memory")
+    return Fraction(value[1])
+
+
+def close(one: Any, two: Any) -> bool:
+    """Whether two numbers are equal, or near where one of them is not exact."""
+    if one == two:
+        return True
+    if isinstance(one, int | Fraction) and isinstance(two, int | Fraction):
+        return False
+    try:
+        if isinstance(one, complex) or isinstance(two, complex):
+            a, b = complex(one), complex(two)
+            return close(a.real, b.real) and close(a.imag, b.imag)
+        a, b = float(one), float(two)
+    except OverflowError:
+        return False
+    return (math.isnan(a) and math.isnan(b)) or math.isclose(a, b, rel_tol=NEAR, abs_tol=NEAR)
+
+
+def _in_order(one: Sequence[Any], two: Sequence[Any]) -> bool:
+    return len(one) == len(two) and all(same(a, b) for a, b in zip(one, two, strict=True))
+
+
+def _unordered(one: Sequence[Any], two: Sequence[Any]) -> bool:
+    """Whether every item has a partner: by its letters first, then by trying."""
+    if len(one) != len(two):
+        return False
+    left = {_letters(item): item for item in two}
+    mine = {_letters(item): item for item in one}
+    rest = [item for letters, item in mine.items() if letters not in left]
+    others = [item for letters, item in left.items() if letters not in mine]
+    if len(rest) != len(others) or len(rest) > PAIRED:
+        return False
+    for item in rest:
+        partner = next((i for i, other in enumerate(others) if same(item, other)), None)
+        if partner is None:
+            return False
+        del others[partner]
+    return True
+
+
+def _letters(item: Any) -> str:
+    return json.dumps(item, sort_keys=True)
+
+
+def well_formed(value: Any) -> bool:
+    """Whether this is what the program inside writes, no deeper and no more of it; a hostile
+    answer may write anything. Two values of this form can be compared without an error."""
+    todo, nodes = [(value, 0)], 0
+    while todo:
+        found, depth = todo.pop()
+        nodes += 1
+        if nodes > NODES or depth > DEPTH:
+            return False
+        inner = _inner(found)
+        if inner is None:
+            return False
+        todo += [(item, depth + 1) for item in inner]
+    return True
+
+
+def _inner(value: Any) -> Sequence[Any] | None:
+    """Return the values that a value holds, none for a plain one; None where it is malformed."""
+    if value is None or isinstance(value, bool | int | str):
+        return ()
+    if not isinstance(value, list) or not value or not isinstance(value[0], str):
+        return None
+    tag, *rest = value
+    if tag in ("l", "g", "t", "s", "d"):
+        return rest[0] if len(rest) == 1 and isinstance(rest[0], list) else None
+    if tag == "o":
+        return rest[1:] if len(rest) == 2 and isinstance(rest[0], str) else None
+    lengths = {"i": 1, "f": 1, "n": 1, "c": 2, "b": 1, "r": 2}
+    texts = len(rest) == lengths.get(tag) and all(isinstance(text, str) for text in rest)
+    try:
+        return () if texts and (number(value) is not None or tag in ("b", "r")) else None
+    except (ValueError, ZeroDivisionError, OverflowError):
+        return None
+
+
+class Deadline:
+    """Seconds of the clock that all sandboxes of one grading share; they pass within `with`."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.began: float | None = None
+
+    def left(self) -> float:
+        """Return what is left, in seconds; negative once it is over."""
+        return self.seconds - (0 if self.began is None else time.monotonic() - self.began)
+
+    def __enter__(self) -> None:
+        self.began = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds, self.began = self.left(), None
+
+
+class Lines:
+    """Lines from a pipe whose other end may be hostile: none too long, none too late."""
+
+    def __init__(self, fd: int, most: int) -> None:
+        self.fd, self.most = fd, most
+        self.held = bytearray()
+
+    def next(self, seconds: float) -> bytes | None:
+        """Return the next line; None at the end, past the time or past the length."""
+        end, seen = time.monotonic() + seconds, 0
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.fd, selectors.EVENT_READ)
+            while (at := self.held.find(b"\n", seen)) < 0:
+                seen, left = len(self.held), end - time.monotonic()
+                if left <= 0 or seen > self.most or not selector.select(left):
+                    return None
+                more = os.read(self.fd, 1 << 16)
+                if not more:
+                    return None
+                self.held += more
+        line = bytes(self.held[:at])
+        del self.held[: at + 1]
+        return line
+
+
+START_S = 30.0
+"""Longest wait for a sandbox to start; machines are busy."""
+
+
+Ended = Literal["value", "raised", "foreign", "time", "memory", "output", "died"]
+
+_WORDS = {
+    "value": "another output", "time": "out of time", "memory": "out of memory",
+    "output": "too much output", "died": "ended the process",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one run may use."""
+
+    seconds: float = 1.0
+    """CPU seconds of one call; ten times as many of the clock, `wall_seconds` for all of them."""
+    memory_mb: int = 768
+    """Address space, MiB."""
+    output_kb: int = 1024
+    """JSON of one output, KiB."""
+    file_mb: int = 8
+    """Size of one file in the scratch folder, MiB."""
+    slack: float = 20.0
+    """Seconds of the clock that a grading may lose to a busy machine."""
+    modules: tuple[str, ...] = ()
+    """Modules beside the standard library that code may import, where they are installed."""
+    scope: Literal["module", "function"] = "module"
+    """`function`: names of the code are locals, which its functions do not see (ColBench's released
+    checker: helper functions, recursion and hoisted imports fail); a class is its name."""
+    kind: str = "auto"
+    """`bubblewrap` or `landlock` to insist on one."""
+
+    def wall_seconds(self, calls: int) -> float:
+        """Return how many seconds of the clock all calls of one grading have together, whatever
+        the program inside says or does; those it has not answered then are out of time."""
+        return self.slack + 2 * self.seconds * calls
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one call ended, and with what."""
+
+    ended: Ended
+    value: Any = None
+    """The decoded output, as `convbench.sandbox.grading` compares it."""
+    error: str = ""
+    """Class of the exception raised, or of the object that is not compared (`foreign`)."""
+    text: str = ""
+    """Its words."""
+    missing: str = ""
+    """Module that an import did not find."""
+
+    @property
+    def why(self) -> str:
+        """In words."""
+        if self.ended == "raised":
+            return f"raised {self.error}: {self.text}"[:200]
+        if self.ended == "foreign":
+            return f"gives an object of class {self.error}, which is not compared"
+        return _WORDS[self.ended]
+
+
+def starts(wall: Boundary, limits: Limits) -> bool:
+    """Whether the program inside this wall starts, finds the standard library and does a sum."""
+    with contextlib.suppress(OSError):
+        code, calls = ["import fractions"], ["int(fractions.Fraction(2))"]
+        found = once(wall, code, calls, limits, Deadline(limits.wall_seconds(1)))
+        return len(found) == 1 and found[0].value == 2
+    return False
+
+
+def once(
+    wall: Boundary, code: list[str], calls: list[str], limits: Limits, clock: Deadline
+) -> list[Outcome]:
+    """Run the calls in one sandbox; return the outcomes it got to tell."""
+    job = _job(wall, limits) | {"code": code, "calls": calls}
+    walled = wall.start(limits.modules, limits.memory_mb << 20)
+    try:
+        program = marshal.dumps(compiled("inside.py"))
+        return _talk(walled, program + marshal.dumps(job), len(calls), limits, clock)
+    finally:
+        walled.end()
+
+
+def _job(wall: Boundary, limits: Limits) -> dict[str, Any]:
+    """Return what the program inside is told besides code and calls."""
+    places = packages(limits.modules)
+    return {
+        "seconds": limits.seconds,
+        "scope": limits.scope,
+        "memory": limits.memory_mb << 20,
+        "output": limits.output_kb << 10,
+        "file": limits.file_mb << 20,
+        "paths": sorted({os.path.dirname(place) for place in places}),
+        "names": [os.path.basename(place).partition(".")[0] for place in places],
+        "threads": wall.threads(),
+        "confine": wall.settings(limits.modules, wall.user()),
+        "encoder": compiled("encoder.py"),
+    }
+
+
+def _talk(walled: Walled, job: bytes, count: int, limits: Limits, clock: Deadline) -> list[Outcome]:
+    stdin, stdout = walled.process.stdin, walled.process.stdout
+    assert stdin is not None
+    assert stdout is not None
+    with contextlib.suppress(BrokenPipeError):
+        stdin.write(job)
+        stdin.close()
+    lines = Lines(stdout.fileno(), most=(limits.output_kb << 10) + 100)
+    if lines.next(START_S) is None:
+        return []
+    found: list[Outcome] = []
+    with clock:
+        while len(found) < count:
+            line = lines.next(min(10 * limits.seconds + 5, clock.left()))
+            outcome = _read(line, len(found)) if line is not None else None
+            if outcome is None:
+                break
+            found.append(outcome)
+    return found
+
+
+def _read(line: bytes, number: int) -> Outcome | None:
+    """Read one line; None where it is not what the program inside writes."""
+    try:
+        found = json.loads(line)
+        if not isinstance(found, list) or len(found) != 2 or found[0] != number:
+            return None
+        [(key, said)] = found[1].items()
+        if key == "value" and well_formed(said):
+            return Outcome("value", said)
+        if key == "raised":
+            error, text, missing = (_printable(str(part)[:300]) for part in said)
+            return Outcome("raised", error=error, text=text, missing=missing)
+        if key == "foreign" and isinstance(said, str):
+            return Outcome("foreign", error=_printable(said[:100]))
+        if key == "limit" and said in ("time", "memory", "output"):
+            return replace(Outcome("time"), ended=said)
+    except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
+        pass
+    return None
+
+
+def _printable(text: str) -> str:
+    """Return a text that can be stored and shown, whatever the answer put into it."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+@cache
+def boundary(kind: str = "auto") -> Boundary:
+    """Return a wall that stands here; `kind` names one to insist on.
+
+    Raises MissingDependency where none does: model-written code is never run bare.
+    """
+    program = os.path.realpath(sys.executable)
+    as_root = (True, False) if os.geteuid() == 0 else (False,)
+    for name in KINDS if kind == "auto" else (kind,):
+        for root in as_root:
+            found = Boundary(name, program, root)
+            if _stands(found):
+                return found
+    raise MissingDependency(
+        "a sandbox that works here (bubblewrap with user namespaces, or a kernel with Landlock)",
+        needed_for="running model-written code",
+        install=INSTALL,
+    )
+
+
+def _stands(wall: Boundary) -> bool:
+    """Try the wall with a job of no tests."""
+    if wall.kind == "bubblewrap" and shutil.which("bwrap") is None:
+        return False
+    if wall.kind == "landlock" and (confine.version() < 1 or filter_program(alone=True) is None):
+        return False
+    return starts(wall, Limits())
+
+
+RESTARTS = 3
+"""Times the tests go on in a new sandbox after one has ended the process."""
+_AT_ONCE = threading.BoundedSemaphore(max(1, os.cpu_count() or 1))
+
+
+def agree(one: Outcome, two: Outcome) -> bool:
+    """Whether an answer's outcome is the reference's: equal outputs that are not None (Zhou et
+    al. 2025), or exceptions of one class."""
+    if one.ended == two.ended == "raised":
+        return one.error == two.error
+    if one.ended != "value" or two.ended != "value":
+        return False
+    return two.value is not None and same(one.value, two.value)
+
+
+async def arun(
+    code: Sequence[str], calls: Sequence[str], limits: Limits = Limits()
+) -> list[Outcome]:
+    """`run` in a thread."""
+    return await asyncio.to_thread(run, code, calls, limits)
+
+
+def run(code: Sequence[str], calls: Sequence[str], limits: Limits = Limits()) -> list[Outcome]:
+    """Return the outcome of each call (a Python expression) with the code's names.
+
+    `code`: texts, the first that is Python counts. Each call gets the code run afresh. Raises
+    MissingDependency where no boundary stands here; nothing is ever run without one.
+    """
+    wall = boundary(limits.kind)
+    found: list[Outcome] = []
+    clock = Deadline(limits.wall_seconds(len(calls)))
+    for _ in range(RESTARTS + 1):
+        with _AT_ONCE:
+            found += once(wall, list(code), list(calls[len(found) :]), limits, clock)
+        if len(found) == len(calls) or clock.left() <= 0:
+            break
+        found.append(Outcome("died"))
+    rest = Outcome("time" if clock.left() <= 0 else "died")
+    return [*found, *[rest] * len(calls)][: len(calls)]
+
+
+def check_reference(outcomes: Sequence[Outcome], name: str) -> None:
+    """Refuse a task whose reference gives nothing to compare with, naming what it lacks."""
+    for number, outcome in enumerate(outcomes, 1):
+        why = _unsupported(outcome)
+        if why:
+            raise UnsupportedTask(
+                f"task {name}: unsupported: the reference, on test {number}, {why}"
+            )
+
+
+def _unsupported(outcome: Outcome) -> str | None:
+    if outcome.missing:
+        return f"needs the module {outcome.missing!r}, which the sandbox lacks"
+    if outcome.ended == "value":
+        if outcome.value is None:
+            return "gives None"
+        return None if same(outcome.value, outcome.value) else "gives what equals nothing"
+    if outcome.ended == "raised" and outcome.error not in _BROKEN:
+        return None
+    return outcome.why
+
+
+_BROKEN = {"NameError", "ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError",
+           "RecursionError", "SystemExit", "KeyboardInterrupt", "PermissionError",
+           "BlockingIOError", "OSError", "TabError"}  # fmt: skip

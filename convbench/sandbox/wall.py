@@ -1,0 +1,292 @@
+"""The wall around model-written code: bubblewrap where namespaces are to be had, else Landlock.
+
+What of the host may be read inside and the process behind it, with its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import secrets
+import select
+import shutil
+import signal
+import subprocess
+import sysconfig
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from convbench.sandbox import cgroup
+from convbench.sandbox.seccomp import filter_program
+
+
+@cache
+def readable(program: str) -> tuple[str, ...]:
+    """Return the files and folders that the interpreter itself needs, those that exist."""
+    library = os.path.join(
+        str(sysconfig.get_config_var("LIBDIR") or ""),
+        str(sysconfig.get_config_var("INSTSONAME") or ""),
+    )
+    system = str(sysconfig.get_config_var("MULTIARCH") or "")
+    wanted = [
+        program,
+        sysconfig.get_path("stdlib"),
+        str(sysconfig.get_config_var("DESTSHARED") or ""),
+    ]
+    wanted += [library] if os.path.isfile(library) else []
+    wanted += [os.path.join("/lib", system), os.path.join("/usr/lib", system)]
+    wanted += ["/lib64", "/usr/lib64"]
+    return tuple(place for place in dict.fromkeys(wanted) if os.path.exists(place))
+
+
+@cache
+def hidden() -> tuple[str, ...]:
+    """Return folders within those that hold others' packages."""
+    stdlib = sysconfig.get_path("stdlib")
+    names = ("site-packages", "dist-packages")
+    return tuple(p for p in (os.path.join(stdlib, name) for name in names) if os.path.isdir(p))
+
+
+@cache
+def opened(program: str) -> tuple[str, ...]:
+    """Return `readable`, with a folder that holds a hidden one replaced by its other contents:
+    what Landlock opens, it opens to the leaves."""
+    found = []
+    shut = hidden()
+    for place in readable(program):
+        if any(os.path.dirname(other) == place for other in shut):
+            inside = (os.path.join(place, name) for name in os.listdir(place))
+            found += [item for item in inside if item not in shut]
+        else:
+            found.append(place)
+    return tuple(found)
+
+
+@cache
+def packages(modules: tuple[str, ...]) -> tuple[str, ...]:
+    """Return where the modules asked for lie, with what they require and the libraries beside
+    them; those not installed are left out."""
+    found = []
+    for name in _with_needs(modules):
+        spec = importlib.util.find_spec(name)
+        places = list(spec.submodule_search_locations or ()) if spec else []
+        if not places and spec and spec.origin and os.path.isfile(spec.origin):
+            places = [spec.origin]
+        found += [place for place in places if os.path.exists(place)]
+        found += [f"{place}.libs" for place in places if os.path.isdir(f"{place}.libs")]
+    return tuple(dict.fromkeys(found))
+
+
+def _with_needs(modules: tuple[str, ...]) -> list[str]:
+    """Return the modules and those of the distributions that theirs require."""
+    wanted = list(modules)
+    owners = metadata.packages_distributions() if modules else {}
+    parts: dict[str, list[str]] = {}
+    for module, names in owners.items():
+        for name in names if module.isidentifier() else ():
+            parts.setdefault(_canonical(name), []).append(module)
+    for module in wanted:  # it grows
+        for line in (line for name in owners.get(module, ()) for line in _requires(name)):
+            wanted += [part for part in parts.get(_canonical(line), ()) if part not in wanted]
+    return wanted
+
+
+def _requires(name: str) -> list[str]:
+    """Return a distribution's requirements but those of its extras."""
+    return [line for line in metadata.requires(name) or () if "extra" not in line.partition(";")[2]]
+
+
+def _canonical(requirement: str) -> str:
+    """Return the name that a requirement begins with, as the packaging standards compare it."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement, maxsplit=1)[0]).lower()
+
+
+_CHILD = re.compile(rb'"child-pid": (\d+)')
+ENDS_S = 10.0
+"""Longest wait for bubblewrap to follow what it started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walled:
+    """What was started: its stdin and stdout are ours."""
+
+    process: subprocess.Popen[bytes]
+    info: int | None = None
+    """Where bubblewrap tells the number of the first process inside."""
+    group: Path | None = None
+    """The control group that it is in."""
+
+    def end(self) -> None:
+        """Kill it and leave nothing behind; the waiting is done by a thread, since taking down
+        namespaces takes as long as many a test."""
+        first = self._first()
+        try:
+            os.kill(first, signal.SIGKILL) if first else self.process.kill()
+        except ProcessLookupError:
+            pass
+        finally:
+            self._close()
+            cgroup.end(self.group)
+            threading.Thread(target=self._wait, args=(first,), daemon=True).start()
+
+    def _first(self) -> int | None:
+        """Return the number of the first process inside; None where there is none to know."""
+        if self.info is None or not select.select([self.info], [], [], ENDS_S)[0]:
+            return None
+        found = _CHILD.search(os.read(self.info, 1 << 12))
+        return int(found[1]) if found else None
+
+    def _wait(self, first: int | None) -> None:
+        """Wait for bubblewrap and, where it ends before what it started, for that too: it is
+        ours then if we adopt orphans, as process 1 of a container does, and a zombie for good."""
+        try:
+            self.process.wait(ENDS_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if first:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(first, 0)
+
+    def _close(self) -> None:
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        if self.info is not None:
+            os.close(self.info)
+
+
+def popen(
+    command: Sequence[str], env: dict[str, str], fds: tuple[int, ...] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own with pipes to its stdin and from its stdout."""
+    return subprocess.Popen(  # noqa: S603 - our own command
+        list(command),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=env,
+        cwd="/",
+        pass_fds=fds,
+        start_new_session=True,
+    )
+
+
+SCRATCH, SCRATCH_BYTES, SCRATCH_FILES = "/tmp", 16 << 20, 2000  # noqa: S108 - inside
+BESIDE_BYTES, BESIDE_TASKS = 96 << 20, 16
+"""What a control group gives beside the code's own: to the kernel, to bubblewrap."""
+KINDS = ("bubblewrap", "landlock")
+INSTALL = "apt-get install bubblewrap"
+NOBODY = range(1_900_000_000, 2_000_000_000)
+"""User numbers that no one hands out; every sandbox that root starts takes one of them."""
+_CLEAN = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
+          "HOME": "/tmp", "LANG": "C.UTF-8"}  # fmt: skip # noqa: S108 - inside
+_PLAIN = (
+    "-P", "-s", "-S", "-B", "-c", "import marshal, sys; exec(marshal.load(sys.stdin.buffer))",
+)  # fmt: skip
+"""No packages, no path of the caller's; the environment is ours, so that hashing is repeatable.
+The program comes compiled: compiling takes longer than most tests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """A wall that was seen to stand on this machine."""
+
+    kind: str
+    """`bubblewrap` or `landlock`."""
+    program: str
+    """The interpreter that runs inside."""
+    root: bool = False
+    """Whether it is built with root's privileges, which the program inside then gives up."""
+
+    def user(self) -> int | None:
+        """Return the number of the user that the program inside becomes, another one each time;
+        None where it stays who it is."""
+        return secrets.choice(NOBODY) if self.root else None
+
+    def threads(self) -> int:
+        """Return how many threads there may be: those inside where its user is its own, else
+        those of the user who runs us, who has others."""
+        return 64 if self.root or self.kind == "bubblewrap" else 4096
+
+    def start(self, modules: tuple[str, ...], memory: int) -> Walled:
+        """Start the program inside, which may fill so many bytes; it waits for its job on stdin."""
+        group = cgroup.make(memory + SCRATCH_BYTES + BESIDE_BYTES, BESIDE_TASKS + 64)
+        if self.kind != "bubblewrap":
+            command = cgroup.inside(group, [self.program, *_PLAIN])
+            return Walled(popen(command, _CLEAN), None, group)
+        read, write = os.pipe()
+        try:
+            command = cgroup.inside(group, self._bwrap(modules, write))
+            return Walled(popen(command, {}, (write,)), read, group)
+        except OSError:
+            os.close(read)
+            cgroup.end(group)
+            raise
+        finally:
+            os.close(write)
+
+    def settings(self, modules: tuple[str, ...], user: int | None) -> dict[str, Any]:
+        """Return what the program inside shuts by itself (`confine.confine`)."""
+        settings = {"code": compiled("confine.py"), "user": user, "scratch": None}
+        if self.kind == "bubblewrap":
+            caps = {"scratch": SCRATCH, "files": SCRATCH_FILES}
+            return settings | caps | {"filter": filter_program()}
+        found = packages(modules)
+        return settings | {
+            "read": [*opened(self.program), *found, "/dev/null", "/dev/urandom"],
+            "list": sorted({*map(os.path.dirname, found), *map(os.path.dirname, hidden())}),
+            "filter": filter_program(alone=True),
+        }
+
+    def _bwrap(self, modules: tuple[str, ...], info: int) -> list[str]:
+        command = [shutil.which("bwrap") or "bwrap", "--unshare-ipc", "--unshare-pid",
+                   "--unshare-net", "--unshare-uts", "--unshare-cgroup-try",
+                   "--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv",
+                   "--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN",  # to cap the scratch folder
+                   "--info-fd", str(info)]  # fmt: skip
+        if self.root:  # to become another user, which ends every privilege
+            command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        else:
+            command += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
+        for name, value in _CLEAN.items():
+            command += ["--setenv", name, value]
+        # First, because interpreter and modules may lie in it.
+        command += ["--perms", "1777", "--size", str(SCRATCH_BYTES), "--tmpfs", SCRATCH]
+        seen = readable(self.program)
+        for folder in _above([*seen, *packages(modules), "/dev/null"]):
+            command += ["--perms", "0755", "--dir", folder]
+        for place in seen:
+            command += ["--ro-bind", place, place]
+        for place in hidden():
+            command += ["--perms", "0755", "--tmpfs", place]
+        for place in packages(modules):
+            command += ["--ro-bind", place, place]
+        command += ["--dev-bind", "/dev/null", "/dev/null"]
+        command += ["--dev-bind", "/dev/urandom", "/dev/urandom"]
+        for place in hidden():
+            command += ["--remount-ro", place]
+        command += ["--remount-ro", "/", "--chdir", SCRATCH]
+        return [*command, self.program, *_PLAIN]
+
+
+@cache
+def compiled(name: str) -> CodeType:
+    """Return a program of this folder, compiled for the interpreter inside, which is our own."""
+    path = Path(__file__).with_name(name)
+    return compile(path.read_text(), name, "exec", dont_inherit=True)
+
+
+def _above(places: Sequence[str]) -> list[str]:
+    """Return the folders that lead to these places, outermost first."""
+    found = [str(folder) for place in places for folder in reversed(Path(place).parents)]
+    return [folder for folder in dict.fromkeys(found) if folder not in ("/", SCRATCH)]
