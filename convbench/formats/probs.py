@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from convbench.errors import DataError
-from convbench.models.logprobs import token_probs
+from convbench.models.replies import token_probs
 from convbench.schema.token_probs import TokenProbs, wrong
 
 

@@ -17,11 +17,8 @@ from typing import Any
 import torch
 from transformers.cache_utils import DynamicCache
 
-from convbench.models.generation import Generation, fail, succeed
-from convbench.models.last import Last
-from convbench.models.sampler import draw, log_probs
-from convbench.models.seats import Seats
-from convbench.models.slots import SlotCache
+from convbench.models.kv_slots import Last, Seats, SlotCache
+from convbench.models.sampling import Generation, draw, fail, log_probs, succeed
 
 PASS_TOKENS = 4096
 """Most prompt tokens, padding counted, that are read in one pass."""

@@ -26,7 +26,7 @@ from convbench.guard import last_lines, start_worker
 from convbench.models.devices import Placement
 from convbench.models.local import ROWS, LocalModel, plain
 from convbench.models.model import Model
-from convbench.models.parameters import Note, to_stderr
+from convbench.models.refusals import Note, to_stderr
 from convbench.schema import Completion, Message, Sampling
 
 LINE = 64 << 20

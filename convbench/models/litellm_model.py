@@ -11,12 +11,10 @@ from typing import Any
 from convbench.errors import FatalModelError, MissingDependency, ModelError, Usage
 from convbench.models.failures import BrokenReply, Unreachable
 from convbench.models.model import Model
-from convbench.models.parameters import REPLY, Parameters, unsent
+from convbench.models.openai_http import wire
 from convbench.models.prices import Price, cache_counts
-from convbench.models.refusals import failure, message, refused_parameter
-from convbench.models.replies import completion_of
-from convbench.models.thought import FIELDS, thought
-from convbench.models.wire import wire
+from convbench.models.refusals import REPLY, Parameters, failure, message, refused_parameter, unsent
+from convbench.models.replies import FIELDS, completion_of, thought
 from convbench.net.guard import Seen, guarded
 from convbench.net.tidy import count, token_counts
 from convbench.schema import Completion, Message, Sampling

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from convbench.errors import FatalModelError, MissingDependency
 from convbench.install import with_extra
 from convbench.models.model import Model
-from convbench.models.thought import cut
+from convbench.models.replies import cut, written
 from convbench.models.where import adapter_base, where
-from convbench.models.written_calls import written
 from convbench.schema import Completion, ImagePart, Message, Reasoning, Sampling, TextPart, ToolCall
 from convbench.schema.reasoning import Effort, Reads
 from convbench.schema.token_probs import TokenProbs
@@ -117,8 +116,7 @@ class LocalModel(Model):
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
         """Return the reply; an empty one is what the model said. Tokens count the end token."""
-        from convbench.models.generation import Generation
-        from convbench.models.sampler import Stream
+        from convbench.models.sampling import Generation, Stream
 
         if self._batcher is None:
             await self.start()

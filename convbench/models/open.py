@@ -13,8 +13,8 @@ from convbench.models import prices
 from convbench.models.aliases import Resolved, default_policy, resolve
 from convbench.models.devices import Placement, inventory
 from convbench.models.model import Model
-from convbench.models.parameters import Note, Parameters, to_stderr
 from convbench.models.prices import OPENAI_LIKE, Price
+from convbench.models.refusals import Note, Parameters, to_stderr
 from convbench.net.addresses import check_address
 from convbench.schema import Member
 from convbench.words import Structured

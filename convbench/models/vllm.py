@@ -20,8 +20,8 @@ from convbench.errors import FatalModelError, TransientModelError
 from convbench.guard import guarded
 from convbench.models.devices import Placement
 from convbench.models.model import Model
-from convbench.models.parameters import Parameters
 from convbench.models.prices import Price
+from convbench.models.refusals import Parameters
 from convbench.models.where import shipped
 from convbench.regular import open_to_append
 from convbench.schema import Completion, Message, Sampling

@@ -1,4 +1,6 @@
-"""Load tokenizers and weights with transformers; LoRA folders on top of their base."""
+"""Load tokenizers and weights with transformers: LoRA folders on top of their base, linear layers
+by oneDNN in float32 on a CPU.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,42 @@ from transformers.utils import logging
 
 from convbench.errors import MissingDependency
 from convbench.install import with_extra
-from convbench.models.packed import pack
 from convbench.models.where import adapter_base
+
+
+class Packed(torch.nn.Module):  # type: ignore[misc]
+    """A linear layer without gradients. Its weights lie in oneDNN's own order; those that another
+    layer has too (tied embeddings) stay as they are, which costs some speed and no memory."""
+
+    def __init__(self, linear: torch.nn.Linear, *, tied: bool) -> None:
+        super().__init__()
+        weight = linear.weight.detach()
+        self.packed = weight if tied else torch.ops.mkldnn._reorder_linear_weight(weight)
+        self.bias = linear.bias
+
+    def forward(self, given: Any) -> Any:
+        """Return `given` [..., in] times the weights: [..., out]."""
+        return torch.ops.mkldnn._linear_pointwise(given, self.packed, self.bias, "none", [], "")
+
+
+def pack(model: Any) -> None:
+    """Replace the model's float32 linear layers, one after the other; nothing is done where torch
+    has no oneDNN.
+
+    What stays is copied out of the mapped file of weights, so that the file's pages, of which most
+    were copied into oneDNN's order, need not be there as well.
+    """
+    if not torch.backends.mkldnn.is_available():
+        return
+    for weight in model.parameters():
+        if weight.dim() != 2 or weight is model.get_input_embeddings().weight:
+            weight.data = weight.data.clone()
+    shared = model.get_input_embeddings().weight
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is torch.nn.Linear and child.weight.dtype == torch.float32:
+                setattr(parent, name, Packed(child, tied=child.weight is shared))
+
 
 SMALL = 20_000_000
 """Weights below which one thread is faster: several spend their time waiting for each other,

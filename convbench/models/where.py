@@ -1,7 +1,10 @@
-"""Where a model's weights lie: a folder, the Hub, or what ships with convbench; no torch."""
+"""Where a model's weights lie (a folder, the Hub, or what ships with convbench), and which they are
+by their content; nothing is loaded.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from importlib import resources
@@ -9,11 +12,30 @@ from pathlib import Path
 
 from convbench.errors import FatalModelError, TrainError
 from convbench.hub.known import on_hub
-from convbench.models.fingerprint import weights_fingerprint
 from convbench.models.gguf import converted, is_gguf
 from convbench.models.packaged import KNOWN, have, place
 from convbench.schema import Member, RunManifest
 from convbench.store.shape import read_object, text_in
+
+ENDS = 1 << 20
+"""Bytes at each end of a weights file that its fingerprint reads."""
+
+
+def weights_fingerprint(folder: Path) -> str | None:
+    """Return a hash of a local model: small files whole, large ones by size and both ends."""
+    if not folder.is_dir():
+        return None
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if path.suffix in (".json", ".safetensors", ".jinja", ".model"):
+            size = path.stat().st_size
+            digest.update(f"{path.name} {size}\n".encode())
+            with path.open("rb") as file:
+                digest.update(file.read(ENDS))
+                file.seek(max(0, size - ENDS))
+                digest.update(file.read(ENDS))
+    return digest.hexdigest()[:16]
+
 
 SHIPPED = {"pocket": ("pocket", "weights"), "pocket-grids": ("pocket", "grids", "weights")}
 """`local:pocket` and `vllm:pocket` are the small policy that ships with convbench, and where its

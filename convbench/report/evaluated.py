@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from convbench.models.fingerprint import weights_fingerprint
-from convbench.models.where import folder_of
+from convbench.models.where import folder_of, weights_fingerprint
 from convbench.schema.run import EVALUATION
 from convbench.store import Run
 from convbench.store.checkpoint import Checkpoint

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench.errors import RunError
-from convbench.models.fingerprint import weights_fingerprint
-from convbench.models.where import folder_of
+from convbench.models.where import folder_of, weights_fingerprint
 from convbench.report.rows import Observation, Rows, observe
 from convbench.schema import JudgeSpec
 from convbench.schema.experiment import POOLED

@@ -17,9 +17,8 @@ from convbench.engine.reply_cache import ReplyCache
 from convbench.engine.wire_file import NAME as WIRE
 from convbench.engine.wire_file import WireFile
 from convbench.errors import BudgetError, RunError
-from convbench.models import known
 from convbench.models.aliases import resolve
-from convbench.models.consent import consent, printable
+from convbench.models.consent import consent, is_known, printable, remember
 from convbench.models.devices import Placement, placed
 from convbench.models.model import Model
 from convbench.models.open import open_model
@@ -325,9 +324,9 @@ def permit(run: Run, ref: str, api_base: str | None, options: CallOptions) -> No
         check_address(api_base, f"{ref}: its address in the run")
     if api_base is not None and api_base == options.api_base:
         if options.remembers:
-            known.remember(api_base)
+            remember(api_base)
         return
-    stranger = api_base is not None and not known.is_known(api_base)
+    stranger = api_base is not None and not is_known(api_base)
     pulled = run.manifest.pulled_from
     if stranger or (pulled is not None and ref not in options.named):
         origin = "its records" if pulled is None else f"the set pulled from {pulled}"

@@ -7,9 +7,8 @@ from pathlib import Path
 from convbench.blot import address
 from convbench.errors import SpecError
 from convbench.models.aliases import default_policy, resolve
-from convbench.models.fingerprint import weights_fingerprint
 from convbench.models.open import never_sent
-from convbench.models.where import own_sampling, weights_place
+from convbench.models.where import own_sampling, weights_fingerprint, weights_place
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.rollout.calls import SCRIPT
 from convbench.rollout.manifest import sampling_of

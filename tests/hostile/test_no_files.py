@@ -270,7 +270,7 @@ def test_a_link_that_came_with_a_run_leads_nowhere(
 
 def test_an_image_that_is_a_pipe_is_not_waited_for(run: Run, tmp_path: Path) -> None:
     from convbench.errors import FatalModelError
-    from convbench.models.wire import _data_uri
+    from convbench.models.openai_http import _data_uri
 
     os.mkfifo(tmp_path / "x.png")
     with pytest.raises(FatalModelError, match="found a pipe"):

@@ -10,7 +10,7 @@ import pytest
 from convbench.errors import TrainError
 from convbench.learn.rows import asked, stretches
 from convbench.learn.tokens import ChatTokens
-from convbench.models.written_calls import written
+from convbench.models.replies import written
 from convbench.schema import Conversation, Tool, ToolCall, ToolResult, ToolRound
 from tests.learn import tiny
 from tests.learn.test_shipped_templates import SHIPPED, tokenizer

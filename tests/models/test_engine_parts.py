@@ -19,7 +19,7 @@ torch = later("torch")
 @pytest.mark.parametrize("size", [7, 256, 257, 3000])
 def test_a_token_is_drawn_where_the_sum_of_all_chances_before_it_ends(size: int) -> None:
     """Against the whole cumulative sum in float64, at uniform numbers well inside a token."""
-    from convbench.models.sampler import draw
+    from convbench.models.sampling import draw
 
     torch.manual_seed(size)
     logits = torch.randn(64, size) * 4
@@ -39,7 +39,7 @@ def test_a_token_is_drawn_where_the_sum_of_all_chances_before_it_ends(size: int)
 
 
 def test_the_ends_of_the_unit_interval_draw_tokens_that_have_a_chance() -> None:
-    from convbench.models.sampler import draw
+    from convbench.models.sampling import draw
 
     logits = torch.full((3, 700), float("-inf"))
     logits[:, 300:302] = 0.0
@@ -54,7 +54,7 @@ def test_the_ends_of_the_unit_interval_draw_tokens_that_have_a_chance() -> None:
 def test_packed_layers_give_what_torch_gives(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
-    from convbench.models.packed import Packed, pack
+    from convbench.models.weights import Packed, pack
 
     folder = tiny.save(tmp_path)
     plain = AutoModelForCausalLM.from_pretrained(folder).eval()
@@ -76,7 +76,7 @@ def test_packed_layers_give_what_torch_gives(tmp_path: Path) -> None:
 def test_swapped_slots_hold_each_others_tokens() -> None:
     from transformers.cache_utils import DynamicCache
 
-    from convbench.models.slots import SlotCache
+    from convbench.models.kv_slots import SlotCache
 
     like = DynamicCache()
     like.update(torch.zeros(1, 2, 1, 4), torch.zeros(1, 2, 1, 4), 0)
@@ -95,7 +95,7 @@ def test_swapped_slots_hold_each_others_tokens() -> None:
 def test_memory_that_the_cache_outgrew_goes_back_to_the_system() -> None:
     """The C library's allocator keeps a block of this size that lies below another, and after one
     such block went back it takes no pages of their own for the next."""
-    from convbench.models.slots import room
+    from convbench.models.kv_slots import room
 
     shape, size = (5, 1 << 20), 20 << 20
     torch.zeros(6 << 20).fill_(1)

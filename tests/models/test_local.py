@@ -197,7 +197,7 @@ def test_more_calls_than_slots_and_longer_than_the_first_columns(tmp_path: Path)
 def test_the_cache_grows_within_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old and new are never there at once: the bytes of all its tensors, seen at every growth."""
     from convbench.models import local
-    from convbench.models.slots import SlotCache
+    from convbench.models.kv_slots import SlotCache
 
     budget = 3 << 20
     monkeypatch.setattr(local, "CPU_MEMORY", budget)

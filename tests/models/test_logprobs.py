@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from convbench.models.logprobs import token_probs
-from convbench.models.parameters import Parameters
+from convbench.models.refusals import Parameters
+from convbench.models.replies import token_probs
 from convbench.schema import Sampling
 from convbench.schema.token_probs import TokenProbs
 from tests.models.test_openai_http import ask

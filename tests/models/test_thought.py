@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from convbench.models.thought import cut, reasoning_tokens, thought
+from convbench.models.replies import cut, reasoning_tokens, thought
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,7 @@ from convbench.judge.adaptation.settings import Inner
 from convbench.judge.adaptation.texts import training_texts
 from convbench.judge.adaptation.twins import Twins
 from convbench.judge.resolve import Judge
-from convbench.models.fingerprint import weights_fingerprint
-from convbench.models.where import check_model, named, policy_weights
+from convbench.models.where import check_model, named, policy_weights, weights_fingerprint
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import placement
 from convbench.schema import Example, ProtocolSpec

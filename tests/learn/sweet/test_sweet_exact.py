@@ -17,7 +17,7 @@ from convbench.learn.job import Job
 from convbench.learn.select import select
 from convbench.learn.start import train
 from convbench.learn.sweet.pairs import CriticRow, Sweet, trajectories
-from convbench.models.fingerprint import weights_fingerprint
+from convbench.models.where import weights_fingerprint
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Lora
