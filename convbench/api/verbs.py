@@ -32,9 +32,9 @@ from convbench.options.train import TrainOptions
 from convbench.publish.publish import Published
 from convbench.publish.send import published
 from convbench.report.report import report as report_runs
+from convbench.rollout.build import Built
 from convbench.rollout.calls import check_outcome
 from convbench.rollout.importing import import_
-from convbench.rollout.loop import Built
 from convbench.shards.build import build as build_run
 from convbench.shards.judge import is_judge_name, judge_each
 

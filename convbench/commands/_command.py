@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from convbench.engine import Summary
     from convbench.engine.budget import Budget
     from convbench.judge.units import Judged
-    from convbench.rollout.loop import Built
+    from convbench.rollout.build import Built
 
 INTERRUPTED = 130
 OptionsT = TypeVar("OptionsT")

@@ -21,7 +21,7 @@ from convbench.terminal import Terminal
 if TYPE_CHECKING:
     from convbench.judge.panel import JudgeMeans, Panel
     from convbench.report.document import Document
-    from convbench.rollout.loop import Built
+    from convbench.rollout.build import Built
     from convbench.rollout.preview import Preview
     from convbench.schema import Message
     from convbench.words import Structured

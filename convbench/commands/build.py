@@ -113,7 +113,7 @@ def run(options: BuildOptions, context: RunContext) -> BuildAnswer:
 
 
 def _make_answer(result: BuildResult) -> BuildAnswer:
-    from convbench.rollout.loop import Built
+    from convbench.rollout.build import Built
 
     m, built = result.manifest, result.built or Built()
     recorded, replies = result.told_probs or (None, None)

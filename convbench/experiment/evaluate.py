@@ -17,11 +17,9 @@ from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
 from convbench.options.specs import load_plugins, load_protocol, sort_sets
 from convbench.prompts import refuse_absent_choices
+from convbench.rollout.build import Built, every_sample, fill
 from convbench.rollout.calls import SCRIPT, check_outcome, ready_cast
-from convbench.rollout.cast import asked_alike, make_member, teachers
-from convbench.rollout.fill import fill
-from convbench.rollout.loop import Built, every_sample
-from convbench.rollout.manifest import ask_again, refuse_changes
+from convbench.rollout.manifest import ask_again, asked_alike, make_member, refuse_changes, teachers
 from convbench.rollout.preview import Preview, preview
 from convbench.schema import Member, ProtocolSpec, RunManifest
 from convbench.schema.example import Split

@@ -33,7 +33,7 @@ from convbench.options.shared import CallOptions, devices_of
 from convbench.options.specs import load_plugins
 from convbench.rollout.build import begun
 from convbench.rollout.calls import ready_cast
-from convbench.rollout.cast import make_member
+from convbench.rollout.manifest import make_member
 from convbench.schema import Member, RunManifest, TaskSpec
 from convbench.schema.experiment import ExperimentSpec
 from convbench.schema.recipe import Recipe

@@ -17,10 +17,9 @@ from convbench.learn.start import of_one_run, sort_sets, train_once, trainable
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
 from convbench.options.train import RoundsOptions, TrainOptions
+from convbench.rollout.build import fill
 from convbench.rollout.calls import SCRIPT, check_outcome, ready_cast, share_ledger
-from convbench.rollout.cast import asked_alike, make_member
-from convbench.rollout.fill import fill
-from convbench.rollout.manifest import ask_again
+from convbench.rollout.manifest import ask_again, asked_alike, make_member
 from convbench.schema import Example, Member
 from convbench.schema.recipe import Recipe
 from convbench.shards.runner import ShardRunner, judges_for

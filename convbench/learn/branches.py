@@ -18,13 +18,10 @@ from convbench.judge.resolve import Judge
 from convbench.learn.job import Job, Means
 from convbench.learn.select import Selection, select
 from convbench.options.shared import CallOptions
-from convbench.rollout.branch import branches
+from convbench.rollout.build import fill
 from convbench.rollout.calls import check_outcome, ready_cast
-from convbench.rollout.cast import with_fingerprint
-from convbench.rollout.fill import fill
-from convbench.rollout.manifest import ask_again
-from convbench.rollout.plan import Rollout
-from convbench.rollout.wanted import want
+from convbench.rollout.manifest import ask_again, with_fingerprint
+from convbench.rollout.plan import Rollout, branches, want
 from convbench.schema import RunManifest, Turn
 from convbench.schema.recipe import Recipe
 from convbench.shards.runner import ShardRunner, judges_for

@@ -1,4 +1,6 @@
-"""The calls of a conversation, made again from its record: key, model, sampling, messages."""
+"""The calls of a conversation, made again from its record; how many of a run's replies have
+log-probabilities.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from convbench.rollout.plan import digits
-from convbench.rollout.using import offering
+from convbench.rollout.tool_turn import offering
 from convbench.schema import Conversation, Message, RunManifest, Sampling
+from convbench.store import Run
+from convbench.store.token_probs import Recorded, replies_of
 from convbench.views import called, messages
 
 NOT_ASKED = ("scripted", "rule")
@@ -63,3 +67,19 @@ def sampling(run: RunManifest, speaker: str, temperature: float, seed: int) -> S
 def redrawn(first: Sampling, seed: int, draw: int) -> Sampling:
     """Return the sampling of a reply that is drawn again, for the `draw`-th time."""
     return first.model_copy(update={"seed": digits(seed, "draw", draw)})
+
+
+def recorded_of(run: Run) -> tuple[int, int] | None:
+    """Return (replies of the policy with log-probabilities, all its replies); None where the run
+    was not asked to record any."""
+    policy = run.manifest.protocol.policy
+    if not run.manifest.cast[policy].sampling.logprobs:
+        return None
+    recorded = Recorded(*run.folders())
+    found = [
+        recorded.of(key, text) is not None
+        for conversation in run.conversations()
+        if conversation.failure is None
+        for key, text in replies_of(conversation, policy)
+    ]
+    return sum(found), len(found)

@@ -25,9 +25,8 @@ from convbench.engine.jobs import Summary
 from convbench.engine.recorded_jobs import RecordedJobs, run_recorded
 from convbench.models.model import Model
 from convbench.options.shared import CallOptions
-from convbench.rollout.branch import call_key, candidate
 from convbench.rollout.calls import at_once, calling, open_for
-from convbench.rollout.wanted import PARENTS, parents
+from convbench.rollout.plan import PARENTS, call_key, candidate, parents
 from convbench.schema import Completion, Conversation, text_of
 from convbench.schema.noun import ConversationId, Noun
 from convbench.store import Run

@@ -1,4 +1,6 @@
-"""Make a run's manifest from what the user asked for, or check it against the one on disk."""
+"""Make a run's cast and manifest from what the user asked for, or check them against what is
+there.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,20 @@ import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from convbench import __version__
+from convbench.blot import address
+from convbench.catalog import names
 from convbench.errors import RunError, SpecError, UsageError
-from convbench.models.where import without_latest
-from convbench.options.shared import Shape
+from convbench.models.aliases import default_policy, resolve
+from convbench.models.open import never_sent
+from convbench.models.where import own_sampling, weights_fingerprint, weights_place, without_latest
+from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.specs import Sets, load_protocol, load_task, sized, sort_sets, with_sets
+from convbench.rollout.calls import SCRIPT
+from convbench.rollout.tool_turn import as_began
 from convbench.schema import (
     Member,
     Mode,
@@ -25,7 +35,133 @@ from convbench.schema import (
 from convbench.schema.differ import differences
 from convbench.schema.reasoning import Effort
 from convbench.schema.regime import in_regime
+from convbench.store import Run
 from convbench.words import SplitChoice
+
+if TYPE_CHECKING:
+    from convbench.options.build import BuildOptions
+
+
+def make_cast(
+    task: TaskSpec,
+    protocol: ProtocolSpec,
+    *,
+    model: str | None,
+    teacher: str | None,
+    max_tokens: int | None,
+    specs: SpecOptions,
+    calls: CallOptions,
+    effort: Effort | None = None,
+    top_p: float | None = None,
+    logprobs: bool = False,
+) -> dict[str, Member]:
+    """Return who speaks for every speaker of the protocol.
+
+    `teacher` is the model of the speakers other than the policy that are not scripted, `effort`
+    how long the policy is to think, `top_p` the nucleus that it samples from; with `logprobs` what
+    it samples is recorded token by token.
+    Raises SpecError where a speaker needs a model and none is named.
+    """
+    wanted = model or default_policy(specs.folders)
+    cast = {protocol.policy: make_member(wanted, max_tokens, calls.api_base, specs, effort, top_p)}
+    if logprobs:
+        cast[protocol.policy] = logging(cast[protocol.policy])
+    can_be_taught = teachers(protocol, teacher)
+    spoken = {step.speaker for step in protocol.all_steps() if step.say is None}
+    for name in protocol.speakers:
+        if name == protocol.policy:
+            continue
+        if name not in spoken:
+            cast[name] = Member(model=SCRIPT)
+            continue
+        own = task.speakers.get(name) or protocol.speakers[name].default
+        other = (teacher if name in can_be_taught else None) or own
+        if other is None:
+            raise SpecError(
+                f"protocol {protocol.name}: speaker {name!r} needs a model; name it with --teacher"
+            )
+        # The server of --api-base is the policy's; another model is found by its own name.
+        base = calls.api_base if other == wanted else None
+        cast[name] = (
+            cast[protocol.policy]
+            if other == "policy"
+            else make_member(other, max_tokens, base, specs)
+        )
+    return cast
+
+
+def teachers(protocol: ProtocolSpec, teacher: str | None = None) -> list[str]:
+    """Return the speakers that `--teacher` speaks for: all with a model of their own, except that
+    a rule is a part of the setting, such as a renderer. SpecError where it would speak for none.
+    """
+    spoken = {step.speaker for step in protocol.all_steps() if step.say is None}
+    found = [
+        name
+        for name, speaker in protocol.speakers.items()
+        if name in spoken
+        and name != protocol.policy
+        and not (speaker.default or "").startswith("rule:")
+    ]
+    if teacher and not found:
+        raise SpecError(
+            f"--teacher {teacher}: in protocol {protocol.name} no model speaks but the policy's; "
+            "leave it out"
+        )
+    return found
+
+
+def logging(member: Member) -> Member:
+    """Return the member whose tokens' log-probabilities are recorded."""
+    sampling = member.sampling.model_copy(update={"logprobs": True})
+    return member.model_copy(update={"sampling": sampling})
+
+
+def make_member(
+    name: str,
+    max_tokens: int | None,
+    api_base: str | None,
+    specs: SpecOptions,
+    effort: Effort | None = None,
+    top_p: float | None = None,
+) -> Member:
+    """Return the member of the cast that a model's name stands for."""
+    resolved = resolve(name, api_base=api_base, specs=specs.folders)
+    return with_fingerprint(
+        Member(
+            model=resolved.ref,
+            short=resolved.short,
+            sampling=sampling_of(max_tokens, effort, top_p),
+            api_base=address(api_base) if api_base else None,
+            weights=resolved.alias.weights,
+            reads=resolved.alias.reads,
+            replay=resolved.alias.replay,
+            extra_body=resolved.alias.extra_body,
+            own_sampling=own_sampling(weights_place(resolved.ref, resolved.alias.weights)),
+            left_out=tuple(sorted(never_sent(resolved))) if "/" in resolved.ref else (),
+        )
+    )
+
+
+def asked_alike(member: Member, old: Member) -> Member:
+    """Return a policy that follows another, told to think and to sample as that one was; weights
+    that run here also get its chat template's options, as training renders them."""
+    alike = {name: getattr(old.sampling, name) for name in ("reasoning_effort", "top_p")}
+    sampling = member.sampling.model_copy(update=alike)
+    member = member.model_copy(update={"sampling": sampling})
+    if not member.model.startswith(("local:", "vllm:")) or member.extra_body:
+        return member
+    kwargs = old.extra_body.get("chat_template_kwargs")
+    body = {"chat_template_kwargs": kwargs} if kwargs else {}
+    reads = old.reads if member.reads == "field" else member.reads
+    return member.model_copy(update={"extra_body": body, "reads": reads})
+
+
+def with_fingerprint(member: Member) -> Member:
+    """Return the member with the fingerprint of its weights as they lie there now."""
+    scheme, _, rest = member.model.partition(":")
+    mark = weights_fingerprint(Path(rest)) if scheme == "local" else None
+    return member.model_copy(update={"fingerprint": mark})
+
 
 DEFAULT_TEMPERATURES = (0.3, 0.7, 1.0)
 """Mukherjee et al. solve each task three times at different temperatures (section 4) and do not
@@ -234,3 +370,78 @@ def _without_latest(member: Member) -> Member:
 
 def _plain(value: Any) -> Any:
     return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
+
+
+def resume(run: Run, options: BuildOptions) -> RunManifest:
+    """Return the run's manifest as it was written.
+
+    Raises RunError where the user now says something else: a run never changes its specs or cast.
+    """
+    old = run.manifest
+    if old.kind == "import":
+        raise RunError(f"{run.path}: holds imported conversations; there is nothing to build")
+    if options.logprobs and not old.cast[old.protocol.policy].sampling.logprobs:
+        raise RunError(
+            f"{run.path}: --logprobs: this run was begun without, so that its first replies have "
+            "none; make a new run"
+        )
+    sets = sort_sets(options.specs.sets, ("task", "protocol"))
+    shape = {
+        name: value
+        for name, value in vars(options.shape).items()
+        if value is not None and name not in ("max_tokens", "reasoning_effort", "top_p")
+    }
+    task = _task_again(old.task, options, sets)
+    protocol = in_regime(_protocol_again(old.protocol, options, sets), old.regime)
+    protocol = as_began(protocol, old.protocol)
+    new = old.model_copy(update={**shape, "task": task, "protocol": protocol})
+    refuse_changes(old, new)  # before the cast, which another protocol may not even have
+    refuse_changes(old, new.model_copy(update={"cast": _cast_again(old, options)}))
+    return old
+
+
+def _task_again(old: TaskSpec, options: BuildOptions, sets: Sets) -> TaskSpec:
+    """Return the task as the user names it now; what is not said again stays as it was."""
+    if options.task is None:
+        return sized(with_sets(old, "task", sets), options.tasks)
+    task = load_task(options.task, options.specs, sets)
+    said = options.tasks is not None or "sample.count" in sets.of("task")
+    return sized(task, options.tasks if said else old.sample.count)
+
+
+def _protocol_again(old: ProtocolSpec, options: BuildOptions, sets: Sets) -> ProtocolSpec:
+    named = options.protocol
+    if named is None and options.task and old.name in names("protocols", options.specs.folders):
+        named = old.name
+    return load_protocol(named, options.specs, sets) if named else with_sets(old, "protocol", sets)
+
+
+def _cast_again(old: RunManifest, options: BuildOptions) -> dict[str, Member]:
+    """Return the cast as the user names it now, with local weights as they lie there now. Who is
+    not named again keeps the model that speaks for it."""
+    taught = teachers(old.protocol, options.teacher)
+    named = {name: options.teacher if name in taught else None for name in old.cast}
+    named[old.protocol.policy] = options.model
+    return {
+        name: _again(member, named[name], options, policy=name == old.protocol.policy)
+        for name, member in old.cast.items()
+    }
+
+
+def _again(old: Member, named: str | None, options: BuildOptions, *, policy: bool) -> Member:
+    """Return a speaker's member where the user now names this model, or none, and how the policy is
+    to be asked, or not."""
+    shape = options.shape
+    own = {"reasoning_effort": shape.reasoning_effort, "top_p": shape.top_p} if policy else {}
+    said = {"max_tokens": shape.max_tokens, **own}
+    said = {name: value for name, value in said.items() if value is not None}
+    if old.model != SCRIPT and said:
+        old = old.model_copy(update={"sampling": old.sampling.model_copy(update=said)})
+    if named is None:
+        return with_fingerprint(old)
+    # The server of --api-base is the policy's; another model is found by its own name.
+    base = options.calls.api_base if named in (options.model, old.model) else None
+    told = old.sampling
+    return make_member(
+        named, told.max_tokens, base, options.specs, told.reasoning_effort, told.top_p
+    )

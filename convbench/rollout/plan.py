@@ -1,4 +1,6 @@
-"""Which conversations a run consists of: deterministic keys, ids and seeds."""
+"""Which conversations a run consists of: deterministic keys, ids and seeds; branches that leave a
+logged one at a turn, and what a run of branches is to hold.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,26 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from convbench.schema import Branch, Example, RunManifest, Turn
+from pydantic import Field
+
+from convbench.models.model import Model
+from convbench.rollout.tool_turn import Calls, offering
+from convbench.schema import (
+    Branch,
+    Completion,
+    Conversation,
+    Example,
+    Message,
+    ProtocolSpec,
+    RunManifest,
+    Sent,
+    Turn,
+)
+from convbench.schema.noun import Noun
+from convbench.store import Run
+from convbench.store.jsonl import lines, write_whole
+from convbench.store.shape import checked, read_model
+from convbench.views import called, messages, policy_turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +83,128 @@ def plan(manifest: RunManifest, examples: Iterable[Example], on_disk: OnDisk) ->
                     seed=digits(manifest.seed, manifest.task.name, key),
                     attempt=attempts,
                 )
+
+
+FILE, PARENTS = "wanted.json", "parents.jsonl"
+
+
+class Wanted(Noun):
+    """How many branches are wanted."""
+
+    per_turn: int = Field(ge=1, le=10_000)
+    """Branches at each turn of the policy."""
+
+
+def want(run: Run, talks: Iterable[Conversation], per_turn: int) -> None:
+    """Write down which branches a run is to hold; those it has already stay."""
+    records = b"".join(talk.model_dump_json().encode() + b"\n" for talk in talks)
+    write_whole(run.path / PARENTS, records)
+    said = Wanted(per_turn=per_turn)
+    write_whole(run.path / FILE, said.model_dump_json().encode() + b"\n")
+
+
+def wanted(run: Run) -> Iterator[Rollout]:
+    """Yield the branches that a run, or one of its shards, lacks: of its own questions. RunError
+    for a record that is none."""
+    home = (run.home or run).path
+    if not (home / FILE).exists():
+        return
+    per_turn = read_model(home / FILE, Wanted).per_turn
+    yield from branches(run.manifest, parents(run), per_turn=per_turn, on_disk=run.attempts())
+
+
+def parents(run: Run) -> Iterator[Conversation]:
+    """Yield what is written in `parents.jsonl` of a run, or of the one that it is a shard of: the
+    conversations about its own questions. RunError for a record that is none."""
+    file = (run.home or run).path / PARENTS
+    found = (checked(f"{file}:{number}", line, Conversation) for number, line in lines(file))
+    return (talk for talk in found if talk.example_id in run.examples)
+
+
+def branch_key(parent: str, turn: int, candidate: int) -> str:
+    """Return the key of a branch, e.g. `q1#0~3.2`: turn 3 of sample 0, candidate 2."""
+    return f"{parent}~{turn}.{candidate}"
+
+
+def branches(
+    manifest: RunManifest,
+    parents: Iterable[Conversation],
+    *,
+    per_turn: int = 1,
+    on_disk: OnDisk,
+) -> Iterator[Rollout]:
+    """Yield jobs that play each parent again from each policy turn on, to its end.
+
+    What was said before the turn is taken over; the seed is the branch's own. `on_disk` is
+    `Run.attempts()` of the run that holds the branches: no finished key, failed keys again.
+    """
+    for parent in parents:
+        for turn in policy_turns(manifest.protocol, parent):
+            for candidate in range(per_turn):
+                key = branch_key(parent.key, turn, candidate)
+                attempts, finished = on_disk.get(key, (0, False))
+                if not finished:
+                    branch = Branch(parent=parent.conversation_id, turn=turn, candidate=candidate)
+                    yield _job(manifest, parent, branch, key, attempts)
+
+
+def _job(
+    manifest: RunManifest, parent: Conversation, branch: Branch, key: str, attempts: int
+) -> Rollout:
+    return Rollout(
+        key=key,
+        conversation_id=conversation_id(manifest.id, key),
+        example_id=parent.example_id,
+        sample=parent.sample,
+        temperature=parent.temperature,
+        seed=digits(manifest.seed, manifest.task.name, key),
+        attempt=attempts,
+        branch=branch,
+        prefix=parent.turns[: branch.turn],
+    )
+
+
+def call_key(parent: Conversation, turn: int, candidate: int, rounds: int = 0) -> str:
+    """Return the key of a candidate's one call, e.g. `q1#0~3.2@3`; `q1#0~3.2@3.1` after a round of
+    tools."""
+    key = f"{branch_key(parent.key, turn, candidate)}@{turn}"
+    return f"{key}.{rounds}" if rounds else key
+
+
+async def candidate(
+    manifest: RunManifest,
+    parent: Conversation,
+    turn: int,
+    number: int,
+    model: Model,
+    caller: Calls,
+    *,
+    temperature: float,
+    rounds: int = 0,
+) -> Completion:
+    """Return one more reply of the policy to exactly what it saw before a turn, or after so many
+    of the turn's rounds of tools."""
+    protocol = manifest.protocol
+    speaker = protocol.speakers[protocol.policy]
+    key = branch_key(parent.key, turn, number)
+    sampling = manifest.cast[protocol.policy].sampling
+    sampling = sampling.model_copy(
+        update={
+            "temperature": temperature,
+            "max_tokens": speaker.max_tokens or sampling.max_tokens,
+            "seed": digits(manifest.seed, manifest.task.name, key),
+        }
+    )
+    sampling = offering(speaker, sampling, rounds)
+    seen = seen_before(protocol, parent, turn, rounds)
+    key = call_key(parent, turn, number, rounds)
+    return await caller.complete(model, seen, sampling, key=key)
+
+
+def seen_before(
+    protocol: ProtocolSpec, parent: Conversation, turn: int, rounds: int = 0
+) -> list[Message]:
+    """Return what the policy saw before a turn, or after so many of its rounds of tools."""
+    replay = parent.sent.get(protocol.policy, Sent()).replay
+    done = parent.turns[turn].rounds[:rounds]
+    return [*messages(protocol, parent, protocol.policy, turn), *called(done, replay)]

@@ -14,7 +14,7 @@ from convbench.models.model import Model
 from convbench.models.tools import ToolsModel
 from convbench.rollout import asked
 from convbench.rollout.plan import Rollout
-from convbench.rollout.using import Calls, Said, Using, speak
+from convbench.rollout.tool_turn import Calls, Said, Using, speak
 from convbench.schema import (
     Conversation,
     Example,

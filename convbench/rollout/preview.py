@@ -17,7 +17,7 @@ from convbench.models.open import batch_price_of, has_batches, price_of
 from convbench.rollout.calls import SCRIPT
 from convbench.rollout.plan import Rollout
 from convbench.rollout.play import play
-from convbench.rollout.toolbox import tools_of
+from convbench.rollout.tool_turn import tools_of
 from convbench.schema import (
     Completion,
     Conversation,

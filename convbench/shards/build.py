@@ -9,9 +9,8 @@ from convbench.errors import RunError
 from convbench.options.build import BuildOptions
 from convbench.options.specs import load_plugins
 from convbench.options.spread import first_address, shard_index, with_pace
-from convbench.rollout.build import BuildResult, Load
+from convbench.rollout.build import BuildResult, Built, Load
 from convbench.rollout.build import build as build_run
-from convbench.rollout.loop import Built
 from convbench.store import Run
 from convbench.store.shards import ShardTask, is_sharded, read_plan
 from convbench.tasks.load import load_examples

@@ -23,9 +23,9 @@ from convbench.options.declare import as_words
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.spread import Spread, with_pace
+from convbench.rollout.build import Built, every_sample
 from convbench.rollout.calls import CALLS, USUAL
 from convbench.rollout.candidates import Sampled, lacking
-from convbench.rollout.loop import Built, every_sample
 from convbench.shards.forecast import ShardForecast, earlier_runs, forecast, measured
 from convbench.shards.job import ShardJob
 from convbench.shards.launchers import Target, parse_target

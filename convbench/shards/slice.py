@@ -24,10 +24,9 @@ from convbench.judge.resolve import Judge, again
 from convbench.judge.units import Judged
 from convbench.options.shared import CallOptions
 from convbench.options.spread import addresses
+from convbench.rollout.build import Built, filled
 from convbench.rollout.calls import CALLS, ModelPool, count
 from convbench.rollout.candidates import Sampled, sampled
-from convbench.rollout.fill import filled
-from convbench.rollout.loop import Built
 from convbench.store import Run, shards
 from convbench.store.seal import seal
 from convbench.store.shard_attempts import ShardAttempt, begin_attempt

@@ -250,7 +250,7 @@ DOWNLOADED = [
     "convbench.store.jsonl:write_whole",
     "convbench.__main__:main",
     "convbench.tasks.load:function",
-    "convbench.rollout.loop:Counter",
+    "convbench.rollout.build:Counter",
 ]
 
 

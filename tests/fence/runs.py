@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 
 from convbench.catalog import load
 from convbench.formats.importing import import_file
-from convbench.rollout.branch import branch_key
+from convbench.rollout.plan import branch_key
 from convbench.schema import Branch, Conversation, Failure, Member, RunManifest
 from convbench.schema.recipe import Recipe
 from convbench.store import Run

@@ -20,8 +20,8 @@ from convbench.models.openai_batch import OpenAIBatches
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions
 from convbench.rollout import calls as rollout_calls
-from convbench.rollout.branch import branches
-from convbench.rollout.fill import fill
+from convbench.rollout.build import fill
+from convbench.rollout.plan import branches
 from convbench.shards.batches import cancel, status
 from convbench.shards.build import build
 from convbench.store import Run

@@ -20,9 +20,9 @@ from convbench.learn.select import Selection, branches, select
 from convbench.learn.sweet.candidates import histories, place, reply_of
 from convbench.learn.sweet.pairs import Candidate, Sweet, policy_pairs
 from convbench.learn.tokens import ChatTokens
-from convbench.rollout.branch import call_key, candidate, seen_before
 from convbench.rollout.candidates import Reply as Wanted
 from convbench.rollout.candidates import record
+from convbench.rollout.plan import call_key, candidate, seen_before
 from convbench.schema import (
     Branch,
     Completion,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from convbench.rollout.using import offering
+from convbench.rollout.tool_turn import offering
 from convbench.schema import Sampling
 from convbench.schema.protocol import Speaker
 from tests.rollout.cli import Done, convbench, records

@@ -17,7 +17,6 @@ from convbench.learn.sweet.pairs import Place, Sweet, is_held
 from convbench.models.model import Model
 from convbench.models.where import OURS, policy_weights
 from convbench.options.shared import CallOptions
-from convbench.rollout.branch import seen_before
 from convbench.rollout.calls import affordable, at_once, calling, raise_stop
 from convbench.rollout.candidates import (
     SAID,
@@ -32,6 +31,7 @@ from convbench.rollout.candidates import (
 from convbench.rollout.candidates import place as place_of
 from convbench.rollout.candidates import sample as sample_them
 from convbench.rollout.manifest import ask_again
+from convbench.rollout.plan import seen_before
 from convbench.schema import ToolCall
 from convbench.schema.recipe import Recipe
 from convbench.shards.runner import ShardRunner

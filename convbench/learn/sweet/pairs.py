@@ -24,7 +24,7 @@ from convbench.learn.select import Selection
 from convbench.learn.ties import Ties, equals, settle
 from convbench.learn.tokens import Asked, ChatTokens
 from convbench.models.where import content
-from convbench.rollout.branch import seen_before
+from convbench.rollout.plan import seen_before
 from convbench.schema import Message, ProtocolSpec
 from convbench.schema.noun import Noun
 from convbench.schema.recipe import TieRule

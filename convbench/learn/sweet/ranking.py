@@ -17,7 +17,7 @@ from convbench.learn.sweet.candidates import place, reply_of
 from convbench.learn.sweet.pairs import CriticRow, Sweet, hidden_text, informed, rows_of
 from convbench.learn.sweet.served import served_log_probs
 from convbench.learn.tokens import Asked, ChatTokens
-from convbench.rollout.branch import seen_before
+from convbench.rollout.plan import seen_before
 from convbench.schema import ProtocolSpec
 
 

@@ -23,7 +23,7 @@ from convbench.learn.sweet.pairs import (
 )
 from convbench.learn.tokens import ChatTokens
 from convbench.models.scripted import scripted
-from convbench.rollout.branch import branches, candidate
+from convbench.rollout.plan import branches, candidate
 from convbench.schema import Completion, Message, Sampling
 from convbench.schema.recipe import Data, Recipe
 from convbench.views import messages
