@@ -17,7 +17,7 @@ from typing import Any, cast
 import orjson
 
 from convbench.errors import DataError
-from convbench.hub.files import read_json
+from convbench.hub.rows import read_json
 from convbench.regular import open_to_read
 
 ENDING = ".eval"

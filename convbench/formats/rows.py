@@ -14,7 +14,7 @@ from typing import Any
 from convbench.errors import DataError
 from convbench.formats.inspect_log import is_log, log_rows
 from convbench.formats.shapes import from_text
-from convbench.hub.files import read_json
+from convbench.hub.rows import read_json
 from convbench.regular import open_to_read
 from convbench.schema.task import Source
 from convbench.store.scratch import scratch

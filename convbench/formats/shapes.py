@@ -16,7 +16,7 @@ import orjson
 
 from convbench.errors import DataError
 from convbench.formats.extra import MESSAGES
-from convbench.hub.files import read_json
+from convbench.hub.rows import read_json
 
 NUMBERS = ("reward", "temperature")
 """Fields that a spreadsheet writes as text."""

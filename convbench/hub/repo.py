@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import orjson
 
 from convbench.errors import HubError
-from convbench.hub.errors import translating
-from convbench.hub.quiet import quietly
+from convbench.hub.client import quietly, translating
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitInfo, HfApi

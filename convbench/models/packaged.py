@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from convbench.cache import cache_folder
 from convbench.errors import FatalModelError
-from convbench.hub.known import on_hub
+from convbench.hub.client import on_hub
 from convbench.models.gguf import MODELS, SOURCE, convert
 
 CHUNK = 1 << 20

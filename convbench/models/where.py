@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 
 from convbench.errors import FatalModelError, TrainError
-from convbench.hub.known import on_hub
+from convbench.hub.client import on_hub
 from convbench.models.gguf import converted, is_gguf
 from convbench.models.packaged import KNOWN, have, place
 from convbench.schema import Member, RunManifest

@@ -10,8 +10,7 @@ from typing import Any
 
 from convbench.catalog import function
 from convbench.errors import DataError
-from convbench.hub.rows import open_rows
-from convbench.hub.tables import Rows, weight
+from convbench.hub.rows import Rows, open_rows, weight
 from convbench.plain_data import Refused
 from convbench.schema import Example, TaskSpec, fingerprint
 from convbench.store.limits import address_space

@@ -17,9 +17,8 @@ from aiohttp import web
 
 from convbench.engine import Caller, Journal, RetryPolicy
 from convbench.errors import FatalModelError, HubError, ModelError, TransientModelError, Usage
-from convbench.hub.probe import Found
-from convbench.hub.probe import ask as probe
-from convbench.hub.quiet import quietly
+from convbench.hub.client import Found, quietly
+from convbench.hub.client import ask as probe
 from convbench.models import open_model
 from convbench.models.failures import BrokenReply
 from convbench.models.litellm_model import load_litellm
