@@ -166,7 +166,7 @@ def judge_line(manifest: RunManifest, specs: SpecOptions, more: str) -> str:
 
 def show(answer: BuildAnswer) -> None:
     """Print what `build` did, or would do."""
-    from convbench.tasks.splits import listed
+    from convbench.tasks.draw import listed
 
     result: BuildResult = answer._source
     questions = listed(result.splits)

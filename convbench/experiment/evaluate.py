@@ -26,7 +26,7 @@ from convbench.schema.example import Split
 from convbench.schema.run import EVALUATION
 from convbench.store import Run, find_run
 from convbench.store.checkpoint import Checkpoint
-from convbench.tasks.splits import counted, refuse_untested
+from convbench.tasks.draw import counted, refuse_untested
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*(?<!\.yaml)(?<!\.yml)")
 

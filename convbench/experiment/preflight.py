@@ -39,8 +39,8 @@ from convbench.schema.experiment import ExperimentSpec
 from convbench.schema.recipe import Recipe
 from convbench.schema.regime import reply_limit
 from convbench.store import Run
+from convbench.tasks.draw import counted, refuse_untested
 from convbench.tasks.load import Loaded
-from convbench.tasks.splits import counted, refuse_untested
 
 T = TypeVar("T")
 SHOWN = 3

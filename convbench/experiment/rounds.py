@@ -26,7 +26,7 @@ from convbench.shards.runner import ShardRunner, judges_for
 from convbench.store import Run, find_run
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.locks import folder_lock
-from convbench.tasks.splits import listed, refuse_untested
+from convbench.tasks.draw import listed, refuse_untested
 
 
 @dataclass

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from convbench.errors import DataError
 from convbench.schema import Example
 from convbench.store import Run
+from convbench.tasks.draw import asked
 from convbench.tasks.load import load_examples
-from convbench.tasks.splits import asked
 
 
 def fresh(root: Run, seen: Iterable[Run], rounds: int = 1) -> list[Example]:

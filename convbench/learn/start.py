@@ -34,7 +34,7 @@ from convbench.store.checkpoint import RECIPE, TRAINING, Checkpoint
 from convbench.store.jsonl import disk_error
 from convbench.store.locks import LOCK, folder_lock
 from convbench.store.run import Run, find_run
-from convbench.tasks.splits import counted, listed
+from convbench.tasks.draw import counted, listed
 
 BEGUN = ("checkpoint-*", "*/checkpoint-*", f"*/{TRAINING}")
 """What shows in a checkpoint's folder that a training was begun, or one that it prepares with."""

@@ -41,8 +41,8 @@ from convbench.store import Run, refuse_latest, set_latest
 from convbench.store.keys import Names
 from convbench.store.label import write_label
 from convbench.store.shards import is_sharded
+from convbench.tasks.draw import counted, refuse_untested, without_errors
 from convbench.tasks.load import Loaded, load_examples
-from convbench.tasks.splits import counted, refuse_untested, without_errors
 from convbench.views import texts
 
 

@@ -2,17 +2,226 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from convbench.errors import DataError
 from convbench.schema import Example, TaskSpec
 from convbench.schema.example import Split
-from convbench.tasks.found import Found
-from convbench.tasks.fractions import by_fraction
+from convbench.store.made import Made
+from convbench.store.numbered import Numbered
+from convbench.store.spilled import Pieces
 from convbench.tasks.mapping import Question
-from convbench.tasks.splits import ORDER, SPLITS, in_order, sizes
+
+SPLITS: dict[str, Split] = {
+    "train": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "dev": "validation",
+    "test": "test",
+}
+ORDER: tuple[Split, ...] = ("train", "validation", "test")
+"""From what is trained on to what is held out most."""
+PART = 4096
+"""Names that are sorted at once, about."""
+
+
+def rank(seed: int, purpose: str, key: str) -> bytes:
+    """Return the sort key of a seeded order that depends on no library and no machine."""
+    return hashlib.sha256(f"{seed}/{purpose}/{key}".encode()).digest()
+
+
+def in_order(seed: int, purpose: str, numbers: Sequence[int], names: Numbered) -> array[int]:
+    """Return the numbers of some names in the order of their ranks, which are taken in parts: what
+    is held of each is its number."""
+    parts = [array("i") for _ in range(1 + len(numbers) // PART)]
+    for number in numbers:
+        first = int.from_bytes(rank(seed, purpose, names[number])[:4], "big")
+        parts[first * len(parts) >> 32].append(number)
+    found = array("i")
+    for part in parts:
+        found.extend(sorted(part, key=lambda number: rank(seed, purpose, names[number])))
+    return found
+
+
+def counted(splits: Iterable[Split]) -> dict[Split, int]:
+    """Return how many there are of each split, all three named, in their usual order."""
+    found = Counter(splits)
+    return {split: found[split] for split in ORDER}
+
+
+def listed(count: Mapping[Split, int]) -> str:
+    """Return counts as a line: `400 train, 100 test`."""
+    return ", ".join(f"{count[split]} {split}" for split in ORDER if count.get(split)) or "none"
+
+
+def without_errors(examples: Iterable[Example]) -> str | None:
+    """Return why figures of these test questions will have no standard error: all are of one group.
+    None where they are of several, or there are none."""
+    groups: set[str] = set()
+    count = 0
+    for example in examples:
+        if example.split == "test":
+            count += 1
+            groups.add(example.group_id)
+            if len(groups) > 1:
+                return None
+    if not count:
+        return None
+    many = f"the {count} test questions are" if count > 1 else "the one test question is"
+    return (
+        f"{many} of one group, so that figures on them have no error (it goes by group and needs "
+        "two); expected more groups: more questions, a rows.group of smaller units, or a smaller "
+        "share in sample.train"
+    )
+
+
+def refuse_untested(what: object, count: Mapping[Split, int], split: str = "test") -> None:
+    """Raise DataError where there is no question of the split that is to be evaluated."""
+    if not any(count.get(one) for one in ORDER if split in ("all", one)):
+        raise DataError(
+            f"{what}: found no question of split {split} ({listed(count)}); expected some to "
+            "evaluate on. Build a run that has them: --set task.sample.train=0.8 where fractions "
+            "split, --set task.sample.split=fraction where the source's own splits do"
+        )
+
+
+def asked(item: Question | Example) -> str:
+    """Return what a question asks and shows beside its options, in lower-case words alone: equal
+    for two questions where a policy that knows one knows the other."""
+    shown = [item.question, *(str(item.inputs[name]) for name in sorted(item.inputs))]
+    words = " ".join(re.findall(r"\w+", " ".join(shown).casefold()))
+    return item.question if words in ("", item.question) else words  # no copy of what is held
+
+
+def sizes(task: TaskSpec, total: int, there: Mapping[Split, int]) -> dict[Split, int]:
+    """Return how many of `total` questions each split gets by the task's shares; a split that
+    has no row gets none, and the others its share."""
+    shares: dict[Split, float] = {"train": task.sample.train, "validation": task.sample.validation}
+    shares["test"] = max(0.0, 1 - sum(shares.values()))
+    if not all(there.get(split) for split in ORDER):
+        shares = {split: shares[split] if there.get(split) else 0.0 for split in ORDER}
+        whole = sum(shares.values()) or 1.0
+        shares = {split: share / whole for split, share in shares.items()}
+    found: dict[Split, int] = {
+        "train": round(total * shares["train"]),
+        "validation": round(total * shares["validation"]),
+    }
+    last: Split = "test" if shares["test"] else "train"
+    found["test"] = 0
+    found[last] += total - sum(found.values())
+    return found
+
+
+def by_fraction(task: TaskSpec, found: Found, chosen: Sequence[int], seed: int) -> bytes:
+    """Split whole units: test first, then validation, the rest train. Return, of each question
+    chosen, the place of its split in ORDER.
+
+    A unit is a group and all groups that ask one of its questions too. It goes to a split only
+    while it fits, so that sizes come out exact wherever some unit is small enough.
+    """
+    unit = units(found, chosen)
+    members = array("i", [0]) * len(unit)
+    for number in chosen:
+        members[unit[found.group_of[number]]] += 1
+    wanted = sizes(task, len(chosen), dict.fromkeys(ORDER, 1))
+    train, validation, test = range(len(ORDER))
+    room, split_of = [wanted[split] for split in ORDER], bytearray(len(unit))
+    heads = array("i", (group for group, count in enumerate(members) if count))
+    for head in in_order(seed, "split", heads, found.groups):
+        split = next((one for one in (test, validation) if members[head] <= room[one]), train)
+        room[split] -= members[head]
+        split_of[head] = split
+    return bytes(split_of[unit[found.group_of[number]]] for number in chosen)
+
+
+def units(found: Found, chosen: Sequence[int]) -> array[int]:
+    """Return by group the unit it is split with: the first by name of the groups that a question
+    of the same words links, directly or through others."""
+    unit = array("i", range(len(found.groups)))
+
+    def head(group: int) -> int:
+        while unit[group] != group:
+            unit[group] = unit[unit[group]]
+            group = unit[group]
+        return group
+
+    first = array("i", [-1]) * len(found.words)
+    """Of each question's words, a group that asks it."""
+    for number in chosen:
+        group, words = found.group_of[number], found.words_of[number]
+        if first[words] < 0:
+            first[words] = group
+        elif (one := head(first[words])) != (other := head(group)):
+            low, high = sorted((one, other), key=found.groups.__getitem__)
+            unit[high] = low
+    for group in range(len(unit)):
+        unit[group] = head(group)
+    return unit
+
+
+class Drawn(Made[Example]):
+    """So many questions in the order of a draw, added in any: memory holds 4 bytes of each."""
+
+    def __init__(self, count: int) -> None:
+        self._added = array("i", [0]) * count
+        """Of each, as the how manieth it was added."""
+        self._records = Pieces()
+
+    def add(self, at: int, example: Example) -> None:
+        """Add the one that the draw has at a place from 0."""
+        self._added[at] = len(self._records)
+        self._records.add(example.model_dump_json().encode())
+
+    def __len__(self) -> int:
+        return len(self._added)
+
+    def _made(self, at: int) -> Example:
+        return Example.model_validate_json(self._records[self._added[at]])
+
+
+class Found:
+    """Questions of different keys, numbered in the order of their rows."""
+
+    def __init__(self) -> None:
+        self.keys, self.groups, self.words = Numbered(), Numbered(), Numbered()
+        """Their names; `words` are digests of what is asked."""
+        self.group_of, self.words_of = array("i"), array("i")
+        """Of each question, the number of its group and of its words."""
+        self.split_of = bytearray()
+        """Of each question, the place in ORDER of the split that its row says."""
+        self.unsaid = False
+        """Whether some row says no split."""
+        self.odd: Question | None = None
+        """The first whose row says no split, or none that there is."""
+
+    def add(self, item: Question) -> int:
+        """Add a question, unless there is one of its key; return the number of that key."""
+        number = self.keys.number(item.key)
+        if number == len(self):
+            self.group_of.append(self.groups.number(item.group))
+            self.words_of.append(self.words.number(digest(asked(item)).hex()))
+            self.split_of.append(self._split(item))
+        return number
+
+    def _split(self, item: Question) -> int:
+        if item.split in SPLITS:
+            return ORDER.index(SPLITS[item.split])
+        self.unsaid = self.unsaid or item.split is None
+        self.odd = self.odd or item
+        return 0
+
+    def __len__(self) -> int:
+        return len(self.split_of)
+
+
+def digest(text: str) -> bytes:
+    """Return 16 bytes that name a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:16]
+
 
 ELSEWHERE = "also asked in the source's held-out rows"
 """Why a question of an official train (or validation) file is left out."""

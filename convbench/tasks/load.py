@@ -16,11 +16,8 @@ from convbench.schema import Example, TaskSpec, fingerprint
 from convbench.store.limits import address_space
 from convbench.store.numbered import Numbered
 from convbench.store.spilled import Bytes
-from convbench.tasks.draw import choose, example_of
-from convbench.tasks.drawn import Drawn
-from convbench.tasks.found import Found, digest
+from convbench.tasks.draw import ORDER, Drawn, Found, choose, digest, example_of
 from convbench.tasks.mapping import Question, question
-from convbench.tasks.splits import ORDER
 from convbench.templates import expression
 
 MEMORY = 4 << 30

@@ -26,8 +26,7 @@ from convbench.judge.few_shot.solve import Solver
 from convbench.judge.resolve import resolve_judge
 from convbench.models.where import where
 from convbench.schema import Example, TaskSpec
-from convbench.tasks.arc_agi.edit import SelfEdit
-from convbench.tasks.arc_agi.tools import Group
+from convbench.tasks.arc_agi.edit import Group, SelfEdit
 from convbench.tasks.load import load_examples
 
 TOOLS: tuple[tuple[Group, ...], ...] = (("size",), ("chain",), ("size", "chain"))

@@ -27,9 +27,8 @@ from convbench.schema import Example, TaskSpec
 from convbench.shards.build import build
 from convbench.shards.judge import judge
 from convbench.store import Run
-from convbench.tasks.draw import ELSEWHERE
+from convbench.tasks.draw import ELSEWHERE, asked
 from convbench.tasks.load import Loaded, load_examples
-from convbench.tasks.splits import asked
 from tests.excerpts import Source
 from tests.learn.seal import runs
 from tests.rollout.cli import convbench

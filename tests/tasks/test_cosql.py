@@ -17,16 +17,13 @@ from convbench.errors import DataError
 from convbench.tasks.cosql import questions
 from convbench.tasks.cosql.asked import Asked
 from convbench.tasks.cosql.builds import Build
-from convbench.tasks.cosql.databases import KINDS, Maker, groups
+from convbench.tasks.cosql.databases import KINDS, OF_A_KIND, Bench, Maker, groups, wanted
 from convbench.tasks.cosql.dialogues import stand_alone
 from convbench.tasks.cosql.extremes import at_the_wrong_end
-from convbench.tasks.cosql.hints import wanted
 from convbench.tasks.cosql.looks import looks
 from convbench.tasks.cosql.options import repeats, transplanted
-from convbench.tasks.cosql.queries import BadQuery, canonical
-from convbench.tasks.cosql.results import OF_A_KIND, Bench
+from convbench.tasks.cosql.queries import BadQuery, Tables, canonical
 from convbench.tasks.cosql.shared import shared as words_shared
-from convbench.tasks.cosql.tables import Tables
 from tests.excerpts import Source
 from tests.tasks.leaks import (
     ALL,

@@ -7,12 +7,11 @@ from random import Random
 import numpy as np
 import pytest
 
+from convbench.tasks.cosql.builds import phrases
+from convbench.tasks.cosql.databases import Digest, Told
 from convbench.tasks.cosql.drawing import choose
 from convbench.tasks.cosql.options import Wrong
-from convbench.tasks.cosql.phrases import phrases
-from convbench.tasks.cosql.queries import Query, canonical
-from convbench.tasks.cosql.results import Digest, Told
-from convbench.tasks.cosql.tables import Tables
+from convbench.tasks.cosql.queries import Query, Tables, canonical
 
 # fmt: off
 PEOPLE = Tables.of({

@@ -14,9 +14,9 @@ from convbench.errors import DataError
 from convbench.schema import Choice, TaskSpec
 from convbench.schema.example import Split
 from convbench.store.numbered import Numbered
+from convbench.tasks.draw import ORDER, PART, SPLITS, in_order, rank, sizes
+from convbench.tasks.draw import asked as words_of
 from convbench.tasks.mapping import Question, question
-from convbench.tasks.splits import ORDER, PART, SPLITS, in_order, rank, sizes
-from convbench.tasks.splits import asked as words_of
 
 from .test_questions import arc, draw, task
 

@@ -9,7 +9,7 @@ import pytest
 
 from convbench.errors import DataError
 from convbench.tasks.mathdial import questions
-from convbench.tasks.mathdial.numbers import format_of, last_line, read
+from convbench.tasks.mathdial.slips import format_of, last_line, read
 from tests.excerpts import Source
 from tests.tasks.leaks import ALL, MODELS, attempted, digits, numeric, shown_wrong, surface, told
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from convbench.tasks.mathdial import questions
-from convbench.tasks.mathdial.numbers import last_line, read
+from convbench.tasks.mathdial.slips import last_line, read
 from tests.excerpts import EXCERPTS, rows
 
 ROWS = list(rows(EXCERPTS / "hub/eth-nlped__mathdial/default/test.jsonl"))

@@ -13,12 +13,9 @@ import pytest
 from convbench import catalog, prompts
 from convbench.errors import DataError
 from convbench.schema import Example, TaskSpec
-from convbench.tasks.draw import choose, example_of
-from convbench.tasks.drawn import Drawn
-from convbench.tasks.found import Found
+from convbench.tasks.draw import ORDER, Drawn, Found, choose, example_of
 from convbench.tasks.load import load_examples
 from convbench.tasks.mapping import Question, question
-from convbench.tasks.splits import ORDER
 from tests.excerpts import Source
 from tests.rollout.table import played, protocol_of
 from tests.support.memory import held_below
@@ -283,7 +280,7 @@ def test_few_bytes_are_held_of_each_question(
     small here, so that what is held of each shows."""
     monkeypatch.setattr("convbench.tasks.load.MANY", 9)
     monkeypatch.setattr("convbench.store.spilled.AT_ONCE", 512)
-    monkeypatch.setattr("convbench.tasks.splits.PART", 64)
+    monkeypatch.setattr("convbench.tasks.draw.PART", 64)
 
     def load(count: int) -> None:
         rows = (arc("AB", "A", id=f"question {n}", question=f"Which of {n}?") for n in range(count))

@@ -18,9 +18,8 @@ from convbench.pocket.grids.world import (
     task,
     then,
 )
-from convbench.tasks.arc_agi.edit import STRATEGIES, SelfEdit
+from convbench.tasks.arc_agi.edit import GROUPS, STRATEGIES, SelfEdit
 from convbench.tasks.arc_agi.grids import COLOURS, Pair, written
-from convbench.tasks.arc_agi.tools import GROUPS
 
 ASK: Final = "Write a self-edit."
 """What stands in specs/tasks/pocket-grids.yaml below the demonstrations."""

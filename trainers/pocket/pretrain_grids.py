@@ -23,8 +23,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from convbench.pocket.grids.world import SIDES
 from convbench.tasks.arc_agi.edit import STRATEGIES
-from convbench.tasks.arc_agi.grids import Puzzle
-from convbench.tasks.arc_agi.wording import END, answer, prompt
+from convbench.tasks.arc_agi.grids import END, Puzzle, answer, prompt
 from trainers.pocket import grids_corpus as corpus
 from trainers.pocket import grids_tokenizer as tokenizer
 from trainers.pocket.pretrain import Row, make_model, make_optimizers, save, update

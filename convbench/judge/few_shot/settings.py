@@ -8,11 +8,8 @@ from pydantic import Field
 
 from convbench.judge.adaptation.settings import Inner
 from convbench.schema.noun import Noun
-from convbench.tasks.arc_agi.edit import MOST_STEPS, ORACLE, Strategy
-from convbench.tasks.arc_agi.grids import Style
-from convbench.tasks.arc_agi.rows import MOST
-from convbench.tasks.arc_agi.tools import GROUPS, Group
-from convbench.tasks.arc_agi.wording import SENTENCE
+from convbench.tasks.arc_agi.edit import GROUPS, MOST, MOST_STEPS, ORACLE, Group, Strategy
+from convbench.tasks.arc_agi.grids import SENTENCE, Style
 
 
 class Best(Noun):

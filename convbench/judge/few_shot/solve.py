@@ -12,10 +12,8 @@ from convbench.judge.few_shot.settings import Settings
 from convbench.judge.few_shot.tokens import Writer
 from convbench.judge.few_shot.views import KINDS, View, views
 from convbench.judge.few_shot.vote import vote
-from convbench.tasks.arc_agi.edit import SelfEdit
-from convbench.tasks.arc_agi.grids import Grid, Pair, Puzzle
-from convbench.tasks.arc_agi.rows import rows
-from convbench.tasks.arc_agi.wording import heard
+from convbench.tasks.arc_agi.edit import SelfEdit, rows
+from convbench.tasks.arc_agi.grids import Grid, Pair, Puzzle, heard
 
 
 @dataclass(frozen=True)

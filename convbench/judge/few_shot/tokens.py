@@ -7,8 +7,7 @@ from typing import Any
 
 from convbench.judge.few_shot.settings import Settings
 from convbench.tasks.arc_agi.edit import Strategy
-from convbench.tasks.arc_agi.grids import Puzzle
-from convbench.tasks.arc_agi.wording import answer, prompt
+from convbench.tasks.arc_agi.grids import Puzzle, answer, prompt
 
 
 @dataclass(frozen=True)

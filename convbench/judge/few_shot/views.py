@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from convbench.tasks.arc_agi.edit import BY_NAME, every, shuffled
 from convbench.tasks.arc_agi.grids import Grid, Pair, Puzzle
-from convbench.tasks.arc_agi.rows import shuffled
-from convbench.tasks.arc_agi.tools import BY_NAME, every
 
 PLAIN = "as it is"
 TURNED: Final = ("transpose", "flip-rows", "flip-columns", "rotate-90", "rotate-180")

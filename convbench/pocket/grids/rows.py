@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from convbench.pocket.grids.world import pair_tasks
-from convbench.tasks.arc_agi.read import row
+from convbench.tasks.arc_agi.grids import row
 
 COUNTS = {"train": 12, "test": 8}
 """Tasks of each split, those of the paper."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from convbench.tasks.arc_agi.edit import BY_NAME, roll
 from convbench.tasks.arc_agi.grids import Grid, Pair
-from convbench.tasks.arc_agi.tools import BY_NAME, roll
 
 N_COLOURS = 6
 """Colours of one task, 0 (the background) among them."""

@@ -12,8 +12,7 @@ from convbench.report.document import Cell, Column, Table
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.sections import Section
 from convbench.report.tables.cells import NONE
-from convbench.tasks.arc_agi.edit import STRATEGIES
-from convbench.tasks.arc_agi.tools import GROUPS
+from convbench.tasks.arc_agi.edit import GROUPS, STRATEGIES
 
 
 def is_few_shot(section: Section, judge: str | None) -> bool:

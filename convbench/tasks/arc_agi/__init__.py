@@ -4,7 +4,6 @@
 one by them, `edit` reads which tools a self-edit asks for, `read` brings in the JSON files.
 """
 
-from convbench.tasks.arc_agi.grids import Grid, Pair, Puzzle
-from convbench.tasks.arc_agi.read import load
+from convbench.tasks.arc_agi.grids import Grid, Pair, Puzzle, load
 
 __all__ = ["Grid", "Pair", "Puzzle", "load"]

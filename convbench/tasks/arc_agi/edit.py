@@ -1,15 +1,238 @@
-"""A self-edit for a task of grids: which tools make the rows, and how they are trained on."""
+"""A self-edit for a task of grids: which tools make the rows, and the rows that it trains on."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
 from typing import Any, Final, Literal
 
 from convbench.answers.objects import first_object
-from convbench.tasks.arc_agi.tools import GROUPS, Group
+from convbench.tasks.arc_agi.grids import COLOURS, SIDE, Grid, Pair, Puzzle
+
+Group = Literal["basic", "size", "chain", "repeat"]
+GROUPS: Final[tuple[Group, ...]] = ("basic", "size", "chain", "repeat")
+Shift = tuple[int, int]
+"""Cells down and to the right."""
+MOST_SHIFT = 3
+Change = Callable[[Grid], Grid]
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One way to change a grid. `rolls`: by how much is drawn once for a whole task."""
+
+    name: str
+    group: Group
+    change: Change
+    undo: Change
+    rolls: bool = False
+
+    def apply(self, grid: Grid, shift: Shift = (0, 0)) -> Grid:
+        """Return the changed grid."""
+        return roll(grid, *shift) if self.rolls else self.change(grid)
+
+    def back(self, grid: Grid, shift: Shift = (0, 0)) -> Grid:
+        """Return the grid that `apply` made this of."""
+        return roll(grid, -shift[0], -shift[1]) if self.rolls else self.undo(grid)
+
+    def over(self, puzzle: Puzzle, shift: Shift = (0, 0)) -> Puzzle:
+        """Return a puzzle with all its grids changed."""
+        return every(puzzle, partial(self.apply, shift=shift))
+
+
+def every(puzzle: Puzzle, change: Change) -> Puzzle:
+    """Return a puzzle with all its grids changed in one way."""
+    shown, test = puzzle.shown, puzzle.test
+    pairs = tuple(Pair(change(one.input), change(one.output)) for one in (*shown, test))
+    return Puzzle(pairs[:-1], pairs[-1])
+
+
+def transpose(grid: Grid) -> Grid:
+    """Swap rows and columns."""
+    return tuple(zip(*grid, strict=True))
+
+
+def flip_rows(grid: Grid) -> Grid:
+    """Turn upside down."""
+    return grid[::-1]
+
+
+def flip_columns(grid: Grid) -> Grid:
+    """Mirror left and right."""
+    return tuple(row[::-1] for row in grid)
+
+
+def rotate(grid: Grid, quarters: int) -> Grid:
+    """Turn counter-clockwise by quarters of a circle."""
+    for _ in range(quarters % 4):
+        grid = flip_rows(transpose(grid))
+    return grid
+
+
+def roll(grid: Grid, down: int, right: int) -> Grid:
+    """Move all cells; what leaves on one side comes in on the other."""
+    down, right = down % len(grid), right % len(grid[0])
+    moved = grid[-down:] + grid[:-down] if down else grid
+    return tuple(row[-right:] + row[:-right] if right else row for row in moved)
+
+
+def stretch(grid: Grid, rows: int, columns: int) -> Grid:
+    """Make every cell a block of cells."""
+    wide = tuple(tuple(cell for cell in row for _ in range(columns)) for row in grid)
+    return tuple(row for row in wide for _ in range(rows))
+
+
+def shrink(grid: Grid, rows: int, columns: int) -> Grid:
+    """Undo `stretch`."""
+    return tuple(row[::columns] for row in grid[::rows])
+
+
+def tile(grid: Grid, rows: int, columns: int) -> Grid:
+    """Lay the grid beside itself."""
+    return tuple(row * columns for row in grid) * rows
+
+
+def piece(grid: Grid, rows: int, columns: int, *, last: bool = False) -> Grid:
+    """Return the first of so many equal parts, or the last."""
+    high, wide = len(grid) // rows, len(grid[0]) // columns
+    if last:
+        return tuple(row[-wide:] for row in grid[-high:])
+    return tuple(row[:wide] for row in grid[:high])
+
+
+def _joined(grid: Grid, *, down: bool, before: bool) -> Grid:
+    mirror = flip_rows(grid) if down else flip_columns(grid)
+    first, second = (mirror, grid) if before else (grid, mirror)
+    if down:
+        return first + second
+    return tuple(left + right for left, right in zip(first, second, strict=True))
+
+
+_PLAIN: Final[Mapping[str, tuple[Change, Change]]] = {
+    "rotate-90": (partial(rotate, quarters=1), partial(rotate, quarters=3)),
+    "rotate-180": (partial(rotate, quarters=2), partial(rotate, quarters=2)),
+    "rotate-270": (partial(rotate, quarters=3), partial(rotate, quarters=1)),
+    "flip-rows": (flip_rows, flip_rows),
+    "flip-columns": (flip_columns, flip_columns),
+    "transpose": (transpose, transpose),
+}
+
+
+def _reflections() -> list[Tool]:
+    """Return the four: mirrored down or across, the mirror image before the grid or after it."""
+    tools = []
+    for axis, down in (("rows", True), ("columns", False)):
+        for place, before in (("before", True), ("after", False)):
+            parts = (2, 1) if down else (1, 2)
+            undo = partial(piece, rows=parts[0], columns=parts[1], last=before)
+            join = partial(_joined, down=down, before=before)
+            tools.append(Tool(f"mirror-{axis}-{place}", "basic", join, undo))
+    return tools
+
+
+def _factors(group: Group, names: Mapping[str, tuple[int, int]]) -> list[Tool]:
+    """Return tools that make grids larger by these factors."""
+    grow, back = (stretch, shrink) if group == "size" else (tile, piece)
+    return [
+        Tool(name, group, partial(grow, rows=rows, columns=columns),
+             partial(back, rows=rows, columns=columns))
+        for name, (rows, columns) in names.items()
+    ]  # fmt: skip
+
+
+def _chain(name: str) -> Tool:
+    """Return a plain tool followed by twice the resolution."""
+    do, undo = _PLAIN[name]
+    return Tool(
+        f"{name}-resolution", "chain",
+        lambda grid: stretch(do(grid), 2, 2), lambda grid: undo(shrink(grid, 2, 2)),
+    )  # fmt: skip
+
+
+_TWICE = {"down": (2, 1), "across": (1, 2)}
+TOOLS: Final[tuple[Tool, ...]] = (
+    *(Tool(name, "basic", *_PLAIN[name]) for name in _PLAIN),
+    *_reflections(),
+    Tool("translate", "basic", lambda grid: grid, lambda grid: grid, rolls=True),
+    *_factors("size", {"resolution": (2, 2), "height": (2, 1), "width": (1, 2)}),
+    *(_chain(name) for name in _PLAIN),
+    *_factors("repeat", {**{f"repeat-{k}": v for k, v in _TWICE.items()}, "repeat-both": (2, 2)}),
+)
+"""All tools, in the order in which rows are made."""
+BY_NAME: Final[Mapping[str, Tool]] = {tool.name: tool for tool in TOOLS}
+
+
+MOST = 250
+"""Rows of one edit."""
+
+
+def left_out(pairs: Sequence[Pair], removed: int) -> list[Puzzle]:
+    """Return every way to ask for one demonstration with `removed` of the others away: n rows for
+    0, n(n - 1) for 1. With two demonstrations and 1 removed nothing is shown."""
+    found = []
+    for place, test in enumerate(pairs):
+        others = [one for at, one in enumerate(pairs) if at != place]
+        for away in combinations(range(len(others)), removed):
+            shown = tuple(one for at, one in enumerate(others) if at not in away)
+            found.append(Puzzle(shown, test))
+    return found
+
+
+def augmented(plain: Iterable[Puzzle], groups: Set[Group], stream: random.Random) -> list[Puzzle]:
+    """Return what the tools of these groups make of rows; a row with a side of more than 30 is
+    dropped. How far `translate` moves is drawn row by row, the same for all grids of one."""
+    plain, found = list(plain), []
+    for tool in (tool for tool in TOOLS if tool.group in groups):
+        for puzzle in plain:
+            shift = (stream.randint(0, MOST_SHIFT), stream.randint(0, MOST_SHIFT))
+            changed = tool.over(puzzle, shift if tool.rolls else (0, 0))
+            if changed.side <= SIDE:
+                found.append(changed)
+    return found
+
+
+def recoloured(puzzle: Puzzle, stream: random.Random) -> Puzzle:
+    """Return a row with its colours permuted; 0, the background, stays."""
+    order = list(range(1, COLOURS))
+    stream.shuffle(order)
+    colours = (0, *order)
+    return every(puzzle, lambda one: tuple(tuple(colours[c] for c in row) for row in one))
+
+
+def shuffled(puzzle: Puzzle, stream: random.Random) -> Puzzle:
+    """Return a row with its demonstrations in another order."""
+    shown = list(puzzle.shown)
+    stream.shuffle(shown)
+    return replace(puzzle, shown=tuple(shown))
+
+
+def rows(
+    pairs: Sequence[Pair],
+    groups: Set[Group],
+    seed: int,
+    *,
+    most: int = MOST,
+    fits: Callable[[Puzzle], bool] = lambda puzzle: True,
+) -> list[Puzzle]:
+    """Return the rows of a self-edit: augmented and plain ones, a copy of each with permuted
+    colours (where a tool is on) and shuffled demonstrations; duplicates out, then those that do
+    not fit, then a seeded draw of at most `most`."""
+    stream = random.Random(f"few-shot rows {seed}")
+    found: dict[Puzzle, None] = {}
+    for removed in (0, 1):
+        plain = left_out(pairs, removed)
+        both = list(dict.fromkeys([*augmented(plain, groups, stream), *plain]))
+        copies = [recoloured(one, stream) if groups else one for one in both]
+        found |= dict.fromkeys([*(shuffled(one, stream) for one in copies), *both])
+    kept = [one for one in found if fits(one)]
+    stream.shuffle(kept)
+    return kept[:most]
+
 
 Strategy = Literal["train_using_all_tokens", "train_using_output_tokens"]
 STRATEGIES: Final[tuple[Strategy, ...]] = ("train_using_all_tokens", "train_using_output_tokens")

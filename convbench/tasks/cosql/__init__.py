@@ -22,15 +22,13 @@ from sqlglot import exp
 from convbench.errors import DataError
 from convbench.tasks import evening
 from convbench.tasks.cosql.asked import Asked
-from convbench.tasks.cosql.builds import Build, Shape
+from convbench.tasks.cosql.builds import Build, Shape, phrases
+from convbench.tasks.cosql.databases import Bench
 from convbench.tasks.cosql.dialogues import FIRST, GOAL, Alone, stand_alone
 from convbench.tasks.cosql.drawing import choose
 from convbench.tasks.cosql.extremes import at_the_wrong_end
 from convbench.tasks.cosql.options import Wrong, candidates
-from convbench.tasks.cosql.phrases import phrases
-from convbench.tasks.cosql.queries import COLUMN, BadQuery, canonical
-from convbench.tasks.cosql.results import Bench
-from convbench.tasks.cosql.tables import Tables
+from convbench.tasks.cosql.queries import COLUMN, BadQuery, Tables, canonical
 from convbench.tasks.cosql.wording import worded
 from convbench.tasks.kept import kept
 

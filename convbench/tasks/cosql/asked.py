@@ -9,9 +9,8 @@ from functools import cached_property
 from sqlglot import exp
 
 from convbench.tasks.cosql.builds import Build, columns, compared, literals, selects
-from convbench.tasks.cosql.queries import COLUMN, Query, scope_tables
+from convbench.tasks.cosql.queries import COLUMN, Query, Tables, scope_tables
 from convbench.tasks.cosql.shared import words
-from convbench.tasks.cosql.tables import Tables
 
 
 @dataclass(frozen=True, eq=False)

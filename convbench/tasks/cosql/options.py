@@ -20,13 +20,20 @@ from random import Random
 from sqlglot import exp
 
 from convbench.tasks.cosql.asked import Asked
-from convbench.tasks.cosql.builds import Build, Slot, columns, linked, literals, selects, sort
+from convbench.tasks.cosql.builds import (
+    Build,
+    Slot,
+    columns,
+    linked,
+    literals,
+    phrases,
+    selects,
+    sort,
+)
+from convbench.tasks.cosql.databases import Bench, Told
 from convbench.tasks.cosql.looks import pairs
-from convbench.tasks.cosql.phrases import phrases
-from convbench.tasks.cosql.queries import COLUMN, Query
-from convbench.tasks.cosql.results import Bench, Told
+from convbench.tasks.cosql.queries import COLUMN, Column, Query
 from convbench.tasks.cosql.shared import shared, words
-from convbench.tasks.cosql.tables import Column
 
 _DONORS = 40
 """Builds tried for one question."""

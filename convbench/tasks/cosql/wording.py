@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from convbench.tasks.cosql.tables import Tables
+from convbench.tasks.cosql.queries import Tables
 
 # The first is the paper's one example, the others are ours.
 _SEVERAL = "Consider relationships between multiple tables."

@@ -19,8 +19,7 @@ import numpy as np
 
 from convbench.errors import DataError
 from convbench.tasks import evening
-from convbench.tasks.mathdial.numbers import Format, format_of, last_line, read
-from convbench.tasks.mathdial.slips import Case
+from convbench.tasks.mathdial.slips import Case, Format, format_of, last_line, read
 
 __all__ = ["questions"]
 

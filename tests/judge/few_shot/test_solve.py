@@ -12,7 +12,7 @@ from convbench.judge.few_shot.solve import Solver
 from convbench.judge.few_shot.tokens import Writer
 from convbench.models.where import where
 from convbench.tasks.arc_agi.edit import SelfEdit, Strategy
-from convbench.tasks.arc_agi.wording import answer
+from convbench.tasks.arc_agi.grids import answer
 from tests.judge.few_shot import runs
 from tests.support.later import later
 

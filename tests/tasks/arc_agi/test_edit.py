@@ -10,8 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convbench.answers.objects import first_object
-from convbench.tasks.arc_agi.edit import ORACLE, STRATEGIES, SWITCHES, NoEdit, SelfEdit, self_edit
-from convbench.tasks.arc_agi.tools import GROUPS
+from convbench.tasks.arc_agi.edit import (
+    GROUPS,
+    ORACLE,
+    STRATEGIES,
+    SWITCHES,
+    NoEdit,
+    SelfEdit,
+    self_edit,
+)
 
 
 def edit(**changed: Any) -> dict[str, Any]:

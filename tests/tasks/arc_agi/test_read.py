@@ -9,11 +9,19 @@ from typing import Any
 import pytest
 
 from convbench.errors import DataError
-from convbench.tasks.arc_agi.grids import Pair, Puzzle, grid, read, written
-from convbench.tasks.arc_agi.read import load, row
-from convbench.tasks.arc_agi.rows import rows
-from convbench.tasks.arc_agi.tools import GROUPS
-from convbench.tasks.arc_agi.wording import answer, heard, prompt
+from convbench.tasks.arc_agi.edit import GROUPS, rows
+from convbench.tasks.arc_agi.grids import (
+    Pair,
+    Puzzle,
+    answer,
+    grid,
+    heard,
+    load,
+    prompt,
+    read,
+    row,
+    written,
+)
 from tests.excerpts import SHARED
 
 REAL = SHARED / "data" / "arc_agi"

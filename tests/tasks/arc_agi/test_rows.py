@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from convbench.tasks.arc_agi.edit import GROUPS, augmented, left_out, recoloured, rows, shuffled
 from convbench.tasks.arc_agi.grids import Grid, Pair, Puzzle
-from convbench.tasks.arc_agi.rows import augmented, left_out, recoloured, rows, shuffled
-from convbench.tasks.arc_agi.tools import GROUPS
 
 
 def grid(high: int, wide: int, seed: int) -> Grid:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from convbench.tasks.arc_agi.edit import BY_NAME, GROUPS, TOOLS
 from convbench.tasks.arc_agi.grids import Grid, Pair, Puzzle
-from convbench.tasks.arc_agi.tools import BY_NAME, GROUPS, TOOLS
 
 
 def grid(text: str) -> Grid:
