@@ -13,10 +13,9 @@ from pathlib import Path
 from convbench import __version__
 from convbench.errors import DataError, RunError
 from convbench.formats.chats import Chat, Said, read_chat
-from convbench.formats.extra import FIELDS, Unusable, refuse_deep
 from convbench.formats.questions import Questions, example_of
 from convbench.formats.rows import HUB, Row, logged_rows
-from convbench.formats.shapes import chats_of, renamed
+from convbench.formats.shapes import FIELDS, Unusable, chats_of, refuse_deep, renamed
 from convbench.schema import (
     Conversation,
     FinishReason,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from convbench.errors import DataError, RunError
-from convbench.formats import extra
+from convbench.formats import shapes
 from convbench.formats.importing import Imported, import_file
 from convbench.learn.export_run import export
 from convbench.store import Run
@@ -181,7 +181,7 @@ def test_what_was_written_is_read_before_the_folder_gets_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With no bound on a row's levels, those that JSON can write and not read."""
-    monkeypatch.setattr(extra, "DEEPEST", 1000)
+    monkeypatch.setattr(shapes, "DEEPEST", 1000)
     with pytest.raises(DataError, match=r"read again: examples\.jsonl:2: .*recursion limit"):
         bring(tmp_path, row(reward=1), row(hidden=nested(230), example_id="deep"))
     assert [path.name for path in tmp_path.iterdir()] == ["log.jsonl"]
