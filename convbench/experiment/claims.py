@@ -20,7 +20,7 @@ from convbench.models.open import policy_or_default
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import devices_of
 from convbench.rollout.calls import placement
-from convbench.schema.devices import Role
+from convbench.schema.run import Role
 
 CPU, CALLS, MONEY = "cpu", "calls", "budget"
 ASKING = 0.25

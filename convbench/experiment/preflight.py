@@ -37,7 +37,7 @@ from convbench.rollout.manifest import make_member
 from convbench.schema import Member, RunManifest, TaskSpec
 from convbench.schema.experiment import ExperimentSpec
 from convbench.schema.recipe import Recipe
-from convbench.schema.regime import reply_limit
+from convbench.schema.run import reply_limit
 from convbench.store import Run
 from convbench.tasks.draw import counted, refuse_untested
 from convbench.tasks.load import Loaded

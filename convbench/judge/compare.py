@@ -21,7 +21,7 @@ from convbench.judge.resolve import Judge
 from convbench.judge.units import Judged, Request, Unit
 from convbench.judge.work import Tools, Work
 from convbench.options.shared import CallOptions
-from convbench.schema.comparison import Comparison
+from convbench.schema.judge import Comparison
 from convbench.stats.duels import Duel, Wins, by_group, wins
 from convbench.stats.sequential import Decision, decide
 from convbench.store import Run

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from convbench.errors import RunError, UsageError
 from convbench.schema import Conversation, Example
-from convbench.schema.comparison import Comparison
+from convbench.schema.judge import Comparison
 from convbench.stats.duels import Duel
 from convbench.store import Run, find_run
 

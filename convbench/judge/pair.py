@@ -24,7 +24,7 @@ from convbench.schema import (
     Message,
     ProtocolSpec,
 )
-from convbench.schema.comparison import Comparison
+from convbench.schema.judge import Comparison
 
 
 @dataclass(frozen=True)

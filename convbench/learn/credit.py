@@ -13,7 +13,7 @@ from statistics import fmean
 
 from convbench.learn.logged import Logged
 from convbench.schema import ProtocolSpec
-from convbench.schema.credit import TurnCredit
+from convbench.schema.conversation import TurnCredit
 from convbench.views import policy_turns
 
 Values = dict[tuple[str, int], float]

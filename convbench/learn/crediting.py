@@ -11,7 +11,7 @@ from convbench.errors import TrainError, UsageError
 from convbench.learn.credit import by_branches, values_before
 from convbench.learn.select import branches, select
 from convbench.learn.sweet.credit import by_critic, critic_job
-from convbench.schema.credit import TurnCredit
+from convbench.schema.conversation import TurnCredit
 from convbench.schema.recipe import Data
 from convbench.store import Run
 from convbench.store.credit import keep_credit

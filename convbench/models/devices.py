@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from convbench.errors import SpecError
-from convbench.schema.devices import Devices, Flag, Role
+from convbench.schema.run import Devices, Flag, Role
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 SIMULATED = "CONVBENCH_SIMULATED_DEVICES"

@@ -13,7 +13,7 @@ from convbench.options.declare import DAY_S, MODELS, SPECS, WHERE, Opt
 from convbench.words import Effort, Mode, Regime, SplitChoice, Tracker
 
 if TYPE_CHECKING:
-    from convbench.schema.devices import Devices
+    from convbench.schema.run import Devices
 
 RunDir = Annotated[
     Path | None,
@@ -159,7 +159,7 @@ def _fail_on(text: str) -> str:
 def devices_of(pairs: Sequence[str]) -> Devices:
     """Return what `--devices` says, the later over the earlier; SpecError where it is wrong."""
     from convbench.catalog.load import assign, check, parse_sets
-    from convbench.schema.devices import Devices
+    from convbench.schema.run import Devices
 
     found: dict[str, Any] = {}
     for key, value in parse_sets(pairs, "--devices").items():

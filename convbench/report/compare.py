@@ -8,7 +8,7 @@ from typing import Any
 from convbench.judge.kinds import grades_unfenced
 from convbench.report.policies import Policy
 from convbench.schema import Example, RunManifest
-from convbench.schema.differ import differences as leaves
+from convbench.schema.noun import differences as leaves
 
 NOT_PROMPTS = {
     "name", "title", "licence", "language", "protocol", "judge", "speakers", "sample", "source",

@@ -11,7 +11,7 @@ from convbench.report.policies import Policy
 from convbench.report.rows import Observation
 from convbench.report.sections import Section
 from convbench.report.simulators import siblings
-from convbench.schema.comparison import Comparison
+from convbench.schema.judge import Comparison
 from convbench.stats.bradley_terry import TIMES, Ranking, Round, ranking
 from convbench.stats.duels import Duel, Wins, by_group, wins
 from convbench.stats.estimate import side

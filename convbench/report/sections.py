@@ -11,7 +11,7 @@ from convbench.report.humans import by_simulator
 from convbench.report.naming import in_order, pooled, with_unique_names
 from convbench.report.policies import Policy, read_policies, read_policy
 from convbench.report.starts import with_start_as_base
-from convbench.schema.regime import RULES
+from convbench.schema.run import RULES
 from convbench.store import Run
 from convbench.words import ErrorKind, Regime
 

@@ -35,7 +35,7 @@ from convbench.rollout.preview import Preview, preview
 from convbench.rollout.tool_turn import open_tools, tools_of, with_offered
 from convbench.schema import Conversation, Example, RunManifest, TaskSpec
 from convbench.schema.example import Split
-from convbench.schema.regime import reply_limit
+from convbench.schema.run import reply_limit
 from convbench.stats.alike import alike
 from convbench.store import Run, refuse_latest, set_latest
 from convbench.store.keys import Names

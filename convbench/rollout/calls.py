@@ -25,7 +25,7 @@ from convbench.models.open import open_model
 from convbench.net.addresses import check_address
 from convbench.options.shared import CallOptions, devices_of
 from convbench.schema import Member, canonical
-from convbench.schema.devices import Role
+from convbench.schema.run import Role
 from convbench.store import Run
 from convbench.store.shards import superseded
 

@@ -32,9 +32,9 @@ from convbench.schema import (
     TaskSpec,
     fingerprint,
 )
-from convbench.schema.differ import differences
+from convbench.schema.noun import differences
 from convbench.schema.reasoning import Effort
-from convbench.schema.regime import in_regime
+from convbench.schema.run import in_regime
 from convbench.store import Run
 from convbench.words import SplitChoice
 

@@ -1,4 +1,6 @@
-"""Conversation: one record from build to train, immutable, one a finished attempt."""
+"""Conversation: one record from build to train, immutable, one a finished attempt; and the credit
+of its turns.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,25 @@ from pydantic import Field
 from convbench.blot import told
 from convbench.errors import ConvbenchError
 from convbench.schema.chat import Content, FinishReason
-from convbench.schema.noun import ConversationId, Count, Dollars, Noun, Seed
+from convbench.schema.noun import ConversationId, Count, Dollars, Noun, Score, Seed
 from convbench.schema.reasoning import Reasoning, Replay
 from convbench.schema.tools import ToolCall, ToolResult, ToolRound
+
+
+class TurnCredit(Noun):
+    """The advantage of one policy turn: how much better it was than what the policy says there
+    on the average."""
+
+    conversation_id: ConversationId
+    """Whose turn it is."""
+    turn_index: Count
+    """Index of the turn among all turns of the conversation, from 0."""
+    source: str = Field(min_length=1, max_length=200)
+    """Who says so: `critic:NAME` of a checkpoint, `critic-raw:NAME`, `branches:JUDGE`."""
+    advantage: Score
+    """In log-probability a token for a critic (Zhou et al. 2025, equation 3, with mean 0 under the
+    base), in units of the reward for branches."""
+
 
 LONGEST = 1000
 """Characters of a failure's words."""

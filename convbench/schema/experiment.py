@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from convbench.schema.devices import Devices
 from convbench.schema.noun import Mode, Name, Noun
+from convbench.schema.run import Devices
 from convbench.words import Regime
 
 POOLED = "pooled-"

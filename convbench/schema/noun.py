@@ -1,4 +1,6 @@
-"""What every noun shares: frozen, nothing unknown accepted, a canonical fingerprint."""
+"""What every noun shares: frozen, nothing unknown accepted, a canonical fingerprint, and how two
+records differ.
+"""
 
 from __future__ import annotations
 
@@ -87,3 +89,23 @@ def pick(text: Text | None, mode: Mode) -> str | None:
 def part_of(value: Any, key: str) -> Any:
     """Return a field of what is a mapping, or an object already, before it is checked."""
     return value.get(key) if isinstance(value, dict) else getattr(value, key, None)
+
+
+LONGEST = 60
+"""Characters of a value that are shown."""
+
+
+def differences(key: str, old: Any, new: Any) -> list[str]:
+    """Return `key: old → new` for every leaf that differs."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return [
+            line
+            for name in sorted(set(old) | set(new))
+            for line in differences(f"{key}.{name}", old.get(name), new.get(name))
+        ]
+    return [] if old == new else [f"{key}: {_short(old)} → {_short(new)}"]
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."

@@ -1,23 +1,113 @@
-"""Run manifest (`run.json`): everything needed to know what a run is, written once.
-
-The record; the folder that holds it is `store.run.Run`.
+"""Run manifest (`run.json`): everything needed to know what a run is, with its regime and its
+devices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from convbench.schema.chat import Sampling
 from convbench.schema.example import Split
 from convbench.schema.noun import Label, Mode, Noun, Seed
-from convbench.schema.protocol import ProtocolSpec
+from convbench.schema.protocol import AnswerReading, Framing, ProtocolSpec
 from convbench.schema.reasoning import ExtraBody, Reads, Replay
-from convbench.schema.regime import RULES
 from convbench.schema.task import TaskSpec
-from convbench.words import Regime
+from convbench.words import ErrorKind, Regime
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a regime sets."""
+
+    max_tokens: int | None
+    """Limit of a reply where none is given; None leaves the default."""
+    framing: Framing
+    """How messages are framed, whatever the protocol says."""
+    answers: AnswerReading
+    """Which answers are read; `any` leaves a protocol's own."""
+    errors: ErrorKind
+    """Standard errors of its tables."""
+
+
+RULES: Mapping[Regime, Rules] = {
+    "clean": Rules(None, "none", "any", "clustered"),
+    "as-printed": Rules(128, "llama-2", "strict", "naive"),
+}
+
+
+def reply_limit(max_tokens: int | None, regime: Regime | None) -> int | None:
+    """Return the limit of one reply: the one given, else the regime's; None leaves the default."""
+    return max_tokens or RULES[regime or "clean"].max_tokens
+
+
+def in_regime(protocol: ProtocolSpec, regime: Regime) -> ProtocolSpec:
+    """Return the protocol as the regime sets it; `clean` leaves a protocol's own."""
+    rules = RULES[regime]
+    framing = protocol.framing if rules.framing == "none" else rules.framing
+    answers = protocol.answers if rules.answers == "any" else rules.answers
+    if (framing, answers) == (protocol.framing, protocol.answers):
+        return protocol
+    return protocol.model_copy(update={"framing": framing, "answers": answers})
+
+
+Role = Literal["policy", "teacher", "judge", "trainer"]
+"""Who needs a device: the model that is trained, every other speaker, a judge's model, and what
+trains."""
+
+
+def _listed(value: Any) -> Any:
+    """Return one number as a list of it."""
+    return [value] if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Numbers = Annotated[
+    Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=64)] | None,
+    BeforeValidator(_listed),
+]
+Flag = str | int | float | bool | None
+
+
+class Devices(Noun):
+    """Where policy, teacher, judge and trainer run, by the numbers of this machine's devices."""
+
+    policy: Numbers = None
+    """Devices of the policy, `[0, 1]` or `0`; an empty list is the CPU, null is any."""
+    teacher: Numbers = None
+    """Devices of the other speakers."""
+    judge: Numbers = None
+    """Devices of the judges' models."""
+    trainer: Numbers = None
+    """Devices of the training."""
+    share: dict[Role, float] = Field(default_factory=dict)
+    """Share of each device's memory, above 0 and up to 1, by who takes it; without one a sampler
+    takes the whole card, as training always does."""
+    vllm: dict[Role, dict[str, Flag]] = Field(default_factory=dict)
+    """Who is served by a vLLM of its own, with that server's arguments by name, e.g. `judge:
+    {max-model-len: 8192}`; true stands for an argument without a value, `port` fixes the port."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        for role, share in self.share.items():
+            if not 0 < share <= 1:
+                raise ValueError(f"share.{role}: found {share!r}; expected above 0 and up to 1")
+        for name, found in (("share", self.share), ("vllm", self.vllm)):
+            if "trainer" in found:
+                raise ValueError(f"{name}.trainer: found one; training takes whole devices")
+        for role in ("policy", "teacher", "judge", "trainer"):
+            numbers = self.of(role) or ()
+            if len(set(numbers)) != len(numbers):
+                raise ValueError(f"{role}: found {list(numbers)}; expected each device once")
+        return self
+
+    def of(self, role: str) -> tuple[int, ...] | None:
+        """Return the devices of one part; None where nothing is said of it."""
+        found: tuple[int, ...] | None = getattr(self, role)
+        return found
+
 
 RunKind = Literal["build", "import", "eval", "branch"]
 RENDERING = frozenset({

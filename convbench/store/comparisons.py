@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from convbench.schema.comparison import Comparison
+from convbench.schema.judge import Comparison
 from convbench.store.jsonl import lines
 from convbench.store.run import Run
 from convbench.store.shape import an_object, checked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from convbench.errors import RunError
-from convbench.schema.credit import TurnCredit
+from convbench.schema.conversation import TurnCredit
 from convbench.store.jsonl import Appender, lines
 from convbench.store.run import Run
 from convbench.store.shape import an_object, checked

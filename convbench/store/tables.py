@@ -19,9 +19,9 @@ from pydantic import BaseModel
 from convbench.errors import RunError
 from convbench.regular import open_to_read
 from convbench.schema import Conversation, Example, Verdict
-from convbench.schema.comparison import Comparison
-from convbench.schema.credit import TurnCredit
+from convbench.schema.conversation import TurnCredit
 from convbench.schema.gold import GoldLabel
+from convbench.schema.judge import Comparison
 from convbench.schema.noun import LARGEST
 from convbench.store import columns, views
 from convbench.store.grades import register

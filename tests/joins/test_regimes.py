@@ -22,7 +22,7 @@ from convbench.report.published import paper_table, paper_tables, sample_size
 from convbench.report.report import report
 from convbench.rollout.build import build
 from convbench.schema import Conversation, ProtocolSpec, fingerprint
-from convbench.schema.regime import in_regime
+from convbench.schema.run import in_regime
 from convbench.store import Run
 from tests.report.synthetic import make, questions
 from tests.report.test_report_tables import cells, right_on, table_of

@@ -17,8 +17,8 @@ from convbench.models.devices import Placement, inventory, placed
 from convbench.models.local import CUDA_SHARE, cache_bytes
 from convbench.options.shared import CallOptions, as_devices, devices_of
 from convbench.schema import Sampling
-from convbench.schema.devices import Devices
 from convbench.schema.recipe import Fit, Launch
+from convbench.schema.run import Devices
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -17,7 +17,7 @@ from convbench.learn.logged import Logged
 from convbench.learn.rows import asked_by_turn
 from convbench.learn.sweet.pairs import CRITIC, CriticRow, Sweet, check_base, critic_rows
 from convbench.schema import Conversation
-from convbench.schema.credit import TurnCredit
+from convbench.schema.conversation import TurnCredit
 from convbench.store.run import Run
 from convbench.views import own_turns
 
