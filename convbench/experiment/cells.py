@@ -1,4 +1,4 @@
-"""The cells of an experiment and their steps, in order."""
+"""The cells of an experiment, their steps in order, and the options of each step."""
 
 from __future__ import annotations
 
@@ -6,10 +6,19 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 
-from convbench.errors import SpecError
-from convbench.schema.experiment import POOLED, ExperimentSpec
+from convbench.errors import ConvbenchError, SpecError
+from convbench.experiment.rounds import recipe_of as resolved
+from convbench.options.build import BuildOptions
+from convbench.options.experiment import ExperimentOptions
+from convbench.options.shared import Shape
+from convbench.options.specs import as_sets
+from convbench.options.train import RoundsOptions, TrainOptions
+from convbench.schema import TaskSpec, fingerprint
+from convbench.schema.experiment import POOLED, ExperimentSpec, recipe_of
 from convbench.schema.noun import Mode
+from convbench.tasks.load import Loaded, load_examples
 
 BASE = "base"
 """The learner that trains nothing: the run's own test conversations."""
@@ -168,3 +177,108 @@ def _unknown(flag: str, pattern: str, parts: Sequence[Part]) -> SpecError:
         f"{flag} {pattern}: found no such cell or step; expected a cell, or one of its steps (e.g. "
         f"{names[0]}/judge, '*/train/*'); cells: {', '.join(names[:SHOWN])}{more}"
     )
+
+
+def elsewhere(options: ExperimentOptions) -> ExperimentOptions:
+    """Return the options without the address, which is that of the policy the experiment starts
+    from: neither a judge nor a checkpoint that was trained here is served there."""
+    return replace(options, calls=replace(options.calls, api_base=None))
+
+
+def build_options(
+    cell: Cell, spec: ExperimentSpec, path: Path | None, options: ExperimentOptions
+) -> BuildOptions:
+    """Return how a cell's conversations are had; `path` is where they go."""
+    return BuildOptions(
+        task=cell.task,
+        protocol=cell.protocol,
+        tasks=spec.count,
+        shape=Shape(
+            mode=cell.mode,
+            turns=cell.turns,
+            samples=spec.samples,
+            temperatures=spec.temperatures,
+            max_tokens=spec.max_tokens,
+            seed=cell.seed,
+            regime=spec.regime,
+        ),
+        model=spec.model,
+        teacher=spec.teacher,
+        run=path,
+        tested=True,
+        specs=replace(options.specs, sets=as_sets(spec.sets)),
+        calls=options.calls,
+    )
+
+
+def rounds_options(
+    step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions
+) -> RoundsOptions | None:
+    """Return how a learner goes whose recipe asks for rounds; None for a single training."""
+    found = RoundsOptions(
+        recipe_of(step.learner), None, path, spec.judges[0], in_process=True,
+        specs=replace(options.specs, sets=_recipe_sets(step, spec, options.track)),
+        calls=options.calls,
+    )  # fmt: skip
+    recipe = resolved(found)
+    if recipe.rounds is None:
+        return None
+    if step.pooled or ":" in step.learner or step.after or step.learner in spec.after.values():
+        raise SpecError(
+            f"experiment {spec.name}: {step.called}: found {recipe.name}, which goes in rounds and "
+            "logs its own; expected a recipe that learns from logs"
+        )
+    if step.rows is not None:
+        raise SpecError(
+            f"experiment {spec.name}: rows: found {step.rows} for {recipe.name}, which goes in "
+            "rounds and logs its own; expected null"
+        )
+    return found
+
+
+def train_options(
+    step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions
+) -> TrainOptions:
+    """Return how a learner is trained once on the run at `path`, or on those of all its cells."""
+    return TrainOptions(
+        recipe=recipe_of(step.learner),
+        model=str(path / "checkpoints" / step.start) if step.start else None,
+        run=tuple(path.parent / cell.name for cell in step.pooled) or (path,),
+        judge=spec.judges[0],
+        specs=replace(options.specs, sets=_recipe_sets(step, spec, options.track)),
+        calls=options.calls,
+        in_process=True,
+    )
+
+
+def _recipe_sets(step: Step, spec: ExperimentSpec, track: str | None) -> tuple[str, ...]:
+    values = spec.sets_of(step.called)
+    values.setdefault("fit.seed", step.cell.seed)
+    if step.rows is not None:
+        values["data.rows"] = step.rows
+    if track is not None:
+        values["fit.trackers"] = [track]
+    return as_sets(values)
+
+
+_KNOWN: dict[str, Loaded | ConvbenchError] = {}
+
+
+def read(task: TaskSpec, seed: int) -> Loaded:
+    """Return the drawn questions of a task, as `load_examples` does; what it found is kept for as
+    long as the process lives, what it refused until `forget`."""
+    name = fingerprint(task, seed)
+    if name not in _KNOWN:
+        try:
+            _KNOWN[name] = load_examples(task, seed)
+        except ConvbenchError as error:
+            _KNOWN[name] = error
+    found = _KNOWN[name]
+    if isinstance(found, ConvbenchError):
+        raise found
+    return found
+
+
+def forget() -> None:
+    """Let go of all: another experiment may find other rows."""
+    _KNOWN.clear()

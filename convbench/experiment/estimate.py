@@ -1,9 +1,4 @@
-"""What the steps of an experiment will take: calls, tokens, dollars, optimiser steps, disk, hours.
-
-Upper bounds where nothing is said: replies at full length, all train conversations in rows of the
-recipe's unit. Device
-hours are a rough guess, by the assumptions below, which the plan prints.
-"""
+"""What the steps of an experiment will take: calls, tokens, dollars, optimiser steps, disk."""
 
 from __future__ import annotations
 
@@ -17,19 +12,27 @@ from convbench.engine.budget import usual_prompt
 from convbench.errors import ConvbenchError
 from convbench.experiment.cells import Part
 from convbench.experiment.preflight import Preflight, Ready, rows_of
-from convbench.experiment.weights import weights_of
 from convbench.judge.adaptation.runner import settings_of as adaptation_settings
 from convbench.judge.adaptation.texts import steps as texts_steps
 from convbench.judge.ask import judge_messages
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
 from convbench.learn.steps import Steps
+from convbench.models.shape import shape_of
 from convbench.options.experiment import ExperimentOptions
 from convbench.rollout.manifest import ask_again
 from convbench.rollout.preview import Preview, dollars, headroom, preview
 from convbench.schema import Member, ProtocolSpec
 from convbench.schema.recipe import Recipe
 from convbench.tasks.arc_agi.edit import MOST_STEPS
+
+
+def weights_of(model: str) -> int | None:
+    """Return the weights of a model (a path, a Hub id or a reference that says where it lies), as
+    its shape has them; None where it is not at hand or of no shape that is known."""
+    found = shape_of(model)
+    return None if found is None else found.weights
+
 
 FLOPS = 4e14
 """Floating-point operations a second that one accelerator is taken to do in training and in

@@ -12,10 +12,9 @@ from convbench.errors import ConvbenchError, PreflightError
 from convbench.experiment.cells import Part, chosen, steps_of
 from convbench.experiment.estimate import Amount, estimate, total
 from convbench.experiment.preflight import Preflight, preflight, whole
-from convbench.experiment.record import Outcome, Record
 from convbench.experiment.room import check_room
 from convbench.experiment.run import Tell, run
-from convbench.experiment.step import mark
+from convbench.experiment.step import Outcome, Record, mark
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import as_devices

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import re
+import socket
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
-from convbench.errors import ConvbenchError, DataError
-from convbench.experiment.cells import Part, Step
-from convbench.experiment.questions import forget, read
-from convbench.experiment.record import Record
-from convbench.experiment.servers import listening
-from convbench.experiment.settings import (
+from convbench.blot import address
+from convbench.errors import ConvbenchError, DataError, FatalModelError
+from convbench.experiment.cells import (
+    Part,
+    Step,
     build_options,
     elsewhere,
+    forget,
+    read,
     rounds_options,
     train_options,
 )
-from convbench.experiment.step import mark, there
+from convbench.experiment.step import Record, mark, there
 from convbench.judge.all import judge_with_model
 from convbench.judge.ready import ready
 from convbench.judge.resolve import Judge
 from convbench.learn.launch import accelerators
 from convbench.learn.start import choose_launch, sort_sets, trainable
 from convbench.models.devices import lacking
-from convbench.models.open import policy_or_default
+from convbench.models.open import OPENAI, base_of, policy_or_default
 from convbench.models.where import check_model, named
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, devices_of
@@ -41,6 +45,36 @@ from convbench.schema.run import reply_limit
 from convbench.store import Run
 from convbench.tasks.draw import counted, refuse_untested
 from convbench.tasks.load import Loaded
+
+WAIT_S = 10.0
+"""Longest to wait for a connection."""
+
+
+def listening(ref: str, api_base: str | None) -> None:
+    """Refuse a model whose server's address is known and where nobody listens.
+
+    A provider's own address is not tried, nor one behind a proxy. Raises FatalModelError.
+    """
+    provider, slash, _ = ref.partition("/")
+    base = api_base or (base_of(provider) if slash else None)
+    if base is None or base == OPENAI:
+        return
+    parts = urlsplit(base)
+    if parts.hostname is None or _proxied(parts.scheme, parts.hostname):
+        return
+    port = parts.port or {"https": 443}.get(parts.scheme, 80)
+    try:
+        socket.create_connection((parts.hostname, port), WAIT_S).close()
+    except OSError as error:
+        raise FatalModelError(
+            f"{ref}: found no server at {address(base)} ({error.strerror or error}); start the "
+            f"server, or name where it is: export {provider.upper()}_API_BASE=http://HOST:PORT/v1"
+        ) from None
+
+
+def _proxied(scheme: str, host: str) -> bool:
+    return scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host)
+
 
 T = TypeVar("T")
 SHOWN = 3

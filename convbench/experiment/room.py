@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from convbench.experiment.cells import Part
-from convbench.experiment.estimate import Amount
+from convbench.experiment.estimate import Amount, weights_of
 from convbench.experiment.preflight import Preflight
-from convbench.experiment.weights import weights_of
 from convbench.models.devices import inventory
 from convbench.schema.recipe import Recipe
 

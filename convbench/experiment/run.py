@@ -12,12 +12,10 @@ from pathlib import Path
 
 from convbench.errors import BudgetError, ConvbenchError
 from convbench.experiment.cells import Part, Step
-from convbench.experiment.claims import apart, tasks_of
 from convbench.experiment.preflight import whole
-from convbench.experiment.record import Outcome, Record, State
+from convbench.experiment.scheduler import apart, serial, tasks_of
 from convbench.experiment.scheduler import run as do_all
-from convbench.experiment.scheduler import serial
-from convbench.experiment.step import do, mark, there
+from convbench.experiment.step import Outcome, Record, State, do, mark, there
 from convbench.options.experiment import ExperimentOptions
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.jsonl import disk_error

@@ -1,21 +1,28 @@
-"""One step of one cell: the one place where something is built, judged, trained or evaluated."""
+"""One step of one cell: the one place where something is built, judged, trained or evaluated, and
+what became of it.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
-from convbench.experiment.cells import Step
-from convbench.experiment.evaluate import check_evaluation, evaluate
-from convbench.experiment.questions import read
-from convbench.experiment.seal import train_rounds
-from convbench.experiment.settings import (
+import orjson
+
+from convbench.experiment.cells import (
+    Step,
     build_options,
     elsewhere,
+    read,
     rounds_options,
     train_options,
 )
+from convbench.experiment.evaluate import check_evaluation, evaluate
+from convbench.experiment.seal import train_rounds
 from convbench.judge.all import judge_with, judge_with_model
 from convbench.learn.start import train_once
 from convbench.options.build import BuildOptions
@@ -23,12 +30,65 @@ from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import devices_of
 from convbench.options.specs import load_plugins
+from convbench.report.experiment.steps import FILE
 from convbench.rollout.build import build
 from convbench.rollout.calls import check_outcome
 from convbench.schema import fingerprint
 from convbench.schema.experiment import ExperimentSpec, recipe_of
 from convbench.store import Run
 from convbench.store.checkpoint import Checkpoint
+from convbench.store.jsonl import Appender, records
+
+State = Literal["done", "failed", "waits"]
+"""`waits`: a step that it needs is not there."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a step ended."""
+
+    address: str
+    mark: str
+    """Fingerprint of all that the experiment says of it."""
+    state: State
+    said: tuple[str, ...] = ()
+    """Why it failed or waits, or what failed in it where that was not too much."""
+    seconds: float = 0.0
+    """How long it took."""
+    trace: str = ""
+    """Where it broke, should it be no mistake of the user's."""
+
+
+class Record:
+    """The file of outcomes; a line that a kill tore is left out."""
+
+    def __init__(self, root: Path) -> None:
+        self.path = root / FILE
+        self._lock = threading.Lock()
+        self.found: dict[tuple[str, str], Outcome] = {}
+        for line in records(self.path, "address", "mark", "state"):
+            said = tuple(str(word) for word in line.get("said") or ())
+            state: State = "done" if line["state"] == "done" else "failed"
+            self.found[line["address"], line["mark"]] = Outcome(
+                line["address"], line["mark"], state, said
+            )
+
+    def of(self, address: str, mark: str) -> Outcome | None:
+        """Return how a step of these settings ended the last time."""
+        return self.found.get((address, mark))
+
+    def whole(self, address: str, mark: str) -> bool:
+        """Whether a step of these settings ended, and nothing in it failed."""
+        last = self.of(address, mark)
+        return last is not None and last.state == "done" and not last.said
+
+    def write(self, outcome: Outcome) -> None:
+        """Keep how a step ended."""
+        self.found[outcome.address, outcome.mark] = outcome
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        with self._lock, Appender(self.path) as file:
+            file.write(orjson.dumps({**asdict(outcome), "at": at}))
+
 
 OF_BUILD = ("count", "samples", "temperatures", "max_tokens", "regime", "model", "teacher", "sets")
 """What an experiment says of a build."""

@@ -10,8 +10,8 @@ import pytest
 from convbench import catalog
 from convbench.errors import SpecError
 from convbench.experiment.cells import steps_of
-from convbench.experiment.claims import tasks_of
 from convbench.experiment.experiment import ExperimentResult
+from convbench.experiment.scheduler import tasks_of
 from convbench.experiment.step import mark
 from convbench.models.where import content
 from convbench.options.experiment import ExperimentOptions

@@ -10,9 +10,8 @@ import pytest
 import yaml
 
 from convbench.errors import SpecError
-from convbench.experiment.cells import steps_of
+from convbench.experiment.cells import build_options, elsewhere, steps_of, train_options
 from convbench.experiment.experiment import experiment, loaded
-from convbench.experiment.settings import build_options, elsewhere, train_options
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.store import Run

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from convbench.errors import SpecError
-from convbench.experiment.claims import tasks_of
+from convbench.experiment.cells import train_options
 from convbench.experiment.experiment import ExperimentResult, experiment
-from convbench.experiment.settings import train_options
+from convbench.experiment.scheduler import tasks_of
 from convbench.experiment.step import mark
 from convbench.options.experiment import ExperimentOptions
 from convbench.store import Run

@@ -14,9 +14,8 @@ import yaml
 
 from convbench.engine.jobs import stoppable
 from convbench.experiment.cells import Part, steps_of
-from convbench.experiment.claims import tasks_of
 from convbench.experiment.experiment import loaded
-from convbench.experiment.scheduler import Task, run, serial
+from convbench.experiment.scheduler import Task, run, serial, tasks_of
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions
 from convbench.schema.experiment import ExperimentSpec

@@ -14,8 +14,8 @@ import yaml
 
 from convbench.errors import PreflightError, SpecError
 from convbench.experiment.experiment import ExperimentResult, experiment
-from convbench.experiment.record import Record
 from convbench.experiment.run import Progress
+from convbench.experiment.step import Record
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.store import Run
