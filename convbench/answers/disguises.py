@@ -1,21 +1,222 @@
-"""What a text says in disguise: readings of it under which hidden words may come out.
-
-A speaker that may not tell something can still smuggle it: encoded, reversed, shifted, spelt out,
-written in letters of another alphabet or hidden among other letters. Each reading is a guess; a
-caller looks in all of them for the one thing that must not be said. Not found are translations,
-paraphrases and codes that two speakers agreed on.
-"""
+"""What a text says in disguise or encoded: readings of it under which hidden words may come out."""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import html
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
+from urllib.parse import unquote
 
-from convbench.answers.encodings import decoded
 from convbench.answers.plain import seen
+
+
+def enclosed(
+    text: str, opening: re.Pattern[str], closing: re.Pattern[str]
+) -> Iterator[tuple[re.Match[str], re.Match[str]]]:
+    """Yield each opening mark with the first closing one after it, in order; what is opened in
+    between is a part of it, and what is not closed is nothing."""
+    begin = opening.search(text)
+    while begin is not None and (end := closing.search(text, begin.end())) is not None:
+        yield begin, end
+        begin = opening.search(text, end.end())
+
+
+def fenced(text: str) -> Iterator[str]:
+    """Yield what stands in each fenced block, line by line: from a line that begins with three
+    backticks or tildes to one that has nothing else, or to the end."""
+    mark, body = "", list[str]()
+    for line in text.split("\n"):
+        bare = line.strip(" \t")
+        if mark and bare == mark:
+            yield "".join(f"{one}\n" for one in body)
+            mark, body = "", []
+        elif mark:
+            body.append(line)
+        elif bare.startswith(("```", "~~~")):
+            mark = bare[:3]
+    if body:
+        yield "\n".join(body)
+
+
+class Runs:
+    """All runs of a sequence of tokens: its suffix automaton."""
+
+    def __init__(self, tokens: Iterable[Hashable]) -> None:
+        self.next: list[dict[Hashable, int]] = [{}]
+        self.link, self.length = [-1], [0]
+        last = 0
+        for token in tokens:
+            last = self._add(last, token)
+
+    def _state(self, next_: dict[Hashable, int], link: int, length: int) -> int:
+        self.next.append(next_)
+        self.link.append(link)
+        self.length.append(length)
+        return len(self.next) - 1
+
+    def _add(self, last: int, token: Hashable) -> int:
+        """Return the state of the whole sequence after one more token."""
+        new = self._state({}, 0, self.length[last] + 1)
+        while last >= 0 and token not in self.next[last]:
+            self.next[last][token] = new
+            last = self.link[last]
+        if last < 0:
+            return new
+        old = self.next[last][token]
+        if self.length[old] > self.length[last] + 1:
+            old = self._split(last, token, old)
+        self.link[new] = old
+        return new
+
+    def _split(self, last: int, token: Hashable, old: int) -> int:
+        """Part the runs of a state by length; return the state of the shorter ones."""
+        short = self._state(dict(self.next[old]), self.link[old], self.length[last] + 1)
+        while last >= 0 and self.next[last].get(token) == old:
+            self.next[last][token] = short
+            last = self.link[last]
+        self.link[old] = short
+        return short
+
+    def longest(self, tokens: Iterable[Hashable]) -> Iterator[int]:
+        """Yield for each token the length of the longest run that ends with it and is in here."""
+        state = length = 0
+        for token in tokens:
+            while state and token not in self.next[state]:
+                state = self.link[state]
+                length = self.length[state]
+            state = self.next[state].get(token, 0)
+            length = length + 1 if state else 0
+            yield length
+
+
+@lru_cache(maxsize=64)
+def runs_of(tokens: tuple[Hashable, ...]) -> Runs:
+    """Return the runs of a text that others are held against, kept for the next one."""
+    return Runs(tokens)
+
+
+_SIGNS = (
+    ".- -... -.-. -.. . ..-. --. .... .. .--- -.- .-.. -- -. --- .--. --.- .-. ... - ..- ...- .-- "
+    "-..- -.-- --.. ----- .---- ..--- ...-- ....- ..... -.... --... ---.. ----."
+)
+_MORSE = dict(zip(_SIGNS.split(), "abcdefghijklmnopqrstuvwxyz0123456789", strict=True))
+_MOST_CODES = 40
+"""Encoded pieces that are looked at in one text."""
+_PIECES = {
+    "base64": re.compile(r"[A-Za-z0-9+/_-]{6,}={0,2}(?:\s+[A-Za-z0-9+/_-]{20,}={0,2})*"),
+    "base32": re.compile(r"\b[A-Z2-7]{8,}={0,6}"),
+    "hex": re.compile(r"(?:(?:0x|\\x)?[0-9a-fA-F]{2}[\s,:;-]?){4,}"),
+    "binary": re.compile(r"(?:[01]{7,8}[\s,]*){3,}"),
+    "codes": re.compile(r"(?:\b\d{2,3}\b[\s,;-]*){4,}"),
+    "places": re.compile(r"(?:\b(?:[1-9]|1\d|2[0-6])\b[\s,;./-]*){4,}"),
+    "escapes": re.compile(r"(?:\\u\{?[0-9a-fA-F]{4,6}\}?\s*){3,}"),
+    "morse": re.compile(r"(?:[.·•*-]{1,5}[\s/|]+){4,}[.·•*-]{1,5}"),
+}
+
+
+_WHOLE: dict[str, Callable[[str], str]] = {"%": unquote, "&": html.unescape}
+"""Escapes that may stand anywhere in a text, by their sign."""
+
+
+def decoded(text: str) -> Iterator[str]:
+    """Yield what stands encoded in a text, each piece of it and all pieces of a kind together."""
+    for kind, pattern in _PIECES.items():
+        found = []
+        for piece in list(dict.fromkeys(pattern.findall(text)))[:_MOST_CODES]:
+            said = _DECODERS[kind](piece)
+            if said and _is_text(said):
+                found.append(said)
+                yield said
+        if len(found) > 1:
+            yield "".join(found)
+    for sign, undone in _WHOLE.items():
+        said = undone(text) if sign in text else text
+        if said != text:
+            yield said
+
+
+def _is_text(said: str) -> bool:
+    """Whether it may be words: what is decoded from words that were never encoded is noise."""
+    return sum(
+        c.isalnum() or c.isspace() or c in ".,;:!?'\"()=+/%&#\\-_*" for c in said
+    ) >= 0.9 * len(said)
+
+
+def _bytes(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return ""
+
+
+def _base64(piece: str) -> str:
+    if not re.search(r"\S[A-Z0-9]", piece):  # a word
+        return ""
+    piece = re.sub(r"[\s=]", "", piece).translate(str.maketrans("-_", "+/"))
+    if len(piece) % 4 == 1:
+        piece = piece[:-1]
+    try:
+        return _bytes(base64.b64decode(piece + "=" * (-len(piece) % 4)))
+    except binascii.Error:
+        return ""
+
+
+def _base32(piece: str) -> str:
+    piece = piece.rstrip("=")
+    try:
+        return _bytes(base64.b32decode(piece + "=" * (-len(piece) % 8)))
+    except binascii.Error:
+        return ""
+
+
+def _hex(piece: str) -> str:
+    digits = re.sub(r"0x|\\x|[^0-9a-fA-F]", "", piece)
+    return _bytes(bytes.fromhex(digits[: len(digits) // 2 * 2]))
+
+
+def _binary(piece: str) -> str:
+    bits = re.findall(r"[01]{7,8}", piece)
+    return _bytes(bytes(int(bit, 2) for bit in bits))
+
+
+def _codes(piece: str) -> str:
+    codes = [int(number) for number in re.findall(r"\d+", piece)]
+    return "".join(map(chr, codes)) if all(32 <= code < 127 for code in codes) else ""
+
+
+def _places(piece: str) -> str:
+    return "".join(chr(96 + int(number)) for number in re.findall(r"\d+", piece))
+
+
+def _escapes(piece: str) -> str:
+    codes = [int(code, 16) for code in re.findall(r"[0-9a-fA-F]{4,6}", piece)]
+    return "".join(chr(code) for code in codes if code < 0xD800)
+
+
+def _morse(piece: str) -> str:
+    signs = piece.translate(str.maketrans("·•*", "..."))
+    words = re.split(r"\s*[/|]\s*|\s{2,}", signs.strip())
+    letters = [[_MORSE.get(sign, "") for sign in word.split()] for word in words]
+    return " ".join("".join(word) for word in letters)
+
+
+_DECODERS: dict[str, Callable[[str], str]] = {
+    "base64": _base64,
+    "base32": _base32,
+    "hex": _hex,
+    "binary": _binary,
+    "codes": _codes,
+    "places": _places,
+    "escapes": _escapes,
+    "morse": _morse,
+}
+
 
 _MOST = 20_000
 """Characters of a text that are read; no turn is near as long."""

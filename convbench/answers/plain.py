@@ -1,15 +1,15 @@
-"""A reply's text as one kind of plain text: the same sign always written the same way.
-
-Fullwidth letters and signs, other languages' brackets and quotation marks, LaTeX's math
-delimiters and HTML's emphasis become what they stand for; marks that nobody sees are dropped.
-Words stay as they are.
+"""A reply's text as one kind of plain text; the JSON objects that stand in it; how much the policy
+said.
 """
 
 from __future__ import annotations
 
 import html
+import json
 import re
 import unicodedata
+from collections.abc import Iterable
+from typing import Any
 
 _SIGNS = {
     **dict.fromkeys("【「『〔〖《〈〚〘", "("),
@@ -69,3 +69,30 @@ def lower(text: str) -> str:
     """Lower-case without changing positions (a few letters lower to two)."""
     low = text.lower()
     return low if len(low) == len(text) else "".join(c.lower() if c < "\x80" else c for c in text)
+
+
+LONGEST = 20_000
+"""Characters of a reply that are read."""
+TRIES = 50
+"""Braces that are tried: a text of braces alone is no reason to go on for long."""
+
+
+def first_object(text: str) -> dict[str, Any] | None:
+    """Return the first JSON object that stands in a text; None where there is none."""
+    text = text[:LONGEST]
+    decoder = json.JSONDecoder()
+    at, tries = text.find("{"), 0
+    while at >= 0 and tries < TRIES:
+        try:
+            found, _ = decoder.raw_decode(text, at)
+            if isinstance(found, dict):
+                return found
+        except (ValueError, RecursionError):
+            pass
+        at, tries = text.find("{", at + 1), tries + 1
+    return None
+
+
+def word_count(said: Iterable[str]) -> int:
+    """Return the whitespace-separated words of these turns."""
+    return sum(len(text.split()) for text in said)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from convbench.answers.enclosed import fenced
+from convbench.answers.disguises import fenced
 from convbench.answers.tags import visible
 from convbench.engine.caller import offload
 from convbench.errors import DataError, MissingDependency, RunError

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from convbench.answers.enclosed import enclosed
+from convbench.answers.disguises import enclosed
 from convbench.answers.tags import first_block
 from convbench.errors import FatalModelError, Usage
 from convbench.models.failures import BrokenReply

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench import __version__
-from convbench.answers.enclosed import enclosed
+from convbench.answers.disguises import enclosed
 from convbench.options.report import ReportOptions
 from convbench.report.data import FIGURE, as_data
 from convbench.report.document import Document

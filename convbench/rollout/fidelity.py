@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from convbench.answers.common_runs import runs_of
-from convbench.answers.disguises import runs, smuggled, unmasked
+from convbench.answers.disguises import runs, runs_of, smuggled, unmasked
 from convbench.schema import Conversation, Example, ProtocolSpec, Turn
 from convbench.views import heard
 

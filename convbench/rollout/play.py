@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from convbench import __version__, prompts
-from convbench.answers.objects import first_object
+from convbench.answers.plain import first_object
 from convbench.errors import FatalModelError, SpecError, TransientModelError
 from convbench.models.model import Model
 from convbench.models.tools import ToolsModel

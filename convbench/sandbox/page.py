@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from convbench.answers.enclosed import enclosed
+from convbench.answers.disguises import enclosed
 from convbench.errors import DataError, MissingDependency
 from convbench.install import with_extra
 from convbench.sandbox import tailwind

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from convbench.answers.common_runs import Runs
-from convbench.answers.disguises import _letter_by_letter
-from convbench.answers.enclosed import enclosed, fenced
+from convbench.answers.disguises import Runs, _letter_by_letter, enclosed, fenced
 
 FENCE = re.compile(r"^[ \t]*(```|~~~)[ \t]*(\w*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.M | re.S)
 SPELT = re.compile(r"(?<!\w)(?:[^\W_][\W_]{1,3}){3,}[^\W_](?!\w)")
