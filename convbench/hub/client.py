@@ -12,9 +12,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from convbench.errors import ConvbenchError, HubError
-from convbench.net.body import ACCEPTED, BadBody, Body
+from convbench.net.body import ACCEPTED, BadBody, Body, host
 from convbench.net.guard import plain
-from convbench.net.redirects import host
 
 if TYPE_CHECKING:
     import httpx

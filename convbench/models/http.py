@@ -19,8 +19,7 @@ from convbench.blot import address
 from convbench.errors import FatalModelError, ModelError
 from convbench.models.failures import BrokenReply, Unreachable
 from convbench.models.listening import told
-from convbench.net.body import ACCEPTED, ERROR_BYTES, REPLY_BYTES, BadBody, Body, size
-from convbench.net.redirects import redirected
+from convbench.net.body import ACCEPTED, ERROR_BYTES, REPLY_BYTES, BadBody, Body, redirected, size
 from convbench.printable import printable
 
 CONNECT_S = 20.0

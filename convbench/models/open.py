@@ -15,7 +15,7 @@ from convbench.models.devices import Placement, inventory
 from convbench.models.model import Model
 from convbench.models.prices import OPENAI_LIKE, Price
 from convbench.models.refusals import Note, Parameters, to_stderr
-from convbench.net.addresses import check_address
+from convbench.net.body import check_address
 from convbench.schema import Member
 from convbench.words import Structured
 

@@ -1,11 +1,62 @@
-"""A reply's body: read piece by piece, decompressed by us, up to a stated limit."""
+"""A server's address and reply: the address looked at first, no redirect followed, the body read up
+to a stated limit.
+"""
 
 from __future__ import annotations
 
+import re
 import time
 import zlib
+from urllib.parse import urljoin, urlsplit
 
 from convbench.errors import FatalModelError, Usage
+
+_SECRET = re.compile(r"//[^/]*@|[?#].*")
+LONGEST = 120
+"""Characters of an address that is no good which a message repeats."""
+
+
+def check_address(url: str, said_by: str) -> None:
+    """Refuse what is no HTTP address. `said_by` names the option, variable or file that said it.
+
+    Raises FatalModelError, which repeats neither user nor query.
+    """
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # brackets or a port that are none
+        good = False
+    if not good or not url.isprintable() or " " in url:
+        shown = _SECRET.sub(lambda found: "//" if found[0][0] == "/" else "", url)[:LONGEST]
+        raise FatalModelError(
+            f"{said_by}: found {shown!r}; expected http(s)://HOST[:PORT]/v1, e.g. "
+            "http://127.0.0.1:8000/v1"
+        )
+
+
+class Redirected(FatalModelError):
+    """A server that points elsewhere."""
+
+
+def redirected(what: str, url: str, location: str) -> Redirected:
+    """Return the error of a reply that points to `location`, whose query is not repeated."""
+    return Redirected(
+        f"{what}: {host(url)} redirects to {host(location, url)}, and no redirect is "
+        "followed with a key and a conversation; give the address that answers with --api-base"
+    )
+
+
+def host(url: str, base: str = "") -> str:
+    """Return scheme, host and port of an address on one line, at most 120 characters."""
+    try:
+        parts = urlsplit(urljoin(base, url))
+        port = f":{parts.port}" if parts.port else ""
+        found = f"{parts.scheme}://{parts.hostname or ''}{port}"
+    except ValueError:
+        return "an address that is none"
+    plain = "".join(sign if sign.isprintable() and sign != " " else "?" for sign in found)
+    return plain if len(plain) <= 120 else plain[:117] + "..."
+
 
 REPLY_BYTES = 8 << 20
 """Most bytes of a model's reply, decompressed: some two million tokens of text."""

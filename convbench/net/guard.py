@@ -16,8 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from convbench.net.body import ACCEPTED, ERROR_BYTES, REPLY_BYTES, BadBody, Body
-from convbench.net.redirects import Redirected, redirected
+from convbench.net.body import (
+    ACCEPTED,
+    ERROR_BYTES,
+    REPLY_BYTES,
+    BadBody,
+    Body,
+    Redirected,
+    redirected,
+)
 from convbench.net.tidy import loads, tidy_usage
 
 if TYPE_CHECKING:

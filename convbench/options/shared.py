@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from convbench.net.addresses import check_address
+from convbench.net.body import check_address
 from convbench.options.declare import DAY_S, MODELS, SPECS, WHERE, Opt
 from convbench.words import Effort, Mode, Regime, SplitChoice, Tracker
 

@@ -22,7 +22,7 @@ from convbench.models.consent import consent, is_known, printable, remember
 from convbench.models.devices import Placement, placed
 from convbench.models.model import Model
 from convbench.models.open import open_model
-from convbench.net.addresses import check_address
+from convbench.net.body import check_address
 from convbench.options.shared import CallOptions, devices_of
 from convbench.schema import Member, canonical
 from convbench.schema.run import Role
