@@ -1,7 +1,7 @@
 """One judge at work on two policies: each couple in both orders, kept and counted.
 
 With `until_decided` groups are taken some at a time, and no more are asked about once it is sure
-who wins (`convbench.stats.sequential`).
+who wins (`convbench.stats.duels`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from convbench.judge.units import Judged, Request, Unit
 from convbench.judge.work import Tools, Work
 from convbench.options.shared import CallOptions
 from convbench.schema.judge import Comparison
-from convbench.stats.duels import Duel, Wins, by_group, wins
-from convbench.stats.sequential import Decision, decide
+from convbench.stats.duels import Decision, Duel, Wins, by_group, decide, wins
 from convbench.store import Run
 from convbench.store.comparisons import asked, comparisons, comparisons_file
 

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from convbench.schema import JudgeSpec, Verdict
 from convbench.stats.agreement import Agreement, agreement, alpha, spearman
-from convbench.stats.constant import ConstantAnswer, constant_answer
-from convbench.stats.estimate import Estimate, estimate
+from convbench.stats.means import ConstantAnswer, Estimate, constant_answer, estimate
 from convbench.store.index import VerdictRow
 from convbench.store.keys import Hashes, Ordinals
 

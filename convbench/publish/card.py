@@ -19,7 +19,7 @@ from convbench.report.markdown import code, plain
 from convbench.report.measures import heat
 from convbench.schema import JudgeSpec, Member, RunManifest, canonical
 from convbench.schema.example import SPLITS
-from convbench.stats.estimate import Estimate
+from convbench.stats.means import Estimate
 
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 TERMS = {

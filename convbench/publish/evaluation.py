@@ -13,7 +13,7 @@ from convbench.report.measures import ACCURACY, Measure, reward
 from convbench.report.paired import paired
 from convbench.report.policies import Policy, read_policy
 from convbench.report.sections import Section
-from convbench.stats.estimate import Estimate
+from convbench.stats.means import Estimate
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.run import Run
 

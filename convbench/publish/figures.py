@@ -14,7 +14,7 @@ from convbench.report.rows import Rows, observe
 from convbench.rollout.asked import NOT_ASKED
 from convbench.schema import Conversation, Example
 from convbench.schema.example import SPLITS
-from convbench.stats.estimate import Estimate
+from convbench.stats.means import Estimate
 from convbench.store import Run
 from convbench.store.index import VerdictRow
 

@@ -34,7 +34,7 @@ from typing import Literal
 
 from convbench.report.measures import ACCURACY
 from convbench.report.style_control import StyleControl
-from convbench.stats.estimate import Estimate, holm, side
+from convbench.stats.means import Estimate, holm, side
 
 Word = Literal["real", "judges agree", "gaming", "undetermined", "undecided"]
 WINS: tuple[Word, ...] = ("real", "judges agree")

@@ -12,9 +12,17 @@ from convbench.report.rows import Observation, Scored
 from convbench.report.sections import Section
 from convbench.report.simulators import flipped
 from convbench.schema import JudgeSpec
-from convbench.stats.estimate import Estimate, estimate, side
-from convbench.stats.ppi import FEW, Corrected, Unit, corrected, difference
-from convbench.stats.transport import Transport, enough, transport
+from convbench.stats.means import Estimate, estimate, side
+from convbench.stats.ppi import (
+    FEW,
+    Corrected,
+    Transport,
+    Unit,
+    corrected,
+    difference,
+    enough,
+    transport,
+)
 
 Winner = Literal["better", "worse", "not told"]
 

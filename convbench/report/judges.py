@@ -22,11 +22,10 @@ from convbench.report.policies import Policy, judge_spec
 from convbench.report.rows import Observation
 from convbench.report.sections import Section
 from convbench.schema import JudgeSpec
-from convbench.stats.agreement import Agreement, agreement, alpha
+from convbench.stats.agreement import Agreement, Votes, agreement, alpha, votes
+from convbench.stats.covariates import length_bias, self_preference
 from convbench.stats.duels import wins
-from convbench.stats.estimate import Estimate
-from convbench.stats.leaning import length_bias, self_preference
-from convbench.stats.votes import Votes, votes
+from convbench.stats.means import Estimate
 
 Against = Literal["people", "other judges", "nothing"]
 """What a judge's score is compared with, to see how it leans."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from convbench.report.deciding import PART, Decided, Evidence, above
-from convbench.stats.estimate import Estimate
+from convbench.stats.means import Estimate
 
 MOST = 10
 """Times the labels that there are, beyond which no number is named."""

@@ -35,7 +35,7 @@ from convbench.report.tables import (
     training_table,
     win_table,
 )
-from convbench.stats.estimate import ErrorKind
+from convbench.stats.means import ErrorKind
 
 
 def document(

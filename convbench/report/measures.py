@@ -9,7 +9,7 @@ from convbench.judge.kinds import kind_of
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.rows import Observation
 from convbench.schema import JudgeSpec
-from convbench.stats.estimate import ErrorKind, Estimate, estimate
+from convbench.stats.means import ErrorKind, Estimate, estimate
 
 HEADS = {
     "overall": ("R Overall", "R Over."),

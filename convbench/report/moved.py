@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from convbench.report.policies import Policy
 from convbench.schema import text_of
-from convbench.stats.drift import drift
-from convbench.stats.estimate import Estimate
+from convbench.stats.covariates import drift
+from convbench.stats.means import Estimate
 from convbench.views import policy_turns
 
 WORDS = (2, 6)

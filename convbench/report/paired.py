@@ -10,7 +10,7 @@ from convbench.report.measures import ACCURACY, Measure, by_heat
 from convbench.report.policies import Policy
 from convbench.report.rows import Observation
 from convbench.report.sections import Section
-from convbench.stats.estimate import (
+from convbench.stats.means import (
     ErrorKind,
     Estimate,
     McNemar,

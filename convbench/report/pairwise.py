@@ -13,9 +13,8 @@ from convbench.report.sections import Section
 from convbench.report.simulators import siblings
 from convbench.schema.judge import Comparison
 from convbench.stats.bradley_terry import TIMES, Ranking, Round, ranking
-from convbench.stats.duels import Duel, Wins, by_group, wins
-from convbench.stats.estimate import side
-from convbench.stats.sequential import EVEN, Decision, decide
+from convbench.stats.duels import EVEN, Decision, Duel, Wins, by_group, decide, wins
+from convbench.stats.means import side
 from convbench.store import Run
 from convbench.store.comparisons import comparisons
 

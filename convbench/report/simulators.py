@@ -18,8 +18,8 @@ from convbench.report.measures import ACCURACY, Measure, judge_measures
 from convbench.report.paired import pairs
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.sections import Section
-from convbench.stats.estimate import Estimate, estimate, side
-from convbench.stats.ratio import Ratio, ratio
+from convbench.stats.means import Estimate, estimate, side
+from convbench.stats.ppi import Ratio, ratio
 
 Said = Literal["better with both", "worse with both", "flips", "not told"]
 """What may be said of a policy and Base: a win only where both intervals lie on one side of 0, a

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from convbench.report.moved import FAR, FEATURES, WORDS_FEATURE, StylePair
-from convbench.stats.adjusted import Outcome, adjusted
-from convbench.stats.estimate import Estimate, estimate, side
+from convbench.stats.covariates import Outcome, adjusted
+from convbench.stats.means import Estimate, estimate, side
 
 TOO_FAR = 2.0
 """Standard deviations that a feature may move; beyond, hardly any text of one policy is like one

@@ -18,9 +18,9 @@ from convbench.report.sections import Section
 from convbench.report.simulators import flipped
 from convbench.report.style_control import style_control
 from convbench.schema import JudgeSpec
-from convbench.stats.drift import drift, drift_apart
-from convbench.stats.estimate import Estimate, estimate
-from convbench.stats.transport import Transport
+from convbench.stats.covariates import drift, drift_apart
+from convbench.stats.means import Estimate, estimate
+from convbench.stats.ppi import Transport
 
 Scores = tuple[str, str, float, float]
 """Group, place, Base's score and the policy's."""

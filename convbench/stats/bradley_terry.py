@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from convbench.stats.special import t_critical
+from convbench.stats.means import t_critical
 
 if TYPE_CHECKING:
     import numpy as np

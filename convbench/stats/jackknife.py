@@ -12,7 +12,7 @@ import math
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
-from convbench.stats.estimate import Estimate
+from convbench.stats.means import Estimate
 
 Moments = Sequence[float]
 

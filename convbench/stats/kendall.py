@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
 
-from convbench.stats.estimate import LEVEL
+from convbench.stats.means import LEVEL
 
 MOST = 7
 """Things of which every order is tried for the exact p: 7! = 5,040."""

@@ -23,8 +23,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from convbench.stats.estimate import LEVEL, estimate
-from convbench.stats.special import t_critical
+from convbench.stats.means import LEVEL, estimate, t_critical
 
 LEAST = 30.0
 """Effective questions below which an interval's coverage falls short (docs/results.md)."""

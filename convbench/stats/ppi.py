@@ -1,25 +1,5 @@
-"""Means of people's scores where a judge scored everything and people a part: PPI++, clustered.
-
-All conversations have a judge's score f, some a person's Y, drawn with known probabilities. The
-corrected mean is that of the labels, moved by what the judge says of the rest:
-
-    theta = mean_w(Y) + lam * (mean(f) - mean_w(f))
-
-- With equal weights it is PPI++ (Angelopoulos, Duchi, Zrnic, arXiv 2311.01453, section 2), the
-  labelled being a part of all; `mean_w` weighs a label by the inverse of the probability by which
-  it was drawn (Horvitz and Thompson 1952), normalised (Hajek), as active inference does (Zrnic,
-  Candes, arXiv 2403.03208, eq. 2).
-- `lam` is tuned: it minimises the variance estimated below (PPI++, section 6). At 0 the judge says
-  nothing, and these are the labels alone; it is not held within [0, 1], so that a judge on another
-  scale helps as much.
-- Errors are clustered by group: the square root of the sum over groups of the squared sums of the
-  linearised terms w (Y - mean_w Y - lam (f - mean_w f)) + lam (f - mean f). The first term's
-  sums are those of a jackknife over labelled groups, 1 / (1 - a group's share of the weights), for
-  its mean is fitted (HC3, MacKinnon and White 1985), and m / (m - 1) where `lam` is fitted too.
-- Intervals use Student's t with m - 1 degrees of freedom. Where weights differ, m is the number of
-  groups of equal weight that tell as much: (sum w)^2 / sum w^2 (Kish 1965).
-- A difference between two policies is that of their corrected means, its terms summed by group over
-  both, so that what they share cancels; the two `lam` minimise its own variance.
+"""Means of people's scores where a judge scored everything and people a part, and whether its bias
+carries over to another policy.
 """
 
 from __future__ import annotations
@@ -27,8 +7,56 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from convbench.stats.estimate import Estimate, estimate
+from convbench.stats.means import LEVEL, Estimate, estimate, t_critical
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A ratio of means and its 95% interval."""
+
+    value: float | None
+    """None where the lower mean is 0."""
+    interval: tuple[float, float] | None
+    """None where it has no end: the lower mean cannot be told from 0."""
+    n: int
+    """Units."""
+    groups: int
+
+
+def ratio(values: Iterable[tuple[str, float, float]]) -> Ratio | None:
+    """Return mean(upper) / mean(lower) of (group, upper, lower); None where there are none.
+
+    Fieller (1954): the interval holds each r for which mean(upper) - r mean(lower) cannot be told
+    from 0 by Student's t over groups, with the clustered variances of `estimate`.
+    """
+    found = list(values)
+    if not found:
+        return None
+    n = len(found)
+    upper, lower = math.fsum(x for _, x, _ in found) / n, math.fsum(y for *_, y in found) / n
+    apart: dict[str, tuple[float, float]] = {}
+    for group, x, y in found:
+        a, b = apart.get(group, (0.0, 0.0))
+        apart[group] = (a + x - upper, b + y - lower)
+    groups = len(apart)
+    value = upper / lower if lower else None
+    if groups < 2:
+        return Ratio(value, None, n, groups)
+    factor = groups / (groups - 1) / n**2 * t_critical(groups - 1, LEVEL) ** 2
+    above, below, both = (
+        factor * math.fsum(one[i] * one[j] for one in apart.values())
+        for i, j in ((0, 0), (1, 1), (0, 1))
+    )
+    # (lower^2 - below) r^2 - 2 (upper lower - both) r + (upper^2 - above) <= 0
+    square, middle = lower**2 - below, upper * lower - both
+    inside = middle**2 - square * (upper**2 - above)
+    if square <= 0 or inside < 0:
+        return Ratio(value, None, n, groups)
+    wide = math.sqrt(inside)
+    return Ratio(value, ((middle - wide) / square, (middle + wide) / square), n, groups)
+
 
 FEW = 40
 """Labels below which intervals are known to be too narrow: 93 % instead of 95 at 30 labels."""
@@ -235,3 +263,70 @@ def _root(total: float, mean: float) -> float:
     """Return a standard error; sums of rounding errors are none."""
     error = math.sqrt(total)
     return 0.0 if error < 1e-12 * max(1.0, abs(mean)) else error
+
+
+Passed = Literal["PASS", "FAIL", "UNKNOWN"]
+MARGIN = 0.05
+"""Largest difference of biases that is none, as a share of the judge's scale."""
+PROBE = 10
+"""Fewest labels by which a policy is tested at all."""
+BEYOND = 0.05
+"""Largest share of scores outside those that were labelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """What came of the check."""
+
+    passed: Passed
+    why: str
+    apart: Estimate | None = None
+    """The second policy's bias less the first's; None where it was not measured."""
+
+
+def transport(
+    labelled: Sequence[Unit], other: Sequence[Unit], scale: float, margin: float = MARGIN
+) -> Transport:
+    """Return whether the labels of the first policy say what the judge's bias is on the other.
+
+    `scale` is the width of the judge's scale. FAIL where the biases differ, or where nothing
+    was labelled of the other and its scores lie beyond those labelled; UNKNOWN where too few of the
+    other's are labelled to tell.
+    """
+    gold, probe = [u for u in labelled if u.labelled], [u for u in other if u.labelled]
+    apart = difference(_bias(gold), _bias(probe), tuned=False)
+    if len(gold) < PROBE:
+        why = f"{len(gold)} labels of the first policy, fewer than {PROBE}"
+        return Transport("UNKNOWN", why, apart)
+    if apart is None or len(probe) < PROBE:
+        return _untested(gold, probe, other, apart)
+    span = apart.interval
+    if span is None:
+        return Transport("UNKNOWN", "all labels are of one group", apart)
+    if max(abs(span[0]), abs(span[1])) <= margin * scale:
+        return Transport("PASS", "the bias is the same within the margin", apart)
+    if span[0] > 0 or span[1] < 0:
+        return Transport("FAIL", "the judge's bias differs between the policies", apart)
+    return Transport("UNKNOWN", "too few labels to tell whether the bias is the same", apart)
+
+
+def _untested(
+    gold: Sequence[Unit], probe: Sequence[Unit], other: Sequence[Unit], apart: Estimate | None
+) -> Transport:
+    """Return what the other's scores alone tell: that they were never seen, or nothing."""
+    low, high = min(u.judge for u in gold), max(u.judge for u in gold)
+    beyond = sum(not low <= u.judge <= high for u in other) / max(1, len(other))
+    if beyond > BEYOND:
+        why = f"{beyond:.0%} of the other's scores lie beyond those that were labelled"
+        return Transport("FAIL", why, apart)
+    why = f"{len(probe)} labels of the other policy; its bias is tested from {PROBE}"
+    return Transport("UNKNOWN", why, apart)
+
+
+def enough(first: Sequence[Unit], second: Sequence[Unit]) -> bool:
+    """Whether both policies have labels enough to be corrected each by its own."""
+    return min(sum(u.labelled for u in units) for units in (first, second)) >= FEW
+
+
+def _bias(units: Sequence[Unit]) -> list[Unit]:
+    return [Unit(u.group, 0.0, u.judge - u.gold, u.weight) for u in units if u.gold is not None]

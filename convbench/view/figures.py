@@ -15,7 +15,7 @@ from convbench.errors import QueryError
 from convbench.publish.figures import paid
 from convbench.report.compare import differences
 from convbench.report.policies import Policy, checkpoint_of
-from convbench.stats.estimate import Estimate, McNemar, holm, of_groups
+from convbench.stats.means import Estimate, McNemar, holm, of_groups
 from convbench.store import Run
 from convbench.view.filters import following, paired, result, tidy
 from convbench.view.index import Index
@@ -113,7 +113,7 @@ def _name(run: Run) -> str:
 
 def figures(index: Index, keys: Sequence[str]) -> list[dict[str, Any]]:
     """Return a row for each combination of `keys`: counts, accuracy and rewards, as means with
-    the errors that the report and the cards tell (`convbench.stats.estimate`).
+    the errors that the report and the cards tell (`convbench.stats.means`).
 
     What a million rows are grouped by is hashed: texts as they are take 300 MB.
     """

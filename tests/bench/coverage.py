@@ -13,12 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convbench.stats.agreement import agreement
-from convbench.stats.drift import drift, drift_apart
-from convbench.stats.estimate import Estimate, estimate
-from convbench.stats.ppi import corrected, difference
-from convbench.stats.ratio import ratio
-from convbench.stats.shares import share_interval
-from convbench.stats.transport import transport
+from convbench.stats.covariates import drift, drift_apart
+from convbench.stats.means import Estimate, estimate, share_interval
+from convbench.stats.ppi import corrected, difference, ratio, transport
 from convbench.words import DrawBy
 from tests.bench.bench import Row
 from tests.stats.simulate import labelled, talks

@@ -6,13 +6,11 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from convbench.stats.agreement import votes, worth
 from convbench.stats.bradley_terry import ranking
-from convbench.stats.duels import wins
-from convbench.stats.estimate import Estimate
-from convbench.stats.leaning import length_bias, self_preference
-from convbench.stats.sequential import decide
-from convbench.stats.shares import share_interval
-from convbench.stats.votes import votes, worth
+from convbench.stats.covariates import length_bias, self_preference
+from convbench.stats.duels import decide, wins
+from convbench.stats.means import Estimate, share_interval
 from tests.bench.bench import Row
 from tests.stats import panels
 from tests.stats.matches import duel_values

@@ -36,7 +36,7 @@ from convbench.pocket.words import PROPERTIES
 from convbench.schema.experiment import ExperimentSpec
 from convbench.shards.build import build
 from convbench.shards.judge import judge
-from convbench.stats.estimate import Estimate, estimate
+from convbench.stats.means import Estimate, estimate
 from convbench.store import Run
 
 QUIET = CallOptions(quiet=True)

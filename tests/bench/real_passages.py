@@ -19,7 +19,7 @@ from typing import Any
 
 from convbench.judge.adaptation.learner import Learner, Question, by_rule
 from convbench.judge.adaptation.settings import Inner
-from convbench.stats.estimate import estimate
+from convbench.stats.means import estimate
 
 LONGEST = 480
 """Characters of a passage."""

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
-from convbench.stats.sequential import stops_at
+from convbench.stats.duels import stops_at
 from tests.bench.bench import Row
 from tests.stats.matches import duel_values
 

@@ -45,7 +45,7 @@ from convbench.schema.experiment import ExperimentSpec
 from convbench.schema.gold import GoldLabel
 from convbench.shards.build import build
 from convbench.shards.judge import judge
-from convbench.stats.estimate import Estimate
+from convbench.stats.means import Estimate
 from convbench.store import Run
 from convbench.views import policy_turns
 from tests.bench.bench import Row

@@ -12,7 +12,7 @@ from convbench.judge.constants import CONSTANTS
 from convbench.judge.dispatch import judge_conversation
 from convbench.judge.resolve import resolve_judge
 from convbench.schema import Verdict
-from convbench.stats.constant import constant_answer
+from convbench.stats.means import constant_answer
 from tests.sandbox.test_backend import example, needs_wall, protocol, talk
 
 REFERENCE = """

@@ -14,7 +14,7 @@ from convbench.publish.evaluation import results_of
 from convbench.publish.figures import figures
 from convbench.report.measures import ACCURACY, reward
 from convbench.report.sections import sections
-from convbench.stats.estimate import Estimate, estimate
+from convbench.stats.means import Estimate, estimate
 from convbench.store import Run
 from convbench.view.figures import overview
 from convbench.view.library import index_runs

@@ -8,8 +8,8 @@ import pytest
 
 from convbench.report.measures import ACCURACY
 from convbench.report.simulators import Apart
-from convbench.stats.estimate import Estimate, estimate
-from convbench.stats.ratio import ratio
+from convbench.stats.means import Estimate, estimate
+from convbench.stats.ppi import ratio
 
 
 def apart(rng: random.Random, first: float, second: float) -> Apart:

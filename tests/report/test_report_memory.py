@@ -7,8 +7,8 @@ import pytest
 from convbench.report.judges import _agreed, _All, _Said
 from convbench.report.measures import metric
 from convbench.report.rows import Observation, Rows, Scored
-from convbench.stats.leaning import length_bias
-from convbench.stats.votes import votes
+from convbench.stats.agreement import votes
+from convbench.stats.covariates import length_bias
 from tests.support.memory import BLOCK, held_below
 
 

@@ -18,7 +18,7 @@ from convbench.report.plots.style import LOOKS, ONE, TWO, Page, drawing, looks
 from convbench.report.plots.training import smoothed, training
 from convbench.report.report import report
 from convbench.report.sections import sections
-from convbench.stats.estimate import Estimate
+from convbench.stats.means import Estimate
 from tests.report.synthetic import make, questions
 from tests.support.later import needs
 

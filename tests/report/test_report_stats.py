@@ -5,8 +5,7 @@ import random
 
 import pytest
 
-from convbench.stats.estimate import estimate, holm, mcnemar
-from convbench.stats.special import sign_test, t_critical, t_two_sided
+from convbench.stats.means import estimate, holm, mcnemar, sign_test, t_critical, t_two_sided
 
 
 def test_naive_is_the_papers_footnote():

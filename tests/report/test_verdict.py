@@ -19,7 +19,7 @@ from convbench.report.report import report
 from convbench.report.style_control import StyleControl
 from convbench.report.verdict import family
 from convbench.schema import JudgeSpec, Verdict
-from convbench.stats.estimate import Estimate
+from convbench.stats.means import Estimate
 from convbench.store import Run
 from convbench.store.jsonl import Appender
 from tests.report.synthetic import make, questions

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from convbench.report.deciding import Decided, Evidence, decide
 from convbench.report.moved import FEATURES, StylePair
 from convbench.report.verdict import second_opinion
-from convbench.stats.estimate import estimate
+from convbench.stats.means import estimate
 
 QUESTIONS, SAMPLES = 100, 2
 NOISE = 0.2

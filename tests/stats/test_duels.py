@@ -9,8 +9,7 @@ import random
 import pytest
 
 from convbench.stats.bradley_terry import Round, odds, ranking
-from convbench.stats.duels import Duel, by_group, wins
-from convbench.stats.sequential import Betting, bar, decide, stops_at
+from convbench.stats.duels import Betting, Duel, bar, by_group, decide, stops_at, wins
 from tests.excerpts import SHARED
 from tests.stats.matches import duel_values, plays
 
@@ -109,7 +108,7 @@ def test_few_groups_or_no_variance_have_no_intervals() -> None:
 def test_bets_are_settled_as_by_hand_and_the_interval_is_where_they_stop() -> None:
     play = Betting()
     play.feed(1.0)
-    from convbench.stats.sequential import SHARES
+    from convbench.stats.duels import SHARES
 
     by_hand = math.log(sum(1 + share for share in SHARES) / len(SHARES))
     assert play.above == pytest.approx(by_hand)

@@ -14,8 +14,8 @@ import pytest
 from convbench.stats import agreement
 from convbench.stats.agreement import alpha, spearman
 from convbench.stats.alike import alike
-from convbench.stats.estimate import estimate
 from convbench.stats.jackknife import jackknife
+from convbench.stats.means import estimate
 from convbench.store.keys import Hashes, Names, Ordinals
 from tests.support.later import later
 from tests.support.memory import BLOCK, held_below

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from convbench.stats.estimate import estimate
+from convbench.stats.agreement import votes, worth
+from convbench.stats.covariates import length_bias, self_preference
 from convbench.stats.jackknife import jackknife
-from convbench.stats.leaning import length_bias, self_preference
-from convbench.stats.votes import votes, worth
+from convbench.stats.means import estimate
 from tests.stats import panels
 
 

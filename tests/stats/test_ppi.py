@@ -8,10 +8,9 @@ import statistics
 import pyarrow.parquet as parquet
 import pytest
 
-from convbench.stats.drift import drift
-from convbench.stats.estimate import estimate
-from convbench.stats.ppi import Unit, corrected, difference, weighted
-from convbench.stats.transport import transport
+from convbench.stats.covariates import drift
+from convbench.stats.means import estimate
+from convbench.stats.ppi import Unit, corrected, difference, transport, weighted
 from tests.excerpts import EXCERPTS, SHARED, named, rows, sources
 from tests.stats.simulate import labelled, talks
 

@@ -7,9 +7,7 @@ import random
 
 import pytest
 
-from convbench.stats.estimate import Estimate, estimate
-from convbench.stats.shares import share_interval
-from convbench.stats.special import t_critical
+from convbench.stats.means import Estimate, estimate, share_interval, t_critical
 
 
 def test_it_is_students_t_on_the_log_odds() -> None:

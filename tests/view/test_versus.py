@@ -11,7 +11,7 @@ from convbench.errors import QueryError
 from convbench.report.measures import ACCURACY
 from convbench.report.paired import pairs
 from convbench.report.policies import read_policies
-from convbench.stats.estimate import estimate
+from convbench.stats.means import estimate
 from convbench.store import Run
 from convbench.view.figures import versus
 from convbench.view.filters import following, listing

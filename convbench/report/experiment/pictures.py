@@ -14,7 +14,7 @@ from convbench.report.plots.lines import TURNS, Axis, Points, curves, trained_ro
 from convbench.report.plots.radar import radar
 from convbench.report.policies import Policy
 from convbench.report.published import PaperTable, paper_key, sample_size
-from convbench.stats.estimate import ErrorKind, Estimate
+from convbench.stats.means import ErrorKind, Estimate
 
 ROWS = Axis("rows of the logged set", "size of the logged set")
 MANY = 1000

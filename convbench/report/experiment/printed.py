@@ -14,7 +14,7 @@ from convbench.report.sections import compared_with
 from convbench.report.tables import difference_table, training_table
 from convbench.report.tables.cells import NONE, column, number
 from convbench.report.tables.results import ERRORS, printed_cells, ranks_of
-from convbench.stats.estimate import ErrorKind, over
+from convbench.stats.means import ErrorKind, over
 
 SETS = {
     "arc": "the Challenge set alone; its section D describes the Easy set, too",

@@ -32,7 +32,7 @@ from convbench.report.plots.style import Page, drawing
 from convbench.report.policies import Policy, read_policy
 from convbench.report.published import CITATION, DEFAULT_TURNS
 from convbench.report.sections import Section, grouped
-from convbench.stats.estimate import ErrorKind
+from convbench.stats.means import ErrorKind
 from convbench.store import Run
 
 CELL = re.compile(r"-seed\d+$")

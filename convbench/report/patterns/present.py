@@ -13,7 +13,7 @@ from convbench.report.patterns.responses import Response, by_policy
 from convbench.report.patterns.words import distinct, first_words, telling, vocabulary
 from convbench.report.plots.style import Page, drawing, legend_below, looks, new_figure, picture
 from convbench.report.tables.cells import number
-from convbench.stats.estimate import estimate
+from convbench.stats.means import estimate
 
 SHAPES = ("o", "s", "^", "D", "P")
 """Pattern 0 to 4: circle, square and triangle as in the paper's figure, then ours."""

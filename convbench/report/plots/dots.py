@@ -10,7 +10,7 @@ from convbench.report.document import Picture, slug
 from convbench.report.measures import Measure
 from convbench.report.plots.style import GREY, looks, new_figure, page, picture
 from convbench.report.sections import Section
-from convbench.stats.estimate import ErrorKind, Estimate
+from convbench.stats.means import ErrorKind, Estimate
 
 COLUMNS = 3
 

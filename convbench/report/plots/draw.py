@@ -18,7 +18,7 @@ from convbench.report.plots.style import Page, drawing
 from convbench.report.plots.training import training
 from convbench.report.sections import Section
 from convbench.report.tables import headline, measures_of
-from convbench.stats.estimate import ErrorKind
+from convbench.stats.means import ErrorKind
 
 
 def with_pictures(

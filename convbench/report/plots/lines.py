@@ -15,7 +15,7 @@ from convbench.report.policies import NAMES, Policy
 from convbench.report.rows import at
 from convbench.report.sections import Section
 from convbench.report.tables import headline, rounds_of
-from convbench.stats.estimate import ErrorKind, Estimate
+from convbench.stats.means import ErrorKind, Estimate
 
 Points = dict[str, list[tuple[float, Estimate]]]
 """Method → (x, estimate), by x."""

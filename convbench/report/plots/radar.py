@@ -14,7 +14,7 @@ from convbench.report.plots.style import GREY, Look, legend_below, looks, new_fi
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.published import Number, paper_key
 from convbench.report.sections import Section
-from convbench.stats.estimate import ErrorKind, Estimate
+from convbench.stats.means import ErrorKind, Estimate
 
 WIDE, NARROW = 3, 2
 """Charts side by side on a page, and in a column of it."""

@@ -21,7 +21,7 @@ from convbench.report.policies import Policy, judge_spec
 from convbench.report.sections import Section
 from convbench.report.tables.cells import number, span_cell, with_interval
 from convbench.schema.judge_kinds import Measure
-from convbench.stats.estimate import ErrorKind, Estimate, estimate
+from convbench.stats.means import ErrorKind, Estimate, estimate
 from convbench.store.shape import read_object
 
 

@@ -19,7 +19,7 @@ from convbench.report.tables.cells import (
     with_interval,
 )
 from convbench.report.tables.results import ERRORS
-from convbench.stats.estimate import ErrorKind
+from convbench.stats.means import ErrorKind
 
 
 def difference_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:

@@ -24,7 +24,7 @@ from convbench.report.sections import Section
 from convbench.report.tables.adaptation import adaptations
 from convbench.report.tables.cells import number
 from convbench.report.tables.wins import duels
-from convbench.stats.estimate import ErrorKind, Estimate, estimate
+from convbench.stats.means import ErrorKind, Estimate, estimate
 
 Line = tuple[str, str, tuple[Estimate | None, ...]]
 """A method of ours: what the paper calls it, what we call it, a value a column."""

@@ -14,7 +14,7 @@ from convbench.report.policies import Policy
 from convbench.report.sections import Section
 from convbench.report.tables.cells import number
 from convbench.report.tables.results import ERRORS
-from convbench.stats.estimate import ErrorKind, estimate
+from convbench.stats.means import ErrorKind, estimate
 from convbench.store.credit import credit_by_source
 
 ORACLE = "the best one (oracle)"

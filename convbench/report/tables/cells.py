@@ -15,7 +15,7 @@ from convbench.report.measures import (
     judge_measures,
 )
 from convbench.report.sections import Section
-from convbench.stats.estimate import Estimate
+from convbench.stats.means import Estimate
 
 NONE = Cell("-")
 

@@ -8,8 +8,7 @@ from convbench.report.document import Cell, Column, Table
 from convbench.report.pairwise import Meeting, Tournament, flips
 from convbench.report.tables.cells import NONE, decimal, figure, p_text, percent, span_cell
 from convbench.stats.bradley_terry import Bound, odds
-from convbench.stats.estimate import Estimate, holm
-from convbench.stats.shares import share_interval
+from convbench.stats.means import Estimate, holm, share_interval
 
 
 def meeting_table(found: Tournament, others: Sequence[tuple[str, Tournament]] = ()) -> Table:

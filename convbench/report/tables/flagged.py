@@ -12,7 +12,7 @@ from convbench.report.rows import Observation
 from convbench.report.sections import Section
 from convbench.report.tables.cells import column, headline, measures_of, number, scales
 from convbench.report.tables.results import ERRORS
-from convbench.stats.estimate import ErrorKind
+from convbench.stats.means import ErrorKind
 
 
 def flagged_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:

@@ -11,7 +11,7 @@ from convbench.report.policies import Policy
 from convbench.report.sections import Section
 from convbench.report.tables.cells import NONE, decimal, number
 from convbench.report.tables.results import ERRORS, ranks_of
-from convbench.stats.estimate import ErrorKind, Estimate
+from convbench.stats.means import ErrorKind, Estimate
 
 
 def matrix_tables(

@@ -24,8 +24,7 @@ from convbench.report.references import reference_of
 from convbench.report.sections import Section
 from convbench.report.starts import model_names
 from convbench.report.tables.cells import NONE, column, measures_of, number, scales
-from convbench.stats.constant import constant_answer
-from convbench.stats.estimate import ErrorKind, Estimate, over
+from convbench.stats.means import ErrorKind, Estimate, constant_answer, over
 
 ERRORS = {
     "clustered": "standard error clustered by group (question, dialogue, passage)",

@@ -10,7 +10,7 @@ from convbench.report.policies import Policy, round_of
 from convbench.report.sections import Section
 from convbench.report.tables.cells import column, measures_of, number, scales
 from convbench.report.tables.results import ERRORS
-from convbench.stats.estimate import ErrorKind
+from convbench.stats.means import ErrorKind
 
 
 def rounds_of(section: Section) -> dict[str, dict[int, Policy]]:

@@ -8,7 +8,7 @@ from convbench.report.document import Cell, Column, Table
 from convbench.report.measures import ACCURACY
 from convbench.report.sections import Section
 from convbench.report.tables.cells import headline, measures_of, number, scales
-from convbench.stats.estimate import Estimate, estimate
+from convbench.stats.means import Estimate, estimate
 
 
 def run_table(section: Section, judge: str | None) -> Table | None:

@@ -11,8 +11,7 @@ from convbench.report.rows import Scored
 from convbench.report.sections import Section
 from convbench.report.simulators import Apart, TwoSimulators
 from convbench.report.tables.cells import decimal, percent, span_cell, with_interval
-from convbench.stats.estimate import Estimate, estimate
-from convbench.stats.shares import share_interval
+from convbench.stats.means import Estimate, estimate, share_interval
 
 SHORT = {"critical-helped": "helped", "critical-hindered": "hindered", "minor": "minor"}
 

@@ -12,7 +12,7 @@ from convbench.report.sections import Section
 from convbench.report.starts import foreign_starts
 from convbench.report.tables.cells import NONE, with_interval
 from convbench.report.verdict import Verdicted
-from convbench.stats.estimate import Estimate
+from convbench.stats.means import Estimate
 from convbench.stats.ppi import FEW
 
 

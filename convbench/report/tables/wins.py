@@ -11,7 +11,7 @@ from convbench.report.paired import pairs
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.sections import Section
 from convbench.report.tables.cells import NONE, figure
-from convbench.stats.estimate import ErrorKind, estimate
+from convbench.stats.means import ErrorKind, estimate
 
 
 def duels(one: Policy, two: Policy, score: Measure) -> list[tuple[str, float]]:

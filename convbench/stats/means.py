@@ -1,28 +1,81 @@
-"""Means with their standard errors, paired differences, McNemar's test, Holm's correction.
-
-The estimators, once for all tables, cards, pages and panels:
-
-- The *mean* is over conversations, so that it is the share of conversations that are right.
-- `clustered` standard error (Miller, arXiv 2411.00640, "Adding error bars to evals", clustered
-  standard errors, with the small-sample factor): e_g is the sum of the deviations from the mean
-  in group g; SE = sqrt(G/(G-1) * sum_g e_g^2) / N. Where all groups hold equally many
-  conversations this is exactly the standard error of the G group means: averaging within the
-  group first. Intervals use Student's t with G-1 degrees of freedom.
-- `naive` standard error, as the paper's tables have it: sqrt(mean squared deviation / N), for
-  shares sqrt(p(1-p)/N), which treats conversations about one question as independent.
-- Paired differences are the same estimators on the differences between two policies'
-  conversations about the same question with the same sample number and temperature.
+"""Means with their standard errors, paired differences, McNemar's test, Holm's correction, shares,
+and Student's t from its definition.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import lru_cache
+from typing import Any, Literal
 
-from convbench.stats.special import sign_test, t_critical, t_two_sided
+TINY = 1e-300
+
+
+def t_two_sided(t: float, df: float) -> float:
+    """Return P(|T| >= |t|) for Student's t with `df` degrees of freedom.
+
+    It is I_x(df/2, 1/2) at x = df / (df + t^2), the regularised incomplete beta function.
+    """
+    return beta_inc(df / 2, 0.5, df / (df + t * t)) if math.isfinite(t) else 0.0
+
+
+@lru_cache(1024)
+def t_critical(df: float, level: float = 0.95) -> float:
+    """Return the t whose interval [-t, t] holds `level` of Student's t; by bisection."""
+    low, high = 0.0, 2.0
+    while t_two_sided(high, df) > 1 - level:
+        high *= 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_two_sided(middle, df) > 1 - level else (low, middle)
+    return (low + high) / 2
+
+
+def beta_inc(a: float, b: float, x: float) -> float:
+    """Return the regularised incomplete beta function I_x(a, b) for a, b > 0 and x in [0, 1]."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    log_front = (
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+        + a * math.log(x) + b * math.log1p(-x)
+    )  # fmt: skip
+    if x > (a + 1) / (a + b + 2):  # the fraction converges fast on the other side only
+        return 1 - math.exp(log_front) * _fraction(b, a, 1 - x) / b
+    return math.exp(log_front) * _fraction(a, b, x) / a
+
+
+def _fraction(a: float, b: float, x: float) -> float:
+    """Evaluate the continued fraction of the incomplete beta function (Lentz's method)."""
+    c, d = 1.0, 1 / _away(1 - (a + b) * x / (a + 1))
+    value = d
+    for m in range(1, 500):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for term in (even, odd):
+            d = 1 / _away(1 + term * d)
+            c = _away(1 + term / c)
+            value *= c * d
+        if abs(c * d - 1) < 1e-15:
+            break
+    return value
+
+
+def _away(value: float) -> float:
+    return value if abs(value) > TINY else TINY
+
+
+def sign_test(first: int, second: int) -> float:
+    """Return the exact two-sided p of a fair coin that fell `first` and `second` times.
+
+    1 where it was never thrown.
+    """
+    thrown = first + second
+    tail = sum(math.comb(thrown, k) for k in range(min(first, second) + 1))
+    return min(1.0, 2 * tail / (1 << thrown))
+
 
 FEW = 4096
 """So many numbers are added up or ranked without loading numpy."""
@@ -177,3 +230,60 @@ def holm(p: Sequence[float | None]) -> list[float | None]:
         least = max(least, min(1.0, value * (len(order) - k)))
         out[i] = least
     return out
+
+
+def share_interval(found: Estimate) -> tuple[float, float] | None:
+    """Return the 95% interval of a mean of zeros and ones; None without a standard error."""
+    if found.error is None:
+        return None
+    p, t = found.mean, t_critical(found.df, LEVEL)
+    if 0 < p < 1 and found.error > 0:
+        odds, margin = math.log(p / (1 - p)), t * found.error / (p * (1 - p))
+        return _share(odds - margin), _share(odds + margin)
+    end = t * t / found.groups / (1 + t * t / found.groups)
+    return (1 - end, 1.0) if p > 0.5 else (0.0, end)
+
+
+def _share(odds: float) -> float:
+    """Return the share of these log odds."""
+    return 1 / (1 + math.exp(-odds)) if odds > -700 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantAnswer:
+    """What answers that are one constant score on the tasks judged: a floor for their scores."""
+
+    name: str
+    """The constant that is best over all tasks, as Python writes it."""
+    score: float
+    """Its mean score."""
+    each: float
+    """Mean score of the constant that is best for each task."""
+    tasks: int
+
+    def __str__(self) -> str:
+        return (
+            f"answers that are one constant score {self.score:.3f} ({self.name}, the best for all "
+            f"{self.tasks} tasks) and {self.each:.3f} (the best for each task)"
+        )
+
+
+def constant_answer(
+    found: Iterable[tuple[str, Mapping[str, float], Mapping[str, Any]]],
+) -> ConstantAnswer | None:
+    """Return the best constants over tasks, from (task, scores, details) of verdicts on them; None
+    where no verdict tells. Each task counts once."""
+    best: dict[str, float] = {}
+    totals: dict[str, float] = {"None": 0.0}
+    for task, scores, details in found:
+        shares = details.get("constants")
+        if task in best or "constant" not in scores or not isinstance(shares, Mapping):
+            continue
+        best[task] = scores["constant"]
+        for name, share in shares.items():
+            totals[name] = totals.get(name, 0.0) + (share if isinstance(share, float) else 0.0)
+    if not best:
+        return None
+    name = max(totals, key=totals.__getitem__)
+    each = math.fsum(best.values()) / len(best)
+    return ConstantAnswer(name, totals[name] / len(best), each, len(best))
