@@ -1,4 +1,6 @@
-"""Publish a checkpoint as a model repository: weights, tokenizer, recipe, training log, card."""
+"""Publish a checkpoint as a model repository: weights, tokenizer, recipe, training log, and what an
+evaluation says of it.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,100 @@ import yaml
 from convbench import __version__
 from convbench.errors import RunError
 from convbench.hub.repo import Uploaded, check_name, upload
+from convbench.models.where import folder_of
 from convbench.publish.benchmark import RESULTS, results_yaml
-from convbench.publish.checkpoint_card import Results, is_hub_id, model_card
+from convbench.publish.card import mean_text
+from convbench.publish.checkpoint_card import MeasureRow, Results, is_hub_id, model_card
+from convbench.publish.folder import one_judge
 from convbench.publish.publish import make_way, move
-from convbench.publish.secrets import TEXT, refuse_secrets
-from convbench.store import Run
+from convbench.publish.safety import TEXT, refuse_secrets
+from convbench.report.compare import differences
+from convbench.report.measures import ACCURACY, Measure, reward
+from convbench.report.paired import paired
+from convbench.report.policies import Policy, read_policy
+from convbench.report.sections import Section
+from convbench.stats.means import Estimate
 from convbench.store.checkpoint import RECIPE, TRAINING, Checkpoint
 from convbench.store.folder_seal import names_in, seal_folder
 from convbench.store.jsonl import disk_error
 from convbench.store.portable import portable_values
+from convbench.store.run import Run
 from convbench.store.scratch import workspace
 from convbench.store.shape import read_object
+
+
+def results_of(run: Run, checkpoint: Path, judge: str | None = None) -> Results | None:
+    """Return the evaluation of a checkpoint of this run, beside the run's own policy on the same
+    split; None where it was not evaluated. Raises RunError for a judge that did not judge it."""
+    child = _child(run, checkpoint)
+    if child is None:
+        return None
+    ours = read_policy(child, child.manifest.split, run)
+    if not ours.rows:
+        return None
+    base = read_policy(run, child.manifest.split)
+    chosen = one_judge(ours.run, ours.judges, judge or _rewarded(checkpoint, ours))
+    notes = [f"Failed conversations: {failed}." for failed in [_failed(ours)] if failed]
+    unlike = differences(base, ours) if base.rows else ["Base was not asked these questions"]
+    if unlike:
+        notes.append(f"Not set against Base: {'; '.join(unlike[:3])}.")
+    manifest = child.manifest
+    section = Section(
+        manifest.task.name, manifest.mode, manifest.protocol.name, manifest.turns,
+        manifest.split, (ours,) if unlike else (base, ours), manifest.regime,
+    )  # fmt: skip
+    measures = [ACCURACY, *([reward(chosen)] if chosen else [])]
+    means = [(measure, mean) for measure in measures if (mean := measure.of(ours))]
+    return Results(
+        manifest.split,
+        manifest.protocol.name,
+        len(ours.rows),
+        len({row.group for row in ours.rows}),
+        chosen,
+        tuple(_row(section, measure, mean) for measure, mean in means),
+        tuple(notes),
+        {measure.key: mean.mean for measure, mean in means},
+    )
+
+
+def _child(run: Run, checkpoint: Path) -> Run | None:
+    """Return the child run that evaluates this checkpoint; one of its own name goes first."""
+    name = checkpoint.resolve().name
+    found = [
+        child for child in run.children() if folder_of(child.manifest.checkpoint or "").name == name
+    ]
+    found.sort(key=lambda child: (child.path.name != name, child.path.name))
+    return found[0] if found else None
+
+
+def _rewarded(checkpoint: Path, ours: Policy) -> str | None:
+    """Return the judge that the checkpoint learnt from, where it judged the evaluation too."""
+    name = Checkpoint(checkpoint).training.get("judge")
+    return name if name in ours.judges else None
+
+
+def _failed(policy: Policy) -> int:
+    return sum(row.failed for row in policy.rows)
+
+
+def _row(section: Section, measure: Measure, mean: Estimate) -> MeasureRow:
+    base = measure.of(section.base) if section.base else None
+    change = next((item.estimate for item in paired(section, measure)), None)
+    return MeasureRow(
+        measure.head,
+        mean_text(base, measure.digits) if base else None,
+        mean_text(mean, measure.digits),
+        _change(change, measure) if change else None,
+    )
+
+
+def _change(found: Estimate, measure: Measure) -> str:
+    text = f"{found.mean:+.{measure.digits}f}"
+    if found.interval is None:
+        return f"{text} ({found.n} pairs)"
+    low, high = (f"{end:+.{measure.digits}f}" for end in found.interval)
+    return f"{text} ({low} to {high}; {found.n} pairs)"
+
 
 KEPT = re.compile(
     r"(adapter_)?model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json"

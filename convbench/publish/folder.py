@@ -16,10 +16,9 @@ from convbench.errors import RunError
 from convbench.publish.benchmark import EVAL, eval_yaml
 from convbench.publish.card import card
 from convbench.publish.figures import Figures, figures
-from convbench.publish.leaks import refuse_leaks
 from convbench.publish.parquet import find_leaks, write_tables
 from convbench.publish.portions import portions
-from convbench.publish.secrets import refuse_secrets
+from convbench.publish.safety import refuse_leaks, refuse_secrets
 from convbench.publish.traces import write_traces
 from convbench.schema import ImagePart, JudgeSpec, Noun, RunManifest
 from convbench.store import Run

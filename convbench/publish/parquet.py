@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from convbench.publish.leaks import leaks
 from convbench.publish.portions import CALLS, THOUGHT, Portions, messages_of
+from convbench.publish.safety import leaks
 from convbench.schema import Example
 from convbench.schema.example import SPLITS
 from convbench.store import Run

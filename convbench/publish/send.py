@@ -12,8 +12,8 @@ from convbench.publish.checkpoint import (
     PublishedCheckpoint,
     publish_checkpoint,
     read_checkpoint,
+    results_of,
 )
-from convbench.publish.evaluation import results_of
 from convbench.publish.publish import Published
 from convbench.publish.publish import publish as publish_run
 from convbench.store.checkpoint import Checkpoint

@@ -169,7 +169,7 @@ def samples() -> None:
     from convbench.judge import features, instructions, replies
     from convbench.judge.review import cues
     from convbench.models import refusals
-    from convbench.publish.secrets import Scanner
+    from convbench.publish.safety import Scanner
     from convbench.rollout import checks, giveaways
     from convbench.schema import JudgeSpec, Metric
     from convbench.schema.tools import Tool

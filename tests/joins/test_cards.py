@@ -12,7 +12,7 @@ from convbench.errors import RunError
 from convbench.judge.resolve import resolve_judge
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
-from convbench.publish.evaluation import results_of
+from convbench.publish.checkpoint import results_of
 from convbench.publish.figures import figures
 from convbench.publish.publish import publish
 from convbench.schema import Conversation

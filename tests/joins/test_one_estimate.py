@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from convbench.judge.panel import Talk, panel
-from convbench.publish.evaluation import results_of
+from convbench.publish.checkpoint import results_of
 from convbench.publish.figures import figures
 from convbench.report.measures import ACCURACY, reward
 from convbench.report.sections import sections

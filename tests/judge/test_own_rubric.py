@@ -16,7 +16,7 @@ from convbench.judge.instructions import names_every_label
 from convbench.judge.ready import check_variables
 from convbench.judge.resolve import again, as_asked, resolve_judge
 from convbench.judge.rubrics import rubric_of_model
-from convbench.publish.prompts import prompts
+from convbench.publish.card import prompts
 from convbench.schema import JudgeSpec, TaskSpec
 from convbench.store import Run
 from tests.cli.conftest import typist as typist

@@ -13,7 +13,7 @@ from convbench.publish.figures import figures
 from convbench.publish.folder import lay_out
 from convbench.publish.parquet import write_tables
 from convbench.publish.portions import portions
-from convbench.publish.remade import verify_set
+from convbench.publish.verify import verify_set
 from convbench.schema import Turn
 from convbench.store import Run, jsonl
 from convbench.store.jsonl import lines

@@ -13,7 +13,7 @@ from convbench.errors import HubError, RunError
 from convbench.formats.check import check_run
 from convbench.publish.folder import lay_out
 from convbench.publish.publish import publish
-from convbench.publish.secrets import Scanner
+from convbench.publish.safety import Scanner
 from convbench.schema import Speaker, Turn
 from convbench.store import Run
 from tests.publish.runs import (
