@@ -17,7 +17,7 @@ from convbench.options.shared import MOST_EACH, SEEDS, SpecOptions
 from convbench.words import DrawBy, SplitChoice
 
 if TYPE_CHECKING:
-    from convbench.judge.gold.draw import DrawResult
+    from convbench.judge.gold.sampling import DrawResult
     from convbench.store import Run
 
 ACTIONS = ("export", "import")
@@ -124,10 +124,9 @@ def gold(options: GoldOptions) -> GoldResult:
 
     Raises ConvbenchError subclasses.
     """
-    from convbench.judge.gold.draw import Asked, draw
-    from convbench.judge.gold.exchange import export, import_labels
-    from convbench.judge.gold.queue import Queue
-    from convbench.judge.gold.records import home
+    from convbench.judge.gold.labelling import Queue, export, import_labels
+    from convbench.judge.gold.labels import home
+    from convbench.judge.gold.sampling import Asked, draw
     from convbench.store import find_run
 
     action, path, file = _read_words(options)

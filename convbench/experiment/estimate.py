@@ -13,7 +13,7 @@ from convbench.errors import ConvbenchError
 from convbench.experiment.cells import Part
 from convbench.experiment.preflight import Preflight, Ready, rows_of
 from convbench.judge.adaptation.runner import settings_of as adaptation_settings
-from convbench.judge.adaptation.texts import steps as texts_steps
+from convbench.judge.adaptation.settings import steps as texts_steps
 from convbench.judge.ask import judge_messages
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge

@@ -23,7 +23,7 @@ from convbench.judge.adaptation.accuracies import (
     accuracies,
     learners,
 )
-from convbench.judge.adaptation.continual import Forgetting
+from convbench.judge.adaptation.passages import Forgetting
 from convbench.judge.adaptation.runner import Runner
 from convbench.judge.adaptation.verdict import with_runner
 from convbench.judge.all import judges_of

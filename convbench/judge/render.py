@@ -1,37 +1,182 @@
-"""Judge `render`: the agent's last page and the reference's, as they look (ColBench frontend).
-
-Both are rendered in the same way (`convbench.sandbox.browser`). `overall` is how alike they look.
-No measure of looks starts at 0, so each score stands beside two baselines: `blank` is what an
-empty page scores here, `random_pair` the mean of what the wanted pages of `args.pairs` other tasks
-of the run score here, drawn with `args.seed` (left out where the run has one task).
-
-`args.pictures: one` has one photo stand for every random one, and `args.page: first` takes the
-first page of a reply, else its body: both as ColBench was released (`render-paper`). Ours give
-every address a picture of its own and take the last page.
-
-`args.measure: similarity` is the offline default (`render_similarity`); `clip` is the paper's:
-the cosine of normalised CLIP image embeddings, for which the weights must be here.
+"""Judge `render`: the agent's last page and the reference's, as they look, by CLIP where its
+weights are here, else by a documented measure.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import random
 from collections import OrderedDict
 from collections.abc import Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from convbench.answers.tags import visible
 from convbench.engine.caller import offload
 from convbench.errors import DataError, MissingDependency, RunError
-from convbench.judge.render_clip import cosine
-from convbench.judge.render_similarity import black, similarity
+from convbench.install import with_extra
 from convbench.sandbox import tailwind
 from convbench.sandbox.browser import PageError, Shot, shoot
 from convbench.sandbox.page import first_html, html_of, one_photo
 from convbench.schema import Conversation, Example, JudgeSpec, ProtocolSpec, text_of
 from convbench.views import policy_turns, texts
+
+COLUMNS = 64
+WIDTHS = (640, 320, 160)
+BINS = 8
+KINDS = ("text", "image", "control")
+
+
+def similarity(one: Shot, two: Shot) -> dict[str, float]:
+    """Return `overall` and its parts `structure`, `colour`, `layout`, each from 0 to 1."""
+    a, b = _pixels(one, two)
+    parts = {
+        "structure": structure(a, b),
+        "colour": colour(a, b),
+        "layout": layout(one, two),
+    }
+    return {"overall": sum(parts.values()) / len(parts), **parts}
+
+
+def structure(one: Any, two: Any) -> float:
+    """Mean SSIM over three scales; arrays of shape (height, width, 3), bytes."""
+    import skimage.metrics
+    from PIL import Image
+
+    ssim: Any = skimage.metrics.structural_similarity
+    found = []
+    for width in WIDTHS:
+        height = max(7, round(one.shape[0] * width / one.shape[1]))
+        size = (width, height)
+        grey = [_array(Image.fromarray(page).convert("L").resize(size, Image.Resampling.BOX))
+                for page in (one, two)]  # fmt: skip
+        found.append(max(0.0, float(ssim(*grey, data_range=255))))
+    return sum(found) / len(found)
+
+
+def colour(one: Any, two: Any) -> float:
+    """Intersection of the pages' colour histograms."""
+    import numpy
+
+    hists = []
+    for page in (one, two):
+        bins = (page.reshape(-1, 3) // (256 // BINS)).astype(numpy.int64)
+        index = (bins[:, 0] * BINS + bins[:, 1]) * BINS + bins[:, 2]
+        count = numpy.bincount(index, minlength=BINS**3)
+        hists.append(count / count.sum())
+    return float(numpy.minimum(*hists).sum())
+
+
+def layout(one: Shot, two: Shot) -> float:
+    """Overlap of the boxes of each kind; 1 where neither page shows anything."""
+    rows = max(1, round(max(one.height, two.height) * COLUMNS / one.width))
+    found = []
+    for kind in KINDS:
+        a, b = (_painted(shot, kind, rows) for shot in (one, two))
+        either = int((a | b).sum())
+        if either:
+            found.append(float((a & b).sum()) / either)
+    return sum(found) / len(found) if found else 1.0
+
+
+def _painted(shot: Shot, kind: str, rows: int) -> Any:
+    import numpy
+
+    grid = numpy.zeros((rows, COLUMNS), dtype=bool)
+    scale = COLUMNS / shot.width
+    for box in shot.boxes:
+        if box.kind == kind:
+            top, left = int(box.top * scale), int(box.left * scale)
+            bottom, right = _end(box.top + box.height, scale), _end(box.left + box.width, scale)
+            grid[max(0, top) : bottom, max(0, left) : right] = True
+    return grid
+
+
+def _end(value: float, scale: float) -> int:
+    return max(0, int(value * scale + 0.999))
+
+
+def _pixels(one: Shot, two: Shot) -> tuple[Any, Any]:
+    """Both pages as arrays of one shape."""
+    import numpy
+
+    pages = [_array(_open(shot.png)) for shot in (one, two)]
+    height = max(page.shape[0] for page in pages)
+    width = max(page.shape[1] for page in pages)
+    filled = []
+    for page in pages:
+        room = ((0, height - page.shape[0]), (0, width - page.shape[1]), (0, 0))
+        filled.append(numpy.pad(page, room, mode="edge"))
+    return filled[0], filled[1]
+
+
+def _open(png: bytes) -> Any:
+    try:
+        import numpy  # noqa: F401
+        import skimage  # noqa: F401
+        from PIL import Image
+    except ImportError as error:
+        raise MissingDependency(
+            str(error.name), needed_for="comparing pages",
+            install=with_extra("vision"),
+        ) from None  # fmt: skip
+    return Image.open(io.BytesIO(png)).convert("RGB")
+
+
+def _array(image: Any) -> Any:
+    import numpy
+
+    return numpy.asarray(image)
+
+
+def black(size: int = 224) -> Shot:
+    """What stands for a page that is missing (Zhou et al. 2025): a black square."""
+    from PIL import Image
+
+    out = io.BytesIO()
+    Image.new("RGB", (size, size)).save(out, "PNG")
+    return Shot(out.getvalue(), size, size)
+
+
+def cosine(one: bytes, two: bytes, model: str) -> float:
+    """Return the cosine of two PNGs' normalised image embeddings, -1 to 1."""
+    a, b = (embedding(png, model) for png in (one, two))
+    return max(-1.0, min(1.0, float((a * b).sum())))
+
+
+@lru_cache(maxsize=128)
+def embedding(png: bytes, model: str) -> Any:
+    """Return the embedding of length 1, shape (width,)."""
+    import torch
+    from PIL import Image
+
+    network, processor = _loaded(model)
+    image = Image.open(io.BytesIO(png)).convert("RGB")
+    with torch.no_grad():
+        found = network.get_image_features(**processor(images=image, return_tensors="pt"))
+    found = getattr(found, "pooler_output", found)[0]
+    return found / found.norm()
+
+
+@lru_cache(maxsize=1)
+def _loaded(model: str) -> tuple[Any, Any]:
+    try:
+        from transformers import CLIPImageProcessor, CLIPModel
+    except ImportError:
+        raise MissingDependency(
+            "transformers", needed_for="CLIP", install=with_extra("local")
+        ) from None
+    try:
+        network = CLIPModel.from_pretrained(model).eval()
+        return network, CLIPImageProcessor.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        line = str(error).splitlines()[0]
+        raise RunError(
+            f"judge render-clip: {model}: {line}; name a folder with --set judge.args.clip=PATH, "
+            "or take the offline measure: --judge render"
+        ) from None
+
 
 VERSION = 3
 """Raised whenever a score may move; part of the judge's fingerprint."""

@@ -30,6 +30,7 @@ from convbench.judge.reply_doubts import (
     OWN,
     QUOTATION,
     SENTENCE,
+    WORDS,
     Floats,
     Said,
     goes_on,
@@ -40,11 +41,11 @@ from convbench.judge.reply_doubts import (
     names_scale,
     numbers_in,
     other_scale,
+    pattern,
     refuses,
     said_of,
     withdraws,
 )
-from convbench.judge.reply_words import WORDS, pattern
 from convbench.schema import JudgeSpec, Metric
 
 FENCE = re.compile(

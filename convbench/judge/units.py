@@ -158,8 +158,8 @@ class Conversations(Unit[Conversation, Verdict]):
         """Return what the reply on one conversation is to be."""
         if kind_of(self.judge.spec).measures != "simulator":
             return form_of(self.judge.spec)
-        from convbench.judge.review.asked import form
         from convbench.judge.review.scene import scenes
+        from convbench.judge.review.verdict import form
 
         return form(len(list(scenes(talk, example, self._run.manifest.protocol))))
 

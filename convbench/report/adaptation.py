@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from convbench.judge.adaptation.accuracies import Values
-from convbench.judge.adaptation.continual import Forgetting
+from convbench.judge.adaptation.passages import Forgetting
 from convbench.report import forgetting
 from convbench.report.markdown import markdown_table
 from convbench.report.tables.adaptation import taught_table

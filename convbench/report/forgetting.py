@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 
 from convbench.errors import MissingDependency
-from convbench.judge.adaptation.continual import Forgetting, averaged
+from convbench.judge.adaptation.passages import Forgetting, averaged
 from convbench.report.document import Picture
 from convbench.report.files import write_pictures
 from convbench.report.plots.style import drawing, new_figure, picture

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from convbench.judge.gold.units import Gold, gold_of
+from convbench.judge.gold.labels import Gold, gold_of
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.rows import Observation, Scored
 from convbench.report.sections import Section

@@ -14,7 +14,7 @@ from itertools import combinations
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from convbench.judge.gold.units import gold_of
+from convbench.judge.gold.labels import gold_of
 from convbench.judge.kinds import kind_of
 from convbench.models.families import family_of
 from convbench.report.pairwise import tournaments

@@ -70,7 +70,7 @@ KINDS: Mapping[str, Kind] = {
         "convbench.judge.adaptation.verdict",
         frozenset({"weights"}),
         "adaptations",
-        graded_in="convbench.judge.adaptation.recall",
+        graded_in="convbench.judge.adaptation.metrics",
     ),
     "few-shot": Kind("convbench.judge.few_shot.verdict", frozenset({"weights"}), "solutions"),
     "review": Kind("convbench.judge.review.verdict", measures="simulator", may_ask=True),

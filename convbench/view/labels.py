@@ -17,8 +17,8 @@ from typing import Any
 from aiohttp import web
 
 from convbench.errors import DataError
-from convbench.judge.gold.queue import Queue, Waiting
-from convbench.judge.gold.records import draws, home
+from convbench.judge.gold.labelling import Queue, Waiting
+from convbench.judge.gold.labels import draws, home
 from convbench.judge.human import needed, read_labels
 from convbench.judge.panel import Talk, panel
 from convbench.judge.scoring_form import PEOPLE

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from convbench import catalog
 from convbench.judge.adaptation.learner import Learner, Question
-from convbench.judge.adaptation.settings import Inner
-from convbench.judge.adaptation.texts import training_texts
+from convbench.judge.adaptation.settings import Inner, training_texts
 from convbench.models.where import where
 from convbench.pocket import notes
 from convbench.pocket.rows import load

@@ -14,7 +14,7 @@ from collections import defaultdict
 from statistics import fmean
 from typing import Any
 
-from convbench.judge.adaptation.recall import recall
+from convbench.judge.adaptation.metrics import recall
 
 Row = dict[str, Any]
 SIDES = (("after", "answer", "right"), ("before", "base_answer", "base_right"))

@@ -29,7 +29,7 @@ from pathlib import Path
 from convbench import catalog
 from convbench.commands.gold import GoldOptions, gold
 from convbench.experiment.evaluate import evaluate
-from convbench.judge.gold.records import draws, family, keep_labels
+from convbench.judge.gold.labels import draws, family, keep_labels
 from convbench.learn.start import train
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions

@@ -19,8 +19,7 @@ from convbench import catalog
 from convbench.errors import ConvbenchError
 from convbench.experiment.evaluate import evaluate
 from convbench.experiment.rounds import rounds
-from convbench.judge.adaptation.settings import Inner
-from convbench.judge.adaptation.texts import training_texts
+from convbench.judge.adaptation.settings import Inner, training_texts
 from convbench.judge.all import judges_of
 from convbench.learn.start import train
 from convbench.options.build import BuildOptions

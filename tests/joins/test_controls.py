@@ -10,8 +10,15 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import RunError
-from convbench.judge.attacks import ATTACKS
-from convbench.judge.controls import CONSTANT, CONTROLS, PADDED, SAMPLE, conversations, tried
+from convbench.judge.controls import (
+    ATTACKS,
+    CONSTANT,
+    CONTROLS,
+    PADDED,
+    SAMPLE,
+    conversations,
+    tried,
+)
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
 from convbench.schema import text_of

@@ -10,7 +10,7 @@ import pytest
 from convbench.commands.gold import GoldOptions, gold
 from convbench.errors import ConvbenchError, TrainError
 from convbench.experiment.evaluate import evaluate
-from convbench.judge.gold.records import draws, keep_labels
+from convbench.judge.gold.labels import draws, keep_labels
 from convbench.learn.select import select
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions

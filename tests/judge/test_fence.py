@@ -5,7 +5,7 @@ import re
 import pytest
 
 from convbench.judge.ask import judge_messages
-from convbench.judge.attacks import ATTACKS, TENS
+from convbench.judge.controls import ATTACKS, TENS
 from convbench.judge.fence import ABOUT, ABOUT_SET, QUOTED, nonce, plain, quoted
 from convbench.judge.replies import Complaint, read
 from convbench.judge.resolve import resolve_judge

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import RunError
-from convbench.judge.render_clip import cosine
+from convbench.judge.render import cosine
 from convbench.judge.resolve import resolve_judge
 from tests.support.later import later, needs
 

@@ -15,8 +15,7 @@ import pytest
 
 from convbench import views
 from convbench.errors import MissingDependency
-from convbench.judge.render import BLANK, partners
-from convbench.judge.render_similarity import black, similarity
+from convbench.judge.render import BLANK, black, partners, similarity
 from convbench.sandbox import tailwind
 from convbench.sandbox.browser import Shot, chromium, shoot
 from convbench.sandbox.page import first_html, html_of, one_photo, placeholder, size_of, visible

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from convbench.commands.gold import GoldOptions, gold
-from convbench.judge.gold.records import labels
+from convbench.judge.gold.labels import labels
 from convbench.store import Run
 from tests.view.conftest import Looked, viewing
 from tests.view.runs import world

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from convbench.errors import RunError
 from convbench.judge.adaptation.learner import Question
-from convbench.judge.adaptation.recall import VERSION
+from convbench.judge.adaptation.metrics import VERSION
 from convbench.judge.adaptation.settings import Inner
 from convbench.schema import fingerprint
 from convbench.schema.judge import Fence

@@ -1,16 +1,35 @@
-"""A passage's questions as they are asked closed book: its own, or ones that a model wrote."""
+"""A passage's questions as they are asked closed book: its own, or ones that a policy wrote."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from convbench import prompts
 from convbench.errors import DataError
 from convbench.judge.adaptation.learner import Question
-from convbench.judge.adaptation.own_questions import pairs
 from convbench.schema import Example, ProtocolSpec, TaskSpec
 from convbench.schema.chat import Message
+
+_ASKED = re.compile(r"(?is)[\s\-*\d.)]*(?:q(?:uestion)?\s*+\d*+\s*+:\s*)?(.+)")
+_ANSWERED = re.compile(r"(?is)\s*+(?:a(?:nswer)?\s*+\d*+\s*+:\s*+)?(\S.*)")
+"""How a line begins before its first question mark, and how it goes on after it."""
+
+
+def pairs(text: str) -> Iterator[dict[str, str]]:
+    """Yield question and answer of every line that holds both, as `self-qa` edits do
+    (`Question: … Answer: …`, or `- What …? …`); each question once."""
+    seen = set()
+    for line in text.splitlines():
+        before, mark, after = line.strip().partition("?")
+        asked, answered = _ASKED.fullmatch(before), _ANSWERED.fullmatch(after)
+        if asked is None or answered is None:
+            continue
+        question, answer = f"{asked[1]}{mark}".strip(), answered[1].strip().rstrip(".")
+        if answer and question not in seen:
+            seen.add(question)
+            yield {"question": question, "answer": answer}
 
 
 def questions_of(task: TaskSpec, example: Example, protocol: ProtocolSpec) -> list[Question]:

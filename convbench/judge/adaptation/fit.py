@@ -11,8 +11,7 @@ import torch
 
 from convbench.judge.adaptation.clock import Clock
 from convbench.judge.adaptation.lora import Stack
-from convbench.judge.adaptation.settings import Inner
-from convbench.judge.adaptation.texts import steps
+from convbench.judge.adaptation.settings import Inner, steps
 from convbench.judge.adaptation.whole import Whole
 
 BETAS, EPS = (0.9, 0.999), 1e-8

@@ -1,17 +1,147 @@
-"""Grade short free answers: SQuAD's normalisation, exact match and word overlap.
-
-Rajpurkar et al. 2016, section 6 (exact match, macro-averaged F1 over the best gold answer).
+"""Grade free answers by the words of the gold answer that they hold, by exact match and by word
+overlap.
 """
 
 from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
+from convbench.answers.numbers import NUMBER_VALUES, TENS
 from convbench.answers.tags import visible
-from convbench.judge.adaptation.recall import recall
+
+VERSION = 3
+"""Raised whenever a grade may move."""
+ENOUGH = 0.6
+"""Share of the gold answer's words that a right answer holds; its numbers it holds all."""
+LEAST, SHARE = 5, 0.7
+"""Two words are alike where they begin with this many equal letters, and this share of the longer
+one: plural, past tense, and noun for adjective."""
+
+_DECADE = re.compile(r"(\d{3})0s")
+_ERAS = {"bce": "bc", "ce": "ad"}
+_WORD = re.compile(r"\d+(?:\.\d+)?(?:st|nd|rd|th|s)?(?![a-z])|[a-z0-9]+")
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)(?:st|nd|rd|th|s)?")
+_OR = re.compile(r"\bor\b", re.IGNORECASE)
+_ASIDE = re.compile(r"\([^)]*\)?")
+_SILENT = (
+    "a about all also an and any approximately are around as at be been being but by did do does "
+    "during for from had has have he her his if in into is it its many more much near nearly no "
+    "not of on or other over she so some such than that the their them there these they this "
+    "those through to under up was were which who whom with within almost onward onwards since "
+    "until till later alone only just either"
+)
+"""Words that say nothing of an answer."""
+_ORDINALS = (
+    "zeroth first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth "
+    "thirteenth fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth twentieth"
+)
+_TITLES = (
+    "sir lord lady dr mr mrs ms prof professor rev reverend captain major general colonel "
+    "lieutenant sergeant admiral commander"
+)
+"""Of persons, who are known without them."""
+_EMPTY, _TITLE = frozenset(_SILENT.split()), frozenset(_TITLES.split())
+_VALUES = NUMBER_VALUES | {word: number for number, word in enumerate(_ORDINALS.split())}
+del _VALUES["second"]  # of time, more often
+
+
+def recall(reply: str, golds: Sequence[str], question: str = "") -> float:
+    """Return 1 where the reply holds enough of the words of one gold answer, else 0.
+
+    Words that say nothing do not count, nor those that the question names already, where others
+    are left, nor what the gold answer says in brackets. Of "Rome or Milan" either will do.
+    """
+    said = frozenset(words(visible(reply)))
+    asked = frozenset(words(question))
+    right = (part for gold in golds for part in _alternatives(gold))
+    return float(any(_held(part, said, asked) >= ENOUGH for part in right)) if said else 0.0
+
+
+def _alternatives(gold: str) -> list[str]:
+    """Return a gold answer, and of one with "or" what stands on either side and says something."""
+    parts = _OR.split(_ASIDE.sub("", gold))
+    telling = [part for part in parts if not _EMPTY.issuperset(words(part))]
+    return [gold, *telling] if len(parts) > 1 else [gold]
+
+
+def _held(gold: str, said: frozenset[str], asked: frozenset[str]) -> float:
+    """Return the share of a gold answer's words that stand among those said; 0 for no word."""
+    found = list(dict.fromkeys(words(_ASIDE.sub("", gold)) or words(gold)))
+    telling = [word for word in found if word not in _EMPTY] or found
+    telling = [word for word in telling if word not in _TITLE] or telling
+    new = [word for word in telling if not _among(word, asked)] or telling
+    held = [_among(word, said) for word in new]
+    if any(word[0].isdigit() and not there for word, there in zip(new, held, strict=True)):
+        return 0.0
+    return sum(held) / len(new) if new else 0.0
+
+
+def words(text: str) -> list[str]:
+    """Return the words in lower case without accents; numbers as digits, "twenty-five" as 25; an
+    era by one name."""
+    return list(_joined(_plain(text)))
+
+
+def _plain(text: str) -> str:
+    letters = unicodedata.normalize("NFKD", text.replace("’", "'")).lower()
+    bare = "".join(sign for sign in letters if not unicodedata.combining(sign))
+    bare = re.sub(r"(?<=\d),(?=\d{3})", "", bare)
+    bare = re.sub(r"(?<=\d)'s\b", "s", bare)
+    bare = re.sub(r"'s\b", "", bare)
+    bare = re.sub(r"\b([a-z])\.\s?(?=[a-z]\b)", r"\1", bare)  # U.S., T. J.
+    return bare.replace("%", " percent ").replace("$", " dollar ").replace("per cent", "percent")
+
+
+def _joined(text: str) -> Iterator[str]:
+    ten = 0
+    for word in _WORD.findall(text):
+        word = _ERAS.get(word, word)
+        number = None if _DECADE.fullmatch(word) else _NUMBER.fullmatch(word)
+        if number is not None:
+            named, word = None, number[1].lstrip("0") or "0"
+        else:
+            named = _VALUES.get(word)
+        if ten:
+            if named is not None and 0 < named < 10:
+                yield str(ten + named)
+                ten = 0
+                continue
+            yield str(ten)
+            ten = 0
+        if named is not None and word in TENS:
+            ten = named
+        else:
+            yield word if named is None else str(named)
+    if ten:
+        yield str(ten)
+
+
+def _among(word: str, others: frozenset[str]) -> bool:
+    return word in others or any(_alike(word, other) for other in others)
+
+
+@lru_cache(maxsize=65536)
+def _alike(one: str, other: str) -> bool:
+    if one[0].isdigit() or other[0].isdigit():
+        return one == other or _in_decade(one, other) or _in_decade(other, one)
+    same = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        same += 1
+    return same >= max(LEAST, SHARE * max(len(one), len(other)))
+
+
+def _in_decade(year: str, decade: str) -> bool:
+    """Whether a year is of a decade: 1642 of the 1640s."""
+    years = _DECADE.fullmatch(decade)
+    return years is not None and len(year) == 4 and year.isdigit() and year.startswith(years[1])
+
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _MARK = re.compile(r"\banswer(?: is|:)\s*", re.IGNORECASE)

@@ -16,9 +16,8 @@ from convbench.errors import DataError, RunError, TrainError
 from convbench.judge.adaptation import cache
 from convbench.judge.adaptation.closed_book import questions_of, with_own_questions
 from convbench.judge.adaptation.learner import Grade, Learner, Outcome, Question, by_rule
-from convbench.judge.adaptation.settings import Inner
-from convbench.judge.adaptation.texts import training_texts
-from convbench.judge.adaptation.twins import Twins
+from convbench.judge.adaptation.pool import Twins
+from convbench.judge.adaptation.settings import Inner, training_texts
 from convbench.judge.resolve import Judge
 from convbench.models.where import check_model, named, policy_weights, weights_fingerprint
 from convbench.options.shared import CallOptions

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from convbench import catalog
 from convbench.errors import DataError
 from convbench.judge.adaptation.cache import Cache
+from convbench.judge.adaptation.pool import Twins
 from convbench.judge.adaptation.runner import Learning
-from convbench.judge.adaptation.twins import Twins
 from convbench.judge.few_shot.settings import Settings
 from convbench.judge.few_shot.solve import Problem, Solver, Trial
 from convbench.judge.few_shot.worker import MODULE, TRIAL, line_of

@@ -1,4 +1,4 @@
-"""The wordings by which a simulated human's faults are told, each a question about one text."""
+"""The wordings by which a simulated human's faults are told."""
 
 from __future__ import annotations
 
@@ -6,9 +6,40 @@ import re
 from collections.abc import Collection
 
 from convbench.answers.final import final_answer
-from convbench.judge.review.common import COMMON
 from convbench.rollout.fidelity import CODE, FAREWELL, OTHERS_LINE
 from convbench.schema import Example
+
+_WORDS = """
+true false back list text dictionary
+a actual actually after again all already also always am an and another answer answered answers
+any anybody anyone anything applies apply appropriate are aren as ask asked asking asks at bad
+basically be been before behavior behaviour being best better bit both but by can care cares case
+cases certain choice choose clear code come comes consider correct could couldn decide default
+defaults depend depends describe described describes detail detailed details did didn different
+do does doesn doing don done each either else even ever every everyone everything exactly example
+examples expect expected expects explain explained explains feel few fine first for format from
+fully function functions get gets getting give given gives giving go goes going gone good got
+great guess had hadn happen happened happens has hasn have haven having he hello help her here
+hey hi him his how i idea ideas if imagine important in indeed input inputs into is isn it its
+itself judgement judgment just keep keeps kind know known knows last later least leave leaves
+less let lets like liked likely likes little ll look looking looks lot lots made make makes
+making many matter matters may maybe me mean means meant might mind mine minus more most much
+must my myself necessary need needed needs neither never next nice no nobody none nope nor normal
+normally not nothing now number numbers of off often ok okay on once one only onto opinion option
+options or other ought our ours out output outputs over part perhaps plain please plus point
+possible possibly prefer preference preferred probably program put question questions quite
+rather re really reasonable relevant remember required result results return returned returns
+right said same say saying says see seem seems seen sees sense sensible shall she should shouldn
+simple simplest simply so some somebody someone something sometimes soon sorry sort sound sounds
+special still strong such sure take taken takes talk task tell tells than thank thanks that the
+their theirs them then there these they thing things think thinking thinks this those thought
+time times to told too two type types understand up us use used uses using usual usually value
+values ve very want wanted wants was wasn way ways we well were weren what when where whether
+which while who whom whose why will wish with within without won work working works would wouldn
+wrong yeah yep yes yet you your yours yourself
+"""
+COMMON = frozenset(_WORDS.split())
+
 
 _I = re.IGNORECASE
 _WORD = re.compile(r"[^\W_]+")
@@ -236,3 +267,50 @@ def off_task(text: str, known: Collection[str]) -> bool:
     """Whether a text is about something, and hardly any of it belongs here."""
     about = content(text)
     return len(about) >= FEW and len(about & set(known)) <= SHARE * len(about)
+
+
+_CLAUSE = re.compile(r"[^.!?;\n]+")
+_TOKEN = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+(?:['’]t)?")
+_NOT = frozenset({"not", "no", "never", "without", "none", "don't", "doesn't", "shouldn't",
+                  "isn't", "won't", "can't", "needn't"})  # fmt: skip
+_FILLS = frozenset({"do", "does", "any", "some", "there", "should", "be", "a", "an", "the", "yes",
+                    "it", "is", "sorry", "well"})  # fmt: skip
+MOST = 50
+"""Sentences of a turn that are looked at."""
+ALIKE = 0.75
+"""Share of two sentences' words that are the same."""
+LEAST = 2
+"""Fewest words of content that two sentences about one thing share."""
+
+
+def against(text: str, earlier: str, public: Collection[str]) -> bool:
+    """Whether a sentence of the text takes up one of an earlier turn with another number, the
+    opposite, or another word that nobody asked for (`public`: words of what was asked)."""
+    before = [_tokens(one) for one in _CLAUSE.findall(earlier)[:MOST]]
+    return any(
+        _opposes(_tokens(one), other, public)
+        for one in _CLAUSE.findall(text)[:MOST] for other in before
+    )  # fmt: skip
+
+
+def _tokens(sentence: str) -> tuple[frozenset[str], bool]:
+    """Return its words without fillings, and whether it is in the negative."""
+    found = [token.lower().replace("’", "'") for token in _TOKEN.findall(sentence)]
+    negative = sum(token in _NOT for token in found) % 2 == 1
+    return frozenset(t for t in found if t not in _NOT and t not in _FILLS), negative
+
+
+def _opposes(
+    one: tuple[frozenset[str], bool], other: tuple[frozenset[str], bool], public: Collection[str]
+) -> bool:
+    (a, minus), (b, also_minus) = one, other
+    shared, apart = a & b, a ^ b
+    telling = {word for word in shared if word not in COMMON}
+    if minus != also_minus:
+        return not apart and len(shared) > (1 if telling else 2)
+    if len(telling) < LEAST or len(shared) < ALIKE * max(len(a), len(b)):
+        return False
+    new, old = a - b, b - a
+    if len(new) != 1 or len(old) != 1:
+        return False
+    return not apart & set(public)

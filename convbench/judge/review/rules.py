@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convbench.judge.review.contradiction import against
 from convbench.judge.review.cues import (
+    against,
     code,
     dont_know,
     inverts,

@@ -1,28 +1,86 @@
-"""Review the simulated humans of a conversation: by rules, and by a model where one is named.
-
-The model is asked of conversations in which the rules found nothing critical.
-"""
+"""Review the simulated humans of a conversation: by rules, and by a model where one is asked."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from convbench.engine.caller import Caller, offload
 from convbench.errors import DataError
 from convbench.judge import model
-from convbench.judge.ask import ask, judge_messages
+from convbench.judge.ask import Form, ask, judge_messages
 from convbench.judge.case import Case
-from convbench.judge.review.asked import form
-from convbench.judge.review.faults import FAULTS, Fault, counts, words
+from convbench.judge.replies import FENCE, Complaint
+from convbench.judge.review.faults import FAULTS, NAMES, Fault, FaultName, counts, words
 from convbench.judge.review.rules import made
 from convbench.judge.review.scene import Scene, humans, scenes
 from convbench.judge.verdicts import scored, unscorable
 from convbench.judge.work import Tools, Work, plain
 from convbench.schema import Verdict
 from convbench.views import texts
+
+MOST = 50
+"""Most faults that one reply may name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A fault that a model names, in the human's n-th own message, from 1."""
+
+    fault: FaultName
+    message: int
+
+
+def form(messages: int) -> Form[tuple[Named, ...]]:
+    """Return what a reply about so many messages is to be."""
+    one = {
+        "type": "object",
+        "properties": {
+            "fault": {"type": "string", "enum": list(NAMES)},
+            "message": {"type": "integer", "minimum": 1, "maximum": messages},
+        },
+        "required": ["fault", "message"],
+        "additionalProperties": False,
+    }
+    schema = {
+        "type": "object",
+        "properties": {"faults": {"type": "array", "items": one}},
+        "required": ["faults"],
+        "additionalProperties": False,
+    }
+    return Form(lambda: schema, lambda text: read(text, messages))
+
+
+def read(reply: str, messages: int) -> tuple[Named, ...] | Complaint:
+    """Return the faults that a reply names, or what is wrong with it."""
+    fence = FENCE.match(reply)
+    try:
+        found: Any = json.loads(fence[1] if fence else reply)
+    except (ValueError, RecursionError):
+        return _complaint("found no JSON object", messages)
+    listed = found.get("faults") if isinstance(found, dict) and len(found) == 1 else None
+    if not isinstance(listed, list) or len(listed) > MOST:
+        return _complaint(f"found no list of at most {MOST} faults", messages)
+    out = []
+    for one in listed:
+        name, number = (one.get("fault"), one.get("message")) if isinstance(one, dict) else (0, 0)
+        if name not in NAMES or type(number) is not int or not 1 <= number <= messages:
+            return _complaint(f"found {str(one)[:80]}", messages)
+        out.append(Named(name, number))
+    return tuple(dict.fromkeys(out))
+
+
+def _complaint(what: str, messages: int) -> Complaint:
+    return Complaint(
+        f'{what}; expected {{"faults": [{{"fault": NAME, "message": NUMBER}}, ...]}} and nothing '
+        f"else, NAME one of {', '.join(NAMES)}, NUMBER from 1 to {messages}; "
+        'where there is no fault {"faults": []}'
+    )
+
 
 REVIEWED = "reviewed"
 """In a verdict's details: how many turns there were to look at."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convbench.judge.gold.draw import saving
-from convbench.judge.gold.places import places
-from convbench.judge.gold.records import family, home
-from convbench.judge.gold.units import Gold
+from convbench.judge.gold.labels import Gold, family, home
+from convbench.judge.gold.sampling import places, saving
 from convbench.report.document import Cell, Column, Part, Table
 from convbench.report.gold import GoldDifference, GoldReport, GoldRow
 from convbench.report.sections import Section

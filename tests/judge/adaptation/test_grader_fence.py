@@ -18,7 +18,7 @@ from convbench.judge.adaptation.grader import PROMPT, _one, prompt_of
 from convbench.judge.adaptation.learner import Question
 from convbench.judge.adaptation.settings import Inner
 from convbench.judge.adaptation.verdict import with_runner
-from convbench.judge.attacks import ATTACKS
+from convbench.judge.controls import ATTACKS
 from convbench.judge.resolve import of_run, unquoted
 from convbench.models import open_model
 from convbench.schema import Message

@@ -10,11 +10,10 @@ import pytest
 
 from convbench.errors import DataError, TrainError
 from convbench.judge.adaptation import cache
-from convbench.judge.adaptation.continual import Lesson, continual
+from convbench.judge.adaptation.closed_book import pairs
 from convbench.judge.adaptation.learner import Learner, Outcome, Question
-from convbench.judge.adaptation.own_questions import pairs
-from convbench.judge.adaptation.settings import Inner
-from convbench.judge.adaptation.texts import parts, training_texts
+from convbench.judge.adaptation.passages import Lesson, continual
+from convbench.judge.adaptation.settings import Inner, parts, training_texts
 from convbench.models.where import where
 from tests.support.later import later
 

@@ -10,7 +10,7 @@ import pytest
 
 from convbench.judge.adaptation.accuracies import tie_warning, tied
 from convbench.judge.adaptation.learner import Question, by_rule
-from convbench.judge.adaptation.recall import recall, words
+from convbench.judge.adaptation.metrics import recall, words
 from convbench.judge.adaptation.settings import Inner
 from tests.excerpts import Source
 

@@ -17,10 +17,9 @@ import pytest
 
 from convbench.errors import SpecError, TrainError
 from convbench.judge.adaptation.clock import Clock
-from convbench.judge.adaptation.hand import Hand
 from convbench.judge.adaptation.learner import Learner, Taught
+from convbench.judge.adaptation.pool import Hand, Twins
 from convbench.judge.adaptation.settings import Inner
-from convbench.judge.adaptation.twins import Twins
 from convbench.judge.loop import score
 from convbench.models.where import where
 from convbench.options.shared import CallOptions

@@ -11,7 +11,7 @@ import pytest
 
 from convbench.errors import DataError
 from convbench.judge.adaptation.clock import Clock
-from convbench.judge.adaptation.hand import Hand
+from convbench.judge.adaptation.pool import Hand
 from convbench.judge.few_shot.baselines import CONTROL, ORACLE, baselines, commonest_edit
 from convbench.judge.few_shot.runner import outputs_of, problem_of
 from convbench.judge.few_shot.solve import Problem, Solver, Trial

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 from convbench.commands.gold import GoldOptions, gold
 from convbench.errors import DataError, RunError, UsageError
-from convbench.judge.gold.records import draws, labels
-from convbench.judge.gold.units import gold_of
+from convbench.judge.gold.labels import draws, gold_of, labels
 from convbench.options.report import ReportOptions
 from convbench.report.files import text
 from convbench.report.judges import panel_of

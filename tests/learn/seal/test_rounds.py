@@ -13,8 +13,7 @@ import pytest
 from convbench.errors import DataError, RunError, SpecError
 from convbench.experiment.rounds import RoundsResult, examples_of, judge_of, score
 from convbench.experiment.seal import seal, train_rounds
-from convbench.judge.adaptation.continual import Forgetting
-from convbench.judge.adaptation.passages import forgetting, pretrained
+from convbench.judge.adaptation.passages import Forgetting, forgetting, pretrained
 from convbench.judge.all import judges_of
 from convbench.learn.fresh import fresh
 from convbench.options.shared import CallOptions, SpecOptions
