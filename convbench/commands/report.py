@@ -136,7 +136,7 @@ def run(options: ReportOptions, context: RunContext) -> ReportAnswer:
 
 def report_answer(document: Document, files: Sequence[Path]) -> ReportAnswer:
     """Return a report's tables."""
-    from convbench.report.data import as_data
+    from convbench.report.files import as_data
 
     return ReportAnswer.model_validate(as_data(document, tuple(map(path_text, files))))
 

@@ -25,8 +25,7 @@ from convbench.publish.folder import one_judge
 from convbench.publish.publish import make_way, move
 from convbench.publish.safety import TEXT, refuse_secrets
 from convbench.report.compare import differences
-from convbench.report.measures import ACCURACY, Measure, reward
-from convbench.report.paired import paired
+from convbench.report.measures import ACCURACY, Measure, paired, reward
 from convbench.report.policies import Policy, read_policy
 from convbench.report.sections import Section
 from convbench.stats.means import Estimate

@@ -1,16 +1,86 @@
-"""A report as text, and as files: its pages in each format, and its pictures."""
+"""A report as text, as data for programs, and as files: its pages in each format, and its
+pictures.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from collections.abc import Collection, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from convbench.report.data import as_csv, as_json
-from convbench.report.document import Document, Picture
+from convbench.report.document import Cell, Document, Figure, Picture, Table
 from convbench.report.html import html
 from convbench.report.latex import latex
 from convbench.report.markdown import markdown
 from convbench.store.jsonl import disk_error, write_file
+
+FIGURE = "figure"
+"""Key of a cell's number with its error, interval, p and n."""
+
+
+def as_data(made: Document, files: tuple[str, ...] = ()) -> Any:
+    """Return a report's tables as plain data: every cell as it is printed, and the figure behind
+    it as numbers."""
+    return {
+        "title": made.title,
+        "runs": list(made.runs),
+        "parts": [
+            {
+                "title": part.title,
+                "facts": list(part.facts),
+                "tables": [_table(table) for table in part.tables],
+                "notes": list(part.notes),
+            }
+            for part in made.parts
+        ],
+        "files": list(files),
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    return {
+        "label": table.label,
+        "caption": table.caption,
+        "columns": [column.head for column in table.columns],
+        "rows": [[_cell(cell) for cell in row] for row in table.rows],
+        "notes": list(table.notes),
+    }
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    printed = {"text": cell.text, "error": cell.error, "rank": cell.rank}
+    found = cell.figure or _count(cell.text)
+    return {**printed, FIGURE: None if found is None else asdict(found)}
+
+
+def _count(text: str) -> Figure | None:
+    """Return the figure of a whole number, which is printed as it is."""
+    return Figure(int(text)) if text.isascii() and text.isdecimal() else None
+
+
+def as_json(made: Document) -> str:
+    """Return the tables as JSON: what `report --json` gives as its result."""
+    return json.dumps(as_data(made), ensure_ascii=False, indent=1) + "\n"
+
+
+def as_csv(made: Document) -> str:
+    """Return every cell in a line: part, table, row (its first cell), column, value, error."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("part", "table", "row", "column", "value", "error"))
+    for part in made.parts:
+        for table in part.tables:
+            heads = [column.head for column in table.columns]
+            for row in table.rows:
+                for head, cell in list(zip(heads, row, strict=True))[1:]:
+                    place = (part.title, table.label or table.caption, row[0].text, head)
+                    writer.writerow((*place, cell.text, cell.error or ""))
+    return text.getvalue()
+
 
 WRITERS = {
     "markdown": (markdown, "md"), "latex": (latex, "tex"), "html": (html, "html"),

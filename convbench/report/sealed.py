@@ -14,9 +14,8 @@ from typing import Any
 from convbench import __version__
 from convbench.answers.disguises import enclosed
 from convbench.options.report import ReportOptions
-from convbench.report.data import FIGURE, as_data
 from convbench.report.document import Document
-from convbench.report.files import WRITERS, text
+from convbench.report.files import FIGURE, WRITERS, as_data, text
 from convbench.store import Run
 from convbench.store.folder_seal import FILE, seal_folder
 

@@ -14,8 +14,7 @@ from itertools import combinations
 from typing import Literal
 
 from convbench.report.humans import same
-from convbench.report.measures import ACCURACY, Measure, judge_measures
-from convbench.report.paired import pairs
+from convbench.report.measures import ACCURACY, Measure, judge_measures, pairs
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.sections import Section
 from convbench.stats.means import Estimate, estimate, side

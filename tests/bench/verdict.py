@@ -37,9 +37,8 @@ from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.options.specs import as_sets
 from convbench.options.train import TrainOptions
-from convbench.report.lacking import left_open
 from convbench.report.sections import sections
-from convbench.report.verdict import Verdicted, verdicts
+from convbench.report.verdict import Verdicted, left_open, verdicts
 from convbench.schema import Conversation, text_of
 from convbench.schema.experiment import ExperimentSpec
 from convbench.schema.gold import GoldLabel

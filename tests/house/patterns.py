@@ -31,7 +31,7 @@ PACKAGE = Path(convbench.__file__).parent
 FUNCTIONS = {"compile", "sub", "subn", "search", "match", "fullmatch", "finditer", "findall",
              "split"}  # fmt: skip
 ANCHORED = {"match", "fullmatch"}
-NAMES = ("experiment/preflight.py", "formats/inspect_log.py", "report/experiment/beside.py",
+NAMES = ("experiment/preflight.py", "formats/inspect_log.py", "report/experiment/printed.py",
          "store/guard.py", "store/parts.py")  # fmt: skip
 """Files whose functions make patterns for names and lines of ours, none for what a model wrote."""
 SHORT, LONG = 5_000, 20_000

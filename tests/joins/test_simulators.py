@@ -19,7 +19,7 @@ from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.report.document import Document, Table
 from convbench.report.pairwise import beside, flips, tournaments
-from convbench.report.plots.strengths import strengths
+from convbench.report.plots.points import strengths
 from convbench.report.report import report
 from convbench.report.sections import sections
 from convbench.report.simulators import two_simulators

@@ -12,7 +12,7 @@ import pytest
 from convbench.learn.crediting import credit
 from convbench.report.layout import document
 from convbench.report.sections import sections
-from convbench.report.tables.best_of import ORACLE, best_of, best_of_table
+from convbench.report.tables.results import ORACLE, best_of, best_of_table
 from convbench.schema.conversation import TurnCredit
 from convbench.store.credit import keep_credit
 from tests.learn.sweet.planted import left, planted

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 from convbench.commands.gold import GoldOptions, gold
 from convbench.options.report import ReportOptions
 from convbench.report.document import Table
-from convbench.report.measures import ACCURACY
-from convbench.report.paired import paired
+from convbench.report.measures import ACCURACY, paired
 from convbench.report.report import report
 from convbench.store import Run
 from tests.report.synthetic import make, questions

@@ -7,7 +7,7 @@ import pytest
 from convbench.options.report import ReportOptions
 from convbench.report.document import Cell
 from convbench.report.files import text
-from convbench.report.references import colbench, self_edits
+from convbench.report.published import colbench, self_edits
 from convbench.report.report import report
 from tests.report.synthetic import make, questions
 from tests.report.test_report_tables import cells, right_on, table_of

@@ -7,14 +7,22 @@ import pytest
 
 from convbench.errors import DataError, RunError
 from convbench.options.report import PatternOptions
-from convbench.report.patterns.analysis import Patterns, cluster
+from convbench.report.patterns.analysis import (
+    Patterns,
+    cluster,
+    common_words,
+    distinct,
+    first_words,
+    frequencies,
+    is_common,
+    spread,
+    telling,
+    vocabulary,
+)
 from convbench.report.patterns.analysis import patterns as analyse
-from convbench.report.patterns.common import common_words, frequencies, is_common
 from convbench.report.patterns.patterns import patterns
 from convbench.report.patterns.present import patterns_document, points
 from convbench.report.patterns.responses import Response, responses
-from convbench.report.patterns.spread import spread
-from convbench.report.patterns.words import distinct, first_words, telling, vocabulary
 from convbench.store import Run
 from tests.report.synthetic import make, questions
 from tests.support.exhaustive import exhaustive

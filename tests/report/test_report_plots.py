@@ -11,11 +11,9 @@ import pytest
 from convbench.options.report import ReportOptions
 from convbench.report.files import write
 from convbench.report.measures import ACCURACY
-from convbench.report.plots.dots import clipped, dots
-from convbench.report.plots.judges import agreement
-from convbench.report.plots.lines import by_size
+from convbench.report.plots.lines import by_size, smoothed, training
+from convbench.report.plots.points import agreement, clipped, dots
 from convbench.report.plots.style import LOOKS, ONE, TWO, Page, drawing, looks
-from convbench.report.plots.training import smoothed, training
 from convbench.report.report import report
 from convbench.report.sections import sections
 from convbench.stats.means import Estimate

@@ -8,8 +8,7 @@ from convbench.errors import RunError
 from convbench.options.report import ReportOptions
 from convbench.report import layout
 from convbench.report.document import Cell
-from convbench.report.measures import ACCURACY, THINKING, metric
-from convbench.report.paired import by_temperature, paired
+from convbench.report.measures import ACCURACY, THINKING, by_temperature, metric, paired
 from convbench.report.policies import read_policy
 from convbench.report.published import paper_table, paper_tables
 from convbench.report.report import report

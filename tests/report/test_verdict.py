@@ -12,12 +12,10 @@ import pytest
 from convbench.commands.gold import GoldOptions, gold
 from convbench.errors import RunError
 from convbench.options.report import ReportOptions
-from convbench.report.deciding import Evidence, Measured, decide
 from convbench.report.files import text
-from convbench.report.lacking import labels, lacking
+from convbench.report.moved import StyleControl
 from convbench.report.report import report
-from convbench.report.style_control import StyleControl
-from convbench.report.verdict import family
+from convbench.report.verdict import Evidence, Measured, decide, family, labels, lacking
 from convbench.schema import JudgeSpec, Verdict
 from convbench.stats.means import Estimate
 from convbench.store import Run

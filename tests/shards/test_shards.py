@@ -24,7 +24,7 @@ from convbench.options.shared import CallOptions, Shape
 from convbench.options.spread import Spread
 from convbench.publish.folder import lay_out
 from convbench.publish.verify import verify
-from convbench.report.experiment.cost import _of_cell
+from convbench.report.experiment.whole import _of_cell
 from convbench.shards.build import build
 from convbench.shards.judge import judge
 from convbench.store import Run, shards

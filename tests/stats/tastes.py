@@ -6,9 +6,8 @@ import math
 import random
 from dataclasses import dataclass
 
-from convbench.report.deciding import Decided, Evidence, decide
 from convbench.report.moved import FEATURES, StylePair
-from convbench.report.verdict import second_opinion
+from convbench.report.verdict import Decided, Evidence, decide, second_opinion
 from convbench.stats.means import estimate
 
 QUESTIONS, SAMPLES = 100, 2

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from convbench.report.deciding import Decided, Evidence, Measured, decide
 from convbench.report.gold import compare
+from convbench.report.verdict import Decided, Evidence, Measured, decide
 from convbench.stats.ppi import Unit
 from tests.stats.simulate import labelled, talks
 

@@ -8,8 +8,7 @@ import pytest
 from multidict import MultiDict
 
 from convbench.errors import QueryError
-from convbench.report.measures import ACCURACY
-from convbench.report.paired import pairs
+from convbench.report.measures import ACCURACY, pairs
 from convbench.report.policies import read_policies
 from convbench.stats.means import estimate
 from convbench.store import Run

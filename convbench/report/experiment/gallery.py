@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from convbench.report.document import Part, SideBySide, Transcript
-from convbench.report.measures import ACCURACY, Measure, judge_measures, reward
+from convbench.report.measures import ACCURACY, Measure, judge_measures, pairs, reward
 from convbench.report.naming import plain_name
-from convbench.report.paired import pairs
 from convbench.report.policies import NAMES, Policy
 from convbench.report.rows import Observation
 from convbench.report.sections import Section

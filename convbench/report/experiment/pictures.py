@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from convbench.report.document import Picture
-from convbench.report.experiment.beside import SIZED, Beside
-from convbench.report.experiment.printed import measures_for
+from convbench.report.experiment.printed import SIZED, Beside, measures_for
 from convbench.report.measures import Measure
 from convbench.report.plots.lines import TURNS, Axis, Points, curves, trained_rows
-from convbench.report.plots.radar import radar
+from convbench.report.plots.points import radar
 from convbench.report.policies import Policy
 from convbench.report.published import PaperTable, paper_key, sample_size
 from convbench.stats.means import ErrorKind, Estimate

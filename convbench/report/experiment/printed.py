@@ -1,20 +1,218 @@
-"""A printed table with our lines in it, under one rule of errors, and what keeps them apart."""
+"""Printed tables with our lines in them: which policies stand beside which, under one rule of
+errors, and how far the orders agree.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import random
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import fsum
 
-from convbench.report.document import Cell, Column, Part, Table
-from convbench.report.experiment.beside import SIZED, Beside
+from convbench.errors import ConvbenchError
+from convbench.report.document import Cell, Column, Part, Table, slug
+from convbench.report.experiment.steps import Ends, StepEnd
 from convbench.report.measures import ACCURACY, HEADS, THINKING, Measure, metric
-from convbench.report.policies import Policy, judge_spec
-from convbench.report.published import sample_size
-from convbench.report.sections import compared_with
+from convbench.report.naming import plain_name, with_unique_names
+from convbench.report.patterns.analysis import Spread, patterns, spread
+from convbench.report.patterns.present import patterns_document
+from convbench.report.patterns.responses import responses_of
+from convbench.report.policies import BASE, NAMES, Policy, judge_spec
+from convbench.report.published import (
+    ALSO,
+    DEFAULT_TURNS,
+    PaperTable,
+    is_second_judge,
+    paper_key,
+    paper_tables,
+    sample_size,
+)
+from convbench.report.sections import Section, compared_with
 from convbench.report.tables import difference_table, training_table
 from convbench.report.tables.cells import NONE, column, number
 from convbench.report.tables.results import ERRORS, printed_cells, ranks_of
+from convbench.stats.kendall import DRAWS, Agreement, agreement
 from convbench.stats.means import ErrorKind, over
+
+PRINTED_UNIT = "turn"
+"""What one row of the tables by size is, as we read them."""
+SIZED = "ReFit"
+"""The method of the tables by size of the logged set."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A printed table, and what we have for it."""
+
+    printed: PaperTable
+    section: Section | None
+    """The policies of the table alone; None where nothing was measured."""
+    judge: str | None
+    """The judge whose scores stand in it."""
+    ours: Mapping[str, tuple[Policy, ...]]
+    """Printed method (or number of rows) → our policies of that name."""
+    missing: Mapping[str, str]
+    """Printed method → why it is not here; `""` → why nothing is."""
+    asked: bool = True
+    """Whether anything says that the experiment was to have this table."""
+
+    @property
+    def title(self) -> str:
+        """What is compared."""
+        table = self.printed
+        task = self.section.task if self.section else table.task
+        parts = [task, table.mode, f"{table.protocol}, n = {table.turns}"]
+        more = ["by size of the logged set"] if table.by_size else []
+        more += ["second judge"] if is_second_judge(table.judge) else []
+        return f"Table {table.number}: {' · '.join([*parts, *more])}"
+
+    @property
+    def extra(self) -> tuple[Policy, ...]:
+        """Our policies that the printed table lacks."""
+        known = {id(policy) for found in self.ours.values() for policy in found}
+        policies = self.section.policies if self.section else ()
+        return tuple(policy for policy in policies if id(policy) not in known)
+
+
+def beside(sections: Sequence[Section], ends: Ends, planned: Collection[str]) -> list[Beside]:
+    """Return all printed tables in their order, with what is here of each; a table that two of our
+    sets stand for comes twice. `planned` holds addresses of steps that were to be."""
+    known = {*planned, *ends}
+    return [one for table in paper_tables() for one in _of_table(table, sections, ends, known)]
+
+
+def _of_table(
+    table: PaperTable, sections: Sequence[Section], ends: Ends, known: Collection[str]
+) -> Iterator[Beside]:
+    wanted = (table.task, table.mode, table.protocol, table.turns)
+    found = [
+        section
+        for section in sections
+        if (ALSO.get(section.task, section.task), section.mode, section.protocol, section.turns)
+        == wanted
+    ]
+    kept = [one for section in found if (one := _filled(table, section, ends)) is not None]
+    asked = _asked(table, known)
+    none = {"": _why_none(table, found, ends, asked)}
+    yield from kept or [Beside(table, None, None, {}, none, asked)]
+
+
+def _asked(table: PaperTable, known: Collection[str]) -> bool:
+    """Whether one of these steps is for this table alone: the second judge's has none such."""
+    if is_second_judge(table.judge):
+        return False
+    recipe = next(recipe for recipe, name in NAMES.items() if name == SIZED)
+    last = tuple(f"/{recipe}-{rows}" for rows in table.methods) if table.by_size else ("",)
+    return any(
+        step.endswith(last) and _is_cell(table, step.partition("/")[0]) for step in known
+    )  # fmt: skip
+
+
+def _filled(table: PaperTable, section: Section, ends: Ends) -> Beside | None:
+    """Return the table with a section's policies; None where it has none of them, or no judge that
+    could stand for the second one."""
+    judge = judge_of(table, section)
+    if judge is None and is_second_judge(table.judge):
+        return None
+    policies = [policy for policy in section.policies if bool(_rows(policy)) == table.by_size]
+    if table.by_size:
+        sized = [policy for policy in policies if plain_name(policy) == SIZED]
+        named = [replace(policy, name=f"{SIZED} ({_rows(policy)} rows)") for policy in sized]
+        shown = [*named, *_whole(section)] if named else []
+    else:
+        plain = (replace(policy, name=plain_name(policy)) for policy in policies)
+        shown = with_unique_names(list(plain))
+    if not shown:
+        return None
+    ours: dict[str, tuple[Policy, ...]] = {}
+    for policy in shown:
+        method = _rows(policy) if table.by_size else plain_name(policy)
+        if method in table.methods and not (table.by_size and _unit(policy) != PRINTED_UNIT):
+            ours[method] = (*ours.get(method, ()), policy)
+    kept = replace(section, policies=tuple(shown))
+    missing = {method: _why(table, method, ends) for method in table.methods if method not in ours}
+    return Beside(table, kept, judge, ours, missing)
+
+
+def _whole(section: Section) -> list[Policy]:
+    """Return the policy that all rows trained, which the paper's tables by size lack."""
+    found = (p for p in section.policies if not _rows(p) and plain_name(p) == SIZED)
+    return [replace(policy, name=f"{SIZED} (all rows)") for policy in found]
+
+
+def _unit(policy: Policy) -> str:
+    return str((policy.recipe.get("data") or {}).get("unit") or PRINTED_UNIT)
+
+
+def _rows(policy: Policy) -> str:
+    """Return the size of the logged set that a recipe asks for; empty for all of it."""
+    rows = (policy.recipe.get("data") or {}).get("rows")
+    return "" if rows is None else str(rows)
+
+
+def judge_of(table: PaperTable, section: Section) -> str | None:
+    """Return which of our judges stands for the table's. The paper's second one is ours of that
+    name, else the second that there is; its first is any other one."""
+    second = next((name for name in section.judges if is_second_judge(name)), None)
+    others = [name for name in section.judges if name != second]
+    if not is_second_judge(table.judge):
+        return next(iter(others), second)
+    return second or (others[1] if len(others) > 1 else None)
+
+
+def cells_of(table: PaperTable, ends: Ends) -> list[str]:
+    """Return the cells of a record that are this table's."""
+    return sorted({end.cell for end in ends.values() if _is_cell(table, end.cell)})
+
+
+def _is_cell(table: PaperTable, cell: str) -> bool:
+    """Whether a cell of this name is this table's."""
+    tasks = "|".join([table.task, *(task for task, other in ALSO.items() if other == table.task)])
+    default = "?" if table.turns == DEFAULT_TURNS else ""
+    protocol = f"(-{table.protocol})" + ("?" if table.protocol == "reasoning" else "")
+    name = re.compile(rf"({tasks}){protocol}-{table.mode}(-n{table.turns}){default}-seed\d+")
+    return name.fullmatch(cell) is not None
+
+
+def _why_none(table: PaperTable, found: Sequence[Section], ends: Ends, asked: bool) -> str:
+    cells = cells_of(table, ends)
+    if found and is_second_judge(table.judge) and not table.by_size:
+        ended = _bad(ends, cells, ("judge",))
+        return "no second judge has scored these conversations" + (f" ({ended})" if ended else "")
+    kinds = ("build", "judge", "train", "eval")
+    ended = _bad(ends, cells, kinds) if asked else ""
+    return ended or ("not reached yet" if asked else "not a part of this experiment")
+
+
+def _why(table: PaperTable, method: str, ends: Ends) -> str:
+    """Return why a method is not here: its first step that did not end well."""
+    cells = cells_of(table, ends)
+    recipes = {name: recipe for recipe, name in NAMES.items()}
+    size = f"-{method}" if table.by_size else ""
+    checkpoint = recipes.get(SIZED if table.by_size else method, method) + size
+    steps = ("build", "judge", f"train/{checkpoint}", f"eval/{checkpoint}")
+    return _bad(ends, cells, steps) or "not asked for in this experiment, or not reached yet"
+
+
+def _bad(ends: Ends, cells: Sequence[str], steps: Sequence[str]) -> str:
+    """Return what the first steps that did not end well said; the kind alone means all of it."""
+    bad = [
+        end
+        for cell in cells
+        for end in _of_steps(ends, cell, steps)
+        if not end.done
+    ]  # fmt: skip
+    return "; ".join(f"{end.cell}: {end.why}" for end in bad[:2])
+
+
+def _of_steps(ends: Ends, cell: str, steps: Sequence[str]) -> Iterator[StepEnd]:
+    for step in steps:
+        address = f"{cell}/{step}"
+        yield from (
+            end for name, end in ends.items() if name == address or name.startswith(f"{address}/")
+        )
+
 
 SETS = {
     "arc": "the Challenge set alone; its section D describes the Easy set, too",
@@ -157,3 +355,224 @@ def _model(policy: Policy) -> str:
     manifest = policy.run.manifest
     member = manifest.cast.get(manifest.protocol.policy)
     return "imported" if member is None else member.weights or member.model
+
+
+Compared = Sequence[tuple[Policy, float]]
+"""Our policies with what is printed for them."""
+Sums = Mapping[str, tuple[float, int]]
+"""Group → sum and count of its conversations' numbers."""
+
+
+def order_table(found: Sequence[Beside]) -> Table | None:
+    """Return Kendall's tau of every table's methods by accuracy and by the overall score, then of
+    each method by the number of turns; None where no two methods can be ordered."""
+    rows = [row for one in found if (row := _line(one)) is not None]
+    rows += _by_turns(found)
+    if not rows:
+        return None
+    columns = (
+        Column("Table", "Table", numeric=False), Column("Setting", "Setting", numeric=False),
+        Column("Regime", "Regime", numeric=False), Column("n", "n"),
+        Column("τ, accuracy", "τ acc."), Column("95% interval", "95%"), Column("p", "p"),
+        Column("τ, R Overall", "τ R"), Column("95% interval", "95%"), Column("p", "p"),
+    )  # fmt: skip
+    notes = (
+        "τ: Kendall's tau-b of our means with the printed ones over the n methods that both have "
+        "(1 the same order, -1 the reverse, 0 no agreement; ties allowed for). Interval: "
+        f"percentiles of {DRAWS} bootstrap samples of our questions, the same for all methods, the "
+        "printed means as they are. p: exact, the share of all orders that agree at least as well. "
+        "With two methods τ is 1 or -1 and p at least .5.",
+    )
+    return Table("Ordering agreement with the printed tables", columns, tuple(rows), notes, "order")
+
+
+def _line(one: Beside) -> tuple[Cell, ...] | None:
+    """Return the line of a table; None with fewer than two methods."""
+    if one.section is None:
+        return None
+    accuracy, overall = _measures(one)
+    found = [agree(_pairs(one, measure), measure) for measure in (accuracy, overall)]
+    n = max(len(_pairs(one, measure)) for measure in (accuracy, overall))
+    if n < 2:
+        return None
+    number, _, setting = one.title.partition(": ")
+    regime = one.section.regime
+    return Cell(number), Cell(setting), Cell(regime), Cell(str(n)), *_cells(found)
+
+
+def _by_turns(found: Sequence[Beside]) -> Iterator[tuple[Cell, ...]]:
+    """Yield a line for each method that was measured at several numbers of turns beyond the
+    usual one: whether it falls and rises with n as printed."""
+    longer = [one for one in found if one.section is not None and one.printed.turns > 3]
+    for method in dict.fromkeys(name for one in longer for name in one.ours):
+        parts = [
+            [pair for one in longer for pair in _pairs(one, _measures(one)[place], (method,))]
+            for place in (0, 1)
+        ]
+        if max(map(len, parts)) < 2:
+            continue
+        measures = _measures(longer[0])
+        agreed = [agree(pairs, m) for pairs, m in zip(parts, measures, strict=True)]
+        numbers = [str(one.printed.number) for one in longer if method in one.ours]
+        section = longer[0].section
+        assert section is not None
+        yield (
+            Cell(f"Tables {numbers[0]} to {numbers[-1]}"),
+            Cell(f"{section.task} · {section.mode} · {method}, by n"),
+            Cell(section.regime), Cell(str(max(map(len, parts)))), *_cells(agreed),
+        )  # fmt: skip
+
+
+def _measures(one: Beside) -> tuple[Measure, Measure]:
+    return ACCURACY, next(m for m in measures_for(one) if m.key == "r_overall")
+
+
+def _pairs(one: Beside, measure: Measure, methods: Sequence[str] = ()) -> Compared:
+    """Return our policies that have the number, each with the printed one."""
+    return [
+        (policies[0], theirs.mean)
+        for method, policies in one.ours.items()
+        if (not methods or method in methods)
+        and (theirs := one.printed.methods[method].get(paper_key(measure.key))) is not None
+        and measure.of(policies[0]) is not None
+    ]
+
+
+def agree(found: Compared, measure: Measure) -> Agreement:
+    """Return how far our means agree with the printed ones, the questions drawn anew for the
+    interval: those that the policies share are drawn for all of them at once."""
+    sums = [_sums(policy, measure) for policy, _ in found]
+    values = [_mean(one, one.keys()) for one in sums]
+    return agreement(values, [printed for _, printed in found], _resampled(sums))
+
+
+def _sums(policy: Policy, measure: Measure) -> Sums:
+    groups: dict[str, list[float]] = {}
+    for row in policy.rows:
+        value = measure.value(row)
+        if value is not None:
+            groups.setdefault(row.group, []).append(value)
+    return {group: (fsum(values), len(values)) for group, values in groups.items()}
+
+
+def _mean(sums: Sums, groups: Iterable[str]) -> float:
+    found = [sums[group] for group in groups if group in sums]
+    return fsum(total for total, _ in found) / sum(count for _, count in found)
+
+
+def _resampled(sums: Sequence[Sums]) -> Callable[[random.Random], list[float] | None]:
+    groups = sorted({group for one in sums for group in one})
+
+    def drawn(rng: random.Random) -> list[float] | None:
+        chosen = rng.choices(groups, k=len(groups))
+        if any(not one.keys() & set(chosen) for one in sums):
+            return None
+        return [_mean(one, chosen) for one in sums]
+
+    return drawn
+
+
+def _cells(found: Sequence[Agreement]) -> Iterator[Cell]:
+    for one in found:
+        yield NONE if one.tau is None else Cell(f"{one.tau:+.2f}")
+        yield NONE if one.low is None else Cell(f"[{one.low:+.2f}, {one.high:+.2f}]")
+        yield NONE if one.p is None else Cell(f"{one.p:.3f}")
+
+
+SHOWN = ("arc", "sciqa")
+"""The sets of Figure 1 (a) and (b)."""
+LEARNT = NAMES["swift"]
+TITLE = "Figure 1: language patterns of Base and SWiFt"
+
+
+def wording_parts(sections: Sequence[Section]) -> list[Part]:
+    """Return a part for each set of the figure, and one that compares them; nothing where no
+    section is of these sets. What cannot be drawn is said in its place."""
+    chosen = [one for task in SHOWN if (one := _chosen(sections, task)) is not None]
+    parts, found = [], {}
+    for place, section in zip("ab", chosen, strict=False):
+        part, measured = _part(section, f"{TITLE} ({place}), {section.task} · {section.mode}")
+        parts.append(part)
+        if measured is not None:
+            found[f"{section.task} · {section.mode}"] = measured
+    if chosen and len(found) == len(SHOWN):
+        parts.append(Part("Across sets (appendix E.3)", tables=(across(found),)))
+    elif chosen:
+        fact = f"Missing: E.3 compares {' and '.join(SHOWN)}; {len(found)} of them can be measured."
+        parts.append(Part("Across sets (appendix E.3)", (fact,)))
+    return parts
+
+
+def _chosen(sections: Sequence[Section], task: str) -> Section | None:
+    """Return the section that stands for a set: reasoning in the thinking mode, then others."""
+    found = [s for s in sections if ALSO.get(s.task, s.task) == task]
+    found.sort(key=lambda s: (s.protocol != "reasoning", s.mode != "thinking", s.turns, s.task))
+    return next((s for s in found if len(_two(s)) == 2), next(iter(found), None))
+
+
+def _two(section: Section) -> list[Policy]:
+    """Return Base and SWiFt, trained on all rows, where they are there."""
+    wanted = {BASE: section.base}
+    wanted[LEARNT] = next(
+        (
+            policy
+            for policy in section.policies
+            if plain_name(policy) == LEARNT and not (policy.recipe.get("data") or {}).get("rows")
+        ),
+        None,
+    )
+    return [replace(policy, name=name) for name, policy in wanted.items() if policy is not None]
+
+
+def _part(section: Section, title: str) -> tuple[Part, Spread | None]:
+    policies = _two(section)
+    if len(policies) < 2:
+        return Part(title, ("Missing: Base and SWiFt are not both here.",)), None
+    try:
+        found = patterns(responses_of(policies))
+        made = patterns_document(found, title).parts[0]
+    except ConvbenchError as error:
+        return Part(title, (f"Missing: {error}",)), None
+    facts = (f"Regime {section.regime}.", *made.facts)
+    pictures = tuple(replace(p, name=slug(f"patterns {section.title}")) for p in made.pictures)
+    return replace(made, facts=facts, pictures=pictures), spread(found)
+
+
+def across(found: dict[str, Spread]) -> Table:
+    """Return what the appendix reads off the two pictures, as numbers: a line a set."""
+    columns = (
+        Column("Set", "Set", numeric=False), Column("responses", "n"),
+        Column("distance", "dist."), Column("distance, Base", "Base"),
+        Column("distance, SWiFt", "SWiFt"), Column("separation", "sep."),
+        Column("largest pattern (%)", "largest"), Column("effective patterns", "eff."),
+        Column("outliers (%)", "outl."),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            Cell(name), Cell(str(one.responses)), _number(one.distance),
+            _number(one.by_policy.get(BASE)), _number(one.by_policy.get(LEARNT)),
+            _number(one.separation, sign="+"), _number(100 * one.first, 1),
+            _number(one.patterns, 2), _number(_percent(one.outliers), 1),
+        )
+        for name, one in found.items()
+    )  # fmt: skip
+    notes = (
+        "distance: mean 1 - cosine of the uncommon words' TF-IDF between two responses, of all and "
+        "within a policy (1. cluster density; E.4: diversity). separation: share of the 15 nearest "
+        "neighbours of the same policy less what chance gives (2. separation of the models). "
+        "largest pattern, effective patterns: share of pattern 0, and exp(entropy) of the shares "
+        "(3. use of patterns). outliers: responses whose nearest neighbour lies above the third "
+        "quartile by more than 1.5 interquartile ranges (4. outliers).",
+        "Printed, in words alone: ARC's responses are more dispersed than SciQA's, its policies "
+        "less apart, its minor patterns used more evenly; pattern 0 is the largest in both; SWiFt "
+        "is more varied than Base in both.",
+    )
+    return Table("Across sets", columns, rows, notes, "across-sets")
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _number(value: float | None, digits: int = 3, sign: str = "") -> Cell:
+    return Cell("-" if value is None else f"{value:{sign}.{digits}f}")

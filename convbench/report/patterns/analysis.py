@@ -1,17 +1,137 @@
-"""Patterns by K-means over common words, places by UMAP over the others (appendix E.1)."""
+"""Patterns by K-means over common words, places by UMAP over the others, diversity and spread
+(appendix E.1.1).
+"""
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
+from itertools import compress
+from statistics import fmean, quantiles
 from typing import Any
 
 from convbench.errors import DataError, MissingDependency
 from convbench.install import with_extra
-from convbench.report.patterns.common import common_words, frequencies
 from convbench.report.patterns.responses import Response, by_policy
+
+FREQUENCY = 0.01
+"""A common word reaches this frequency in some policy."""
+RATIO = 0.2
+"""Frequencies of a common word differ between policies by at most this share."""
+DOMAIN = frozenset(
+    (
+        "answer", "answers", "question", "questions", "correct", "incorrect", "option", "options",
+        "choice", "choices", "final", "thinking",
+    )
+)  # fmt: skip
+"""Words of any multiple-choice talk; the appendix names answer, question and correct."""
+
+
+@cache
+def always_common() -> frozenset[str]:
+    """Return stop words and domain words. The stop words are scikit-learn's: none are named."""
+    try:
+        from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+    except ImportError:
+        raise MissingDependency(
+            "scikit-learn", needed_for="patterns", install=with_extra("analysis")
+        ) from None
+    return frozenset(ENGLISH_STOP_WORDS) | DOMAIN
+
+
+def frequencies(found: Sequence[Response]) -> dict[str, dict[str, float]]:
+    """Return policy → word → share of the policy's responses that hold the word.
+
+    The appendix says "frequency" without saying of what; this is our reading.
+    """
+    out = {}
+    for policy, said in by_policy(found).items():
+        counts = Counter(word for response in said for word in set(response.words))
+        out[policy] = {word: count / len(said) for word, count in counts.items()}
+    return out
+
+
+def is_common(shares: Sequence[float]) -> bool:
+    """Return whether a word with these frequencies, one a policy, is common by frequency.
+
+    The largest over the smallest is at most 1.2. Of two policies their ratio then lies in Appendix
+    E's [0.8, 1.2] whichever is named first; one of 0.8 would be 1.25 the other way round.
+    """
+    if max(shares) < FREQUENCY or min(shares) == 0:
+        return False
+    return _at_most(max(shares) / min(shares), 1 + RATIO)
+
+
+def _at_most(one: float, two: float) -> bool:
+    """Compare with room for rounding, so that 6/5 is within 1.2."""
+    return one <= two + 1e-9
+
+
+def common_words(found: Mapping[str, Mapping[str, float]]) -> frozenset[str]:
+    """Return the common words, given `frequencies`."""
+    words = {word for shares in found.values() for word in shares}
+    always = always_common()
+    return frozenset(
+        word
+        for word in words
+        if word in always or is_common([shares.get(word, 0.0) for shares in found.values()])
+    )
+
+
+Words = Sequence[str]
+
+
+def distinct(texts: Iterable[Words], n: int) -> float | None:
+    """Return distinct-n: different n-grams over all n-grams, none across two texts (Li et al.
+    2016, "A diversity-promoting objective function"); None without an n-gram."""
+    grams = Counter(tuple(words[i : i + n]) for words in texts for i in range(len(words) - n + 1))
+    total = grams.total()
+    return len(grams) / total if total else None
+
+
+def first_words(texts: Iterable[Words], limit: int) -> list[Words]:
+    """Return the texts in order until `limit` words are reached, the last one cut: distinct-n
+    and vocabulary depend on how much is looked at, so that policies are compared on as much."""
+    out: list[Words] = []
+    for words in texts:
+        if limit <= 0:
+            break
+        out.append(words[:limit])
+        limit -= len(words)
+    return out
+
+
+def vocabulary(texts: Iterable[Words]) -> int:
+    """Return the number of different words."""
+    return len({word for words in texts for word in words})
+
+
+def telling(inside: Iterable[Response], outside: Iterable[Response], top: int = 10) -> list[str]:
+    """Return the words that tell `inside` from `outside`, the most telling first.
+
+    By the z score of the log-odds ratio with an informative Dirichlet prior, the words' counts
+    over both (Monroe, Colaresi and Quinn 2008, "Fightin' words", eq. 16-22).
+    """
+    one = Counter(word for response in inside for word in response.words)
+    two = Counter(word for response in outside for word in response.words)
+    prior = one + two
+    n_one, n_two, n_prior = one.total(), two.total(), prior.total()
+    scores = {}
+    for word, a in prior.items():
+        first, second = one[word] + a, two[word] + a
+        rest_one, rest_two = n_one + n_prior - first, n_two + n_prior - second
+        if rest_one <= 0 or rest_two <= 0:
+            continue
+        delta = math.log(first / rest_one) - math.log(second / rest_two)
+        scores[word] = delta / math.sqrt(1 / first + 1 / second)
+    best = sorted(scores, key=lambda word: (-scores[word], word))
+    return [word for word in best[:top] if scores[word] > 0]
+
 
 K = 5
 SEED = 42
@@ -127,3 +247,96 @@ def tfidf(texts: Sequence[str]) -> Any:
         return TfidfVectorizer(**TFIDF).fit_transform(texts)
     except ValueError:  # an empty vocabulary, or limits that shut out every word
         return None
+
+
+WHISKER = 1.5
+"""Interquartile ranges above the third quartile from which on a distance is far out (Tukey)."""
+MOST = 1500
+"""Responses of which all distances are taken; of more, evenly spaced ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """What a picture shows, as numbers; None where there is too little to measure."""
+
+    responses: int
+    distance: float | None
+    """Mean distance between two responses: the larger, the less dense."""
+    by_policy: dict[str, float | None]
+    """The same within each policy."""
+    separation: float | None
+    """Share of the 15 nearest neighbours that are of the same policy, less what chance gives."""
+    first: float
+    """Share of the responses in the largest pattern."""
+    patterns: float
+    """Effective number of patterns, the exponential of their entropy."""
+    outliers: float | None
+    """Share of the responses whose nearest neighbour is far out."""
+
+
+def spread(found: Patterns) -> Spread:
+    """Measure density, separation, use of patterns and outliers."""
+    shares = [found.pattern.count(k) / len(found.pattern) for k in range(found.k)]
+    entropy = -math.fsum(share * math.log(share) for share in shares)
+    distances, policies = _distances(found)
+    nearest = [min(row) for row in _others(distances)]
+    return Spread(
+        responses=len(found.responses),
+        distance=_mean(distances),
+        by_policy={name: _mean(_within(distances, policies, name)) for name in found.policies},
+        separation=_separation(distances, policies),
+        first=max(shares),
+        patterns=math.exp(entropy),
+        outliers=_far_out(nearest),
+    )
+
+
+def _distances(found: Patterns) -> tuple[list[list[float]], list[str]]:
+    """Return the distances of the responses that have an uncommon word, and their policies."""
+    outside = [" ".join(w for w in r.words if w not in found.common) for r in found.responses]
+    matrix: Any = tfidf(outside)
+    if matrix is None:
+        return [], []
+    kept = [place for place in range(matrix.shape[0]) if matrix[place].nnz]
+    step = max(1, math.ceil(len(kept) / MOST))
+    kept = kept[::step]
+    if len(kept) < 2:
+        return [], []
+    close = (matrix[kept] @ matrix[kept].T).toarray()
+    distances = [[max(0.0, 1.0 - value) for value in row] for row in close.tolist()]
+    return distances, [found.responses[place].policy for place in kept]
+
+
+def _others(distances: Sequence[Sequence[float]]) -> list[list[float]]:
+    return [[d for j, d in enumerate(row) if j != i] for i, row in enumerate(distances)]
+
+
+def _mean(distances: Sequence[Sequence[float]]) -> float | None:
+    values = [d for row in _others(distances) for d in row]
+    return fmean(values) if values else None
+
+
+def _within(
+    distances: Sequence[Sequence[float]], policies: Sequence[str], name: str
+) -> list[list[float]]:
+    mine = [policy == name for policy in policies]
+    return [list(compress(row, mine)) for row in compress(distances, mine)]
+
+
+def _separation(distances: Sequence[Sequence[float]], policies: Sequence[str]) -> float | None:
+    count = min(UMAP["n_neighbors"], len(policies) - 1)
+    if count < 1 or len(set(policies)) < 2:
+        return None
+    shares, chances = [], []
+    for i, row in enumerate(distances):
+        order = sorted((j for j in range(len(row)) if j != i), key=lambda j: (row[j], j))
+        shares.append(fmean(policies[j] == policies[i] for j in order[:count]))
+        chances.append((policies.count(policies[i]) - 1) / (len(policies) - 1))
+    return fmean(shares) - fmean(chances)
+
+
+def _far_out(nearest: Sequence[float]) -> float | None:
+    if len(nearest) < 4:
+        return None
+    low, _, high = quantiles(nearest, n=4, method="inclusive")
+    return fmean(value > high + WHISKER * (high - low) for value in nearest)

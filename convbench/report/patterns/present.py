@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from convbench.report.document import Cell, Column, Document, Part, Picture, Table
-from convbench.report.patterns.analysis import Patterns
+from convbench.report.patterns.analysis import Patterns, distinct, first_words, telling, vocabulary
 from convbench.report.patterns.responses import Response, by_policy
-from convbench.report.patterns.words import distinct, first_words, telling, vocabulary
 from convbench.report.plots.style import Page, drawing, legend_below, looks, new_figure, picture
 from convbench.report.tables.cells import number
 from convbench.stats.means import estimate

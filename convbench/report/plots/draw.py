@@ -9,13 +9,9 @@ from convbench.report.document import Document, Part, Picture
 from convbench.report.layout import judges_of
 from convbench.report.measures import ACCURACY
 from convbench.report.pairwise import beside, flips, tournaments
-from convbench.report.plots.dots import dots
-from convbench.report.plots.judges import judge_pairs
-from convbench.report.plots.lines import by_rounds, by_size, by_temperature, by_turns
-from convbench.report.plots.radar import radar
-from convbench.report.plots.strengths import strengths
+from convbench.report.plots.lines import by_rounds, by_size, by_temperature, by_turns, training
+from convbench.report.plots.points import dots, judge_pairs, radar, strengths
 from convbench.report.plots.style import Page, drawing
-from convbench.report.plots.training import training
 from convbench.report.sections import Section
 from convbench.report.tables import headline, measures_of
 from convbench.stats.means import ErrorKind

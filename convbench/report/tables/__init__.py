@@ -1,23 +1,27 @@
 """The tables of a section."""
 
-from convbench.report.tables.adaptation import adaptation_table, kind_table
-from convbench.report.tables.against import difference_table, temperature_table
+from convbench.report.tables.adaptation import adaptation_table, choice_table, kind_table
 from convbench.report.tables.beside import reference_table
-from convbench.report.tables.best_of import best_of_table
 from convbench.report.tables.cells import headline, measures_of
-from convbench.report.tables.controls import control_table
 from convbench.report.tables.counts import count_table, counts
-from convbench.report.tables.duels import meeting_table, strength_table
-from convbench.report.tables.few_shot import choice_table
-from convbench.report.tables.flagged import finding_table, flagged_table
+from convbench.report.tables.details import rounds_of, rounds_table, run_table, training_table
 from convbench.report.tables.gold import gold_part
-from convbench.report.tables.judges import panel_tables
-from convbench.report.tables.matrix import matrix_tables
-from convbench.report.tables.results import main_table
-from convbench.report.tables.rounds import rounds_of, rounds_table
-from convbench.report.tables.runs import run_table
+from convbench.report.tables.judges import (
+    control_table,
+    meeting_table,
+    panel_tables,
+    strength_table,
+)
+from convbench.report.tables.results import (
+    best_of_table,
+    difference_table,
+    finding_table,
+    flagged_table,
+    main_table,
+    matrix_tables,
+    temperature_table,
+)
 from convbench.report.tables.simulators import review_table, simulators_part
-from convbench.report.tables.training import training_table
 from convbench.report.tables.verdict import verdict_part
 from convbench.report.tables.wins import win_table
 

@@ -11,7 +11,7 @@ from convbench.judge.kinds import kind_of
 from convbench.report.document import Cell, Column, Table
 from convbench.report.measures import ACCURACY, Measure, metric
 from convbench.report.policies import Policy, judge_spec
-from convbench.report.references import (
+from convbench.report.published import (
     FEW_SHOT,
     LARGE,
     RIVAL,

@@ -1,12 +1,25 @@
-"""Judges beside each other: what `report` says of them in a part of its own."""
+"""Judges beside each other, duels of policies, and controls."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from convbench.judge.controls import Told, tried, unfit
 from convbench.report.document import Cell, Column, Table
 from convbench.report.judges import PanelOf
-from convbench.report.tables.cells import NONE, decimal, with_interval
+from convbench.report.pairwise import Meeting, Tournament, flips
+from convbench.report.sections import Section
+from convbench.report.tables.cells import (
+    NONE,
+    decimal,
+    figure,
+    p_text,
+    percent,
+    span_cell,
+    with_interval,
+)
+from convbench.stats.bradley_terry import Bound, odds
+from convbench.stats.means import Estimate, holm, share_interval
 
 FEW = 40
 """Labels below which people's scores say little."""
@@ -96,3 +109,168 @@ def _moved(found: PanelOf) -> Table:
         "the first of two (judge --pairwise), 0.5 being no bias.",
     )
     return Table("What moves a judge", columns, tuple(rows), notes, "moved")
+
+
+def meeting_table(found: Tournament, others: Sequence[tuple[str, Tournament]] = ()) -> Table:
+    """Return win rates of every two policies that met, with flips and the pull of the place.
+    `others`: what the same judge said of them with other simulated humans, by the human's name;
+    who wins with one of these and loses with another has no p, for it has not won."""
+    flipped = flips(found, others)
+    tested = [_against_half(m.wins.rate) for m in found.meetings]
+    adjusted = holm(
+        [None if m.decision else p for m, p in zip(found.meetings, tested, strict=True)]
+    )
+    rows = []
+    for meeting, p in zip(found.meetings, adjusted, strict=True):
+        total = meeting.wins
+        rows.append((
+            Cell(f"{meeting.one.name} over {meeting.other.name}"), _rate(meeting, p),
+            _interval(meeting), _p(p, flips=_names(meeting) in flipped), Cell(str(total.wins)),
+            Cell(str(total.ties)), Cell(str(total.losses)),
+            percent(total.flips, share_interval(total.flips)),
+            percent(total.first, total.first.interval), Cell(str(total.rate.n)),
+            Cell(str(total.rate.groups)),
+        ))  # fmt: skip
+    columns = (
+        Column("Policies", "Policies", numeric=False), Column("win rate", "rate"),
+        Column("95% interval", "95%"), Column("p (Holm)", "p Holm"), Column("wins", "W"),
+        Column("ties", "T"), Column("losses", "L"), Column("flips (%)", "flip %"),
+        Column("first (%)", "1st %"), Column("duels", "duels"), Column("groups", "groups"),
+    )  # fmt: skip
+    notes = (*_notes(found), *(f"{why}." for why in flipped.values()))
+    return Table("Pairwise", columns, tuple(rows), notes, "pairwise")
+
+
+def strength_table(found: Tournament) -> Table | None:
+    """Return the strengths of the policies in log odds against the first; None with fewer than
+    two."""
+    plain, level = found.ranking(), found.ranking(length=True)
+    if plain is None:
+        return None
+    rows = []
+    for place, policy in enumerate(found.policies):
+        cells = [Cell(policy.name)]
+        for ranking in (plain, level):
+            bound = None if ranking is None else ranking.strengths[place]
+            cells += _bound(bound, reference=place == 0)
+        rows.append(tuple(cells))
+    columns = (
+        Column("Policy", "Policy", numeric=False), Column("log odds", "log odds"),
+        Column("95%, all at once", "95%"), Column("beats it", "beats"),
+        Column("log odds at equal length", "= length"), Column("95%, all at once", "95%"),
+        Column("beats it", "beats"),
+    )  # fmt: skip
+    first = found.policies[0].name
+    notes = [
+        f"Bradley-Terry strengths against {first}, {plain.rounds} duels, resampled by group "
+        f"({plain.groups}); the intervals of a column hold together. Beats: how often it wins "
+        f"against {first}."
+    ]
+    if found.decided:
+        notes.append(
+            "No intervals: the judge was asked until it was decided, and one of duels that were "
+            "counted beforehand would not hold."
+        )
+    if level is not None and level.length is not None:
+        length = level.length
+        ends = "" if length.low is None else f" [{length.low:+.2f}, {length.high:+.2f}]"
+        notes.append(f"Log odds of an answer of twice as many words: {length.value:+.2f}{ends}.")
+    else:
+        notes.append("Lengths do not tell these policies apart, or too few duels do.")
+    return Table("Strengths", columns, tuple(rows), tuple(notes), "strengths")
+
+
+def _names(meeting: Meeting) -> tuple[str, str]:
+    return meeting.one.name, meeting.other.name
+
+
+def _p(p: float | None, *, flips: bool) -> Cell:
+    return Cell("flips" if flips else p_text(p))
+
+
+def _rate(meeting: Meeting, p: float | None) -> Cell:
+    if meeting.decision is not None:
+        return decimal(meeting.rate, 3, span=meeting.interval)
+    return Cell(f"{meeting.rate:.3f}", figure=figure(meeting.wins.rate, p=p))
+
+
+def _interval(meeting: Meeting) -> Cell:
+    ends = meeting.interval
+    return span_cell(ends and (max(ends[0], 0), min(ends[1], 1)), 3)
+
+
+def _against_half(rate: Estimate) -> float | None:
+    """Return the two-sided p of a win rate of one half."""
+    moved = Estimate(rate.mean - 0.5, rate.error, rate.n, rate.groups, rate.df)
+    return moved.p
+
+
+def _bound(bound: Bound | None, *, reference: bool) -> list[Cell]:
+    if bound is None:
+        return [NONE, NONE, NONE]
+    if reference:
+        return [Cell("0"), NONE, NONE]
+    ends = None if bound.low is None or bound.high is None else (bound.low, bound.high)
+    return [
+        decimal(bound.value, 2, sign="+", span=ends), span_cell(ends, 2, "+"),
+        decimal(odds(bound.value), 3),
+    ]  # fmt: skip
+
+
+def _notes(found: Tournament) -> list[str]:
+    notes = [
+        f"Judge {found.judge}: conversations about the same question with the same sample, each "
+        "couple in both orders; a tie is half a win. Intervals are clustered by group (Student's "
+        "t). Flips: duels whose winner the order chose (interval of its log odds). First: how far "
+        "what is shown first is preferred; 50 where the place does not count."
+    ]
+    if found.decided:
+        notes.append(
+            "Where the judge was asked until decided, the rate is over groups and the interval "
+            "holds at all times at once, however often it was looked at; it has no p."
+        )
+    if found.failed:
+        notes.append(f"{found.failed} orders got no preference; their duels are left out.")
+    if found.mixed:
+        notes.append("Comparisons by an older rubric or model of this judge are left out.")
+    flat = [m for m in found.meetings if m.decision is None and m.wins.rate.error == 0]
+    if flat:
+        notes.append("An interval of no width says that all agree, not that the rate is certain.")
+    return notes
+
+
+def controls_of(section: Section, judge: str) -> dict[str, list[Told]]:
+    """Return what the controls of a judge got, by policy; those of whose runs it was tried on."""
+    found = {}
+    for policy in section.policies:
+        for mark in policy.fingerprints(judge)[:1]:
+            if told := tried(policy.run, judge, mark):
+                found[policy.name] = told
+    return found
+
+
+def control_table(section: Section, judge: str | None) -> Table | None:
+    """Return the controls beside the policy's own conversations about the same examples; None
+    where they were not tried."""
+    found = controls_of(section, judge) if judge is not None else {}
+    if not found:
+        return None
+    columns = (
+        Column("Method", "Method", numeric=False), Column("Control", "Control", numeric=False),
+        Column("score", "score"), Column("policy's own", "own"), Column("examples", "n"),
+        Column("no score", "none"), Column("", "", numeric=False),
+    )  # fmt: skip
+    rows = tuple(_row(name, one) for name, told in found.items() for one in told)
+    sentences = [text for told in found.values() for text in unfit(told, judge or "")]
+    notes = tuple(f"{text[0].upper()}{text[1:]}." for text in sentences) or (
+        "No control is paid more than the policy's own answers to the same questions.",
+    )
+    return Table("Controls: answers that deserve nothing", columns, rows, notes, "controls")
+
+
+def _row(name: str, one: Told) -> tuple[Cell, ...]:
+    scores = (decimal(one.score, 2), decimal(one.own, 2)) if one.examples else (NONE, NONE)
+    return (
+        Cell(name), Cell(one.control), *scores, Cell(str(one.examples)), Cell(str(one.failed)),
+        Cell("above" if one.above else ""),
+    )  # fmt: skip

@@ -1,13 +1,27 @@
-"""The paper's table: one line a method, the paper's numbers beside ours where asked."""
+"""The paper's table, every policy on every task, policies against Base, best of N, and results
+without flagged conversations.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import comb
+from statistics import fmean
 from typing import Any
 
-from convbench.report.document import Cell, Column, Figure, Rank, Table
-from convbench.report.measures import Measure
+from convbench.report.document import Cell, Column, Figure, Rank, Table, slug
+from convbench.report.measures import (
+    ACCURACY,
+    Measure,
+    Paired,
+    by_heat,
+    by_temperature,
+    heat,
+    paired,
+    reward,
+)
 from convbench.report.naming import plain_name
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.published import (
@@ -17,14 +31,26 @@ from convbench.report.published import (
     PaperTable,
     paper_key,
     paper_table,
+    reference_of,
     sample_size,
     size_table,
 )
-from convbench.report.references import reference_of
+from convbench.report.rows import Observation, at
 from convbench.report.sections import Section
 from convbench.report.starts import model_names
-from convbench.report.tables.cells import NONE, column, measures_of, number, scales
-from convbench.stats.means import ErrorKind, Estimate, constant_answer, over
+from convbench.report.tables.cells import (
+    NONE,
+    column,
+    decimal,
+    headline,
+    measures_of,
+    number,
+    p_text,
+    scales,
+    with_interval,
+)
+from convbench.stats.means import ErrorKind, Estimate, constant_answer, estimate, over
+from convbench.store.credit import credit_by_source
 
 ERRORS = {
     "clustered": "standard error clustered by group (question, dialogue, passage)",
@@ -173,3 +199,312 @@ def ranks_of(found: Sequence[Estimate | None], measure: Measure) -> list[Rank]:
         return [0] * len(shown)
     places: dict[float | None, Rank] = {values[0]: 1, values[1]: 2}
     return [places.get(value, 0) for value in shown]
+
+
+def matrix_tables(
+    sections: Sequence[Section], judge: str | None, kind: ErrorKind | None
+) -> Iterator[Table]:
+    """Yield policies by tasks: one table of accuracies or, where no task has them, one of each
+    judge's rewards; none for one task, or where no policy but Base was asked of two."""
+    names = dict.fromkeys(policy.name for section in sections for policy in section.policies)
+    asked = {name: sum(_named(s, name) is not None for s in sections) for name in names}
+    shared = any(count > 1 for name, count in asked.items() if name != "Base")
+    if kind is None or len({section.task for section in sections}) < 2 or not shared:
+        return
+    if any(ACCURACY.of(policy) for section in sections for policy in section.policies):
+        yield _table(sections, list(names), ACCURACY, kind)
+        return
+    for one in dict.fromkeys(name for section in sections for name in section.judges):
+        if judge in (None, one):
+            yield _table(sections, list(names), reward(one), kind)
+
+
+def _table(
+    sections: Sequence[Section], names: Sequence[str], measure: Measure, kind: ErrorKind
+) -> Table:
+    lines = [[_value(section, name, measure, kind) for section in sections] for name in names]
+    ranks = [ranks_of(list(column), measure) for column in zip(*lines, strict=True)]
+    rows = []
+    for place, (name, values) in enumerate(zip(names, lines, strict=True)):
+        cells = (
+            number(value, measure.digits, marks[place])
+            for value, marks in zip(values, ranks, strict=True)
+        )
+        rows.append((Cell(name), *cells, _mean(values, measure)))
+    columns = (
+        Column("Method", "Method", numeric=False),
+        *(Column(head, head) for head in _heads(sections)),
+        Column("Mean of tasks", "Mean"),
+    )
+    notes = (
+        f"{measure.head}, mean ± {ERRORS[kind]}; the last column counts every task alike, where a "
+        "policy was asked of all.",
+    )
+    return Table("Policies by tasks", columns, tuple(rows), notes, "matrix")
+
+
+def _heads(sections: Sequence[Section]) -> list[str]:
+    """Return a name a section: its task, with what tells it from another of the same task."""
+    tasks = [section.task for section in sections]
+    return [
+        section.task if tasks.count(section.task) == 1 else section.title for section in sections
+    ]
+
+
+def _named(section: Section, name: str) -> Policy | None:
+    return next((policy for policy in section.policies if policy.name == name), None)
+
+
+def _value(section: Section, name: str, measure: Measure, kind: ErrorKind) -> Estimate | None:
+    policy = _named(section, name)
+    return None if policy is None else measure.of(policy, kind)
+
+
+def _mean(values: Sequence[Estimate | None], measure: Measure) -> Cell:
+    there = [value.mean for value in values if value is not None]
+    if len(there) < len(values):
+        return NONE
+    return decimal(fmean(there), measure.digits)
+
+
+def difference_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
+    """Return paired differences to Base with 95% intervals; None without Base or another."""
+    spec = judge_spec(section.policies, judge)
+    within = spec is not None and spec.relative  # its scores say nothing between policies
+    top = None if within else headline(measures_of(section, judge))
+    shown = [m for m in (ACCURACY, top) if m is not None]
+    found = [
+        (m, differences)
+        for m in shown
+        if (differences := paired(section, m, kind)) and any(d.n for d in differences)
+    ]
+    if not found or section.baseline is None:
+        return None
+    base = section.baseline.name
+    columns = [Column("Method", "Method", numeric=False)]
+    rows: dict[str, list[Cell]] = {d.name: [Cell(d.name)] for d in found[0][1]}
+    for measure, differences in found:
+        columns += [
+            Column(f"{measure.head} − {base}", f"{measure.short} −{base}"),
+            Column("95% interval", "95%"),
+            Column("p (Holm)", "p Holm"),
+            Column("pairs", "pairs"),
+        ]
+        for difference in differences:
+            rows[difference.name] += _difference(difference, measure.digits)
+    unit = "groups" if kind == "clustered" else "conversations"
+    notes = (
+        "Paired over conversations about the same question with the same sample and temperature; "
+        f"Student's t over {unit}; p adjusted by Holm over the methods.",
+        *scales(measure for measure, _ in found),
+    )
+    title = f"Differences to {base}, paired"
+    return Table(title, tuple(columns), tuple(map(tuple, rows.values())), notes, slug(title))
+
+
+def _difference(found: Paired, digits: int) -> list[Cell]:
+    cells = with_interval(found.estimate, digits, p=found.adjusted)
+    return [*cells, Cell(p_text(found.adjusted)), Cell(str(found.n))]
+
+
+def temperature_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
+    """Return the figures at each temperature with McNemar's test; None for one temperature
+    without anything to compare."""
+    temperatures = sorted({r.temperature for p in section.policies for r in p.rows}, key=by_heat)
+    measures = measures_of(section, judge)
+    top = headline(measures)
+    shown = [m for m in measures if m in (ACCURACY, top)]
+    tests = by_temperature(section)
+    if len(temperatures) < 2 and not tests:
+        return None
+    columns = [
+        Column("Method", "Method", numeric=False), Column("T", "T"), Column("n", "n"),
+        *map(column, shown),
+    ]  # fmt: skip
+    if tests:
+        base = section.baseline.name if section.baseline else ""
+        columns += [
+            Column(f"only {base} right", f"only {base}"), Column("only it right", "only it"),
+            Column("McNemar p", "McN. p"), Column("p (Holm)", "p Holm"),
+        ]  # fmt: skip
+    rows = []
+    for policy in section.policies:
+        for temperature in temperatures:
+            failed = [row.failed for row in at(policy.rows, temperature)]
+            if not failed:
+                continue
+            had = failed.count(False)
+            cells = [Cell(policy.name), Cell(heat(temperature)), Cell(str(had))]
+            cells += [number(m.over(at(policy.rows, temperature), kind), m.digits) for m in shown]
+            if tests:
+                test = tests.get((policy.name, temperature))
+                cells += (
+                    [Cell(str(test.counts.only_first)), Cell(str(test.counts.only_second)),
+                     Cell(p_text(test.counts.p)), Cell(p_text(test.adjusted))]
+                    if test else [NONE] * 4
+                )  # fmt: skip
+            rows.append(tuple(cells))
+    notes = [
+        "Temperatures are not repeats of one another, so each has its own line.",
+        f"Mean ± {ERRORS[kind]}.",
+        *scales(shown),
+    ]
+    if tests:
+        notes.append(
+            "McNemar's exact test on pairs about the same question; Holm over the methods at "
+            "that temperature."
+        )
+        if any(test.clustered for test in tests.values()):
+            notes.append(
+                "Some groups have several pairs at one temperature, which the test takes as "
+                "independent: read its p with the paired interval above."
+            )
+    return Table("By temperature", tuple(columns), tuple(rows), tuple(notes), "by-temperature")
+
+
+ORACLE = "the best one (oracle)"
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+
+
+def best_of_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
+    """Return the reward of the best of N by credit; None where no turn has credit, or where no
+    question has two conversations with credit and reward."""
+    if judge is None:
+        return None
+    lines = [
+        (policy, source, found)
+        for policy in section.policies
+        for source, found in _questions(policy, judge)
+    ]
+    most = max((len(one) for _, _, found in lines for one in found.values()), default=0)
+    if most < 2:
+        return None
+    sizes = [n for n in SIZES if n <= most]
+    rows = []
+    for policy, source, found in lines:
+        asked = {name: one for name, one in found.items() if len(one) >= max(sizes)}
+        for picker in (source, ORACLE):
+            cells = []
+            for n in sizes:
+                values = (
+                    (one[0][2], best_of([(s if picker == source else r, r) for s, r, _ in one], n))
+                    for one in asked.values()
+                )
+                cells.append(number(estimate(values, kind), 3))
+            rows.append((Cell(policy.name), Cell(picker), Cell(str(len(asked))), *cells))
+    columns = (
+        Column("Best of N by turn credit", "Method", False), Column("picked by", "By", False),
+        Column("questions", "questions"), *(Column(f"N = {n}", f"N = {n}") for n in sizes),
+    )  # fmt: skip
+    notes = (
+        "Expected reward of the conversation with the largest sum of its turns' advantages among N "
+        "of a question's, drawn without putting back; N = 1 is the mean. A critic sees the hidden "
+        "reference, so this says what its credit is worth, not what a policy can reach. Questions "
+        f"with at least {max(sizes)} credited and judged conversations. Mean ± {ERRORS[kind]}.",
+    )
+    return Table(f"Best of N ({judge})", columns, tuple(rows), notes, "best-of-n")
+
+
+Scored = tuple[float, float, str]
+"""Credit of a whole conversation, its reward, and its question's group."""
+
+
+def _questions(policy: Policy, judge: str) -> Iterator[tuple[str, dict[str, list[Scored]]]]:
+    """Yield by source of credit what is known of each question's conversations."""
+    value = reward(judge).value
+    for source, credited in sorted(credit_by_source(policy.run).items()):
+        found: dict[str, list[Scored]] = {}
+        for row in policy.rows:
+            turns, gained = credited.get(row.talk), value(row)
+            if turns and gained is not None:
+                one = (sum(turns.values()), gained, row.group)
+                found.setdefault(row.unit.rpartition("#")[0], []).append(one)
+        if found:
+            yield source, found
+
+
+def best_of(scored: Sequence[tuple[float, float]], n: int) -> float:
+    """Return the expected second value of the pair with the largest first one among `n` drawn
+    without putting back; pairs whose first values are equal are picked alike."""
+    count = len(scored)
+    order = sorted(scored, key=lambda one: -one[0])
+    total, at = 0.0, 0
+    while at < count:
+        end = at
+        while end < count and order[end][0] == order[at][0]:
+            end += 1
+        # The largest lies in this tie where none above it was drawn and one of it was.
+        chance = (comb(count - at, n) - comb(count - end, n)) / comb(count, n)
+        total += chance * sum(value for _, value in order[at:end]) / (end - at)
+        at = end
+    return total
+
+
+def flagged_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
+    """Return accuracy and the judge's headline over all conversations and over those without a
+    flag; None where nothing is flagged."""
+    if not any(row.flags for policy in section.policies for row in policy.rows):
+        return None
+    top = headline(measures_of(section, judge))
+    measures = [
+        measure
+        for measure in (ACCURACY, top)
+        if measure and any(measure.of(policy) for policy in section.policies)
+    ]
+    columns = [
+        Column("Method", "Method", numeric=False), Column("conversations", "all"),
+        Column("flagged", "flagged"),
+    ]  # fmt: skip
+    for measure in measures:
+        plain = column(measure)
+        columns += [
+            Column(f"{plain.head}, all", f"{plain.short} all"),
+            Column(f"{plain.head}, unflagged", f"{plain.short} unfl."),
+        ]
+    lines = []
+    for policy in section.policies:
+        marks = [bool(row.flags) for row in _had(policy)]
+        cells = [Cell(policy.name), Cell(str(len(marks))), _share(sum(marks), len(marks))]
+        for measure in measures:
+            clean = (row for row in _had(policy) if not row.flags)
+            both = (measure.over(rows, kind) for rows in (_had(policy), clean))
+            cells += [number(found, measure.digits) for found in both]
+        lines.append(tuple(cells))
+    notes = (
+        "Failed conversations count nowhere. Which conversations are flagged differs from method "
+        "to method, so the unflagged ones are about other questions: compare along a line, not "
+        f"down a column. Mean ± {ERRORS[kind]}.",
+        *scales(measures),
+    )
+    caption = "With and without flagged conversations"
+    return Table(caption, tuple(columns), tuple(lines), notes, "flagged")
+
+
+def finding_table(section: Section) -> Table | None:
+    """Return how many conversations of each method have each flag; None where nothing is
+    flagged. A conversation may have several."""
+    found = {
+        p.name: Counter(f for row in _had(p) for f in set(row.flags)) for p in section.policies
+    }
+    names = sorted({flag for counter in found.values() for flag in counter})
+    if not names:
+        return None
+    columns = (
+        Column("Flag", "Flag", numeric=False),
+        *(Column(policy.name, policy.name) for policy in section.policies),
+    )
+    had = {p.name: sum(1 for _ in _had(p)) for p in section.policies}
+    rows = tuple(
+        (Cell(name), *(_share(found[p.name][name], had[p.name]) for p in section.policies))
+        for name in names
+    )
+    notes = ("Conversations with the flag (speaker: finding), and their share.",)
+    return Table("Flags", columns, rows, notes, "flags")
+
+
+def _had(policy: Policy) -> Iterator[Observation]:
+    return (row for row in policy.rows if not row.failed)
+
+
+def _share(count: int, all_: int) -> Cell:
+    return Cell(f"{count} ({100 * count / all_:.1f}%)" if all_ else "-")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convbench.report.deciding import above
 from convbench.report.document import Cell, Column, Part, Table
-from convbench.report.lacking import lacking
 from convbench.report.moved import FAR
 from convbench.report.sections import Section
 from convbench.report.starts import foreign_starts
 from convbench.report.tables.cells import NONE, with_interval
-from convbench.report.verdict import Verdicted
+from convbench.report.verdict import Verdicted, above, lacking
 from convbench.stats.means import Estimate
 from convbench.stats.ppi import FEW
 

@@ -6,8 +6,7 @@ from itertools import combinations
 
 from convbench.judge.kinds import kind_of
 from convbench.report.document import Cell, Column, Table
-from convbench.report.measures import Measure, metric
-from convbench.report.paired import pairs
+from convbench.report.measures import Measure, metric, pairs
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.sections import Section
 from convbench.report.tables.cells import NONE, figure

@@ -1,0 +1,159 @@
+"""Pooled runs one by one, rounds, and how checkpoints were trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from convbench.report.document import Cell, Column, Table
+from convbench.report.measures import ACCURACY, Measure
+from convbench.report.policies import Policy, round_of
+from convbench.report.sections import Section
+from convbench.report.tables.cells import column, headline, measures_of, number, scales
+from convbench.report.tables.results import ERRORS
+from convbench.stats.means import ErrorKind, Estimate, estimate
+
+
+def run_table(section: Section, judge: str | None) -> Table | None:
+    """Return each pooled run's means, and the mean and error over the runs; None where no
+    policy is pooled from several. Training and questions drawn anew are in this error."""
+    if not any(len(policy.members) > 1 for policy in section.policies):
+        return None
+    measures = [m for m in (ACCURACY, headline(measures_of(section, judge))) if m is not None]
+    families = dict.fromkeys(m.family for policy in section.policies for m in policy.members)
+    names = {family: f"run {place}" for place, family in enumerate(families, 1)}
+    columns = [Column("Method", "Method", numeric=False)]
+    rows: list[list[Cell]] = [[Cell(policy.name)] for policy in section.policies]
+    for measure in measures:
+        columns += [Column(f"{measure.head}, {name}", name) for name in names.values()]
+        columns.append(Column(f"{measure.head}, over runs", measure.short))
+        for policy, row in zip(section.policies, rows, strict=True):
+            found = {m.family: measure.of(m) for m in policy.members}
+            row += [number(_bare(found.get(family)), measure.digits) for family in names]
+            means = ((family, e.mean) for family, e in found.items() if e is not None)
+            row.append(number(estimate(means), measure.digits))
+    seeds = {m.family: m.run.manifest.seed for p in section.policies for m in p.members}
+    listed = ", ".join(f"{name}: seed {seeds[family]}" for family, name in names.items())
+    notes = (
+        f"{listed}. Over runs: mean ± standard error with every run as one observation.",
+        *scales(measures),
+    )
+    return Table("By run", tuple(columns), tuple(map(tuple, rows)), notes, "by-run")
+
+
+def _bare(found: Estimate | None) -> Estimate | None:
+    return None if found is None else replace(found, error=None)
+
+
+def rounds_of(section: Section) -> dict[str, dict[int, Policy]]:
+    """Return by learner each round's policy, Base as round 0 where it is there; learners that went
+    through two rounds at least."""
+    found: dict[str, dict[int, Policy]] = {}
+    for policy in section.policies:
+        which = round_of(policy)
+        if which is not None:
+            found.setdefault(which[0], {})[which[1]] = policy
+    start = {0: section.base} if section.base else {}
+    return {
+        name: {**start, **dict(sorted(some.items()))}
+        for name, some in found.items()
+        if len(some) > 1
+    }
+
+
+def rounds_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
+    """Return the rounds of each learner, one line a round; None where none went through two."""
+    found = rounds_of(section)
+    if not found:
+        return None
+    measures = measures_of(section, judge)
+    columns = (
+        Column("Learner", "Learner", numeric=False), Column("Round", "Round"),
+        Column("Learnt from", "Rows"), *(column(measure) for measure in measures),
+    )  # fmt: skip
+    rows = tuple(row for name, some in found.items() for row in _lines(name, some, measures, kind))
+    notes = (
+        f"Mean ± {ERRORS[kind]}; round 0 is Base. Learnt from: training rows, of which so many of "
+        "earlier rounds' logs (`replay`).",
+        *scales(measures),
+    )
+    return Table("Rounds", columns, rows, notes, "rounds")
+
+
+def _lines(
+    name: str, policies: dict[int, Policy], measures: list[Measure], kind: ErrorKind
+) -> Iterator[tuple[Cell, ...]]:
+    for place, policy in policies.items():
+        cells = (number(m.of(policy, kind), m.digits) for m in measures)
+        yield (Cell(name), Cell(str(place)), Cell(_rows(policy)), *cells)
+
+
+def _rows(policy: Policy) -> str:
+    counts = policy.training.get("counts") or {}
+    rows = counts.get("pairs", counts.get("rows"))
+    old = counts.get("rows of further runs")
+    if rows is None or policy.is_base:
+        return "-"
+    return f"{rows} ({old})" if old else str(rows)
+
+
+Training = Mapping[str, Any]
+"""A checkpoint's `training.json`."""
+
+COLUMNS: tuple[tuple[str, Callable[[Training], str]], ...] = (
+    ("row", lambda t: str(t.get("unit", "-"))),
+    ("rows", lambda t: _count(t, "rows", "pairs")),
+    ("steps", lambda t: str(t.get("steps", "-"))),
+    ("tied questions", lambda t: _tied(t)),
+    ("ties", lambda t: str((t.get("ties") or {}).get("rule", "-"))),
+)
+NOTES = (
+    "A row is what a batch holds: a conversation, a turn under its history, or a pair. Tied "
+    "questions have several best (or worst) conversations where one was wanted, of those that "
+    "were looked at; `ties` says what became of them.",
+)
+
+
+def training_table(section: Section) -> Table | None:
+    """Return how each checkpoint was trained, a line a run where several are pooled; None where no
+    `training.json` that tells it lies here."""
+    lines = [
+        (policy.name, member)
+        for policy in section.policies
+        for member in (policy.members or (policy,))
+        if member.training.get("unit")
+    ]
+    if not lines:
+        return None
+    columns = (
+        Column("Training", "Method", numeric=False),
+        *(Column(name, name, numeric=name not in ("row", "ties")) for name, _ in COLUMNS),
+    )
+    rows = tuple(_line(name, member) for name, member in lines)
+    return Table("Training", columns, rows, (*NOTES, *_starts(lines)), "training")
+
+
+def _starts(lines: Iterable[tuple[str, Policy]]) -> Iterator[str]:
+    """Yield the students whose distillation began near gibberish."""
+    for name, policy in lines:
+        start = policy.training.get("start") or {}
+        if start.get("gibberish"):
+            yield (
+                f"{name} began near gibberish: its student had {start['student']:.2f} nats per "
+                f"token, the teacher {start['teacher']:.2f}, a blind guess {start['chance']:.2f}."
+            )
+
+
+def _line(name: str, policy: Policy) -> tuple[Cell, ...]:
+    return Cell(name), *(Cell(tell(policy.training)) for _, tell in COLUMNS)
+
+
+def _count(training: Training, *names: str) -> str:
+    counts = training.get("counts") or {}
+    return next((str(counts[name]) for name in names if name in counts), "-")
+
+
+def _tied(training: Training) -> str:
+    ties = training.get("ties")
+    return f"{ties['tied']} of {ties['tasks']}" if ties else "-"
