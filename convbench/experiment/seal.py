@@ -30,7 +30,7 @@ from convbench.judge.all import judges_of
 from convbench.judge.few_shot.baselines import baselines as solved_beside
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
-from convbench.learn.data import with_filter
+from convbench.learn.export import with_filter
 from convbench.options.evaluate import EvalOptions
 from convbench.options.train import RoundsOptions
 from convbench.report import adaptation

@@ -7,7 +7,7 @@ from dataclasses import replace
 from convbench.errors import UsageError
 from convbench.experiment.rounds import ready, recipe_of
 from convbench.experiment.seal import Rounds, train_rounds
-from convbench.learn.data import with_filter
+from convbench.learn.export import with_filter
 from convbench.learn.start import TrainResult
 from convbench.learn.start import train as train_single
 from convbench.options.shared import SpecOptions

@@ -1,20 +1,55 @@
-"""What each policy turn of a run was worth, kept with the run."""
+"""What each policy turn of a run was worth, kept with the run: Monte-Carlo values from branches, or
+a critic's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
 from convbench.errors import TrainError, UsageError
-from convbench.learn.credit import by_branches, values_before
+from convbench.learn.logged import Logged
 from convbench.learn.select import branches, select
 from convbench.learn.sweet.credit import by_critic, critic_job
+from convbench.schema import ProtocolSpec
 from convbench.schema.conversation import TurnCredit
 from convbench.schema.recipe import Data
 from convbench.store import Run
 from convbench.store.credit import keep_credit
+from convbench.views import policy_turns
+
+Values = dict[tuple[str, int], float]
+"""(conversation_id of the parent, turn index) to V before that turn."""
+
+
+def values_before(branches: Iterable[Logged]) -> Values:
+    """Return the mean reward of the branches that leave each turn."""
+    found: dict[tuple[str, int], list[float]] = {}
+    for item in branches:
+        branch = item.conversation.branch
+        if branch is not None:
+            found.setdefault((branch.parent, branch.turn), []).append(item.reward)
+    return {place: fmean(rewards) for place, rewards in found.items()}
+
+
+def by_branches(
+    protocol: ProtocolSpec, logged: Iterable[Logged], values: Mapping[tuple[str, int], float],
+    source: str,
+) -> Iterator[TurnCredit]:  # fmt: skip
+    """Yield the advantage of every turn with a value before it and after it."""
+    for item in logged:
+        name = item.conversation_id
+        turns = policy_turns(protocol, item.conversation)
+        after = [values.get((name, turn)) for turn in turns[1:]] + [item.reward]
+        for turn, then in zip(turns, after, strict=True):
+            before = values.get((name, turn))
+            if before is not None and then is not None:
+                yield TurnCredit(
+                    conversation_id=name, turn_index=turn, source=source, advantage=then - before
+                )
+
 
 BRANCHES = "branches"
 

@@ -8,8 +8,13 @@ from convbench.errors import SpecError, UsageError
 from convbench.formats.export import Exported
 from convbench.formats.export import export as write
 from convbench.formats.targets import FORMATS
-from convbench.learn.data import learnt_of
-from convbench.learn.export import export_paired, export_weighted, flagged_train, folder_name
+from convbench.learn.export import (
+    export_paired,
+    export_weighted,
+    flagged_train,
+    folder_name,
+    learnt_of,
+)
 from convbench.learn.pairs import Pairs
 from convbench.learn.weights import Weighted
 from convbench.options.shared import SpecOptions

@@ -13,7 +13,7 @@ from convbench import prompts, views
 from convbench.errors import TrainError
 from convbench.learn.logged import Logged
 from convbench.learn.select import Selection
-from convbench.learn.ties import Ties, equals, settle
+from convbench.learn.weights import Ties, equals, settle
 from convbench.rollout.candidates import CUT
 from convbench.schema import (
     Conversation,

@@ -10,8 +10,8 @@ from datasets import Dataset
 from trl import DPOConfig, DPOTrainer
 
 from convbench.learn import fitting
-from convbench.learn.head import lighten
 from convbench.learn.job import Job, PairData, rows_of
+from convbench.learn.kernels import lighten
 from convbench.learn.rows import PairRow
 from convbench.learn.steps import Steps
 

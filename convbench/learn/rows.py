@@ -10,9 +10,8 @@ from typing import Any
 
 from convbench import views
 from convbench.errors import TrainError
-from convbench.learn.aligned import Unaligned
 from convbench.learn.pairs import Pair, Pairs, Reply
-from convbench.learn.tokens import Asked, ChatTokens, Tokens
+from convbench.learn.tokens import Asked, ChatTokens, Tokens, Unaligned
 from convbench.learn.weights import Weighted
 from convbench.schema import Conversation, ProtocolSpec, Sent, text_of
 from convbench.schema.recipe import Unit

@@ -15,9 +15,9 @@ from convbench.catalog.read import read
 from convbench.errors import SpecError, TrainError
 from convbench.learn import launch as launching
 from convbench.learn.job import Job, Learnt, Means, Preparation, rows_of
+from convbench.learn.launch import Meeting, meeting, on_machines
 from convbench.learn.losses import describe as said_of_loss
 from convbench.learn.losses import objective
-from convbench.learn.nodes import Meeting, meeting, on_machines
 from convbench.learn.pairs import Pairs
 from convbench.learn.rows import preview, preview_pairs
 from convbench.learn.sealed import seal_checkpoint

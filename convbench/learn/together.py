@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench.errors import TrainError, UsageError
-from convbench.learn.nodes import MASTER, RANK
+from convbench.learn.launch import MASTER, RANK
 from convbench.options.declare import as_words
 from convbench.options.spread import Spread
 from convbench.options.train import TrainOptions

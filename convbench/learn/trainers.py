@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from convbench.errors import TrainError
+from convbench.learn import launch
 from convbench.learn import launch as launching
-from convbench.learn import stale_builds
 from convbench.learn.job import Job, Means
 from convbench.learn.pairs import Pairs
 from convbench.learn.stored_rows import ROWS
@@ -45,7 +45,7 @@ def start(job: Job, means: Means, learnt: Any = None) -> None:
         env = launching.environment(means.launch, gpus, names)
         log = file.with_name(f"train-{rank}.log" if rank else "train.log")
         if (means.launch.accelerate or {}).get("deepspeed_config"):
-            stale_builds.free(to_stderr, env)
+            launch.free(to_stderr, env)
         with workspace(job.folder, ".rows-") as rows:
             if (
                 isinstance(learnt, Weighted | Pairs)

@@ -12,8 +12,8 @@ from trl import KTOConfig, KTOTrainer
 
 from convbench.errors import TrainError
 from convbench.learn import fitting
-from convbench.learn.head import lighten
 from convbench.learn.job import Job, WeightedData, rows_of
+from convbench.learn.kernels import lighten
 from convbench.learn.rows import Row
 from convbench.learn.steps import Steps
 

@@ -20,15 +20,21 @@ from trl import SFTConfig, SFTTrainer
 from trl.trainer.utils import add_fused_lm_head, pad
 
 from convbench.learn import fitting
-from convbench.learn.attention import attend_plainly
-from convbench.learn.head import Beside, hidden_at, score_labels_alone
 from convbench.learn.job import Job, WeightedData, rows_of
+from convbench.learn.kernels import (
+    Beside,
+    Packs,
+    attend_plainly,
+    hidden_at,
+    packed,
+    score_labels_alone,
+    settled,
+)
 from convbench.learn.losses import Seen, anchors, objective, reference
-from convbench.learn.packing import Packs, packed, settled
 from convbench.learn.probe import Probe
 from convbench.learn.rows import Row
-from convbench.learn.shaping import shaped
 from convbench.learn.steps import Steps
+from convbench.learn.weights import shaped
 
 FALL = 1.0
 """Nats a token: a fall of log pi of what was rewarded by more than this is a collapse."""

@@ -6,18 +6,130 @@ import math
 import random
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
+from typing import Any, TypeVar
 
 from convbench.errors import TrainError
 from convbench.learn.logged import Logged
 from convbench.learn.select import Selection
-from convbench.learn.shaping import shaped
-from convbench.learn.ties import Ties, equals, settle
 from convbench.schema.recipe import TieRule, Weighting
 from convbench.store.credit import turn_advantages
 from convbench.views import policy_turns
+
+STEEPEST = 700.0
+"""Largest A / temperature whose exponential is a number."""
+
+
+def shaped(rewards: Sequence[float], by: Weighting, *key: object) -> list[float | None]:
+    """Return the weights of one group's rewards; None leaves a conversation out. `key` draws among
+    equals where the best is wanted.
+
+    A group of one has no mean of others, and no standard deviation: it is left out where one is
+    asked for.
+    """
+    if len(rewards) < 2 and (by.scale or (by.center and by.leave_one_out)):
+        return [None] * len(rewards)
+    advantages = _advantages(ranks(rewards) if by.rank else list(rewards), by)
+    weights = [_weight(advantage, by) for advantage in advantages]
+    kept = _kept(rewards, advantages, by, *key)
+    return [weight if on else None for weight, on in zip(weights, kept, strict=True)]
+
+
+def ranks(rewards: Sequence[float]) -> list[float]:
+    """Return each reward's rank from 0 (lowest) to 1; equal ones share the mean of their ranks."""
+    most = max(len(rewards) - 1, 1)
+    return [
+        (sum(other < value for other in rewards) + (len(equals(rewards, value)) - 1) / 2) / most
+        for value in rewards
+    ]
+
+
+def _advantages(values: Sequence[float], by: Weighting) -> list[float]:
+    n, mean = len(values), fmean(values)
+    if by.center and by.leave_one_out:
+        apart = [value - (n * mean - value) / (n - 1) for value in values]
+    else:
+        apart = [value - mean * by.center for value in values]
+    if not by.scale:
+        return apart
+    std = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
+    if std <= 1e-12 * max(1.0, abs(mean)):
+        return [0.0] * n
+    return [value / std for value in apart]
+
+
+def _weight(advantage: float, by: Weighting) -> float:
+    weight = 1.0 if by.shape == "one" else advantage
+    if by.shape == "exponential":
+        power = advantage / by.temperature
+        if power > STEEPEST and by.clip is None:
+            raise TrainError(
+                f"weighting.temperature: found {by.temperature:g}, with which a weight is "
+                f"exp({power:.4g}); expected a higher one, or weighting.clip"
+            )
+        weight = math.exp(min(power, STEEPEST))
+    return weight if by.clip is None else max(-by.clip, min(by.clip, weight))
+
+
+def _kept(
+    rewards: Sequence[float], advantages: Sequence[float], by: Weighting, *key: object
+) -> list[bool]:
+    least = -math.inf if by.threshold is None else by.threshold
+    kept = [reward >= least for reward in rewards]
+    if by.keep == "positive":
+        return [on and advantage > 0 for on, advantage in zip(kept, advantages, strict=True)]
+    if by.keep == "best":
+        winners = settle(equals(rewards, max(rewards)), by.ties, *key, "best")
+        return [on and place in winners for place, on in enumerate(kept)]
+    return kept
+
+
+T = TypeVar("T")
+SAID = {
+    "random": "one of the equals is drawn",
+    "all": "all of the equals are taken",
+    "drop": "these questions are left out",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ties:
+    """How many of the tasks that train had equals where one was wanted."""
+
+    rule: TieRule
+    tied: int
+    """Tasks with equals."""
+    tasks: int
+    """Tasks that were looked at."""
+
+    def describe(self) -> Iterator[str]:
+        """Yield how many there were and what became of them."""
+        yield f"tied questions: {self.tied} of {self.tasks} (ties: {self.rule}, {SAID[self.rule]})"
+
+    def record(self) -> dict[str, Any]:
+        """Return what `training.json` keeps."""
+        return {"rule": self.rule, "tied": self.tied, "tasks": self.tasks}
+
+
+def equals(rewards: Sequence[float], value: float) -> list[int]:
+    """Return the places of the rewards that are `value`, rounding aside."""
+    return [i for i, r in enumerate(rewards) if math.isclose(r, value, rel_tol=1e-9, abs_tol=1e-12)]
+
+
+def settle(tied: Sequence[T], rule: TieRule, *key: object) -> list[T]:
+    """Return which of the equals are taken: the only one there is, or what the rule says.
+
+    `random` draws by `key` (the seed, the task, and what is wanted), so that the draw of one task
+    hangs on no other task.
+    """
+    if len(tied) < 2 or rule == "all":
+        return list(tied)
+    if rule == "drop":
+        return []
+    return [random.Random("/".join(map(str, ("ties", *key)))).choice(tied)]
+
 
 COMPOSED = ("credit", "over", "leave_one_out", "rank", "shape", "temperature", "keep")
 """Fields of `weighting` that only `composed` goes by."""

@@ -22,7 +22,7 @@ from convbench.experiment.rounds import rounds
 from convbench.experiment.seal import train_rounds
 from convbench.judge.adaptation.accuracies import UNTRAINED, Values, accuracies
 from convbench.judge.all import judges_of
-from convbench.learn.data import FILTERS
+from convbench.learn.export import FILTERS
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from convbench.learn.sweet import memory
+from convbench.learn.sweet import critic
 from convbench.learn.sweet.critic import advantages, padded, pair_loss, scores, turn_log_probs
 from convbench.learn.sweet.pairs import CriticRow
 from convbench.models.shape import _read
@@ -79,10 +79,10 @@ def main() -> None:
         rows = [[row(length, length // 3)] for _ in range(many)]
         shape = _read(dict(SIZES))
         assert shape is not None
-        batch = memory.Rows((length,) * many, (length // 3,) * many)
+        batch = critic.Rows((length,) * many, (length // 3,) * many)
         if what == "scoring":
             scores(model, rows, 0, mean="turn", tokens=many * length)
-            told = memory.scoring(shape, batch)
+            told = critic.scoring(shape, batch)
         else:
             model.train()
             adam = torch.optim.AdamW(model.parameters(), foreach=False)
@@ -94,7 +94,7 @@ def main() -> None:
                 adam.step()
                 if _ == 0:
                     adam.zero_grad(set_to_none=True)
-            told = memory.training(shape, batch)
+            told = critic.training(shape, batch)
     grown = watch.most - before
     print(json.dumps({
         "what": what, "weights": sum(p.numel() for p in model.parameters()), "rows": many,

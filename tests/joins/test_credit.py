@@ -9,8 +9,7 @@ import pytest
 
 from convbench.errors import QueryError, RunError, TrainError, UsageError
 from convbench.formats.export import export
-from convbench.learn.credit import by_branches, values_before
-from convbench.learn.crediting import credit
+from convbench.learn.crediting import by_branches, credit, values_before
 from convbench.learn.select import branches, select
 from convbench.publish.parquet import write_tables
 from convbench.publish.portions import portions

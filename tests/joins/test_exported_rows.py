@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from convbench.errors import TrainError
-from convbench.learn.data import learnt_of
+from convbench.learn.export import learnt_of
 from convbench.learn.export_run import export
 from convbench.learn.weights import Weighted
 from convbench.models.where import content

@@ -15,7 +15,7 @@ from convbench import catalog
 from convbench.errors import MissingDependency, SpecError, TrainError, UsageError
 from convbench.learn import launch as launching
 from convbench.learn import together
-from convbench.learn.nodes import Meeting, meeting, on_machines
+from convbench.learn.launch import Meeting, meeting, on_machines
 from convbench.learn.start import choose_launch, sort_sets
 from convbench.options.shared import SpecOptions
 from convbench.options.spread import Spread

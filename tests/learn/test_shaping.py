@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from convbench.errors import RunError, TrainError
 from convbench.learn import weights
 from convbench.learn.select import Selection, select
-from convbench.learn.shaping import ranks, shaped
+from convbench.learn.weights import ranks, shaped
 from convbench.schema.conversation import TurnCredit
 from convbench.schema.recipe import Data, Weighting
 from convbench.store.credit import keep_credit

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.learn import stale_builds
+from convbench.learn import launch
 
 
 @pytest.fixture
@@ -21,12 +21,12 @@ def lock(tmp_path: Path) -> Path:
 
 def notes(tmp_path: Path) -> list[str]:
     found: list[str] = []
-    stale_builds.free(found.append, {"XDG_CACHE_HOME": str(tmp_path)})
+    launch.free(found.append, {"XDG_CACHE_HOME": str(tmp_path)})
     return found
 
 
 def aged(lock: Path) -> None:
-    then = time.time() - stale_builds.OLD_S - 60
+    then = time.time() - launch.OLD_S - 60
     os.utime(lock, (then, then))
 
 
@@ -56,6 +56,6 @@ def test_the_folder_that_the_environment_names_is_looked_at(tmp_path: Path) -> N
     lock.touch()
     aged(lock)
     found: list[str] = []
-    stale_builds.free(found.append, {"TORCH_EXTENSIONS_DIR": str(tmp_path / "mine")})
+    launch.free(found.append, {"TORCH_EXTENSIONS_DIR": str(tmp_path / "mine")})
     assert not lock.exists()
     assert len(found) == 1

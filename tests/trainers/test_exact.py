@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from convbench.learn import attention
+from convbench.learn import kernels
 from convbench.learn.job import Job
 from convbench.learn.rows import Row, training_rows
 from convbench.learn.weights import Weighted
@@ -172,9 +172,9 @@ def test_short_rows_in_bf16_on_a_cpu_attend_by_plain_products(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {}
-    ways = (("bf16", "eager", attention.ROOM), ("bf16", "sdpa", 0), ("fp32", "sdpa", 1 << 60))
+    ways = (("bf16", "eager", kernels.ROOM), ("bf16", "sdpa", 0), ("fp32", "sdpa", 1 << 60))
     for precision, kind, room in ways:
-        monkeypatch.setattr(attention, "ROOM", room)
+        monkeypatch.setattr(kernels, "ROOM", room)
         job, weighted = make("swift", **{"fit.precision": precision})
         trainer = weighted_sft.trainer_for(job, rows_of(job, weighted))
         assert trainer.model.config._attn_implementation == kind

@@ -18,7 +18,7 @@ import pytest
 
 from convbench.learn import launch
 from convbench.learn.job import Job
-from convbench.learn.nodes import MASTER, RANK, Meeting, on_machines
+from convbench.learn.launch import MASTER, RANK, Meeting, on_machines
 from convbench.models.vllm import free_port
 from convbench.store.run import Run
 from tests.learn import tiny

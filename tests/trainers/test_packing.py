@@ -20,7 +20,7 @@ from tests.trainers.test_exact import apart
 
 torch = later("torch")
 transformers = later("transformers")
-packing = later("convbench.learn.packing")
+packing = later("convbench.learn.kernels")
 recording = later("tests.trainers.gradients")
 
 BY_ROW = "convbench-by-row"

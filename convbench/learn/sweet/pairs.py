@@ -21,8 +21,8 @@ from convbench.learn.logged import Logged
 from convbench.learn.pairs import Pair, Pairs, Reply
 from convbench.learn.rows import asked
 from convbench.learn.select import Selection
-from convbench.learn.ties import Ties, equals, settle
 from convbench.learn.tokens import Asked, ChatTokens
+from convbench.learn.weights import Ties, equals, settle
 from convbench.models.where import content
 from convbench.rollout.plan import seen_before
 from convbench.schema import Message, ProtocolSpec

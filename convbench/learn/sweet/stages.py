@@ -16,7 +16,7 @@ from convbench.learn.job import Job, Means
 from convbench.learn.logged import Logged
 from convbench.learn.select import Selection, select
 from convbench.learn.steps import in_batches
-from convbench.learn.sweet import candidates, memory
+from convbench.learn.sweet import candidates, critic
 from convbench.learn.sweet.pairs import (
     CANDIDATES,
     CRITIC,
@@ -101,16 +101,16 @@ class Stages:
         kind = recipe.fit.precision
         width = 2 if kind == "bf16" or (kind == "auto" and inventory()) else 4
         longest = self._longest()
-        scored = memory.scoring(shape, memory.batch_of(longest, memory.BUDGET), width)
+        scored = critic.scoring(shape, critic.batch_of(longest, critic.BUDGET), width)
         yield f"peak memory of scoring: about {_told(scored)}"
         if recipe.lora is not None:
             yield "peak memory of stage 1: not counted for an adapter"
             return
         deepspeed = config.get("deepspeed_config") or {}
         sharded = "fsdp_config" in config or deepspeed.get("zero_stage") == 3
-        rows, both = memory.batch_of(longest, 0), 2 * recipe.fit.batch_size
-        rows = memory.Rows(rows.lengths * both, rows.said * both)
-        found = memory.training(
+        rows, both = critic.batch_of(longest, 0), 2 * recipe.fit.batch_size
+        rows = critic.Rows(rows.lengths * both, rows.said * both)
+        found = critic.training(
             shape, rows, width=width, checkpointing=recipe.fit.gradient_checkpointing,
             shards=self.means.launch.processes if sharded else 1,
         )  # fmt: skip
@@ -174,7 +174,7 @@ class Stages:
             yield "critic" if number == 0 else "", line
 
 
-def _told(peak: memory.Peak) -> str:
+def _told(peak: critic.Peak) -> str:
     """Return a peak in words."""
     parts = ("weights", "training", "inside", "logits")
     of = ", ".join(f"{name} {getattr(peak, name) / 1e9:.2f}" for name in parts)

@@ -11,7 +11,7 @@ from convbench.catalog import parse_sets
 from convbench.errors import TrainError
 from convbench.experiment.seal import Args, args_of
 from convbench.learn import weights
-from convbench.learn.data import FILTERS
+from convbench.learn.export import FILTERS
 from convbench.learn.select import select
 from convbench.schema import Conversation, Verdict
 from convbench.schema.recipe import Recipe
