@@ -58,8 +58,9 @@ def run(tasks: Sequence[Task], do: Callable[[int, int], None], most: int = 16) -
     count from 0.
 
     In the order of the list: a task that must wait for a resource keeps later ones from it. What
-    `do` raises, and an interrupt, ends all: running tasks are stopped (`engine.stops`) and waited
-    for, no other begins, and it is raised here. `do` keeps failures that concern one task alone.
+    `do` raises, and an interrupt, ends all: running tasks are stopped (`engine.jobs.stoppable`) and
+    waited for, no other begins, and it is raised here. `do` keeps failures that concern one task
+    alone.
     """
     if serial(tasks):
         for number in range(len(tasks)):

@@ -227,7 +227,7 @@ def read_chat(row: object, where: str, line: int) -> Chat:
     or `rewards` (a number, a list of turns' rewards, which is summed, or a mapping);
     `example_id` or `task_id`; `group` or `group_id`; `split`; `temperature`; `question`;
     `choices`; `answer`; `hidden` (an object); `metadata`. Others are kept as metadata, unless they
-    look like a slip. Rows as ColBench's authors release them are read too (`formats.released`).
+    look like a slip. Rows as ColBench's authors release them are read too (`formats.shapes`).
     """
     if not isinstance(row, dict):
         raise DataError(f"{where}: found {type(row).__name__}; expected an object with messages")

@@ -6,7 +6,7 @@ numbers alone: a sentence that names another scale or another number, or that pu
 another's mouth, is a fault. In doubt the judge is asked again: what cannot be read never becomes a
 score.
 
-Most of its length, with `reply_doubts` and `reply_words`, is for what is said beside the numbers.
+Most of its length, with `reply_doubts`, is for what is said beside the numbers.
 Of the 760 labelled replies of the tests (284 good ones) all are read rightly; of 80 that nobody
 here had seen 61 were, 18 asked again and 1 invented. Without the doubts 181 of the 760 would be
 invented: 71 of another scale, 61 taken back, 42 disowned (54 more are introduced as another's).

@@ -2,7 +2,7 @@
 
 It bounds what no limit of a single process does: the kernel's own memory that code brings about
 (names looked up, queues filled), and the processes of a browser all together. Where there is none,
-what is said in `boundary` and `chromium` still holds.
+what is said in `wall` and `chromium` still holds.
 """
 
 from __future__ import annotations

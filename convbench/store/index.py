@@ -13,7 +13,6 @@ where SQL would load DuckDB first.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -27,15 +26,13 @@ from convbench.schema import Conversation, Example, Verdict
 from convbench.schema.example import Split
 from convbench.store.jsonl import placed
 from convbench.store.keys import named, superseded_ordinals
-from convbench.store.parts import COMPRESSED, WORTH, part_size, streams
+from convbench.store.parts import WORTH, streams
 from convbench.store.shape import LONGEST, an_object, checked, one_value
 from convbench.store.sidecars import Identity, Sidecars, identify_file
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-SETTLE_SECONDS = 2.0
-"""A part that changed later than this is not stored: another change could carry the same time."""
 ROWS_AT_ONCE = 2_048
 """Rows that are taken from a sidecar at once: as many as DuckDB works on."""
 COUNTS_BELOW = 2**53
@@ -227,13 +224,10 @@ class Index(Generic[Row]):
         sealed = part != path or before.size >= WORTH
         sidecar = self._sidecars.find_sidecar(before) if sealed else None
         if sidecar is not None:
-            compressed = part.suffix == COMPRESSED
-            size = part_size(part) if compressed else before.size
-            return _Source(path, base, before, sidecar), size
+            return _Source(path, base, before, sidecar), before.text_size(part)
         source = _Source[Row](path, base, before)
         source.rows, size = self._read_lines(part, stream)
-        settled = time.time() - before.changed_ns / 1e9 > SETTLE_SECONDS
-        if sealed and settled and identify_file(part, stream) == before:
+        if sealed and before.is_settled() and identify_file(part, stream) == before:
             source.sidecar = self._sidecars.store_rows(before, self._table.columns, source.rows)
             source.rows = source.rows if source.sidecar is None else []
         return source, size

@@ -24,7 +24,10 @@ from typing import Any, BinaryIO, NamedTuple
 from convbench import schema
 from convbench.cache import cache_folder
 from convbench.regular import open_to_read
+from convbench.store.parts import COMPRESSED, part_size
 
+SETTLE_SECONDS = 2.0
+"""A part that changed later than this is not stored: another change could carry the same time."""
 LARGEST = 10 << 30
 """Bytes of all sidecars; those that were used longest ago go first."""
 LEFT_S = 24 * 3600.0
@@ -47,6 +50,14 @@ class Identity(NamedTuple):
     inode: int
     size: int
     changed_ns: int
+
+    def is_settled(self) -> bool:
+        """Whether it changed so long ago that another change would carry another time."""
+        return time.time() - self.changed_ns / 1e9 > SETTLE_SECONDS
+
+    def text_size(self, part: Path) -> int:
+        """Return the bytes of text in this part."""
+        return part_size(part) if part.suffix == COMPRESSED else self.size
 
 
 def identify_file(path: Path, stream: BinaryIO) -> Identity:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import time
 import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,10 +25,9 @@ from convbench import answers, store
 from convbench.errors import RunError
 from convbench.regular import open_to_read
 from convbench.store import Run, guard, tables
-from convbench.store.index import SETTLE_SECONDS
 from convbench.store.jsonl import disk_error
 from convbench.store.limits import OFTEN, spill
-from convbench.store.parts import COMPRESSED, opened, part_size, raw_lines, streams
+from convbench.store.parts import COMPRESSED, opened, raw_lines, streams
 from convbench.store.places import size_of, whole
 from convbench.store.scratch import scratch
 from convbench.store.sidecars import GLOB, Identity, Sidecars, hash_files, identify_file
@@ -115,7 +113,7 @@ class Rows:
                     for part, identity, _ in _parts(path):
                         read = part == path and path in self._tails
                         if not read and self._find(sidecars, identity) is None:
-                            size += _text_size(part, identity)
+                            size += identity.text_size(part)
         return size
 
     def collect(self, runs: Sequence[Run]) -> list[PartRows]:
@@ -162,7 +160,7 @@ class Rows:
                 self._tails[path].pieces = [(0, rows)]
             if rows:
                 yield base, rows
-            base += _text_size(part, identity)
+            base += identity.text_size(part)
 
     def _find(self, sidecars: Sidecars, identity: Identity) -> Path | None:
         """Return the rows of a part that was not changed since they were made."""
@@ -172,8 +170,7 @@ class Rows:
         """Return the rows of a part as a sidecar, where that may be and was not done."""
         if rows.parent != self._folder:
             return rows
-        settled = time.time() - identity.changed_ns / 1e9 > SETTLE_SECONDS
-        stored = sidecars.store_file(identity, rows) if settled else None
+        stored = sidecars.store_file(identity, rows) if identity.is_settled() else None
         if stored is None:
             self._held[identity] = rows
         else:
@@ -325,11 +322,6 @@ def _spans(part: Path) -> tuple[array[int], array[int]]:
                 lengths.append(len(line))
             at += len(line)
     return starts, lengths
-
-
-def _text_size(part: Path, identity: Identity) -> int:
-    """Return the bytes of text in a part."""
-    return part_size(part) if part.suffix == COMPRESSED else identity.size
 
 
 def _look(stream: BinaryIO, end: int) -> str:

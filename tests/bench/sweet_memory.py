@@ -3,7 +3,7 @@
     python -m tests.bench.sweet_memory scoring|training [ROWS LENGTH]
 
 Builds the model in float32, scores a batch or takes one training step of AdamW on it, in this
-process, and prints one line of JSON: what `learn/sweet/memory.py` predicts, and how much the
+process, and prints one line of JSON: what `learn/sweet/critic.py` predicts, and how much the
 process's resident memory grew at its peak.
 """
 

@@ -18,7 +18,7 @@ from convbench.learn.select import Selection, collect, select
 from convbench.learn.start import Part
 from convbench.schema import ProtocolSpec
 from convbench.schema.recipe import Data, Pairing, Weighting
-from convbench.store import Run, index, places
+from convbench.store import Run, places, sidecars
 from convbench.store.jsonl import Appender
 from tests.publish.runs import conversation, example, failed, verdict, write_run
 from tests.support.memory import held_below
@@ -228,7 +228,7 @@ def test_verdicts_take_few_bytes_each_whatever_is_asked_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once they are indexed, which holds the rows of one part at a time."""
-    monkeypatch.setattr(index, "SETTLE_SECONDS", -1.0)
+    monkeypatch.setattr(sidecars, "SETTLE_SECONDS", -1.0)
     monkeypatch.setattr("convbench.store.jsonl.WORTH", 1)
     runs = {}
     for count in (SOME // 2, SOME, 2 * SOME):

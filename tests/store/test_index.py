@@ -16,7 +16,7 @@ import pytest
 from convbench.cache import cache_folder
 from convbench.errors import RunError
 from convbench.schema import Branch, Conversation, Verdict, turn_scores
-from convbench.store import Run, index
+from convbench.store import Run, index, sidecars
 from convbench.store.index import ConversationRow, VerdictRow
 from convbench.store.jsonl import Appender
 from convbench.store.parts import opened
@@ -29,7 +29,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of its own; every closed file is sealed, and stored however young it is."""
     monkeypatch.setenv("CONVBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("convbench.store.jsonl.WORTH", 1)
-    monkeypatch.setattr(index, "SETTLE_SECONDS", -1.0)
+    monkeypatch.setattr(sidecars, "SETTLE_SECONDS", -1.0)
     return cache_folder("index")
 
 

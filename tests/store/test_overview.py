@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.store import index
+from convbench.store import sidecars
 from convbench.store.jsonl import Appender
 from convbench.store.overview import overview
 from tests.support.memory import BLOCK, held_below
@@ -36,7 +36,7 @@ def test_it_holds_little_of_each_conversation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once they are indexed, which holds the rows of one part at a time."""
-    monkeypatch.setattr(index, "SETTLE_SECONDS", -1.0)
+    monkeypatch.setattr(sidecars, "SETTLE_SECONDS", -1.0)
     runs = {n: many(tmp_path / str(n), n) for n in (2 * BLOCK, BLOCK, BLOCK // 2)}
     monkeypatch.setattr("convbench.store.jsonl.WORTH", 1)
     for count, run in runs.items():

@@ -200,8 +200,9 @@ def test_a_folder_that_cannot_be_used_is_reported_once(
 def test_a_full_disk_leaves_nothing_behind(run: Run, cache: Path) -> None:
     """No file of more than 512 bytes fits: rows are the same, and it is said in one line."""
     code = (
-        "import resource, sys; from pathlib import Path; from convbench.store import Run, index\n"
-        "index.SETTLE_SECONDS = -1.0\n"
+        "import resource, sys; from pathlib import Path\n"
+        "from convbench.store import Run, sidecars\n"
+        "sidecars.SETTLE_SECONDS = -1.0\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))\n"
         "for _ in range(2): print(sum(1 for _ in Run.open(Path(sys.argv[1])).heads()))"
     )
@@ -251,7 +252,7 @@ def test_a_young_part_is_not_stored(
     run: Run, rows: list[ConversationRow], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another change within the clock's step could leave it with the same time."""
-    monkeypatch.setattr(index, "SETTLE_SECONDS", 3600.0)
+    monkeypatch.setattr(sidecars, "SETTLE_SECONDS", 3600.0)
     assert list(run.heads()) == rows
     assert not cache.exists()
 
@@ -279,9 +280,10 @@ def test_kills_amid_storing_harm_nothing(
 ) -> None:
     """Ended at any instant, the next process reads the same rows and stores what is missing."""
     code = (
-        "import sys; from pathlib import Path; from convbench.store import Run, index\n"
+        "import sys; from pathlib import Path; from convbench.store import Run, sidecars\n"
         "import pyarrow.parquet\n"
-        "index.SETTLE_SECONDS = -1.0; run = Run.open(Path(sys.argv[1])); print('up', flush=True)\n"
+        "sidecars.SETTLE_SECONDS = -1.0\n"
+        "run = Run.open(Path(sys.argv[1])); print('up', flush=True)\n"
         "while True: list(run.heads()); [one.unlink(missing_ok=True) for one in "
         "Path(sys.argv[2]).glob('*.parquet')]"
     )
@@ -303,8 +305,8 @@ def test_processes_at_once_write_equal_files(
     run: Run, rows: list[ConversationRow], cache: Path
 ) -> None:
     code = (
-        "import sys; from pathlib import Path; from convbench.store import Run, index\n"
-        "index.SETTLE_SECONDS = -1.0\n"
+        "import sys; from pathlib import Path; from convbench.store import Run, sidecars\n"
+        "sidecars.SETTLE_SECONDS = -1.0\n"
         "print(*(row.conversation_id for row in Run.open(Path(sys.argv[1])).heads()))"
     )
     workers = [

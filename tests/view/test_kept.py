@@ -15,10 +15,10 @@ from multidict import MultiDict
 from convbench.cache import CACHE
 from convbench.errors import QueryError, RunError
 from convbench.store import Run
-from convbench.store.index import SETTLE_SECONDS
 from convbench.store.label import write_label
 from convbench.store.limits import Room
 from convbench.store.parts import Compressor
+from convbench.store.sidecars import SETTLE_SECONDS
 from convbench.view import follow
 from convbench.view.figures import overview
 from convbench.view.filters import listing

@@ -2,7 +2,7 @@
 
 They read wording and structure: what stands in the hidden reference, what was asked, what was said
 before. They are kept to what is rarely meant otherwise; a model may look at the rest
-(`judge/review/asked.py`).
+(`judge/review/verdict.py`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The form is that of Mukherjee et al. (NeurIPS 2025), section E.6. The paper does not say how the
 wrong queries were made; here each has the build of another question's or turn's right query
 (see `options`). All are written by one formatter, and kept only where made databases tell all four
-apart (see `results`).
+apart (see `databases`).
 """
 
 from __future__ import annotations

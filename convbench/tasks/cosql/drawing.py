@@ -3,9 +3,9 @@
 Wrong options have the builds of right queries: of other questions that are asked, and of turns that
 stand not alone. Sets of three are drawn by chance, evened out over all databases and on each by
 what shows (`looks`, `convbench.tasks.evening`), by how likely each looks alone (`likely`), by words
-and pairs of words, with columns by their sort (`phrases`) and, where several databases share them,
-by their names, and by how many other right answers have an option's build: else the right one would
-be the one whose build is new.
+and pairs of words, with columns by their sort (`builds.phrases`) and, where several databases share
+them, by their names, and by how many other right answers have an option's build: else the right one
+would be the one whose build is new.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Wrong:
     query: Query
     told: Told
     phrases: Counter[str]
-    """Its words and pairs of words (`phrases.phrases`)."""
+    """Its words and pairs of words (`builds.phrases`)."""
 
     @cached_property
     def pairs(self) -> Counter[str]:
