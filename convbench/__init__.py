@@ -17,19 +17,41 @@ from typing import Any as _Any
 __version__ = "0.1.0"
 
 _PLACES = {
-    "build": "api.verbs", "judge": "judge", "train": "api.verbs", "eval": "api.verbs",
-    "report": "report", "query": "api.verbs", "publish": "publish", "pull": "api.verbs",
-    "import_logs": "api.verbs", "open_run": "api.verbs",
-    "Run": "api.handles", "Checkpoint": "api.handles", "Report": "api.handles",
+    "build": "api.verbs",
+    "judge": "judge",
+    "train": "api.verbs",
+    "eval": "api.verbs",
+    "report": "report",
+    "query": "api.verbs",
+    "publish": "publish",
+    "pull": "api.verbs",
+    "import_logs": "api.verbs",
+    "open_run": "api.verbs",
+    "Run": "api.handles",
+    "Checkpoint": "api.handles",
+    "Report": "api.handles",
     "DryRun": "api.handles",
     "ConvbenchError": "errors",
-}  # fmt: skip
+}
 """Where each public name is; loaded when it is used, so that the import costs nothing."""
 
 __all__ = [
-    "Checkpoint", "ConvbenchError", "DryRun", "Report", "Run", "build", "eval", "import_logs",
-    "judge", "open_run", "publish", "pull", "query", "report", "train",
-]  # fmt: skip
+    "Checkpoint",
+    "ConvbenchError",
+    "DryRun",
+    "Report",
+    "Run",
+    "build",
+    "eval",
+    "import_logs",
+    "judge",
+    "open_run",
+    "publish",
+    "pull",
+    "query",
+    "report",
+    "train",
+]
 
 
 def __getattr__(name: str) -> _Any:

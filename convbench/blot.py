@@ -21,10 +21,22 @@ KEY = "[key]"
 """What stands in the place of a key."""
 SHORTEST = 8
 """Values shorter than this are no secrets that can be searched for."""
-_NAMES = frozenset({
-    "KEY", "KEYS", "APIKEY", "TOKEN", "TOKENS", "SECRET", "PASSWORD", "PASSWD", "PASS", "PAT",
-    "CREDENTIAL", "CREDENTIALS",
-})  # fmt: skip
+_NAMES = frozenset(
+    {
+        "KEY",
+        "KEYS",
+        "APIKEY",
+        "TOKEN",
+        "TOKENS",
+        "SECRET",
+        "PASSWORD",
+        "PASSWD",
+        "PASS",
+        "PAT",
+        "CREDENTIAL",
+        "CREDENTIALS",
+    }
+)
 """Parts of the names of variables that hold keys."""
 _NO_KEY = re.compile(r"(?i)[a-z _-]{1,15}|[~./].*|\w:\\.*|https?://[^@?]*|[\d.,:\s-]+|\$.*")
 """Placeholders (`not-needed`), paths, plain addresses and numbers."""

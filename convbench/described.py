@@ -50,7 +50,9 @@ def _own(cls: type) -> dict[str, str]:
     return {
         field.target.id: inspect.cleandoc(said.value.value)
         for field, said in pairwise(made.body)
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        and isinstance(said, ast.Expr) and isinstance(said.value, ast.Constant)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(said, ast.Expr)
+        and isinstance(said.value, ast.Constant)
         and isinstance(said.value.value, str)
-    }  # fmt: skip
+    }

@@ -17,9 +17,13 @@ from convbench.errors import NotRegularError
 SPARE, RATIO = 64 << 20, 512
 """A file may hold SPARE bytes, and beyond them RATIO times what it takes of the disk."""
 _KINDS = {
-    stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFLNK: "a link",
-}  # fmt: skip
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFLNK: "a link",
+}
 
 
 def open_to_read(path: Path) -> BufferedReader:

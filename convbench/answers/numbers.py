@@ -20,8 +20,14 @@ _NUMBER = re.compile(
     r"|year|litre|liter|kilogram|gram|cubic metre)\b)?)",
     re.IGNORECASE,
 )
-_SCALES = {"": 1, "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9,
-           "trillion": 10**12}  # fmt: skip
+_SCALES = {
+    "": 1,
+    "hundred": 10**2,
+    "thousand": 10**3,
+    "million": 10**6,
+    "billion": 10**9,
+    "trillion": 10**12,
+}
 _GOES_ON = re.compile(
     r"[.,:]?\d|\s\d+/\d|\s*+(?:[-+:–—]\s*+[-+]?[($\\{]*+\d"
     r"|(?:[*/×÷^=·<>]|x(?=\s*\d))\s*+[-+]?[($\\{]*+(?:\d|[a-z]\b)"
@@ -74,10 +80,28 @@ LONGEST = 100
 
 
 NUMBER_WORDS = (
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
-    "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
-    "nineteen", "twenty",
-)  # fmt: skip
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+    "twenty",
+)
 """The number is the place in this list."""
 TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 NUMBER_VALUES = {

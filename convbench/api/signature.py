@@ -37,12 +37,13 @@ def verb(options: type[Any], *leading: inspect.Parameter) -> Callable[[F], F]:
         names = [parameter.name for parameter in leading]
         keywords = [
             inspect.Parameter(
-                name_of(one), inspect.Parameter.KEYWORD_ONLY,
+                name_of(one),
+                inspect.Parameter.KEYWORD_ONLY,
                 default=inspect.Parameter.empty if one.required else one.default,
                 annotation=one.kind,
             )
             for one in listed(options, *names)
-        ]  # fmt: skip
+        ]
         returns = inspect.signature(function, eval_str=False).return_annotation
         function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [*leading, *keywords], return_annotation=returns
@@ -60,9 +61,12 @@ def _explained(one: Flat) -> list[str]:
     """Return what an option means, as lines of a docstring."""
     told = one.opt.help.replace("\\[", "[")
     return textwrap.wrap(
-        f"{name_of(one)}: {told}", 96, initial_indent="    ", subsequent_indent="        ",
+        f"{name_of(one)}: {told}",
+        96,
+        initial_indent="    ",
+        subsequent_indent="        ",
         break_long_words=False,
-    )  # fmt: skip
+    )
 
 
 def options_of(options: type[T], values: Mapping[str, Any]) -> T:

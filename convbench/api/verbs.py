@@ -76,8 +76,11 @@ def build(task: str | None = None, **said: Any) -> Run | DryRun:
     return open_run(result.path)
 
 
-@verb(JudgeOptions, _first("run", Place, None),
-      inspect.Parameter("judge", inspect.Parameter.VAR_POSITIONAL, annotation=str))  # fmt: skip
+@verb(
+    JudgeOptions,
+    _first("run", Place, None),
+    inspect.Parameter("judge", inspect.Parameter.VAR_POSITIONAL, annotation=str),
+)
 def judge(run: Place = None, *judge: str, **said: Any) -> Run | DryRun:
     """Let judges score what they have not scored of a run and of its evaluations; return the
     run."""
@@ -110,8 +113,9 @@ def train(recipe: str, run: Places = None, **said: Any) -> Checkpoint | DryRun:
     return Checkpoint(done.path)
 
 
-@verb(EvalOptions, _first("policy", Checkpoint | str | os.PathLike[str]),
-      _first("run", Places, None))  # fmt: skip
+@verb(
+    EvalOptions, _first("policy", Checkpoint | str | os.PathLike[str]), _first("run", Places, None)
+)
 def eval(
     policy: Checkpoint | str | os.PathLike[str], run: Places = None, **said: Any
 ) -> Run | list[Run] | DryRun:

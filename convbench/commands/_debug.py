@@ -20,8 +20,21 @@ from convbench.errors import RunError
 
 LARGEST = 50_000_000
 """Bytes of the log; then its older half goes."""
-PACKAGES = ("litellm", "aiohttp", "duckdb", "datasets", "huggingface-hub", "pydantic", "torch",
-            "transformers", "trl", "peft", "accelerate", "deepspeed", "vllm")  # fmt: skip
+PACKAGES = (
+    "litellm",
+    "aiohttp",
+    "duckdb",
+    "datasets",
+    "huggingface-hub",
+    "pydantic",
+    "torch",
+    "transformers",
+    "trl",
+    "peft",
+    "accelerate",
+    "deepspeed",
+    "vllm",
+)
 
 
 class _Blotted(logging.Formatter):
@@ -47,8 +60,9 @@ def debugging(arguments: list[str]) -> Iterator[Path]:
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
     log = logging.getLogger("convbench")
-    log.info("convbench %s, Python %s, %s", __version__, sys.version.split()[0],
-             platform.platform())  # fmt: skip
+    log.info(
+        "convbench %s, Python %s, %s", __version__, sys.version.split()[0], platform.platform()
+    )
     log.info("typed: %s", shlex.join(["convbench", *arguments]))
     log.info("packages: %s", ", ".join(_versions()))
     try:

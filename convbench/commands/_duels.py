@@ -64,13 +64,19 @@ def duels_of(one: Compared) -> Duels:
     found, sure = one.wins, one.decision
     ends = (found.rate.interval if found else None) or (None, None)
     return Duels(
-        judge=one.judged.name, first=one.names[0], second=one.names[1],
+        judge=one.judged.name,
+        first=one.names[0],
+        second=one.names[1],
         win_rate=found.rate.mean if found else None,
-        low=sure.low if sure else ends[0], high=sure.high if sure else ends[1],
-        wins=found.wins if found else 0, ties=found.ties if found else 0,
-        losses=found.losses if found else 0, flips=found.flips.mean if found else None,
-        decided=None if sure is None else sure.decided != 0, spared=one.spared,
-    )  # fmt: skip
+        low=sure.low if sure else ends[0],
+        high=sure.high if sure else ends[1],
+        wins=found.wins if found else 0,
+        ties=found.ties if found else 0,
+        losses=found.losses if found else 0,
+        flips=found.flips.mean if found else None,
+        decided=None if sure is None else sure.decided != 0,
+        spared=one.spared,
+    )
 
 
 def tell_duels(result: JudgeResult, options: JudgeOptions, context: RunContext) -> None:
@@ -147,9 +153,15 @@ def _rate_table(compared: list[Compared]) -> Table:
         mean = sure.mean if sure else found.rate.mean
         interval = "-" if ends is None else f"[{max(ends[0], 0):.3f}, {min(ends[1], 1):.3f}]"
         rows.add_row(
-            name, f"{mean:.3f}", interval, str(found.wins), str(found.ties), str(found.losses),
-            f"{100 * found.flips.mean:.0f}%", str(found.rate.groups),
-        )  # fmt: skip
+            name,
+            f"{mean:.3f}",
+            interval,
+            str(found.wins),
+            str(found.ties),
+            str(found.losses),
+            f"{100 * found.flips.mean:.0f}%",
+            str(found.rate.groups),
+        )
     rows.caption = (
         "A tie is half a win; both orders count. Flips: duels that the order decided. 95%: "
         "clustered by group; until decided: at all times at once, over groups."

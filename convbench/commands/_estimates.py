@@ -42,11 +42,16 @@ def foreseen_answer(forecast: ShardForecast | None) -> ForeseenAnswer | None:
     if forecast is None:
         return None
     return ForeseenAnswer(
-        workers=forecast.at_once, shards=forecast.shards, hours=forecast.hours,
-        hours_with_losses=forecast.hours_with_losses, folder_bytes=forecast.bytes,
-        calls_a_minute=forecast.calls_min, tokens_a_minute=forecast.tokens_min,
-        rates_of=forecast.rates.source, written=forecast.script,
-    )  # fmt: skip
+        workers=forecast.at_once,
+        shards=forecast.shards,
+        hours=forecast.hours,
+        hours_with_losses=forecast.hours_with_losses,
+        folder_bytes=forecast.bytes,
+        calls_a_minute=forecast.calls_min,
+        tokens_a_minute=forecast.tokens_min,
+        rates_of=forecast.rates.source,
+        written=forecast.script,
+    )
 
 
 def print_foreseen(forecast: ShardForecast) -> None:

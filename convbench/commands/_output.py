@@ -46,9 +46,12 @@ def print_line(console: Console, head: str, style: str, text: str) -> None:
     text = printable(text)
     if console.is_terminal and cell_len(head + text) > console.width:
         lines = textwrap.wrap(  # with a word in the place of the head, whose spaces would go
-            "x" * len(head) + text, console.width, subsequent_indent=" " * min(len(head), INDENT),
-            break_long_words=False, break_on_hyphens=False,
-        )  # fmt: skip
+            "x" * len(head) + text,
+            console.width,
+            subsequent_indent=" " * min(len(head), INDENT),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
         text = "\n".join(lines)[len(head) :]
     console.print(Text.assemble((head, style), text), soft_wrap=True)
 
@@ -131,9 +134,11 @@ def _print_metrics(metrics: Sequence[str], judges: Sequence[JudgeMeans]) -> None
 
 
 SHORT = {
-    "reasoning": "reas.", "comprehensiveness": "compr.", "pedagogical": "pedag.",
+    "reasoning": "reas.",
+    "comprehensiveness": "compr.",
+    "pedagogical": "pedag.",
     "confidence": "conf.",
-}  # fmt: skip
+}
 """Heads of the rubric's metrics where there is little room."""
 
 

@@ -36,10 +36,11 @@ class StatusOptions:
     api_base: Annotated[
         str | None,
         Opt(
-            "Address of the server, where it is not the run's.", metavar="URL",
+            "Address of the server, where it is not the run's.",
+            metavar="URL",
             own_file_only=True,
         ),
-    ] = None  # fmt: skip
+    ] = None
     specs: SpecFolders = ()
     allow: Allowed = ()
 
@@ -215,9 +216,15 @@ def _batch_row(batch: BatchShown) -> tuple[str, ...]:
     sent, state = batch.sent, batch.state
     done, failed = _count_calls(batch)
     return (
-        str(sent.wave), sent.model, state.status if state else sent.state, f"{len(sent.calls):,}",
-        f"{done:,}", f"{failed:,}", "" if sent.ended else clock(batch.age_s), sent.batch or "",
-    )  # fmt: skip
+        str(sent.wave),
+        sent.model,
+        state.status if state else sent.state,
+        f"{len(sent.calls):,}",
+        f"{done:,}",
+        f"{failed:,}",
+        "" if sent.ended else clock(batch.age_s),
+        sent.batch or "",
+    )
 
 
 def _resume_shards(shown: BatchesShown) -> str:

@@ -213,8 +213,15 @@ def _print_plan(planned: Planned) -> None:
         out.print("  nothing is left to do")
         return
     found = Table(box=None, pad_edge=False)
-    heads = ("cell", "conversations", "calls", "verdicts", "tokens at most", "dollars at most",
-             "optimiser steps")  # fmt: skip
+    heads = (
+        "cell",
+        "conversations",
+        "calls",
+        "verdicts",
+        "tokens at most",
+        "dollars at most",
+        "optimiser steps",
+    )
     for head in heads:
         found.add_column(head, justify="left" if head == "cell" else "right")
     for name, amount in planned.amounts.items():

@@ -73,10 +73,16 @@ def run(options: ExportOptions, context: RunContext) -> ExportAnswer:
     from convbench.store import find_run
 
     exported = export(
-        find_run(options.run), options.to, options.out, recipe=options.recipe,
-        scale=options.scale, judge=options.judge, seed=options.seed, flagged=options.flagged,
+        find_run(options.run),
+        options.to,
+        options.out,
+        recipe=options.recipe,
+        scale=options.scale,
+        judge=options.judge,
+        seed=options.seed,
+        flagged=options.flagged,
         specs=options.specs,
-    )  # fmt: skip
+    )
     if exported.failed:
         context.note(f"{exported.failed} failed conversations were left out")
     if exported.flagged:

@@ -43,9 +43,10 @@ class GoldOptions:
         tuple[str, ...],
         Opt(
             "A run (without it the newest), or export FILE, or import FILE.",
-            metavar="RUN | export FILE | import FILE", argument=True,
+            metavar="RUN | export FILE | import FILE",
+            argument=True,
         ),
-    ] = ()  # fmt: skip
+    ] = ()
     draw: Annotated[
         int | None,
         Opt(
@@ -138,9 +139,14 @@ def gold(options: GoldOptions) -> GoldResult:
         imported = len(import_labels(run, file))
     elif options.draw is not None:
         order = Asked(
-            options.draw, options.by, options.judge, options.split, options.policy, options.raters,
+            options.draw,
+            options.by,
+            options.judge,
+            options.split,
+            options.policy,
+            options.raters,
             options.seed,
-        )  # fmt: skip
+        )
         drawn = draw(run, order)
     return GoldResult(run, drawn, file, exported, imported, Queue(run).progress())
 

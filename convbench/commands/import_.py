@@ -35,11 +35,10 @@ class ImportOptions:
     map: Annotated[
         tuple[str, ...],
         Opt(
-            "Field of the rows to read as NAME, e.g. reward=scores.overall; repeat it for "
-            "several.",
+            "Field of the rows to read as NAME, e.g. reward=scores.overall; repeat it for several.",
             metavar="NAME=FIELD",
         ),
-    ] = ()  # fmt: skip
+    ] = ()
     tags: Tags = ()
     note: RunNote = None
 

@@ -271,10 +271,11 @@ def agreement_table(panel: Panel) -> Table:
         rows.add_column(head, justify="left" if head == "judges" else "right")
     for pair in panel.pairs:
         rows.add_row(
-            Text(printable(f"{pair.first} / {pair.second}")), str(pair.common),
+            Text(printable(f"{pair.first} / {pair.second}")),
+            str(pair.common),
             *(_format_figure(x) for x in (pair.equal, pair.kappa, pair.correlation)),
             _format_figure(None if pair.apart is None else pair.apart.mean),
-        )  # fmt: skip
+        )
     rows.caption = (
         "Headline scores, each brought to 0 to 1 by its judge's scale. Krippendorff alpha, "
         f"ordinal: {_format_figure(panel.alpha)}"

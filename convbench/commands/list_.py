@@ -265,10 +265,16 @@ def _run_facts(row: RunRow) -> tuple[str, ...]:
     kind = "" if row.kind == "build" else f"{row.kind} "
     cost = "$?" if row.usd is None else f"${row.usd:,.2f}" if row.usd else "$0"
     cells = (
-        f"{kind}{row.task} {row.mode}", row.policy, str(row.conversations), str(row.failed or ""),
-        " ".join(row.judges), str(row.evals or ""), cost, _format_age(row.created),
+        f"{kind}{row.task} {row.mode}",
+        row.policy,
+        str(row.conversations),
+        str(row.failed or ""),
+        " ".join(row.judges),
+        str(row.evals or ""),
+        cost,
+        _format_age(row.created),
         " ".join(row.tags),
-    )  # fmt: skip
+    )
     return tuple(printable(cell) for cell in cells)
 
 

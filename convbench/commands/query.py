@@ -45,10 +45,14 @@ class QueryOptions:
     timeout: Annotated[
         float,
         Opt(
-            "Seconds after which the query is given up.", "--timeout", "SECONDS", least=0.1,
-            most=DAY_S, typed_only=True,
+            "Seconds after which the query is given up.",
+            "--timeout",
+            "SECONDS",
+            least=0.1,
+            most=DAY_S,
+            typed_only=True,
         ),
-    ] = 30.0  # fmt: skip
+    ] = 30.0
 
 
 class QueryAnswer(Answer):

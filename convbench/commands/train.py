@@ -97,9 +97,13 @@ def _rounds_answer(done: Rounds, recipe: str, context: RunContext) -> TrainAnswe
         for each in result.rounds
     ]
     return TrainAnswer(
-        checkpoint=None, recipe=recipe, launch=None, processes=None, rounds=rounds,
+        checkpoint=None,
+        recipe=recipe,
+        launch=None,
+        processes=None,
+        rounds=rounds,
         judge=result.judge,
-    ).of(done)  # fmt: skip
+    ).of(done)
 
 
 def show(answer: TrainAnswer) -> None:

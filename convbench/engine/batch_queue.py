@@ -362,9 +362,15 @@ class Waves:
             return
         now = time.time()
         sent = SentBatch(
-            part.mark, self.number, lane.model.ref, lane.sent(part), part.usd,
-            round(part.tokens), now, now,
-        )  # fmt: skip
+            part.mark,
+            self.number,
+            lane.model.ref,
+            lane.sent(part),
+            part.usd,
+            round(part.tokens),
+            now,
+            now,
+        )
         self.desk.journal.submitted.intend(sent)
         flight = self._flight(sent, lane)
         flight.held = Estimate(part.tokens, part.usd)

@@ -118,10 +118,17 @@ class Submitted:
             ]
             for call in sent.calls
         ]
-        self._write({
-            "mark": sent.mark, "wave": sent.wave, "model": sent.model, "at": sent.at,
-            "tokens": sent.tokens, "usd": sent.usd, "calls": calls,
-        })  # fmt: skip
+        self._write(
+            {
+                "mark": sent.mark,
+                "wave": sent.wave,
+                "model": sent.model,
+                "at": sent.at,
+                "tokens": sent.tokens,
+                "usd": sent.usd,
+                "calls": calls,
+            }
+        )
 
     def note(self, sent: SentBatch, **what: Any) -> None:
         """Note what became of a batch: `file`, `batch`, `other` or `ended` with what goes with it,

@@ -292,9 +292,12 @@ class _Call:
             raise
         replied(time.monotonic() - since)
         self._tell(
-            since, "%s, %s + %s tokens", completion.finish_reason, completion.prompt_tokens,
+            since,
+            "%s, %s + %s tokens",
+            completion.finish_reason,
+            completion.prompt_tokens,
             completion.completion_tokens,
-        )  # fmt: skip
+        )
         return _Reply(*self._count(completion, attempt))
 
     def _tell(self, since: float, text: str, *values: object) -> None:

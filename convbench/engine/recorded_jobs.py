@@ -99,6 +99,12 @@ async def run_recorded(
             return caller.count_unreadable(fault)
 
         return await run_jobs(
-            work.jobs(), work.result, concurrency=concurrency, on_done=keep, on_error=broken,
-            status=caller.status, failed=work.is_failed, stops=stops,
-        )  # fmt: skip
+            work.jobs(),
+            work.result,
+            concurrency=concurrency,
+            on_done=keep,
+            on_error=broken,
+            status=caller.status,
+            failed=work.is_failed,
+            stops=stops,
+        )

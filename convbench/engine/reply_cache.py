@@ -112,6 +112,7 @@ def reply_name(
     read = without_stable(messages)
     data = orjson.dumps(
         [VERSION, ref, identity, sampling.model_dump(), read, CONVERSATION.sub("", key)],
-        default=plain, option=orjson.OPT_SORT_KEYS,
-    )  # fmt: skip
+        default=plain,
+        option=orjson.OPT_SORT_KEYS,
+    )
     return hashlib.sha256(data).hexdigest()

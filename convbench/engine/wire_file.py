@@ -47,10 +47,14 @@ class WireFile:
 
     def _keep(self, key: str, heard: Heard) -> None:
         record = {
-            "key": key, "method": heard.method, "url": address(heard.url),
-            "status": heard.status, "seconds": round(heard.seconds, 4),
-            "request": _body(heard.request), "reply": _body(heard.reply),
-        }  # fmt: skip
+            "key": key,
+            "method": heard.method,
+            "url": address(heard.url),
+            "status": heard.status,
+            "seconds": round(heard.seconds, 4),
+            "request": _body(heard.request),
+            "reply": _body(heard.reply),
+        }
         line = orjson.dumps(record)
         if self._size + len(line) > LARGEST:
             self.left_out += 1
@@ -65,8 +69,9 @@ class WireFile:
 
 def _body(data: bytes) -> Any:
     """Return a body as JSON where it is some, else as text; a long one is cut, and says so."""
-    text = _IMAGE.sub(lambda one: f"[image: {len(one[0]):,} characters]",
-                      data.decode("utf-8", "replace"))  # fmt: skip
+    text = _IMAGE.sub(
+        lambda one: f"[image: {len(one[0]):,} characters]", data.decode("utf-8", "replace")
+    )
     text = keys(text)
     if len(text) > LONGEST:
         return f"{text[:LONGEST]} … [{len(text) - LONGEST:,} characters more were not kept]"

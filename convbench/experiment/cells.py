@@ -216,10 +216,14 @@ def rounds_options(
 ) -> RoundsOptions | None:
     """Return how a learner goes whose recipe asks for rounds; None for a single training."""
     found = RoundsOptions(
-        recipe_of(step.learner), None, path, spec.judges[0], in_process=True,
+        recipe_of(step.learner),
+        None,
+        path,
+        spec.judges[0],
+        in_process=True,
         specs=replace(options.specs, sets=_recipe_sets(step, spec, options.track)),
         calls=options.calls,
-    )  # fmt: skip
+    )
     recipe = resolved(found)
     if recipe.rounds is None:
         return None

@@ -111,6 +111,9 @@ def _learnt(name: str, run: Run, calls: CallOptions, spec: ExperimentSpec, say: 
 
 def _training(name: str, run: Path, spec: ExperimentSpec) -> TrainOptions:
     return TrainOptions(
-        recipe=name, run=(run,), judge=spec.judges[0],
-        specs=SpecOptions(sets=as_sets(spec.sets_of(name))), in_process=True,
-    )  # fmt: skip
+        recipe=name,
+        run=(run,),
+        judge=spec.judges[0],
+        specs=SpecOptions(sets=as_sets(spec.sets_of(name))),
+        in_process=True,
+    )

@@ -83,8 +83,16 @@ class Amount:
 
     def add(self, other: Amount) -> None:
         """Count what other steps take, too."""
-        for name in ("conversations", "calls", "verdicts", "tokens", "usd", "steps", "disk",
-                     "hours"):  # fmt: skip
+        for name in (
+            "conversations",
+            "calls",
+            "verdicts",
+            "tokens",
+            "usd",
+            "steps",
+            "disk",
+            "hours",
+        ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.passing = max(self.passing, other.passing)
         self.unpriced |= other.unpriced
@@ -152,11 +160,17 @@ class _Cell:
                 cast = {name: cast.get(name, Member(model="script")) for name in protocol.speakers}
                 cast[protocol.policy] = Member(model=OWN)
             limits = manifest.cast[manifest.protocol.policy].sampling
-            cast = {name: member.model_copy(update={"sampling": limits})
-                    for name, member in cast.items()}  # fmt: skip
+            cast = {
+                name: member.model_copy(update={"sampling": limits})
+                for name, member in cast.items()
+            }
             manifest = ask_again(manifest, cast, split="test", protocol=protocol)
-        return preview(manifest, self.ready.loaded.examples, self.options.specs.folders,
-                       batch=self.options.calls.batch)  # fmt: skip
+        return preview(
+            manifest,
+            self.ready.loaded.examples,
+            self.options.specs.folders,
+            batch=self.options.calls.batch,
+        )
 
     def _protocol(self, recipe: Recipe | None) -> ProtocolSpec | None:
         if recipe is None or recipe.eval_protocol is None:
@@ -172,11 +186,16 @@ class _Cell:
         here = policy.model.partition(":")[0] in ("local", "vllm")
         seconds = taken.prompt_tokens * READ / FLOPS + taken.reply_tokens / WRITING
         return Amount(
-            taken.conversations, taken.calls, 0, taken.tokens, taken.usd or 0.0,
-            set(shown.unpriced), disk=taken.conversations * _longest(shown) * RECORDED,
+            taken.conversations,
+            taken.calls,
+            0,
+            taken.tokens,
+            taken.usd or 0.0,
+            set(shown.unpriced),
+            disk=taken.conversations * _longest(shown) * RECORDED,
             hours=seconds * (size or 0) / 3600 if here else 0.0,
             unweighed=set() if size or not here else {policy.model},
-        )  # fmt: skip
+        )
 
     def _judged(self, shown: Preview, judge: Judge) -> Amount:
         """Return what it takes to judge them: one ask a conversation, or a turn of it where turns
@@ -194,9 +213,11 @@ class _Cell:
         batch = self.options.calls.batch
         price = dollars(judge.model, prompt, reply, folders, judge.short, batch=batch)
         return Amount(
-            verdicts=count, tokens=asks * (prompt + reply), usd=asks * (price or 0.0),
+            verdicts=count,
+            tokens=asks * (prompt + reply),
+            usd=asks * (price or 0.0),
             unpriced=set() if price is not None else {judge.model},
-        )  # fmt: skip
+        )
 
     def _adapted(self, shown: Preview, judge: Judge) -> Amount:
         """Return what it takes to adapt to every self-edit: steps of the inner loop, each seed's,
@@ -215,17 +236,17 @@ class _Cell:
         adapting = max(steps * STEP_S, TRAINED * (size or 0) * texts / FLOPS)
         seconds = shown.estimate.conversations * (adapting + written * STEP_S / 4)
         return Amount(
-            verdicts=shown.estimate.conversations, hours=seconds / 3600 if size else 0.0,
+            verdicts=shown.estimate.conversations,
+            hours=seconds / 3600 if size else 0.0,
             unweighed=set() if size else {learner or policy.model},
-        )  # fmt: skip
+        )
 
     def _trained(self, one: Part, policy: Member) -> Amount:
         """Return what a training takes."""
         recipe = self.found.recipes.get((one.step.address, one.spec.name))
         if recipe is None:  # trained already, or it cannot be
             return Amount()
-        shown = preview(self.ready.manifest, self.ready.loaded.examples,
-                        self.options.specs.folders)  # fmt: skip
+        shown = preview(self.ready.manifest, self.ready.loaded.examples, self.options.specs.folders)
         manifest = self.ready.manifest
         each = max(1, manifest.turns) if recipe.data.unit == "turn" else 1
         logs = [self.found.cells.get(cell.name) for cell in one.step.pooled] or [self.ready]

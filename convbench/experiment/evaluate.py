@@ -188,9 +188,14 @@ def _manifest(parent: Run, protocol: ProtocolSpec, options: EvalOptions) -> RunM
     member = make_member(options.policy, limit, options.calls.api_base, options.specs)
     cast[protocol.policy] = asked_alike(member, old.cast[old.protocol.policy])
     return ask_again(
-        old, cast, split=options.split, protocol=protocol,
-        kind="eval", checkpoint=options.policy, extra=_trained(options.policy),
-    )  # fmt: skip
+        old,
+        cast,
+        split=options.split,
+        protocol=protocol,
+        kind="eval",
+        checkpoint=options.policy,
+        extra=_trained(options.policy),
+    )
 
 
 def _trained(policy: str) -> dict[str, Any]:

@@ -136,13 +136,20 @@ def loaded(options: ExperimentOptions) -> list[ExperimentSpec]:
     if first.regime is not None:
         shared["regime"] = first.regime
     return [
-        _load(options.name if name == first.name else name, options, {
-            **(own if name == first.name else shared),
-            **{key.partition(".")[2]: sets[key] for key in sets.keys() - own.keys()
-               if _head(key) == name},
-        })
+        _load(
+            options.name if name == first.name else name,
+            options,
+            {
+                **(own if name == first.name else shared),
+                **{
+                    key.partition(".")[2]: sets[key]
+                    for key in sets.keys() - own.keys()
+                    if _head(key) == name
+                },
+            },
+        )
         for name in names
-    ]  # fmt: skip
+    ]
 
 
 def _head(key: str) -> str:
@@ -171,8 +178,11 @@ def _unmet(specs: Sequence[ExperimentSpec]) -> list[str]:
     """Return words on settings that hold for no cell."""
     steps = [vars(part.step.cell) for spec in specs for part in steps_of(spec)]
     tasks = {cell["task"] for cell in steps}
-    notes = [f"per_task.{name}: no cell is of this task"
-             for name in specs[0].per_task if name not in tasks]  # fmt: skip
+    notes = [
+        f"per_task.{name}: no cell is of this task"
+        for name in specs[0].per_task
+        if name not in tasks
+    ]
     for number, one in enumerate(specs[0].per_cell):
         if not any(one.match.meets(cell) for cell in steps):
             notes.append(f"per_cell.{number}: no cell matches")

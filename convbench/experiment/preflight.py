@@ -214,9 +214,11 @@ def _policy(spec: ExperimentSpec, options: ExperimentOptions) -> Member:
     """Return the policy that has the conversations."""
     calls = options.calls
     name = policy_or_default(
-        spec.model, api_base=calls.api_base, vllm_python=calls.vllm_python,
+        spec.model,
+        api_base=calls.api_base,
+        vllm_python=calls.vllm_python,
         specs=options.specs.folders,
-    )  # fmt: skip
+    )
     return make_member(
         name, reply_limit(spec.max_tokens, spec.regime), calls.api_base, options.specs
     )

@@ -31,8 +31,9 @@ def check_room(found: Preflight, parts: Sequence[Part], root: Path, amount: Amou
             "the experiment",
         )
     if not os.access(place, os.W_OK):
-        found.lacks(f"{place}: cannot be written to; take another folder with --run DIR",
-                    "the experiment")  # fmt: skip
+        found.lacks(
+            f"{place}: cannot be written to; take another folder with --run DIR", "the experiment"
+        )
     there = memory()
     for one in parts:
         recipe = found.recipes.get((one.step.address, one.spec.name))

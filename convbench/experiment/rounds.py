@@ -104,9 +104,12 @@ def ready(options: RoundsOptions) -> Run:
 def recipe_of(options: RoundsOptions) -> Recipe:
     """Return the recipe of the rounds."""
     return catalog.load(
-        Recipe, "recipes", options.recipe, specs=options.specs.folders,
+        Recipe,
+        "recipes",
+        options.recipe,
+        specs=options.specs.folders,
         sets=sort_sets(options.specs.sets)[0],
-    )  # fmt: skip
+    )
 
 
 def _over(root: Run, wanted: int, options: RoundsOptions) -> bool:
@@ -202,9 +205,12 @@ def evaluate_round(root: Run, done: Round, judge: Judge, options: RoundsOptions)
     """Return the child run of a round's policy on the test split, built and judged."""
     name = f"{Path(options.recipe).stem}-round-{done.number}"
     asked = EvalOptions(
-        str(done.checkpoint), (root.path,), name, specs=replace(options.specs, sets=()),
+        str(done.checkpoint),
+        (root.path,),
+        name,
+        specs=replace(options.specs, sets=()),
         calls=options.calls,
-    )  # fmt: skip
+    )
     result = evaluate(asked)
     check_evaluation(result, options.calls)
     score(result.run, judge, options)

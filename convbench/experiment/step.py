@@ -153,8 +153,9 @@ def _build(
 ) -> Sequence[str | None]:
     asked = build_options(step.cell, spec, path, options)
     if (path / "run.json").exists():
-        asked = BuildOptions(run=path, tested=True, calls=options.calls, specs=replace(
-            options.specs, sets=()))  # fmt: skip
+        asked = BuildOptions(
+            run=path, tested=True, calls=options.calls, specs=replace(options.specs, sets=())
+        )
     built = build(asked, read).built
     assert built is not None
     return [check_outcome(built.jobs, options.calls, "conversations", built.failures)]

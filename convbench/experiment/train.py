@@ -21,10 +21,15 @@ def train(options: TrainOptions) -> TrainResult | Rounds:
     """
     options = replace(options, specs=tracked(options.specs, options.track))
     asked = RoundsOptions(
-        options.recipe, options.rounds, options.first, options.judge,
-        in_process=options.in_process, specs=options.specs, calls=options.calls,
+        options.recipe,
+        options.rounds,
+        options.first,
+        options.judge,
+        in_process=options.in_process,
+        specs=options.specs,
+        calls=options.calls,
         spread=options.spread,
-    )  # fmt: skip
+    )
     found = recipe_of(asked)
     if found.rounds and options.dry_run:
         ready(asked)

@@ -161,10 +161,13 @@ def _answer(pending: list[ToolRound], item: Mapping[str, Any], where: str) -> No
 
 
 ROLES = {
-    "system": "system", "developer": "system",
-    "user": "user", "human": "user", "prompter": "user",
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "human": "user",
+    "prompter": "user",
     **dict.fromkeys(ASSISTANTS, "assistant"),
-}  # fmt: skip
+}
 """Who speaks, by the names in use (OpenAI, ShareGPT and others)."""
 PICTURES = ("image_url", "image", "input_image")
 """Types of parts that are pictures, by the names in use."""
@@ -240,7 +243,10 @@ def read_chat(row: object, where: str, line: int) -> Chat:
     if split is not None and split not in SPLITS:
         raise DataError(f"{where}: split: found {split!r}; expected one of {', '.join(SPLITS)}")
     return Chat(
-        line, said, reward, scores,
+        line,
+        said,
+        reward,
+        scores,
         example=_text(row, ("example_id", "task_id"), where),
         group=_text(row, ("group", "group_id"), where),
         split=split,  # type: ignore[arg-type]  # checked above
@@ -250,7 +256,7 @@ def read_chat(row: object, where: str, line: int) -> Chat:
         answer=_text(row, ("answer",), where),
         hidden=_hidden(row, where),
         metadata=metadata,
-    )  # fmt: skip
+    )
 
 
 def _hidden(row: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -85,8 +85,10 @@ def check_run(folder: Path, repo: str) -> RunManifest:
     owners = Names(_conversations(folder, repo, manifest, examples))
     for where, verdict in _records(folder / "verdicts.jsonl", Verdict, repo):
         if verdict.conversation_id not in owners:
-            raise HubError(f"{where}: found a verdict of {_short(verdict.conversation_id)}, "
-                           "which is no conversation of the run")  # fmt: skip
+            raise HubError(
+                f"{where}: found a verdict of {_short(verdict.conversation_id)}, "
+                "which is no conversation of the run"
+            )
     return manifest
 
 
@@ -97,12 +99,16 @@ def _conversations(
     speakers = set(manifest.protocol.speakers)
     for where, conversation in _records(folder / "conversations.jsonl", Conversation, repo):
         if conversation.example_id not in examples:
-            raise HubError(f"{where}: found example {_short(conversation.example_id)}, which is "
-                           "not in examples.jsonl")  # fmt: skip
+            raise HubError(
+                f"{where}: found example {_short(conversation.example_id)}, which is "
+                "not in examples.jsonl"
+            )
         strangers = {turn.speaker for turn in conversation.turns} - speakers
         if strangers:
-            raise HubError(f"{where}: found speaker {_short(min(strangers))}; expected one of "
-                           f"{', '.join(sorted(speakers))}")  # fmt: skip
+            raise HubError(
+                f"{where}: found speaker {_short(min(strangers))}; expected one of "
+                f"{', '.join(sorted(speakers))}"
+            )
         for turn in conversation.turns:
             parts = turn.content if isinstance(turn.content, tuple) else ()
             for part in parts:

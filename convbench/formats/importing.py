@@ -291,8 +291,11 @@ def _refuse_taken(target: Path) -> None:
         raise RunError(f"{target}: there is something there already; name another with --run DIR")
 
 
-SPEAKERS = {"assistant": ("assistant", "reply"), "user": ("teacher", "say"),
-            "system": ("system", "note")}  # fmt: skip
+SPEAKERS = {
+    "assistant": ("assistant", "reply"),
+    "user": ("teacher", "say"),
+    "system": ("system", "note"),
+}
 """Speaker and step of a logged message, by its role."""
 
 
@@ -363,8 +366,11 @@ def _manifest(
         "assistant": Member(model=POLICY, sampling=Sampling()),
         "teacher": Member(model="script"),
     }
-    marks = {"task": fingerprint(task), "protocol": fingerprint(protocol),
-             "cast": fingerprint({who: member.model for who, member in cast.items()})}  # fmt: skip
+    marks = {
+        "task": fingerprint(task),
+        "protocol": fingerprint(protocol),
+        "cast": fingerprint({who: member.model for who, member in cast.items()}),
+    }
     marks["specs"] = fingerprint(marks, digest)
     return RunManifest(
         id=run_id,

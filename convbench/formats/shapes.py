@@ -18,12 +18,22 @@ from convbench.store.shape import deeper
 
 MESSAGES = ("messages", "conversations", "conversation")
 SAME: tuple[tuple[str, ...], ...] = (
-    MESSAGES, ("reward", "rewards"), ("example_id", "task_id"), ("group", "group_id"),
-)  # fmt: skip
+    MESSAGES,
+    ("reward", "rewards"),
+    ("example_id", "task_id"),
+    ("group", "group_id"),
+)
 """Names of one thing: a row has one of them."""
 KNOWN = {name for names in SAME for name in names} | {
-    "system", "split", "temperature", "question", "choices", "answer", "hidden", "metadata",
-}  # fmt: skip
+    "system",
+    "split",
+    "temperature",
+    "question",
+    "choices",
+    "answer",
+    "hidden",
+    "metadata",
+}
 """Keys of a row."""
 SAID = {"role", "from", "content", "value"}
 """Keys of a message."""
@@ -185,8 +195,18 @@ def _system(history: list[Any]) -> list[dict[str, Any]]:
 
 NUMBERS = ("reward", "temperature")
 """Fields that a spreadsheet writes as text."""
-LISTS = (*MESSAGES, "prompt", "completion", "chosen", "rejected", "choices", "tools",
-         "input", "preferred_output", "non_preferred_output")  # fmt: skip
+LISTS = (
+    *MESSAGES,
+    "prompt",
+    "completion",
+    "chosen",
+    "rejected",
+    "choices",
+    "tools",
+    "input",
+    "preferred_output",
+    "non_preferred_output",
+)
 """Fields that a spreadsheet writes as JSON text."""
 
 

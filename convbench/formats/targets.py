@@ -96,8 +96,10 @@ def _object(call: Mapping[str, Any]) -> dict[str, Any]:
 
 def _trl_pair(asked: Chat, chosen: Chat, rejected: Chat) -> Line:
     return {
-        "prompt": _objects(asked), "chosen": _objects(chosen), "rejected": _objects(rejected),
-    }  # fmt: skip
+        "prompt": _objects(asked),
+        "chosen": _objects(chosen),
+        "rejected": _objects(rejected),
+    }
 
 
 def _openai_pair(asked: Chat, chosen: Chat, rejected: Chat) -> Line:

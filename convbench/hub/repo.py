@@ -165,9 +165,13 @@ def _commit(
         ] + [CommitOperationDelete(name) for name in gone]
         try:
             return api.create_commit(
-                repo, operations, commit_message=message, repo_type=kind, num_threads=2,
+                repo,
+                operations,
+                commit_message=message,
+                repo_type=kind,
+                num_threads=2,
                 parent_commit=parent,
-            )  # fmt: skip
+            )
         except (HfHubHTTPError, TransportError) as error:
             status = getattr(getattr(error, "response", None), "status_code", 500)
             if status == MOVED_ON:

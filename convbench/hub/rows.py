@@ -360,8 +360,10 @@ def _json(path: Path) -> Iterator[Row]:
         if first == b"[":
             data = file.read(WHOLE + 1)
             if len(data) > WHOLE:
-                raise DataError(f"{path}: found a list of more than {WHOLE:,} bytes; "
-                                "expected JSON lines, one object a line")  # fmt: skip
+                raise DataError(
+                    f"{path}: found a list of more than {WHOLE:,} bytes; "
+                    "expected JSON lines, one object a line"
+                )
             yield from _objects(f"{path}:1", data, whole=True)
             return
         number = 0

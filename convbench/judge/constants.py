@@ -13,9 +13,20 @@ from collections.abc import Sequence
 from convbench.sandbox import Limits, Outcome, agree, arun
 
 CONSTANTS = (
-    "False", "True", "None", "0", "1", "-1", "''", "[]", "{}", "()", "set()", "float('nan')",
+    "False",
+    "True",
+    "None",
+    "0",
+    "1",
+    "-1",
+    "''",
+    "[]",
+    "{}",
+    "()",
+    "set()",
+    "float('nan')",
     "raise ValueError",
-)  # fmt: skip
+)
 """As they are named in verdicts; exceptions are equal by class, so raising one is an answer too."""
 _CALLED = re.compile(r"(?<![.\w])([A-Za-z_]\w*)\s*\(")
 _CODE = """

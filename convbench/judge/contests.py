@@ -25,11 +25,16 @@ def contests(options: JudgeOptions) -> JudgeResult:
     is kept. Raises ConvbenchError subclasses."""
     judges = _judges(options)
     listed = [
-        Contest((one, other), side(one, options.run), side(other, options.run), judge,
-                options.until_decided)
+        Contest(
+            (one, other),
+            side(one, options.run),
+            side(other, options.run),
+            judge,
+            options.until_decided,
+        )
         for one, other in opponents(options.pairwise or (), options.run)
         for judge in judges
-    ]  # fmt: skip
+    ]
     listed = [replace(one, judge=_of_home(one, options.calls)) for one in listed]
     by_mark = {one.judge.fingerprint: one.judge for one in listed}
     result = JudgeResult(listed[0].home, warnings=unquoted(by_mark.values()))

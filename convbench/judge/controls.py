@@ -23,9 +23,13 @@ from convbench.store.shape import checked
 from convbench.views import policy_turns
 
 LABELS = (
-    "Accuracy", "Reasoning ability", "Comprehensiveness", "Pedagogical value",
-    "Confidence calibration", "Overall",
-)  # fmt: skip
+    "Accuracy",
+    "Reasoning ability",
+    "Comprehensiveness",
+    "Pedagogical value",
+    "Confidence calibration",
+    "Overall",
+)
 TENS = "\n".join(f"{label}: 10" for label in LABELS)
 """A whole reply of the shipped judge `rubric`."""
 GUESS = "0123456789ab"
@@ -148,8 +152,9 @@ def unfit(told: Iterable[Told], judge: str) -> list[str]:
     return [
         f"judge {judge} is unfit: {one.control} answers score {one.score:.2f} in the mean over "
         f"{one.examples} examples, the policy's own {one.own:.2f}"
-        for one in told if one.above
-    ]  # fmt: skip
+        for one in told
+        if one.above
+    ]
 
 
 def tried(run: Run, judge: str, fingerprint: str) -> list[Told]:
@@ -234,8 +239,9 @@ def conversations(run: Run) -> Iterator[Conversation]:
     names = sorted(first, key=lambda name: hashlib.sha256(name.encode()).digest())
     for number, name in enumerate(names[:SAMPLE]):
         group = run.examples[name].group_id
-        other = next((o for o in names[number + 1 :] + names if
-                      run.examples[o].group_id != group), None)  # fmt: skip
+        other = next(
+            (o for o in names[number + 1 :] + names if run.examples[o].group_id != group), None
+        )
         for control in CONTROLS:
             if control != "copied" or other is not None:
                 yield _told_again(run, first[name], control, first.get(other or name), number)

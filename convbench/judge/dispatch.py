@@ -55,6 +55,7 @@ async def verdict_on(case: Case, tools: Tools) -> Verdict:
         return unscorable(case.judge, name, "ConversationFailed", "the conversation has no end")
     way = WAYS.get(case.judge.spec.per)
     if way is None:
-        raise DataError(f"judge {case.judge.name} scores no conversation by itself "
-                        f"(per: {case.judge.spec.per})")  # fmt: skip
+        raise DataError(
+            f"judge {case.judge.name} scores no conversation by itself (per: {case.judge.spec.per})"
+        )
     return await way(case, tools, kind_of(case.judge.spec).score)

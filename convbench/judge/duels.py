@@ -56,8 +56,10 @@ def side(name: str, home: Path | None) -> Run:
     if name in names:
         return Run.open(run.evals / name)
     listed = ", ".join(["base", *names])
-    raise RunError(f"--pairwise {name}: found no such run; expected a run directory, or of "
-                   f"{run.path} one of {listed}")  # fmt: skip
+    raise RunError(
+        f"--pairwise {name}: found no such run; expected a run directory, or of "
+        f"{run.path} one of {listed}"
+    )
 
 
 def opponents(names: Sequence[str], home: Path | None) -> list[tuple[str, str]]:
@@ -71,8 +73,10 @@ def opponents(names: Sequence[str], home: Path | None) -> list[tuple[str, str]]:
         if one != other or ALL not in names:
             met.setdefault(frozenset((one, other)), (one, other))
     if not met:
-        raise RunError(f"--pairwise {' '.join(names)}: found no two policies; expected evaluations "
-                       "of the run: convbench eval CHECKPOINT")  # fmt: skip
+        raise RunError(
+            f"--pairwise {' '.join(names)}: found no two policies; expected evaluations "
+            "of the run: convbench eval CHECKPOINT"
+        )
     return list(met.values())
 
 
@@ -114,8 +118,12 @@ def couples(one: Run, other: Run) -> Couples:
 
 def in_order(groups: Iterable[str], fingerprint: str) -> list[str]:
     """Return groups in the order in which a judge takes them."""
-    return sorted(set(groups), key=lambda name: hashlib.sha256(
-        f"{fingerprint}\0{name}".encode("utf-8", "replace")).digest())  # fmt: skip
+    return sorted(
+        set(groups),
+        key=lambda name: hashlib.sha256(
+            f"{fingerprint}\0{name}".encode("utf-8", "replace")
+        ).digest(),
+    )
 
 
 def duels_of(

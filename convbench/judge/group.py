@@ -57,8 +57,14 @@ class Group:
 
 def in_prompt(talks: Sequence[Conversation], mark: str) -> tuple[Conversation, ...]:
     """Return conversations in an order drawn from their ids and the judge's fingerprint."""
-    return tuple(sorted(talks, key=lambda one: hashlib.sha256(
-        f"{mark}\0{one.conversation_id}".encode("utf-8", "replace")).digest()))  # fmt: skip
+    return tuple(
+        sorted(
+            talks,
+            key=lambda one: hashlib.sha256(
+                f"{mark}\0{one.conversation_id}".encode("utf-8", "replace")
+            ).digest(),
+        )
+    )
 
 
 def key_of(judge: Judge, group: Group) -> str:
@@ -92,30 +98,53 @@ async def score_group(
         lambda: group_schema(judge.spec, count), lambda text: read_group(text, judge.spec, count)
     )
     done = await ask(
-        tools.caller, tools.held, judge, group_messages(judge, group), key_of(judge, group),
-        group.asked, form,
-    )  # fmt: skip
-    shares = [_share(done.total(name), len(group.talks)) for name in
-              ("prompt_tokens", "completion_tokens", "cost_usd")]  # fmt: skip
+        tools.caller,
+        tools.held,
+        judge,
+        group_messages(judge, group),
+        key_of(judge, group),
+        group.asked,
+        form,
+    )
+    shares = [
+        _share(done.total(name), len(group.talks))
+        for name in ("prompt_tokens", "completion_tokens", "cost_usd")
+    ]
     attempts = group.asked + len(done.replies)
     if not isinstance(done.result, tuple):
         kind, said, raw = unread(done)
         return tuple(
-            unscorable(judge, talk.conversation_id, kind, said, reply=raw, attempts=attempts,
-                       prompt_tokens=a, completion_tokens=b, cost_usd=c)
+            unscorable(
+                judge,
+                talk.conversation_id,
+                kind,
+                said,
+                reply=raw,
+                attempts=attempts,
+                prompt_tokens=a,
+                completion_tokens=b,
+                cost_usd=c,
+            )
             for talk, a, b, c in zip(group.talks, *shares, strict=True)
-        )  # fmt: skip
+        )
     told = sent(done.replies)
     return tuple(
         scored(
-            judge, talk, protocol, found.scores, justifications=found.justifications,
-            details={**told, "group": len(group.talks), "place": place}, attempts=attempts,
-            prompt_tokens=a, completion_tokens=b, cost_usd=c,
+            judge,
+            talk,
+            protocol,
+            found.scores,
+            justifications=found.justifications,
+            details={**told, "group": len(group.talks), "place": place},
+            attempts=attempts,
+            prompt_tokens=a,
+            completion_tokens=b,
+            cost_usd=c,
         )
         for place, (talk, found, a, b, c) in enumerate(
             zip(group.talks, done.result, *shares, strict=True), 1
         )
-    )  # fmt: skip
+    )
 
 
 def group_schema(spec: JudgeSpec, count: int) -> dict[str, Any]:

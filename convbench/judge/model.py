@@ -95,8 +95,12 @@ async def score(case: Case, tools: Tools) -> Verdict:
     usage = used(done, case.asked)
     if isinstance(done.result, Scores):
         return scored(
-            judge, conversation, case.protocol, done.result.scores,
-            justifications=done.result.justifications, **usage,
-        )  # fmt: skip
+            judge,
+            conversation,
+            case.protocol,
+            done.result.scores,
+            justifications=done.result.justifications,
+            **usage,
+        )
     kind, message, raw = unread(done)
     return unscorable(judge, conversation.conversation_id, kind, message, reply=raw, **usage)

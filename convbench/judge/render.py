@@ -49,8 +49,10 @@ def structure(one: Any, two: Any) -> float:
     for width in WIDTHS:
         height = max(7, round(one.shape[0] * width / one.shape[1]))
         size = (width, height)
-        grey = [_array(Image.fromarray(page).convert("L").resize(size, Image.Resampling.BOX))
-                for page in (one, two)]  # fmt: skip
+        grey = [
+            _array(Image.fromarray(page).convert("L").resize(size, Image.Resampling.BOX))
+            for page in (one, two)
+        ]
         found.append(max(0.0, float(ssim(*grey, data_range=255))))
     return sum(found) / len(found)
 
@@ -118,9 +120,10 @@ def _open(png: bytes) -> Any:
         from PIL import Image
     except ImportError as error:
         raise MissingDependency(
-            str(error.name), needed_for="comparing pages",
+            str(error.name),
+            needed_for="comparing pages",
             install=with_extra("vision"),
-        ) from None  # fmt: skip
+        ) from None
     return Image.open(io.BytesIO(png)).convert("RGB")
 
 

@@ -186,8 +186,10 @@ def _human(
         raise SpecError("--judge human: names no file; expected human:FILE (.csv or .jsonl)")
     spec = rubric or catalog.load(JudgeSpec, "judges", LABELS, specs=specs, sets=sets)
     if rubric is not None and sets:
-        raise SpecError(f"--judge {rubric.name}@{text}: found --set judge.…; expected none: the "
-                        "labels are read by the rubric as it stands")  # fmt: skip
+        raise SpecError(
+            f"--judge {rubric.name}@{text}: found --set judge.…; expected none: the "
+            "labels are read by the rubric as it stands"
+        )
     return _made(f"human:{Path(file).stem}", spec.model_copy(update={"file": file}), None)
 
 
@@ -201,8 +203,10 @@ def _spec(
     spec = catalog.load(JudgeSpec, "judges", text, specs=specs, sets=sets)
     kind = kind_of(spec)
     if "model" not in kind.needs and model is not None and not kind.may_ask:
-        raise SpecError(f"--judge {text}@{model}: {spec.name} is of kind {spec.kind}; "
-                        f"expected --judge {text}, it asks no model")  # fmt: skip
+        raise SpecError(
+            f"--judge {text}@{model}: {spec.name} is of kind {spec.kind}; "
+            f"expected --judge {text}, it asks no model"
+        )
     reference = model or spec.model
     if "model" not in kind.needs and not (kind.may_ask and reference):
         return _made_guarded(spec.name, spec, None)

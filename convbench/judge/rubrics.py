@@ -90,8 +90,10 @@ def _is_shipped(task: TaskSpec) -> bool:
 
 def _names(specs: Sequence[Path]) -> list[str]:
     """Return the names of all rubrics that score conversations."""
-    loaded = (catalog.load(JudgeSpec, "judges", one, specs=specs)
-              for one in catalog.names("judges", specs))  # fmt: skip
+    loaded = (
+        catalog.load(JudgeSpec, "judges", one, specs=specs)
+        for one in catalog.names("judges", specs)
+    )
     return [spec.name for spec in loaded if _asks_by_rubric(spec)]
 
 

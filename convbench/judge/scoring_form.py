@@ -28,8 +28,9 @@ def usual() -> JudgeSpec:
     explained as the shipped rubric does."""
     spec = catalog.load(JudgeSpec, "judges", PEOPLE)
     about = {m.name: m.about for m in catalog.load(JudgeSpec, "judges", USUAL).metrics}
-    metrics = [m.model_copy(update={"about": m.about or about.get(m.name, "")})
-               for m in spec.metrics]  # fmt: skip
+    metrics = [
+        m.model_copy(update={"about": m.about or about.get(m.name, "")}) for m in spec.metrics
+    ]
     return spec.model_copy(update={"metrics": tuple(metrics)})
 
 
@@ -60,8 +61,9 @@ def rubric_of(run: Run, specs: Sequence[Path] = ()) -> JudgeSpec:
     own = run.manifest.task.judge
     if not kept and own is not None:
         with suppress(ConvbenchError):
-            kept = [s for s in [catalog.load(JudgeSpec, "judges", own, specs=specs)]
-                    if _has_rubric(s)]  # fmt: skip
+            kept = [
+                s for s in [catalog.load(JudgeSpec, "judges", own, specs=specs)] if _has_rubric(s)
+            ]
     first = min(
         kept, key=lambda s: ("model" not in kind_of(s).needs, s.name != own, s.name), default=None
     )
@@ -87,10 +89,17 @@ def shown(spec: JudgeSpec) -> dict[str, Any]:
     metrics = []
     for metric in spec.metrics:
         low, high = spec.limits(metric.name)
-        metrics.append({
-            "name": metric.name, "label": metric.label, "about": metric.about, "lowest": low,
-            "highest": high, "needed": metric.name in needed, "weight": metric.weight,
-        })  # fmt: skip
+        metrics.append(
+            {
+                "name": metric.name,
+                "label": metric.label,
+                "about": metric.about,
+                "lowest": low,
+                "highest": high,
+                "needed": metric.name in needed,
+                "weight": metric.weight,
+            }
+        )
     return {
         "name": spec.name,
         "metrics": metrics,

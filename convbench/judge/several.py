@@ -29,8 +29,10 @@ def messages_of(
     else:
         marks, shown = "", [transcript(one, reasoning=spec.sees_reasoning) for one in talks]
     fields: dict[str, Any] = {
-        **judge_fields(example, "\n\n".join(shown)), "marks": marks, "transcripts": tuple(shown),
-    }  # fmt: skip
+        **judge_fields(example, "\n\n".join(shown)),
+        "marks": marks,
+        "transcripts": tuple(shown),
+    }
     if len(shown) == 2:
         fields |= {"first": shown[0], "second": shown[1]}
     system, prompt = rendered(spec, fields, marks, *shown, fields["transcript"])

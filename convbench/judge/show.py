@@ -146,9 +146,13 @@ def _nouns() -> dict[str, type[BaseModel]]:
     from convbench.schema.recipe import Launch, Recipe
 
     return {
-        "tasks": TaskSpec, "protocols": ProtocolSpec, "judges": JudgeSpec, "recipes": Recipe,
-        "experiments": ExperimentSpec, "launch": Launch,
-    }  # fmt: skip
+        "tasks": TaskSpec,
+        "protocols": ProtocolSpec,
+        "judges": JudgeSpec,
+        "recipes": Recipe,
+        "experiments": ExperimentSpec,
+        "launch": Launch,
+    }
 
 
 def _shown(kind: str, name: str, spec: BaseModel, folders: Sequence[Path]) -> SpecShown:

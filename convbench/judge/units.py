@@ -113,10 +113,16 @@ class Conversations(Unit[Conversation, Verdict]):
         """Return the verdict on a conversation."""
         run, before = self._run, self._pending[job.conversation_id]
         case = Case(
-            self.judge, job, run.examples[job.example_id], run.manifest.protocol,
-            run.manifest.mode, run.examples, before.attempts if before else 0,
-            several=self.several, before=before,
-        )  # fmt: skip
+            self.judge,
+            job,
+            run.examples[job.example_id],
+            run.manifest.protocol,
+            run.manifest.mode,
+            run.examples,
+            before.attempts if before else 0,
+            several=self.several,
+            before=before,
+        )
         return await verdict_on(case, self.tools)
 
     def failed_result(self, job: Conversation, error: Exception) -> Verdict:

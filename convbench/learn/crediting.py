@@ -35,9 +35,11 @@ def values_before(branches: Iterable[Logged]) -> Values:
 
 
 def by_branches(
-    protocol: ProtocolSpec, logged: Iterable[Logged], values: Mapping[tuple[str, int], float],
+    protocol: ProtocolSpec,
+    logged: Iterable[Logged],
+    values: Mapping[tuple[str, int], float],
     source: str,
-) -> Iterator[TurnCredit]:  # fmt: skip
+) -> Iterator[TurnCredit]:
     """Yield the advantage of every turn with a value before it and after it."""
     for item in logged:
         name = item.conversation_id
@@ -103,6 +105,10 @@ def _kept(run: Run, source: str, found: Iterable[TurnCredit], left_out: dict[str
     keep_credit(run, credit)
     values = [one.advantage for one in credit]
     return Credited(
-        run, source, len(credit), len({one.conversation_id for one in credit}),
-        (min(values), fmean(values), max(values)), left_out,
-    )  # fmt: skip
+        run,
+        source,
+        len(credit),
+        len({one.conversation_id for one in credit}),
+        (min(values), fmean(values), max(values)),
+        left_out,
+    )

@@ -176,8 +176,9 @@ def _said(reply: Reply, bare: bool) -> Message:
     """Return a reply as a message, its reasoning in tags before its text unless `bare`."""
     thought = reply.reasoning.text if reply.reasoning and not bare else ""
     said: Message = {
-        "role": "assistant", "content": tagged({"content": reply.text, THOUGHT: thought}),
-    }  # fmt: skip
+        "role": "assistant",
+        "content": tagged({"content": reply.text, THOUGHT: thought}),
+    }
     if reply.calls:
         said["tool_calls"] = reply.calls
     return said

@@ -44,8 +44,13 @@ def attend_plainly(model: Any, rows: int, longest: int, *, checkpointed: bool) -
 
 PART = 256
 """Tokens whose logits are there at once; going back they are computed again."""
-SCALED = ("final_logit_softcapping", "logit_scale", "output_multiplier", "lm_head_multiplier",
-          "logits_scaling")  # fmt: skip
+SCALED = (
+    "final_logit_softcapping",
+    "logit_scale",
+    "output_multiplier",
+    "lm_head_multiplier",
+    "logits_scaling",
+)
 """What a configuration has where logits are more than the head's product; TRL knows each."""
 
 
@@ -110,10 +115,12 @@ def score_labels_alone(model: Any, *, looks: bool = False) -> bool:
         logged = looks and not _bare(self)  # of the policy, not of what it is compared to
         seen = _looked_at(head, hidden.detach(), labels) if logged else {}
         # connected to the model even where no label is left
-        return Scored(**{
-            name: values.new_zeros(mask.shape).masked_scatter(mask, values)
-            for name, values in {"log_probs": picked, **apart, **seen}.items()
-        })  # fmt: skip
+        return Scored(
+            **{
+                name: values.new_zeros(mask.shape).masked_scatter(mask, values)
+                for name, values in {"log_probs": picked, **apart, **seen}.items()
+            }
+        )
 
     model.forward = MethodType(forward, model)
     return True

@@ -133,8 +133,10 @@ def _first(environ: Mapping[str, str]) -> tuple[str, int]:
         return host, int(port)
     names = environ.get("SLURM_JOB_NODELIST")
     if not names:
-        raise SpecError(f"found no {MASTER} and no SLURM_JOB_NODELIST; expected HOST:PORT of the "
-                        f"first machine in {MASTER}")  # fmt: skip
+        raise SpecError(
+            f"found no {MASTER} and no SLURM_JOB_NODELIST; expected HOST:PORT of the "
+            f"first machine in {MASTER}"
+        )
     least, most = PORTS
     job = _number(environ, "SLURM_JOB_ID") or 0
     return _first_host(names), least + job % (most - least)
@@ -145,8 +147,12 @@ def _first_host(names: str) -> str:
     try:
         done = subprocess.run(  # noqa: S603 - the scheduler's own program
             ["scontrol", "show", "hostnames", names],  # noqa: S607 - on the user's path
-            capture_output=True, text=True, timeout=60, check=True, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
     except (OSError, subprocess.SubprocessError) as error:
         raise SpecError(f"scontrol show hostnames: {error}; set {MASTER}=HOST:PORT") from None
     host = done.stdout.split("\n")[0].strip()
@@ -164,10 +170,12 @@ def on_machines(launch: Launch, found: Meeting) -> Launch:
         )
     settings = {
         **launch.accelerate,
-        "num_machines": found.machines, "machine_rank": found.rank,
+        "num_machines": found.machines,
+        "machine_rank": found.rank,
         "num_processes": int(launch.accelerate["num_processes"]) * found.machines,
-        "main_process_ip": found.host, "main_process_port": found.port,
-    }  # fmt: skip
+        "main_process_ip": found.host,
+        "main_process_port": found.port,
+    }
     return launch.model_copy(update={"accelerate": settings})
 
 
@@ -208,8 +216,9 @@ def load(path: Path) -> ModuleType:
     spec.loader.exec_module(module)
     for name in ("data", "fit"):
         if not callable(getattr(module, name, None)):
-            raise SpecError(f"{path}: found no function {name!r}; expected data(job) and "
-                            "fit(job, learnt)")  # fmt: skip
+            raise SpecError(
+                f"{path}: found no function {name!r}; expected data(job) and fit(job, learnt)"
+            )
     return module
 
 
@@ -346,11 +355,17 @@ def run(
     with (
         open_to_append(log) as file,
         subprocess.Popen(  # noqa: S603 - our own interpreter and script
-            guarded(list(parts)), env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace", pass_fds=locks,
+            guarded(list(parts)),
+            env=dict(env),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            pass_fds=locks,
             start_new_session=True,
         ) as process,
-    ):  # fmt: skip
+    ):
         assert process.stdin is not None
         assert process.stdout is not None
         try:

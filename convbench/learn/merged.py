@@ -48,8 +48,10 @@ def _one_each(runs: Sequence[Run], data: Data) -> None:
     ids = Counter(run.manifest.id for run in runs)
     twice = next((run for run in runs if ids[run.manifest.id] > 1), None)
     if twice is not None:
-        raise UsageError(f"--run {twice.path}: found it twice; expected each run once; to weigh it "
-                         "double: --set data.mix=[2,1]")  # fmt: skip
+        raise UsageError(
+            f"--run {twice.path}: found it twice; expected each run once; to weigh it "
+            "double: --set data.mix=[2,1]"
+        )
     for name, said in (("mix", data.mix), ("judges", data.judges)):
         if said and len(said) != len(runs):
             raise TrainError(

@@ -176,8 +176,9 @@ def logged_turns(selection: Selection, pairing: Pairing = DEFAULT, seed: int = 0
     found, skipped, ties = extremes(selection, pairing, seed)
 
     def places(protocol: ProtocolSpec, winner: Logged, loser: Logged) -> Iterator[Place]:
-        turns = zip(*(views.policy_turns(protocol, i.conversation) for i in (winner, loser)),
-                    strict=False)  # fmt: skip
+        turns = zip(
+            *(views.policy_turns(protocol, i.conversation) for i in (winner, loser)), strict=False
+        )
         for mine, theirs in turns:
             both = winner.conversation.turns[mine], loser.conversation.turns[theirs]
             for reply in range(min(turn.replies for turn in both)):

@@ -14,8 +14,16 @@ from convbench.schema.recipe import Fit
 from convbench.store.checkpoint import RECIPE, TRAINING, Checkpoint
 from convbench.store.folder_seal import seal_folder
 
-KEPT = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model", RECIPE, "adapter/*.safetensors",
-        "adapter/*.json")  # fmt: skip
+KEPT = (
+    "*.safetensors",
+    "*.json",
+    "*.jinja",
+    "*.txt",
+    "*.model",
+    RECIPE,
+    "adapter/*.safetensors",
+    "adapter/*.json",
+)
 """What a checkpoint is; logs and states of the training may go."""
 
 
@@ -62,8 +70,9 @@ def unequal_rates(folder: Path) -> Iterator[str]:
         return
     step, rate = logged[0].get("step", 1), logged[0]["learning_rate"]
     shares = [_share(fit, at, steps) for at in (step - 1, step)]
-    if not any(one is None or math.isclose(fit.learning_rate * one, rate, rel_tol=1e-4)
-               for one in shares):  # fmt: skip
+    if not any(
+        one is None or math.isclose(fit.learning_rate * one, rate, rel_tol=1e-4) for one in shares
+    ):
         yield (
             f"{RECIPE}: fit.learning_rate: says {fit.learning_rate:g}; the log of {TRAINING} "
             f"trained with {rate:g} at step {step}"

@@ -76,10 +76,14 @@ class Selection:
         """Return where conversations come from, as `training.json` holds it; no paths."""
         manifest = self.run.manifest
         return {
-            "run": manifest.id, "task": manifest.task.name, "protocol": manifest.protocol.name,
-            "policy": policy_of(self.run), "judge": self.judge,
-            "conversations": len(self.logged), "unrewarded": len(self.unrewarded),
-        }  # fmt: skip
+            "run": manifest.id,
+            "task": manifest.task.name,
+            "protocol": manifest.protocol.name,
+            "policy": policy_of(self.run),
+            "judge": self.judge,
+            "conversations": len(self.logged),
+            "unrewarded": len(self.unrewarded),
+        }
 
     def unfit(self) -> Iterator[str]:
         """Yield why the judge is unfit to be learnt from, where its controls say so."""

@@ -186,8 +186,9 @@ def lock_checkpoint(job: Job, launch: Launch) -> Iterator[int]:
     except OSError as error:
         raise disk_error(job.folder, error) from None
     name = f"{LOCK}-{rank}" if rank else LOCK
-    with folder_lock(job.folder, "training into this folder", ", or name another with --out",
-              name=name) as lock:  # fmt: skip
+    with folder_lock(
+        job.folder, "training into this folder", ", or name another with --out", name=name
+    ) as lock:
         if Checkpoint(job.folder).finished:
             raise TrainError(f"{job.folder}: another process has just finished this checkpoint")
         yield lock

@@ -111,8 +111,14 @@ def _flat(row: Row) -> tuple[Any, ...]:
 
 
 def _row_of(
-    name: str, part: int, parts: int, ids: list[int], mask: list[int], pi_0: list[float],
-    weight: float, plain: bool,
-) -> Row:  # fmt: skip
+    name: str,
+    part: int,
+    parts: int,
+    ids: list[int],
+    mask: list[int],
+    pi_0: list[float],
+    weight: float,
+    plain: bool,
+) -> Row:
     """Return the row of these values."""
     return Row(name, part, parts, Tokens(tuple(ids), tuple(mask), tuple(pi_0)), weight, plain)

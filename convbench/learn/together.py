@@ -68,9 +68,12 @@ def machine_job(options: TrainOptions, runs: Sequence[Run], folder: Path) -> Mac
     if options.nodes is None:
         raise UsageError(f"--on {options.spread.on}: found no --nodes; expected how many machines")
     own = dataclasses.replace(
-        options, spread=Spread(), dry_run=False, out=folder.resolve(),
+        options,
+        spread=Spread(),
+        dry_run=False,
+        out=folder.resolve(),
         run=tuple(run.path.resolve() for run in runs),
-    )  # fmt: skip
+    )
     return MachineJob(folder.resolve(), tuple(as_words(own)), options.nodes, target)
 
 
@@ -84,10 +87,13 @@ def written(options: TrainOptions, runs: Sequence[Run], folder: Path) -> str:
     command = [sys.executable, "-m", "convbench", "train", *job.words]
     values: dict[str, str | int] = {
         "name": job_name(folder),
-        "workers": job.machines, "command": shlex.join(command), "run": shlex.quote(str(folder)),
-        "folder": shlex.quote(os.getcwd()), "logs": str(job.logs),
+        "workers": job.machines,
+        "command": shlex.join(command),
+        "run": shlex.quote(str(folder)),
+        "folder": shlex.quote(os.getcwd()),
+        "logs": str(job.logs),
         "paths": shlex.quote(os.environ.get("PYTHONPATH", "")),
-    }  # fmt: skip
+    }
     return fill_template(SCRIPT, options.spread.template, values)
 
 
@@ -158,11 +164,14 @@ def _attempt(ray: Any, job: MachineJob) -> list[int] | None:
         task = ray.remote(ray_task)
         left = [
             task.options(**on(rank)).remote(
-                ("train", *job.words), os.getcwd(), paths, str(job.logs / f"rank-{rank}.log"),
+                ("train", *job.words),
+                os.getcwd(),
+                paths,
+                str(job.logs / f"rank-{rank}.log"),
                 {RANK: str(rank), MASTER: master},
             )
             for rank in range(job.machines)
-        ]  # fmt: skip
+        ]
         codes: list[int] = []
         while left:
             ended, left = ray.wait(left, num_returns=1)

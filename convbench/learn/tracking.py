@@ -126,9 +126,13 @@ class Trackio:
 
         self.library = trackio
         run = trackio.init(
-            project=PROJECT, name=name_of(job), config=config_of(job),
-            auto_log_gpu=False, auto_log_cpu=False, embed=False,
-        )  # fmt: skip
+            project=PROJECT,
+            name=name_of(job),
+            config=config_of(job),
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+            embed=False,
+        )
         run.config["_Username"] = None  # whose token of the Hub lies here; told with the first log
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
@@ -147,14 +151,25 @@ class Wandb:
         import wandb
 
         settings = wandb.Settings(
-            console="off", disable_code=True, disable_git=True, disable_job_creation=True,
-            save_code=False, x_disable_machine_info=True, x_disable_meta=True,
-            x_disable_stats=True, host="convbench", program="convbench", username="convbench",
-        )  # fmt: skip
+            console="off",
+            disable_code=True,
+            disable_git=True,
+            disable_job_creation=True,
+            save_code=False,
+            x_disable_machine_info=True,
+            x_disable_meta=True,
+            x_disable_stats=True,
+            host="convbench",
+            program="convbench",
+            username="convbench",
+        )
         self.run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", PROJECT), name=name_of(job),
-            config=config_of(job), dir=str(job.folder), settings=settings,
-        )  # fmt: skip
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            name=name_of(job),
+            config=config_of(job),
+            dir=str(job.folder),
+            settings=settings,
+        )
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
         """Log one step."""

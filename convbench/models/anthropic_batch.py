@@ -45,9 +45,14 @@ COUNTS = ("processing", "succeeded", "errored", "canceled", "expired")
 SKEW_S = 300.0
 """Seconds by which the provider's clock and ours may differ."""
 STATUS = {
-    "authentication_error": 401, "permission_error": 403, "not_found_error": 404,
-    "request_too_large": 413, "rate_limit_error": 429, "api_error": 500, "overloaded_error": 529,
-}  # fmt: skip
+    "authentication_error": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "overloaded_error": 529,
+}
 """Kinds of errors as the statuses that an ordinary call gets."""
 
 

@@ -130,9 +130,11 @@ class ChildModel(Model):
         self._asked[number] = asked
         try:
             self._send(
-                id=number, messages=plain(self.ref, messages),
-                sampling=sampling.model_dump(mode="json"), key=key,
-            )  # fmt: skip
+                id=number,
+                messages=plain(self.ref, messages),
+                sampling=sampling.model_dump(mode="json"),
+                key=key,
+            )
             return await asked
         except asyncio.CancelledError:
             self._send(cancel=number)

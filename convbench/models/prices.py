@@ -16,9 +16,14 @@ from convbench.net.tidy import count
 LIST = "model_prices_and_context_window_backup.json"
 _DATE = re.compile(r"-\d{8}$")
 OPENAI_LIKE = (
-    "openai", "hosted_vllm", "lm_studio", "llamafile", "openai_like", "custom_openai",
+    "openai",
+    "hosted_vllm",
+    "lm_studio",
+    "llamafile",
+    "openai_like",
+    "custom_openai",
     "aiohttp_openai",
-)  # fmt: skip
+)
 """Providers that are spoken to with plain HTTP, not through litellm."""
 
 

@@ -249,9 +249,11 @@ class Parameters:
     def settings(self) -> dict[str, Any]:
         """What a reply hangs on beside messages and sampling."""
         return {
-            "headroom": self.headroom, "reads": self.reads, "extra_body": self.extra_body,
+            "headroom": self.headroom,
+            "reads": self.reads,
+            "extra_body": self.extra_body,
             "structured": self.structured,
-        }  # fmt: skip
+        }
 
     def fields(self, sampling: Sampling) -> dict[str, Any]:
         """Return the request's fields for `sampling`."""

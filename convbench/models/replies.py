@@ -263,9 +263,16 @@ def completion_of(
     called = _calls(ref, calls, usage)
     if said.strip() or called:
         return Completion(
-            said, finish, prompt, reply, cost, _name(model), reasoning, tool_calls=called,
+            said,
+            finish,
+            prompt,
+            reply,
+            cost,
+            _name(model),
+            reasoning,
+            tool_calls=called,
             token_probs=token_probs(probs),
-        )  # fmt: skip
+        )
     if finish == "length" and reply:
         raise FatalModelError(
             f"{ref}: all {reply} tokens went into reasoning, none into the reply; "

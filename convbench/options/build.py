@@ -38,10 +38,27 @@ class BuildOptions(Asking):
         "convbench build --run runs/latest        (resume)",
     )
     ORDER: ClassVar = (
-        "task", "mode", "protocol", "tasks", "samples", "temperatures", "top_p", "turns",
-        "max_tokens", "reasoning_effort", "seed", "split", "regime", "run", "tags", "note",
-        "model", "teacher", "logprobs", "dry_run",
-    )  # fmt: skip
+        "task",
+        "mode",
+        "protocol",
+        "tasks",
+        "samples",
+        "temperatures",
+        "top_p",
+        "turns",
+        "max_tokens",
+        "reasoning_effort",
+        "seed",
+        "split",
+        "regime",
+        "run",
+        "tags",
+        "note",
+        "model",
+        "teacher",
+        "logprobs",
+        "dry_run",
+    )
 
     task: Annotated[
         str | None,
@@ -64,9 +81,10 @@ class BuildOptions(Asking):
         Opt(
             "The policy: an alias, provider/name, hosted_vllm/NAME, vllm:HF_ID, local:PATH or "
             "scripted:policy.",
-            panel=MODELS, names="policies",
+            panel=MODELS,
+            names="policies",
         ),
-    ] = None  # fmt: skip
+    ] = None
     teacher: Annotated[
         str | None,
         Opt(

@@ -14,9 +14,17 @@ DAY_S = 86_400.0
 """Longest that anything may be waited for, in seconds, where an option says how long."""
 
 Names = Literal[
-    "tasks", "protocols", "judges", "recipes", "experiments", "launch", "specs", "models",
-    "policies", "runs",
-]  # fmt: skip
+    "tasks",
+    "protocols",
+    "judges",
+    "recipes",
+    "experiments",
+    "launch",
+    "specs",
+    "models",
+    "policies",
+    "runs",
+]
 """What a shell may offer for an option's value."""
 
 T = TypeVar("T")

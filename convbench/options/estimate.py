@@ -26,9 +26,12 @@ class EstimateOptions:
 
     policy: Annotated[
         str,
-        Opt("A checkpoint folder, or any model whose weights are here.", argument=True,
-            names="policies"),
-    ]  # fmt: skip
+        Opt(
+            "A checkpoint folder, or any model whose weights are here.",
+            argument=True,
+            names="policies",
+        ),
+    ]
     run: RunDir = None
     judge: Annotated[
         str | None,
@@ -43,7 +46,7 @@ class EstimateOptions:
             "robust one.",
             names="judges",
         ),
-    ] = None  # fmt: skip
+    ] = None
     split: Annotated[SplitChoice, Opt("Split whose conversations are weighed.")] = "test"
     pi_0: Annotated[
         Literal["base", "recorded"],

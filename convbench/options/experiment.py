@@ -42,7 +42,7 @@ class ExperimentOptions(Asking):
             "several.",
             metavar="CELL",
         ),
-    ] = ()  # fmt: skip
+    ] = ()
     start: Annotated[
         str | None,
         Opt("Start at this cell or step.", "--from", "CELL"),

@@ -30,25 +30,32 @@ class JudgeOptions(Asking):
         Opt(
             "A model (claude-opus, gpt-4o, provider/name), rules, human:FILE, a judge spec, or "
             "SPEC@MODEL; several times for a panel. Without it the task's own.",
-            "--judge", "NAME", names="judges",
+            "--judge",
+            "NAME",
+            names="judges",
         ),
-    ] = ()  # fmt: skip
+    ] = ()
     run: Annotated[
         Path | None,
         Opt(
             "Run directory, several times for several runs; without it the newest run.",
-            "--run", "DIR", WHERE, each=True, names="runs",
+            "--run",
+            "DIR",
+            WHERE,
+            each=True,
+            names="runs",
             either=True,
         ),
-    ] = None  # fmt: skip
+    ] = None
     pairwise: Annotated[
         tuple[str, str] | None,
         Opt(
             "Compare two policies' conversations on the same question and sample, in both orders. "
             "A and B: a run directory, base, the name of an evaluation, or all.",
-            "--pairwise", "A B",
+            "--pairwise",
+            "A B",
         ),
-    ] = None  # fmt: skip
+    ] = None
     until_decided: Annotated[
         bool,
         Opt("With --pairwise: stop asking once it is clear who wins."),

@@ -38,8 +38,16 @@ class ReportOptions:
         "convbench report --verdict",
     )
     ORDER: ClassVar = (
-        "runs", "paper", "kind", "judge", "split", "format", "plots", "gold", "verdict",
-    )  # fmt: skip
+        "runs",
+        "paper",
+        "kind",
+        "judge",
+        "split",
+        "format",
+        "plots",
+        "gold",
+        "verdict",
+    )
 
     runs: Runs = ()
     split: Reported = "test"
@@ -58,9 +66,10 @@ class ReportOptions:
         tuple[str, ...],
         Opt(
             "Add every policy's paired difference to this one; repeat it for several.",
-            "--against", "NAME",
+            "--against",
+            "NAME",
         ),
-    ] = ()  # fmt: skip
+    ] = ()
     paper: Annotated[bool, Opt("Set the paper's numbers beside ours.")] = False
     plots: Annotated[bool, Opt("Draw pictures too: PDF, SVG, PNG and one HTML page.")] = False
     columns: Widest = "two"

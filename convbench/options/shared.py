@@ -18,25 +18,36 @@ if TYPE_CHECKING:
 RunDir = Annotated[
     Path | None,
     Opt(
-        "Run directory; without it the newest run.", "--run", "DIR", WHERE, names="runs",
+        "Run directory; without it the newest run.",
+        "--run",
+        "DIR",
+        WHERE,
+        names="runs",
         either=True,
     ),
-]  # fmt: skip
+]
 RunArgument = Annotated[
     Path | None,
     Opt(
-        "Run directory; without it the newest run.", metavar="RUN", argument=True, names="runs",
+        "Run directory; without it the newest run.",
+        metavar="RUN",
+        argument=True,
+        names="runs",
         either=True,
     ),
-]  # fmt: skip
+]
 NewRun = Annotated[Path | None, Opt("Where the run goes; without it into runs/.", metavar="DIR")]
 RunDirs = Annotated[
     tuple[Path, ...],
     Opt(
         "Run directory, several times for several runs; without it the newest run.",
-        "--run", "DIR", WHERE, names="runs", either=True,
+        "--run",
+        "DIR",
+        WHERE,
+        names="runs",
+        either=True,
     ),
-]  # fmt: skip
+]
 Runs = Annotated[
     tuple[Path, ...],
     Opt(
@@ -52,9 +63,12 @@ Allowed = Annotated[
     Opt(
         "Let a pulled set have this model called there, with your key; repeat it for "
         "several. Models that you name yourself need no permission.",
-        "--allow-calls", "MODEL@HOST", MODELS, own_file_only=True,
+        "--allow-calls",
+        "MODEL@HOST",
+        MODELS,
+        own_file_only=True,
     ),
-]  # fmt: skip
+]
 SpecFolders = Annotated[
     tuple[Path, ...],
     Opt("Folder of your own specs, searched first.", "--specs", "DIR", SPECS, own_file_only=True),
@@ -110,16 +124,22 @@ class SpecOptions:
         Opt(
             "Replace one value of a spec (build: task.sample.train=0.9; judge: judge.KEY=VALUE; "
             "train: lora.r=16); repeat it for several.",
-            "--set", "KEY=VALUE", SPECS, own_file_only=True,
+            "--set",
+            "KEY=VALUE",
+            SPECS,
+            own_file_only=True,
         ),
-    ] = ()  # fmt: skip
+    ] = ()
     plugins: Annotated[
         tuple[Path, ...],
         Opt(
             "Python file whose functions specs name as FILE.py:function; wherever it lies.",
-            "--plugin", "FILE", SPECS, own_file_only=True,
+            "--plugin",
+            "FILE",
+            SPECS,
+            own_file_only=True,
         ),
-    ] = ()  # fmt: skip
+    ] = ()
 
 
 @dataclass(frozen=True)
@@ -191,32 +211,42 @@ class CallOptions:
         str | None,
         Opt(
             "Address of the OpenAI-compatible server of the policy (judging: of the judge).",
-            metavar="URL", panel=MODELS, own_file_only=True,
+            metavar="URL",
+            panel=MODELS,
+            own_file_only=True,
         ),
-    ] = None  # fmt: skip
+    ] = None
     concurrency: Annotated[
         int | None,
         Opt(
             "Most calls in flight (32); lowered when a provider refuses that many.",
-            least=1, most=MOST_CALLS, panel=MODELS,
+            least=1,
+            most=MOST_CALLS,
+            panel=MODELS,
         ),
-    ] = None  # fmt: skip
+    ] = None
     """Most calls in flight; None leaves 32, or what a model in this process does best with."""
     budget: Annotated[
         float | None,
         Opt(
             "Stop before the call that would pass this many dollars.",
-            metavar="USD", least=0, most=MOST_DOLLARS, panel=MODELS,
+            metavar="USD",
+            least=0,
+            most=MOST_DOLLARS,
+            panel=MODELS,
         ),
-    ] = None  # fmt: skip
+    ] = None
     """Most dollars, over all runs of a command, what they spent before included."""
     budget_tokens: Annotated[
         int | None,
         Opt(
             "Stop before the call that would pass this many tokens.",
-            metavar="N", least=0, most=MOST_TOKENS, panel=MODELS,
+            metavar="N",
+            least=0,
+            most=MOST_TOKENS,
+            panel=MODELS,
         ),
-    ] = None  # fmt: skip
+    ] = None
     """Most tokens, likewise."""
     keep_wire: Annotated[
         bool,
@@ -225,7 +255,7 @@ class CallOptions:
             "of the run, for `view`: of servers that are asked directly, not through litellm.",
             panel=MODELS,
         ),
-    ] = False  # fmt: skip
+    ] = False
     batch: Annotated[
         bool,
         Opt(
@@ -233,39 +263,47 @@ class CallOptions:
             "at a time. Takes minutes to hours; stop and resume at will.",
             panel=MODELS,
         ),
-    ] = False  # fmt: skip
+    ] = False
     batch_wait: Annotated[
         float | None,
         Opt(
             "Longest to wait for a batch; what it has not answered by then is sent as ordinary "
             "calls, at full price. Without it as long as the provider takes (a day at most).",
-            metavar="SECONDS", least=0, most=30 * DAY_S, panel=MODELS,
+            metavar="SECONDS",
+            least=0,
+            most=30 * DAY_S,
+            panel=MODELS,
         ),
-    ] = None  # fmt: skip
+    ] = None
     """Longest to wait for a batch, in seconds; None leaves it to the provider."""
     cache: Annotated[
         Path | None,
         Opt(
             "Keep replies in this file, and reuse from it what an earlier run got for the "
             "same call: model, settings, messages, question and sample.",
-            metavar="FILE", panel=MODELS,
+            metavar="FILE",
+            panel=MODELS,
         ),
-    ] = None  # fmt: skip
+    ] = None
     vllm_python: Annotated[
         Path | None,
         Opt(
-            "Python of the environment that has vLLM, for vllm:HF_ID.", metavar="PATH",
-            panel=MODELS, own_file_only=True,
+            "Python of the environment that has vLLM, for vllm:HF_ID.",
+            metavar="PATH",
+            panel=MODELS,
+            own_file_only=True,
         ),
-    ] = None  # fmt: skip
+    ] = None
     devices: Annotated[
         tuple[str, ...],
         Opt(
             "Devices of policy, teacher, judge or trainer: policy=[0], trainer=[0,1], "
             "share.judge=0.4, vllm.judge.max-model-len=8192; repeat it for several.",
-            metavar="KEY=VALUE", parse=_devices, panel=MODELS,
+            metavar="KEY=VALUE",
+            parse=_devices,
+            panel=MODELS,
         ),
-    ] = ()  # fmt: skip
+    ] = ()
     """`KEY=VALUE` of schema.devices.Devices: what runs on which devices."""
     quiet: Annotated[bool, Opt("No progress display.", "--quiet/-q")] = False
     timeout: Annotated[
@@ -273,17 +311,22 @@ class CallOptions:
         Opt(
             "Longest that one attempt at a call may take before it is tried again; with more than "
             "1,024 tokens a reply (--max-tokens) longer, in proportion.",
-            metavar="SECONDS", least=0.1, most=DAY_S, panel=MODELS,
+            metavar="SECONDS",
+            least=0.1,
+            most=DAY_S,
+            panel=MODELS,
         ),
-    ] = 120.0  # fmt: skip
+    ] = 120.0
     fail_on: Annotated[
         str | int,
         Opt(
             "End with exit code 1 if this many conversations or verdicts failed, or this share of "
             "those tried; fewer are only noted.",
-            metavar="N|P%", parse=_fail_on, panel=MODELS,
+            metavar="N|P%",
+            parse=_fail_on,
+            panel=MODELS,
         ),
-    ] = "100%"  # fmt: skip
+    ] = "100%"
     specs: tuple[Path, ...] = ()
     """Folders whose `models.yaml` goes before the shipped one."""
     allow: Allowed = ()

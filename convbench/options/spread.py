@@ -23,38 +23,50 @@ class Spread:
         int | None,
         Opt(
             "Spread the run over N folders, by question; each is an ordinary run.",
-            metavar="N", least=1, most=100_000, panel=SHARDS,
+            metavar="N",
+            least=1,
+            most=100_000,
+            panel=SHARDS,
         ),
-    ] = None  # fmt: skip
+    ] = None
     on: Annotated[
         str | None,
         Opt(
             "Where shards are worked on: local:4, ray, ray:ADDRESS, slurm:16, k8s:16. Without it "
             "this process works on one after the other.",
-            metavar="WHERE", panel=SHARDS,
+            metavar="WHERE",
+            panel=SHARDS,
         ),
-    ] = None  # fmt: skip
+    ] = None
     workers: Annotated[
         int | None,
         Opt(
             "Shards at once (local, ray: one per core; slurm, k8s: 4).",
-            metavar="N", least=1, most=100_000, panel=SHARDS,
+            metavar="N",
+            least=1,
+            most=100_000,
+            panel=SHARDS,
         ),
-    ] = None  # fmt: skip
+    ] = None
     template: Annotated[
         Path | None,
         Opt(
             "Template of your own for the script of --on slurm or the manifest of --on k8s.",
-            metavar="FILE", panel=SHARDS, own_file_only=True,
+            metavar="FILE",
+            panel=SHARDS,
+            own_file_only=True,
         ),
-    ] = None  # fmt: skip
+    ] = None
     rate: Annotated[
         float | None,
         Opt(
             "Most calls a second to one endpoint, of all shards together.",
-            metavar="N", least=0.001, most=MOST_RATE, panel=SHARDS,
+            metavar="N",
+            least=0.001,
+            most=MOST_RATE,
+            panel=SHARDS,
         ),
-    ] = None  # fmt: skip
+    ] = None
 
     @property
     def said(self) -> bool:
@@ -67,9 +79,10 @@ Shard = Annotated[
     Opt(
         "Work on shard I of the N that the run has, in this process: what a scheduler of your own "
         "starts, as often as it likes.",
-        metavar="I/N", panel=SHARDS,
+        metavar="I/N",
+        panel=SHARDS,
     ),
-]  # fmt: skip
+]
 """`--shard`."""
 
 

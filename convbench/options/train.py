@@ -52,9 +52,13 @@ class TrainOptions(AskingOfRuns):
         Opt(
             "Run directory, several times to learn from several runs as one log; without it the "
             "newest run.",
-            "--run", "DIR", WHERE, names="runs", either=True,
+            "--run",
+            "DIR",
+            WHERE,
+            names="runs",
+            either=True,
         ),
-    ] = ()  # fmt: skip
+    ] = ()
     model: Annotated[
         str | None,
         Opt(
@@ -79,17 +83,21 @@ class TrainOptions(AskingOfRuns):
         Opt(
             "Train on this many machines together, each with the launch's processes; type this "
             "command on every one, or have --on slurm, ray or ray:ADDRESS start it there.",
-            metavar="N", least=1, most=4096,
+            metavar="N",
+            least=1,
+            most=4096,
         ),
-    ] = None  # fmt: skip
+    ] = None
     rounds: Annotated[
         int | None,
         Opt(
             "Train, build again with the new policy, judge, and so on, N times; each round is "
             "evaluated. Without it the recipe's own `rounds`, where it has them (seal).",
-            metavar="N", least=1, most=MOST_EACH,
+            metavar="N",
+            least=1,
+            most=MOST_EACH,
         ),
-    ] = None  # fmt: skip
+    ] = None
     track: Track = None
     dry_run: DryRun = False
     calls: CallOptions = field(default_factory=CallOptions)

@@ -144,8 +144,16 @@ def front_matter(manifest: RunManifest, rows: Mapping[str, Mapping[str, int]]) -
     categories = ["text-generation", "question-answering"]
     if task.answer.kind == "choice":
         categories.append("multiple-choice")
-    tags = ["convbench", "conversations", "multi-turn", "rewards", "offline-rl", "llm-as-a-judge",
-            task.name, manifest.protocol.name]  # fmt: skip
+    tags = [
+        "convbench",
+        "conversations",
+        "multi-turn",
+        "rewards",
+        "offline-rl",
+        "llm-as-a-judge",
+        task.name,
+        manifest.protocol.name,
+    ]
     front: dict[str, Any] = {
         "license": task.licence.id,
         "language": [task.language],
@@ -201,9 +209,12 @@ def _tables(rows: Mapping[str, Mapping[str, int]], judge: str | None) -> str:
     }
     table = grid(
         ("config", *SPLITS, "what"),
-        [(f"`{c}`", *(f"{rows[c].get(s, 0):,}" for s in SPLITS), about[c])
-         for c in CONFIGS if rows.get(c)],
-    )  # fmt: skip
+        [
+            (f"`{c}`", *(f"{rows[c].get(s, 0):,}" for s in SPLITS), about[c])
+            for c in CONFIGS
+            if rows.get(c)
+        ],
+    )
     named = f"`reward` is that of judge {code(judge)}." if judge else "No judge has scored it yet."
     return f"""## What is in it
 
@@ -261,9 +272,14 @@ def _rewards(numbers: Figures) -> str:
         heads = ("judge", "split", "reward", "conversations", "failed verdicts")
         out += [grid(heads, rewards), ""]
     columns = (
-        "split", "temperature", "accuracy", "thinking", *(("reasoned",) if thought else ()),
-        "unparsed", "conversations",
-    )  # fmt: skip
+        "split",
+        "temperature",
+        "accuracy",
+        "thinking",
+        *(("reasoned",) if thought else ()),
+        "unparsed",
+        "conversations",
+    )
     out += [grid(columns, policy), ""]
     out.append(
         "Mean ± standard error, clustered by group (conversations of one question are not "
@@ -293,28 +309,41 @@ def _made(manifest: RunManifest, numbers: Figures) -> str:
     revision = code(manifest.source_revision or "")
     facts = [
         ("questions", f"{task.name}: {plain(source)}, revision {revision}"),
-        ("protocol", f"{protocol.name}, mode {manifest.mode}, {manifest.turns} policy turns"
-         + (f" ({plain(protocol.reference)})" if protocol.reference else "")),
+        (
+            "protocol",
+            f"{protocol.name}, mode {manifest.mode}, {manifest.turns} policy turns"
+            + (f" ({plain(protocol.reference)})" if protocol.reference else ""),
+        ),
         ("samples a question", f"{manifest.samples}, temperatures {temperatures}"),
         ("seed", str(manifest.seed)),
         ("specs", f"{code(manifest.fingerprints.get('specs', ''))} (resolved in `specs/`, `run/`)"),
-        ("versions", plain(", ".join(f"{k} {v}" for k, v in sorted(manifest.packages.items())))
-         or "-"),
-    ]  # fmt: skip
+        (
+            "versions",
+            plain(", ".join(f"{k} {v}" for k, v in sorted(manifest.packages.items()))) or "-",
+        ),
+    ]
     return f"## How it was made\n\n{grid(('', ''), facts)}"
 
 
 def _models(manifest: RunManifest, judges: Mapping[str, JudgeSpec], numbers: Figures) -> str:
     rows = [
-        (plain(speaker), code(member.model), _asked(member, numbers.left_out.get(speaker, ())),
-         terms(member.model))
+        (
+            plain(speaker),
+            code(member.model),
+            _asked(member, numbers.left_out.get(speaker, ())),
+            terms(member.model),
+        )
         for speaker, member in manifest.cast.items()
-    ]  # fmt: skip
+    ]
     rows += [
-        (f"judge {spec.name}", code(spec.model or spec.function or spec.kind),
-         _sampling(spec, mark in numbers.untempered), terms(spec.model or ""))
+        (
+            f"judge {spec.name}",
+            code(spec.model or spec.function or spec.kind),
+            _sampling(spec, mark in numbers.untempered),
+            terms(spec.model or ""),
+        )
         for mark, spec in judges.items()
-    ]  # fmt: skip
+    ]
     prompt, completion = numbers.tokens
     return f"""## Models, terms and cost
 

@@ -55,9 +55,14 @@ def results_of(run: Run, checkpoint: Path, judge: str | None = None) -> Results 
         notes.append(f"Not set against Base: {'; '.join(unlike[:3])}.")
     manifest = child.manifest
     section = Section(
-        manifest.task.name, manifest.mode, manifest.protocol.name, manifest.turns,
-        manifest.split, (ours,) if unlike else (base, ours), manifest.regime,
-    )  # fmt: skip
+        manifest.task.name,
+        manifest.mode,
+        manifest.protocol.name,
+        manifest.turns,
+        manifest.split,
+        (ours,) if unlike else (base, ours),
+        manifest.regime,
+    )
     measures = [ACCURACY, *([reward(chosen)] if chosen else [])]
     means = [(measure, mean) for measure in measures if (mean := measure.of(ours))]
     return Results(
@@ -235,9 +240,15 @@ def lay_out(
         (place / RECIPE).write_text(yaml.safe_dump(recipe, sort_keys=False))
         (place / TRAINING).write_text(json.dumps(training, indent=1) + "\n")
         text = model_card(
-            repo, run.manifest, run.judge_specs(), recipe, training,
-            results=results, datasets=datasets, adapter=checkpoint.adapter,
-        )  # fmt: skip
+            repo,
+            run.manifest,
+            run.judge_specs(),
+            recipe,
+            training,
+            results=results,
+            datasets=datasets,
+            adapter=checkpoint.adapter,
+        )
         (place / "README.md").write_text(text, encoding="utf-8")
         scores = None if results is None else results_yaml(results, datasets)
         if scores is not None:
@@ -248,9 +259,12 @@ def lay_out(
     refuse_secrets(place, environment)
     _refuse_paths(place, (checkpoint.folder, run.path, Path.home()))
     about = {
-        "repo": repo, "checkpoint": checkpoint.id, "judge": results and results.judge,
-        "datasets": list(datasets), "version": __version__,
-    }  # fmt: skip
+        "repo": repo,
+        "checkpoint": checkpoint.id,
+        "judge": results and results.judge,
+        "datasets": list(datasets),
+        "version": __version__,
+    }
     seal_folder(place, "model", names_in(place), about)
 
 

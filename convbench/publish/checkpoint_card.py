@@ -113,8 +113,15 @@ def front_matter(
     front["pipeline_tag"] = "text-generation"
     if datasets:
         front["datasets"] = list(datasets)
-    tags = ["convbench", "conversations", "multi-turn", "offline-rl", str(recipe.get("name")),
-            manifest.task.name, manifest.protocol.name]  # fmt: skip
+    tags = [
+        "convbench",
+        "conversations",
+        "multi-turn",
+        "offline-rl",
+        str(recipe.get("name")),
+        manifest.task.name,
+        manifest.protocol.name,
+    ]
     front["tags"] = list(dict.fromkeys([*tags, "peft"] if adapter else tags))
     return front
 
@@ -150,24 +157,35 @@ def _data(
 ) -> str:
     task, protocol = manifest.task, manifest.protocol
     judge = training.get("judge")
-    models = [spec.model or spec.function or spec.kind for spec in judges.values()
-              if spec.name == judge]  # fmt: skip
+    models = [
+        spec.model or spec.function or spec.kind for spec in judges.values() if spec.name == judge
+    ]
     skipped = ", ".join(f"{n} {why}" for why, n in (training.get("skipped") or {}).items())
     where = ", ".join(f"[{d}](https://huggingface.co/datasets/{d})" for d in datasets)
     rows = [
         ("run", code(manifest.id) + (f", published as {where}" if where else "")),
         ("task", f"{task.name}: {plain(task.title)}"),
         ("questions", plain(task.licence.source or task.source.hub or "local rows")),
-        ("licence of the questions",
-         f"{code(task.licence.id)} {plain(task.licence.note or '')}".strip()),
+        (
+            "licence of the questions",
+            f"{code(task.licence.id)} {plain(task.licence.note or '')}".strip(),
+        ),
         ("protocol", f"{protocol.name}, mode {manifest.mode}, {manifest.turns} policy turns"),
-        ("conversations", plain(f"{training.get('conversations', '-')} logged, "
-                                f"{training.get('items', '-')} learnt from")),
+        (
+            "conversations",
+            plain(
+                f"{training.get('conversations', '-')} logged, "
+                f"{training.get('items', '-')} learnt from"
+            ),
+        ),
         ("left out", plain(skipped) or "none"),
-        ("judge", plain(judge or "-")
-         + (f" ({', '.join(map(code, dict.fromkeys(models)))})" if models else "")),
+        (
+            "judge",
+            plain(judge or "-")
+            + (f" ({', '.join(map(code, dict.fromkeys(models)))})" if models else ""),
+        ),
         ("reward", plain((recipe.get("data") or {}).get("metric", training.get("metric", "-")))),
-    ]  # fmt: skip
+    ]
     rows += [_part(part) for part in training.get("runs") or ()]
     rows += [_earlier(part) for part in training.get("earlier") or () if isinstance(part, Mapping)]
     return f"## Data\n\n{grid(('', ''), rows)}"
@@ -202,17 +220,26 @@ def _recipe(recipe: Mapping[str, Any], training: Mapping[str, Any]) -> str:
     rows: list[tuple[str, object]] = [
         ("recipe", f"{recipe.get('name')}: {recipe.get('title')}"),
         ("specified in", recipe.get("reference") or "-"),
-        ("learning rate", f"{fit.get('learning_rate')}, {fit.get('scheduler')}, "
-         f"warm-up {fit.get('warmup_steps')}"),
+        (
+            "learning rate",
+            f"{fit.get('learning_rate')}, {fit.get('scheduler')}, "
+            f"warm-up {fit.get('warmup_steps')}",
+        ),
         ("length", length),
-        ("batch", f"{fit.get('batch_size')} x {fit.get('accumulation')} accumulated x "
-         f"{processes} processes"),
-        ("optimizer", f"{fit.get('optimizer')}, weight decay {fit.get('weight_decay')}, "
-         f"gradients clipped at {fit.get('max_grad_norm')}"),
+        (
+            "batch",
+            f"{fit.get('batch_size')} x {fit.get('accumulation')} accumulated x "
+            f"{processes} processes",
+        ),
+        (
+            "optimizer",
+            f"{fit.get('optimizer')}, weight decay {fit.get('weight_decay')}, "
+            f"gradients clipped at {fit.get('max_grad_norm')}",
+        ),
         ("loss over", fit.get("normalize")),
         ("precision", fit.get("precision")),
         ("seed", fit.get("seed")),
-    ]  # fmt: skip
+    ]
     rows += [(key, recipe[key]) for key in ("rounds", "filter") if recipe.get(key)]
     keys = ("lora", *USED.get(str(recipe.get("trainer")), ()), "distil", "args")
     rows += [(key, _short(recipe[key])) for key in keys if recipe.get(key)]

@@ -55,9 +55,14 @@ def publish(options: PublishOptions, run: Run) -> Published:
     """
     private = bool(options.private)
     done = publish_run(
-        run, options.repo, private=private, dry_run=options.dry_run, folder=options.folder,
-        judge=options.judge, leave_out_leaks=options.leave_out_leaks,
-    )  # fmt: skip
+        run,
+        options.repo,
+        private=private,
+        dry_run=options.dry_run,
+        folder=options.folder,
+        judge=options.judge,
+        leave_out_leaks=options.leave_out_leaks,
+    )
     if done.uploaded is not None:
         noted = {"repo": done.uploaded.repo, "commit": done.uploaded.commit, "private": private}
         write_whole(run.path / NOTE, json.dumps(noted).encode() + b"\n")
@@ -75,10 +80,15 @@ def publish_model(options: PublishOptions) -> PublishedCheckpoint:
     checkpoint = read_checkpoint(options.checkpoint)
     parent = _trained_on(checkpoint, options.run)
     return publish_checkpoint(
-        checkpoint, parent, options.repo, private=bool(options.private), dry_run=options.dry_run,
-        folder=options.folder, results=results_of(parent, options.checkpoint, options.judge),
+        checkpoint,
+        parent,
+        options.repo,
+        private=bool(options.private),
+        dry_run=options.dry_run,
+        folder=options.folder,
+        results=results_of(parent, options.checkpoint, options.judge),
         datasets=_datasets(parent),
-    )  # fmt: skip
+    )
 
 
 def _trained_on(checkpoint: Checkpoint, named: Path | None) -> Run:

@@ -11,8 +11,16 @@ from convbench.schema import Example, RunManifest
 from convbench.schema.noun import differences as leaves
 
 NOT_PROMPTS = {
-    "name", "title", "licence", "language", "protocol", "judge", "speakers", "sample", "source",
-}  # fmt: skip
+    "name",
+    "title",
+    "licence",
+    "language",
+    "protocol",
+    "judge",
+    "speakers",
+    "sample",
+    "source",
+}
 """Keys of a task that change no prompt; questions and cast are compared by themselves."""
 SHOWN = 4
 """Differences named in one message."""

@@ -83,9 +83,12 @@ def as_csv(made: Document) -> str:
 
 
 WRITERS = {
-    "markdown": (markdown, "md"), "latex": (latex, "tex"), "html": (html, "html"),
-    "json": (as_json, "json"), "csv": (as_csv, "csv"),
-}  # fmt: skip
+    "markdown": (markdown, "md"),
+    "latex": (latex, "tex"),
+    "html": (html, "html"),
+    "json": (as_json, "json"),
+    "csv": (as_csv, "csv"),
+}
 """Formats that are text, with the ending of their file."""
 
 

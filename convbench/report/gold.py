@@ -190,5 +190,6 @@ def _more_first(a: list[Unit], b: list[Unit]) -> tuple[list[Unit], list[Unit]]:
 def _biases(units: list[Unit]) -> list[Unit]:
     return [
         Unit(u.group, 0.0, u.judge - u.gold, u.weight)
-        for u in units if u.labelled and u.gold is not None
-    ]  # fmt: skip
+        for u in units
+        if u.labelled and u.gold is not None
+    ]

@@ -98,12 +98,21 @@ class _All:
     def __iter__(self) -> Iterator[_Said]:
         names = tuple(self.columns)
         for group, words, family, people, *scores in zip(
-            self._groups, self._words, self._families, self._people, *self.columns.values(),
+            self._groups,
+            self._words,
+            self._families,
+            self._people,
+            *self.columns.values(),
             strict=True,
-        ):  # fmt: skip
+        ):
             found = {name: s for name, s in zip(names, scores, strict=True) if s == s}
-            yield _Said(group, None if words == NONE else words, self._known[family], found,
-                        people if people == people else None)  # fmt: skip
+            yield _Said(
+                group,
+                None if words == NONE else words,
+                self._known[family],
+                found,
+                people if people == people else None,
+            )
 
 
 def panel_of(section: Section) -> PanelOf | None:
@@ -118,8 +127,11 @@ def panel_of(section: Section) -> PanelOf | None:
         return None
     errors, by_people = _errors(said, judges)
     moved = [_moved(name, said, specs.get(name), firsts.get(name)) for name in judges]
-    moved += [Moved(name, "nothing", 0, None, None, first)
-              for name, first in firsts.items() if name not in judges]  # fmt: skip
+    moved += [
+        Moved(name, "nothing", 0, None, None, first)
+        for name, first in firsts.items()
+        if name not in judges
+    ]
     return PanelOf(
         tuple(_agreed(said, *pair) for pair in combinations(judges, 2)),
         alpha(list(said.columns.values())) if len(judges) > 1 else None,
@@ -144,8 +156,11 @@ def _said(
     for policy in section.policies:
         family = _family(policy)
         for row in policy.rows:
-            scores = {name: value for name in judges
-                      if (value := _share(row, name, specs[name])) is not None}  # fmt: skip
+            scores = {
+                name: value
+                for name in judges
+                if (value := _share(row, name, specs[name])) is not None
+            }
             given = [v for name in people if (v := _share(row, name, specs[name])) is not None]
             given += gold.get(row.talk, [])
             if scores:
@@ -184,8 +199,11 @@ def _family(policy: Policy) -> str | None:
     """Return the model family of a policy: its own, or that of what it was trained from."""
     manifest = policy.run.manifest
     speaker = manifest.cast.get(manifest.protocol.policy)
-    return family_of(speaker.model if speaker else None, policy.recipe.get("model"),
-                     str(policy.training.get("model") or ""))  # fmt: skip
+    return family_of(
+        speaker.model if speaker else None,
+        policy.recipe.get("model"),
+        str(policy.training.get("model") or ""),
+    )
 
 
 def _errors(

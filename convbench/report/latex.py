@@ -145,14 +145,40 @@ def _cell(cell: Cell, kind: str, stacked: bool, escaped: Callable[[str], str]) -
 
 
 SPECIAL = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
-    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "±": r"$\pm$", "−": r"$-$", "·": r"$\cdot$", "<": r"$<$", ">": r"$>$", "→": r"$\to$",
-    "≥": r"$\ge$", "≤": r"$\le$", "ρ": r"$\rho$", "\n": " ", "\t": " ", "`": r"\textasciigrave{}",
-    "τ": r"$\tau$", "π": r"$\pi$", "γ": r"$\gamma$", "θ": r"$\theta$", "≈": r"$\approx$",
-    "[": "{[}", "]": "{]}", "*": "{*}",  # after a row's end these would be arguments
-    "√": r"$\surd$", "∞": r"$\infty$", "≠": r"$\ne$",
-}  # fmt: skip
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "−": r"$-$",
+    "·": r"$\cdot$",
+    "<": r"$<$",
+    ">": r"$>$",
+    "→": r"$\to$",
+    "≥": r"$\ge$",
+    "≤": r"$\le$",
+    "ρ": r"$\rho$",
+    "\n": " ",
+    "\t": " ",
+    "`": r"\textasciigrave{}",
+    "τ": r"$\tau$",
+    "π": r"$\pi$",
+    "γ": r"$\gamma$",
+    "θ": r"$\theta$",
+    "≈": r"$\approx$",
+    "[": "{[}",
+    "]": "{]}",
+    "*": "{*}",  # after a row's end these would be arguments
+    "√": r"$\surd$",
+    "∞": r"$\infty$",
+    "≠": r"$\ne$",
+}
 _PRINTED = frozenset("‘’“”–—…•†‡‚„‹›€™‰\u00a0")
 _LACKING = frozenset("ĦħĸĿŀŉŦŧſ")
 """Letters of Latin Extended-A that T1 fonts have not."""

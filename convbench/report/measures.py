@@ -77,9 +77,14 @@ def _unread(row: Observation) -> float | None:
 
 
 ACCURACY = Measure(
-    "accuracy", "Accuracy", "Accuracy", 4, lambda row: _share(row.correct), unit="share correct",
+    "accuracy",
+    "Accuracy",
+    "Accuracy",
+    4,
+    lambda row: _share(row.correct),
+    unit="share correct",
     limits=(0.0, 1.0),
-)  # fmt: skip
+)
 UNREAD = Measure(
     "unread_pct",
     "Unread (%)",
@@ -94,13 +99,25 @@ UNREAD = Measure(
 """Answers that could not be read, which count as wrong: where they grow fewer, a part of a gain in
 accuracy may be the answer's form."""
 THINKING = Measure(
-    "thinking_pct", "Thinking (%)", "Think %", 1, lambda row: _share(row.thinking), 100.0,
-    unit="% of conversations", limits=(0.0, 100.0),
-)  # fmt: skip
+    "thinking_pct",
+    "Thinking (%)",
+    "Think %",
+    1,
+    lambda row: _share(row.thinking),
+    100.0,
+    unit="% of conversations",
+    limits=(0.0, 100.0),
+)
 REASONED = Measure(
-    "reasoned_pct", "Reasoned (%)", "Reas. %", 1, lambda row: _share(row.reasoned), 100.0,
-    unit="% of conversations", limits=(0.0, 100.0),
-)  # fmt: skip
+    "reasoned_pct",
+    "Reasoned (%)",
+    "Reas. %",
+    1,
+    lambda row: _share(row.reasoned),
+    100.0,
+    unit="% of conversations",
+    limits=(0.0, 100.0),
+)
 """Reasoning in a channel of its own, beside that in tags."""
 
 

@@ -72,11 +72,14 @@ def style_pairs(
     first = {row.unit: before[row.talk] for row in base.rows if row.talk in before}
     return {
         row.unit: StylePair(
-            row.group, f"{row.unit.rpartition('#')[0]}@{row.temperature}",
-            features(first[row.unit]), features(after[row.talk]),
+            row.group,
+            f"{row.unit.rpartition('#')[0]}@{row.temperature}",
+            features(first[row.unit]),
+            features(after[row.talk]),
         )
-        for row in other.rows if row.unit in first and row.talk in after
-    }  # fmt: skip
+        for row in other.rows
+        if row.unit in first and row.talk in after
+    }
 
 
 def features(text: str) -> dict[str, float]:
@@ -221,9 +224,7 @@ def _columns(pairs: Collection[StylePair], moved: Collection[str]) -> list[Colum
 def _moves(pairs: Collection[StylePair], name: str) -> bool:
     """Whether a feature moved: for sure, or far."""
     one = _column(pairs, name)
-    change = estimate(
-        (pair.group, pair.after[name] - pair.before[name]) for pair in pairs
-    )  # fmt: skip
+    change = estimate((pair.group, pair.after[name] - pair.before[name]) for pair in pairs)
     sure = change is not None and side(change.interval) != 0
     return sure or _shift(one) >= FAR
 

@@ -71,10 +71,16 @@ class Tournament:
         places = {policy.name: place for place, policy in enumerate(self.policies)}
         words = {row.talk: row.words for p in self.policies for row in p.rows}
         rounds = [
-            Round(places[m.one.name], places[m.other.name], duel.value, duel.group,
-                  longer(words.get(duel.one), words.get(duel.other)))
-            for m in self.meetings for duel in m.duels
-        ]  # fmt: skip
+            Round(
+                places[m.one.name],
+                places[m.other.name],
+                duel.value,
+                duel.group,
+                longer(words.get(duel.one), words.get(duel.other)),
+            )
+            for m in self.meetings
+            for duel in m.duels
+        ]
         times = 0 if self.decided else TIMES
         return ranking(len(self.policies), rounds, length=length, times=times)
 

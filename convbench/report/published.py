@@ -194,9 +194,11 @@ def colbench(model: str = "") -> Reference:
     """Return SWEET-RL's results on ColBench, percent: those of the larger policy where ours is it,
     else of the smaller one, with three more models and every model in a single turn."""
     keys = (
-        "backend_success_pct", "backend_tests_passed_pct", "frontend_cosine_pct",
+        "backend_success_pct",
+        "backend_tests_passed_pct",
+        "frontend_cosine_pct",
         "frontend_win_rate_pct",
-    )  # fmt: skip
+    )
     large = known_model(model) == LARGE
     return Reference(
         title="ColBench, published",

@@ -76,17 +76,24 @@ def _document(found: Sequence[Section], options: ReportOptions) -> Document:
     if options.verdict:
         return verdict_document(found, options.judge)
     made = document(
-        found, judge=options.judge, kind=options.kind, paper=options.paper,
-        against=options.against, pairwise=options.pairwise,
-    )  # fmt: skip
+        found,
+        judge=options.judge,
+        kind=options.kind,
+        paper=options.paper,
+        against=options.against,
+        pairwise=options.pairwise,
+    )
     if options.plots:
         from convbench.report.plots.draw import with_pictures
 
         made = with_pictures(
-            made, found, judge=options.judge, kind=options.kind,
+            made,
+            found,
+            judge=options.judge,
+            kind=options.kind,
             pairwise=options.pairwise,
             page=Page(options.columns, options.titles),
-        )  # fmt: skip
+        )
     return made
 
 

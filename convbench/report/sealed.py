@@ -21,8 +21,18 @@ from convbench.store.folder_seal import FILE, seal_folder
 
 DRAWN = {"plots": False, "columns": "two", "titles": False}
 """Options that change pages and no figure, with what they are where a seal does not say."""
-SAID = ("split", "judge", "kind", "baseline", "paper", "pairwise", "pool", "allow", "gold",
-        "verdict")  # fmt: skip
+SAID = (
+    "split",
+    "judge",
+    "kind",
+    "baseline",
+    "paper",
+    "pairwise",
+    "pool",
+    "allow",
+    "gold",
+    "verdict",
+)
 """Options that change figures."""
 MOST = 20
 """Differences that are told one by one."""

@@ -86,9 +86,12 @@ def grouped(
     for family in found:
         manifest = family[0].run.manifest
         key = (
-            manifest.task.name, manifest.mode, manifest.protocol.name, manifest.turns,
+            manifest.task.name,
+            manifest.mode,
+            manifest.protocol.name,
+            manifest.turns,
             manifest.regime,
-        )  # fmt: skip
+        )
         groups.setdefault(key, []).append(family)
     return [
         _section(key, split, [policy for family in part for policy in family], pool, allow, name)

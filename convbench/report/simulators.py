@@ -103,10 +103,12 @@ def _rows(one: Section, other: Section, judges: Sequence[str] | None = None) -> 
         return
     named = {policy.name: policy for policy in other.policies}
     shared = [
-        name for name in one.judges
-        if name in other.judges and judges in (None, (name,))
+        name
+        for name in one.judges
+        if name in other.judges
+        and judges in (None, (name,))
         and base.fingerprints(name) == beside.fingerprints(name)
-    ]  # fmt: skip
+    ]
     for policy in one.policies:
         if policy is base or policy.name not in named or _other(policy, named[policy.name]):
             continue

@@ -62,11 +62,13 @@ def with_start_as_base(family: Sequence[Policy]) -> list[Policy]:
     if not found:
         return list(family)
     return [
-        replace(policy, name=BASE, is_base=True) if policy is found[0]
-        else replace(policy, name=LOG, is_base=False) if policy.is_base
+        replace(policy, name=BASE, is_base=True)
+        if policy is found[0]
+        else replace(policy, name=LOG, is_base=False)
+        if policy.is_base
         else policy
         for policy in family
-    ]  # fmt: skip
+    ]
 
 
 def foreign_starts(policies: Sequence[Policy]) -> Iterator[str]:

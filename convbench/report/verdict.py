@@ -99,9 +99,10 @@ def decide(found: Evidence) -> Decided:
         return Decided("undecided", "the judge that trained has scored no pair of conversations")
     if not used:
         return Decided(
-            "undecided", "nothing but the judge that trained speaks of it: have people label "
-            "(convbench gold RUN --draw 100), or judge by a model of another family"
-        )  # fmt: skip
+            "undecided",
+            "nothing but the judge that trained speaks of it: have people label "
+            "(convbench gold RUN --draw 100), or judge by a model of another family",
+        )
     up, down = _rose_and_fell(used)
     paid = _overpaid(used)
     if paid is not None and _is_gaming(paid, found.gain, rises=bool(up)):
@@ -203,10 +204,14 @@ def _overpaid(used: Sequence[Measured]) -> Measured | None:
     found = [one for one in used if one.over is not None]
     p = holm([one.over.p if one.over is not None else None for one in found])
     sure = [
-        one for one, value in zip(found, p, strict=True)
-        if one.over is not None and above(one.over) and value is not None and value < SURE
+        one
+        for one, value in zip(found, p, strict=True)
+        if one.over is not None
+        and above(one.over)
+        and value is not None
+        and value < SURE
         and one.over.mean > PART * one.whole
-    ]  # fmt: skip
+    ]
     agreed = all(one.over is None or one.over.mean > PART * one.whole for one in found)
     return sure[0] if sure and agreed else None
 
@@ -358,19 +363,28 @@ def verdict(base: Policy, policy: Policy, judge: str, judges: tuple[str, ...]) -
             poor[other] = whys
             continue
         head = theirs.headline if theirs is not None else "overall"
-        one = second_opinion(other, _pairs(base, policy, judge, metric),
-                             _pairs(base, policy, other, head), style)  # fmt: skip
+        one = second_opinion(
+            other, _pairs(base, policy, judge, metric), _pairs(base, policy, other, head), style
+        )
         truths += [] if one is None else [one]
     right = estimate((row.group, b - a) for row, a, b in pairs(base, policy, ACCURACY))
     if right is not None:
         truths.append(Measured(ACCURACY.key, right, None, math.nan))
     evidence = Evidence(gain, tuple(truths), tuple(_unfit(base, judge)))
-    scores = {row.talk: value for row in policy.rows
-              if (value := score(row, judge, metric)) is not None}  # fmt: skip
+    scores = {
+        row.talk: value for row in policy.rows if (value := score(row, judge, metric)) is not None
+    }
     return Verdicted(
-        policy.name, judge, decide(evidence), evidence, check, drifts(style.values()),
-        phrase(before, after, scores), tuple(alike), poor,
-    )  # fmt: skip
+        policy.name,
+        judge,
+        decide(evidence),
+        evidence,
+        check,
+        drifts(style.values()),
+        phrase(before, after, scores),
+        tuple(alike),
+        poor,
+    )
 
 
 def _unfit(base: Policy, judge: str) -> list[str]:

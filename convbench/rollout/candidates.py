@@ -138,9 +138,14 @@ class Candidates(RecordedJobs[Wanted, Completion]):
     """Candidates to be sampled, each appended to a file once it is there."""
 
     def __init__(
-        self, run: Run, model: Model, jobs: Sequence[Wanted], file: Path, caller: Caller,
+        self,
+        run: Run,
+        model: Model,
+        jobs: Sequence[Wanted],
+        file: Path,
+        caller: Caller,
         temperature: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.file = file
         self.sampled = Sampled()
         self._run, self._model, self._jobs, self._caller = run, model, jobs, caller
@@ -158,9 +163,15 @@ class Candidates(RecordedJobs[Wanted, Completion]):
         """Sample one."""
         talk, reply = job
         return await candidate(
-            self._run.manifest, talk, reply.turn, reply.candidate, self._model, self._caller,
-            temperature=self._temperature, rounds=reply.rounds,
-        )  # fmt: skip
+            self._run.manifest,
+            talk,
+            reply.turn,
+            reply.candidate,
+            self._model,
+            self._caller,
+            temperature=self._temperature,
+            rounds=reply.rounds,
+        )
 
     def failed_result(self, job: Wanted, error: Exception) -> None:
         """Count why there is none; it leaves no record and is asked again."""

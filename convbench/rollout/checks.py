@@ -130,9 +130,10 @@ def only_asks(text: str) -> bool:
     sentences = [match[0].strip() for match in _SENTENCES.finditer(text) if match[0].strip()]
     questions = [s for s in sentences if s.rstrip("*_\"' ").endswith("?")]
     stated = [
-        s for s in sentences
+        s
+        for s in sentences
         if s not in questions and len(s.split()) > 3 and not _PLEASANTRY.search(s)
-    ]  # fmt: skip
+    ]
     return bool(questions) and not stated
 
 

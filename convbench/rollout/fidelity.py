@@ -124,11 +124,14 @@ def secrets(example: Example, protocol: ProtocolSpec) -> dict[str, list[str]]:
     """Return the hidden texts that each speaker but the policy sees; a gold letter is none."""
     gold = None if example.answer in example.letters else example.answer
     return {
-        name: [text for field in speaker.sees
-               for text in _texts({**example.hidden, "answer": gold}.get(field))]
+        name: [
+            text
+            for field in speaker.sees
+            for text in _texts({**example.hidden, "answer": gold}.get(field))
+        ]
         for name, speaker in protocol.speakers.items()
         if name != protocol.policy
-    }  # fmt: skip
+    }
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -240,9 +240,15 @@ def ask_again(
         regime=old.regime,
     )
     return make_manifest(
-        old.task, protocol or old.protocol, shape, cast,
-        parent=old.id, source_revision=old.source_revision, pulled_from=old.pulled_from, **more,
-    )  # fmt: skip
+        old.task,
+        protocol or old.protocol,
+        shape,
+        cast,
+        parent=old.id,
+        source_revision=old.source_revision,
+        pulled_from=old.pulled_from,
+        **more,
+    )
 
 
 def identity(member: Member) -> dict[str, Any]:
@@ -341,8 +347,16 @@ def sampling_of(
 def refuse_changes(old: RunManifest, new: RunManifest) -> None:
     """Raise RunError naming the differences where a resume would change the run's specs."""
     keys = (
-        "task", "protocol", "mode", "turns", "samples", "temperatures", "seed", "regime", "split",
-    )  # fmt: skip
+        "task",
+        "protocol",
+        "mode",
+        "turns",
+        "samples",
+        "temperatures",
+        "seed",
+        "regime",
+        "split",
+    )
     found = [
         line
         for key in keys

@@ -174,10 +174,11 @@ def of_any_form(protocol: ProtocolSpec) -> ProtocolSpec:
         return step.model_copy(update={"form": None})
 
     steps = [
-        free(item) if isinstance(item, Step)
+        free(item)
+        if isinstance(item, Step)
         else item.model_copy(update={"loop": tuple(map(free, item.loop))})
         for item in protocol.steps
-    ]  # fmt: skip
+    ]
     return protocol.model_copy(update={"steps": tuple(steps)})
 
 

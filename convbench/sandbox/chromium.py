@@ -139,9 +139,21 @@ def ways() -> list[Way]:
 
 def _wall(program: str, user: bool) -> list[str]:
     """Return the command that builds the wall and runs what follows it."""
-    command = ["bwrap", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts",
-               "--unshare-cgroup-try", "--hostname", "sandbox", "--die-with-parent",
-               "--new-session", "--clearenv", "--cap-drop", "ALL"]  # fmt: skip
+    command = [
+        "bwrap",
+        "--unshare-ipc",
+        "--unshare-pid",
+        "--unshare-net",
+        "--unshare-uts",
+        "--unshare-cgroup-try",
+        "--hostname",
+        "sandbox",
+        "--die-with-parent",
+        "--new-session",
+        "--clearenv",
+        "--cap-drop",
+        "ALL",
+    ]
     if user:
         command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
@@ -193,11 +205,17 @@ NOTICED_S = 1.0
 TASKS = 2000
 """Processes and threads of a browser, where a control group counts them; a hundred is common."""
 _FLAGS = (
-    "--proxy-server=http://127.0.0.1:9", "--proxy-bypass-list=<-loopback>",
-    "--host-resolver-rules=MAP * ~NOTFOUND", "--dns-prefetch-disable", "--disable-gpu",
-    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp", "--hide-scrollbars",
-    "--font-render-hinting=none", "--disable-background-networking", "--force-color-profile=srgb",
-)  # fmt: skip
+    "--proxy-server=http://127.0.0.1:9",
+    "--proxy-bypass-list=<-loopback>",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--dns-prefetch-disable",
+    "--disable-gpu",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--hide-scrollbars",
+    "--font-render-hinting=none",
+    "--disable-background-networking",
+    "--force-color-profile=srgb",
+)
 _known: list[Way] = []
 """The way that was seen to work here, once there is one."""
 living: set[Browser] = set()

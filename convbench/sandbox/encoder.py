@@ -24,10 +24,30 @@ OWN = "answer"
 """Module of the classes that a task defines."""
 BASES = {("builtins", "object"), ("abc", "ABC"), ("typing", "Generic"), ("typing", "Protocol")}
 """Bases of such a class that hold nothing themselves."""
-LAZY = {"range", "dict_keys", "dict_values", "dict_items", "odict_keys", "odict_values",
-        "odict_items", "deque", "array"}  # fmt: skip
-TEXTS = {"UUID", "PurePosixPath", "PureWindowsPath", "PosixPath", "WindowsPath", "ZoneInfo",
-         "timezone", "IPv4Address", "IPv6Address", "IPv4Network", "IPv6Network"}  # fmt: skip
+LAZY = {
+    "range",
+    "dict_keys",
+    "dict_values",
+    "dict_items",
+    "odict_keys",
+    "odict_values",
+    "odict_items",
+    "deque",
+    "array",
+}
+TEXTS = {
+    "UUID",
+    "PurePosixPath",
+    "PureWindowsPath",
+    "PosixPath",
+    "WindowsPath",
+    "ZoneInfo",
+    "timezone",
+    "IPv4Address",
+    "IPv6Address",
+    "IPv4Network",
+    "IPv6Network",
+}
 """Classes of the standard library whose text says all."""
 LIBRARY = ("uuid", "pathlib", "zoneinfo", "datetime", "ipaddress")
 
@@ -191,8 +211,9 @@ def _exact(coder: _Encoder, value: Any, kind: type, depth: int) -> str:
 
 def _time(coder: _Encoder, value: Any, kind: type, depth: int) -> str:
     """Write a point in time by the clock and the name of its zone, a length by its parts."""
-    name = next((n for n in ("datetime", "date", "time", "timedelta") if _is(kind, "datetime", n)),
-                None)  # fmt: skip
+    name = next(
+        (n for n in ("datetime", "date", "time", "timedelta") if _is(kind, "datetime", n)), None
+    )
     if name is None:
         if kind.__name__ in TEXTS:
             return _texts("r", kind.__name__, repr(value))
@@ -246,6 +267,10 @@ def _pandas(coder: _Encoder, value: Any, kind: type, depth: int) -> str:
 
 
 _LIBRARIES: dict[str, Callable[[_Encoder, Any, type, int], str]] = {
-    "decimal": _exact, "fractions": _exact, "datetime": _time, "re": _pattern,
-    "numpy": _numpy, "pandas": _pandas,
-}  # fmt: skip
+    "decimal": _exact,
+    "fractions": _exact,
+    "datetime": _time,
+    "re": _pattern,
+    "numpy": _numpy,
+    "pandas": _pandas,
+}

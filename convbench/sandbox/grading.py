@@ -204,9 +204,12 @@ START_S = 30.0
 Ended = Literal["value", "raised", "foreign", "time", "memory", "output", "died"]
 
 _WORDS = {
-    "value": "another output", "time": "out of time", "memory": "out of memory",
-    "output": "too much output", "died": "ended the process",
-}  # fmt: skip
+    "value": "another output",
+    "time": "out of time",
+    "memory": "out of memory",
+    "output": "too much output",
+    "died": "ended the process",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,6 +442,17 @@ def _unsupported(outcome: Outcome) -> str | None:
     return outcome.why
 
 
-_BROKEN = {"NameError", "ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError",
-           "RecursionError", "SystemExit", "KeyboardInterrupt", "PermissionError",
-           "BlockingIOError", "OSError", "TabError"}  # fmt: skip
+_BROKEN = {
+    "NameError",
+    "ImportError",
+    "ModuleNotFoundError",
+    "SyntaxError",
+    "IndentationError",
+    "RecursionError",
+    "SystemExit",
+    "KeyboardInterrupt",
+    "PermissionError",
+    "BlockingIOError",
+    "OSError",
+    "TabError",
+}

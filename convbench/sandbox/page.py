@@ -173,10 +173,16 @@ async def photograph(chromium: Any, html: str) -> Shot:
     page makes it take.
     """
     context = await chromium.new_context(
-        viewport={"width": WIDTH, "height": HEIGHT}, device_scale_factor=1,
-        java_script_enabled=False, service_workers="block", accept_downloads=False,
-        locale="en-US", timezone_id="UTC", color_scheme="light", reduced_motion="reduce",
-    )  # fmt: skip
+        viewport={"width": WIDTH, "height": HEIGHT},
+        device_scale_factor=1,
+        java_script_enabled=False,
+        service_workers="block",
+        accept_downloads=False,
+        locale="en-US",
+        timezone_id="UTC",
+        color_scheme="light",
+        reduced_motion="reduce",
+    )
     context.set_default_timeout(0)  # the caller has a deadline for all of it
     answers = _Answers(html)
     await context.route("**/*", answers.give)
@@ -197,9 +203,10 @@ async def _taken(page: Any) -> Shot:
     height = int(min(max(found, HEIGHT), TALLEST))
     boxes = tuple(Box(*item) for item in await page.evaluate(_BOXES))
     png = await page.screenshot(
-        full_page=True, animations="disabled",
+        full_page=True,
+        animations="disabled",
         clip={"x": 0, "y": 0, "width": WIDTH, "height": height},
-    )  # fmt: skip
+    )
     _check_picture(png, height)
     return Shot(png, WIDTH, height, boxes)
 

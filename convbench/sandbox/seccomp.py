@@ -101,9 +101,13 @@ def filter_program(*, alone: bool = False) -> bytes | None:
     known = numbers(_ANYWHERE + ("" if alone else f", {_IN_NAMESPACES}"), machine.column)
     refuse = _ERRNO | errno.EPERM
     out: list[Instruction] = [
-        (_LD, 0, 0, _ARCH), (_JEQ, 1, 0, machine.audit), (_RET, 0, 0, _KILL),
-        (_LD, 0, 0, _NR), (_JGE, 0, 1, _X32), (_RET, 0, 0, refuse),
-    ]  # fmt: skip
+        (_LD, 0, 0, _ARCH),
+        (_JEQ, 1, 0, machine.audit),
+        (_RET, 0, 0, _KILL),
+        (_LD, 0, 0, _NR),
+        (_JGE, 0, 1, _X32),
+        (_RET, 0, 0, refuse),
+    ]
     for name, (argument, tests) in _conditions(alone).items():
         if name in known:
             out += _only_if(known.pop(name), argument, tests)
@@ -130,8 +134,9 @@ def _conditions(alone: bool) -> dict[str, tuple[int, list[Instruction]]]:
         "ioctl": (1, _each(_IOCTLS)),
     }
     if alone:
-        found |= {name: (at, [(_JSET, 1, 0, _WRITES), allow])
-                  for name, at in (("open", 1), ("openat", 2))}  # fmt: skip
+        found |= {
+            name: (at, [(_JSET, 1, 0, _WRITES), allow]) for name, at in (("open", 1), ("openat", 2))
+        }
     return found
 
 

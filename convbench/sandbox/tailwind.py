@@ -44,9 +44,10 @@ def fetch(to: Path) -> None:
     npm = shutil.which("npm")
     if npm is None:
         raise MissingDependency(
-            "npm", needed_for=f"fetching {PACKAGE}",
+            "npm",
+            needed_for=f"fetching {PACKAGE}",
             install=f"apt-get install npm, or put {FILE} of {PACKAGE} at {to}",
-        )  # fmt: skip
+        )
     with tempfile.TemporaryDirectory() as folder:
         command = [npm, "pack", "--silent", "--pack-destination", folder, PACKAGE]
         done = subprocess.run(command, capture_output=True, text=True, cwd=folder)  # noqa: S603

@@ -188,11 +188,21 @@ KINDS = ("bubblewrap", "landlock")
 INSTALL = "apt-get install bubblewrap"
 NOBODY = range(1_900_000_000, 2_000_000_000)
 """User numbers that no one hands out; every sandbox that root starts takes one of them."""
-_CLEAN = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
-          "HOME": "/tmp", "LANG": "C.UTF-8"}  # fmt: skip # noqa: S108 - inside
+_CLEAN = {
+    "PYTHONHASHSEED": "0",
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "HOME": "/tmp",  # noqa: S108 - inside
+    "LANG": "C.UTF-8",
+}
 _PLAIN = (
-    "-P", "-s", "-S", "-B", "-c", "import marshal, sys; exec(marshal.load(sys.stdin.buffer))",
-)  # fmt: skip
+    "-P",
+    "-s",
+    "-S",
+    "-B",
+    "-c",
+    "import marshal, sys; exec(marshal.load(sys.stdin.buffer))",
+)
 """No packages, no path of the caller's; the environment is ours, so that hashing is repeatable.
 The program comes compiled: compiling takes longer than most tests."""
 
@@ -249,11 +259,25 @@ class Boundary:
         }
 
     def _bwrap(self, modules: tuple[str, ...], info: int) -> list[str]:
-        command = [shutil.which("bwrap") or "bwrap", "--unshare-ipc", "--unshare-pid",
-                   "--unshare-net", "--unshare-uts", "--unshare-cgroup-try",
-                   "--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv",
-                   "--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN",  # to cap the scratch folder
-                   "--info-fd", str(info)]  # fmt: skip
+        command = [
+            shutil.which("bwrap") or "bwrap",
+            "--unshare-ipc",
+            "--unshare-pid",
+            "--unshare-net",
+            "--unshare-uts",
+            "--unshare-cgroup-try",
+            "--hostname",
+            "sandbox",
+            "--die-with-parent",
+            "--new-session",
+            "--clearenv",
+            "--cap-drop",
+            "ALL",
+            "--cap-add",
+            "CAP_SYS_ADMIN",  # to cap the scratch folder
+            "--info-fd",
+            str(info),
+        ]
         if self.root:  # to become another user, which ends every privilege
             command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
         else:

@@ -173,8 +173,9 @@ class ExperimentSpec(Noun):
                 raise ValueError(
                     f"after: found {learner}; expected one of learners: {', '.join(self.learners)}"
                 )
-            before = [name for name in self.learners[: self.learners.index(learner)]
-                      if name != "base"]  # fmt: skip
+            before = [
+                name for name in self.learners[: self.learners.index(learner)] if name != "base"
+            ]
             if other not in before:
                 raise ValueError(
                     f"after.{learner}: found {other}; expected a learner that stands before it in "

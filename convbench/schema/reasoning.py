@@ -25,10 +25,23 @@ BODY_BYTES = 16 << 10
 """Bytes of `extra_body` as JSON."""
 BODY_DEPTH = 8
 """Levels of `extra_body`."""
-OURS = frozenset({
-    "model", "messages", "stream", "n", "max_tokens", "max_completion_tokens", "temperature",
-    "top_p", "seed", "reasoning_effort", "tools", "tool_choice", "response_format",
-})  # fmt: skip
+OURS = frozenset(
+    {
+        "model",
+        "messages",
+        "stream",
+        "n",
+        "max_tokens",
+        "max_completion_tokens",
+        "temperature",
+        "top_p",
+        "seed",
+        "reasoning_effort",
+        "tools",
+        "tool_choice",
+        "response_format",
+    }
+)
 """Fields of a request that are said elsewhere."""
 _SECRET = re.compile(
     r"(?i)(.*[_-])?(api[_-]?key|password|passwd|secret|credentials?|authorization|headers?"

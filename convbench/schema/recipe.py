@@ -216,8 +216,14 @@ class Lora(Noun):
     dropout: float = Field(default=0.05, ge=0, lt=1)
     """Dropout on the adapter's input."""
     target_modules: tuple[str, ...] = (
-        "q_proj", "v_proj", "k_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
-    )  # fmt: skip
+        "q_proj",
+        "v_proj",
+        "k_proj",
+        "o_proj",
+        "gate_proj",
+        "up_proj",
+        "down_proj",
+    )
     """Linear layers that get an adapter."""
     quantize: Literal["none", "4bit"] = "none"
     """`4bit`: QLoRA, the base held in NF4 (needs bitsandbytes and a GPU)."""

@@ -110,11 +110,25 @@ class Devices(Noun):
 
 
 RunKind = Literal["build", "import", "eval", "branch"]
-RENDERING = frozenset({
-    "conversation", "messages", "tools", "documents", "chat_template", "add_generation_prompt",
-    "continue_final_message", "tokenize", "padding", "truncation", "max_length", "return_tensors",
-    "return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs",
-})  # fmt: skip
+RENDERING = frozenset(
+    {
+        "conversation",
+        "messages",
+        "tools",
+        "documents",
+        "chat_template",
+        "add_generation_prompt",
+        "continue_final_message",
+        "tokenize",
+        "padding",
+        "truncation",
+        "max_length",
+        "return_tensors",
+        "return_dict",
+        "return_assistant_tokens_mask",
+        "tokenizer_kwargs",
+    }
+)
 """Options of rendering a chat template that are not for it to see."""
 MOST = 100_000
 """Samples of a question, and policy turns, that a run may have."""

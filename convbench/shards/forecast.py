@@ -126,14 +126,20 @@ def forecast(
     conversations, calls = estimate.conversations, estimate.calls
     shard_s = START_S + calls / count / each
     return ShardForecast(
-        shards=count, at_once=at_once, conversations=conversations, calls=calls,
+        shards=count,
+        at_once=at_once,
+        conversations=conversations,
+        calls=calls,
         hours=makespan(count, at_once, shard_s) / 3600,
         hours_with_losses=makespan(count, at_once, shard_s, LOST_A_DAY / 86_400, RESTART_S) / 3600,
-        bytes=conversations * RECORD + estimate.reply_tokens * TEXT * COPIES, usd=estimate.usd,
+        bytes=conversations * RECORD + estimate.reply_tokens * TEXT * COPIES,
+        usd=estimate.usd,
         calls_min=60 * each * at_once,
-        tokens_min=60 * each * at_once * estimate.tokens / max(1, calls), rates=rates, on=on,
+        tokens_min=60 * each * at_once * estimate.tokens / max(1, calls),
+        rates=rates,
+        on=on,
         script=script,
-    )  # fmt: skip
+    )
 
 
 def makespan(

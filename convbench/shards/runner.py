@@ -196,9 +196,11 @@ class ShardRunner:
             run.keep_judge(item.fingerprint, item.spec)
         tasks = [ShardTask(name=f"{JUDGE}{one.fingerprint}", judge=one.name) for one in apart]
         unjudged = (
-            ref.example_id for ref in run.heads()
-            for item in apart if ref.conversation_id in pending[item.fingerprint][0]
-        )  # fmt: skip
+            ref.example_id
+            for ref in run.heads()
+            for item in apart
+            if ref.conversation_id in pending[item.fingerprint][0]
+        )
         with run.lock():
             ending = self._work(run, JudgeOptions, tasks, unjudged)
         judged = [_judged(run, item, *pending[item.fingerprint], ending) for item in apart]
@@ -259,14 +261,21 @@ class ShardRunner:
         at_once = min(self._at_once(target), len(indices))
         rate = None if self.spread.rate is None else self.spread.rate / at_once
         options = command(
-            run=run, specs=self.specs, spread=Spread(rate=rate),
+            run=run,
+            specs=self.specs,
+            spread=Spread(rate=rate),
             calls=replace(self.calls, budget=None, budget_tokens=None, quiet=True),
-        )  # fmt: skip
+        )
         verb = "judge" if command is JudgeOptions else "build"
         return ShardJob(
-            run=run, words=(verb, *as_words(options)), count=count, indices=tuple(indices),
-            at_once=at_once, address=target.address, template=self.spread.template,
-        )  # fmt: skip
+            run=run,
+            words=(verb, *as_words(options)),
+            count=count,
+            indices=tuple(indices),
+            at_once=at_once,
+            address=target.address,
+            template=self.spread.template,
+        )
 
     def _started(self, run: Run, command: Any, todo: Mapping[int, int]) -> Ending:
         """Have shards worked on elsewhere. Those whose process was killed are started again, and
@@ -344,9 +353,14 @@ class ShardRunner:
             script = parse_target(self.spread.on).launcher.script(job)
         rates = measured(policy, earlier_runs(), self.calls.concurrency or USUAL)
         return forecast(
-            estimate, count=count, at_once=at_once, rates=rates, most_s=self.spread.rate,
-            on=self.spread.on, script=script,
-        )  # fmt: skip
+            estimate,
+            count=count,
+            at_once=at_once,
+            rates=rates,
+            most_s=self.spread.rate,
+            on=self.spread.on,
+            script=script,
+        )
 
 
 @dataclass(frozen=True)
@@ -371,9 +385,12 @@ def _spent(run: Run) -> _Spent:
         calls += sum(b'"key":' in line for _, line in lines(folder / ATTEMPTS))
         unpriced = unpriced or any(b'"usd":null' in line for _, line in lines(folder / CALLS))
     return _Spent(
-        calls, own[0] + sum(tokens for tokens, _ in by_shard.values()),
-        own[1] + sum(usd for _, usd in by_shard.values()), unpriced, by_shard,
-    )  # fmt: skip
+        calls,
+        own[0] + sum(tokens for tokens, _ in by_shard.values()),
+        own[1] + sum(usd for _, usd in by_shard.values()),
+        unpriced,
+        by_shard,
+    )
 
 
 def _judged(run: Run, judge: Judge, before: Pending, kept: int, ending: Ending) -> Judged:

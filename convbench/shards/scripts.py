@@ -120,9 +120,7 @@ def array_ranges(indices: Sequence[int]) -> str:
     ordered = sorted(indices)
     starts = [ordered[0], *(b for a, b in pairwise(ordered) if b != a + 1)]
     ends = [*(a for a, b in pairwise(ordered) if b != a + 1), ordered[-1]]
-    return ",".join(
-        str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True)
-    )  # fmt: skip
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
 
 
 class SlurmJob:
@@ -154,9 +152,13 @@ class SlurmJob:
 def _slurm(command: list[str]) -> str:
     try:
         done = subprocess.run(  # noqa: S603 - programs of Slurm, on the user's path
-            command, capture_output=True, text=True, timeout=SLURM_ANSWER_S, check=False,
+            command,
+            capture_output=True,
+            text=True,
+            timeout=SLURM_ANSWER_S,
+            check=False,
             stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RunError(f"{command[0]}: {error}") from None
     if done.returncode != 0:
@@ -171,10 +173,11 @@ def submit_slurm(script: Path, text: str, logs: Path, count: int) -> SlurmJob:
     for program in ("sbatch", "squeue"):
         if shutil.which(program) is None:
             raise MissingDependency(
-                program, needed_for="--on slurm",
+                program,
+                needed_for="--on slurm",
                 install="give the command on a node that submits jobs, or add --dry-run for the "
                 "script",
-            )  # fmt: skip
+            )
     logs.mkdir(parents=True, exist_ok=True)
     write_whole(script, text.encode())
     answer = _slurm(["sbatch", "--parsable", str(script)])

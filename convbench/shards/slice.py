@@ -129,9 +129,10 @@ def stored_judge(run: Run, task: ShardTask) -> Judge:
     fingerprint = task.name.removeprefix(JUDGE)
     if fingerprint not in specs:
         raise MissingDependency(
-            f"judges/{fingerprint}.json", needed_for=f"{run.path}: judge {task.judge}",
+            f"judges/{fingerprint}.json",
+            needed_for=f"{run.path}: judge {task.judge}",
             install=f"convbench judge --judge {task.judge} --run {run.path}",
-        )  # fmt: skip
+        )
     downloaded = run.manifest.pulled_from is not None
     return again(task.judge or "judge", specs[fingerprint], downloaded=downloaded)
 

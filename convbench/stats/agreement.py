@@ -59,9 +59,13 @@ def agreement(
     apart = estimate((group, a - b) for group, a, b in pairs)
     same = sum(abs(a - b) < SAME for a, b in zip(first, second, strict=True))
     return Agreement(
-        *names, len(first), same / len(first) if first else None, weighted_kappa(first, second),
-        spearman(first, second), apart,
-    )  # fmt: skip
+        *names,
+        len(first),
+        same / len(first) if first else None,
+        weighted_kappa(first, second),
+        spearman(first, second),
+        apart,
+    )
 
 
 def alpha(ratings: Sequence[Sequence[float | None]], level: Level = "ordinal") -> float | None:

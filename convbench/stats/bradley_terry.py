@@ -70,9 +70,14 @@ class Ranking:
 
 
 def ranking(
-    policies: int, rounds: Sequence[Round], *, length: bool = False, seed: int = 0,
-    times: int = TIMES, level: float = LEVEL,
-) -> Ranking | None:  # fmt: skip
+    policies: int,
+    rounds: Sequence[Round],
+    *,
+    length: bool = False,
+    seed: int = 0,
+    times: int = TIMES,
+    level: float = LEVEL,
+) -> Ranking | None:
     """Return the strengths of `policies`; None where they are not finite: policies that never met,
     even through others, one that won or lost everything, lengths that never differ.
 

@@ -39,9 +39,8 @@ def beta_inc(a: float, b: float, x: float) -> float:
     if x <= 0 or x >= 1:
         return float(x >= 1)
     log_front = (
-        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-        + a * math.log(x) + b * math.log1p(-x)
-    )  # fmt: skip
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    )
     if x > (a + 1) / (a + b + 2):  # the fraction converges fast on the other side only
         return 1 - math.exp(log_front) * _fraction(b, a, 1 - x) / b
     return math.exp(log_front) * _fraction(a, b, x) / a

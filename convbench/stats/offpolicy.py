@@ -121,10 +121,12 @@ def gain(draws: Sequence[Draw]) -> Value:
     w = weights(draws)
     total = math.fsum(w)
     parts = _without(
-        _sums((d.group, one * (d.reward - found.mean) / total)
-              for d, one in zip(draws, w, strict=True)),
+        _sums(
+            (d.group, one * (d.reward - found.mean) / total)
+            for d, one in zip(draws, w, strict=True)
+        ),
         _sums((d.group, one) for d, one in zip(draws, w, strict=True)),
-    )  # fmt: skip
+    )
     for draw in draws:
         parts[draw.group] -= (draw.reward - own) / n
     return Value(found.mean - own, _error(parts), found.df)
@@ -146,10 +148,11 @@ def robust(draws: Sequence[Draw], sampled: Sequence[tuple[str, float]] = ()) -> 
     apart = [d.reward - q for d, q in zip(draws, predicted, strict=True)]
     change = math.fsum(one * a for one, a in zip(w, apart, strict=True)) / total
     parts = _without(
-        _sums((d.group, one * (a - change) / total)
-              for d, one, a in zip(draws, w, apart, strict=True)),
+        _sums(
+            (d.group, one * (a - change) / total) for d, one, a in zip(draws, w, apart, strict=True)
+        ),
         _sums((d.group, one) for d, one in zip(draws, w, strict=True)),
-    )  # fmt: skip
+    )
     for group, q in direct:
         parts[group] = parts.get(group, 0.0) + (q - mean) / len(direct)
     return Value(mean + change, _error(parts), _df(draws, w))

@@ -122,11 +122,17 @@ def corrected(units: Iterable[Unit]) -> Corrected | None:
     assert raw is not None
     return Corrected(
         Estimate(
-            found.mean + power * found.shift, found.error(power), found.labels, found.groups,
+            found.mean + power * found.shift,
+            found.error(power),
+            found.labels,
+            found.groups,
             found.df,
         ),
-        raw, weighted(people), weighted(bias), power,
-    )  # fmt: skip
+        raw,
+        weighted(people),
+        weighted(bias),
+        power,
+    )
 
 
 def weighted(units: Sequence[Unit]) -> Estimate:

@@ -106,14 +106,34 @@ RUNS = {
     "path": "VARCHAR",
 }
 METRICS = (
-    "overall", "accuracy", "reasoning", "comprehensiveness", "pedagogical", "confidence",
-)  # fmt: skip
+    "overall",
+    "accuracy",
+    "reasoning",
+    "comprehensiveness",
+    "pedagogical",
+    "confidence",
+)
 """Metrics that have columns of their own whoever judged; a run's judges have more."""
-VERDICT_COLUMNS = frozenset({
-    "conversation_id", "judge", "reward", "failure", "attempts", "cost_usd", "prompt_tokens",
-    "completion_tokens", "scores", "justifications", "details", "ended", "run", "turn_index",
-    "split", "fence",
-})  # fmt: skip
+VERDICT_COLUMNS = frozenset(
+    {
+        "conversation_id",
+        "judge",
+        "reward",
+        "failure",
+        "attempts",
+        "cost_usd",
+        "prompt_tokens",
+        "completion_tokens",
+        "scores",
+        "justifications",
+        "details",
+        "ended",
+        "run",
+        "turn_index",
+        "split",
+        "fence",
+    }
+)
 """Columns of the tables of verdicts that are no metric: a metric of such a name stands in `scores`
 alone."""
 MOST_METRICS = 200
@@ -121,9 +141,21 @@ MOST_METRICS = 200
 
 HEAVY = frozenset(
     {
-        "conversations", "answer", "correct", "thinking", "thinking_any", "thinking_closed",
-        "n_turns", "words", "reasoning_tokens", "reasoned", "reasoned_any", "prompt_tokens",
-        "completion_tokens", "cost_usd", "cut_turns",
+        "conversations",
+        "answer",
+        "correct",
+        "thinking",
+        "thinking_any",
+        "thinking_closed",
+        "n_turns",
+        "words",
+        "reasoning_tokens",
+        "reasoned",
+        "reasoned_any",
+        "prompt_tokens",
+        "completion_tokens",
+        "cost_usd",
+        "cut_turns",
     }
-)  # fmt: skip
+)
 """Names that need the conversations' text, `conversations` as a whole row among them."""

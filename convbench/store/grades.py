@@ -165,9 +165,13 @@ def register(connection: Any, runs: Sequence[Run]) -> None:
         return pyarrow.array(rows, type=kind)
 
     connection.create_function(
-        "graded", graded, ["INTEGER", "BOOLEAN", "VARCHAR[]", "VARCHAR[]", "VARCHAR[]", "VARCHAR"],
-        returned, type="arrow", null_handling="special",
-    )  # fmt: skip
+        "graded",
+        graded,
+        ["INTEGER", "BOOLEAN", "VARCHAR[]", "VARCHAR[]", "VARCHAR[]", "VARCHAR"],
+        returned,
+        type="arrow",
+        null_handling="special",
+    )
     connection.create_function("parts", parts, ["VARCHAR"], "VARCHAR")
 
 

@@ -18,11 +18,30 @@ MAY = "expected one statement that reads: SELECT, WITH, VALUES, DESCRIBE, SHOW, 
 EXPLAIN = re.compile(
     r"^\s*EXPLAIN\b(?:\s+ANALYZE\b)?(?:\s*\((?:[^()]|\([^()]*\))*\))?", re.IGNORECASE
 )
-LONG = frozenset({
-    "repeat", "range", "generate_series", "lpad", "rpad", "printf", "format", "bitstring",
-    "list_resize", "array_resize", "list_reduce", "reduce", "array_reduce", "list_transform",
-    "array_transform", "list_apply", "array_apply", "apply", "regexp_replace", "replace",
-})  # fmt: skip
+LONG = frozenset(
+    {
+        "repeat",
+        "range",
+        "generate_series",
+        "lpad",
+        "rpad",
+        "printf",
+        "format",
+        "bitstring",
+        "list_resize",
+        "array_resize",
+        "list_reduce",
+        "reduce",
+        "array_reduce",
+        "list_transform",
+        "array_transform",
+        "list_apply",
+        "array_apply",
+        "apply",
+        "regexp_replace",
+        "replace",
+    }
+)
 """Functions that make long values of short ones."""
 WRITES = re.compile(r"(?:INSERT|UPDATE|DELETE|MERGE|COPY)\w*_NODE")
 

@@ -29,29 +29,59 @@ FREE = ("args", "extra")
 """Fields of settings that no schema names."""
 MINE = re.compile(r"[/~\\]|\.{1,2}[/\\]|[A-Za-z]:[\\/]|file:")
 """How a path of one machine begins."""
-TEXTS = frozenset({
-    "system", "systems", "say", "ask", "steps", "prompt", "instruction", "opening", "until",
-    "private_before", "answer_after", "title", "about", "label", "note", "why", "mode_reason",
-    "citation", "reference", "line",
-})  # fmt: skip
+TEXTS = frozenset(
+    {
+        "system",
+        "systems",
+        "say",
+        "ask",
+        "steps",
+        "prompt",
+        "instruction",
+        "opening",
+        "until",
+        "private_before",
+        "answer_after",
+        "title",
+        "about",
+        "label",
+        "note",
+        "why",
+        "mode_reason",
+        "citation",
+        "reference",
+        "line",
+    }
+)
 """Fields of words and templates: what looks like a path there is none."""
 REFERENCES = frozenset({"model", "default", "judge", "grader", "speakers", "checkpoint"})
 """Fields that name models: an address in one would be asked."""
 ADDRESS = re.compile(r"(?i)\b[a-z][a-z0-9+.-]{0,60}+://\S*")
 
 LIMITS: Mapping[str, float] = {
-    "seconds": 1, "memory_mb": 768, "output_kb": 1024, "file_mb": 8, "pairs": 8,
-    "guard": 16, "writes_tokens": 1024, "max_tokens": 1024, "max_length": 8192,
-    "max_steps": 2000, "max_seconds": 600, "epochs": 100, "seeds": 8, "batch_size": 64,
-    "accumulation": 64, "ask_at_once": 256, "r": 256,
-}  # fmt: skip
+    "seconds": 1,
+    "memory_mb": 768,
+    "output_kb": 1024,
+    "file_mb": 8,
+    "pairs": 8,
+    "guard": 16,
+    "writes_tokens": 1024,
+    "max_tokens": 1024,
+    "max_length": 8192,
+    "max_steps": 2000,
+    "max_seconds": 600,
+    "epochs": 100,
+    "seeds": 8,
+    "batch_size": 64,
+    "accumulation": 64,
+    "ask_at_once": 256,
+    "r": 256,
+}
 """The most that the settings (`args`) of another's judge may ask for, each with its unit in its
 name; what is no number above 0 counts as asking for too much."""
 ASKS, REPLY = 5, 8192
 """The most replies, and tokens of one, that another's rubric may ask for."""
-MODULES = frozenset(
-    {"numpy", "pandas", "scipy", "bs4", "requests", "dateutil", "pytz", "sympy"}
-)  # fmt: skip
+MODULES = frozenset({"numpy", "pandas", "scipy", "bs4", "requests", "dateutil", "pytz", "sympy"})
 """Modules of this machine that another's judge may open to the code in a sandbox."""
 FIXED: Mapping[str, str] = {"kind": "auto", "clip": "openai/clip-vit-base-patch32"}
 """Settings that another's judge may not change: the wall of the sandbox, what CLIP is loaded."""

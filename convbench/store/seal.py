@@ -28,9 +28,12 @@ from convbench.store.shards import parts
 FILE = "seals.jsonl"
 """In the run's folder: one line a seal."""
 GROWING = (
-    "examples.jsonl", "conversations.jsonl", "verdicts.jsonl", "comparisons.jsonl",
+    "examples.jsonl",
+    "conversations.jsonl",
+    "verdicts.jsonl",
+    "comparisons.jsonl",
     "advantages.jsonl",
-)  # fmt: skip
+)
 WHOLE = ("run.json", "judges/*.json", "media/*")
 """Files that are written once."""
 BLOCK = 1 << 20
@@ -104,9 +107,11 @@ def check_seals(folder: Path) -> Checked:
     inner = (f"{name}: {problem}" for name, one in shards.items() for problem in one.problems)
     every = [own, *shards.values()]
     return Checked(
-        (*own.problems, *inner), sum(one.files for one in every), sum(one.size for one in every),
+        (*own.problems, *inner),
+        sum(one.files for one in every),
+        sum(one.size for one in every),
         hashlib.sha256("".join(one.head for one in every).encode()).hexdigest(),
-    )  # fmt: skip
+    )
 
 
 def _check(folder: Path) -> Checked:

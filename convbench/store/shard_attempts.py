@@ -182,9 +182,10 @@ class ShardStates:
     def alive(self) -> list[int]:
         """Those whose process may be there still."""
         return [
-            index for index, worker in self.working.items()
+            index
+            for index, worker in self.working.items()
             if worker is None or not ended(worker.process)
-        ]  # fmt: skip
+        ]
 
 
 def shard_states(run: Path) -> ShardStates:

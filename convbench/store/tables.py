@@ -50,10 +50,13 @@ RAW: dict[str, tuple[Mapping[str, str], str]] = {
 PLACES = {"gold_labels": "gold/labels.jsonl"}
 """Where in a run a file lies that is not called like its table."""
 MODELS: dict[str, type[BaseModel]] = {
-    "conversations": Conversation, "verdicts": Verdict, "examples": Example,
+    "conversations": Conversation,
+    "verdicts": Verdict,
+    "examples": Example,
     "comparisons": Comparison,
-    "advantages": TurnCredit, "gold_labels": GoldLabel,
-}  # fmt: skip
+    "advantages": TurnCredit,
+    "gold_labels": GoldLabel,
+}
 WRONG = {
     "conversations": "key IS NULL OR conversation_id IS NULL OR example_id IS NULL OR sample < 0 "
     "OR attempt < 0 OR NOT coalesce(isfinite(temperature) AND temperature >= 0, true) OR "
@@ -144,10 +147,22 @@ def _load_runs(connection: DuckDBPyConnection, runs: Sequence[Run]) -> None:
         m = run.manifest
         policy, label = m.protocol.policy, read_label(run)
         values = (
-            number, m.id, m.kind, m.created, m.version, m.task.name, m.protocol.name, m.mode,
-            m.cast[policy].model if policy in m.cast else None, policy, m.parent, m.checkpoint,
-            list(label.tags), label.note, str(run.path),
-        )  # fmt: skip
+            number,
+            m.id,
+            m.kind,
+            m.created,
+            m.version,
+            m.task.name,
+            m.protocol.name,
+            m.mode,
+            m.cast[policy].model if policy in m.cast else None,
+            policy,
+            m.parent,
+            m.checkpoint,
+            list(label.tags),
+            label.note,
+            str(run.path),
+        )
         marks = ", ".join("?" * len(values))
         connection.execute(f"INSERT INTO raw.runs VALUES ({marks})", values)  # noqa: S608
     connection.execute(

@@ -195,9 +195,17 @@ CASE WHEN content LIKE '[{"type":%' THEN parts(content) ELSE content END
 """
 
 ALL = (
-    "examples", "conversations", "turns", "verdicts", "turn_verdicts", "faults", "advantages",
-    "comparisons", "gold_labels", "runs",
-)  # fmt: skip
+    "examples",
+    "conversations",
+    "turns",
+    "verdicts",
+    "turn_verdicts",
+    "faults",
+    "advantages",
+    "comparisons",
+    "gold_labels",
+    "runs",
+)
 """Names of the views."""
 
 

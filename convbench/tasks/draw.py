@@ -274,8 +274,14 @@ def _apart(found: Found, rejected: Counter[str] | None) -> array[int]:
     """Of each question's words, the split most held out that asks it."""
     for words, split in zip(found.words_of, found.split_of, strict=True):
         held[words] = max(held[words], split)
-    apart = array("i", (number for number, words in enumerate(found.words_of)
-                        if found.split_of[number] == held[words]))  # fmt: skip
+    apart = array(
+        "i",
+        (
+            number
+            for number, words in enumerate(found.words_of)
+            if found.split_of[number] == held[words]
+        ),
+    )
     if rejected is not None and len(apart) < len(found):
         rejected[ELSEWHERE] += len(found) - len(apart)
     return apart

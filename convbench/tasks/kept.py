@@ -31,9 +31,13 @@ Row = Mapping[str, Any]
 
 
 def kept(
-    name: str, of: Sequence[ModuleType], packages: Sequence[str], rows: Sequence[Row], seed: int,
+    name: str,
+    of: Sequence[ModuleType],
+    packages: Sequence[str],
+    rows: Sequence[Row],
+    seed: int,
     make: Callable[[], Iterable[dict[str, Any]]],
-) -> list[dict[str, Any]]:  # fmt: skip
+) -> list[dict[str, Any]]:
     """Return what `make` makes of rows and a seed, or made and kept at an earlier time.
 
     `of` are the modules and packages of ours that make it, `packages` the distributions that they

@@ -130,9 +130,13 @@ def _questions(
 
 
 def _whole(
-    task: TaskSpec, rows: Iterable[Mapping[str, Any]], keys: Numbered, places: Iterable[int],
-    chosen: Sequence[int], splits: bytes,
-) -> Sequence[Example]:  # fmt: skip
+    task: TaskSpec,
+    rows: Iterable[Mapping[str, Any]],
+    keys: Numbered,
+    places: Iterable[int],
+    chosen: Sequence[int],
+    splits: bytes,
+) -> Sequence[Example]:
     """Return the drawn examples with all that they hold, read from their rows: of each question
     there is its key and the place of its row, of each chosen its split; many in a file."""
     drawn = array("i", [-1]) * len(keys)

@@ -13,9 +13,23 @@ from fractions import Fraction
 from typing import Any
 
 GOODS = (
-    "apricots", "barley", "candles", "dates", "eggs", "flour", "ginger", "honey", "ink", "jars",
-    "kindling", "lentils", "mustard", "nails", "oats", "pears",
-)  # fmt: skip
+    "apricots",
+    "barley",
+    "candles",
+    "dates",
+    "eggs",
+    "flour",
+    "ginger",
+    "honey",
+    "ink",
+    "jars",
+    "kindling",
+    "lentils",
+    "mustard",
+    "nails",
+    "oats",
+    "pears",
+)
 ROWS = 60
 MOST_DIGITS = 30
 """Digits of a number that the calculator takes or gives."""
@@ -78,9 +92,13 @@ def lookup(arguments: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
 
 
 _BINARY: Mapping[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
-    ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
-}  # fmt: skip
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
 
 
 def calculate(arguments: Mapping[str, Any], fields: Mapping[str, Any]) -> str:

@@ -96,12 +96,21 @@ def _run(index: Index, number: int) -> dict[str, Any]:
     m = run.manifest
     policy = m.cast[m.protocol.policy].model if m.protocol.policy in m.cast else None
     return {
-        "run_no": number, "run": m.id, "name": _name(run), "path": str(run.path),
-        "kind": m.kind, "task": m.task.name,
-        "protocol": m.protocol.name, "mode": m.mode, "policy": policy, "created": m.created,
-        "parent": m.parent, "checkpoint": m.checkpoint, "turns": m.turns,
+        "run_no": number,
+        "run": m.id,
+        "name": _name(run),
+        "path": str(run.path),
+        "kind": m.kind,
+        "task": m.task.name,
+        "protocol": m.protocol.name,
+        "mode": m.mode,
+        "policy": policy,
+        "created": m.created,
+        "parent": m.parent,
+        "checkpoint": m.checkpoint,
+        "turns": m.turns,
         "cast": {name: member.model for name, member in m.cast.items()},
-    }  # fmt: skip
+    }
 
 
 def _name(run: Run) -> str:
@@ -171,8 +180,10 @@ def told(mean: Estimate | None) -> dict[str, Any] | None:
 def histogram(index: Index, judge: int) -> dict[str, Any]:
     """Return the counts of one judge's rewards in equal bins from the least to the greatest."""
     column = f"reward_{judge}"
-    ends = index.one(f"SELECT least(min({column}), 0) AS low, greatest(max({column}), 1) AS high "
-                     "FROM conversations")  # fmt: skip
+    ends = index.one(
+        f"SELECT least(min({column}), 0) AS low, greatest(max({column}), 1) AS high "
+        "FROM conversations"
+    )
     low, high = ends["low"], ends["high"]
     counts = [0] * BINS
     if low is not None:
@@ -182,10 +193,17 @@ def histogram(index: Index, judge: int) -> dict[str, Any]:
             [low, high - low],
         ):
             counts[row["bin"]] = row["n"]
-    failed = index.one(f"SELECT count(*) AS n FROM conversations WHERE failed_{judge} "
-                       f"AND {column} IS NULL")["n"]  # fmt: skip
-    return {"judge": index.judges[judge], "low": low, "high": high, "counts": counts,
-            "scored": sum(counts), "failed": failed}  # fmt: skip
+    failed = index.one(
+        f"SELECT count(*) AS n FROM conversations WHERE failed_{judge} AND {column} IS NULL"
+    )["n"]
+    return {
+        "judge": index.judges[judge],
+        "low": low,
+        "high": high,
+        "counts": counts,
+        "scored": sum(counts),
+        "failed": failed,
+    }
 
 
 def pictures(index: Index, drawings: bool) -> list[dict[str, Any]]:
@@ -272,12 +290,18 @@ def _against(index: Index, first: int, other: int) -> list[dict[str, Any]]:
         pairs = [each[k : k + 3] for k in range(0, len(each), 3)]
         rows.append(
             {
-                "base_no": first, "run_no": other, "split": split, "matrix": matrix,
+                "base_no": first,
+                "run_no": other,
+                "split": split,
+                "matrix": matrix,
                 "pairs": sum(n for row in matrix.values() for n in row.values()),
-                "lost": lost, "gained": gained, "p": McNemar(lost + gained, lost, gained).p,
-                "measures": [_measure(*three) for three in pairs], "apart": apart,
+                "lost": lost,
+                "gained": gained,
+                "p": McNemar(lost + gained, lost, gained).p,
+                "measures": [_measure(*three) for three in pairs],
+                "apart": apart,
             }
-        )  # fmt: skip
+        )
     return rows
 
 
@@ -288,9 +312,15 @@ def _measure(
     if was is None or now is None or less is None:
         return None
     return {
-        "was": was.mean, "now": now.mean, "difference": less.mean, "margin": less.margin,
-        "p": less.p, "adjusted": None, "n": less.n, "groups": less.groups,
-    }  # fmt: skip
+        "was": was.mean,
+        "now": now.mean,
+        "difference": less.mean,
+        "margin": less.margin,
+        "p": less.p,
+        "adjusted": None,
+        "n": less.n,
+        "groups": less.groups,
+    }
 
 
 def _adjust(measures: list[dict[str, Any] | None]) -> None:

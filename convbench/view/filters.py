@@ -41,10 +41,27 @@ CHOICES = ("task", "split", "policy", "protocol", "mode", "run")
 FACETS = {name: name for name in (*CHOICES, "temperature")} | {"result": RESULT, "flag": "flags"}
 """Filters whose values are counted, and the column of each."""
 SORTS = (
-    "n", "question", "policy", "temperature", "answer", "result", "n_turns", "words", "cost_usd",
-    "reward", "prompt_tokens", "completion_tokens", "stop", "sample", "task", "split", "protocol",
-    "mode", "run", "attempts",
-)  # fmt: skip
+    "n",
+    "question",
+    "policy",
+    "temperature",
+    "answer",
+    "result",
+    "n_turns",
+    "words",
+    "cost_usd",
+    "reward",
+    "prompt_tokens",
+    "completion_tokens",
+    "stop",
+    "sample",
+    "task",
+    "split",
+    "protocol",
+    "mode",
+    "run",
+    "attempts",
+)
 PAGE, MOST = 50, 500
 LONGEST = 2000
 """Characters of a free condition."""

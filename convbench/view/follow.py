@@ -155,9 +155,12 @@ class Maker:
         self.since = time.monotonic()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "convbench.view.follow"], stdin=subprocess.PIPE,
-            stdout=self._output, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-m", "convbench.view.follow"],
+            stdin=subprocess.PIPE,
+            stdout=self._output,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(orjson.dumps([os.fsdecode(path) for path in _paths(runs)]))
@@ -240,12 +243,17 @@ def _growing(index: Index, number: int) -> dict[str, Any] | None:
         line = f"{shards.done}/{shards.count} shards · {len(shards.alive)} in work"
     return {
         "shards": line,
-        "run_no": number, "conversations": found["n"], "failed": found["failed"],
-        "planned": wanted, "verdicts": judged["n"], "pace": pace,
+        "run_no": number,
+        "conversations": found["n"],
+        "failed": found["failed"],
+        "planned": wanted,
+        "verdicts": judged["n"],
+        "pace": pace,
         "judged_pace": judged["new"] / PACE_S * 60,
         "usd": None if found["usd"] is None else found["usd"] + (judged["usd"] or 0.0),
-        "left_s": None if not pace or not left else left / pace * 60, "since_s": since_s,
-    }  # fmt: skip
+        "left_s": None if not pace or not left else left / pace * 60,
+        "since_s": since_s,
+    }
 
 
 def _pace(new: int, first: str | None) -> float:

@@ -94,8 +94,12 @@ def check(spec: JudgeSpec, label: Mapping[str, Any]) -> dict[str, Any]:
     if scores and spec.justification == "required" and not note.strip():
         raise DataError("note: expected words: this rubric requires them")
     ordered = {name: scores[name] for name in names if name in scores}
-    return {"conversation_id": label["conversation_id"], "rater": rater.strip(), **ordered,
-            "note": note.strip()}  # fmt: skip
+    return {
+        "conversation_id": label["conversation_id"],
+        "rater": rater.strip(),
+        **ordered,
+        "note": note.strip(),
+    }
 
 
 def _number(spec: JudgeSpec, name: str, value: Any) -> None:

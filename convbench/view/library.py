@@ -57,11 +57,16 @@ class Library:
     def _row(self, run: Run) -> dict[str, Any]:
         m = run.manifest
         return {
-            "name": run.path.name, "run": m.id, "kind": m.kind, "task": m.task.name,
-            "protocol": m.protocol.name, "mode": m.mode, "created": m.created,
+            "name": run.path.name,
+            "run": m.id,
+            "kind": m.kind,
+            "task": m.task.name,
+            "protocol": m.protocol.name,
+            "mode": m.mode,
+            "created": m.created,
             "policy": m.cast[m.protocol.policy].model if m.protocol.policy in m.cast else None,
             "changed": changed(run),
-        }  # fmt: skip
+        }
 
     def counts(self, name: str) -> dict[str, Any]:
         """Return what a run holds, and when the files changed that it was counted from. It is
@@ -116,11 +121,15 @@ def _counts(run: Run) -> dict[str, Any]:
     found = overview(run)
     splits = Counter(question.split for question in run.questions.values())
     return {
-        "conversations": found.conversations, "failed": found.failed,
-        "judges": list(found.judges), "evals": found.evals, "usd": found.usd,
-        "tags": list(found.label.tags), "note": found.label.note,
+        "conversations": found.conversations,
+        "failed": found.failed,
+        "judges": list(found.judges),
+        "evals": found.evals,
+        "usd": found.usd,
+        "tags": list(found.label.tags),
+        "note": found.label.note,
         "planned": run.manifest.planned(splits),
-    }  # fmt: skip
+    }
 
 
 HERE = Path("runs")

@@ -103,8 +103,13 @@ class Pages:
             self._overview = (version, overview(self.index))
         labels = [scored(run) for run in self.index.runs]
         rubrics = [shown(rubric_of(run)) for run in self.index.runs]
-        return {**self._overview[1], "rubrics": rubrics, "labels": labels, "version": version,
-                "gold": self.labelling.drawn}  # fmt: skip
+        return {
+            **self._overview[1],
+            "rubrics": rubrics,
+            "labels": labels,
+            "version": version,
+            "gold": self.labelling.drawn,
+        }
 
     def versus(self, request: web.Request) -> dict[str, Any]:
         """Return every run against its Base, or against the run that `base` names."""
@@ -140,9 +145,13 @@ class Pages:
         now = self.growing.version, spec, file.stat().st_mtime_ns
         if file not in self._agreed or self._agreed[file][0] != now:
             self._agreed[file] = now, agreement(run, file, spec)
-        return {"labels": scored(run), "judges": self._agreed[file][1],
-                "metric": spec.labels.get(spec.headline, spec.headline),
-                "file": str(file), "command": shlex.join(command)}  # fmt: skip
+        return {
+            "labels": scored(run),
+            "judges": self._agreed[file][1],
+            "metric": spec.labels.get(spec.headline, spec.headline),
+            "file": str(file),
+            "command": shlex.join(command),
+        }
 
     def _labels(self, run: Run) -> tuple[JudgeSpec, Path]:
         """Return the rubric of a run's labels and their file; labels that were given before the

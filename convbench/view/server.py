@@ -34,9 +34,11 @@ from convbench.view.pages import Pages, answer, inside, routes
 
 ASSETS = Path(__file__).parent / "assets"
 TYPES = {
-    ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
-}  # fmt: skip
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
 HOME, CHOSEN = 'data-source="server"', 'data-source="server" data-home="../../"'
 PICKER = 'data-source="picker"'
 """What the page is told of where it stands: over named runs, over chosen ones, or to choose."""

@@ -94,8 +94,10 @@ def _data(index: Index) -> Iterator[tuple[str, Any]]:
             f"SELECT text FROM raw.texts JOIN conversations USING (position) {where}", span
         )
         yield f"text/{start // ROWS}.json", [row["text"] for row in texts]
-    names = [row["conversation_id"] for row in index.ask(
-        "SELECT conversation_id FROM conversations ORDER BY n")]  # fmt: skip
+    names = [
+        row["conversation_id"]
+        for row in index.ask("SELECT conversation_id FROM conversations ORDER BY n")
+    ]
     for number, some in enumerate(_batches(names, TALKS)):
         yield f"talks/{number}.json", _talks(index, some)
         yield f"prompts/{number}.json", [prompts(index, name) for name in some]

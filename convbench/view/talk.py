@@ -309,16 +309,22 @@ def _verdict(run: Run, row: Mapping[str, Any]) -> dict[str, Any]:
         "reward": row["reward"],
         "headline": spec.headline if spec else "overall",
         "scores": [
-            {"name": name, "label": labels.get(name, name), "score": scores.get(name),
-             "why": words.get(name), "limits": spec.limits(name) if spec else (0, 10)}
-            for name in dict.fromkeys((*(name for name in labels if name in scores), *scores,
-                                       *words))
+            {
+                "name": name,
+                "label": labels.get(name, name),
+                "score": scores.get(name),
+                "why": words.get(name),
+                "limits": spec.limits(name) if spec else (0, 10),
+            }
+            for name in dict.fromkeys(
+                (*(name for name in labels if name in scores), *scores, *words)
+            )
         ],
         "details": _plain(row["details"]),
         "reply": row["reply"],
         "failure": row["failure"],
         "attempts": row["attempts"],
-    }  # fmt: skip
+    }
 
 
 def _plain(text: str | None) -> Any:
@@ -369,8 +375,11 @@ def _told(one: Exchange, request: Asked | None, wire: list[dict[str, Any]]) -> d
         return told | {"request": None, "proof": UNKNOWN}
     hashed = call_hash(request.model, request.sampling, request.messages)
     same = one.reply is not None and one.reply.get("hash") == hashed
-    body = {"model": request.model, **request.sampling.model_dump(exclude_defaults=True),
-            "messages": request.messages}  # fmt: skip
+    body = {
+        "model": request.model,
+        **request.sampling.model_dump(exclude_defaults=True),
+        "messages": request.messages,
+    }
     return told | {
         "request": _exact(body),
         "proof": SAME if same else OTHER,

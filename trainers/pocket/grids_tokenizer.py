@@ -38,10 +38,18 @@ def pieces() -> list[str]:
     ]
     switches = [f'"{name}": ' for name in SWITCHES]
     edits = [
-        '{"data_generation": {', *switches, *(f", {one}" for one in switches), "true", "false",
-        '}, "training": {"strategy": "', *STRATEGIES, '", "learning_rate": ',
-        *map(json.dumps, RATES), ', "num_train_epochs": ', "}}",
-    ]  # fmt: skip
+        '{"data_generation": {',
+        *switches,
+        *(f", {one}" for one in switches),
+        "true",
+        "false",
+        '}, "training": {"strategy": "',
+        *STRATEGIES,
+        '", "learning_rate": ',
+        *map(json.dumps, RATES),
+        ', "num_train_epochs": ',
+        "}}",
+    ]
     return sorted({*cells, *marks, *edits}, key=lambda one: (-len(one), one))
 
 
@@ -56,10 +64,12 @@ def build() -> PreTrainedTokenizerFast:
     vocabulary = {token: i for i, token in enumerate(tokens)}
     inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
     whole = "|".join(re.escape(piece) for piece in pieces())
-    inner.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(whole), "isolated"),
-        ByteLevel(add_prefix_space=False, use_regex=False),
-    ])  # fmt: skip
+    inner.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(whole), "isolated"),
+            ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     inner.decoder = decoders.ByteLevel()
     inner.add_special_tokens([*ROLES.values(), END, PAD])
     return with_chat_template(inner, longest=LONGEST)

@@ -54,9 +54,13 @@ def _drawn(
     for _ in range(most):
         with clock.passing():
             logits = model(
-                input_ids=ids, attention_mask=mask, position_ids=at, past_key_values=cache,
-                use_cache=True, logits_to_keep=1,
-            ).logits[:, -1]  # fmt: skip
+                input_ids=ids,
+                attention_mask=mask,
+                position_ids=at,
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            ).logits[:, -1]
         ids = logits.argmax(-1, keepdim=True)
         open_ = open_ & ~torch.isin(ids[:, 0], stop)
         drawn.append(torch.where(open_, ids[:, 0], -1))

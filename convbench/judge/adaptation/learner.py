@@ -106,9 +106,16 @@ def outcome_of(
     by_seed = tuple(accuracy(questions, said, grade) for said in taught.replies)
     guarded = fmean(accuracy(guard, said, grade) for said in taught.guarded) if guard else None
     return Outcome(
-        fmean(by_seed), before, by_seed, taught.replies, taught.texts, taught.steps,
-        taught.seconds, taught.passes, guarded=guarded,
-    )  # fmt: skip
+        fmean(by_seed),
+        before,
+        by_seed,
+        taught.replies,
+        taught.texts,
+        taught.steps,
+        taught.seconds,
+        taught.passes,
+        guarded=guarded,
+    )
 
 
 def by_rule(inner: Inner) -> Grade:
@@ -180,9 +187,10 @@ class Learner(Pupil):
             from convbench.models.weights import load_model, load_tokenizer
         except ImportError:
             raise MissingDependency(
-                "torch or transformers", needed_for="adaptation",
+                "torch or transformers",
+                needed_for="adaptation",
                 install=with_extra("train"),
-            ) from None  # fmt: skip
+            ) from None
         try:
             model, tokenizer = load_model(path, device, trains=True), load_tokenizer(path)
         except (OSError, ValueError) as error:
@@ -231,8 +239,13 @@ class Learner(Pupil):
             try:
                 stack, steps = self.train(texts, part, clock)
             except Diverged as error:
-                return Taught((), texts=len(texts), seconds=clock.total, passes=clock.passes,
-                              reason=str(error))  # fmt: skip
+                return Taught(
+                    (),
+                    texts=len(texts),
+                    seconds=clock.total,
+                    passes=clock.passes,
+                    reason=str(error),
+                )
             if server is not None and not isinstance(stack, Whole):
                 server.model()  # refuses other weights
                 with server.adapters(stack) as names:
@@ -306,10 +319,16 @@ class Learner(Pupil):
         with torch.no_grad(), torch.random.fork_rng(devices=devices):
             torch.manual_seed(seed)
             found = self.model.generate(
-                input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=most,
-                do_sample=True, temperature=temperature, top_p=0.95, top_k=0,
-                eos_token_id=sorted(self.ends), pad_token_id=min(self.ends, default=0),
-            )  # fmt: skip
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=most,
+                do_sample=True,
+                temperature=temperature,
+                top_p=0.95,
+                top_k=0,
+                eos_token_id=sorted(self.ends),
+                pad_token_id=min(self.ends, default=0),
+            )
         said: str = self.tokenizer.decode(found[0, ids.shape[1] :], skip_special_tokens=True)
         return said
 

@@ -89,10 +89,15 @@ class Stack:
                 tensors[f"base_model.model.{name}.lora_{letter}.weight"] = whole
         save_file(tensors, str(folder / "adapter_model.safetensors"))
         config = {
-            "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base,
-            "r": rank, "lora_alpha": self.scale * rank, "lora_dropout": 0.0, "bias": "none",
+            "peft_type": "LORA",
+            "task_type": "CAUSAL_LM",
+            "base_model_name_or_path": base,
+            "r": rank,
+            "lora_alpha": self.scale * rank,
+            "lora_dropout": 0.0,
+            "bias": "none",
             "target_modules": sorted({name.rpartition(".")[2] for name, _ in self.layers}),
-        }  # fmt: skip
+        }
         (folder / "adapter_config.json").write_text(json.dumps(config))
 
     def merge(self, model: Any, row: int = 0) -> None:

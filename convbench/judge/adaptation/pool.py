@@ -48,9 +48,11 @@ class Hand(Pupil):
     ) -> Taught:
         """As `Learner.teach`; TrainError where the process broke down."""
         line = {
-            "texts": list(texts), "questions": [asdict(one) for one in questions],
-            "inner": inner.model_dump(mode="json"), "guard": [asdict(one) for one in guard],
-        }  # fmt: skip
+            "texts": list(texts),
+            "questions": [asdict(one) for one in questions],
+            "inner": inner.model_dump(mode="json"),
+            "guard": [asdict(one) for one in guard],
+        }
         return TAUGHT.validate_python(self.do(line))
 
     def do(self, asked: Mapping[str, Any]) -> Any:

@@ -29,8 +29,12 @@ from convbench.store import Run
 
 T = TypeVar("T")
 CPT: Mapping[str, Any] = {
-    "epochs": 3, "learning_rate": 1e-3, "batch_size": 4, "accumulation": 2, "texts": "whole",
-}  # fmt: skip
+    "epochs": 3,
+    "learning_rate": 1e-3,
+    "batch_size": 4,
+    "accumulation": 2,
+    "texts": "whole",
+}
 """Continued pre-training of Zweiger et al. 2025 (SEAL)."""
 
 
@@ -193,9 +197,11 @@ class Runner:
                 if example.example_id not in self._written:
                     protocol = catalog.load(ProtocolSpec, "protocols", writes)
                     self._written[example.example_id] = with_own_questions(
-                        task, example, protocol,
+                        task,
+                        example,
+                        protocol,
                         lambda said: self.ready().write(said, self.settings.writes_tokens),
-                    )  # fmt: skip
+                    )
                 example = self._written[example.example_id]
         return questions_of(task, example, self.protocol)
 

@@ -74,9 +74,12 @@ class Server:
         if not prompts:
             return ()
         asked = {
-            "model": model, "prompt": [list(one) for one in prompts], "temperature": 0,
-            "max_tokens": most, "stop_token_ids": sorted(ends),
-        }  # fmt: skip
+            "model": model,
+            "prompt": [list(one) for one in prompts],
+            "temperature": 0,
+            "max_tokens": most,
+            "stop_token_ids": sorted(ends),
+        }
         choices = self._ask("POST", "/v1/completions", asked).get("choices") or []
         found = {one.get("index"): one.get("text") for one in choices}
         said = [found.get(number) for number in range(len(prompts))]
@@ -90,9 +93,12 @@ class Server:
         """Return for every token of each prompt what the model makes of it, by token id; None for
         a first one."""
         asked = {
-            "model": model, "prompt": [list(one) for one in prompts], "temperature": 0,
-            "max_tokens": 1, "prompt_logprobs": 0,
-        }  # fmt: skip
+            "model": model,
+            "prompt": [list(one) for one in prompts],
+            "temperature": 0,
+            "max_tokens": 1,
+            "prompt_logprobs": 0,
+        }
         choices = self._ask("POST", "/v1/completions", asked).get("choices") or []
         found = {one.get("index"): one.get("prompt_logprobs") for one in choices}
         said = [found.get(number) for number in range(len(prompts))]

@@ -85,8 +85,10 @@ class Inner(Noun):
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         if self.server is not None and self.tuning == "full":
-            raise ValueError("server: found one with tuning full; expected tuning lora: a server "
-                             "takes adapters, no whole weights")  # fmt: skip
+            raise ValueError(
+                "server: found one with tuning full; expected tuning lora: a server "
+                "takes adapters, no whole weights"
+            )
         return self
 
     grade: Literal["recall", "exact", "f1", "contains", "model"] = "recall"

@@ -70,9 +70,18 @@ class Settings(Noun):
     def inner(self, learning_rate: float, epochs: int) -> Inner:
         """Return the values of one adaptation."""
         return Inner(
-            r=self.r, alpha=self.alpha, target_modules=self.target_modules,
-            learning_rate=learning_rate, schedule=self.schedule, warmup_steps=self.warmup_steps,
-            epochs=epochs, batch_size=self.batch_size, max_grad_norm=self.max_grad_norm, seeds=1,
-            seed=self.seed, max_length=self.max_length, max_seconds=self.max_seconds,
+            r=self.r,
+            alpha=self.alpha,
+            target_modules=self.target_modules,
+            learning_rate=learning_rate,
+            schedule=self.schedule,
+            warmup_steps=self.warmup_steps,
+            epochs=epochs,
+            batch_size=self.batch_size,
+            max_grad_norm=self.max_grad_norm,
+            seeds=1,
+            seed=self.seed,
+            max_length=self.max_length,
+            max_seconds=self.max_seconds,
             max_steps=epochs * self.max_rows,
-        )  # fmt: skip
+        )

@@ -88,9 +88,11 @@ def verdict_of(
     }
     if edit is not None:
         details["edit"] = {
-            "tools": sorted(edit.groups), "strategy": edit.strategy,
-            "learning_rate": edit.learning_rate, "epochs": edit.epochs,
-        }  # fmt: skip
+            "tools": sorted(edit.groups),
+            "strategy": edit.strategy,
+            "learning_rate": edit.learning_rate,
+            "epochs": edit.epochs,
+        }
     return scored(judge, conversation, protocol, scores, details=details, cost_usd=0.0, attempts=0)
 
 

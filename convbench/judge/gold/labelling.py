@@ -99,8 +99,7 @@ class Queue:
         for mark, name in {draw.fingerprint: draw.judge for draw in draws(self.run)}.items():
             spec = rubric(self.run, mark)
             value, both = gold_of(self.run, mark).agreement(spec.headline)
-            found.append({"judge": name, "metric": spec.headline, "alpha": value,
-                          "both": both})  # fmt: skip
+            found.append({"judge": name, "metric": spec.headline, "alpha": value, "both": both})
         return found
 
     def form(self, draw: Draw) -> list[dict[str, Any]]:
@@ -167,8 +166,16 @@ def export(run: Run, file: Path, rater: str = "") -> int:
         if name in found:
             question, said = found[name]
             scores = {m["name"]: None for m in queue.form(one.draw)}
-            rows.append({"key": one.key, "rater": rater, "question": question,
-                         "transcript": said, "scores": scores, "note": ""})  # fmt: skip
+            rows.append(
+                {
+                    "key": one.key,
+                    "rater": rater,
+                    "question": question,
+                    "transcript": said,
+                    "scores": scores,
+                    "note": "",
+                }
+            )
     write_named(file, "".join(json.dumps(row) + "\n" for row in rows).encode())
     return len(rows)
 

@@ -114,10 +114,14 @@ def label(
         if spec.justification == "required" and not note.strip():
             raise DataError(f"{where}: no note; expected words: the rubric requires them")
     return GoldLabel(
-        conversation_id=conversation_id, rater=rater.strip(), note=str(note).strip(),
+        conversation_id=conversation_id,
+        rater=rater.strip(),
+        note=str(note).strip(),
         scores=spec.whole({str(name): float(value) for name, value in scores.items()}),
-        skipped=None if skipped is None else str(skipped).strip(), blind=blind, given=now(),
-    )  # fmt: skip
+        skipped=None if skipped is None else str(skipped).strip(),
+        blind=blind,
+        given=now(),
+    )
 
 
 def _check(spec: JudgeSpec, scores: Mapping[str, Any], where: str) -> None:

@@ -159,9 +159,16 @@ def draw(run: Run, asked: Asked) -> DrawResult:
         for talk, _ in rng.sample(list(pool[i].talks.values()), len(pool[i].talks))
     ]
     made = Draw(
-        judge=name, fingerprint=mark, by=asked.by, count=count, raters=asked.raters, seed=seed,
-        pool=len(pool), drawn=tuple(listed), made=now(),
-    )  # fmt: skip
+        judge=name,
+        fingerprint=mark,
+        by=asked.by,
+        count=count,
+        raters=asked.raters,
+        seed=seed,
+        pool=len(pool),
+        drawn=tuple(listed),
+        made=now(),
+    )
     keep_draw(run, made)
     by_policy: dict[str, int] = {}
     for i in taken:

@@ -185,8 +185,22 @@ def content(text: str) -> frozenset[str]:
 
 def stem(word: str) -> str:
     """Return a word without the endings of its forms: crude, the same for both sides."""
-    for ending in ("ations", "ation", "ings", "ing", "edly", "ies", "ied", "ers", "ed", "er", "es",
-                   "ly", "s", "e"):  # fmt: skip
+    for ending in (
+        "ations",
+        "ation",
+        "ings",
+        "ing",
+        "edly",
+        "ies",
+        "ied",
+        "ers",
+        "ed",
+        "er",
+        "es",
+        "ly",
+        "s",
+        "e",
+    ):
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             return word[: -len(ending)]
     return word
@@ -271,10 +285,41 @@ def off_task(text: str, known: Collection[str]) -> bool:
 
 _CLAUSE = re.compile(r"[^.!?;\n]+")
 _TOKEN = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+(?:['’]t)?")
-_NOT = frozenset({"not", "no", "never", "without", "none", "don't", "doesn't", "shouldn't",
-                  "isn't", "won't", "can't", "needn't"})  # fmt: skip
-_FILLS = frozenset({"do", "does", "any", "some", "there", "should", "be", "a", "an", "the", "yes",
-                    "it", "is", "sorry", "well"})  # fmt: skip
+_NOT = frozenset(
+    {
+        "not",
+        "no",
+        "never",
+        "without",
+        "none",
+        "don't",
+        "doesn't",
+        "shouldn't",
+        "isn't",
+        "won't",
+        "can't",
+        "needn't",
+    }
+)
+_FILLS = frozenset(
+    {
+        "do",
+        "does",
+        "any",
+        "some",
+        "there",
+        "should",
+        "be",
+        "a",
+        "an",
+        "the",
+        "yes",
+        "it",
+        "is",
+        "sorry",
+        "well",
+    }
+)
 MOST = 50
 """Sentences of a turn that are looked at."""
 ALIKE = 0.75
@@ -289,8 +334,9 @@ def against(text: str, earlier: str, public: Collection[str]) -> bool:
     before = [_tokens(one) for one in _CLAUSE.findall(earlier)[:MOST]]
     return any(
         _opposes(_tokens(one), other, public)
-        for one in _CLAUSE.findall(text)[:MOST] for other in before
-    )  # fmt: skip
+        for one in _CLAUSE.findall(text)[:MOST]
+        for other in before
+    )
 
 
 def _tokens(sentence: str) -> tuple[frozenset[str], bool]:

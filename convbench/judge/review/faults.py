@@ -68,7 +68,9 @@ def kept(details: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     found = details.get(FAULTS)
     listed = found if isinstance(found, list) else []
     return [
-        one for one in listed
-        if isinstance(one, Mapping) and one.get("fault") in NAMES
+        one
+        for one in listed
+        if isinstance(one, Mapping)
+        and one.get("fault") in NAMES
         and one.get("severity") in SEVERITIES
-    ]  # fmt: skip
+    ]

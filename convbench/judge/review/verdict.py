@@ -115,9 +115,14 @@ async def score(case: Case, tools: Tools) -> Verdict:
         found += [one for one in more if (one.fault, one.turn) not in known]
     told = {FAULTS: [one.plain() for one in found], REVIEWED: len(seen), **usage.pop("details")}
     return scored(
-        judge, talk, case.protocol, counts(found), justifications=words(found), details=told,
+        judge,
+        talk,
+        case.protocol,
+        counts(found),
+        justifications=words(found),
+        details=told,
         **usage,
-    )  # fmt: skip
+    )
 
 
 def _by_rules(case: Case) -> list[Fault]:

@@ -119,9 +119,13 @@ def sample(
 ) -> None:
     """Write the candidates of every turn; those on disk are kept. Shard by shard where that was
     asked for, in a folder of the run's from which they are then gathered."""
-    jobs = [(item.conversation, Reply(conversation_id=item.conversation_id, turn=turn,
-                                      rounds=rounds, candidate=number))
-            for item, turn, rounds, number in lacking(selection, settings, file)]  # fmt: skip
+    jobs = [
+        (
+            item.conversation,
+            Reply(conversation_id=item.conversation_id, turn=turn, rounds=rounds, candidate=number),
+        )
+        for item, turn, rounds, number in lacking(selection, settings, file)
+    ]
     if not jobs:
         return
     if runner is not None and runner.spread.said:
@@ -157,9 +161,10 @@ def _by_shards(
         held = Run.open(path)
     else:
         held = Run.create(
-            path, ask_again(run.manifest, run.manifest.cast, kind="branch"),
+            path,
+            ask_again(run.manifest, run.manifest.cast, kind="branch"),
             list(run.examples.values()),
-        )  # fmt: skip
+        )
     want(held, Asking(model=_starting(run, recipe), temperature=settings.temperature), jobs)
     done = runner.candidates(held)
     wanted = {place_of(reply.model_dump()) for _, reply in jobs}

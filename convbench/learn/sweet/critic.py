@@ -420,9 +420,14 @@ def trainer_for(job: Job, found: Trajectories) -> tuple[Critic, CriticData]:
         model = get_peft_model(model, fitting.adapter(lora))
         model.enable_input_require_grads()  # or gradient checkpointing would find none to pass on
     trainer = Critic(
-        settings, table.rows, reference, pad,
-        model=model, args=args, train_dataset=table.pairs,
-    )  # fmt: skip
+        settings,
+        table.rows,
+        reference,
+        pad,
+        model=model,
+        args=args,
+        train_dataset=table.pairs,
+    )
     return trainer, table
 
 
@@ -432,9 +437,12 @@ def held_out(trainer: Critic, table: CriticData) -> dict[str, Any]:
         return {"pairs": 0}
     places = list(dict.fromkeys(place for pair in table.held for place in pair))
     now = scores(
-        trainer.model_wrapped, [table.rows[i] for i in places], trainer.pad,
-        mean=trainer.settings.normalize, bf16=trainer.args.bf16,
-    )  # fmt: skip
+        trainer.model_wrapped,
+        [table.rows[i] for i in places],
+        trainer.pad,
+        mean=trainer.settings.normalize,
+        bf16=trainer.args.bf16,
+    )
     gains = {
         place: value.double() - trainer.reference[place].double()
         for place, value in zip(places, now, strict=True)

@@ -111,9 +111,12 @@ class Stages:
         rows, both = critic.batch_of(longest, 0), 2 * recipe.fit.batch_size
         rows = critic.Rows(rows.lengths * both, rows.said * both)
         found = critic.training(
-            shape, rows, width=width, checkpointing=recipe.fit.gradient_checkpointing,
+            shape,
+            rows,
+            width=width,
+            checkpointing=recipe.fit.gradient_checkpointing,
             shards=self.means.launch.processes if sharded else 1,
-        )  # fmt: skip
+        )
         yield f"peak memory of stage 1: about {_told(found)} a process"
 
     def _longest(self) -> list[tuple[int, int]]:
@@ -162,9 +165,14 @@ class Stages:
         check_base(job)
         file = job.folder / CANDIDATES
         candidates.sample(
-            job.run, job.recipe, self.selection, self.settings, file, self.means.calls,
+            job.run,
+            job.recipe,
+            self.selection,
+            self.settings,
+            file,
+            self.means.calls,
             ShardRunner(self.means.spread, self.means.calls, self.means.specs),
-        )  # fmt: skip
+        )
         rank(job, self.selection, self.settings)
         return []
 

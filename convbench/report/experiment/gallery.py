@@ -79,7 +79,7 @@ def median_pair(section: Section) -> Pair | None:
     measure: Measure = ACCURACY if judge is None else reward(judge)
     found = sorted(
         (round(theirs - ours, 9), row.unit) for row, ours, theirs in pairs(base, learnt, measure)
-    )  # fmt: skip
+    )
     if not found:
         return None
     difference, unit = found[(len(found) - 1) // 2]
@@ -97,8 +97,9 @@ def _shown(pair: Pair) -> SideBySide:
         f"Expected answer: {example.answer or '-'}.",
     )
     sides = (
-        _transcript(pair, pair.base, first), _transcript(pair, pair.learnt, second),
-    )  # fmt: skip
+        _transcript(pair, pair.base, first),
+        _transcript(pair, pair.learnt, second),
+    )
     return SideBySide(section.title, facts, sides)
 
 

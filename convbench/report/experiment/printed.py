@@ -104,9 +104,7 @@ def _asked(table: PaperTable, known: Collection[str]) -> bool:
         return False
     recipe = next(recipe for recipe, name in NAMES.items() if name == SIZED)
     last = tuple(f"/{recipe}-{rows}" for rows in table.methods) if table.by_size else ("",)
-    return any(
-        step.endswith(last) and _is_cell(table, step.partition("/")[0]) for step in known
-    )  # fmt: skip
+    return any(step.endswith(last) and _is_cell(table, step.partition("/")[0]) for step in known)
 
 
 def _filled(table: PaperTable, section: Section, ends: Ends) -> Beside | None:
@@ -197,12 +195,7 @@ def _why(table: PaperTable, method: str, ends: Ends) -> str:
 
 def _bad(ends: Ends, cells: Sequence[str], steps: Sequence[str]) -> str:
     """Return what the first steps that did not end well said; the kind alone means all of it."""
-    bad = [
-        end
-        for cell in cells
-        for end in _of_steps(ends, cell, steps)
-        if not end.done
-    ]  # fmt: skip
+    bad = [end for cell in cells for end in _of_steps(ends, cell, steps) if not end.done]
     return "; ".join(f"{end.cell}: {end.why}" for end in bad[:2])
 
 
@@ -371,11 +364,17 @@ def order_table(found: Sequence[Beside]) -> Table | None:
     if not rows:
         return None
     columns = (
-        Column("Table", "Table", numeric=False), Column("Setting", "Setting", numeric=False),
-        Column("Regime", "Regime", numeric=False), Column("n", "n"),
-        Column("τ, accuracy", "τ acc."), Column("95% interval", "95%"), Column("p", "p"),
-        Column("τ, R Overall", "τ R"), Column("95% interval", "95%"), Column("p", "p"),
-    )  # fmt: skip
+        Column("Table", "Table", numeric=False),
+        Column("Setting", "Setting", numeric=False),
+        Column("Regime", "Regime", numeric=False),
+        Column("n", "n"),
+        Column("τ, accuracy", "τ acc."),
+        Column("95% interval", "95%"),
+        Column("p", "p"),
+        Column("τ, R Overall", "τ R"),
+        Column("95% interval", "95%"),
+        Column("p", "p"),
+    )
     notes = (
         "τ: Kendall's tau-b of our means with the printed ones over the n methods that both have "
         "(1 the same order, -1 the reverse, 0 no agreement; ties allowed for). Interval: "
@@ -419,8 +418,10 @@ def _by_turns(found: Sequence[Beside]) -> Iterator[tuple[Cell, ...]]:
         yield (
             Cell(f"Tables {numbers[0]} to {numbers[-1]}"),
             Cell(f"{section.task} · {section.mode} · {method}, by n"),
-            Cell(section.regime), Cell(str(max(map(len, parts)))), *_cells(agreed),
-        )  # fmt: skip
+            Cell(section.regime),
+            Cell(str(max(map(len, parts)))),
+            *_cells(agreed),
+        )
 
 
 def _measures(one: Beside) -> tuple[Measure, Measure]:
@@ -541,21 +542,30 @@ def _part(section: Section, title: str) -> tuple[Part, Spread | None]:
 def across(found: dict[str, Spread]) -> Table:
     """Return what the appendix reads off the two pictures, as numbers: a line a set."""
     columns = (
-        Column("Set", "Set", numeric=False), Column("responses", "n"),
-        Column("distance", "dist."), Column("distance, Base", "Base"),
-        Column("distance, SWiFt", "SWiFt"), Column("separation", "sep."),
-        Column("largest pattern (%)", "largest"), Column("effective patterns", "eff."),
+        Column("Set", "Set", numeric=False),
+        Column("responses", "n"),
+        Column("distance", "dist."),
+        Column("distance, Base", "Base"),
+        Column("distance, SWiFt", "SWiFt"),
+        Column("separation", "sep."),
+        Column("largest pattern (%)", "largest"),
+        Column("effective patterns", "eff."),
         Column("outliers (%)", "outl."),
-    )  # fmt: skip
+    )
     rows = tuple(
         (
-            Cell(name), Cell(str(one.responses)), _number(one.distance),
-            _number(one.by_policy.get(BASE)), _number(one.by_policy.get(LEARNT)),
-            _number(one.separation, sign="+"), _number(100 * one.first, 1),
-            _number(one.patterns, 2), _number(_percent(one.outliers), 1),
+            Cell(name),
+            Cell(str(one.responses)),
+            _number(one.distance),
+            _number(one.by_policy.get(BASE)),
+            _number(one.by_policy.get(LEARNT)),
+            _number(one.separation, sign="+"),
+            _number(100 * one.first, 1),
+            _number(one.patterns, 2),
+            _number(_percent(one.outliers), 1),
         )
         for name, one in found.items()
-    )  # fmt: skip
+    )
     notes = (
         "distance: mean 1 - cosine of the uncommon words' TF-IDF between two responses, of all and "
         "within a policy (1. cluster density; E.4: diversity). separation: share of the 15 nearest "

@@ -80,10 +80,14 @@ def cost_table(runs: Sequence[Run], ends: Ends) -> Table:
     rows = [_row(name, one) for name, one in found.items()]
     rows.append(_row("All", everything))
     columns = (
-        Column("Cell", "Cell", numeric=False), Column("conversations ($)", "conv. $"),
-        Column("judges ($)", "judges $"), Column("lost, unused ($)", "lost $"),
-        Column("total ($)", "total $"), Column("tokens", "tokens"), Column("hours", "hours"),
-    )  # fmt: skip
+        Column("Cell", "Cell", numeric=False),
+        Column("conversations ($)", "conv. $"),
+        Column("judges ($)", "judges $"),
+        Column("lost, unused ($)", "lost $"),
+        Column("total ($)", "total $"),
+        Column("tokens", "tokens"),
+        Column("hours", "hours"),
+    )
     return Table("Cost and time", columns, tuple(rows), tuple(_notes(everything)), "cost")
 
 
@@ -108,9 +112,14 @@ def _row(name: str, one: Spent) -> tuple[Cell, ...]:
     more = "+ ?" if one.unpriced else ""
     hours = f"{one.seconds / 3600:.2f}" if one.seconds else "-"
     return (
-        Cell(name), Cell(f"{one.conversations:.4f}"), Cell(f"{one.judges:.4f}"),
-        Cell(f"{lost:.4f}"), Cell(f"{one.total:.4f}{more}"), Cell(f"{one.tokens:,}"), Cell(hours),
-    )  # fmt: skip
+        Cell(name),
+        Cell(f"{one.conversations:.4f}"),
+        Cell(f"{one.judges:.4f}"),
+        Cell(f"{lost:.4f}"),
+        Cell(f"{one.total:.4f}{more}"),
+        Cell(f"{one.tokens:,}"),
+        Cell(hours),
+    )
 
 
 def _of_cell(run: Run, ends: Ends) -> Spent:
@@ -138,17 +147,16 @@ def _of_records(run: Run, spent: Spent) -> int:
     for talk in run.conversations():
         asked = [turn for turn in talk.turns if turn.finish_reason not in NOT_ASKED]
         spent.conversations += sum(turn.cost_usd or 0.0 for turn in asked)
-        spent.unpriced += any(_unpriced(turn, cast[turn.speaker].model) for turn in asked
-                              if turn.speaker in cast)  # fmt: skip
+        spent.unpriced += any(
+            _unpriced(turn, cast[turn.speaker].model) for turn in asked if turn.speaker in cast
+        )
         tokens += _tokens((turn.prompt_tokens, turn.completion_tokens) for turn in asked)
     specs = run.judge_specs()
     for verdict in run.verdict_rows():
         spent.judges += verdict.cost_usd or 0.0
         spec = specs.get(verdict.fingerprint)
         model = spec.model if spec else None
-        spent.unpriced += bool(
-            model and verdict.cost_usd is None and not model.startswith(HERE)
-        )  # fmt: skip
+        spent.unpriced += bool(model and verdict.cost_usd is None and not model.startswith(HERE))
         tokens += _tokens([(verdict.prompt_tokens, verdict.completion_tokens)])
     return tokens
 

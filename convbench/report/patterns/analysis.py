@@ -25,10 +25,20 @@ RATIO = 0.2
 """Frequencies of a common word differ between policies by at most this share."""
 DOMAIN = frozenset(
     (
-        "answer", "answers", "question", "questions", "correct", "incorrect", "option", "options",
-        "choice", "choices", "final", "thinking",
+        "answer",
+        "answers",
+        "question",
+        "questions",
+        "correct",
+        "incorrect",
+        "option",
+        "options",
+        "choice",
+        "choices",
+        "final",
+        "thinking",
     )
-)  # fmt: skip
+)
 """Words of any multiple-choice talk; the appendix names answer, question and correct."""
 
 
@@ -137,8 +147,11 @@ K = 5
 SEED = 42
 TFIDF: dict[str, Any] = {"max_features": 5000, "min_df": 2, "max_df": 0.9, "sublinear_tf": True}
 UMAP: dict[str, Any] = {
-    "n_neighbors": 15, "min_dist": 0.1, "metric": "euclidean", "n_components": 2,
-}  # fmt: skip
+    "n_neighbors": 15,
+    "min_dist": 0.1,
+    "metric": "euclidean",
+    "n_components": 2,
+}
 FEWEST = 4
 """Texts that UMAP can place in a plane."""
 STARTS = 10

@@ -53,8 +53,9 @@ def _title(runs: Sequence[Run], split: str) -> str:
 def _warnings(runs: Sequence[Run]) -> list[str]:
     out = []
     for key in ("task", "mode"):
-        names = {str(getattr(getattr(r.manifest, key), "name", getattr(r.manifest, key)))
-                 for r in runs}  # fmt: skip
+        names = {
+            str(getattr(getattr(r.manifest, key), "name", getattr(r.manifest, key))) for r in runs
+        }
         if len(names) > 1:
             out.append(f"the runs differ in {key} ({', '.join(sorted(names))}): so will the words")
     return out

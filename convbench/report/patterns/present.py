@@ -67,9 +67,10 @@ def diversity(found: Patterns) -> Table:
         rows.append(tuple(cells))
     heads = ("responses", "words", "vocabulary", "vocabulary, equal size")
     columns = (
-        Column("Policy", "Policy", False), *(Column(head, head) for head in heads),
+        Column("Policy", "Policy", False),
+        *(Column(head, head) for head in heads),
         *(Column(f"distinct-{n}", f"dist-{n}") for n in GRAMS),
-    )  # fmt: skip
+    )
     notes = (
         f"words: mean ± clustered standard error; equal size and distinct-n: over the first {size} "
         "words of each policy.",
@@ -109,19 +110,32 @@ def draw(
         colors = {name: look.color for name, look in looks(found.policies).items()}
         for place in _interleaved(found):
             axes.scatter(
-                *places[place], marker=SHAPES[found.pattern[place]], s=20,
-                color=colors[found.responses[place].policy], alpha=0.65, linewidths=0.3,
+                *places[place],
+                marker=SHAPES[found.pattern[place]],
+                s=20,
+                color=colors[found.responses[place].policy],
+                alpha=0.65,
+                linewidths=0.3,
                 edgecolors="white",
-            )  # fmt: skip
+            )
         axes.set_xlabel("UMAP 1 (no unit)")
         axes.set_ylabel("UMAP 2 (no unit)")
-        handles = [Line2D([], [], linestyle="none", marker="o", color=c, label=name)
-                   for name, c in colors.items()]  # fmt: skip
+        handles = [
+            Line2D([], [], linestyle="none", marker="o", color=c, label=name)
+            for name, c in colors.items()
+        ]
         handles += [
-            Line2D([], [], linestyle="none", marker=shape, markerfacecolor="white", color="black",
-                   label=f"pattern {k}")
+            Line2D(
+                [],
+                [],
+                linestyle="none",
+                marker=shape,
+                markerfacecolor="white",
+                color="black",
+                label=f"pattern {k}",
+            )
             for k, shape in enumerate(SHAPES[: found.k])
-        ]  # fmt: skip
+        ]
         legend_below(figure, handles, [str(one.get_label()) for one in handles])
         caption = (
             f"{title}: final responses placed by their uncommon words (UMAP, {found.neighbours} "

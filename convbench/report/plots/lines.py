@@ -217,13 +217,21 @@ def _lines(axes: Any, measure: Measure, found: Points, printed: Points) -> None:
         means = [e.mean for _, e in points]
         look = styles[name]
         axes.errorbar(
-            [x + shift for x, _ in points], means,
-            yerr=[[m - a for m, a in zip(means, low, strict=True)],
-                  [b - m for m, b in zip(means, high, strict=True)]],
-            label=label, color=look.color, marker=look.marker,
-            linestyle=(0, (4, 3)) if hollow else look.line, elinewidth=0.9, markersize=4.5,
-            markerfacecolor="white" if hollow else look.color, alpha=0.75 if hollow else 1.0,
-        )  # fmt: skip
+            [x + shift for x, _ in points],
+            means,
+            yerr=[
+                [m - a for m, a in zip(means, low, strict=True)],
+                [b - m for m, b in zip(means, high, strict=True)],
+            ],
+            label=label,
+            color=look.color,
+            marker=look.marker,
+            linestyle=(0, (4, 3)) if hollow else look.line,
+            elinewidth=0.9,
+            markersize=4.5,
+            markerfacecolor="white" if hollow else look.color,
+            alpha=0.75 if hollow else 1.0,
+        )
     axes.set_xticks(places, [f"{x:g}" for x in places])
     axes.grid(axis="x", visible=False)
 
@@ -296,10 +304,17 @@ def _legends(figure: Any, grid: Sequence[Any], panels: Sequence[Any], marks: str
         said = [what for what in keys.values() if what]
         if said:
             lines = [
-                Line2D([], [], color="black", marker="o", markersize=3.5,
-                       markerfacecolor="black" if place == 0 else "white", label=what)
+                Line2D(
+                    [],
+                    [],
+                    color="black",
+                    marker="o",
+                    markersize=3.5,
+                    markerfacecolor="black" if place == 0 else "white",
+                    label=what,
+                )
                 for place, what in enumerate(said)
-            ]  # fmt: skip
+            ]
             axes.legend(handles=lines, loc="best")
 
 
@@ -321,8 +336,13 @@ def _curve(
             axes.plot(steps, values, color=look.color, alpha=0.2, linewidth=0.6, zorder=1.5)
             values = smoothed(values)
         axes.plot(
-            steps, values, label=label, color=look.color, linestyle=look.line,
-            marker=look.marker, markersize=3.5,
+            steps,
+            values,
+            label=label,
+            color=look.color,
+            linestyle=look.line,
+            marker=look.marker,
+            markersize=3.5,
             markevery=max(1, len(points) // 8),
             markerfacecolor=look.color if place == 0 else "white",
-        )  # fmt: skip
+        )

@@ -54,9 +54,12 @@ def dots(sections: Sequence[Section], measure: Measure, kind: ErrorKind | None) 
         f"{measure.head} by method, with 95% intervals ({kinds} errors); the dotted line is Base."
     )
     return picture(
-        figure, slug(measure.head + " by task"), caption, title=measure.head,
+        figure,
+        slug(measure.head + " by task"),
+        caption,
+        title=measure.head,
         legend=f"bars: {interval(kinds)}; dotted line: Base",
-    )  # fmt: skip
+    )
 
 
 def interval(errors: str) -> str:
@@ -78,9 +81,14 @@ def _panel(axes: Any, section: Section, measure: Measure, kind: ErrorKind) -> No
         low, high = clipped(estimate, measure)
         look = styles[name]
         axes.errorbar(
-            estimate.mean, place, xerr=[[estimate.mean - low], [high - estimate.mean]],
-            color=look.color, marker=look.marker, linestyle="none", elinewidth=1.4,
-        )  # fmt: skip
+            estimate.mean,
+            place,
+            xerr=[[estimate.mean - low], [high - estimate.mean]],
+            color=look.color,
+            marker=look.marker,
+            linestyle="none",
+            elinewidth=1.4,
+        )
     base = found.get(section.base.name) if section.base else None
     if base is not None:
         axes.axvline(base.mean, color=GREY, linestyle=":", linewidth=1, zorder=0)
@@ -184,10 +192,14 @@ def _bubbles(
     axes: Any = figure.subplots()
     axes.plot(one, two, color=GREY, linestyle=":", linewidth=1)
     axes.scatter(
-        [a for a, _ in counts], [b for _, b in counts],
-        s=[AREA * n / most for n in counts.values()], color="#9a9a9a", alpha=0.6,
-        edgecolors="black", linewidths=0.4,
-    )  # fmt: skip
+        [a for a, _ in counts],
+        [b for _, b in counts],
+        s=[AREA * n / most for n in counts.values()],
+        color="#9a9a9a",
+        alpha=0.6,
+        edgecolors="black",
+        linewidths=0.4,
+    )
     axes.text(
         0.02,
         0.98,
@@ -242,9 +254,12 @@ def strengths(title: str, found: Tournament, no_wins: Sequence[str] = ()) -> Pic
     said = "asked until decided: no intervals" if found.decided else bars
     said += "" if level is None else "\nfilled: as judged; hollow: at equal length"
     return picture(
-        figure, slug(f"pairwise {title} {found.judge}"), caption,
-        title=f"{title}, judge {found.judge}", legend=said,
-    )  # fmt: skip
+        figure,
+        slug(f"pairwise {title} {found.judge}"),
+        caption,
+        title=f"{title}, judge {found.judge}",
+        legend=said,
+    )
 
 
 def _marks(axes: Any, names: Sequence[str], found: Ranking, shift: float, *, hollow: bool) -> None:
@@ -252,10 +267,16 @@ def _marks(axes: Any, names: Sequence[str], found: Ranking, shift: float, *, hol
     for place, (name, bound) in enumerate(zip(names, found.strengths, strict=True)):
         look = styles[name]
         axes.errorbar(
-            bound.value, place + shift, xerr=_bars(bound), color=look.color, marker=look.marker,
-            linestyle="none", elinewidth=1.2, markersize=4.5,
+            bound.value,
+            place + shift,
+            xerr=_bars(bound),
+            color=look.color,
+            marker=look.marker,
+            linestyle="none",
+            elinewidth=1.2,
+            markersize=4.5,
             markerfacecolor="white" if hollow else look.color,
-        )  # fmt: skip
+        )
 
 
 def _bars(bound: Bound) -> list[list[float]] | None:
@@ -306,9 +327,11 @@ def radar(
     ) + (" The dotted outline is printed." if printed else "")
     names = "; ".join(f"{_short(m)} {m.head.removeprefix('R ')}" for m in measures)
     return picture(
-        figure, slug(f"radar {section.title} {judge}"), f"{caption} {names}.",
+        figure,
+        slug(f"radar {section.title} {judge}"),
+        f"{caption} {names}.",
         title=f"{section.title}, judge {judge}",
-    )  # fmt: skip
+    )
 
 
 def _short(measure: Measure) -> str:
@@ -366,8 +389,13 @@ def _shape(axes: Any, found: Sequence[Estimate | None], look: Look) -> None:
     low = _round([e.mean - m for e, m in zip(estimates, margins, strict=True)])
     high = _round([e.mean + m for e, m in zip(estimates, margins, strict=True)])
     axes.fill_between(angles, low, high, color=look.color, alpha=0.25, linewidth=0)
-    axes.plot(angles, _round([e.mean for e in estimates]), color=look.color, marker=look.marker,
-              markersize=3.5)  # fmt: skip
+    axes.plot(
+        angles,
+        _round([e.mean for e in estimates]),
+        color=look.color,
+        marker=look.marker,
+        markersize=3.5,
+    )
 
 
 def _outline(axes: Any, found: Sequence[Estimate | None]) -> None:
@@ -389,10 +417,18 @@ def _frame(axes: Any, measures: Sequence[Measure], ends: tuple[float, float], ti
     axes.set_ylim(low, top)
     axes.set_yticks(at)
     axes.set_yticklabels(
-        [f"{value:g}" for value in at], fontsize=6, color="#333333", ha="center", va="center",
-        bbox={"boxstyle": "square,pad=0.08", "facecolor": "white", "edgecolor": "none",
-              "alpha": 0.75},
-    )  # fmt: skip
+        [f"{value:g}" for value in at],
+        fontsize=6,
+        color="#333333",
+        ha="center",
+        va="center",
+        bbox={
+            "boxstyle": "square,pad=0.08",
+            "facecolor": "white",
+            "edgecolor": "none",
+            "alpha": 0.75,
+        },
+    )
     axes.yaxis.grid(color="#bdbdbd", linewidth=0.6)
     axes.set_rlabel_position(180 / len(measures))  # between two spokes
     axes.set_xticks(_angles(len(measures))[:-1])

@@ -28,22 +28,48 @@ GREY = "#6b6b6b"
 # Okabe and Ito's palette, told apart with every common colour blindness; markers and line
 # styles say the same without colour.
 LOOKS = (
-    ("#0072B2", "o", "-"), ("#D55E00", "s", "--"), ("#E69F00", "^", "-."), ("#009E73", "D", ":"),
-    ("#000000", "X", "-"), ("#CC79A7", "v", "--"), ("#56B4E9", "P", "-."),
-    ("#7a5c00", "<", ":"), ("#5e3c99", ">", "-"), ("#8c8c8c", "*", "--"), ("#332288", "p", "-."),
-    ("#882255", "h", ":"), ("#117733", "d", "--"), ("#4d4d4d", "8", "-"),
-)  # fmt: skip
+    ("#0072B2", "o", "-"),
+    ("#D55E00", "s", "--"),
+    ("#E69F00", "^", "-."),
+    ("#009E73", "D", ":"),
+    ("#000000", "X", "-"),
+    ("#CC79A7", "v", "--"),
+    ("#56B4E9", "P", "-."),
+    ("#7a5c00", "<", ":"),
+    ("#5e3c99", ">", "-"),
+    ("#8c8c8c", "*", "--"),
+    ("#332288", "p", "-."),
+    ("#882255", "h", ":"),
+    ("#117733", "d", "--"),
+    ("#4d4d4d", "8", "-"),
+)
 
 RC: dict[str, Any] = {
-    "font.size": 8, "axes.titlesize": 8, "axes.titleweight": "bold", "axes.labelsize": 8,
-    "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 7, "legend.frameon": False,
-    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-    "grid.color": "#d9d9d9", "grid.linewidth": 0.6, "axes.axisbelow": True,
-    "lines.linewidth": 1.3, "lines.markersize": 4.5, "errorbar.capsize": 2.0,
-    "figure.facecolor": "white", "axes.facecolor": "white", "savefig.facecolor": "white",
-    "svg.hashsalt": "convbench", "svg.fonttype": "path", "axes.titlelocation": "left",
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.titleweight": "bold",
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#d9d9d9",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 4.5,
+    "errorbar.capsize": 2.0,
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
+    "savefig.facecolor": "white",
+    "svg.hashsalt": "convbench",
+    "svg.fonttype": "path",
+    "axes.titlelocation": "left",
     "pdf.fonttype": 42,  # text that can be searched; publishers refuse fonts of type 3
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +198,11 @@ def legend_below(figure: Figure, handles: Any, labels: Sequence[str], words: str
     """Put a legend below all panels, under `words` on what marks mean."""
     columns = 4 if figure.get_figwidth() > ONE else 2
     figure.legend(
-        handles, labels, loc="outside lower center", ncols=min(columns, len(labels)),
-        title=words or None, title_fontproperties={"size": 6.5}, labelcolor="black",
-    )  # fmt: skip
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=min(columns, len(labels)),
+        title=words or None,
+        title_fontproperties={"size": 6.5},
+        labelcolor="black",
+    )

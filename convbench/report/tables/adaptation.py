@@ -34,18 +34,22 @@ class Words:
 
 
 TAUGHT = Words(
-    "What self-edits teach", Column("Accuracy", "Acc."), Column("passages", "pass."),
+    "What self-edits teach",
+    Column("Accuracy", "Acc."),
+    Column("passages", "pass."),
     "Closed-book accuracy after training on it, mean ± standard error; differences paired by "
     "passage, Student's t over passages. Nothing: the base policy as it is.",
-)  # fmt: skip
+)
 SOLVED = Words(
-    "Success after self-edits", Column("Success rate", "Success"), Column("tasks", "tasks"),
+    "Success after self-edits",
+    Column("Success rate", "Success"),
+    Column("tasks", "tasks"),
     "Share of self-edits after which every test grid of the task is among two attempts, mean ± "
     "standard error; differences paired by task, Student's t over tasks. Nothing: in-context "
     "learning, the base policy as it is, with the same views and vote. One edit for all tasks: "
     "what the edits of solved train tasks ask for most often; what SEAL solves beyond it, it owes "
     "to edits that fit their tasks.",
-)  # fmt: skip
+)
 WORDS: Mapping[Measure, Words] = {"adaptations": TAUGHT, "solutions": SOLVED}
 
 
@@ -87,10 +91,14 @@ def taught_table(
         passages = Cell(str(len(_by_passage(values))))
         rows.append((Cell(name), *figures, Cell(str(len(values))), passages))
     columns = (
-        Column("Trained on", "Trained on", numeric=False), words.measure,
-        Column("95% interval", "95%"), Column("− untrained", "−untr."),
-        Column("95% interval", "95%"), Column("adaptations", "adapt."), words.unit,
-    )  # fmt: skip
+        Column("Trained on", "Trained on", numeric=False),
+        words.measure,
+        Column("95% interval", "95%"),
+        Column("− untrained", "−untr."),
+        Column("95% interval", "95%"),
+        Column("adaptations", "adapt."),
+        words.unit,
+    )
     tied = found if words is TAUGHT else {}  # one try that is right or wrong has no finer grade
     ties = {name: tie_warning(values) for name, values in tied.items()}
     notes = (
@@ -108,10 +116,12 @@ def _unequal_means(found: Mapping[str, Values], units: str) -> Iterator[str]:
         return
     mean = fmean(value for _, value in below)
     names = [
-        name for name, values in found.items()
-        if name != UNTRAINED and (paired := _change(values, _by_passage(below))) is not None
+        name
+        for name, values in found.items()
+        if name != UNTRAINED
+        and (paired := _change(values, _by_passage(below))) is not None
         and abs(fmean(v for _, v in values) - mean - paired.mean) >= 5e-4
-    ]  # fmt: skip
+    ]
     if names:
         yield (
             f"Differences count each of the {units} that both have once, means every adaptation: "
@@ -145,10 +155,13 @@ def kind_table(sections: Sequence[Section], judge: str | None, kind: ErrorKind) 
             rows.append((Cell(way), Cell(protocol), *figures, passages))
     columns = (
         Column("Trained on", "Trained on", numeric=False),
-        Column("Kind", "Kind", numeric=False), Column("Accuracy", "Acc."),
-        Column("95% interval", "95%"), Column(f"− {first}", "−first"),
-        Column("95% interval", "95%"), Column("passages", "pass."),
-    )  # fmt: skip
+        Column("Kind", "Kind", numeric=False),
+        Column("Accuracy", "Acc."),
+        Column("95% interval", "95%"),
+        Column(f"− {first}", "−first"),
+        Column("95% interval", "95%"),
+        Column("passages", "pass."),
+    )
     notes = (
         "Closed-book accuracy after training on it, mean ± standard error; differences paired by "
         "passage, Student's t over passages.",
@@ -275,8 +288,12 @@ def _order(found: Iterator[Counter[str]]) -> list[str]:
     """Return the lines of the table: those that some policy asks for, in a fixed order."""
     there = {what for counts in found for what, count in counts.items() if count}
     fixed = [
-        "edits", *(f"tools: {group}" for group in GROUPS), *map(_strategy, STRATEGIES),
-        *(_rate(power) for power in range(-400, 1)), *(_epochs(n) for n in (1, 2, 3, 4, 8)),
-        "no valid edit", "not trained on",
-    ]  # fmt: skip
+        "edits",
+        *(f"tools: {group}" for group in GROUPS),
+        *map(_strategy, STRATEGIES),
+        *(_rate(power) for power in range(-400, 1)),
+        *(_epochs(n) for n in (1, 2, 3, 4, 8)),
+        "no valid edit",
+        "not trained on",
+    ]
     return [what for what in fixed if what in there]

@@ -61,9 +61,10 @@ def reference_table(section: Section, judge: str | None, kind: ErrorKind) -> Tab
         rows.append(tuple(Cell(x, quiet=True) for x in (f"  {method}", reference.by, *texts)))
     rows += [_ours(x, section, reference) for x in lines if x[0] not in reference.methods]
     columns = (
-        Column("Method", "Method", numeric=False), Column("Measured", "Measured", numeric=False),
+        Column("Method", "Method", numeric=False),
+        Column("Measured", "Measured", numeric=False),
         *reference.columns,
-    )  # fmt: skip
+    )
     notes = (
         f"Lines of {reference.by} are printed there: {reference.citation}; {reference.setting}. "
         "Models, data and judge are not ours: read ours against ours, theirs against theirs.",

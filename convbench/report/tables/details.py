@@ -69,9 +69,11 @@ def rounds_table(section: Section, judge: str | None, kind: ErrorKind) -> Table 
         return None
     measures = measures_of(section, judge)
     columns = (
-        Column("Learner", "Learner", numeric=False), Column("Round", "Round"),
-        Column("Learnt from", "Rows"), *(column(measure) for measure in measures),
-    )  # fmt: skip
+        Column("Learner", "Learner", numeric=False),
+        Column("Round", "Round"),
+        Column("Learnt from", "Rows"),
+        *(column(measure) for measure in measures),
+    )
     rows = tuple(row for name, some in found.items() for row in _lines(name, some, measures, kind))
     notes = (
         f"Mean ± {ERRORS[kind]}; round 0 is Base. Learnt from: training rows, of which so many of "

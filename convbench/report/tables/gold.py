@@ -31,11 +31,16 @@ def gold_part(section: Section, found: GoldReport) -> Part:
 
 def _means(section: Section, found: GoldReport) -> Table:
     columns = (
-        Column("Metric", "Metric", numeric=False), Column("Method", "Method", numeric=False),
-        Column("judge", "judge"), Column("corrected", "corr."), Column("95% interval", "95%"),
-        Column("judge's bias", "bias"), Column("95% interval", "95%"), Column("labels", "labels"),
+        Column("Metric", "Metric", numeric=False),
+        Column("Method", "Method", numeric=False),
+        Column("judge", "judge"),
+        Column("corrected", "corr."),
+        Column("95% interval", "95%"),
+        Column("judge's bias", "bias"),
+        Column("95% interval", "95%"),
+        Column("labels", "labels"),
         Column("saved", "saved"),
-    )  # fmt: skip
+    )
     notes = (
         "corrected: people's mean, moved by what the judge says of the rest (PPI++, tuned, "
         "clustered by group, Student's t over labelled groups); bias: the judge less people; "
@@ -67,23 +72,32 @@ def _mean_row(row: GoldRow, spec: JudgeSpec | None) -> tuple[Cell, ...]:
         low, high = spec.limits(row.metric)
         span = (max(span[0], low), min(span[1], high))
     return (
-        *head, mean, span_cell(span, 2), *with_interval(row.found.bias),
-        Cell(str(row.labels)), NONE if saved is None else Cell(f"{saved:.0f}"),
-    )  # fmt: skip
+        *head,
+        mean,
+        span_cell(span, 2),
+        *with_interval(row.found.bias),
+        Cell(str(row.labels)),
+        NONE if saved is None else Cell(f"{saved:.0f}"),
+    )
 
 
 def _differences(section: Section, found: GoldReport) -> Table:
     base = section.base.name if section.base else "Base"
     columns = (
-        Column("Method", "Method", numeric=False), Column(f"judge − {base}", "judge"),
-        Column("95% interval", "95%"), Column("corrected", "corr."), Column("95% interval", "95%"),
-        Column("transport", "transp.", numeric=False), Column("said", "said", numeric=False),
-    )  # fmt: skip
+        Column("Method", "Method", numeric=False),
+        Column(f"judge − {base}", "judge"),
+        Column("95% interval", "95%"),
+        Column("corrected", "corr."),
+        Column("95% interval", "95%"),
+        Column("transport", "transp.", numeric=False),
+        Column("said", "said", numeric=False),
+    )
     rows = tuple(_difference_row(one) for one in found.differences)
     whys = dict.fromkeys(
         f"{one.policy}: transport {one.check.passed}: {one.check.why}."
-        for one in found.differences if one.check is not None
-    )  # fmt: skip
+        for one in found.differences
+        if one.check is not None
+    )
     flips = [f"{one.policy} is no winner: {one.flips}." for one in found.differences if one.flips]
     notes = (
         "Paired over the same question, sample and temperature. Where a policy has fewer than "
@@ -99,9 +113,12 @@ def _differences(section: Section, found: GoldReport) -> Table:
 def _difference_row(one: GoldDifference) -> tuple[Cell, ...]:
     check = "own labels" if one.check is None else one.check.passed
     return (
-        Cell(one.policy), *with_interval(one.raw), *with_interval(one.corrected),
-        Cell(check), Cell(one.winner),
-    )  # fmt: skip
+        Cell(one.policy),
+        *with_interval(one.raw),
+        *with_interval(one.corrected),
+        Cell(check),
+        Cell(one.winner),
+    )
 
 
 def _notes(section: Section, found: GoldReport) -> Iterator[str]:

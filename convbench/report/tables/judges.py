@@ -38,16 +38,24 @@ def panel_tables(found: PanelOf) -> Iterator[Table]:
 def _agreement(found: PanelOf) -> Table:
     rows = [
         (
-            Cell(f"{one.first} / {one.second}"), Cell(str(one.common)), decimal(one.equal, 2),
-            decimal(one.kappa, 2), decimal(one.correlation, 2), *with_interval(one.apart, 3),
+            Cell(f"{one.first} / {one.second}"),
+            Cell(str(one.common)),
+            decimal(one.equal, 2),
+            decimal(one.kappa, 2),
+            decimal(one.correlation, 2),
+            *with_interval(one.apart, 3),
         )
         for one in found.agreed
-    ]  # fmt: skip
+    ]
     columns = (
-        Column("Judges", "Judges", numeric=False), Column("common", "common"),
-        Column("equal", "equal"), Column("kappa", "kappa"), Column("Spearman", "Spearm."),
-        Column("first − second", "1st−2nd"), Column("95% interval", "95%"),
-    )  # fmt: skip
+        Column("Judges", "Judges", numeric=False),
+        Column("common", "common"),
+        Column("equal", "equal"),
+        Column("kappa", "kappa"),
+        Column("Spearman", "Spearm."),
+        Column("first − second", "1st−2nd"),
+        Column("95% interval", "95%"),
+    )
     notes = [
         "Each judge's headline score, brought to 0 to 1 by its own scale, on the conversations "
         "that both scored, of all methods; kappa is quadratically weighted."
@@ -63,15 +71,21 @@ def _worth(found: PanelOf) -> Table:
     sign = "" if found.by_people else "at least "
     ends = NONE if worth.low is None else Cell(f"[{worth.low:.2f}, {worth.high:.2f}]")
     row = (
-        Cell(f"{worth.judges} judges"), decimal(worth.correlation, 2, sign="+"),
-        Cell(f"{sign}{worth.votes:.2f}"), ends, Cell(str(worth.conversations)),
+        Cell(f"{worth.judges} judges"),
+        decimal(worth.correlation, 2, sign="+"),
+        Cell(f"{sign}{worth.votes:.2f}"),
+        ends,
+        Cell(str(worth.conversations)),
         Cell(str(worth.groups)),
-    )  # fmt: skip
+    )
     columns = (
-        Column("Panel", "Panel", numeric=False), Column("mean correlation", "corr."),
-        Column("independent votes", "votes"), Column("95% interval", "95%"),
-        Column("conversations", "talks"), Column("groups", "groups"),
-    )  # fmt: skip
+        Column("Panel", "Panel", numeric=False),
+        Column("mean correlation", "corr."),
+        Column("independent votes", "votes"),
+        Column("95% interval", "95%"),
+        Column("conversations", "talks"),
+        Column("groups", "groups"),
+    )
     note = "Kish's effective number k / (1 + (k − 1) r), r the mean correlation of two judges' "
     if found.by_people:
         note += f"errors against people's scores of {found.labelled} conversations."
@@ -89,18 +103,26 @@ def _worth(found: PanelOf) -> Table:
 def _moved(found: PanelOf) -> Table:
     rows = [
         (
-            Cell(one.judge), Cell(one.against), Cell(str(one.n)), *with_interval(one.length, 3),
-            *with_interval(one.own, 3), *with_interval(one.first, 3, sign=""),
+            Cell(one.judge),
+            Cell(one.against),
+            Cell(str(one.n)),
+            *with_interval(one.length, 3),
+            *with_interval(one.own, 3),
+            *with_interval(one.first, 3, sign=""),
         )
         for one in found.moved
-    ]  # fmt: skip
+    ]
     columns = (
-        Column("Judge", "Judge", numeric=False), Column("against", "against", numeric=False),
-        Column("conversations", "talks"), Column("twice as long", "2x long"),
-        Column("95% interval", "95%"), Column("own family", "own"),
-        Column("95% interval", "95%"), Column("shown first", "first"),
+        Column("Judge", "Judge", numeric=False),
+        Column("against", "against", numeric=False),
+        Column("conversations", "talks"),
+        Column("twice as long", "2x long"),
         Column("95% interval", "95%"),
-    )  # fmt: skip
+        Column("own family", "own"),
+        Column("95% interval", "95%"),
+        Column("shown first", "first"),
+        Column("95% interval", "95%"),
+    )
     notes = (
         "How a judge's headline (0 to 1), less what it is held against, moves where a conversation "
         "has twice as many words, and between its own model family's policies and others'; "
@@ -123,20 +145,34 @@ def meeting_table(found: Tournament, others: Sequence[tuple[str, Tournament]] = 
     rows = []
     for meeting, p in zip(found.meetings, adjusted, strict=True):
         total = meeting.wins
-        rows.append((
-            Cell(f"{meeting.one.name} over {meeting.other.name}"), _rate(meeting, p),
-            _interval(meeting), _p(p, flips=_names(meeting) in flipped), Cell(str(total.wins)),
-            Cell(str(total.ties)), Cell(str(total.losses)),
-            percent(total.flips, share_interval(total.flips)),
-            percent(total.first, total.first.interval), Cell(str(total.rate.n)),
-            Cell(str(total.rate.groups)),
-        ))  # fmt: skip
+        rows.append(
+            (
+                Cell(f"{meeting.one.name} over {meeting.other.name}"),
+                _rate(meeting, p),
+                _interval(meeting),
+                _p(p, flips=_names(meeting) in flipped),
+                Cell(str(total.wins)),
+                Cell(str(total.ties)),
+                Cell(str(total.losses)),
+                percent(total.flips, share_interval(total.flips)),
+                percent(total.first, total.first.interval),
+                Cell(str(total.rate.n)),
+                Cell(str(total.rate.groups)),
+            )
+        )
     columns = (
-        Column("Policies", "Policies", numeric=False), Column("win rate", "rate"),
-        Column("95% interval", "95%"), Column("p (Holm)", "p Holm"), Column("wins", "W"),
-        Column("ties", "T"), Column("losses", "L"), Column("flips (%)", "flip %"),
-        Column("first (%)", "1st %"), Column("duels", "duels"), Column("groups", "groups"),
-    )  # fmt: skip
+        Column("Policies", "Policies", numeric=False),
+        Column("win rate", "rate"),
+        Column("95% interval", "95%"),
+        Column("p (Holm)", "p Holm"),
+        Column("wins", "W"),
+        Column("ties", "T"),
+        Column("losses", "L"),
+        Column("flips (%)", "flip %"),
+        Column("first (%)", "1st %"),
+        Column("duels", "duels"),
+        Column("groups", "groups"),
+    )
     notes = (*_notes(found), *(f"{why}." for why in flipped.values()))
     return Table("Pairwise", columns, tuple(rows), notes, "pairwise")
 
@@ -155,11 +191,14 @@ def strength_table(found: Tournament) -> Table | None:
             cells += _bound(bound, reference=place == 0)
         rows.append(tuple(cells))
     columns = (
-        Column("Policy", "Policy", numeric=False), Column("log odds", "log odds"),
-        Column("95%, all at once", "95%"), Column("beats it", "beats"),
-        Column("log odds at equal length", "= length"), Column("95%, all at once", "95%"),
+        Column("Policy", "Policy", numeric=False),
+        Column("log odds", "log odds"),
+        Column("95%, all at once", "95%"),
         Column("beats it", "beats"),
-    )  # fmt: skip
+        Column("log odds at equal length", "= length"),
+        Column("95%, all at once", "95%"),
+        Column("beats it", "beats"),
+    )
     first = found.policies[0].name
     notes = [
         f"Bradley-Terry strengths against {first}, {plain.rounds} duels, resampled by group "
@@ -212,9 +251,10 @@ def _bound(bound: Bound | None, *, reference: bool) -> list[Cell]:
         return [Cell("0"), NONE, NONE]
     ends = None if bound.low is None or bound.high is None else (bound.low, bound.high)
     return [
-        decimal(bound.value, 2, sign="+", span=ends), span_cell(ends, 2, "+"),
+        decimal(bound.value, 2, sign="+", span=ends),
+        span_cell(ends, 2, "+"),
         decimal(odds(bound.value), 3),
-    ]  # fmt: skip
+    ]
 
 
 def _notes(found: Tournament) -> list[str]:
@@ -256,10 +296,14 @@ def control_table(section: Section, judge: str | None) -> Table | None:
     if not found:
         return None
     columns = (
-        Column("Method", "Method", numeric=False), Column("Control", "Control", numeric=False),
-        Column("score", "score"), Column("policy's own", "own"), Column("examples", "n"),
-        Column("no score", "none"), Column("", "", numeric=False),
-    )  # fmt: skip
+        Column("Method", "Method", numeric=False),
+        Column("Control", "Control", numeric=False),
+        Column("score", "score"),
+        Column("policy's own", "own"),
+        Column("examples", "n"),
+        Column("no score", "none"),
+        Column("", "", numeric=False),
+    )
     rows = tuple(_row(name, one) for name, told in found.items() for one in told)
     sentences = [text for told in found.values() for text in unfit(told, judge or "")]
     notes = tuple(f"{text[0].upper()}{text[1:]}." for text in sentences) or (
@@ -271,6 +315,10 @@ def control_table(section: Section, judge: str | None) -> Table | None:
 def _row(name: str, one: Told) -> tuple[Cell, ...]:
     scores = (decimal(one.score, 2), decimal(one.own, 2)) if one.examples else (NONE, NONE)
     return (
-        Cell(name), Cell(one.control), *scores, Cell(str(one.examples)), Cell(str(one.failed)),
+        Cell(name),
+        Cell(one.control),
+        *scores,
+        Cell(str(one.examples)),
+        Cell(str(one.failed)),
         Cell("above" if one.above else ""),
-    )  # fmt: skip
+    )

@@ -83,7 +83,7 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
         cells = (
             number(e, m.digits, rank[place])
             for e, m, rank in zip(line, measures, ranks, strict=True)
-        )  # fmt: skip
+        )
         rows.append((Cell(policy.name), *cells))
         theirs = _printed(policy, printed, section) if paper else None
         if theirs is not None:
@@ -318,15 +318,19 @@ def temperature_table(section: Section, judge: str | None, kind: ErrorKind) -> T
     if len(temperatures) < 2 and not tests:
         return None
     columns = [
-        Column("Method", "Method", numeric=False), Column("T", "T"), Column("n", "n"),
+        Column("Method", "Method", numeric=False),
+        Column("T", "T"),
+        Column("n", "n"),
         *map(column, shown),
-    ]  # fmt: skip
+    ]
     if tests:
         base = section.baseline.name if section.baseline else ""
         columns += [
-            Column(f"only {base} right", f"only {base}"), Column("only it right", "only it"),
-            Column("McNemar p", "McN. p"), Column("p (Holm)", "p Holm"),
-        ]  # fmt: skip
+            Column(f"only {base} right", f"only {base}"),
+            Column("only it right", "only it"),
+            Column("McNemar p", "McN. p"),
+            Column("p (Holm)", "p Holm"),
+        ]
     rows = []
     for policy in section.policies:
         for temperature in temperatures:
@@ -339,10 +343,15 @@ def temperature_table(section: Section, judge: str | None, kind: ErrorKind) -> T
             if tests:
                 test = tests.get((policy.name, temperature))
                 cells += (
-                    [Cell(str(test.counts.only_first)), Cell(str(test.counts.only_second)),
-                     Cell(p_text(test.counts.p)), Cell(p_text(test.adjusted))]
-                    if test else [NONE] * 4
-                )  # fmt: skip
+                    [
+                        Cell(str(test.counts.only_first)),
+                        Cell(str(test.counts.only_second)),
+                        Cell(p_text(test.counts.p)),
+                        Cell(p_text(test.adjusted)),
+                    ]
+                    if test
+                    else [NONE] * 4
+                )
             rows.append(tuple(cells))
     notes = [
         "Temperatures are not repeats of one another, so each has its own line.",
@@ -393,9 +402,11 @@ def best_of_table(section: Section, judge: str | None, kind: ErrorKind) -> Table
                 cells.append(number(estimate(values, kind), 3))
             rows.append((Cell(policy.name), Cell(picker), Cell(str(len(asked))), *cells))
     columns = (
-        Column("Best of N by turn credit", "Method", False), Column("picked by", "By", False),
-        Column("questions", "questions"), *(Column(f"N = {n}", f"N = {n}") for n in sizes),
-    )  # fmt: skip
+        Column("Best of N by turn credit", "Method", False),
+        Column("picked by", "By", False),
+        Column("questions", "questions"),
+        *(Column(f"N = {n}", f"N = {n}") for n in sizes),
+    )
     notes = (
         "Expected reward of the conversation with the largest sum of its turns' advantages among N "
         "of a question's, drawn without putting back; N = 1 is the mean. A critic sees the hidden "
@@ -452,9 +463,10 @@ def flagged_table(section: Section, judge: str | None, kind: ErrorKind) -> Table
         if measure and any(measure.of(policy) for policy in section.policies)
     ]
     columns = [
-        Column("Method", "Method", numeric=False), Column("conversations", "all"),
+        Column("Method", "Method", numeric=False),
+        Column("conversations", "all"),
         Column("flagged", "flagged"),
-    ]  # fmt: skip
+    ]
     for measure in measures:
         plain = column(measure)
         columns += [

@@ -19,17 +19,21 @@ SHORT = {"critical-helped": "helped", "critical-hindered": "hindered", "minor": 
 def review_table(section: Section) -> Table | None:
     """Return the faults of the simulated human by policy and reviewer; None without a review."""
     rows = [
-        row for policy in section.policies for judge in _reviewers(policy)
+        row
+        for policy in section.policies
+        for judge in _reviewers(policy)
         if (row := _row(policy, judge)) is not None
-    ]  # fmt: skip
+    ]
     if not rows:
         return None
     columns = (
-        Column("Method", "Method", numeric=False), Column("Reviewer", "Reviewer", numeric=False),
-        Column("reviewed", "n"), Column("without a fault (%)", "clean %"),
+        Column("Method", "Method", numeric=False),
+        Column("Reviewer", "Reviewer", numeric=False),
+        Column("reviewed", "n"),
+        Column("without a fault (%)", "clean %"),
         *(Column(f"{name} (%)", f"{SHORT[name]} %") for name in SEVERITIES),
         Column("faults", "faults", numeric=False),
-    )  # fmt: skip
+    )
     notes = (
         "Conversations in which the simulated human has such a fault, with its 95% interval "
         "(of its log odds, clustered by group). helped: critical, it tells what the policy was to "
@@ -46,20 +50,25 @@ def _reviewers(policy: Policy) -> list[str]:
 
 def _row(policy: Policy, judge: str) -> tuple[Cell, ...] | None:
     found = [
-        (row.group, row.reviews[judge]) for row in policy.rows
+        (row.group, row.reviews[judge])
+        for row in policy.rows
         if judge in row.reviews and not row.reviews[judge].failed
-    ]  # fmt: skip
+    ]
     if not found:
         return None
     faults = Counter(name for _, review in found for name in _names(review))
     listed = ", ".join(f"{name} {faults[name]}" for name in NAMES if faults[name])
     return (
-        Cell(policy.name), Cell(judge), Cell(str(len(found))),
+        Cell(policy.name),
+        Cell(judge),
+        Cell(str(len(found))),
         _share(estimate((g, float(not kept(review.details))) for g, review in found)),
-        *(_share(estimate((g, float(severity in _severities(review))) for g, review in found))
-          for severity in SEVERITIES),
+        *(
+            _share(estimate((g, float(severity in _severities(review))) for g, review in found))
+            for severity in SEVERITIES
+        ),
         Cell(listed or "-"),
-    )  # fmt: skip
+    )
 
 
 def _names(review: Scored) -> set[str]:
@@ -79,13 +88,18 @@ def simulators_part(found: TwoSimulators) -> Part:
     one, other = found.one.simulator, found.other.simulator
     base = found.one.baseline.name if found.one.baseline else "Base"
     columns = (
-        Column("Method", "Method", numeric=False), Column("Measure", "Measure", numeric=False),
-        Column(f"− {base} with {one}", "1st"), Column("95% interval", "95%"),
-        Column(f"− {base} with {other}", "2nd"), Column("95% interval", "95%"),
-        Column("first − second", "apart"), Column("95% interval", "95%"),
-        Column("simulator's share (%)", "share %"), Column("95% interval", "95%"),
+        Column("Method", "Method", numeric=False),
+        Column("Measure", "Measure", numeric=False),
+        Column(f"− {base} with {one}", "1st"),
+        Column("95% interval", "95%"),
+        Column(f"− {base} with {other}", "2nd"),
+        Column("95% interval", "95%"),
+        Column("first − second", "apart"),
+        Column("95% interval", "95%"),
+        Column("simulator's share (%)", "share %"),
+        Column("95% interval", "95%"),
         Column("said", "said", numeric=False),
-    )  # fmt: skip
+    )
     rows = tuple(_line(row) for row in found.rows)
     notes = [
         f"1st: simulator {one}; 2nd: {other}. Paired over the same question, sample and "
@@ -109,9 +123,12 @@ def _line(row: Apart) -> tuple[Cell, ...]:
     digits, span, value = row.measure.digits, row.share.interval, row.share.value
     percents = None if span is None else (100 * span[0], 100 * span[1])
     return (
-        Cell(row.policy), Cell(row.measure.head),
-        *with_interval(row.first, digits), *with_interval(row.second, digits),
+        Cell(row.policy),
+        Cell(row.measure.head),
+        *with_interval(row.first, digits),
+        *with_interval(row.second, digits),
         *with_interval(row.apart, digits),
-        decimal(value and 100 * value, 0, sign="+", span=percents), span_cell(percents, 0, "+"),
+        decimal(value and 100 * value, 0, sign="+", span=percents),
+        span_cell(percents, 0, "+"),
         Cell(row.said),
-    )  # fmt: skip
+    )

@@ -31,10 +31,12 @@ def _table(section: Section, found: Verdicted) -> Table:
     base = section.base.name if section.base else "Base"
     columns = (
         Column("Evidence", "Evidence", numeric=False),
-        Column(f"{found.policy} − {base}", "diff."), Column("95% interval", "95%"),
-        Column("overpaid", "overpaid"), Column("95% interval", "95%"),
+        Column(f"{found.policy} − {base}", "diff."),
+        Column("95% interval", "95%"),
+        Column("overpaid", "overpaid"),
+        Column("95% interval", "95%"),
         Column("pairs or labels", "n"),
-    )  # fmt: skip
+    )
     rows = [_row(f"judge {found.judge}, which trained it", found.evidence.gain, None)]
     for one in found.evidence.truths:
         rows.append(_row(one.name, one.gain, one.over))
@@ -88,7 +90,11 @@ def _notes(found: Verdicted) -> Iterator[str]:
             f"Rose most: “{risen.text}”, from {risen.before:.0%} to {risen.after:.0%} of the "
             f"conversations{pays}."
         )
-    far = [name for name, one in found.drifts.items() if abs(one.mean) >= FAR and
-           (above(one) or (one.interval is not None and one.interval[1] < 0))]  # fmt: skip
+    far = [
+        name
+        for name, one in found.drifts.items()
+        if abs(one.mean) >= FAR
+        and (above(one) or (one.interval is not None and one.interval[1] < 0))
+    ]
     if far:
         yield f"Drifted by more than {FAR:g} standard deviations: {', '.join(far)}."

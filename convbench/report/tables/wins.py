@@ -38,20 +38,30 @@ def win_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | N
             continue
         counts = [sum(point == value for _, point in points) for value in (1.0, 0.5, 0.0)]
         low, high = rate.interval or (None, None)
-        rows.append((
-            Cell(f"{one.name} over {two.name}"), *(Cell(str(count)) for count in counts),
-            Cell(f"{rate.mean:.3f}", figure=figure(rate)),
-            NONE if low is None or high is None
-            else Cell(f"[{max(low, 0):.3f}, {min(high, 1):.3f}]"),
-            Cell(str(rate.n)), Cell(str(rate.groups)),
-        ))  # fmt: skip
+        rows.append(
+            (
+                Cell(f"{one.name} over {two.name}"),
+                *(Cell(str(count)) for count in counts),
+                Cell(f"{rate.mean:.3f}", figure=figure(rate)),
+                NONE
+                if low is None or high is None
+                else Cell(f"[{max(low, 0):.3f}, {min(high, 1):.3f}]"),
+                Cell(str(rate.n)),
+                Cell(str(rate.groups)),
+            )
+        )
     if not rows:
         return None
     columns = (
-        Column("Pages", "Pages", numeric=False), Column("wins", "wins"), Column("ties", "ties"),
-        Column("losses", "losses"), Column("win rate", "rate"), Column("95% interval", "95%"),
-        Column("pairs", "pairs"), Column("groups", "groups"),
-    )  # fmt: skip
+        Column("Pages", "Pages", numeric=False),
+        Column("wins", "wins"),
+        Column("ties", "ties"),
+        Column("losses", "losses"),
+        Column("win rate", "rate"),
+        Column("95% interval", "95%"),
+        Column("pairs", "pairs"),
+        Column("groups", "groups"),
+    )
     unit = "group" if kind == "clustered" else "conversation"
     notes = [
         f"Which page judge {judge} finds more like the wanted one, paired over conversations about "

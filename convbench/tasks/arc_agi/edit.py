@@ -139,19 +139,25 @@ def _factors(group: Group, names: Mapping[str, tuple[int, int]]) -> list[Tool]:
     """Return tools that make grids larger by these factors."""
     grow, back = (stretch, shrink) if group == "size" else (tile, piece)
     return [
-        Tool(name, group, partial(grow, rows=rows, columns=columns),
-             partial(back, rows=rows, columns=columns))
+        Tool(
+            name,
+            group,
+            partial(grow, rows=rows, columns=columns),
+            partial(back, rows=rows, columns=columns),
+        )
         for name, (rows, columns) in names.items()
-    ]  # fmt: skip
+    ]
 
 
 def _chain(name: str) -> Tool:
     """Return a plain tool followed by twice the resolution."""
     do, undo = _PLAIN[name]
     return Tool(
-        f"{name}-resolution", "chain",
-        lambda grid: stretch(do(grid), 2, 2), lambda grid: undo(shrink(grid, 2, 2)),
-    )  # fmt: skip
+        f"{name}-resolution",
+        "chain",
+        lambda grid: stretch(do(grid), 2, 2),
+        lambda grid: undo(shrink(grid, 2, 2)),
+    )
 
 
 _TWICE = {"down": (2, 1), "across": (1, 2)}
@@ -260,14 +266,16 @@ class SelfEdit:
 
     def written(self) -> str:
         """Return it as the JSON that a policy writes."""
-        return json.dumps({
-            "data_generation": {name: group in self.groups for name, group in SWITCHES.items()},
-            "training": {
-                "strategy": self.strategy,
-                "learning_rate": self.learning_rate,
-                "num_train_epochs": self.epochs,
-            },
-        })  # fmt: skip
+        return json.dumps(
+            {
+                "data_generation": {name: group in self.groups for name, group in SWITCHES.items()},
+                "training": {
+                    "strategy": self.strategy,
+                    "learning_rate": self.learning_rate,
+                    "num_train_epochs": self.epochs,
+                },
+            }
+        )
 
 
 def self_edit(text: str) -> SelfEdit:

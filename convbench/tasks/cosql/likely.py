@@ -21,8 +21,10 @@ _KEY = r"(?:\w+\.)?\w*(?:id|code|key)\b"
 _SUMMED = re.compile(r"\b(?:avg|sum|max|min)\((?:distinct )?(?:\w+\.)?(\w+)\)")
 _NO_SIZE = re.compile(r"id$|code|name|title|phone|zip")
 _ODD = re.compile(rf"\border by {_KEY}|(?:id|code|name|title) (?:[<>]=?) ")
-_NAMED = re.compile(r"(?:name|title|country|city|type|status|language|continent|nation\w{0,8}) "
-                    r"(?:=|<>|!=|like) '")  # fmt: skip
+_NAMED = re.compile(
+    r"(?:name|title|country|city|type|status|language|continent|nation\w{0,8}) "
+    r"(?:=|<>|!=|like) '"
+)
 _TITLE, _ID = re.compile(r"name|title"), re.compile(r"id\b|code\b")
 
 

@@ -48,9 +48,13 @@ def _likeness(question: str, text: str) -> tuple[float, ...]:
     said, parts = sum(word in asked for word in own), pieces(text)
     both, common = len(asked.intersection(own)), len(parts & pieces(question))
     return (
-        both, said, said / len(own), both / len(asked.union(own)), common,
+        both,
+        said,
+        said / len(own),
+        both / len(asked.union(own)),
+        common,
         common / max(1, len(parts)),
-    )  # fmt: skip
+    )
 
 
 def _alike(options: Sequence[str]) -> np.ndarray:
