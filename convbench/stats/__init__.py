@@ -1,4 +1,4 @@
-"""Figures of samples: means with clustered errors, paired differences, agreement.
+"""Statistics: means with clustered errors, paired differences, agreement between judges, duels.
 
-Uses the schema alone.
+Imports the schema and nothing else of convbench.
 """

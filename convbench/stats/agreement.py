@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 Numbers = Sequence[float]
 Level = Literal["nominal", "ordinal", "interval", "ratio"]
-"""Level of measurement, which says how far two values are apart."""
+"""Level of measurement, which defines the distance of two ratings."""
 
 
 SAME = 1e-9
-"""Distance of two scores that are equal."""
+"""Scores closer than this are equal."""
 BLOCK = 1 << 13
-"""Units whose ratings are paired at once."""
+"""Units whose ratings are paired at once, which bounds the memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Two judges on the conversations that both scored. Figures are None where they cannot be
-    told."""
+    """Agreement of two judges on the conversations that both scored. A figure that is undefined is
+    None."""
 
     first: str
     second: str
@@ -43,9 +43,9 @@ class Agreement:
     kappa: float | None
     """Quadratically weighted kappa."""
     correlation: float | None
-    """Spearman."""
+    """Spearman's rank correlation."""
     apart: Estimate | None
-    """Mean of first less second, clustered by group."""
+    """Mean of the first's score minus the second's, clustered by group."""
 
 
 def agreement(
@@ -54,7 +54,8 @@ def agreement(
     first: Numbers,
     second: Numbers,
 ) -> Agreement:
-    """Return how two judges, by name, agree on the same conversations, each of a group."""
+    """Return the agreement of two named judges; `first[i]` and `second[i]` are their scores of
+    conversation i, which belongs to `groups[i]`."""
     pairs = zip(groups, first, second, strict=True)
     apart = estimate((group, a - b) for group, a, b in pairs)
     same = sum(abs(a - b) < SAME for a, b in zip(first, second, strict=True))
@@ -71,9 +72,9 @@ def agreement(
 def alpha(ratings: Sequence[Sequence[float | None]], level: Level = "ordinal") -> float | None:
     """Return Krippendorff's alpha of `ratings[rater][unit]`; None or nan marks a missing rating.
 
-    1 is perfect agreement, 0 what chance gives. None where nothing can be compared: no unit has
-    two ratings, or all ratings are equal. Krippendorff, "Computing Krippendorff's
-    alpha-reliability" (2011): 1 - observed / expected disagreement of coincidences.
+    1 is perfect agreement, 0 agreement by chance. Returns None if no unit has two ratings, or all
+    ratings are equal. Krippendorff, "Computing Krippendorff's alpha-reliability" (2011): 1 -
+    observed / expected disagreement of coincidences.
     """
     if level in ("ordinal", "interval") and ratings and len(ratings[0]) >= FEW:
         return _alpha_of_many(ratings, level)
@@ -99,8 +100,10 @@ Distance = Callable[[float, float], float]
 
 
 def _distance(level: Level, margin: Counter[float]) -> tuple[Distance, float]:
-    """Return (the squared distance of two values at this level, its sum over all pairs of values
-    by chance). Where it is a square of a difference the sum is a variance, without the pairs."""
+    """Return (squared distance of two ratings at this level, its sum over all pairs by chance).
+
+    A distance that is the square of a difference needs no loop over pairs: the sum is a variance.
+    """
     if level == "nominal":
         total = sum(margin.values())
         return lambda one, other: float(one != other), math.fsum(
@@ -123,14 +126,16 @@ def _distance(level: Level, margin: Counter[float]) -> tuple[Distance, float]:
 
 
 def _ratio(one: float, other: float) -> float:
+    """Return the squared distance of two ratings at the ratio level."""
     return ((one - other) / (one + other)) ** 2 if one + other else 0.0
 
 
 def weighted_kappa(first: Numbers, second: Numbers) -> float | None:
-    """Return the quadratically weighted kappa of two raters of the same units, in order.
+    """Return the quadratically weighted kappa of two raters' scores of the same units.
 
-    Scores need not be whole: the squared difference is the weight itself (Cohen 1968; for whole
-    scores this is the usual table form). None for no units, or raters who both never vary.
+    Scores need not be integers: the squared difference is the weight itself (Cohen 1968; for
+    integer scores this is the usual table form). None without units, or if neither rater varies.
+    Raises ValueError for lists of different length.
     """
     if len(first) != len(second):
         raise ValueError(f"found {len(first)} and {len(second)} ratings; expected as many")
@@ -147,12 +152,15 @@ def weighted_kappa(first: Numbers, second: Numbers) -> float | None:
 
 
 def spearman(first: Numbers, second: Numbers) -> float | None:
-    """Return the rank correlation, ties at their mean rank; None where one side never varies."""
+    """Return Spearman's rank correlation, ties at their mean rank; None if one side is constant."""
     return pearson(_ranks(first), _ranks(second))
 
 
 def pearson(first: Numbers, second: Numbers) -> float | None:
-    """Return the linear correlation; None for fewer than two pairs or a side without variance."""
+    """Return Pearson's correlation; None for fewer than two pairs or a side without variance.
+
+    Raises ValueError for lists of different length.
+    """
     if len(first) != len(second):
         raise ValueError(f"found {len(first)} and {len(second)} values; expected as many")
     if len(first) < 2:
@@ -165,6 +173,7 @@ def pearson(first: Numbers, second: Numbers) -> float | None:
 
 
 def _ranks(values: Numbers) -> Numbers:
+    """Return the rank of each value from 0, ties at their mean rank."""
     if len(values) >= FEW:
         return _ranks_of_many(values)
     held = list(values)
@@ -213,8 +222,8 @@ def _alpha_of_many(ratings: Sequence[Sequence[float | None]], level: Level) -> f
 def _coincidences(
     table: NDArray[Any], values: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Return the places of every two values that coincide in a unit of `table[rater][unit]`, and
-    how often they do: each pair of ratings counts one over the unit's other ratings."""
+    """Return (index of one value, index of the other, count) of each pair of `values` that coincide
+    in a unit of `table[rater][unit]`. A pair of ratings counts 1 / (ratings of the unit - 1)."""
     import numpy as np
 
     codes: list[NDArray[Any]] = [np.empty(0, np.int64)]
@@ -236,11 +245,11 @@ def _coincidences(
 
 @dataclass(frozen=True, slots=True)
 class Votes:
-    """What a panel is worth."""
+    """The effective number of independent judges in a panel."""
 
     judges: int
     votes: float
-    """Independent judges that would tell as much, 1 to `judges` unless errors cancel."""
+    """Number of independent judges with the same precision, 1 to `judges` unless errors cancel."""
     low: float | None
     high: float | None
     """95% interval; None with fewer than three groups."""
@@ -251,10 +260,10 @@ class Votes:
 
 
 def votes(rows: Iterable[tuple[Hashable, Sequence[float]]]) -> Votes | None:
-    """Return the worth of a panel from (group, each judge's error on one conversation).
+    """Return a panel's effective votes from (group, each judge's error on one conversation).
 
-    None with fewer than two judges, or where a judge's errors never vary. The interval is that of
-    the mean correlation, on Fisher's scale, over groups.
+    None with fewer than two judges, or if the errors of a judge never vary. The interval is that of
+    the mean correlation, on Fisher's scale, jackknifed over groups.
     """
     coming = iter(rows)
     first = next(coming, None)
@@ -267,7 +276,7 @@ def votes(rows: Iterable[tuple[Hashable, Sequence[float]]]) -> Votes | None:
         n, once = sums[0], sums[1 : 1 + judges]
         square = sums[1 + judges : 1 + 2 * judges]
         spread = [s - a * a / n for a, s in zip(once, square, strict=True)] if n > 2 else []
-        # What is left of equal numbers is rounding, no variance.
+        # The variance of equal numbers is not exactly 0 here.
         if not spread or any(v <= 1e-12 * max(1.0, s) for v, s in zip(spread, square, strict=True)):
             return None
         found = (
@@ -300,10 +309,11 @@ def votes(rows: Iterable[tuple[Hashable, Sequence[float]]]) -> Votes | None:
 
 
 def worth(judges: int, correlation: float) -> float:
-    """Return Kish's effective number; at most `judges` squared, where errors cancel."""
+    """Return Kish's effective number of judges; at most `judges` squared, if errors cancel."""
     return judges / max(1 + (judges - 1) * correlation, 1 / judges)
 
 
 def _ends(found: Estimate) -> tuple[float | None, float | None]:
+    """Return the interval of an estimate on Fisher's scale as correlations."""
     ends = found.interval
     return (None, None) if ends is None else (math.tanh(ends[0]), math.tanh(ends[1]))

@@ -1,4 +1,4 @@
-"""How many groups say one thing several times, and nothing else."""
+"""Count groups whose values are all the same."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import groupby
 
 
 def alike(pairs: Iterable[tuple[Hashable, Hashable]]) -> int:
-    """Return how many groups of (group, value) pairs have several values that are all equal."""
+    """Return how many groups of (group, value) pairs have two values or more, all of them equal."""
     groups, values = array("q"), array("q")
     for group, value in pairs:
         groups.append(hash(group))

@@ -1,14 +1,14 @@
-"""Strengths of several policies from duels: Bradley-Terry, clustered bootstrap, length beside it.
+"""Bradley-Terry strengths of several policies from duels, with an optional length covariate.
 
 The odds of policy i against j are exp(s_i - s_j + b x): s are strengths, the first policy's being
-0, and x what else tells them apart, here how much longer i's answer is (style control as for
-Arena-Hard, Li et al., arXiv 2406.11939). A duel's value between 0 and 1 is so much of a win, a tie
-one half; the likelihood is that of a logistic regression, maximised by Newton's method (Bradley and
-Terry 1952; for covariates Springall 1973). At x = 0 the strengths are those at equal length.
+0, and x is a covariate, here how much longer i's answer is (style control as for Arena-Hard, Li et
+al., arXiv 2406.11939). A duel's value from 0 to 1 is a fraction of a win, a tie one half; the
+likelihood is that of a logistic regression, maximised by Newton's method (Bradley and Terry 1952;
+for covariates Springall 1973). At x = 0 the strengths are those at equal length.
 
-Errors are from resampling whole groups with all their duels. Intervals of the strengths hold
-together: the quantile of the largest studentised deviation over all policies replaces that of one
-(Romano and Wolf 2005), widened as Student's t is from the normal for so few groups.
+Errors come from a bootstrap of groups with all their duels. Intervals of the strengths are
+simultaneous: the quantile of the largest studentised deviation over all policies replaces that of
+one (Romano and Wolf 2005), widened by the ratio of Student's t to the normal for so few groups.
 """
 
 from __future__ import annotations
@@ -18,38 +18,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from convbench.stats.means import t_critical
+from convbench.stats.means import LEVEL, t_critical
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
 
-LEVEL = 0.95
 TIMES = 1000
 """Bootstrap samples."""
 MOST_LOST = 0.02
-"""Share of them that may have no finite strengths; beyond it there are no intervals."""
+"""Largest share of them without finite strengths; above it there are no intervals."""
 FAR = 20.0
-"""Log odds beyond which a strength is not finite: a policy won, or lost, all."""
+"""Log odds above which a strength counts as infinite: a policy won, or lost, every duel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One duel between two of the policies, by their place in the list."""
+    """One duel between two policies, given by their index in the list of policies."""
 
     one: int
     other: int
     value: float
-    """What it is worth to `one`, 0 to 1."""
+    """Result for the first policy, from 0 (lost) to 1 (won)."""
     group: str
     longer: float = 0.0
-    """How much longer one's answer is, as a share of both: (a - b) / (a + b), -1 to 1."""
+    """How much longer the first's answer is: (a - b) / (a + b) of the lengths, -1 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A number with its interval; the ends are None where there is none to tell."""
+    """A number with its interval; both ends are None without one."""
 
     value: float
     low: float | None = None
@@ -61,10 +60,10 @@ class Ranking:
     """Strengths of policies in log odds against the first of them."""
 
     strengths: tuple[Bound, ...]
-    """One a policy, the first being 0; the intervals of all hold together."""
+    """One for each policy, the first being 0; the intervals are simultaneous."""
     length: Bound | None
-    """Log odds of an answer twice as long as the other's against one as long; None where length
-    does not count. Its interval stands alone."""
+    """Log odds gained by an answer twice as long as the other's; None if length is no covariate.
+    Its interval is pointwise."""
     groups: int
     rounds: int
 
@@ -78,10 +77,10 @@ def ranking(
     times: int = TIMES,
     level: float = LEVEL,
 ) -> Ranking | None:
-    """Return the strengths of `policies`; None where they are not finite: policies that never met,
-    even through others, one that won or lost everything, lengths that never differ.
+    """Return the strengths of `policies` policies; None if they are not finite: policies that are
+    not connected by duels, one that won or lost every duel, lengths that never differ.
 
-    The bootstrap is drawn from `seed`: the same duels give the same intervals.
+    The bootstrap is seeded by `seed`: the same duels give the same intervals.
     """
     import numpy as np
 
@@ -93,7 +92,7 @@ def ranking(
         return None
     drawn = _bootstrap(design, value, cluster, groups, found, np.random.default_rng(seed), times)
     bounds = _bounds(found, drawn, times, groups, policies - 1, level)
-    # (2 - 1) / (2 + 1): what one answer twice as long as the other is.
+    # (2 - 1) / (2 + 1) is the covariate of an answer twice as long as the other.
     third = [None if x is None else x / 3 for x in bounds[-1]] if length else None
     return Ranking(
         (Bound(0.0, 0.0, 0.0), *(Bound(*bound) for bound in bounds[: policies - 1])),
@@ -104,7 +103,7 @@ def ranking(
 
 
 def odds(strength: float) -> float:
-    """Return how often a policy of this strength beats the first one."""
+    """Return the probability that a policy of this strength beats the first policy."""
     return 1 / (1 + math.exp(-strength))
 
 
@@ -128,7 +127,7 @@ def _matrix(
 
 
 def _fit(design: Array, value: Array, weight: Array, start: Array | None = None) -> Array | None:
-    """Return the maximum of the likelihood, None where it is not finite or not unique."""
+    """Return the maximum of the likelihood; None if it is not finite or not unique."""
     import numpy as np
 
     at = np.zeros(design.shape[1]) if start is None else start.copy()
@@ -152,7 +151,7 @@ def _fit(design: Array, value: Array, weight: Array, start: Array | None = None)
 def _bootstrap(
     design: Array, value: Array, cluster: Array, groups: int, found: Array, rng: Any, times: int
 ) -> list[Array]:
-    """Return the strengths of samples of groups, those that are finite."""
+    """Return the strengths of each bootstrap sample of groups that has finite ones."""
     import numpy as np
 
     out = []
@@ -167,7 +166,8 @@ def _bootstrap(
 def _bounds(
     found: Array, drawn: list[Array], times: int, groups: int, together: int, level: float
 ) -> list[tuple[float, float | None, float | None]]:
-    """Return (value, low, high) of each number: the first `together` hold at once, others alone."""
+    """Return (value, low, high) of each number: the first `together` intervals are simultaneous,
+    the others pointwise."""
     import numpy as np
 
     if groups < 3 or len(drawn) < (1 - MOST_LOST) * times or len(drawn) < 2:

@@ -1,5 +1,5 @@
-"""What moves a score beside the conversation: differences at equal covariates, whose it is and how
-long, how far texts drifted.
+"""Effects on a score that are not the conversation's quality: differences at equal covariates,
+self-preference, length bias, and the drift of text measures.
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ from convbench.stats.jackknife import Moments, jackknife
 from convbench.stats.means import Estimate, estimate
 
 SINGULAR = 1e10
-"""Condition number from which covariates cannot be told from each other, or from the sides."""
+"""Condition number from which covariates are collinear with each other, or with the sides."""
 
 
 class Outcome(NamedTuple):
-    """One outcome of one side."""
+    """One observation of one of two sides."""
 
     group: str
     """The independent unit; a cell lies in one group."""
     cell: Hashable
+    """Observations of one cell are compared with each other alone."""
     second: bool
     """Whether it is the second side's."""
     y: float
     x: Sequence[float]
-    """Covariates, in units of like size."""
+    """Covariates, scaled to a similar size."""
 
 
 def adjusted(outcomes: Iterable[Outcome]) -> Estimate | None:
-    """Return the second side's y less the first's at equal x; `n` counts outcomes.
+    """Return the second side's y minus the first's at equal x; `n` counts outcomes.
 
-    None without outcomes, where covariates cannot be told from each other or from the sides (each
-    side has values of its own), or where there are too few groups for so many covariates.
+    None without outcomes, if covariates are collinear with each other or with the sides (each side
+    has values of its own), or with too few groups for so many covariates.
     """
     rows = list(outcomes)
     width = len(rows[0].x) if rows else 0
@@ -46,8 +47,8 @@ def adjusted(outcomes: Iterable[Outcome]) -> Estimate | None:
 
 
 def _moments(rows: Sequence[Outcome]) -> Iterator[tuple[str, Moments]]:
-    """Yield products of (side, x, y) with each other, less their cell's means: the upper triangle
-    of each row's."""
+    """Yield (group, upper triangle of the outer product) of each row (side, x, y), centred on the
+    means of its cell."""
     cells: defaultdict[Hashable, list[Outcome]] = defaultdict(list)
     for row in rows:
         cells[row.cell].append(row)
@@ -60,7 +61,7 @@ def _moments(rows: Sequence[Outcome]) -> Iterator[tuple[str, Moments]]:
 
 
 def _gain(sums: Moments, *, size: int) -> float | None:
-    """Return the coefficient of the side; None where it has none of its own."""
+    """Return the least-squares coefficient of the side; None if the design is singular."""
     import numpy as np
 
     products = np.zeros((size, size))
@@ -73,11 +74,11 @@ def _gain(sums: Moments, *, size: int) -> float | None:
 
 
 def self_preference(rows: Iterable[tuple[Hashable, bool, float]]) -> Estimate | None:
-    """Return how much higher a judge leans on conversations of its own model family.
+    """Return a judge's mean lean on conversations of its own model family minus that on others.
 
-    `rows` are (group, whether the conversation is its family's, lean): the difference of the two
-    means, over groups. None where one of them is over nothing (Panickssery et al., arXiv
-    2404.13076, on what is measured).
+    `rows` are (group, whether the conversation is of the judge's family, lean); lean is the judge's
+    score minus people's, or the other judges'. None if either mean is over no conversation
+    (Panickssery et al., arXiv 2404.13076).
     """
     moments = (
         (group, (float(own), lean if own else 0.0, float(not own), 0.0 if own else lean))
@@ -87,31 +88,35 @@ def self_preference(rows: Iterable[tuple[Hashable, bool, float]]) -> Estimate | 
 
 
 def length_bias(rows: Iterable[tuple[Hashable, int, float]]) -> Estimate | None:
-    """Return how much higher a judge leans on a conversation of twice as many words.
+    """Return the slope of a judge's lean over log2 of the words: its gain for twice the length.
 
-    `rows` are (group, words, lean): the slope of a line over log2 of the words, over groups. None
-    where lengths never differ. Dubois et al., arXiv 2404.04475, take length for what confounds
-    judges.
+    `rows` are (group, words, lean). None if lengths never differ. Dubois et al., arXiv 2404.04475,
+    show that length confounds judges.
     """
     logs = ((group, math.log2(max(1, words)), lean) for group, words, lean in rows)
     return jackknife(((group, (1.0, x, y, x * x, x * y)) for group, x, y in logs), _slope)
 
 
 def _apart(sums: Moments) -> float | None:
+    """Return the mean of the own minus the mean of the others; None if either is over nothing."""
     own, theirs, others, rest = sums
     return None if own < 0.5 or others < 0.5 else theirs / own - rest / others
 
 
 def _slope(sums: Moments) -> float | None:
+    """Return the slope of the regression line; None if x never varies."""
     n, x, y, xx, xy = sums
     spread = xx - x * x / n if n > 0.5 else 0.0
-    # What is left of equal lengths is rounding, no variance.
+    # The variance of equal lengths is not exactly 0 here.
     return None if spread <= 1e-9 * max(1.0, xx) else (xy - x * y / n) / spread
 
 
 def drift(pairs: Iterable[tuple[str, float, float]]) -> Estimate | None:
-    """Return the drift of (group, first, second) on the same places; None without a pair, or
-    where the first never varies and the second is not the same."""
+    """Return the drift of a measure, (mean second - mean first) / deviation of the first, from
+    (group, first, second) of matched texts.
+
+    None without a pair, or if the first never varies and the second differs from it.
+    """
     found = list(pairs)
     if not found:
         return None
@@ -123,9 +128,11 @@ def drift(pairs: Iterable[tuple[str, float, float]]) -> Estimate | None:
 
 
 def drift_apart(rows: Iterable[tuple[str, float, float, float, float]]) -> Estimate | None:
-    """Return how much further one measure drifted than another on the same places, from (group,
-    first, second, and the other measure's first, second), each in standard deviations of its own;
-    None without a place, or where a measure's first never varies."""
+    """Return the drift of one measure minus that of another, from (group, first, second, the other
+    measure's first, its second) of matched texts.
+
+    Each is in standard deviations of its own first. None without rows, or if a first never varies.
+    """
     found = list(rows)
     if not found:
         return None
@@ -137,8 +144,8 @@ def drift_apart(rows: Iterable[tuple[str, float, float, float, float]]) -> Estim
 
 
 def _terms(first: Sequence[float], second: Sequence[float]) -> list[float] | None:
-    """Return numbers whose mean is the drift and whose variance that of its estimate; None where
-    the first never varies."""
+    """Return linearised terms whose mean is the drift and whose spread gives its standard error;
+    None if the first never varies."""
     mean = math.fsum(first) / len(first)
     spread = math.sqrt(math.fsum((a - mean) ** 2 for a in first) / len(first))
     if spread < 1e-12 * max(1.0, abs(mean)):

@@ -1,14 +1,14 @@
-"""Which conversations people label: probabilities of being drawn, and draws that have them exactly.
+"""Sampling of conversations for people to label, with known probabilities.
 
-- `uniform`: all alike.
-- `stratified`: all alike, spread evenly over the judge's scores.
-- `score`: the better paid, the likelier, up to three times as likely: gaming hides there.
-- `optimal`: in proportion to how far people are likely to be from the judge (Neyman 1934; for
+- `uniform`: equal probabilities.
+- `stratified`: equal probabilities, spread evenly over the judge's scores.
+- `score`: the higher the score the likelier, up to three times as likely: gaming hides there.
+- `optimal`: in proportion to the expected distance of people from the judge (Neyman 1934; for
   prediction-powered means Zrnic, Candes, arXiv 2403.03208, section 4), with a fifth drawn evenly.
 
 Every draw is systematic sampling with unequal probabilities (Madow 1949): a comb of distance 1 with
-a random start over the cumulated probabilities, in random order (by score where stratified). Each
-is drawn with exactly its probability, and their number is exactly the one asked for.
+a random start over the cumulated probabilities, in random order (by score if stratified). Each
+conversation is drawn with exactly its probability, and the sample has exactly the size requested.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from convbench.words import DrawBy
 EVEN = 0.2
 """Share of an optimal draw that is even, so that no weight grows without bound."""
 STRATA = 4
-"""Strata of scores in which residuals are pooled."""
+"""Number of score strata in which residuals are averaged."""
 PRIOR = 4.0
-"""Labels that the pooled residual counts as within each stratum."""
+"""Weight, in labels, of the overall residual within each stratum."""
 
 
 def probabilities(sizes: Sequence[float], count: int) -> list[float]:
-    """Return probabilities in proportion to sizes (>= 0), none above 1, that add up to `count` or
-    to all there are. Raises ValueError for a count below 1."""
+    """Return probabilities in proportion to sizes (>= 0), none above 1, that add up to `count`, or
+    all 1 if there are no more. Raises ValueError for a count below 1."""
     if count < 1:
         raise ValueError(f"found {count}; expected at least 1")
     if count >= len(sizes):
@@ -53,8 +53,8 @@ def probabilities(sizes: Sequence[float], count: int) -> list[float]:
 def drawn(
     chances: Sequence[float], rng: random.Random, along: Sequence[float] | None = None
 ) -> list[int]:
-    """Return places drawn, each with its probability, in random order. `along`: the draw is spread
-    evenly over these values."""
+    """Return the indices of a systematic sample with these probabilities, in random order. With
+    `along` the sample is spread evenly over these values."""
     order = list(range(len(chances)))
     rng.shuffle(order)
     if along is not None:
@@ -69,8 +69,8 @@ def drawn(
 
 
 def sizes(by: DrawBy, scores: Sequence[float], apart: Sequence[float] | None = None) -> list[float]:
-    """Return what probabilities are in proportion to. `apart` is how far people are expected from
-    the judge (root of the mean square), needed for `optimal`."""
+    """Return the sizes that probabilities are proportional to. `apart` is the expected distance of
+    people from the judge (root mean square); `optimal` raises ValueError without it."""
     if by == "score":
         return [0.5 + rank for rank in _ranks(scores)]
     if by == "optimal":
@@ -82,8 +82,12 @@ def sizes(by: DrawBy, scores: Sequence[float], apart: Sequence[float] | None = N
 
 
 def expected_apart(scores: Sequence[float], labelled: Sequence[tuple[float, float]]) -> list[float]:
-    """Return how far people are likely to be from the judge at each score, from (score, residual)
-    of the labelled: by stratum of the labelled scores, drawn to the mean of all."""
+    """Return the expected |human - judge| (root mean square) at each judge score, from (score,
+    residual) of labels.
+
+    Residuals are averaged in four strata of the labelled scores and shrunk towards the overall
+    mean. Raises ValueError without labels.
+    """
     if not labelled:
         raise ValueError("found no label; expected some")
     known = sorted(labelled)
@@ -100,8 +104,8 @@ def expected_apart(scores: Sequence[float], labelled: Sequence[tuple[float, floa
 
 
 def gain(chances: Sequence[float], apart: Sequence[float]) -> float:
-    """Return the share of the labels' variance that a draw saves over an even one of as many, if
-    people are as far from the judge as expected: sum of squares over probabilities."""
+    """Return the share of variance that a draw saves over a uniform one of the same size, if people
+    are as far from the judge as `apart` says: the variance is sum(apart^2 / probability)."""
     even = math.fsum(chances) / len(chances)
     mine = math.fsum(a * a / p for a, p in zip(apart, chances, strict=True) if p > 0)
     theirs = math.fsum(a * a / even for a in apart)
@@ -109,6 +113,7 @@ def gain(chances: Sequence[float], apart: Sequence[float]) -> float:
 
 
 def _stratum(edges: Sequence[float], score: float) -> int:
+    """Return the index of a score's stratum."""
     return sum(score >= edge for edge in edges)
 
 

@@ -1,4 +1,4 @@
-"""Policies against each other: win rate, flips by order, and intervals that hold at any time."""
+"""Duels of two policies: win rate, position bias, and anytime-valid intervals by betting."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from convbench.stats.means import Estimate, estimate
+from convbench.stats.means import LEVEL, Estimate, estimate
 
 
 @dataclass(frozen=True, slots=True)
 class Duel:
-    """One pair of conversations: how far the judge prefers the first policy's, 0 to 1."""
+    """One pair of conversations with the judge's preference for the first policy's, 0 to 1."""
 
     group: str
     """The independent unit."""
     ahead: float
-    """Where the first policy's conversation was shown first."""
+    """Preference when the first policy's conversation is shown first."""
     behind: float
-    """Where it was shown second."""
+    """Preference when it is shown second."""
     one: str = ""
-    """conversation_id of the first policy's."""
+    """conversation_id of the first policy."""
     other: str = ""
-    """conversation_id of the second policy's."""
+    """conversation_id of the second policy."""
 
     @property
     def value(self) -> float:
-        """What it is worth to the first policy."""
+        """Mean preference for the first policy over both orders, 0 to 1."""
         return (self.ahead + self.behind) / 2
 
     @property
     def flip(self) -> int:
-        """1 where each order preferred what it showed first, -1 where what it showed second; 0
-        where the order did not choose the winner."""
+        """1 if each order prefers the conversation it shows first, -1 if the one it shows second, 0
+        if the order does not decide the winner."""
         if self.ahead > 0.5 > self.behind:
             return 1
         return -1 if self.ahead < 0.5 < self.behind else 0
@@ -40,7 +40,7 @@ class Duel:
 
 @dataclass(frozen=True, slots=True)
 class Wins:
-    """What duels come to."""
+    """Win rate and position bias of a set of duels."""
 
     rate: Estimate
     """Win rate of the first policy."""
@@ -48,16 +48,15 @@ class Wins:
     ties: int
     losses: int
     flips: Estimate
-    """Share of duels whose winner the order chose."""
+    """Share of duels whose winner depends on the order."""
     to_first: int
-    """Those of them in which each order preferred what it showed first."""
+    """Number of flips in which each order prefers the conversation shown first."""
     first: Estimate
-    """How far what is shown first is preferred, whichever it is; one half where the place does not
-    count."""
+    """Mean preference for the conversation shown first; one half without position bias."""
 
 
 def wins(duels: Iterable[Duel]) -> Wins | None:
-    """Return win rate, flips and the pull of the first place; None without a duel."""
+    """Return win rate, flips and position bias of duels; None without a duel."""
     found = list(duels)
     rate = estimate((one.group, one.value) for one in found)
     flips = estimate((one.group, float(one.flip != 0)) for one in found)
@@ -76,7 +75,7 @@ def wins(duels: Iterable[Duel]) -> Wins | None:
 
 
 def by_group(duels: Iterable[Duel], order: Sequence[str]) -> list[float]:
-    """Return the mean value of each group's duels, in this order of groups; groups without a duel
+    """Return the mean value of each group's duels, in the order of `order`; groups without a duel
     are left out."""
     found: dict[str, list[float]] = {}
     for one in duels:
@@ -84,28 +83,27 @@ def by_group(duels: Iterable[Duel], order: Sequence[str]) -> list[float]:
     return [sum(found[name]) / len(found[name]) for name in order if name in found]
 
 
-LEVEL = 0.95
 SHARES = tuple(2.0**-k * 0.98 for k in (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5))
-"""Shares of the capital that the gamblers stake: for differences from large to small."""
+"""Shares of their capital that the bets stake, for differences from large to small."""
 EVEN = 0.5
 STEPS = 40
-"""Bisections of an interval's end."""
+"""Bisection steps for an end of the interval."""
 
 
 @dataclass
 class Betting:
-    """The capital of those who bet for and against one mean, fed group by group."""
+    """Log capital of bets for and against one mean, updated group by group."""
 
     mean: float = EVEN
     _above: list[float] = field(default_factory=lambda: [0.0] * len(SHARES))
     _below: list[float] = field(default_factory=lambda: [0.0] * len(SHARES))
     above: float = 0.0
-    """Largest log capital ever of the bets on values above the mean."""
+    """Largest log capital so far of the bets on values above the mean."""
     below: float = 0.0
-    """Likewise below it."""
+    """Largest log capital so far of the bets on values below the mean."""
 
     def feed(self, value: float) -> None:
-        """Settle the bets on one value, 0 to 1; ValueError for another."""
+        """Update both capitals with one value. Raises ValueError outside 0 to 1."""
         if not 0 <= value <= 1:
             raise ValueError(f"found {value}; expected a value from 0 to 1")
         for k, share in enumerate(SHARES):
@@ -117,30 +115,28 @@ class Betting:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is known after some groups."""
+    """The mean after some groups, with its anytime-valid interval."""
 
     groups: int
     mean: float
     low: float
     high: float
-    """An interval that holds the mean at all times at once."""
+    """Ends of an interval that covers the mean at every number of groups simultaneously."""
 
     @property
     def decided(self) -> int:
-        """1 where the mean is above one half, -1 where it is below, 0 while neither is sure."""
+        """1 if the interval is above one half, -1 if below, 0 if it contains one half."""
         return 1 if self.low > EVEN else -1 if self.high < EVEN else 0
 
 
 def bar(level: float = LEVEL) -> float:
-    """Return the log capital at which a side wins its bet: 2 / alpha, for there are two sides."""
+    """Return the log capital at which a side wins its bet: 2 / alpha, since there are two sides."""
     return math.log(2 / (1 - level))
 
 
 def decide(values: Iterable[float], level: float = LEVEL) -> Decision | None:
-    """Return the mean of groups' values so far with its anytime-valid interval; None without any.
-
-    Values are 0 to 1, in the order in which they came.
-    """
+    """Return the mean of groups' values (0 to 1, in the order of observation) with its
+    anytime-valid interval; None without values."""
     seen = list(values)
     if not seen:
         return None
@@ -151,8 +147,8 @@ def decide(values: Iterable[float], level: float = LEVEL) -> Decision | None:
 
 
 def stops_at(values: Iterable[float], level: float = LEVEL) -> tuple[int, int]:
-    """Return (groups, 1 or -1) where one half is first ruled out, (groups in all, 0) where it
-    never is."""
+    """Return (number of groups after which one half is first ruled out, 1 or -1 for the side), or
+    (number of all groups, 0) if it never is."""
     play, count = Betting(), 0
     for count, value in enumerate(values, 1):
         play.feed(value)
@@ -162,14 +158,14 @@ def stops_at(values: Iterable[float], level: float = LEVEL) -> tuple[int, int]:
 
 
 def _won(share: float, value: float, mean: float) -> float:
-    """Return the log of what a stake comes to; a value above a mean of 0 wins everything."""
+    """Return the log return of one bet; infinite for a value above a mean of 0."""
     if mean <= 0:
         return math.inf if value > 0 else 0.0
     return math.log1p(share * (value / mean - 1))
 
 
 def _mix(logs: list[float]) -> float:
-    """Return the log of the gamblers' mean capital."""
+    """Return the log of the mean capital of the bets."""
     most = max(logs)
     if math.isinf(most):
         return most
@@ -177,7 +173,8 @@ def _mix(logs: list[float]) -> float:
 
 
 def _end(seen: list[float], out: float, inside: float, wanted: float, *, above: bool) -> float:
-    """Return the end of the interval between `out`, the end of the range, and the mean."""
+    """Return the end of the interval between `out`, the end of the range, and `inside`, the mean,
+    by bisection."""
     low, high = out, inside
     for _ in range(STEPS):
         middle = (low + high) / 2
@@ -189,7 +186,7 @@ def _end(seen: list[float], out: float, inside: float, wanted: float, *, above: 
 
 
 def _capital(seen: list[float], mean: float, *, above: bool) -> float:
-    """Return the largest log capital ever of one side's bets against a mean."""
+    """Return the largest log capital over time of one side's bets against a mean."""
     import numpy as np
 
     values = np.asarray(seen) if above else 1 - np.asarray(seen)

@@ -1,4 +1,4 @@
-"""Intervals of what is made of sums: leave out one group at a time.
+"""Jackknife over groups, for statistics that are functions of sums.
 
 A statistic of additive moments (counts, sums, sums of products) is computed without each group in
 turn; its variance is (G - 1) / G times the squared deviations from their mean (Efron and Tibshirani
@@ -20,10 +20,10 @@ Moments = Sequence[float]
 def jackknife(
     rows: Iterable[tuple[Hashable, Moments]], statistic: Callable[[Moments], float | None]
 ) -> Estimate | None:
-    """Return a statistic of the sums of (group, moments) with its error over groups.
+    """Return a statistic of the summed (group, moments) with its jackknife error over groups.
 
-    None where the statistic is None of all of them; without an error where there are fewer than
-    three groups, or it is None without one of them.
+    None if the statistic of all groups is None. The error is None with fewer than three groups, or
+    if the statistic is None when some group is left out.
     """
     sums: dict[Hashable, list[float]] = {}
     count = 0

@@ -1,4 +1,4 @@
-"""Kendall's rank correlation: how far two orders of the same things agree.
+"""Kendall's rank correlation of two orders, with an exact p and a bootstrap interval.
 
 tau-b (Kendall 1945), which allows ties: (C - D) / sqrt((n0 - n1)(n0 - n2)), C concordant and D
 discordant of the n0 = n(n-1)/2 pairs, n1 and n2 the pairs that are tied in one and in the other.
@@ -15,47 +15,47 @@ from itertools import combinations, permutations
 from convbench.stats.means import LEVEL
 
 MOST = 7
-"""Things of which every order is tried for the exact p: 7! = 5,040."""
+"""Longest sequence whose permutations are all tried for the exact p: 7! = 5,040."""
 DRAWS = 1000
-"""Resamplings of a bootstrap interval."""
+"""Samples of a bootstrap interval."""
 FEWEST = 0.9
-"""Share of the resamplings whose tau must be defined for there to be an interval."""
+"""Smallest share of the samples with a defined tau from which an interval is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far our order agrees with another one."""
+    """Kendall's tau of two orders of the same items."""
 
     tau: float | None
-    """In [-1, 1]; None where either order is all ties."""
+    """In [-1, 1]; None if either order is all ties."""
     low: float | None
     high: float | None
     """The bootstrap interval; None without one."""
     p: float | None
-    """Exact one-sided p: the share of all orders of ours that agree at least as well."""
+    """Exact one-sided p: the share of permutations that agree at least as well."""
     n: int
-    """Things in order."""
+    """Number of items."""
 
 
 def tau_b(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Return Kendall's tau-b of two equally long sequences of values; None where it has no
-    meaning: fewer than two values, or one sequence all ties."""
+    """Return Kendall's tau-b of two equally long sequences of values; None for fewer than two
+    values, or a sequence that is all ties."""
     score = one = two = 0
     for (a, b), (c, d) in combinations(zip(first, second, strict=True), 2):
         x, y = (a > c) - (a < c), (b > d) - (b < d)
         score += x * y
         one += x * x
         two += y * y
-    # Clipped, for the product of the roots is not exactly the root of the product.
+    # Rounding can leave the quotient slightly outside [-1, 1].
     return max(-1.0, min(1.0, score / math.sqrt(one * two))) if one and two else None
 
 
 def permutation_p(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Return the share of all permutations of `first` whose tau is at least the one seen: the
-    exact p of no agreement, one-sided. None for more than seven values, or without a tau."""
+    """Return the share of permutations of `first` whose tau is at least the observed one: the exact
+    one-sided p of no agreement. None for more than seven values, or without a tau."""
     if len(first) > MOST or tau_b(first, second) is None:
         return None
-    # What ties take from the denominator is the same in every order: C - D decides.
+    # The denominator is the same for every permutation, so comparing C - D is enough.
     above = [[(a > b) - (a < b) for b in first] for a in first]
     pairs = [
         (i, j, sign)
@@ -76,9 +76,10 @@ def agreement(
     *,
     seed: int = 0,
 ) -> Agreement:
-    """Return tau of our values against others', with an exact p and a percentile interval.
+    """Return tau of `values` against `others`, with an exact p and a percentile interval.
 
-    `resampled` draws our values anew (None where a draw gives none); the others stay as they are.
+    `resampled` returns a bootstrap sample of `values` (None for a sample without values); `others`
+    are fixed. Without it there is no interval.
     """
     tau = tau_b(values, others)
     low = high = None
@@ -93,7 +94,7 @@ def _drawn(values: Sequence[float] | None, others: Sequence[float]) -> float | N
 
 
 def _interval(taus: Sequence[float | None]) -> tuple[float | None, float | None]:
-    """Return the percentiles that hold the level's share of the resamplings."""
+    """Return the percentile interval of the samples; (None, None) if too few have a tau."""
     known = sorted(tau for tau in taus if tau is not None)
     if not known or len(known) < FEWEST * len(taus):
         return None, None

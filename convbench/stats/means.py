@@ -63,21 +63,19 @@ def _fraction(a: float, b: float, x: float) -> float:
 
 
 def _away(value: float) -> float:
+    """Return a value, or TINY in place of one too close to 0 to divide by."""
     return value if abs(value) > TINY else TINY
 
 
 def sign_test(first: int, second: int) -> float:
-    """Return the exact two-sided p of a fair coin that fell `first` and `second` times.
-
-    1 where it was never thrown.
-    """
+    """Return the exact two-sided p of a sign test with these two counts; 1 if both are 0."""
     thrown = first + second
     tail = sum(math.comb(thrown, k) for k in range(min(first, second) + 1))
     return min(1.0, 2 * tail / (1 << thrown))
 
 
 FEW = 4096
-"""So many numbers are added up or ranked without loading numpy."""
+"""Fewer numbers than this are added up or ranked without loading numpy."""
 ErrorKind = Literal["clustered", "naive"]
 LEVEL = 0.95
 """Level of all intervals."""
@@ -85,17 +83,17 @@ LEVEL = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over conversations."""
+    """A mean over conversations with its standard error."""
 
     mean: float
     error: float | None
     """Standard error; None with fewer than two independent units."""
     n: int
-    """Conversations."""
+    """Number of conversations."""
     groups: int
-    """Groups they are about."""
+    """Number of groups that the conversations belong to."""
     df: int
-    """Degrees of freedom of the interval: groups - 1, or n - 1 where the error is naive."""
+    """Degrees of freedom of the interval: groups - 1, or n - 1 if the error is naive."""
 
     @property
     def margin(self) -> float | None:
@@ -104,29 +102,30 @@ class Estimate:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95% interval."""
+        """The 95% interval; None without a standard error."""
         margin = self.margin
         return None if margin is None else (self.mean - margin, self.mean + margin)
 
     @property
     def p(self) -> float | None:
-        """Two-sided p of the hypothesis that the mean is 0; None without a standard error, or
-        where nothing varies."""
+        """Two-sided p of the hypothesis that the mean is 0; None without a standard error, or if
+        mean and error are both 0."""
         if self.error is None or (self.error == 0 and self.mean == 0):
             return None
         return t_two_sided(self.mean / self.error if self.error else math.inf, self.df)
 
 
 def side(span: tuple[float, float] | None, of: float = 0.0) -> int:
-    """Return on which side of a value an interval lies: 1 above it, -1 below it, 0 where it holds
-    it or there is none."""
+    """Return 1 if an interval lies above the value `of`, -1 if below, 0 if it contains the value or
+    is None."""
     return 0 if span is None else (span[0] > of) - (span[1] < of)
 
 
 def estimate(
     pairs: Iterable[tuple[Hashable, float]], kind: ErrorKind = "clustered"
 ) -> Estimate | None:
-    """Return the mean of (group, value) pairs, in whatever order; None where there are none."""
+    """Return the mean of (group, value) pairs with its error, whatever their order; None without
+    pairs."""
     units, values = array("q"), array("d")
     for group, value in pairs:
         units.append(hash(group))
@@ -147,8 +146,8 @@ def estimate(
 
 
 def of_groups(mean: float, n: int, groups: int, squares: float) -> Estimate:
-    """Return the clustered estimate of n values in so many groups, where somebody else has added
-    them up: `squares` is the sum over the groups of the squared sum of deviations, sum_g e_g^2."""
+    """Return the clustered estimate from sums: `squares` is the sum over groups of the squared sum
+    of deviations from the mean, sum_g e_g^2."""
     df = groups - 1
     if df < 1:
         return Estimate(mean, None, n, groups, df)
@@ -156,13 +155,12 @@ def of_groups(mean: float, n: int, groups: int, squares: float) -> Estimate:
 
 
 def _some(error: float, mean: float) -> float:
-    """Sums of rounding errors are no variance: all values equal means an error of 0."""
+    """Return the error, or 0 if it is only rounding: equal values must have an error of 0."""
     return 0.0 if error < 1e-12 * max(1.0, abs(mean)) else error
 
 
 def _squares(units: array[int], values: array[float], mean: float) -> tuple[int, float]:
-    """Return how many groups there are, and the sum over them of each one's squared sum of
-    deviations from the mean."""
+    """Return (number of groups, sum over groups of the squared sum of deviations from the mean)."""
     sums = _sums(units, values, mean)
     return len(sums), math.fsum(one**2 for one in sums)
 
@@ -183,7 +181,7 @@ def _sums(units: array[int], values: array[float], mean: float) -> list[float]:
 
 def over(found: Estimate | None, n: int) -> Estimate | None:
     """Return the estimate with the naive error that n conversations of the same mean and variance
-    would have; with the one it has where it is over fewer."""
+    would have; unchanged if it has no error or is over at most n."""
     if found is None or found.error is None or found.n <= n:
         return found
     return replace(found, error=found.error * math.sqrt(found.n / n), df=n - 1)
@@ -191,23 +189,23 @@ def over(found: Estimate | None, n: int) -> Estimate | None:
 
 @dataclass(frozen=True, slots=True)
 class McNemar:
-    """Two policies on the same conversations: how often only one of them is right."""
+    """Counts of McNemar's test of two policies on the same conversations."""
 
     n: int
-    """Pairs."""
+    """Number of pairs."""
     only_first: int
-    """Pairs where only the first (Base) is right."""
+    """Pairs in which only the first (Base) is right."""
     only_second: int
-    """Pairs where only the second is right."""
+    """Pairs in which only the second is right."""
 
     @property
     def p(self) -> float:
-        """Exact two-sided p: the discordant pairs as throws of a fair coin."""
+        """Exact two-sided p of a sign test on the discordant pairs."""
         return sign_test(self.only_first, self.only_second)
 
 
 def mcnemar(pairs: Iterable[tuple[bool, bool]]) -> McNemar:
-    """Count (first right, second right) pairs."""
+    """Return the counts of (first is right, second is right) pairs."""
     found = list(pairs)
     return McNemar(
         len(found),
@@ -217,7 +215,7 @@ def mcnemar(pairs: Iterable[tuple[bool, bool]]) -> McNemar:
 
 
 def holm(p: Sequence[float | None]) -> list[float | None]:
-    """Return Holm's adjusted p values, in the order given; None stays None and does not count.
+    """Return Holm's adjusted p values, in the order of `p`; None stays None and does not count.
 
     The k-th smallest of m is multiplied by m - k + 1, never below the one before, at most 1
     (Holm 1979).
@@ -232,7 +230,8 @@ def holm(p: Sequence[float | None]) -> list[float | None]:
 
 
 def share_interval(found: Estimate) -> tuple[float, float] | None:
-    """Return the 95% interval of a mean of zeros and ones; None without a standard error."""
+    """Return the 95% interval of a mean of zeros and ones, on the logit scale; None without a
+    standard error."""
     if found.error is None:
         return None
     p, t = found.mean, t_critical(found.df, LEVEL)
@@ -244,20 +243,20 @@ def share_interval(found: Estimate) -> tuple[float, float] | None:
 
 
 def _share(odds: float) -> float:
-    """Return the share of these log odds."""
+    """Return the probability of these log odds."""
     return 1 / (1 + math.exp(-odds)) if odds > -700 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class ConstantAnswer:
-    """What answers that are one constant score on the tasks judged: a floor for their scores."""
+    """Scores of answers that always return one constant: a floor for the scores of a judge."""
 
     name: str
-    """The constant that is best over all tasks, as Python writes it."""
+    """The constant with the best mean score over all tasks, as a Python literal."""
     score: float
     """Its mean score."""
     each: float
-    """Mean score of the constant that is best for each task."""
+    """Mean over tasks of the score of the best constant for each task."""
     tasks: int
 
     def __str__(self) -> str:
@@ -270,8 +269,8 @@ class ConstantAnswer:
 def constant_answer(
     found: Iterable[tuple[str, Mapping[str, float], Mapping[str, Any]]],
 ) -> ConstantAnswer | None:
-    """Return the best constants over tasks, from (task, scores, details) of verdicts on them; None
-    where no verdict tells. Each task counts once."""
+    """Return the best constants over tasks, from (task, scores, details) of verdicts; None if no
+    verdict has the scores of constants. Each task counts once."""
     best: dict[str, float] = {}
     totals: dict[str, float] = {"None": 0.0}
     for task, scores, details in found:

@@ -1,20 +1,20 @@
-"""Value of a policy from another one's log: importance weights, and when they say nothing.
+"""Off-policy value of a policy from the log of another, and diagnostics of its importance weights.
 
 A logged conversation i of question x_i has the weight w_i = pi(tau_i | x_i) / pi_0(tau_i | x_i),
-a product over the policy's own tokens, since everyone else speaks alike under both.
+a product over the policy's own tokens, since all other speakers are the same under both.
 
-- *SNIPS* (Swaminathan and Joachims 2015, section 4.2): sum w r / sum w, on which a factor of all
-  weights has no bearing.
+- *SNIPS* (Swaminathan and Joachims 2015, section 4.2): sum w r / sum w, which does not change if
+  all weights are scaled.
 - *doubly robust* (Dudik et al. 2011, section 2.2, with self-normalised weights): the mean of a
-  prediction q plus sum w (r - q) / sum w. Right where the weights are, whatever q; the better q,
+  prediction q plus sum w (r - q) / sum w. Consistent if the weights are, whatever q; the better q,
   the narrower. Without a reward model q is the mean reward of the question's other conversations.
-- *direct*: the mean of a reward model's predictions of conversations that the policy itself had.
+- *direct*: the mean of a reward model's predictions on the policy's own conversations.
 
-Standard errors are clustered by question: e_g is what group g adds to the linearised estimate, SE =
-sqrt(G/(G-1) sum e_g^2). A weighted mean's e_g are those of a jackknife, over 1 less the group's
-share of the weights (times 1 - 1/G): where few weigh much the mean is fitted to them. Intervals use
-Student's t with (sum W_g)^2 / sum W_g^2 - 1 degrees of freedom, W_g the weight of group g: as many
-questions as the weights leave.
+Standard errors are clustered by question: e_g is group g's term of the linearised estimate, SE =
+sqrt(G/(G-1) sum e_g^2). The e_g of a weighted mean are those of a jackknife, divided by 1 minus the
+group's share of the weights (times 1 - 1/G), because a mean dominated by few groups is fitted to
+them. Intervals use Student's t with (sum W_g)^2 / sum W_g^2 - 1 degrees of freedom, W_g the weight
+of group g: the effective number of questions, minus 1.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from convbench.stats.means import LEVEL, estimate, t_critical
 LEAST = 30.0
 """Effective questions below which an interval's coverage falls short (docs/results.md)."""
 HEAVY = 0.7
-"""Pareto shape of the largest weights above which their mean says nothing (Vehtari et al. 2024,
+"""Pareto shape of the largest weights above which their mean is unreliable (Vehtari et al. 2024,
 section 3.2.4)."""
 FAR = 4.0
-"""Standard errors that the mean weight may be off 1, which is its expectation."""
+"""Most standard errors by which the mean weight may differ from 1, its expectation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Draw:
     """log pi - log pi_0 of all of the policy's tokens, nats."""
     reward: float
     predicted: float | None = None
-    """What a reward model says of it; None without one."""
+    """A reward model's prediction of its reward; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +66,25 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """How much a log tells of a policy."""
+    """Diagnostics of the importance weights of a log."""
 
     n: int
     groups: int
     effective: float
-    """(sum w)^2 / sum w^2: as many conversations of its own."""
+    """(sum w)^2 / sum w^2: the effective number of conversations."""
     effective_groups: float
-    """The same of the questions' summed weights."""
+    """The same of the weights summed by question: the effective number of questions."""
     mean_weight: float
     off: float
-    """Standard errors that the mean weight is off 1."""
+    """Distance of the mean weight from 1, in standard errors."""
     shape: float | None
-    """Pareto shape of the largest weights; None where too few can be fitted, or all are alike."""
+    """Pareto shape of the largest weights; None if too few can be fitted, or all are equal."""
     largest: float
-    """Share of the largest weight in their sum."""
+    """The largest weight's share of the sum of weights."""
 
     def unknown(self, least: float = LEAST) -> list[str]:
-        """Return why the policy's value cannot be known from this log; nothing where it can."""
+        """Return the reasons why the policy's value cannot be estimated from this log; empty if it
+        can."""
         why = []
         if self.effective_groups < least:
             why.append(
@@ -104,7 +105,7 @@ class Overlap:
 
 
 def weights(draws: Sequence[Draw]) -> list[float]:
-    """Return the weights over their largest, which no estimate hangs on."""
+    """Return the importance weights divided by the largest; no estimate depends on their scale."""
     most = max(draw.log_ratio for draw in draws)
     return [math.exp(draw.log_ratio - most) for draw in draws]
 
@@ -115,7 +116,7 @@ def snips(draws: Sequence[Draw]) -> Value:
 
 
 def gain(draws: Sequence[Draw]) -> Value:
-    """Return by how much the policy's mean reward is above that of the log's own."""
+    """Return the policy's SNIPS value minus the mean reward of the log."""
     found, n = snips(draws), len(draws)
     own = math.fsum(draw.reward for draw in draws) / n
     w = weights(draws)
@@ -135,10 +136,10 @@ def gain(draws: Sequence[Draw]) -> Value:
 def robust(draws: Sequence[Draw], sampled: Sequence[tuple[str, float]] = ()) -> Value:
     """Return the doubly robust estimate.
 
-    `sampled` are (question, prediction) of conversations that the policy itself had, whose mean is
-    the direct part; then every draw needs its prediction. Without, a draw is predicted by the mean
-    reward of its question's other draws, or of all others where it is alone, which is the same
-    under both policies.
+    `sampled` are (question, prediction) of the policy's own conversations; their mean is the direct
+    part, and every draw then needs its prediction. Without `sampled` the prediction of a draw is
+    the mean reward of its question's other draws (of all others, if it is the only one), which is
+    the same under both policies.
     """
     w = weights(draws)
     total = math.fsum(w)
@@ -159,8 +160,8 @@ def robust(draws: Sequence[Draw], sampled: Sequence[tuple[str, float]] = ()) -> 
 
 
 def others(draws: Sequence[Draw]) -> list[float]:
-    """Return for each draw the mean reward of its question's others, of all others where it is
-    alone."""
+    """Return for each draw the mean reward of the other draws of its question; of all other draws
+    if it is the only one."""
     sums: dict[str, tuple[float, int]] = {}
     for draw in draws:
         total, n = sums.get(draw.group, (0.0, 0))
@@ -174,13 +175,14 @@ def others(draws: Sequence[Draw]) -> list[float]:
 
 
 def direct(sampled: Iterable[tuple[str, float]]) -> Value | None:
-    """Return the mean prediction of the policy's own conversations; None where it had none."""
+    """Return the mean of (question, prediction) of the policy's own conversations; None without
+    any."""
     found = estimate(sampled)
     return None if found is None else Value(found.mean, found.error, found.df)
 
 
 def overlap(draws: Sequence[Draw]) -> Overlap:
-    """Return what the weights leave of a log."""
+    """Return the diagnostics of the importance weights of a log."""
     w = weights(draws)
     total, n = math.fsum(w), len(draws)
     sums = _sums((d.group, one) for d, one in zip(draws, w, strict=True))
@@ -203,9 +205,12 @@ def overlap(draws: Sequence[Draw]) -> Overlap:
 
 
 def pareto_shape(values: Sequence[float]) -> float | None:
-    """Return the shape k of the generalised Pareto distribution of the largest values: of n the
-    min(n / 5, 3 sqrt(n)) largest (Vehtari et al. 2024), by Zhang and Stephens (2009), with their
-    weakly informative prior of 10 values at 0.5. None for fewer than 5 of them, or all alike."""
+    """Return the shape k of the generalised Pareto distribution fitted to the largest values.
+
+    Of n values the min(n / 5, 3 sqrt(n)) largest are fitted (Vehtari et al. 2024), by the method of
+    Zhang and Stephens (2009), with a weakly informative prior of 10 values at 0.5. None if these
+    are fewer than 5, or all equal.
+    """
     ordered = sorted(values)
     m = math.ceil(min(len(ordered) / 5, 3 * math.sqrt(len(ordered))))
     if m < 5:
@@ -226,6 +231,7 @@ def pareto_shape(values: Sequence[float]) -> float | None:
 
 
 def _weighted(rows: Sequence[tuple[str, float, float]]) -> Value:
+    """Return the weighted mean of (group, weight, value) rows."""
     total = math.fsum(w for _, w, _ in rows)
     mean = math.fsum(w * r for _, w, r in rows) / total
     sums = _sums((group, w) for group, w, _ in rows)
@@ -234,14 +240,17 @@ def _weighted(rows: Sequence[tuple[str, float, float]]) -> Value:
 
 
 def _df(draws: Sequence[Draw], w: Sequence[float]) -> float:
+    """Return the effective number of questions minus 1."""
     return _effective(_sums((d.group, one) for d, one in zip(draws, w, strict=True))) - 1
 
 
 def _effective(sums: dict[str, float]) -> float:
+    """Return the effective number of groups of these summed weights (Kish)."""
     return math.fsum(sums.values()) ** 2 / math.fsum(one * one for one in sums.values())
 
 
 def _sums(parts: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Return the sum of values by group."""
     found: dict[str, float] = {}
     for group, value in parts:
         found[group] = found.get(group, 0.0) + value
@@ -249,13 +258,15 @@ def _sums(parts: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def _without(parts: dict[str, float], sums: dict[str, float]) -> dict[str, float]:
-    """Return linearised terms by question as the jackknife has them, what the weighted mean would
-    move without each: over 1 less its share of the weights. At equal weights they stay alike."""
+    """Return each question's linearised term divided by 1 minus its share of the weights, as in a
+    jackknife: how far the weighted mean moves without it. Equal weights leave the terms as they
+    are."""
     total, even = math.fsum(sums.values()), 1 - 1 / len(sums)
     return {g: part * even / max(1e-3, 1 - sums[g] / total) for g, part in parts.items()}
 
 
 def _error(parts: dict[str, float]) -> float | None:
+    """Return the clustered standard error of linearised terms; None for fewer than two groups."""
     g = len(parts)
     if g < 2:
         return None

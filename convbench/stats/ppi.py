@@ -1,5 +1,6 @@
-"""Means of people's scores where a judge scored everything and people a part, and whether its bias
-carries over to another policy.
+"""Prediction-powered means: a judge scored every conversation and people some of them.
+
+Also a ratio of means, and a test whether the judge's bias is the same on another policy.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ class Ratio:
     """A ratio of means and its 95% interval."""
 
     value: float | None
-    """None where the lower mean is 0."""
+    """None if the lower mean is 0."""
     interval: tuple[float, float] | None
-    """None where it has no end: the lower mean cannot be told from 0."""
+    """None if it is unbounded: the lower mean does not differ significantly from 0."""
     n: int
-    """Units."""
+    """Number of values."""
     groups: int
 
 
 def ratio(values: Iterable[tuple[str, float, float]]) -> Ratio | None:
-    """Return mean(upper) / mean(lower) of (group, upper, lower); None where there are none.
+    """Return mean(upper) / mean(lower) of (group, upper, lower) values; None without values.
 
-    Fieller (1954): the interval holds each r for which mean(upper) - r mean(lower) cannot be told
-    from 0 by Student's t over groups, with the clustered variances of `estimate`.
+    Fieller (1954): the interval holds each r for which mean(upper) - r mean(lower) does not differ
+    from 0 by Student's t over groups, with clustered variances.
     """
     found = list(values)
     if not found:
@@ -59,23 +60,23 @@ def ratio(values: Iterable[tuple[str, float, float]]) -> Ratio | None:
 
 
 FEW = 40
-"""Labels below which intervals are known to be too narrow: 93 % instead of 95 at 30 labels."""
+"""Labels below which intervals are too narrow: they cover 93 % instead of 95 at 30 labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One conversation: its group, what the judge said, and what people did."""
+    """One conversation with the judge's score and, if it was labelled, people's."""
 
     group: str
     judge: float
     gold: float | None = None
-    """None where it has no label."""
+    """Mean score of people; None without a label."""
     weight: float = 1.0
-    """Inverse of the probability that it was drawn, up to a factor; counts where it has a label."""
+    """Inverse of the probability that it was drawn, up to a factor; used only with a label."""
 
     @property
     def labelled(self) -> bool:
-        """Whether it has a label that counts."""
+        """Whether it has a label with a positive weight."""
         return self.gold is not None and self.weight > 0
 
 
@@ -84,20 +85,20 @@ class Corrected:
     """A mean of gold scores, corrected by labels."""
 
     estimate: Estimate
-    """n is the number of labels, groups those that have one."""
+    """The corrected mean; `n` counts labels, `groups` those that have one."""
     raw: Estimate
-    """The judge's own mean over all conversations."""
+    """Mean of the judge's scores over all conversations."""
     people: Estimate
-    """The labels alone."""
+    """Weighted mean of the labels alone."""
     bias: Estimate
-    """The judge less people, on the labelled."""
+    """Mean of judge minus people, over the labelled conversations."""
     power: float
-    """lam: how far the judge is trusted."""
+    """The tuning parameter lambda: the weight of the judge's scores."""
 
     @property
     def saved(self) -> float | None:
-        """Labels saved: how many more the labels alone would need for an interval as narrow; None
-        where that cannot be told."""
+        """How many more labels the labels alone would need for an interval as narrow; None without
+        both errors."""
         mine, alone = self.estimate.error, self.people.error
         if not mine or alone is None:
             return None
@@ -105,12 +106,12 @@ class Corrected:
 
     @property
     def few(self) -> bool:
-        """Whether there are so few labels that the interval is too narrow."""
+        """Whether there are fewer labels than FEW, so that the interval is too narrow."""
         return self.estimate.n < FEW
 
 
 def corrected(units: Iterable[Unit]) -> Corrected | None:
-    """Return the corrected mean; None with fewer than three labelled groups or no unit at all."""
+    """Return the prediction-powered mean; None with fewer than three labelled groups."""
     found = _Terms.of(list(units))
     if found is None:
         return None
@@ -136,7 +137,7 @@ def corrected(units: Iterable[Unit]) -> Corrected | None:
 
 
 def weighted(units: Sequence[Unit]) -> Estimate:
-    """Return the weighted mean of the labels alone. Raises ValueError where there is none."""
+    """Return the weighted mean of the labels alone. Raises ValueError without a label."""
     found = _Terms.of(units, least=1)
     if found is None:
         raise ValueError("found no label; expected some")
@@ -147,9 +148,12 @@ def weighted(units: Sequence[Unit]) -> Estimate:
 def difference(
     first: Iterable[Unit], second: Iterable[Unit], *, tuned: bool = True
 ) -> Estimate | None:
-    """Return the corrected mean of the second policy less that of the first; None where one of
-    them has labels of fewer than three groups. Degrees of freedom are those of the policy with
-    fewer labelled groups. Where not `tuned` the labels stand alone."""
+    """Return the corrected mean of the second policy minus that of the first; None if either has
+    labels of fewer than three groups.
+
+    Degrees of freedom are those of the policy with fewer labelled groups. Without `tuned` the
+    labels are used alone.
+    """
     one, two = _Terms.of(list(first)), _Terms.of(list(second))
     if one is None or two is None:
         return None
@@ -168,7 +172,7 @@ def difference(
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """Linearised terms by group: fixed + lam * slope."""
+    """Linearised terms by group, as functions of lambda: fixed + lambda * slope."""
 
     fixed: dict[str, float]
     slope: dict[str, float]
@@ -176,19 +180,20 @@ class _Sums:
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """One policy's labels and scores, as the estimators need them."""
+    """Sums of one policy's labels and scores that the estimators use."""
 
     units: Sequence[Unit]
     mean: float
     """Weighted mean of the labels."""
     shift: float
-    """mean(f) - mean_w(f)."""
+    """Mean of the judge's scores over all minus its weighted mean over the labelled."""
     labels: int
     groups: int
-    """Groups that have a label."""
+    """Number of groups that have a label."""
     told: float
-    """How many groups of equal weight tell as much (Kish)."""
+    """Kish's effective number of labelled groups."""
     names: tuple[str, ...]
+    """All groups."""
 
     @property
     def df(self) -> int:
@@ -197,6 +202,7 @@ class _Terms:
 
     @classmethod
     def of(cls, units: Sequence[Unit], least: int = 3) -> _Terms | None:
+        """Return the sums; None with fewer than `least` labelled groups."""
         gold = [u for u in units if u.labelled]
         groups = len({u.group for u in gold})
         if not gold or groups < least:
@@ -213,7 +219,8 @@ class _Terms:
         return cls(units, mean, shift, len(gold), groups, alike, names)
 
     def sums(self, fitted: int) -> _Sums:
-        """Return the terms by group, each over the number of units."""
+        """Return the linearised terms by group. `fitted` parameters were estimated from the labels,
+        which widens their terms."""
         n, every = len(self.units), len(self.names)
         above = math.fsum(u.judge for u in self.units) / n
         told = above - self.shift
@@ -235,10 +242,12 @@ class _Terms:
         return _Sums(fixed, slope)
 
     def power(self) -> float:
+        """Return the lambda with the smallest standard error."""
         found = self.sums(2)
         return _least_squares(found.fixed, (found.slope,))[0]
 
     def error(self, power: float, fitted: int = 2) -> float:
+        """Return the standard error of the mean at this lambda."""
         found = self.sums(fitted)
         squares = ((found.fixed[g] + power * found.slope[g]) ** 2 for g in self.names)
         return _root(math.fsum(squares), self.mean)
@@ -247,8 +256,8 @@ class _Terms:
 def _least_squares(
     fixed: dict[str, float], slopes: Sequence[dict[str, float]]
 ) -> tuple[float, ...]:
-    """Return the factors of the slopes for which the squares of fixed + slopes are least; 0 for a
-    slope that is nothing, or that another one is a multiple of."""
+    """Return the factors of one or two slopes that minimise the sum of squares of fixed + slopes; 0
+    for a slope that is zero, or collinear with the other."""
 
     def inner(one: dict[str, float], other: dict[str, float]) -> float:
         return math.fsum(one[g] * other[g] for g in fixed)
@@ -266,38 +275,38 @@ def _least_squares(
 
 
 def _root(total: float, mean: float) -> float:
-    """Return a standard error; sums of rounding errors are none."""
+    """Return the square root of a variance, or 0 if it is only rounding."""
     error = math.sqrt(total)
     return 0.0 if error < 1e-12 * max(1.0, abs(mean)) else error
 
 
 Passed = Literal["PASS", "FAIL", "UNKNOWN"]
 MARGIN = 0.05
-"""Largest difference of biases that is none, as a share of the judge's scale."""
+"""Largest difference of biases that counts as equal, as a share of the judge's scale."""
 PROBE = 10
-"""Fewest labels by which a policy is tested at all."""
+"""Fewest labels of a policy with which its bias is tested."""
 BEYOND = 0.05
-"""Largest share of scores outside those that were labelled."""
+"""Largest accepted share of scores outside the range of the labelled ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """What came of the check."""
+    """Result of the test whether a judge's bias carries over to another policy."""
 
     passed: Passed
     why: str
     apart: Estimate | None = None
-    """The second policy's bias less the first's; None where it was not measured."""
+    """The second policy's bias minus the first's; None if it was not measured."""
 
 
 def transport(
     labelled: Sequence[Unit], other: Sequence[Unit], scale: float, margin: float = MARGIN
 ) -> Transport:
-    """Return whether the labels of the first policy say what the judge's bias is on the other.
+    """Return whether the judge's bias on the labelled policy holds for the other policy too.
 
-    `scale` is the width of the judge's scale. FAIL where the biases differ, or where nothing
-    was labelled of the other and its scores lie beyond those labelled; UNKNOWN where too few of the
-    other's are labelled to tell.
+    `scale` is the width of the judge's scale, `margin` the largest share of it that counts as
+    equal. FAIL if the biases differ, or if the other has too few labels and its scores lie beyond
+    the labelled ones; UNKNOWN if there are too few labels to decide.
     """
     gold, probe = [u for u in labelled if u.labelled], [u for u in other if u.labelled]
     apart = difference(_bias(gold), _bias(probe), tuned=False)
@@ -319,7 +328,8 @@ def transport(
 def _untested(
     gold: Sequence[Unit], probe: Sequence[Unit], other: Sequence[Unit], apart: Estimate | None
 ) -> Transport:
-    """Return what the other's scores alone tell: that they were never seen, or nothing."""
+    """Return the result without enough labels of the other policy: FAIL if its scores lie beyond
+    the labelled ones, else UNKNOWN."""
     low, high = min(u.judge for u in gold), max(u.judge for u in gold)
     beyond = sum(not low <= u.judge <= high for u in other) / max(1, len(other))
     if beyond > BEYOND:
@@ -330,9 +340,10 @@ def _untested(
 
 
 def enough(first: Sequence[Unit], second: Sequence[Unit]) -> bool:
-    """Whether both policies have labels enough to be corrected each by its own."""
+    """Return whether both policies have at least FEW labels, to be corrected each by its own."""
     return min(sum(u.labelled for u in units) for units in (first, second)) >= FEW
 
 
 def _bias(units: Sequence[Unit]) -> list[Unit]:
+    """Return units whose label is the judge's score minus people's."""
     return [Unit(u.group, 0.0, u.judge - u.gold, u.weight) for u in units if u.gold is not None]
