@@ -1,7 +1,7 @@
-"""Judges: one loop over all kinds (`kinds` registers them), panels, evaluation by the same judges.
+"""Judges: scoring conversations by judges of all kinds (`schema/judge_kinds.py`), panels, controls.
 
-May use rollout and what comes before it. It loads none of its files by itself: a command that only
-asks what kind a judge is need not load what reads replies.
+May import rollout and the rooms below it. The package imports none of its own files, so that a
+command that only looks up a judge's kind does not load the reader of replies.
 """
 
 from convbench.callable import make_callable

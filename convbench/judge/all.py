@@ -1,4 +1,4 @@
-"""`judge`: one or several judges over the conversations of a run."""
+"""Judge a run by one or several judges: the core of the command `judge`."""
 
 from __future__ import annotations
 
@@ -34,49 +34,50 @@ if TYPE_CHECKING:
 
 @dataclass
 class JudgePreview:
-    """What one judge would be sent."""
+    """Dry run of one judge: its first request, and an estimate for all."""
 
     name: str
     model: str | None
     messages: list[Message]
-    """Of the first call; empty where no model is asked."""
+    """Messages of the first call; empty if no model is asked."""
     estimate: Tokens
-    """For the verdicts to give (of a pair the orders): a call each, one a turn where turns are
-    judged, one a group."""
+    """Tokens and dollars of the pending verdicts (of pairs: orders): one call each, one a turn if
+    turns are judged, one a group."""
     structured: Structured = "text"
-    """How the model is made to reply by a schema; `text` where it is asked for text alone."""
+    """How the model is made to follow the reply schema; `text` if it is asked for text alone."""
     reply_schema: dict[str, Any] | None = None
-    """The JSON schema that goes along with the messages; None where none does."""
+    """The JSON schema that is sent with the messages; None without one."""
 
 
 @dataclass
 class JudgeResult:
-    """What `judge` did, or would do."""
+    """What `judge` did, or in a dry run would do."""
 
     run: Run
     judged: list[Judged] = field(default_factory=list)
     unjudged: int = 0
-    """Conversations that failed to build: there is nothing to judge."""
+    """Number of conversations that failed to build, which cannot be judged."""
     panel: Panel | None = None
     previews: list[JudgePreview] = field(default_factory=list)
     problem: ConvbenchError | None = None
-    """Why a dry run could not be followed by the judging itself; None where it could."""
+    """Why judging would fail after a dry run; None if it would not."""
     foreseen: Any = None
-    """What work on shards would take (shards.forecast.ShardForecast); None where nobody asked."""
+    """Forecast of work on shards (shards.forecast.ShardForecast); None without shards."""
     compared: list[Compared] = field(default_factory=list)
-    """What comparing two policies came to; `judged` then counts orders."""
+    """Results of comparing two policies; `judged` then counts orders."""
     warnings: list[str] = field(default_factory=list)
-    """What a reader of the scores has to know."""
+    """Warnings for readers of the scores."""
     controls: dict[str, list[Told]] = field(default_factory=dict)
-    """What controls got, by judge, where they were tried."""
+    """Results of controls by judge, if they were tried."""
 
 
 Have = Callable[[Run, Sequence[Judge], CallOptions], list[Judged]]
-"""Has judges score what they have not scored."""
+"""Type of a function that scores the pending conversations of a run: here, or by shards."""
 
 
 def score_here(run: Run, judges: Sequence[Judge], calls: CallOptions) -> list[Judged]:
-    """Have judges score in this process, one after the other, under the run's lock."""
+    """Score a run in this process by one judge after the other, under the run's lock, and return
+    the counts of each. Stops after a judge that was interrupted or stopped."""
     found: list[Judged] = []
 
     async def go() -> None:
@@ -93,9 +94,9 @@ def score_here(run: Run, judges: Sequence[Judge], calls: CallOptions) -> list[Ju
 def judge_with(
     run: Run, judges: Sequence[Judge], calls: CallOptions, have: Have = score_here
 ) -> JudgeResult:
-    """Let these judges score what they have not scored of a run.
+    """Score a run's pending conversations by these judges and return the result with the panel.
 
-    All that have something to score are looked at before the first one asks.
+    All judges with something to score are checked before the first one asks its model.
     """
     judges = [of_run(run, item) for item in judges]
     ready([item for item in judges if waiting(run, item)], calls, run)
@@ -117,7 +118,7 @@ def judge_with(
 
 
 def _count_talks(run: Run, result: JudgeResult) -> Iterator[Talk]:
-    """Yield the run's conversations; count those that there is nothing to judge of."""
+    """Yield the run's completed conversations; counts the others in `result.unjudged`."""
     from convbench.store.grades import words_rows  # what grades texts is seldom needed
 
     for row, words in words_rows(run):
@@ -127,7 +128,7 @@ def _count_talks(run: Run, result: JudgeResult) -> Iterator[Talk]:
 
 
 def headline(run: Run) -> str:
-    """Return the metric that a run's judges are compared by: the one that all are read by, else
+    """Return the metric by which a run's judges are compared: their common headline, else
     `overall`."""
     specs = run.judge_specs()
     if all(spec.headline == OVERALL for spec in specs.values()):
@@ -137,9 +138,9 @@ def headline(run: Run) -> str:
 
 
 def controls_with(result: JudgeResult, judges: Sequence[Judge], calls: CallOptions) -> None:
-    """Show these judges answers that deserve nothing, and add what they got to the result.
+    """Let these judges score the controls, answers without merit, and add the results to `result`.
 
-    Raises RunError for a judge that has no opinion of how a conversation went: labels, tests.
+    Raises RunError for a judge that does not score what was said: labels, tests.
     """
     run = result.run
     for item in judges:
@@ -163,9 +164,9 @@ def controls_with(result: JudgeResult, judges: Sequence[Judge], calls: CallOptio
 
 
 def judges_of(run: Run) -> list[Judge]:
-    """Return the judges whose verdicts a run holds, as it kept them.
+    """Return the judges of a run's verdicts, with the specs that are stored in it.
 
-    People's labels belong to the conversations they were given for, so they are left out.
+    People's labels are left out, since they are of these conversations only.
     """
     kept = run.judge_specs().items()
     specs = {mark: spec for mark, spec in kept if "labels" not in kind_of(spec).needs}
@@ -183,10 +184,10 @@ def judge_with_model(
     task: TaskSpec | None = None,
     default: str | None = None,
 ) -> Judge:
-    """Return a judge with the model its name stands for, so that the fingerprint holds it.
+    """Return the judge of a name with its model resolved, so that the fingerprint depends on it.
 
-    `run` is what it will score, `task` what a run to come will be of. `default` is the rubric of a
-    model that is named alone; without it the run's or the task's (`rubric_of_model`).
+    `run` is the run to score, `task` the task of a run that is not built yet. `default` is the
+    rubric of a model that is named alone; without it the run's or the task's (`rubric_of_model`).
     """
     sets = sort_sets(specs.sets, ("judge",)).of("judge")
 
@@ -194,7 +195,7 @@ def judge_with_model(
         return resolve(reference, api_base=calls.api_base, specs=specs.folders).ref
 
     def rubric() -> str:
-        model(name)  # a word that is no model is told so, before anybody looks for its rubric
+        model(name)  # an unknown model is refused before its rubric is looked for
         return default or rubric_of_model(name, task, run, specs.folders)
 
     found = resolve_judge(
@@ -205,10 +206,10 @@ def judge_with_model(
 
 
 def with_address(judge: Judge, run: Run | None, calls: CallOptions) -> Judge:
-    """Return a judge with its model and the address it is asked at: the one that was typed, its
-    rubric's, or the one that the run's record of this judge has.
+    """Return a judge with its model and address: the one that was typed, the rubric's, or that of
+    the judge's record in the run.
 
-    The record keeps it, so that a resume and an evaluation ask the same model at the same address.
+    The record stores it, so that a resume and an evaluation use the same model and address.
     """
     base = calls.api_base or judge.spec.api_base
     if base is None and run is not None and judge.fingerprint in (specs := run.judge_specs()):

@@ -1,8 +1,9 @@
 """Judge `answer`: one score by rule from the final answer alone, for small policies.
 
-Right is 10; a wrong answer that can be read is 2, one that cannot be read 0. So a policy that does
-not keep to the answer's form learns the form first, which judge `rules` would not teach it: there
-silence costs less than an error. It sees no argument; use it where the answer is all that counts.
+A right answer scores 10, a wrong one that can be parsed 2, one that cannot be parsed 0. So a policy
+that does not keep to the answer's form learns the form first, which judge `rules` would not teach
+it: there no answer costs less than a wrong one. It ignores the argument; use it where only the
+answer counts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ RIGHT, WRONG, UNREAD = 10.0, 2.0, 0.0
 
 
 def score(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> dict[str, float]:
-    """Return `overall`, 0 to 10.
+    """Return the score `overall`: 10, 2 or 0.
 
     Raises DataError for a question without options and gold letter.
     """

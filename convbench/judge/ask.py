@@ -1,4 +1,4 @@
-"""Ask a judge model, and again with the complaint while its reply cannot be read."""
+"""Ask a judge model, and ask again with a complaint while its reply cannot be read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from convbench.views import transcript
 
 
 class Calls(Protocol):
-    """What makes model calls: the engine's Caller."""
+    """Interface of what makes model calls: the engine's Caller."""
 
     async def complete(
         self, model: Model, messages: Sequence[Message], sampling: Sampling, *, key: str
@@ -42,29 +42,30 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Form(Generic[R]):
-    """What a reply is to be: its JSON schema, and how it is read, by the schema or not."""
+    """The expected form of a reply: its JSON schema, and its reader."""
 
     schema: Callable[[], dict[str, Any]]
-    """Made where a model is asked by it."""
+    """Returns the schema; called only if the model takes one."""
     read: Callable[[str], R | Complaint]
+    """Reads a reply, whether it follows the schema or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked(Generic[R]):
-    """How asking ended: what was read, or the complaint about the last reply, or the model's
-    error."""
+    """The outcome of asking: what was read, or the complaint about the last reply, or the model's
+    error; and all replies."""
 
     result: R | Complaint | ModelError
     replies: tuple[Completion, ...]
 
     def total(self, name: str) -> Any:
-        """Return the sum of a usage field over all replies, None where one is unknown."""
+        """Return the sum of a usage field over all replies; None if one is unknown."""
         values = [getattr(reply, name) for reply in self.replies]
         return None if not values or None in values else sum(values)
 
 
 def judge_fields(example: Example, transcript: str) -> dict[str, Any]:
-    """Return what a rubric's templates may use; a judge may see the hidden fields."""
+    """Return the fields of a rubric's templates; the hidden ones too, which a judge may see."""
     return {
         **example.inputs,
         **example.hidden,
@@ -84,10 +85,10 @@ def judge_messages(
     several: bool = False,
     key: str = "",
 ) -> list[Message]:
-    """Return what a rubric's model is sent: question, options, gold letter and transcript.
+    """Return the messages to a rubric's model: question, options, gold letter and transcript.
 
-    `several`: the question has other conversations, whose prompts begin alike. `key` names the
-    asking, from which the transcript's marks are drawn.
+    With `several` conversations on the question their prompts have a common prefix, which is marked
+    as stable. The nonces of the transcript's marks are drawn from `key`, which names the request.
     """
     shared, own = _transcript(spec, conversation, key)
     fields = judge_fields(example, shared + own)
@@ -100,8 +101,8 @@ def judge_messages(
 
 
 def rendered(spec: JudgeSpec, fields: Mapping[str, Any], *fenced: str) -> tuple[str, str]:
-    """Return a rubric's system prompt and its prompt; `fenced` are fields that hold transcripts
-    between their marks, all other texts are quoted where the rubric says so."""
+    """Return a rubric's system prompt and its prompt. `fenced` are transcripts between their marks;
+    with `fence: quoted` all other texts are quoted."""
     quote = quoting(*fenced) if spec.fence == "quoted" else None
     system = prompts.render(spec.system or "", fields, f"judge {spec.name}: system", quote)
     prompt = prompts.render(spec.prompt or "", fields, f"judge {spec.name}: prompt", quote)
@@ -109,11 +110,11 @@ def rendered(spec: JudgeSpec, fields: Mapping[str, Any], *fenced: str) -> tuple[
 
 
 def _transcript(spec: JudgeSpec, conversation: Conversation, key: str) -> tuple[str, str]:
-    """Return the transcript in two pieces: how those of all samples of a question begin, which is
-    what is said by script, and the rest.
+    """Return the transcript in two parts: the scripted opening, which all samples of a question
+    share, and the rest.
 
-    It holds every turn with its speaker, thinking in tags included, and no system prompt or step
-    instruction (section E.3); with `sees_reasoning` what was thought in a channel of its own too.
+    It has every turn with its speaker, thinking in tags included, and no system prompt or step
+    instruction (section E.3); with `sees_reasoning` also the reasoning of a separate channel.
     """
     own = (i for i, turn in enumerate(conversation.turns) if turn.finish_reason != "scripted")
     first = next(own, 0)
@@ -126,13 +127,13 @@ def _transcript(spec: JudgeSpec, conversation: Conversation, key: str) -> tuple[
 
 
 def takes_schema(spec: JudgeSpec, model: Model) -> bool:
-    """Whether a model is asked for JSON by the rubric's schema."""
+    """Return whether the model is asked for JSON by the rubric's schema."""
     return spec.replies == "structured" and model.structured != "text"
 
 
 def schema_of(spec: JudgeSpec) -> dict[str, Any]:
-    """Return the JSON schema of a reply: an object of the metrics in order, each with its score
-    and the words for it."""
+    """Return the JSON schema of a reply: an object of the metrics in order, each with score and
+    justification."""
     metrics = {}
     for metric in spec.metrics:
         low, high = spec.limits(metric.name)
@@ -148,7 +149,7 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def form_of(spec: JudgeSpec) -> Form[Scores]:
-    """Return what a rubric's reply on one transcript, or on two, is to be."""
+    """Return the form of a rubric's reply on one transcript, or on a pair."""
     return Form(lambda: schema_of(spec), lambda text: read(text, spec))
 
 
@@ -161,11 +162,11 @@ async def ask(
     start: int,
     form: Form[R],
 ) -> Asked[R]:
-    """Ask at most `spec.asks` times; each call's journal key is `{key}#{number}`.
+    """Ask at most `spec.asks` times and return the outcome; each call's journal key is
+    `{key}#{number}`.
 
-    `start` is the number of the first call: a judge failure that is tried again must not be
-    answered with its old replies from the journal. An error that ends the whole run (wrong key,
-    spent budget) passes through.
+    `start` is the number of the first call: a retry after a failure must not be answered with the
+    old replies from the journal. An error that ends the run (wrong key, spent budget) is raised.
     """
     spec = judge.spec
     sampling = Sampling(
@@ -193,8 +194,8 @@ async def ask(
 
 
 def _again(messages: list[Message], reply: str, complaint: str) -> list[Message]:
-    """Return the messages with the complaint; an empty reply is not sent back (some providers
-    refuse it), so that the complaint then joins the last message."""
+    """Return the messages with reply and complaint added. An empty reply is left out, since some
+    providers refuse it; the complaint is then appended to the last message."""
     if reply.strip():
         said: list[Message] = [
             {"role": "assistant", "content": reply},

@@ -1,4 +1,4 @@
-"""One conversation to score."""
+"""The input of a judge kind: one conversation to score, with its context."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from convbench.schema import Conversation, Example, Mode, ProtocolSpec, Verdict
 
 @dataclass(frozen=True)
 class Case:
-    """One conversation to score."""
+    """One conversation to score, with its context."""
 
     judge: Judge
     conversation: Conversation
     example: Example
     protocol: ProtocolSpec
     mode: Mode | None = None
-    """The run's; without it a function infers it from the prompts."""
+    """The run's mode; without it a function infers it from the prompts."""
     examples: Mapping[str, Example] = field(default_factory=dict)
-    """All of the run, for judges that compare with other tasks."""
+    """All examples of the run, for judges that compare with other tasks."""
     asked: int = 0
-    """`attempts` of this judge's newest, failed verdict on it: a new try goes on counting, so that
-    the journal does not answer with the old replies."""
+    """Attempts of this judge's newest, failed verdict: a retry continues the count, so that the
+    journal does not answer with the old replies."""
     several: bool = False
-    """Whether its question has other conversations, which are judged too."""
+    """Whether the question has several conversations to judge."""
     before: Verdict | None = None
-    """That verdict: where turns are judged one by one it keeps the scores that some have."""
+    """That failed verdict. If turns are judged one by one it has the scores of some turns."""

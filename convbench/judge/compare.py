@@ -1,7 +1,7 @@
-"""One judge at work on two policies: each couple in both orders, kept and counted.
+"""Compare two policies by one judge: each couple of conversations is judged in both orders.
 
-With `until_decided` groups are taken some at a time, and no more are asked about once it is sure
-who wins (`convbench.stats.duels`).
+With `until_decided` groups are judged in batches, and judging stops as soon as the winner is
+certain (`convbench.stats.duels`).
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from convbench.store.comparisons import asked, comparisons, comparisons_file
 
 @dataclass
 class Compared:
-    """What comparing two policies came to."""
+    """Result of comparing two policies."""
 
     names: tuple[str, str]
     home: Run
-    """The run that keeps it."""
+    """The run that stores the comparisons."""
     couples: Couples
     judged: Judged
     wins: Wins | None = None
     decision: Decision | None = None
-    """Where it was asked until decided."""
+    """The anytime-valid interval; None unless judged `until_decided`."""
     groups: int = 0
-    """Groups there are."""
+    """Number of groups in both runs."""
     spared: int = 0
-    """Orders that were not asked, for it was decided."""
+    """Orders that were not judged because the winner was certain."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,13 @@ class Contest:
 
     @property
     def home(self) -> Run:
-        """The run that keeps the comparisons."""
+        """The run that stores the comparisons."""
         return home_of(self.one, self.other)
 
 
 @dataclass
 class Todo:
-    """What is still to be asked, by group in the judge's order, and what has been."""
+    """Finished comparisons and pending orders of a contest, by group in the judge's order."""
 
     couples: Couples
     order: list[str]
@@ -72,26 +72,26 @@ class Todo:
 
     @property
     def left(self) -> int:
-        """Orders that are still to be asked."""
+        """Number of orders that are still to be judged."""
         return sum(map(len, self.pending.values()))
 
     def duels(self) -> list[Duel]:
-        """Return the duels that are judged in both orders."""
+        """Return the duels whose both orders are judged."""
         mine = {c.one.conversation_id: _place(c) for c in self.couples.found}
         theirs = {c.other.conversation_id: _place(c) for c in self.couples.found}
         return duels_of(self.known.values(), mine, theirs)
 
     def whole(self) -> list[str]:
-        """Return the groups of which nothing is pending."""
+        """Return the groups without a pending order."""
         return [name for name in self.order if not self.pending.get(name)]
 
     def decision(self) -> Decision | None:
-        """Return what is sure of the groups that are wholly judged."""
+        """Return the decision from the fully judged groups; None without any."""
         return decide(by_group(self.duels(), self.whole()))
 
 
 def todo(contest: Contest) -> Todo:
-    """Return what a contest was asked and what was not. Raises RunError without a couple."""
+    """Return the progress of a contest. Raises RunError if the runs have no couple."""
     found, mark = couples(contest.one, contest.other), contest.judge.fingerprint
     known = {asked(one): one for one in comparisons(contest.home) if one.fingerprint == mark}
     out = Todo(found, in_order((c.example.group_id for c in found.found), mark), known)
@@ -105,8 +105,8 @@ def todo(contest: Contest) -> Todo:
 
 
 async def compare(contest: Contest, calls: CallOptions) -> Compared:
-    """Ask what has not been asked of a contest, under the lock of its home that the caller
-    holds."""
+    """Judge the pending orders of a contest and return the result. The caller must hold the lock
+    of its home run."""
     left, judge = todo(contest), contest.judge
     judged = Judged(judge.name, kept=2 * len(left.couples.found) - left.left)
     out = Compared(contest.names, contest.home, left.couples, judged, groups=len(left.order))
@@ -129,7 +129,7 @@ async def compare(contest: Contest, calls: CallOptions) -> Compared:
 
 
 def _over(contest: Contest, left: Todo) -> bool:
-    """Whether nothing more need be asked."""
+    """Return whether the contest is judged `until_decided` and its winner is certain."""
     if not contest.until_decided:
         return False
     found = left.decision()
@@ -137,7 +137,8 @@ def _over(contest: Contest, left: Todo) -> bool:
 
 
 def _parts(contest: Contest, left: Todo, tools: Tools) -> Iterator[list[str]]:
-    """Yield groups to ask about together: all, or as many as keep the calls in flight busy."""
+    """Yield batches of groups to judge together: all at once, or with `until_decided` as many as
+    keep all concurrent calls busy."""
     names = [name for name in left.order if left.pending.get(name)]
     each = left.left / max(1, len(names))
     size = len(names)
@@ -147,7 +148,7 @@ def _parts(contest: Contest, left: Todo, tools: Tools) -> Iterator[list[str]]:
 
 
 class Orders(Unit[Shown, Comparison]):
-    """Couples of some groups in one order each: a job, a record and a journal key of its own."""
+    """Pending orders of some groups; each order is a job with its own record and journal key."""
 
     def __init__(self, contest: Contest, left: Todo, groups: Sequence[str], judged: Judged) -> None:
         self.file = comparisons_file(contest.home)
@@ -157,26 +158,26 @@ class Orders(Unit[Shown, Comparison]):
         self._keys = {key_of(self.judge, shown) for shown in self._jobs}
 
     def jobs(self) -> Sequence[Shown]:
-        """Return what is still to be asked about these groups."""
+        """Return the pending orders of these groups."""
         return self._jobs
 
     def __len__(self) -> int:
         return len(self._jobs)
 
     async def result(self, job: Shown) -> Comparison:
-        """Return what the judge prefers."""
+        """Return the judge's comparison."""
         return await prefer(self.judge, job, self._protocol, self.tools)
 
     def failed_result(self, job: Shown, error: Exception) -> Comparison:
-        """Return a comparison without scores that says why."""
+        """Return a failed comparison with this error."""
         return broken(self.judge, job, error)
 
     def owns(self, key: str) -> bool:
-        """Whether a call is about one of these."""
+        """Return whether a journal key belongs to one of these orders."""
         return key.rpartition("#")[0] in self._keys
 
     def key_prefix(self, job: Shown) -> str:
-        """Return what the keys of its calls begin with."""
+        """Return the prefix of the journal keys of an order."""
         return f"{key_of(self.judge, job)}#"
 
     def count(self, job: Shown, result: Comparison) -> None:

@@ -1,7 +1,7 @@
-"""What answers that are one constant score on a task's tests: the floor that scores stand on.
+"""Scores of constant answers on a task's tests: a floor for the scores of real answers.
 
-Each is run on the same tests in the same kind of sandbox as an answer: every function that a test
-calls is replaced by one that takes anything and gives the constant.
+Each constant is run on the same tests in the same kind of sandbox as an answer: every function that
+a test calls is replaced by one that takes any arguments and returns the constant.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONSTANTS = (
     "float('nan')",
     "raise ValueError",
 )
-"""As they are named in verdicts; exceptions are equal by class, so raising one is an answer too."""
+"""Constants by their names in verdicts; exceptions are equal by class, so raising is an answer."""
 _CALLED = re.compile(r"(?<![.\w])([A-Za-z_]\w*)\s*\(")
 _CODE = """
 def _with(name):
@@ -41,15 +41,15 @@ def _with(name):
 
 
 def commonest(wanted: Sequence[Outcome]) -> float:
-    """Return the share of the tests on which the reference gives its commonest output: what the
-    constant that is best for this task passes where tests are plain calls."""
+    """Return the share of the tests on which the reference gives its commonest output: the score of
+    the best constant, if tests are simple calls."""
     return max(sum(agree(one, other) for other in wanted) for one in wanted) / len(wanted)
 
 
 async def constant_scores(
     calls: tuple[str, ...], wanted: Sequence[Outcome], limits: Limits
 ) -> dict[str, float]:
-    """Return the share of the tests that each constant passes, for those that pass any. `wanted`
+    """Return the share of the tests that each constant passes, for those that pass any. `expected`
     are the reference's outcomes."""
     names = {name for call in calls for name in _CALLED.findall(call)} - set(dir(builtins))
     asked = [f"(_with({name!r}), (\n{call}\n))[1]" for name in CONSTANTS for call in calls]

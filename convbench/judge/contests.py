@@ -1,4 +1,4 @@
-"""What `judge --pairwise` asks for: judges that compare two policies, and what that would cost."""
+"""Compare policies in pairs, or preview it: the core of `judge --pairwise`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ RUBRIC = "pairwise"
 
 
 def contests(options: JudgeOptions) -> JudgeResult:
-    """Let judges compare every two policies that are named, in both orders; what they have compared
-    is kept. Raises ConvbenchError subclasses."""
+    """Compare every two of the named policies by the judges, in both orders, and return the result;
+    finished comparisons are not repeated. Raises ConvbenchError subclasses."""
     judges = _judges(options)
     listed = [
         Contest(
@@ -63,11 +63,12 @@ def contests(options: JudgeOptions) -> JudgeResult:
 
 
 def _of_home(contest: Contest, calls: CallOptions) -> Judge:
-    """Return a contest's judge as the run that holds its comparisons has it."""
+    """Return a contest's judge with the settings and address in its home run."""
     return with_address(of_run(contest.home, contest.judge), contest.home, calls)
 
 
 def _judges(options: JudgeOptions) -> list[Judge]:
+    """Return the judges. Raises UsageError without any, RunError if one does not compare pairs."""
     if not options.judges:
         raise UsageError(
             "--pairwise: found no --judge; expected a model (gpt-4o, …), SPEC@MODEL, or "
@@ -87,7 +88,7 @@ def _judges(options: JudgeOptions) -> list[Judge]:
 
 
 def _preview(contest: Contest, calls: CallOptions) -> JudgePreview:
-    """Return what a judge would be sent of a contest, with tokens and dollars for all of it."""
+    """Return a contest's first request, with tokens and dollars of all its requests."""
     judge, left = contest.judge, todo(contest)
     if judge.model is not None:
         check_variables(judge.spec, contest.home.examples.values())

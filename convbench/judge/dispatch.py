@@ -1,4 +1,4 @@
-"""Let one judge score one conversation."""
+"""Score one conversation by one judge."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from convbench.schema.judge import Per
 
 
 async def _score_whole(case: Case, tools: Tools, score: Score) -> Verdict:
+    """Return the verdict on the conversation as one unit."""
     return await score(case, tools)
 
 
@@ -25,7 +26,7 @@ WAYS: Mapping[Per, Callable[[Case, Tools, Score], Awaitable[Verdict]]] = {
     "conversation": _score_whole,
     "turn": score_turns,
 }
-"""How a conversation is scored by itself."""
+"""Functions that score a single conversation, by the judge's `per`."""
 
 
 async def judge_conversation(
@@ -40,16 +41,19 @@ async def judge_conversation(
     examples: Mapping[str, Example] | None = None,
     asked: int = 0,
 ) -> Verdict:
-    """Return the verdict, with a failure and no scores where there is none to give.
+    """Return the verdict; a failed one, without scores, if the judge gives none.
 
-    `caller` and `model` are needed by a rubric alone; the others are a `Case`'s.
+    Only a rubric needs `caller` and `model`; the other arguments are the fields of a `Case`.
     """
     case = Case(judge, conversation, example, protocol, mode, examples or {}, asked)
     return await verdict_on(case, Tools(caller, held=model))
 
 
 async def verdict_on(case: Case, tools: Tools) -> Verdict:
-    """Return the verdict of the case's judge, by the one method of its kind."""
+    """Return the verdict of the case's judge. A conversation that failed gets a failed one.
+
+    Raises DataError for a judge that scores groups or pairs.
+    """
     if case.conversation.failure is not None:
         name = case.conversation.conversation_id
         return unscorable(case.judge, name, "ConversationFailed", "the conversation has no end")

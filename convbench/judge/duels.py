@@ -1,7 +1,7 @@
-"""Which conversations are compared: those of two runs about the same question and sample.
+"""Couples of conversations to compare: those of two runs on the same question and sample.
 
-Groups stand in an order that is drawn from their names and the judge's fingerprint, so that whoever
-stops early has seen groups at random, and a resumed run goes on in the same order.
+Groups are ordered by a hash of their names and the judge's fingerprint, so that judging that stops
+early has seen a random sample of groups, and a resumed run continues in the same order.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from convbench.stats.duels import Duel
 from convbench.store import Run, find_run
 
 ALL = "all"
-"""Stands for a run and each of its evaluations."""
+"""Name that stands for a run and all its evaluations."""
 
 
 @dataclass(frozen=True)
 class Couple:
-    """Two policies' conversations about the same question with the same sample number."""
+    """Two policies' conversations on the same question with the same sample number."""
 
     one: Conversation
     other: Conversation
@@ -33,15 +33,15 @@ class Couple:
 
 @dataclass(frozen=True)
 class Couples:
-    """All there are of two runs, and what could not be coupled."""
+    """All couples of two runs, and counts of conversations without one."""
 
     found: tuple[Couple, ...]
     alone: int
-    """Conversations about a question and sample that the other run has none of."""
+    """Conversations without a counterpart in the other run."""
     failed: int
-    """Couples of which one conversation failed."""
+    """Couples in which a conversation failed."""
     apart: int
-    """Couples whose question is not the same in both runs, whatever it is called."""
+    """Couples whose question has one id but different contents in the two runs."""
 
 
 def side(name: str, home: Path | None) -> Run:
@@ -63,8 +63,8 @@ def side(name: str, home: Path | None) -> Run:
 
 
 def opponents(names: Sequence[str], home: Path | None) -> list[tuple[str, str]]:
-    """Return every two that are to meet, each couple once: `all` stands for the run and each of its
-    evaluations."""
+    """Return the pairs of policies to compare, each once: `all` stands for the run and each of its
+    evaluations. Raises RunError if there are none."""
     run = find_run(home) if ALL in names else None
     everyone = ["base", *(child.path.name for child in run.children())] if run else []
     sides = [everyone if name == ALL else [name] for name in names]
@@ -81,7 +81,7 @@ def opponents(names: Sequence[str], home: Path | None) -> list[tuple[str, str]]:
 
 
 def home_of(one: Run, other: Run) -> Run:
-    """Return the run that keeps a comparison: what both were evaluated from, else the first."""
+    """Return the run that stores a comparison: the common parent of both, else the first."""
     for run, child in ((one, other), (other, one)):
         if child.manifest.parent == run.manifest.id:
             return run
@@ -91,7 +91,8 @@ def home_of(one: Run, other: Run) -> Run:
 
 
 def couples(one: Run, other: Run) -> Couples:
-    """Return the couples of two runs. Raises RunError where there is none, or both are one run."""
+    """Return the couples of two runs. Raises RunError if there is none, UsageError if both are the
+    same run."""
     if one.path.resolve() == other.path.resolve():
         raise UsageError(f"--pairwise: found {one.path} twice; expected two runs")
     mine, theirs = _by_place(one), _by_place(other)
@@ -117,7 +118,7 @@ def couples(one: Run, other: Run) -> Couples:
 
 
 def in_order(groups: Iterable[str], fingerprint: str) -> list[str]:
-    """Return groups in the order in which a judge takes them."""
+    """Return the distinct groups in the order in which a judge takes them."""
     return sorted(
         set(groups),
         key=lambda name: hashlib.sha256(
@@ -129,10 +130,10 @@ def in_order(groups: Iterable[str], fingerprint: str) -> list[str]:
 def duels_of(
     found: Iterable[Comparison], mine: Mapping[str, str], theirs: Mapping[str, str]
 ) -> list[Duel]:
-    """Return the duels that were judged in both orders.
+    """Return the duels whose both orders were judged.
 
-    `mine` and `theirs` are what each policy's conversations are about, by conversation_id: only
-    those about the same thing are duels of these policies.
+    `mine` and `theirs` map each policy's conversation_ids to question and sample; only comparisons
+    of the same question and sample count.
     """
     by_couple: dict[tuple[str, str], dict[bool, Comparison]] = {}
     for one in found:

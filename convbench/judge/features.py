@@ -1,4 +1,4 @@
-"""What can be seen of a conversation without understanding it: the features of judge `rules`."""
+"""The surface features of a conversation that judge `rules` uses."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _A_SUBJECT = r"(?=[):.,]|\s+(?:is|was|would|can|could|seems|does|doesn|fits|and|
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Shares are from 0 to 1.
+    """Surface features of a conversation; shares are from 0 to 1.
 
-    `covered`: options that the policy's turns say something about. `decided`: options that get a
-    yes or a no. `agree`: options whose verdict is the gold one, a yes for the gold option and a
-    no for every other. `chosen`: what earlier turns settled on, in order. `supported`: the final
-    letter got a yes and no other option did, or it got no verdict and all others a no. `why`:
-    some word of reason. `hedged`: the final turn sounds unsure. `tags`: thinking tags as the mode
-    asks (1 opened and closed in the final turn, 0.5 opened, 0 missing; in standard mode 1 without
-    any).
-    `cut`: share of policy turns cut by max_tokens. `repeated`: share of word triples said before.
+    `covered`: share of options that the policy's turns discuss. `decided`: share of options that
+    get a yes or a no. `agree`: share of options with the right verdict, a yes for the gold option
+    and a no for every other. `chosen`: letters that earlier turns settled on, in order.
+    `supported`: the final letter got a yes and no other option did, or it got no verdict and all
+    others a no. `why`: a word of reasoning occurs. `hedged`: the final turn sounds unsure. `tags`:
+    thinking tags as the mode requires (1 opened and closed in the final turn, 0.5 opened, 0
+    missing; in standard mode 1 without any).
+    `cut`: share of policy turns cut by max_tokens. `repeated`: share of repeated word triples.
     `longest`: words of the longest policy turn.
     """
 
@@ -67,7 +67,8 @@ class Features:
 def features(
     conversation: Conversation, example: Example, protocol: ProtocolSpec, mode: Mode | None = None
 ) -> Features:
-    """Return the features; without `mode` it is thinking where some prompt names the tag."""
+    """Return the features of a conversation; without `mode` it is thinking if a prompt names the
+    tag."""
     turns = [conversation.turns[i] for i in policy_turns(protocol, conversation)]
     said = [text_of(turn.content) for turn in turns]
     graded = grade(protocol, conversation, example)
@@ -91,9 +92,9 @@ def features(
 
 
 def about_options(text: str, example: Example) -> dict[str, str]:
-    """Return what is said about each option, by letter; an option only named is not there.
+    """Return the text about each option, by letter; options that are only named are left out.
 
-    What is said of an option runs from its mention to the next mention of another one.
+    The text about an option runs from its mention to the next mention of another one.
     """
     text = _CONCLUSION.sub(" ", text)
     marks = sorted(_mentions(text, example))
@@ -106,23 +107,25 @@ def about_options(text: str, example: Example) -> dict[str, str]:
 
 
 def verdict(text: str) -> bool | None:
-    """Return whether the words about an option accept or reject it, None for neither."""
+    """Return whether a text about an option accepts (True) or rejects it (False); None for
+    neither."""
     if _NO.search(text):
         return False
     return True if _YES.search(text) else None
 
 
 def repeated(text: str) -> float:
-    """Return the share of word triples that were said before."""
+    """Return the share of word triples that occurred before."""
     words = text.lower().split()
     triples = list(zip(words, words[1:], words[2:], strict=False))
     return 1 - len(set(triples)) / len(triples) if triples else 0.0
 
 
 def _mentions(text: str, example: Example) -> list[tuple[int, str]]:
-    """Return where options are mentioned: by letter, or where that is rare by their words.
+    """Return (position, letter) of mentions of options: by letter, and by their words if fewer than
+    two letters are mentioned.
 
-    Words are the weaker sign: one option's may stand in what is said about another.
+    Words are weaker evidence: those of one option may occur in the text about another.
     """
     by_letter: list[tuple[int, str]] = []
     by_words: list[tuple[int, str]] = []
@@ -141,13 +144,15 @@ def _mentions(text: str, example: Example) -> list[tuple[int, str]]:
 
 
 def _choice(text: str, example: Example) -> str | None:
-    """Return the letter that an earlier turn settles on, by answer or by "so C", "I say C"."""
+    """Return the letter that an earlier turn settles on, as an answer or as in "so C", "I say C";
+    None without one."""
     stated = final_answer(text, example.options, strict=True)
     letters = [m["letter"] for m in _CONCLUSION.finditer(text) if m["letter"] in example.letters]
     return stated or (letters[-1] if letters else None)
 
 
 def _supported(answer: str | None, verdicts: dict[str, bool | None], example: Example) -> bool:
+    """Return whether the verdicts on options support the answer: see `Features.supported`."""
     if answer is None:
         return False
     others = [verdicts.get(letter) for letter in example.letters if letter != answer]
@@ -157,12 +162,14 @@ def _supported(answer: str | None, verdicts: dict[str, bool | None], example: Ex
 
 
 def _tags(final: str, mode: Mode) -> float:
+    """Return how well the thinking tags of the final turn fit the mode: see `Features.tags`."""
     if mode == "standard":
         return 0.0 if thinking(final) else 1.0
     return (thinking(final) + closes(final)) / 2
 
 
 def _mode(conversation: Conversation, protocol: ProtocolSpec) -> Mode:
+    """Return `thinking` if a prompt names the thinking tag, else `standard`."""
     prompts = [conversation.systems.get(protocol.policy, "")]
     for turn in conversation.turns:
         prompts.append(turn.instruction or "")

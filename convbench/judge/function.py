@@ -1,4 +1,4 @@
-"""Judges that are a function: rules, hidden unit tests, rendered pages."""
+"""Judge kinds that call a function: rules, hidden unit tests, rendered pages."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ opened = plain
 
 
 async def score(case: Case, tools: Tools) -> Verdict:
-    """Score by the spec's function, which may return (scores, details) and be async.
+    """Return the verdict of the spec's function, which may return (scores, details) and be async.
 
-    It gets `mode`, `spec` and `examples` as keywords where it has parameters of these names.
+    It gets `mode`, `spec` and `examples` as keywords if it has parameters of these names.
     """
     judge, run = case.judge, {"mode": case.mode, "spec": case.judge.spec, "examples": case.examples}
     function = judge.function
@@ -40,7 +40,8 @@ async def score(case: Case, tools: Tools) -> Verdict:
 
 
 def check_scores(judge: Judge, scores: Mapping[str, float]) -> None:
-    """Hold a function's scores to the spec: all metrics, no other, each in range."""
+    """Raise DataError unless a function's scores are all metrics of the spec, no other, and each in
+    its range."""
     spec = judge.spec
     expected = {metric.name for metric in spec.metrics} or {spec.reward.metric}
     wrong = expected.symmetric_difference(scores) if spec.metrics else expected - set(scores)

@@ -1,9 +1,9 @@
-"""Judges of a group (`per: group`): a question's conversations scored beside each other.
+"""Judges of a group (`per: group`): all conversations on a question are scored in one call.
 
-What such a judge gives is relative: it says which of a policy's answers to a question are better as
-SWiFt's standardising asks (Mukherjee et al. 2025, section 3), and nothing across questions or
-policies. The order in which conversations are shown is drawn for each group. Each gets a verdict of
-its own, with its place in the prompt and its share of what the call cost.
+The scores of such a judge are relative: they compare a policy's answers to one question, as SWiFt's
+standardising needs (Mukherjee et al. 2025, section 3), and say nothing across questions or
+policies. The order in which conversations are shown is drawn for each group. Each conversation gets
+its own verdict, with its position in the prompt and its share of the call's cost.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ from convbench.schema import (
 from convbench.store import Run
 
 LEAST, MOST = 2, 16
-"""Conversations of a group: fewer are beside nothing, more are no longer read with care."""
+"""Bounds on the size of a group: one has no other to compare with, and more are read carelessly."""
 _HEAD = re.compile(r"^[\W_]*conversation[\W_]*(\d{1,2})[\W_]*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Group:
-    """A question's conversations in the order in which a judge is shown them."""
+    """The conversations on one question, in the order in which the judge is shown them."""
 
     talks: tuple[Conversation, ...]
     example: Example
     asked: int = 0
-    """Replies that earlier tries asked for."""
+    """Number of replies in earlier attempts."""
 
 
 def in_prompt(talks: Sequence[Conversation], mark: str) -> tuple[Conversation, ...]:
-    """Return conversations in an order drawn from their ids and the judge's fingerprint."""
+    """Return conversations in an order drawn from their ids and `mark`, the judge's fingerprint."""
     return tuple(
         sorted(
             talks,
@@ -68,12 +68,12 @@ def in_prompt(talks: Sequence[Conversation], mark: str) -> tuple[Conversation, .
 
 
 def key_of(judge: Judge, group: Group) -> str:
-    """Return what the journal keys of a group begin with."""
+    """Return the prefix of a group's journal keys."""
     return f"judge/{judge.fingerprint}/group/{group.example.example_id}"
 
 
 def group_messages(judge: Judge, group: Group) -> list[Message]:
-    """Return what the judge's model is sent."""
+    """Return the messages to the judge's model on a group."""
     return messages_of(
         judge.spec, group.talks, group.example, f"{key_of(judge, group)}#{group.asked}"
     )
@@ -82,8 +82,8 @@ def group_messages(judge: Judge, group: Group) -> list[Message]:
 async def score_group(
     judge: Judge, group: Group, protocol: ProtocolSpec, tools: Tools
 ) -> tuple[Verdict, ...]:
-    """Return a verdict for each conversation, in the order shown; all fail where the reply cannot
-    be read. Errors that end the whole run pass through."""
+    """Return a verdict for each conversation, in the order shown; all fail if the reply cannot be
+    read or the group has a wrong size. Errors that end the run are raised."""
     if not LEAST <= len(group.talks) <= MOST:
         said = (
             f"found {len(group.talks)} conversations about the question; a judge of groups needs "
@@ -148,7 +148,7 @@ async def score_group(
 
 
 def group_schema(spec: JudgeSpec, count: int) -> dict[str, Any]:
-    """Return the JSON schema of a reply: an object of conversations, each with the metrics."""
+    """Return the JSON schema of a reply: an object of conversations, each with all metrics."""
     one = schema_of(spec)
     names = [_name(place) for place in range(1, count + 1)]
     return {
@@ -162,8 +162,9 @@ def group_schema(spec: JudgeSpec, count: int) -> dict[str, Any]:
 def read_group(reply: str, spec: JudgeSpec, count: int) -> tuple[Scores, ...] | Complaint:
     """Return the scores of all conversations in the order shown, or a complaint.
 
-    A reply by the schema is an object of `conversation_1` …; a text has a line `Conversation 1`
-    above each conversation's scores. Each part is read as strictly as a rubric's whole reply.
+    A reply by the schema is an object with keys `conversation_1` …; a text has a line
+    `Conversation 1` above each conversation's scores. Each part is read as strictly as a rubric's
+    full reply.
     """
     parts = _objects(reply) or _texts(reply)
     names = [name for name, _ in parts]
@@ -189,7 +190,7 @@ def _name(place: int) -> str:
 
 
 def _objects(reply: str) -> list[tuple[str, str | Pairs]] | None:
-    """Return the parts of an object of objects; None for another reply."""
+    """Return (conversation, its scores) of a JSON reply; None for any other reply."""
     fence = FENCE.match(reply)
     try:
         found = json.loads(fence[1] if fence else reply, object_pairs_hook=Pairs)
@@ -205,7 +206,7 @@ def _is_scores(value: Any) -> bool:
 
 
 def _texts(reply: str) -> list[tuple[str, str | Pairs]]:
-    """Return the parts of a text: what stands under each line `Conversation N`."""
+    """Return (conversation, its text) of a text reply: the lines below each `Conversation N`."""
     parts: list[tuple[str, list[str]]] = []
     for line in reply.splitlines():
         head = _HEAD.match(line)
@@ -217,7 +218,7 @@ def _texts(reply: str) -> list[tuple[str, str | Pairs]]:
 
 
 def _share(total: Any, count: int) -> list[Any]:
-    """Return equal parts of tokens (whole ones) or dollars; None where unknown."""
+    """Return equal shares of tokens (as integers) or dollars; Nones if the total is unknown."""
     if total is None:
         return [None] * count
     if isinstance(total, int):
@@ -230,8 +231,8 @@ def _all(judge: Judge, group: Group, kind: str, said: str, **more: Any) -> tuple
 
 
 def groups_of(run: Run, judge: Judge, pending: Before) -> list[Group]:
-    """Return the questions of which a conversation has no score yet, each with all its
-    conversations: what is said of one is said beside the others."""
+    """Return a group for each question with a pending conversation. It has all conversations on the
+    question, since their scores are relative to each other."""
     talks: dict[str, list[Conversation]] = {}
     for one in run.conversations():
         if one.failure is None and one.branch is None:
@@ -247,8 +248,7 @@ def groups_of(run: Run, judge: Judge, pending: Before) -> list[Group]:
 
 
 class Groups(Unit[Group, tuple[Verdict, ...]]):
-    """Questions' conversations, scored beside each other: all of a group are one job, one line of
-    the journal and one write."""
+    """Pending groups. All conversations of a group are one job, one journal line and one write."""
 
     def __init__(self, run: Run, judge: Judge, pending: Before, judged: Judged) -> None:
         self.file = run.verdicts_file
@@ -259,7 +259,7 @@ class Groups(Unit[Group, tuple[Verdict, ...]]):
         self._scored = self._failed = 0
 
     def jobs(self) -> Sequence[Group]:
-        """Return the groups of which a conversation has no score."""
+        """Return the groups with a pending conversation."""
         return self._groups
 
     def __len__(self) -> int:
@@ -270,23 +270,23 @@ class Groups(Unit[Group, tuple[Verdict, ...]]):
         return await score_group(self.judge, job, self._protocol, self.tools)
 
     def record(self, job: Group, result: tuple[Verdict, ...]) -> bytes:
-        """Return the lines of a group's verdicts."""
+        """Return the JSON lines of a group's verdicts."""
         return b"\n".join(one.model_dump_json().encode() for one in result)
 
     def failed_result(self, job: Group, error: Exception) -> tuple[Verdict, ...]:
-        """Return verdicts without scores that say why."""
+        """Return failed verdicts with this error."""
         return tuple(failed_verdict(self.judge, one.conversation_id, error) for one in job.talks)
 
     def owns(self, key: str) -> bool:
-        """Whether a call is about one of these groups."""
+        """Return whether a journal key belongs to one of these groups."""
         return key.rpartition("#")[0] in self._keys
 
     def key_prefix(self, job: Group) -> str:
-        """Return what the keys of a group's calls begin with."""
+        """Return the prefix of the journal keys of a group."""
         return f"{key_of(self.judge, job)}#"
 
     def is_failed(self, result: tuple[Verdict, ...]) -> bool:
-        """Whether a conversation of the group got no score."""
+        """Return whether a conversation of the group got no score."""
         return any(one.failure is not None for one in result)
 
     def count(self, job: Group, result: tuple[Verdict, ...]) -> None:
@@ -297,16 +297,16 @@ class Groups(Unit[Group, tuple[Verdict, ...]]):
             self.judged.count(verdict.failure)
 
     def unreadable(self, result: tuple[Verdict, ...]) -> str | None:
-        """Return why nothing could be read of the judge's reply."""
+        """Return why the judge's reply could not be read; None if it could."""
         return unreadable(self.judge, result[0].failure)
 
     async def run(self, caller: Caller) -> Summary:
-        """Score the groups; return how many conversations got a score, and how many did not."""
+        """Score the groups and return how many conversations were scored and how many failed."""
         jobs = await super().run(caller)
         return Summary(self._scored, self._failed, jobs.interrupted, jobs.stopped)
 
     def requests(self) -> Iterator[Request]:
-        """Yield what a judge's model would be sent, group by group."""
+        """Yield the requests to the judge's model, group by group."""
         for group in self._groups:
             schema = partial(group_schema, self.judge.spec, len(group.talks))
             yield group_messages(self.judge, group), schema
@@ -315,7 +315,7 @@ class Groups(Unit[Group, tuple[Verdict, ...]]):
     def requests_unbuilt(
         cls, judge: Judge, manifest: RunManifest, shown: Preview
     ) -> Iterable[Request]:
-        """Return what would be sent of a run that is not built, of which `shown` is the first
+        """Return the requests on a run that is not built yet; `shown` is the preview of its first
         conversation."""
         size = manifest.samples
         group = Group((shown.played,) * size, shown.example)

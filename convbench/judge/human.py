@@ -1,9 +1,9 @@
-"""Judge `human:FILE`: scores that people gave, by conversation.
+"""Judge `human:FILE`: people's scores of conversations, from a file.
 
 The file is CSV (with a header) or JSON lines. A row has `conversation_id`, scores in columns
-named like the spec's metrics (the one that becomes the reward is needed, others may be missing),
-and may have `rater` and `note`. Several raters of one conversation are averaged metric by metric;
-what each gave is kept in the verdict's details.
+named like the spec's metrics (the reward's metric is required, others are optional), and may have
+`rater` and `note`. The scores of several raters are averaged metric by metric; those of each rater
+are in the verdict's details.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Labels:
 
     file: Path
     digest: str
-    """Hash of the file's bytes: other labels are another judge."""
+    """Hash of the file's bytes; files with different labels are different judges."""
     rows: Mapping[str, tuple[Label, ...]]
 
     def check(self, known: Collection[str]) -> None:
-        """Raise DataError where a label is of a conversation that is not among `known`."""
+        """Raise DataError if a label is of a conversation that is not among `known`."""
         unknown = sorted(set(self.rows) - set(known))
         if unknown:
             raise DataError(
@@ -54,7 +54,7 @@ class Labels:
             )
 
     def scores(self, conversation_id: str) -> tuple[dict[str, float], dict[str, Any], str]:
-        """Return mean scores, what each rater gave, and the notes of one conversation."""
+        """Return (mean scores, details with the scores of each rater, joined notes)."""
         labels = self.rows[conversation_id]
         metrics = dict.fromkeys(name for label in labels for name in label.scores)
         mean = {}
@@ -71,7 +71,7 @@ class Labels:
 
 
 def read_labels(path: Path, spec: JudgeSpec) -> Labels:
-    """Read a file of labels. Raises DataError naming file, line, what was found and expected."""
+    """Return the labels of a file. Raises DataError with the line, what was found and expected."""
     try:
         with open_to_read(path) as file:
             data = file.read()
@@ -115,7 +115,7 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         except csv.Error as error:
             raise DataError(f"{path}:{reader.line_num + 1}: not valid CSV: {error}") from None
     elif path.suffix.lower() in (".jsonl", ".ndjson"):
-        # Only "\n" ends a line: U+2028 and others like it may stand inside a JSON text.
+        # Only "\n" ends a line: a JSON text may contain U+2028 and the like.
         for number, line in enumerate(text.split("\n"), 1):
             if line.strip():
                 yield number, _json(path, number, line)
@@ -155,14 +155,14 @@ def _label(where: str, row: Mapping[str, Any], spec: JudgeSpec, count: int) -> L
 
 
 def needed_names(spec: JudgeSpec) -> tuple[str, ...]:
-    """Return the metrics without which people's scores make no reward."""
+    """Return the metrics that the reward is made of."""
     if spec.weighted and spec.reward.metric == OVERALL:
         return tuple(metric.name for metric in spec.metrics if metric.weight is not None)
     return (spec.reward.metric,)
 
 
 def needed(spec: JudgeSpec, scores: Collection[str]) -> str | None:
-    """Return the first of these that is not scored; None where all are there."""
+    """Return the first metric of the reward that has no score; None if all have one."""
     return next((name for name in needed_names(spec) if name not in scores), None)
 
 

@@ -1,8 +1,8 @@
-"""What a rubric's own prompts leave out: its criteria, their ranges, and the form of a reply.
+"""Append to a rubric's system prompt what it leaves out: criteria, ranges, and the reply format.
 
-A rubric of one's own is a few sentences and a list of metrics. A judge that answers in text has to
-be given the labels that its reply is read by; one that answers by a schema gains the ranges and
-what each metric asks.
+A user's rubric is a few sentences and a list of metrics. A judge that answers in text must know the
+labels that its reply is read by; for one that answers by a schema the ranges and the metrics'
+descriptions are useful.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from convbench.schema import JudgeSpec, Metric
 SCORES = "Give each of these scores exactly once, as a number in its range:"
 FORM = "A reply in text MUST be formatted EXACTLY as follows, with these exact labels:"
 _MARKS = r"[\"'*_`]*+\s*+:"
-"""What stands between a label and the colon that sets it apart from a word in a sentence."""
+"""Characters between a label and the colon, which distinguishes it from a word in a sentence."""
 
 
 def names_every_label(spec: JudgeSpec) -> bool:
-    """Return whether a rubric's own prompts say of every metric how a reply writes it, as in
-    `Overall: [score]`; a template's text counts, what it is filled with does not."""
+    """Return whether a rubric's own prompts contain the label of every metric as a reply writes it,
+    as in `Overall: [score]`. Text that is inserted into the templates does not count."""
     text = f"{spec.system or ''}\n{spec.prompt or ''}"
     return all(
         any(re.search(rf"(?<!\w){re.escape(word)}{_MARKS}", text, re.IGNORECASE) for word in words)
@@ -28,7 +28,7 @@ def names_every_label(spec: JudgeSpec) -> bool:
 
 
 def with_instructions(spec: JudgeSpec, system: str) -> str:
-    """Return a rubric's system prompt with criteria, ranges and form, where it appends them."""
+    """Return a rubric's system prompt; with criteria, ranges and format if `criteria: appended`."""
     if spec.criteria != "appended":
         return system
     criteria = [_criterion(spec, metric) for metric in spec.metrics]

@@ -1,4 +1,4 @@
-"""What is asked of a judge's kind (`schema/judge_kinds.py`), and of how it is asked."""
+"""Questions about a judge spec: its kind (`schema/judge_kinds.py`), and whether a model grades."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from convbench.schema.judge_kinds import KINDS, Kind
 
 
 def asks_grader(spec: JudgeSpec) -> bool:
-    """Whether a model says which of the answers that are measured are right."""
+    """Return whether a model grades the answers after an adaptation."""
     inner = spec.args.get("inner")
     return isinstance(inner, dict) and inner.get("grade") == "model"
 
 
 def grades_unfenced(spec: JudgeSpec) -> bool:
-    """Whether such a model is shown the answers as they were written."""
+    """Return whether a grading model is shown the answers unquoted."""
     return asks_grader(spec) and spec.fence in (None, "none")
 
 

@@ -1,4 +1,4 @@
-"""Judges that are people: their labels become verdicts."""
+"""Judge kind `human`: people's labels become verdicts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from convbench.judge.work import Tools, plain
 from convbench.schema import Verdict
 
 opened = plain
-"""Labels are read when the judge is resolved."""
+"""Labels need nothing opened: they are read when the judge is resolved."""
 
 
 async def score(case: Case, tools: Tools) -> Verdict:
-    """Return what people gave a conversation, averaged."""
+    """Return a verdict with the mean scores of people; a failed one without a label."""
     judge, name = case.judge, case.conversation.conversation_id
     if judge.labels is None:
         raise DataError(f"judge {judge.name}: found no labels; expected human:FILE")

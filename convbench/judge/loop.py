@@ -1,4 +1,4 @@
-"""One judge at work: what it has not scored of a run, asked, kept and counted."""
+"""Score the pending conversations of a run by one judge."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ UNITS: Mapping[Per, type[Conversations | Groups]] = {
     "turn": Turns,
     "group": Groups,
 }
-"""What a judge of one run scores at a time; pairs are of two (`compare.Orders`)."""
+"""Unit of judging by the judge's `per`; pairs are of two runs (`compare`)."""
 
 
 async def score(run: Run, judge: Judge, calls: CallOptions) -> Judged:
-    """Let one judge score what it has not scored, under the lock that the caller holds."""
+    """Score a run's pending conversations and return the counts. The caller must hold the run's
+    lock."""
     pending, kept = unscored(run, judge)
     judged = Judged(judge.name, kept=kept)
     if not pending:

@@ -1,4 +1,4 @@
-"""Judges that are a model with a rubric."""
+"""Judge kind `rubric`: a model that scores by a rubric."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from convbench.rollout.calls import at_once, open_for
 from convbench.schema import Completion, Failure, Verdict, text_of
 
 UNREADABLE = "UnreadableReply"
-"""Kind of the failure of a record whose replies had no scores that could be read."""
+"""Failure kind of a verdict when no reply had readable scores."""
 LEFT_OUT, TEMPERATURE = "left_out", "temperature"
-"""In a verdict's details: sampling parameters that the judge's model takes none of."""
+"""In a verdict's details: sampling parameters that the judge's model does not accept."""
 
 
 def sent(replies: Sequence[Completion]) -> dict[str, Any]:
-    """Return what a verdict tells of its sampling where that is not what the rubric says, and the
-    tokens that its judge thought."""
+    """Return the entries of a verdict's details on sampling: parameters that were left out, and the
+    number of reasoning tokens; each only if there are any."""
     missing = sorted({name for reply in replies for name in reply.left_out})
     thought = [reply.reasoning.tokens for reply in replies if reply.reasoning is not None]
     told = [tokens for tokens in thought if tokens is not None]
@@ -34,8 +34,8 @@ def sent(replies: Sequence[Completion]) -> dict[str, Any]:
 
 
 def used(done: Asked[Any], start: int) -> dict[str, Any]:
-    """Return what a record tells of asking: sampling, asks (`start` of them before), tokens and
-    dollars."""
+    """Return the fields of a record on its calls: details of sampling, attempts (`start` earlier
+    ones included), tokens and dollars."""
     return {
         "details": sent(done.replies),
         "attempts": start + len(done.replies),
@@ -46,7 +46,7 @@ def used(done: Asked[Any], start: int) -> dict[str, Any]:
 
 
 def unread(done: Asked[Any]) -> tuple[str, str, str | None]:
-    """Return (kind, message, the last reply) of an asking that gave no scores."""
+    """Return (failure kind, message, last reply or None) of an outcome without scores."""
     raw = text_of(done.replies[-1].content) if done.replies else None
     if isinstance(done.result, Complaint):
         message = f"no readable reply in {len(done.replies)} attempts; {done.result.text}"
@@ -55,8 +55,7 @@ def unread(done: Asked[Any]) -> tuple[str, str, str | None]:
 
 
 def unreadable(judge: Judge, failure: Failure | None) -> str | None:
-    """Return why nothing could be read of what a judge's model replied; None for another failure or
-    none."""
+    """Return why a judge's replies could not be read; None for another failure or none."""
     if failure is None or failure.kind != UNREADABLE:
         return None
     return f"judge {judge.name}: {failure.message}"
@@ -64,7 +63,7 @@ def unreadable(judge: Judge, failure: Failure | None) -> str | None:
 
 @asynccontextmanager
 async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
-    """Open the judge's model and what makes its calls."""
+    """Open the judge's model and a caller for it. Raises DataError if the judge names no model."""
     judge = work.judge
     if judge.model is None:
         raise DataError(f"judge {judge.name}: found no model; expected one to ask")
@@ -79,12 +78,12 @@ async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
 
 
 async def score(case: Case, tools: Tools) -> Verdict:
-    """Ask the model; its reply is read by the rubric, or asked for again."""
+    """Return the model's verdict on a conversation; a failed one if no reply could be read."""
     judge, conversation = case.judge, case.conversation
     if tools.caller is None or tools.held is None:
         raise DataError(f"judge {judge.name}: found no model; expected one to ask")
     key = f"judge/{judge.fingerprint}/{conversation.conversation_id}"
-    # The fence's mark is drawn anew for each asking, and alike where another run asks the same.
+    # The fence's nonce differs for each request, and is the same when another run makes the same.
     asking = f"judge/{judge.fingerprint}/{conversation.key}#{case.asked}"
     messages = judge_messages(
         judge.spec, conversation, case.example, several=case.several, key=asking

@@ -1,4 +1,4 @@
-"""What a judge prefers of two conversations that are shown in one order (`per: pair`)."""
+"""Compare two conversations that are shown to a judge in one order (`per: pair`)."""
 
 from __future__ import annotations
 
@@ -36,31 +36,31 @@ class Shown:
     example: Example
     until_decided: bool = False
     asked: int = 0
-    """Replies that earlier tries asked for: the journal must not answer with them."""
+    """Number of replies in earlier attempts; the journal must not answer with them."""
 
 
 def key_of(judge: Judge, shown: Shown) -> str:
-    """Return what the journal keys of an order begin with."""
+    """Return the prefix of an order's journal keys."""
     first, second = shown.first.conversation_id, shown.second.conversation_id
     return f"pair/{judge.fingerprint}/{first}|{second}"
 
 
 def pair_messages(judge: Judge, shown: Shown) -> list[Message]:
-    """Return what the judge's model is sent."""
+    """Return the messages to the judge's model on an order."""
     key = f"{key_of(judge, shown)}#{shown.asked}"
     return messages_of(judge.spec, (shown.first, shown.second), shown.example, key)
 
 
 def preferred(spec: JudgeSpec, scores: Mapping[str, float]) -> float:
-    """Return how far the first is preferred, 0 to 1: the scale of the reward's metric goes from
-    the first (lowest) to the second (highest)."""
+    """Return the preference for the first conversation, 0 to 1. The scale of the reward's metric
+    goes from the first (lowest) to the second (highest)."""
     low, high = spec.limits(spec.reward.metric)
     return (high - scores[spec.reward.metric]) / (high - low)
 
 
 async def prefer(judge: Judge, shown: Shown, protocol: ProtocolSpec, tools: Tools) -> Comparison:
-    """Return what the judge prefers; a failure where it says nothing that can be read. Errors that
-    end the whole run pass through."""
+    """Return the judge's comparison of an order; a failed one if no reply could be read. Errors
+    that end the run are raised."""
     if judge.model is None:
         return await _by_function(judge, shown, protocol)
     if tools.caller is None or tools.held is None:
@@ -84,14 +84,14 @@ async def prefer(judge: Judge, shown: Shown, protocol: ProtocolSpec, tools: Tool
 
 
 def broken(judge: Judge, shown: Shown, error: Exception) -> Comparison:
-    """Return the record of an order that broke outside the judge's own replies."""
+    """Return the failed comparison of an order whose job raised an error."""
     kind = type(error).__name__
     message = str(error) if isinstance(error, ConvbenchError) else f"{kind}: {error}"
     return _failed(judge, shown, kind, message, attempts=shown.asked)
 
 
 async def _by_function(judge: Judge, shown: Shown, protocol: ProtocolSpec) -> Comparison:
-    """Ask a function `fn(first, second, example, protocol)`."""
+    """Return the comparison by the spec's function `fn(first, second, example, protocol)`."""
     if judge.function is None:
         raise DataError(f"judge {judge.name}: kind {judge.spec.kind} has no function to run")
     result = judge.function(shown.first, shown.second, shown.example, protocol)
@@ -112,6 +112,7 @@ def _failed(judge: Judge, shown: Shown, kind: str, message: str, **more: Any) ->
 
 
 def _named(judge: Judge, shown: Shown) -> dict[str, Any]:
+    """Return the fields that every comparison of this order has."""
     return {
         "first": shown.first.conversation_id,
         "second": shown.second.conversation_id,

@@ -1,7 +1,7 @@
-"""Judge `pairwise-rules`: of two conversations the one that judge `rules` scores higher.
+"""Judge `pairwise-rules`: prefers the conversation that judge `rules` scores higher.
 
-A heuristic for trying things out without a model. It looks at one conversation at a time, so that
-the order in which they are shown cannot matter to it.
+A heuristic for trying things out without a model. It scores each conversation separately, so the
+order in which they are shown cannot matter.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from convbench.schema import Conversation, Example, ProtocolSpec
 VERSION = 2
 """Raised whenever a preference may move; part of the judge's fingerprint."""
 NEAR = 0.25
-"""Difference of overall scores, of 0 to 10, below which neither is better."""
+"""Difference of overall scores (0 to 10) below which neither is better."""
 
 
 def prefer(

@@ -1,4 +1,4 @@
-"""What a panel of judges says together: means, agreement, and whether length pays."""
+"""Statistics of a panel of judges: means, agreement, and the correlation of scores with length."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ from convbench.store.index import VerdictRow
 from convbench.store.keys import Hashes, Ordinals
 
 MOST_PAIRED = 32
-"""Judges of which every two are compared: with each more the pairs grow by all before it."""
+"""Most judges that are compared in pairs; the number of pairs grows with the square."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeMeans:
-    """One judge's scores: how many conversations it scored and failed on, means by metric."""
+    """One judge's scores: number of conversations scored and failed, and means by metric."""
 
     judge: str
     scored: int
     failed: int
     means: Mapping[str, float]
     reward: Estimate | None
-    """Mean reward with its clustered error; None where nothing is scored."""
+    """Mean reward with its clustered error; None without a score."""
     length: float | None
-    """Spearman correlation of the headline score with the policy's words; None where neither
-    varies. A judge that likes long answers shows here."""
+    """Spearman correlation of the headline score with the policy's words; None if either is
+    constant. High for a judge that favours long answers."""
     constant: ConstantAnswer | None = None
-    """What constant answers score with this judge, where it says so."""
+    """Scores of constant answers, if the judge's verdicts have them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """All judges of a run. Correlations and agreement are None where they cannot be told."""
+    """Statistics of all judges of a run. Undefined correlations and agreements are None."""
 
     metric: str
-    """The headline metric of all judges; `overall` where they have several."""
+    """The common headline metric of all judges; `overall` if they have several."""
     judges: tuple[JudgeMeans, ...]
     pairs: tuple[Agreement, ...] = ()
-    """How every two agree by their headlines, each brought to 0 to 1 by its judge's scale."""
+    """Agreement of every two judges on their headline scores, each scaled to 0 to 1."""
     unpaired: int = 0
-    """Judges beyond MOST_PAIRED, which are compared with no other."""
+    """Judges beyond MOST_PAIRED, which are not compared with any other."""
     alpha: float | None = None
-    """Ordinal Krippendorff alpha of these over all judges."""
+    """Ordinal Krippendorff alpha of the scaled headline scores over all judges."""
 
 
 class Talk(NamedTuple):
-    """What a panel has to know of a conversation."""
+    """The facts about a conversation that a panel uses."""
 
     conversation_id: str
     example_id: str
@@ -62,7 +62,7 @@ class Talk(NamedTuple):
 
 
 class _Units:
-    """Conversations that were judged, each at its place in every column."""
+    """Columns of the conversations that were judged, one entry each."""
 
     def __init__(self) -> None:
         self.words = array("i")
@@ -73,16 +73,16 @@ class _Units:
 
 
 class _Judge:
-    """What one judge gave to conversations, each named by its place."""
+    """Scores of one judge; conversations are given by their index in the columns."""
 
     def __init__(self, count: int) -> None:
         self.good, self.failed, self.fingerprint = 0, 0, ""
         self.rewards = array("d", [math.nan]) * count
-        """Of every conversation, nan where there is none."""
+        """Reward of every conversation, nan without one."""
         self.scores: dict[str, tuple[array[int], array[float]]] = {}
-        """By metric, places and scores."""
+        """By metric: indices and scores."""
         self.constants: list[tuple[int, Mapping[str, float], Mapping[str, Any]]] = []
-        """Of verdicts that say what constant answers would score: place, scores and details."""
+        """(index, scores, details) of verdicts with the scores of constant answers."""
 
     def add(self, place: int, verdict: Verdict | VerdictRow) -> None:
         self.fingerprint, scores = verdict.fingerprint, verdict.scores
@@ -101,7 +101,7 @@ class _Judge:
             values.append(score)
 
     def column(self, metric: str) -> array[float]:
-        """Return the score of every conversation, nan where there is none."""
+        """Return the score of every conversation, nan without one."""
         column = array("d", [math.nan]) * len(self.rewards)
         for place, score in zip(*self.scores.get(metric, ((), ())), strict=True):
             column[place] = score
@@ -118,10 +118,10 @@ def panel(
 ) -> Panel:
     """Return the statistics of a run's verdicts, the newest of each (conversation, judge).
 
-    `talks` are conversations that ended well; others have nothing to be judged. `groups` tells
-    each example's independent unit; without it each is its own. `specs` tells by fingerprint what
-    each judge's headline is and its scale; without one it is `metric`, as it stands. `beside`:
-    compare every judge with this one alone.
+    `talks` are the completed conversations. `groups` returns an example's independent unit; by
+    default each example is its own. `specs` has each judge's spec by fingerprint, for its headline
+    metric and scale; without a spec the headline is `metric`, unscaled. With `beside` every judge
+    is compared with this one alone.
     """
     ids, units = Hashes(), _Units()
     for talk in talks:
@@ -159,13 +159,13 @@ def panel(
 
 
 def _share(head: array[float], spec: JudgeSpec | None) -> array[float]:
-    """Return a judge's headline scores brought to 0 to 1 by its scale."""
+    """Return a judge's headline scores, scaled to 0 to 1."""
     low, high = spec.limits(spec.headline) if spec else (0.0, 1.0)
     return array("d", ((value - low) / (high - low) for value in head))
 
 
 def _means(judge_name: str, judge: _Judge, units: _Units, head: array[float]) -> JudgeMeans:
-    """Return what a judge gave; `head` are its headline scores."""
+    """Return a judge's means; `head` are its headline scores."""
     means = {name: math.fsum(scores) / len(scores) for name, (_, scores) in judge.scores.items()}
     rewards = zip(units.groups, judge.rewards, strict=True)
     scored = array("d", (score for score in head if score == score))

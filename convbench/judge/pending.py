@@ -1,4 +1,4 @@
-"""What a judge has still to score of a run."""
+"""The conversations of a run that a judge has not scored yet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from convbench.store.index import VerdictRow
 
 
 class Pending:
-    """What a judge has still to score, by conversation_id."""
+    """Conversations that a judge has not scored yet, by conversation_id."""
 
     def __init__(self, run: Run, names: Collection[str], failed: Mapping[str, VerdictRow]) -> None:
         self._run, self._names, self._failed = run, names, failed
@@ -23,13 +23,13 @@ class Pending:
         return name in self._names
 
     def __getitem__(self, name: str) -> Verdict | None:
-        """Return the newest verdict, a failed one; None where there is none."""
+        """Return the newest verdict, a failed one; None without a verdict."""
         row = self._failed.get(name)
         return None if row is None else self._run.read_verdict(row)
 
 
 def unscored(run: Run, judge: Judge) -> tuple[Pending, int]:
-    """Return (what has no verdict with scores, how many conversations have one)."""
+    """Return (pending conversations, number of conversations that are scored)."""
     failed: dict[str, VerdictRow] = {}
     names: set[str] = set()
     scored = 0
@@ -41,13 +41,13 @@ def unscored(run: Run, judge: Judge) -> tuple[Pending, int]:
 
 
 def waiting(run: Run, judge: Judge) -> bool:
-    """Whether a judge has still something to score; looks no further than the first."""
+    """Return whether a judge has a pending conversation. Stops at the first one."""
     return any(waits for _, waits in _scorable(run, judge, {}))
 
 
 def _scorable(run: Run, judge: Judge, failed: dict[str, VerdictRow]) -> Iterator[tuple[str, bool]]:
-    """Yield every conversation that the judge may score and whether it has still to; keep its
-    verdicts that are failures."""
+    """Yield (conversation_id, whether it is pending) of every conversation that the judge can
+    score; adds the judge's failed verdicts to `failed`."""
     scored: set[str] = set()
     for row in run.verdict_rows():
         if row.fingerprint == judge.fingerprint:

@@ -1,4 +1,4 @@
-"""What a judge would be sent, and what it would cost."""
+"""Dry runs of judges: the first request, and an estimate of tokens and dollars."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from convbench.words import Structured
 
 
 def preview(run: Run, judge: Judge, calls: CallOptions) -> JudgePreview:
-    """Return what this judge would be sent, with tokens and dollars for all of it."""
+    """Return a judge's first request on a run, with tokens and dollars of all its requests."""
     pending = unscored(run, judge)[0]
     if judge.model is not None:
         check_variables(judge.spec, run.examples.values())
@@ -33,8 +33,10 @@ def preview(run: Run, judge: Judge, calls: CallOptions) -> JudgePreview:
 def preview_unbuilt(
     judge: Judge, manifest: RunManifest, shown: Preview, calls: CallOptions
 ) -> JudgePreview:
-    """Return what this judge would be sent of a run that is not built, of which `shown` is the
-    first conversation: as much of every other one, with replies at their full length."""
+    """Return a judge's first request on a run that is not built yet, with an estimate for all.
+
+    Every conversation counts as `shown`, the preview of the first, with replies of full length.
+    """
     requests: Iterable[Request] = ()
     if judge.model is not None:
         requests = UNITS[judge.spec.per].requests_unbuilt(judge, manifest, shown)
@@ -50,10 +52,10 @@ def preview_of(
     calls: CallOptions,
     more: int = 0,
 ) -> JudgePreview:
-    """Return what these calls of a judge's model come to, and the first of them as it is sent;
-    `more` tokens will stand in their prompts beside what does.
+    """Return the first of these requests with tokens and dollars of all; `more` prompt tokens are
+    added to theirs.
 
-    Raises SpecError where a prompt cannot be rendered.
+    Raises SpecError if a prompt cannot be rendered.
     """
     if judge.model is None:
         return JudgePreview(judge.name, None, [], _tokens(verdicts))
@@ -87,7 +89,7 @@ def _tokens(
 
 
 def _structured(judge: Judge, calls: CallOptions) -> Structured:
-    """Return how the judge's model will be made to reply by a schema."""
+    """Return how the judge's model is made to follow the reply schema; `text` if it is not."""
     if judge.spec.replies != "structured" or judge.model is None:
         return "text"
     found = resolve(judge.model, specs=calls.specs, short=judge.short)

@@ -1,4 +1,4 @@
-"""Whether judges could score here, found out before anything is spent."""
+"""Check before any cost that judges can run here."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from convbench.schema.judge_kinds import Need
 from convbench.store import Run
 
 TRANSCRIPTS = {"transcript", "transcripts", "first", "second"}
-"""What a prompt names to show a conversation."""
+"""Template fields that show a conversation."""
 LEARNER = ("torch", "transformers", "peft")
-"""What an adaptation loads."""
+"""Packages that an adaptation loads."""
 
 
 def ready(judges: Sequence[Judge], calls: CallOptions, run: Run | None = None) -> None:
-    """Refuse judges that could not score: a key, package, program or weights that are missing.
+    """Raise a ConvbenchError for a judge that cannot score: a key, package, program or weights are
+    missing.
 
-    Nothing is sent or loaded, and nobody asked whom the user did not agree to. `run` is what they
-    would score, or another of the same kind; None before there is one. Raises ConvbenchError
-    subclasses.
+    Nothing is sent or loaded, and no model is contacted without the user's consent. `run` is the
+    run to score, or another one of the same kind; None before there is one.
     """
     for judge in judges:
         if run is not None and judge.model is not None:
@@ -43,7 +43,7 @@ def ready(judges: Sequence[Judge], calls: CallOptions, run: Run | None = None) -
 
 
 def problem(judges: Sequence[Judge], calls: CallOptions, run: Run) -> ConvbenchError | None:
-    """Return why judges could not score, as `ready` looks for it; None where they could."""
+    """Return the error that `check_ready` raises for these judges; None if they can score."""
     try:
         ready(judges, replace(calls, remembers=False), run)
     except ConvbenchError as error:
@@ -52,10 +52,8 @@ def problem(judges: Sequence[Judge], calls: CallOptions, run: Run) -> ConvbenchE
 
 
 def check_variables(spec: JudgeSpec, examples: Iterable[Example]) -> None:
-    """Refuse a rubric whose prompts name a variable that no example has, or no transcript at all.
-
-    Raises SpecError. Examples are read until every variable was seen.
-    """
+    """Raise SpecError for a rubric whose prompts use a variable that no example has, or have no
+    transcript. Examples are read until every variable has occurred."""
     used = {key: templates.free_names(getattr(spec, key) or "") for key in ("system", "prompt")}
     known = set(FIELDS.get(spec.per, ()))
     for example in examples:
@@ -78,7 +76,7 @@ def check_variables(spec: JudgeSpec, examples: Iterable[Example]) -> None:
 
 
 def _model(judge: Judge, calls: CallOptions, run: Run | None) -> None:
-    """Open the model that a rubric asks, and let it go."""
+    """Open and close the model of a rubric."""
     if judge.model is not None:
         _asked(judge.model, judge.spec.api_base, judge.short, calls, run)
 
@@ -86,6 +84,8 @@ def _model(judge: Judge, calls: CallOptions, run: Run | None) -> None:
 def _asked(
     ref: str, base: str | None, short: str | None, calls: CallOptions, run: Run | None
 ) -> None:
+    """Open and close a model, and check that its calls are within budget."""
+
     async def go() -> None:
         model = (
             open_model(
@@ -103,7 +103,7 @@ def _asked(
 
 
 def _labels(judge: Judge, calls: CallOptions, run: Run | None) -> None:
-    """See that the labels are of this run's conversations."""
+    """Check that all labels are of this run's conversations."""
     if run is not None:
         judge.scorable({row.conversation_id for row in run.heads()})
 
@@ -122,7 +122,7 @@ def _browser(judge: Judge, calls: CallOptions, run: Run | None) -> None:
 
 
 def _weights(judge: Judge, calls: CallOptions, run: Run | None) -> None:
-    """Look for what an adaptation loads: packages, the learner's weights, a model that grades."""
+    """Check for what an adaptation loads: packages, the learner's weights, a grading model."""
     for name in LEARNER:
         if importlib.util.find_spec(name) is None:
             raise MissingDependency(
@@ -145,4 +145,4 @@ NEEDS: Mapping[Need, Callable[[Judge, CallOptions, Run | None], None]] = {
     "browser": _browser,
     "weights": _weights,
 }
-"""How each need of a judge's kind is looked for."""
+"""Function that checks each need of a judge's kind."""

@@ -1,5 +1,6 @@
-"""Judge `render`: the agent's last page and the reference's, as they look, by CLIP where its
-weights are here, else by a documented measure.
+"""Judge `render`: visual similarity of the agent's last page and the reference page, as rendered.
+
+The measure is a documented one that works offline, or the cosine of CLIP embeddings.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def similarity(one: Shot, two: Shot) -> dict[str, float]:
 
 
 def structure(one: Any, two: Any) -> float:
-    """Mean SSIM over three scales; arrays of shape (height, width, 3), bytes."""
+    """Return the mean SSIM over three scales of byte arrays of shape (height, width, 3)."""
     import skimage.metrics
     from PIL import Image
 
@@ -58,7 +59,7 @@ def structure(one: Any, two: Any) -> float:
 
 
 def colour(one: Any, two: Any) -> float:
-    """Intersection of the pages' colour histograms."""
+    """Return the intersection of the pages' colour histograms, 0 to 1."""
     import numpy
 
     hists = []
@@ -71,7 +72,7 @@ def colour(one: Any, two: Any) -> float:
 
 
 def layout(one: Shot, two: Shot) -> float:
-    """Overlap of the boxes of each kind; 1 where neither page shows anything."""
+    """Return the mean overlap of the boxes of each kind, 0 to 1; 1 if neither page has any."""
     rows = max(1, round(max(one.height, two.height) * COLUMNS / one.width))
     found = []
     for kind in KINDS:
@@ -83,6 +84,7 @@ def layout(one: Shot, two: Shot) -> float:
 
 
 def _painted(shot: Shot, kind: str, rows: int) -> Any:
+    """Return a grid (rows, COLUMNS) of the cells that boxes of a kind cover."""
     import numpy
 
     grid = numpy.zeros((rows, COLUMNS), dtype=bool)
@@ -100,7 +102,7 @@ def _end(value: float, scale: float) -> int:
 
 
 def _pixels(one: Shot, two: Shot) -> tuple[Any, Any]:
-    """Both pages as arrays of one shape."""
+    """Return both pages as arrays of one shape, padded by repeating their edges."""
     import numpy
 
     pages = [_array(_open(shot.png)) for shot in (one, two)]
@@ -134,7 +136,7 @@ def _array(image: Any) -> Any:
 
 
 def black(size: int = 224) -> Shot:
-    """What stands for a page that is missing (Zhou et al. 2025): a black square."""
+    """Return the black square that stands for a missing page (Zhou et al. 2025)."""
     from PIL import Image
 
     out = io.BytesIO()
@@ -150,7 +152,7 @@ def cosine(one: bytes, two: bytes, model: str) -> float:
 
 @lru_cache(maxsize=128)
 def embedding(png: bytes, model: str) -> Any:
-    """Return the embedding of length 1, shape (width,)."""
+    """Return the image embedding of a PNG, of length 1 and shape (width,)."""
     import torch
     from PIL import Image
 
@@ -195,10 +197,10 @@ async def score(
     spec: JudgeSpec,
     examples: Mapping[str, Example],
 ) -> tuple[dict[str, float], dict[str, Any]]:
-    """Return `overall` and its baselines, from 0 to 1 (clip: -1 to 1), and the parts.
+    """Return `overall` with its baselines, from 0 to 1 (clip: -1 to 1), and details with the parts.
 
-    `examples` are the run's. Raises DataError for a task without a reference page, PageError for
-    one whose page cannot be rendered, RunError where nothing can be.
+    `examples` are those of the run. Raises DataError for a task without a reference page, PageError
+    for one whose page cannot be rendered, RunError if no page can be.
     """
     reference = _reference(example, spec.args)
     others = tuple(_reference(other, spec.args) for other in partners(example, examples, spec.args))
@@ -216,7 +218,8 @@ async def score(
 
 
 def _styles() -> str:
-    """Return which style sheet pages were rendered with: with and without do not compare."""
+    """Return the hash of the style sheet that pages are rendered with, or why there is none. Scores
+    with and without it are not comparable."""
     found = tailwind.sheet()
     return hashlib.sha256(found).hexdigest()[:12] if found else f"none: {tailwind.FETCH}"
 
@@ -224,8 +227,8 @@ def _styles() -> str:
 def partners(
     example: Example, examples: Mapping[str, Example], args: Mapping[str, Any]
 ) -> list[Example]:
-    """Return the other tasks whose pages are the random pairs: the same few for all of a run, so
-    that each is rendered once, and one more in the place of the task itself."""
+    """Return the other tasks whose pages are the random pairs. They are the same few for the whole
+    run, so that each is rendered once; one more replaces the task itself."""
     names = sorted(examples)
     count = int(args.get("pairs", 8))
     drawn = random.Random(int(args.get("seed", 0))).sample(names, min(count + 1, len(names)))
@@ -233,6 +236,7 @@ def partners(
 
 
 def _reference(example: Example, args: Mapping[str, Any]) -> str:
+    """Return the reference page of an example. Raises DataError without one."""
     field = str(args.get("reference", "reference"))
     found = example.hidden.get(field)
     if not isinstance(found, str):
@@ -244,7 +248,7 @@ def _reference(example: Example, args: Mapping[str, Any]) -> str:
 
 
 def _prepared(page: str, args: Mapping[str, Any]) -> str:
-    """Return a page with the pictures that the judge wants."""
+    """Return a page with its pictures as `args.pictures` says: each its own, or one for all."""
     name = args.get("pictures", "each")
     if name not in ("each", "one"):
         raise RunError(f"judge render: args.pictures: found {name!r}; expected each or one")
@@ -254,7 +258,7 @@ def _prepared(page: str, args: Mapping[str, Any]) -> str:
 def _own_page(
     conversation: Conversation, protocol: ProtocolSpec, args: Mapping[str, Any]
 ) -> str | None:
-    """Return the page that the policy made; None where it made none."""
+    """Return the page that the policy wrote; None without one."""
     name = args.get("page", "last")
     if name not in ("first", "last"):
         raise RunError(f"judge render: args.page: found {name!r}; expected first or last")
@@ -263,9 +267,9 @@ def _own_page(
 
 
 async def _made(page: str | None) -> tuple[Shot, str | None]:
-    """Return the agent's page, or black and the reason why there is none.
+    """Return (screenshot of the agent's page, None), or (a black one, why there is none).
 
-    Where an empty page cannot be rendered either, the fault is not the page's: PageError.
+    Raises PageError if an empty page cannot be rendered either: then the page is not at fault.
     """
     if page is None:
         return black(), "no page"
@@ -282,7 +286,7 @@ _FOUND: dict[tuple[str, tuple[str, ...], str], dict[str, float]] = {}
 async def _baselines(
     reference: str, others: tuple[str, ...], args: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Return what an empty page and the others score beside the reference, measured once."""
+    """Return the scores of an empty page and of the other tasks' pages, which are measured once."""
     key = (reference, others, str(sorted(args.items())))
     if key not in _FOUND:
         wanted = await kept(reference)
@@ -294,7 +298,7 @@ async def _baselines(
 
 
 def measure(one: Shot, two: Shot, args: Mapping[str, Any]) -> dict[str, float]:
-    """Return `overall` and its parts by the measure that the judge names."""
+    """Return `overall` and its parts by the measure `args.measure`."""
     name = args.get("measure", "similarity")
     if name == "similarity":
         return similarity(one, two)
@@ -306,8 +310,8 @@ def measure(one: Shot, two: Shot, args: Mapping[str, Any]) -> dict[str, float]:
 def last_page(
     conversation: Conversation, protocol: ProtocolSpec, *, first: bool = False
 ) -> str | None:
-    """Return the last `<html>...</html>` that the policy wrote, or (`first`) the first page or body
-    of its last reply with one; None where it wrote none."""
+    """Return the last `<html>...</html>` that the policy wrote, or with `first` the first page or
+    body of its last reply that has one; None without any."""
     page_of = first_html if first else html_of
     for index in reversed(policy_turns(protocol, conversation)):
         found = page_of(visible(text_of(conversation.turns[index].content)))
@@ -320,7 +324,7 @@ _SHOTS: OrderedDict[str, Shot] = OrderedDict()
 
 
 async def kept(html: str) -> Shot:
-    """Return a page's screenshot, the last KEPT of them from memory."""
+    """Return a page's screenshot, from memory if it is among the last CACHED_SHOTS."""
     if html not in _SHOTS:
         _SHOTS[html] = await shoot(html)
         while len(_SHOTS) > KEPT:

@@ -1,17 +1,17 @@
-"""Read a judge's reply: its scores by metric, or a complaint that says what to mend.
+"""Read a judge's reply: its scores by metric, or a complaint that says what to correct.
 
 A reply is JSON, or a text of heads: a metric's label, its number, and words up to the next head.
-Each metric must stand once, with one number in its range. All else that is said must leave these
-numbers alone: a sentence that names another scale or another number, or that puts the scores in
-another's mouth, is a fault. In doubt the judge is asked again: what cannot be read never becomes a
+Each metric must occur once, with one number in its range. The rest of the reply must not contradict
+these numbers: a sentence that names another scale or another number, or that attributes the scores
+to somebody else, is a fault. In doubt the judge is asked again: an unreadable reply never becomes a
 score.
 
-Most of its length, with `reply_doubts`, is for what is said beside the numbers.
-Of the 760 labelled replies of the tests (284 good ones) all are read rightly; of 80 that nobody
-here had seen 61 were, 18 asked again and 1 invented. Without the doubts 181 of the 760 would be
-invented: 71 of another scale, 61 taken back, 42 disowned (54 more are introduced as another's).
-Shorter rules were tried: any other number of the range is a fault (18 good ones asked again, 4
-invented); around the scores only harmless words may speak of them (14 and 2); doubting words in any
+Most of the code, with `reply_doubts`, checks the words around the numbers.
+Of the 760 labelled replies of the tests (284 good ones) all are read correctly; of 80 new ones 61
+were, 18 were asked again and 1 got an invented score. Without the checks 181 of the 760 would get
+invented scores: 71 of another scale, 61 taken back, 42 disowned (54 more are introduced as another
+speaker's). Shorter rules were tried: any other number of the range is a fault (18 good ones asked
+again, 4 invented); only harmless words may mention the scores (14 and 2); doubting words in any
 order (10 and 11).
 """
 
@@ -51,12 +51,12 @@ from convbench.schema import JudgeSpec, Metric
 FENCE = re.compile(
     r"\A\s*+```(?:json)?[^\S\n]*+\n(.*)\n[^\S\n]*+```\s*+\Z", re.DOTALL | re.IGNORECASE
 )
-"""A fence around a whole reply."""
+"""A code fence around the complete reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """A reply that could be read: score and justification by metric name."""
+    """The scores and justifications of a readable reply, by metric name."""
 
     scores: dict[str, float]
     justifications: dict[str, str]
@@ -64,18 +64,17 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """Why a reply could not be read: what was found and what was expected."""
+    """Why a reply could not be read, as a message to the judge: what was found, what expected."""
 
     text: str
 
 
 class Pairs(list[tuple[str, Any]]):
-    """A JSON object with its keys in order, twice where they stand twice."""
+    """A JSON object as (key, value) pairs in order, duplicate keys included."""
 
 
 def read(reply: str | Pairs, spec: JudgeSpec) -> Scores | Complaint:
-    """Return the scores of a reply, or of an object of it, or a complaint fit to be sent back to
-    the judge."""
+    """Return the scores of a reply, or of an object in it; or a complaint to send to the judge."""
     reading = _Reading(spec, called_by(spec.metrics))
     if isinstance(reply, Pairs):
         reading.json(reply)
@@ -93,7 +92,7 @@ def read(reply: str | Pairs, spec: JudgeSpec) -> Scores | Complaint:
 # What is the judge's own
 
 _QUOTED, _READ = "\ue000", "\ue001"
-"""What stands for a quotation, and for JSON that was read, on a line of its own."""
+"""Placeholders for a quotation, and for JSON that was read, each on its own line."""
 _NO_MARKS = dict.fromkeys(map(ord, _QUOTED + _READ))
 _BLOCK = re.compile(
     r"<(transcript|conversation|dialogue|chat|talk|history|blockquote|quote|q|example|format"
@@ -109,8 +108,8 @@ _UNDERSCORES = re.compile(r"(?<!\w)_+|_+(?!\w)")
 
 
 def _after_thought(reply: str) -> str:
-    """Drop the thought before the reply (one that does not end is all there is), and what stands
-    between tags of a quotation."""
+    """Return the reply without the thought before it (empty if the thought does not end), and with
+    placeholders for text in tags of a quotation."""
     if not may_hold_tags(reply):
         return reply
     pieces = [piece for piece in segments(reply) if reply[piece.start : piece.stop].strip()]
@@ -120,8 +119,8 @@ def _after_thought(reply: str) -> str:
 
 
 def _own(text: str) -> str:
-    """Put a mark in the place of each quotation: `>` lines, and fences that are called or
-    introduced as another's or hold speakers' lines."""
+    """Return a text with a placeholder for each quotation: `>` lines, and code fences that are
+    labelled or introduced as somebody else's, or contain speakers' lines."""
     if not any(sign in text for sign in (">", "&gt;", "```", "~~~")):
         return text
     out: list[str] = []
@@ -143,7 +142,7 @@ def _own(text: str) -> str:
 
 
 def _unmarked(text: str) -> str:
-    """Return a text without markup; a tag that is no mark of text begins a line."""
+    """Return a text without markup; an unknown opening tag becomes the start of a line."""
     text = plain(text)
     if "<" in text:
         text = _OPENING.sub(r"\n\1: ", _CLOSING.sub("\n", text))
@@ -154,7 +153,7 @@ def _unmarked(text: str) -> str:
 
 
 def _without_json(text: str, reading: _Reading) -> str:
-    """Read the JSON in a text; return the text with a mark in the place of each object."""
+    """Read the JSON in a text; return the text with a placeholder for each object."""
     as_written: Any = str
     decoder = json.JSONDecoder(object_pairs_hook=Pairs, parse_constant=as_written)
     out, done = [], 0
@@ -173,24 +172,24 @@ def _without_json(text: str, reading: _Reading) -> str:
 
 _OBJECT = re.compile(r"[{\[](?=\s*[\"{])")
 _MOST = 200
-"""Places in a reply at which JSON is looked for."""
+"""Most positions of a reply at which JSON is tried."""
 
 
 # Heads of a text
 
 
 class Called(NamedTuple):
-    """What a rubric's metrics are called."""
+    """The names under which a rubric's metrics may occur in a reply."""
 
     names: Mapping[str, str]
-    """Names of the metrics by label, name and alias."""
+    """Names of the metrics by normalised label, name and alias."""
     labels: frozenset[str]
-    """The labels: heads without a number too, where another name may be prose."""
+    """The normalised labels. Only they are heads without a number; other names may be prose."""
     head: re.Pattern[str]
-    """A metric in a text, and what leads to a number behind it."""
+    """Matches a metric in a text, and what links it to a number after it."""
 
     def name_of(self, head: re.Match[str]) -> str:
-        """Return the metric that a head names; none is JSON that was read."""
+        """Return the metric that a head names; "" for JSON that was read."""
         return self.names[_normal(head["name"])] if head["name"] else ""
 
 
@@ -199,15 +198,15 @@ _SCORE_WORD = re.compile(r"^(?:score|rating) (?:for|of) (?:the )?|(?<=\w) (?:sco
 
 
 def _normal(label: str) -> str:
-    """Return a label in lower case, letters and digits only, single spaces; without the word
-    "score", which may stand before or after it."""
+    """Return a label in lower case, letters and digits only, single spaces, without the word
+    "score" before or after it."""
     words = _SIGNS.sub(" ", _CAMEL.sub(" ", label[:200]).lower()).strip()
     return _SCORE_WORD.sub("", words)
 
 
 @lru_cache(64)
 def called_by(metrics: tuple[Metric, ...]) -> Called:
-    """Return what these metrics are called: made once, and asked for with each reply."""
+    """Return the names of these metrics; cached, since every reply needs them."""
     labels = {_normal(metric.label): metric.name for metric in metrics}
     names = {_normal(text): one.name for one in metrics for text in (one.name, *one.aliases)}
     every = sorted(names | labels, key=len, reverse=True)
@@ -227,16 +226,16 @@ _LEAD = re.compile(
     r"(?:(?:scores?|ratings?|for|of|the|i|would|give)\s){0,4}[\W_]*",
     re.IGNORECASE,
 )
-"""What may stand on a line ahead of a metric."""
+"""What may come before a metric on its line."""
 _LISTED = re.compile(r"""(?:[,;:|/.&})\]\d]|\band)[\s"'({]*(?:for\s)?$""", re.IGNORECASE)
-"""What ends ahead of a metric in a list."""
+"""How the text before a metric in a list ends."""
 _ALONE = re.compile(r"""["'} ]{0,3}(?::|=|[–—-]\s|\||\n|\Z)""")
 _NEAR = 60
 
 
 def _heads(text: str, called: Called) -> Iterator[tuple[int, re.Match[str]]]:
-    """Yield the metrics of a text that begin a line or stand in a list, each with the place where
-    its part begins, and where JSON was."""
+    """Yield (start of its part, match) of each metric that begins a line or is in a list, and of
+    each placeholder of JSON."""
     for head in called.head.finditer(text):
         start, after = head.start(), text[head.end() : head.end() + _NEAR]
         before = text[max(0, start - _NEAR) : start]
@@ -266,7 +265,7 @@ _LATE = re.compile(
     rf"|(?:(?<!\d)[.!?;–—-]\s?|\()(?={_NUMBER}\s?(?:/|out\s+of)\s?\d+\)?\.?\s*$)",
     re.IGNORECASE | re.MULTILINE,
 )
-"""A score behind its words: "It picks granite. Score: 8", "It picks granite (8/10)"."""
+"""A score after its justification: "It picks granite. Score: 8", "It picks granite (8/10)"."""
 _TAIL = re.compile(
     rf"\s*(?![,;:(\[–—-]+\s*(?:\?|{pattern('open')}))(?:$|[.,;!|](?!\d|\.)"
     rf"|(?:[:–—]+|-+(?!\w))(?![\s>]*\d{{1,2}}(?!\d))"
@@ -274,11 +273,12 @@ _TAIL = re.compile(
     rf"|[^\x00-\x7f\w\s±×♭⁄⟶≈–—]|(?-i:[A-Z])|{pattern('reason')})",
     re.IGNORECASE,
 )
-"""How what follows a number may begin, that the number be the score."""
+"""How the text after a number must begin for the number to be the score."""
 
 
 def _score(text: str, limits: tuple[float, float]) -> tuple[float, str] | str:
-    """Return the score that a text begins with and the rest of it, or what is wrong."""
+    """Return (the score that a text begins with, the text after it), or a message of what is
+    wrong."""
     low, high = limits
     match = _VALUE.match(text)
     if match is None or (match["share"] and high != 100):
@@ -309,27 +309,27 @@ _PREFIX = re.compile(
     re.IGNORECASE,
 )
 _BELOW = re.compile(r"(?:[:\w]|\b(?:follow(?:s|ing)|below)\b.*)$")
-"""How a line that leads to scores ends."""
+"""How a line that introduces scores ends."""
 _LETTERS = re.compile(r"[^\W\d_]{2}|[^\W\d_a-zA-Z]")
-"""Letters, without which nothing is a justification; one sign is a word in some scripts."""
+"""Letters, which a justification must have; one sign is a word in some scripts."""
 
 
 @dataclass(slots=True)
 class _Reading:
-    """What has been found so far."""
+    """Collects scores, words and faults of one reply."""
 
     spec: JudgeSpec
     called: Called
     found: dict[str, float] = field(default_factory=dict)
-    """The score of each metric that is named; infinite where it cannot be read."""
+    """The score of each metric that is named; infinite if it cannot be read."""
     written: list[tuple[str, str, bool]] = field(default_factory=list)
-    """Lines with the metric that they are for, and whether they stand around all scores."""
+    """(metric, line, whether the line is around all scores)."""
     faults: list[str] = field(default_factory=list)
     repeated: list[str] = field(default_factory=list)
-    """Faults where there are others: a score that is given again as it was."""
+    """Scores that are repeated unchanged; faults only if there are others."""
 
     def json(self, value: Any, metric: str = "", key: str = "", *, written: bool = False) -> None:
-        """Take what JSON says of a metric, if it is of one, under a key (`written`: as words)."""
+        """Take a JSON value under a key, for a metric if it is of one (`written`: as words)."""
         if isinstance(value, Pairs):
             labels = [str(one) for name, one in value if _normal(name) in WORDS["label keys"]]
             if any(_normal(name) in WORDS["score keys"] for name, _ in value):
@@ -351,6 +351,7 @@ class _Reading:
             self._hold_scale(said_of(f"{key}: {value}"), surely=True)
 
     def _pair(self, name: str, inner: Any, metric: str, *, written: bool) -> None:
+        """Take one key of a JSON object with its value."""
         names, kind, text = self.called.names, _normal(name), isinstance(inner, str)
         owner, _, last = kind.rpartition(" ")
         of = names.get(owner, "") if last in WORDS["words keys"] else ""
@@ -374,7 +375,7 @@ class _Reading:
                 self.faults.append(f"scores behind {_shown(shown)} are not counted as yours")
 
     def text(self, text: str) -> None:
-        """Take what a text says: in front of its heads, at each, and behind."""
+        """Take a text: the part before its heads, each head with its part, and the end."""
         heads = [*_heads(text, self.called)]
         ends = [*(start for start, _ in heads[1:]), len(text)]
         self._before(text[: heads[0][0]] if heads else "")
@@ -400,7 +401,7 @@ class _Reading:
             self.written[i] = (*self.written[i][:2], True)
 
     def _hold_quotations(self, text: str) -> None:
-        """Hold the scores that stand in quotations too: they may be what somebody dictated."""
+        """Add a fault for each score that a quotation has too: somebody may have dictated it."""
         for quoted in QUOTATION.findall(text):
             for head in self.called.head.finditer(quoted):
                 name, number = self.called.name_of(head), _VALUE.match(quoted, head.end())
@@ -409,8 +410,7 @@ class _Reading:
                     self.faults.append(f"quoted and given alike: {self.spec.labels[name]}")
 
     def _say(self, name: str, lines: Sequence[str], *, around: bool) -> int:
-        """Take lines that are no score and return how many; one that is a number for a metric of
-        the judge's own is a fault."""
+        """Take lines of words and return how many; a number for an unknown metric is a fault."""
         count = len(self.written)
         for line in lines:
             own = _UNKNOWN.match(line)
@@ -422,7 +422,7 @@ class _Reading:
         return len(self.written) - count
 
     def _take(self, name: str, text: str) -> str:
-        """Take the score that a text begins with; return the words behind it."""
+        """Take the score that a text begins with; return the text after it."""
         label, limits = self.spec.labels[name], self.spec.limits(name)
         score = _score(text, limits)
         if isinstance(score, str):
@@ -434,7 +434,7 @@ class _Reading:
         return score[1]
 
     def _before(self, text: str) -> None:
-        """Hold what stands in front of the scores: it may quote, until the judge's own begins."""
+        """Check the text before the scores; it may quote, until the judge's own words begin."""
         lines = [line.strip(" _-—") for line in text.split("\n") if line.strip()]
         own = 0
         for i, line in enumerate(lines):
@@ -451,12 +451,13 @@ class _Reading:
                 self.faults.append(f"the scores are disowned: {_shown(written.raw)}")
 
     def _hold_scale(self, written: Said, *, surely: bool = False, scores: Floats = None) -> None:
+        """Add a fault if a sentence names another scale."""
         limits = {self.spec.limits(metric.name) for metric in self.spec.metrics}
         if other_scale(written, limits, scores, surely=surely):
             self.faults.append(f"found another scale than the one asked for: {_shown(written.raw)}")
 
     def result(self) -> Scores | Complaint:
-        """Return what was read, once all that is said has been held against it."""
+        """Return the scores, or a complaint, after checking every sentence against the scores."""
         words: dict[str, list[str]] = {name: [] for name in self.found}
         for name, line, around in self.written:
             words.setdefault(name, []).append(line)
@@ -474,7 +475,7 @@ class _Reading:
         return Scores({one.name: self.found[one.name] for one in self.spec.metrics}, written)
 
     def _hold(self, name: str, text: str, *, around: bool) -> None:
-        """Hold a sentence for a metric, or around all scores, against the scores."""
+        """Check a sentence for a metric, or around all scores, against the scores."""
         written = said_of(text)
         if not around and is_harmless(written):
             return
@@ -485,7 +486,7 @@ class _Reading:
             self.faults.append(f"the scores are disowned: {_shown(text)}")
 
     def _is_replaced(self, name: str, written: Said, *, around: bool) -> bool:
-        """Whether a sentence puts another number in the place of a score."""
+        """Return whether a sentence replaces a score by another number."""
         tokens, words, text, _ = written
         if "~" in words:
             return True
@@ -526,4 +527,5 @@ def _complaint(spec: JudgeSpec, found: Sequence[str], faults: Sequence[str]) -> 
 
 
 def _shown(text: str) -> str:
+    """Return a text in quotes, shortened to 60 characters; "nothing" for an empty one."""
     return repr(text if len(text) <= 60 else text[:57] + "...") if text else "nothing"

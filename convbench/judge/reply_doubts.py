@@ -1,5 +1,5 @@
-"""What a reply says against its own scores: another scale, another number, words that take a score
-back.
+"""Detect doubts in a judge's reply about its own scores: another scale, another number, words that
+take a score back.
 """
 
 from __future__ import annotations
@@ -84,12 +84,13 @@ wanted
 """
 _ENTRIES = (entry.partition(":") for entry in re.split(r"\n(?=[a-z ]+: )", _WORDS))
 WORDS = {name.strip(): frozenset(words.split()) for name, _, words in _ENTRIES}
-"""`leading`: of a line that leads to the judge's own scores; `counted by`: ahead of a number that
-is no score; `after`: behind one that is; `between`: between a score and another in its place."""
+"""Words by kind. `leading`: in a line that introduces the judge's own scores; `counted by`: before
+a number that is no score; `after`: after a number that is; `between`: between a score and another
+that replaces it."""
 
 
 def pattern(*names: str) -> str:
-    """Return a pattern that finds a word of these kinds."""
+    """Return a regular expression that finds a word of these kinds."""
     words = "|".join(sorted(word for name in names for word in WORDS[name]))
     return r"\b(?:" + words.replace("*", r"\w*") + r")\b"
 
@@ -100,14 +101,14 @@ SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[.!?][)\"'])\s+|\n\s*")
 
 
 class Said(NamedTuple):
-    """A sentence in lower case: numbers as digits, quotations left out."""
+    """A sentence in lower case, with numbers as digits and without quotations."""
 
     tokens: list[str]
     words: set[str]
     text: str
-    """Its tokens with a blank between."""
+    """The tokens joined by spaces."""
     raw: str
-    """It as it was written."""
+    """The sentence as it was written."""
 
 
 _TOKEN = re.compile(r"\d+(?:[.,:]\d+)*|[^\W\d_]+(?:'[a-z]+)?|[^\w\s]")
@@ -116,6 +117,7 @@ _SPELLED = {word: str(n) for n, word in enumerate(NUMBER_WORDS)} | {"hundred": "
 
 
 def said_of(text: str) -> Said:
+    """Return the sentence that a text is."""
     tokens = _TOKEN.findall(QUOTATION.sub('"', text.lower()))
     if not _SPELLED.keys().isdisjoint(tokens):
         pairs, ends = zip(tokens, [*tokens[1:], ""], strict=True), {"to", "-", "–", "("}
@@ -132,7 +134,7 @@ _SCALE = re.compile(
     rf"|\ban? {_N}{_MEANS}{pattern('good')}"
     rf"|\b(?:highest|best|top|max\w*) (?:\S+ ){{0,2}}{pattern('scores')}"
 )
-"""What speaks of a scale."""
+"""Wordings that name a scale."""
 _RANGE = re.compile(
     rf"\bout of|{_N} /|/ {_N}|{_N} at most|\bbetween {_N}|{_N} (?:\([^()]*\) )?(?:-|–|to) {_N}"
 )
@@ -152,8 +154,11 @@ _DIRECTION = re.compile(
 
 
 def other_scale(said: Said, limits: Limits, scores: Floats = None, *, surely: bool) -> bool:
-    """Whether a sentence names a scale (`surely`: it does) that is none of these, or turned;
-    around all `scores`, too, a number about them that is none of them."""
+    """Return whether a sentence names another scale than these, or a reversed one.
+
+    `surely` skips the check that it names a scale at all. A sentence around all scores gets
+    `scores`; then a number about them that is neither a score nor an end of a scale counts too.
+    """
     text, ends, around = said.text, _END.findall(said.text), scores is not None
     if _TURNED.search(text) or (around and _DIRECTION.search(text)):
         return True
@@ -173,14 +178,14 @@ def other_scale(said: Said, limits: Limits, scores: Floats = None, *, surely: bo
 
 
 def names_scale(said: Said) -> bool:
-    """Whether a sentence speaks of a scale of scores."""
+    """Return whether a sentence mentions a scale of scores."""
     scored = said.words & WORDS["scores"] and _RANGE.search(said.text)
     return bool(scored or _SCALE.search(said.text) or len(_END.findall(said.text)) > 1)
 
 
 def numbers_in(tokens: Sequence[str], low: float, high: float) -> list[int]:
-    """Return the places of the numbers that may be a score: in range, and neither a count of
-    something, nor the number of a turn or an option, nor a part of a sum."""
+    """Return the positions of tokens that may be a score: numbers in range that are no count of
+    something, no number of a turn or an option, and no part of a sum."""
     found, more = [], [*tokens, ".", "."]
     for i, token in enumerate(tokens):
         if token.replace(".", "", 1).isdigit() and low <= float(token) <= high:
@@ -199,7 +204,7 @@ _TAIL_SCALE = re.compile(
 
 
 def goes_on(tail: str, limits: tuple[float, float]) -> bool:
-    """Whether the sentence that a score stands in goes on to another one, or to its scale."""
+    """Return whether the rest of a score's sentence names another score, or another scale."""
     said = said_of(SENTENCE.split(tail, maxsplit=1)[0])
     scale = _TAIL_SCALE.match(said.text) or _END.search(said.text)
     if scale and other_scale(said, {limits}, surely=True):
@@ -214,7 +219,7 @@ def goes_on(tail: str, limits: tuple[float, float]) -> bool:
 
 
 def is_afterthought(tokens: Sequence[str]) -> bool:
-    """Whether a sentence begins as one that takes back what stands before it: "Wait", "Or"."""
+    """Return whether a sentence begins like one that takes back the previous: "Wait", "Or"."""
     first, behind, *_ = [word for word in tokens[:4] if word not in ("(", "just", "–", "—")] + [
         "",
         "",
@@ -224,7 +229,7 @@ def is_afterthought(tokens: Sequence[str]) -> bool:
 
 
 def is_unreal(words: set[str]) -> bool:
-    """Whether the words of a sentence say what a score would be if."""
+    """Return whether the words of a sentence state a hypothetical score ("would be ... if")."""
     might = words & {"would", "could", "might", "may", "had"}
     given = words & {"if", "with", "had", "without", "were", "unless", "have"}
     now = words & {"hindsight", "reflection", "reconsidered", "again", "second"}
@@ -257,14 +262,15 @@ _DOUBTED = WORDS["scores"] | WORDS["evaluations"] | {"lower", "low", "smaller", 
 
 
 def is_harmless(sentence: Said) -> bool:
-    """Whether a sentence for a metric needs no other look: most have nothing that one is at."""
+    """Return whether a sentence for a metric needs no further check, as most do: it has no word of
+    scoring, no number, no afterthought and no refusal."""
     bare = sentence.words.isdisjoint(_DOUBTED) and not re.search(r"[\d~]", sentence.text)
     return bare and not is_afterthought(sentence.tokens) and not refuses(sentence)
 
 
 def is_others(said: Said) -> bool:
-    """Whether a line that leads to scores introduces them as somebody else's, or as none: it has
-    other words than an evaluation's, and not the judge's voice first."""
+    """Return whether a line that introduces scores presents them as somebody else's, or as none: it
+    has words that no evaluation has, and not the judge's own voice before them."""
     foreign, own = _FOREIGN.search(said.text), OWN.search(said.text)
     if own:
         foreign = foreign or re.search(r"\b(?:if|had|were|unless)\b", said.text)
@@ -273,13 +279,13 @@ def is_others(said: Said) -> bool:
 
 
 def refuses(said: Said) -> bool:
-    """Whether a sentence says that there is no evaluation."""
+    """Return whether a sentence refuses to evaluate, or denies that there is an evaluation."""
     return _REFUSAL.search(said.text) is not None
 
 
 def withdraws(said: Said, *, around: bool) -> bool:
-    """Whether a sentence says that the scores are not to count; one `around` them may mean them
-    without a name."""
+    """Return whether a sentence says that the scores do not count. A sentence `around` all scores
+    may refer to them without naming them."""
     text, words = said.text, said.words
     if words & {"average", "mean", "sum"}:
         return False

@@ -1,4 +1,4 @@
-"""From what a user types after `--judge` to a judge."""
+"""Resolve what a user types after `--judge` to a judge."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from convbench.judge.human import Labels
 
 LABELS = "human"
-"""The spec of a judge that is given as `human:FILE`."""
+"""Name of the spec of a judge `human:FILE`."""
 
 _ASIDE = {"name", "title", "reference", "model", "api_base", "file"}
-"""Fields of a spec that do not change what it scores (the model counts on its own)."""
+"""Fields of a spec that do not affect its scores (the model enters the fingerprint separately)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """A judge ready to work.
+    """A resolved judge.
 
-    `name` is what verdicts carry: as it was asked for, for labels `human:` and the file's stem.
-    `model` is the model reference of a rubric, None for other kinds. Two judges of one
+    `name` is the judge of its verdicts: as the user typed it; for labels `human:` and the file's
+    stem. `model` is the model reference of a rubric, None for other kinds. Two judges with the same
     `fingerprint` give comparable scores.
     """
 
@@ -41,20 +41,20 @@ class Judge:
     fingerprint: str
     labels: Labels | None = None
     function: Callable[..., Any] | None = None
-    """What a judge that asks no model runs."""
+    """The function of a judge that asks no model."""
     earlier: Judge | None = None
-    """What this name stood for before question and options were quoted; None where the rubric or
-    the user says how they stand."""
+    """The judge of this name before question and options were quoted; None if the rubric or the
+    user sets `fence`."""
 
     @property
     def short(self) -> str:
-        """The name its model was asked for by, where that is in its own: `MODEL`, `SPEC@MODEL`."""
+        """The model's part of the judge's name: MODEL of `MODEL` or `SPEC@MODEL`."""
         return self.name.rpartition("@")[2]
 
     def scorable(self, conversation_ids: Collection[str]) -> set[str]:
-        """Return which of a run's conversations this judge can score: all, or the labelled.
+        """Return the conversations that this judge can score: all, or the labelled ones.
 
-        Raises DataError for labels of conversations that are not among them.
+        Raises DataError for labels of conversations that are not among `conversation_ids`.
         """
         if self.labels is None:
             return set(conversation_ids)
@@ -71,14 +71,14 @@ def resolve_judge(
     run: Run | None = None,
     default: Callable[[], str] = lambda: PAPER,
 ) -> Judge:
-    """Return the judge that a name stands for.
+    """Return the judge of a name.
 
-    `human:FILE` reads labels, `SPEC@human:FILE` labels by that rubric (one of `run`'s, where it
-    kept one of that name); `SPEC` is a judge spec (`rules`, or a rubric that names its model);
-    `SPEC@MODEL` a rubric with a model, found among the specs or kept in `run`; anything else is a
-    model alone, put to the rubric that `default` returns.
-    `resolve_model` turns a model alias into what it stands for, so that the fingerprint moves
-    with it. Raises SpecError, DataError (labels).
+    `human:FILE` reads labels, `SPEC@human:FILE` labels by that rubric (that of `run`, if a judge
+    with this rubric scored it); `SPEC` is a judge spec (`rules`, or a rubric that names its model);
+    `SPEC@MODEL` a rubric with a model, from the specs or from `run`; anything else is a model, used
+    with the rubric that `default` returns.
+    `resolve_model` returns the reference of a model alias, so that the fingerprint depends on it.
+    Raises SpecError, DataError (labels).
     """
     before, at, after = text.partition("@")
     if text.startswith("human:"):
@@ -113,7 +113,8 @@ def _kept(
     sets: Mapping[str, Any] | None,
     resolve_model: Callable[[str], str],
 ) -> Judge:
-    """Return a rubric that a run kept, put to a model."""
+    """Return a judge of a rubric that is stored in a run, with a model. Raises SpecError if the
+    rubric has several versions, or without a model."""
     name = versions[0].name
     if len(versions) > 1:
         raise SpecError(
@@ -131,9 +132,11 @@ def _kept(
 
 
 def of_run(run: Run, judge: Judge) -> Judge:
-    """Return a judge as a run's verdicts were asked for, where they are from before question and
-    options were quoted, and criteria told: they stay, and what is still to be scored is scored
-    alike."""
+    """Return a judge with the settings of a run's verdicts.
+
+    If these are older than the quoting of question and options and the appended criteria, they stay
+    valid, and pending conversations are scored in the same way.
+    """
     kept, earlier = run.judge_specs(), judge.earlier
     if earlier is None or earlier.fingerprint not in kept or judge.fingerprint in kept:
         return judge
@@ -142,7 +145,7 @@ def of_run(run: Run, judge: Judge) -> Judge:
 
 
 def unquoted(judges: Iterable[Judge]) -> list[str]:
-    """Return a warning for each judge that is shown what others wrote as it is: question and
+    """Return a warning for each judge whose prompt has unquoted texts of others: question and
     options, or answers to grade."""
     return [
         f"{judge.name}: question, options and hidden texts stand in its prompt as others wrote "
@@ -159,10 +162,10 @@ def unquoted(judges: Iterable[Judge]) -> list[str]:
 
 
 def again(name: str, spec: JudgeSpec, *, downloaded: bool = False) -> Judge:
-    """Return a judge as a run kept it, to judge another run the same way.
+    """Return a judge from the spec in a run, to judge another run in the same way.
 
-    `downloaded`: the run was pulled, so its judge may name no function but convbench's own, and
-    its settings lift no limit.
+    `downloaded`: the run was pulled, so its judge may only name convbench's own functions, and its
+    settings cannot exceed the limits.
     """
     if downloaded:
         from convbench.store.portable import within_limits
@@ -220,8 +223,8 @@ def _spec(
 
 
 def _made_guarded(name: str, spec: JudgeSpec, model: str | None) -> Judge:
-    """Return a judge that is named, and how it was asked before texts of others were quoted and
-    criteria told."""
+    """Return a judge with the defaults of a named one; `earlier` is the same judge as it was before
+    texts of others were quoted and criteria appended."""
     asked = as_asked(spec)
     found = _made(name, asked, model)
     if spec.fence is not None or asked.fence is None:
@@ -232,8 +235,8 @@ def _made_guarded(name: str, spec: JudgeSpec, model: str | None) -> Judge:
 
 
 def as_asked(spec: JudgeSpec) -> JudgeSpec:
-    """Return a rubric as one that is named is asked: with a fence, a schema and its criteria, where
-    it says nothing of them. What a grader is asked gets the fence."""
+    """Return a rubric with the defaults of today for what it leaves open: fence, reply schema and
+    criteria. A spec with a grader gets the fence alone."""
     kind = kind_of(spec)
     if asks_grader(spec):
         return spec.model_copy(update={"fence": spec.fence or "quoted"})
@@ -247,13 +250,14 @@ def as_asked(spec: JudgeSpec) -> JudgeSpec:
 
 
 def _as_before(said: dict[str, Any]) -> dict[str, Any]:
-    """Return a spec's fields without those that say what a rubric did before it could say them."""
+    """Return a spec's fields without those at the value from before the field existed, so that old
+    fingerprints stay valid."""
     old = {"fence": "none", "replies": "text", "criteria": "as-written"}
     return {name: value for name, value in said.items() if name not in old or old[name] != value}
 
 
 def _made(name: str, spec: JudgeSpec, model: str | None, *, downloaded: bool = False) -> Judge:
-    """Return the judge with its fingerprint; labels are read and functions found now."""
+    """Return the judge with its fingerprint; labels are read and functions imported here."""
     labels, found = None, None
     version: str | int | None = kind_of(spec).version
     if "labels" in kind_of(spec).needs:

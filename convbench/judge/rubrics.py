@@ -1,4 +1,4 @@
-"""Which rubric a judge model that is named alone is put to, and the rubrics that a run kept."""
+"""The rubric of a judge model that is named alone, and the rubrics that are stored in a run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from convbench.schema import JudgeSpec, TaskSpec
 from convbench.store import Run
 
 PAPER = "rubric"
-"""The rubric of section E.3, about a multiple-choice question with its correct answer."""
+"""Name of the rubric of section E.3, for multiple-choice questions with a correct answer."""
 
 
 def kept_rubrics(run: Run | None) -> Mapping[str, Sequence[JudgeSpec]]:
-    """Return the rubrics that a run was judged by, by name, without the models that were asked:
-    each version once, where it was judged by several of one name."""
+    """Return the rubrics of a run's verdicts by name, without their models: each distinct version
+    of a name once."""
     found: dict[str, list[JudgeSpec]] = {}
     for spec in run.judge_specs().values() if run is not None else ():
         if _asks_by_rubric(spec):
@@ -34,10 +34,10 @@ def kept_rubrics(run: Run | None) -> Mapping[str, Sequence[JudgeSpec]]:
 def rubric_of_model(
     model: str, task: TaskSpec | None, run: Run | None = None, specs: Sequence[Path] = ()
 ) -> str:
-    """Return the rubric that a model named alone is put to.
+    """Return the rubric of a model that is named alone.
 
-    That is the one it was put to in this run before, else the run's only rubric, else the task's
-    own, else the paper's for the paper's tasks. Raises SpecError with the rubrics there are.
+    That is the rubric that it used in this run before, else the run's only rubric, else the task's
+    own, else the paper's for the paper's tasks. Raises SpecError with the known rubrics.
     """
     task = run.manifest.task if run is not None else task
     kept = kept_rubrics(run)
@@ -58,15 +58,15 @@ def rubric_of_model(
 
 
 def _before(model: str, run: Run) -> str | None:
-    """Return the rubric by which this judge, named so, scored the run."""
+    """Return the rubric with which a judge of this name last scored the run; None if none did."""
     specs = run.judge_specs()
     marks = [mark for judge, mark in run.judged_by() if judge == model and mark in specs]
     return specs[marks[-1]].name if marks else None
 
 
 def _rubric_of_task(task: TaskSpec | None, specs: Sequence[Path]) -> str | None:
-    """Return the rubric that a task names as its judge, else the paper's where its questions are
-    those of a shipped task of multiple-choice; None where there is neither."""
+    """Return the rubric that a task names as its judge, else the paper's if its questions are those
+    of a shipped multiple-choice task; None for any other task."""
     if task is None:
         return PAPER
     if task.judge is not None:
@@ -79,7 +79,7 @@ def _rubric_of_task(task: TaskSpec | None, specs: Sequence[Path]) -> str | None:
 
 
 def _is_shipped(task: TaskSpec) -> bool:
-    """Return whether a task comes with convbench, or is laid over one that does."""
+    """Return whether a task comes with convbench, or has the source of one that does."""
     files = sorted((catalog.shipped() / "tasks").glob("*.yaml"))
     if task.name in (file.stem for file in files):
         return True

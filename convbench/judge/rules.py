@@ -1,26 +1,26 @@
 """Judge `rules`: six scores by rule. A heuristic, deterministic and offline, not a model.
 
-It knows the gold letter and what can be counted (`features`): whether the final answer is right,
-which options the policy says something about, whether it accepts or rejects them and whether the
-gold letter does too, whether the conclusion follows from that, words of reason, hedging, thinking
-tags as the mode asks, turns cut short, repetition, length. It does not know whether an argument
-is true, so it can be gamed; use it for demonstrations, smoke tests and ablations, never as the
-judge of a result.
+It uses the gold letter and what can be counted (`Features`): whether the final answer is right,
+which options the policy discusses, whether it accepts or rejects them and whether the gold letter
+does too, whether the conclusion follows from that, words of reasoning, hedging, thinking tags as
+the mode requires, turns cut short, repetition, length. It cannot tell whether an argument is true,
+so it can be gamed; use it for demonstrations, smoke tests and ablations, never as the judge of a
+result.
 
-- accuracy: 10 for the right answer; 5 or 3 where none can be read (5 if an earlier turn settled
-  on the gold letter); 2 or 1 for a wrong one (2 likewise).
+- accuracy: 10 for the right answer; 5 or 3 if none can be parsed (5 if an earlier turn settled on
+  the gold letter); 2 or 1 for a wrong one (2 likewise).
 - reasoning: a base, plus coverage, verdicts that agree with the gold letter, a conclusion that
   follows, words of reason; less for a change of mind at the end, cut turns and repetition.
-- comprehensiveness: share of the options spoken about and decided.
-- pedagogical: right, verdicts that agree, reasoned, tags as asked, of sane length; less for
-  repetition.
-- confidence: sure and right scores high, the more so the more was weighed; sure and wrong low;
-  hedging moves both towards the middle; no readable answer scores 2.
+- comprehensiveness: shares of the options discussed and decided.
+- pedagogical: a right answer, verdicts that agree, words of reasoning, tags as required, a
+  reasonable length; less for repetition.
+- confidence: high if sure and right, the more so the more options were weighed; low if sure and
+  wrong; hedging moves both towards the middle; 2 without a readable answer.
 - overall: the mean of the five.
 
-Where the answer is not right, all but accuracy count two fifths: whatever stands around a wrong or
-unreadable answer, its overall (at most 3.4) is below that of any right one (at least 3.6), so that
-a template with a guessed letter earns less than a short right answer.
+If the answer is not right, all scores but accuracy count two fifths: whatever the text around a
+wrong or unreadable answer, its overall (at most 3.4) is below that of any right one (at least 3.6),
+so that a template with a guessed letter earns less than a short right answer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ VERSION = 3
 
 
 NOT_RIGHT = 0.4
-"""What the words around an answer that is not right count."""
+"""Factor of the scores other than accuracy if the answer is not right."""
 
 
 def score(
@@ -99,12 +99,12 @@ def _confidence(seen: Features) -> float:
 
 
 def _excess(seen: Features) -> float:
-    """Repetition beyond what restating an argument takes, 0 to 1."""
+    """Return the repetition above what restating an argument needs, 0 to 1."""
     return max(0.0, seen.repeated - 0.4) / 0.6
 
 
 def _length(seen: Features) -> float:
-    """1 for a talk of at least 12 words whose longest turn has at most 400; less outside."""
+    """Return 1 for at least 12 words in all and at most 400 in the longest turn; less outside."""
     if seen.longest > 400:
         return max(0.0, (1200 - seen.longest) / 800)
     return min(1.0, seen.graded.words / 12)

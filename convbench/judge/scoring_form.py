@@ -1,7 +1,7 @@
-"""What people score by: the rubric of a run's own judge, as a form and as a judge of labels.
+"""The rubric by which people score: that of a run's own judge, as a form and as a judge of labels.
 
-A haggling judge's conversations are scored by its metrics, on its scales, under its labels; a run
-that no judge with a rubric scored gets its task's, or the six metrics of judge `human`.
+People score conversations by the judge's metrics, scales and labels. A run without a verdict of a
+judge with a rubric uses its task's judge, or the six metrics of judge `human`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from convbench.schema.judge import OVERALL
 from convbench.store import Run
 
 PEOPLE, USUAL = "human", "rubric"
-"""The spec of labels, and the rubric that explains its metrics."""
+"""Names of the spec of people's labels, and of the rubric that explains its metrics."""
 
 
 def usual() -> JudgeSpec:
-    """Return what people score where no rubric says otherwise: the metrics of judge `human`,
-    explained as the shipped rubric does."""
+    """Return the rubric that people use by default: the metrics of judge `human`, with the
+    explanations of the shipped rubric."""
     spec = catalog.load(JudgeSpec, "judges", PEOPLE)
     about = {m.name: m.about for m in catalog.load(JudgeSpec, "judges", USUAL).metrics}
     metrics = [
@@ -36,7 +36,7 @@ def usual() -> JudgeSpec:
 
 def by_people(rubric: JudgeSpec) -> JudgeSpec:
     """Return the judge of people's labels by a rubric: its metrics, scales, weights and reward,
-    and whether words are required. Metrics that only a function measures are left out."""
+    and whether a note is required. Metrics that only a function measures are left out."""
     metrics = tuple(metric for metric in rubric.metrics if not metric.optional)
     return catalog.load(JudgeSpec, "judges", PEOPLE).model_copy(
         update={
@@ -52,10 +52,10 @@ def by_people(rubric: JudgeSpec) -> JudgeSpec:
 
 
 def rubric_of(run: Run, specs: Sequence[Path] = ()) -> JudgeSpec:
-    """Return what people score a run's conversations by.
+    """Return the rubric by which people score a run's conversations.
 
     That is the rubric of a judge that scored it (a model's before a function's, the task's own
-    first), else that of the judge its task names, else `usual`.
+    first), else that of the judge its task names, else the default one.
     """
     kept = [spec for spec in run.judge_specs().values() if _has_rubric(spec)]
     own = run.manifest.task.judge
@@ -71,7 +71,10 @@ def rubric_of(run: Run, specs: Sequence[Path] = ()) -> JudgeSpec:
 
 
 def named(text: str, specs: Sequence[Path], run: Run | None = None) -> JudgeSpec:
-    """Return the judge of labels by a rubric that is named: a spec, or a judge that a run kept."""
+    """Return the judge of labels by the rubric of this name: a judge that scored `run`, or a spec.
+
+    Raises SpecError for a rubric without metrics.
+    """
     kept = () if run is None else run.judge_specs().values()
     found = next((spec for spec in kept if spec.name == text and _has_rubric(spec)), None)
     if found is None:
@@ -84,7 +87,7 @@ def named(text: str, specs: Sequence[Path], run: Run | None = None) -> JudgeSpec
 
 
 def shown(spec: JudgeSpec) -> dict[str, Any]:
-    """Return a rubric as a form needs it: metrics with their range, which of them are needed."""
+    """Return a rubric as the fields of a form: its metrics with range, and which are required."""
     needed = needed_names(spec)
     metrics = []
     for metric in spec.metrics:
@@ -109,7 +112,7 @@ def shown(spec: JudgeSpec) -> dict[str, Any]:
 
 
 def _has_rubric(spec: JudgeSpec) -> bool:
-    """Whether people could score what a judge does."""
+    """Return whether people can score by a judge's metrics."""
     kind = kind_of(spec)
     return (
         bool(spec.metrics)
@@ -120,7 +123,7 @@ def _has_rubric(spec: JudgeSpec) -> bool:
 
 
 def _is_usual(spec: JudgeSpec) -> bool:
-    """Whether a rubric is one that judge `human` has the metrics of, whatever it is called."""
+    """Return whether a rubric has the metrics, range and reward of judge `human`."""
     people = usual()
     same = {m.name: m.label.lower() for m in people.metrics}
     found = {m.name: m.label.lower() for m in spec.metrics}

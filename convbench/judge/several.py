@@ -1,4 +1,4 @@
-"""Several transcripts in one prompt: each between marks of its own, which nobody in any knows."""
+"""Prompts with several transcripts, each fenced by marks of its own."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from convbench.schema import Conversation, Example, JudgeSpec, Message
 from convbench.views import transcript
 
 FIELDS = {"group": ("marks", "transcripts"), "pair": ("marks", "transcripts", "first", "second")}
-"""What templates see of several conversations, by `per`, beside what every rubric sees."""
+"""Template fields for several conversations, by `per`, in addition to those of every rubric."""
 
 
 def messages_of(
     spec: JudgeSpec, talks: Sequence[Conversation], example: Example, key: str
 ) -> list[Message]:
-    """Return what a judge of two conversations, or of a group, is sent.
+    """Return the messages for a judge of two conversations, or of a group.
 
-    Templates see `marks` (what the marks around transcripts mean), `transcripts` in the order in
-    which they are shown, and of two `first` and `second`, beside what every rubric sees. `key`
-    names the asking, from which the marks are drawn.
+    In addition to the fields of every rubric, templates have `marks` (an explanation of the marks
+    around transcripts), `transcripts` in the order shown, and for two `first` and `second`. The
+    marks' nonces are drawn from `key`, which names the request.
     """
     if spec.fence in ("quoted", "nonce"):
         marks = ABOUT_SEVERAL + (ABOUT_SET if spec.fence == "quoted" else "")

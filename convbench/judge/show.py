@@ -1,4 +1,6 @@
-"""One spec resolved, with its prompts on a sample, or one conversation with its verdicts."""
+"""Look up what `show` prints: a resolved spec with sample prompts, or a conversation with its
+verdicts.
+"""
 
 from __future__ import annotations
 
@@ -35,16 +37,17 @@ from convbench.store.index import VERDICTS, Index
 from convbench.tasks.load import load_examples
 
 SHORTEST = 4
-"""Characters of an id that are enough to look for."""
+"""Fewest characters of an id prefix."""
 FALLBACK = "demo"
-"""The task on whose questions a spec is shown that belongs to none: they come with convbench."""
+"""Task whose questions illustrate a spec without a task of its own; they ship with convbench."""
 
 
 class _Blocks(yaml.SafeDumper):
-    """Writes texts of several lines as they stand in a file."""
+    """YAML dumper that writes texts of several lines as blocks."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """Return the YAML node of a text, as a block if it has several lines."""
     style = "|" if "\n" in text else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
@@ -54,30 +57,30 @@ _Blocks.add_representer(str, _text)
 
 @dataclass(frozen=True)
 class SpecShown:
-    """One spec, resolved."""
+    """One spec with everything that it extends, and sample prompts."""
 
     kind: str
     """Its folder under specs/, or models."""
     name: str
     title: str
     file: str
-    """Where it lies."""
+    """Path of its file."""
     value: dict[str, Any]
-    """What it says, what it extends included."""
+    """Its fields, those that it extends included."""
     manifest: RunManifest | None = None
-    """Of a task or protocol: the run it would be."""
+    """Of a task or protocol: the manifest of its run."""
     preview: Preview | None = None
     """Of a task or protocol: its prompts on a sample."""
     messages: tuple[Message, ...] = ()
-    """Of a judge: what it would be sent on that sample."""
+    """Of a judge: the messages on that sample."""
     reply_schema: dict[str, Any] | None = None
-    """Of a judge: the schema that goes along to a model that takes one."""
+    """Of a judge: the JSON schema of a reply, for a model that takes one."""
     problem: str | None = None
     """Why there is no sample, e.g. the Hub cannot be reached."""
 
     @property
     def yaml(self) -> str:
-        """The spec as a file would hold it."""
+        """The spec as YAML."""
         return yaml.dump(self.value, Dumper=_Blocks, sort_keys=False, allow_unicode=True, width=90)
 
 
@@ -87,7 +90,7 @@ def show_spec(
     shape: Shape = Shape(),
     protocol: str | None = None,
 ) -> SpecShown:
-    """Return a spec by KIND/NAME, or by its name where one kind alone has it (a task first).
+    """Return a spec by KIND/NAME, or by its name if only one kind has it (a task comes first).
 
     Raises SpecError for a name of no spec or of several.
     """
@@ -103,7 +106,7 @@ def show_spec(
 
 
 def _named(text: str, folders: Sequence[Path]) -> tuple[str, str]:
-    """Return (kind, name) of what was typed."""
+    """Return (kind, name) of what was typed. Raises SpecError for no spec or several."""
     head, slash, name = text.partition("/")
     for kind in (*catalog.KINDS, "models"):
         if slash and head in (kind, kind.removesuffix("s")):
@@ -128,7 +131,7 @@ def _named(text: str, folders: Sequence[Path]) -> tuple[str, str]:
 
 
 def _kind_of_file(path: Path) -> str:
-    """Return the kind of a spec's file: its folder's, else the one that knows most of its keys."""
+    """Return the kind of a spec's file: its folder's, else the one with most of its keys."""
     if path.parent.name in catalog.KINDS:
         return path.parent.name
     keys = read(path).keys() if path.is_file() else set()
@@ -181,8 +184,8 @@ def _played(
     shape: Shape = Shape(),
     protocol: str | None = None,
 ) -> SpecShown:
-    """Return a task or a protocol with its prompts rendered on a question: a task's own, or of a
-    task that takes this protocol."""
+    """Return a task or protocol with its prompts rendered on a question: the task's own, or one of
+    a task with this protocol."""
     sets = sort_sets(specs.sets, ("task", "protocol"))
     if kind == "tasks":
         task = load_task(name, specs, sets)
@@ -207,7 +210,7 @@ def _played(
 
 
 def _task_of(protocol: str, specs: SpecOptions) -> str:
-    """Return a task that takes this protocol, one with questions of ours where there is one."""
+    """Return a task with this protocol, preferably one whose questions ship with convbench."""
     names = list(catalog.names("tasks", specs.folders))
     first = [FALLBACK, *(name for name in names if name.startswith("pocket"))]
     for name in dict.fromkeys([*(n for n in first if n in names), *names]):
@@ -218,7 +221,7 @@ def _task_of(protocol: str, specs: SpecOptions) -> str:
 
 
 def _judged(shown: SpecShown, spec: JudgeSpec, specs: SpecOptions) -> SpecShown:
-    """Return a judge with what it would be sent on the first conversation of a task of its own."""
+    """Return a judge with its messages on the first conversation of a task that names it."""
     from convbench.judge.ask import judge_messages, schema_of
     from convbench.judge.group import group_schema
     from convbench.judge.kinds import kind_of
@@ -260,8 +263,8 @@ class ConversationShown:
 def show_conversation(
     start: str, runs: Sequence[Path] | None, specs: Sequence[Path] = ()
 ) -> ConversationShown | None:
-    """Return the conversation whose id starts so; None for a spec's name, and where no run has
-    such an id."""
+    """Return the conversation whose id begins with `start`; None for the name of a spec, or if no
+    run has such an id. Raises SpecError for several."""
     if len(start) < SHORTEST or any(start in catalog.names(kind, specs) for kind in catalog.KINDS):
         return None
     where = [find_run(path) for path in runs] if runs else all_runs()
@@ -282,7 +285,7 @@ def show_conversation(
             f"{row.path}: byte {row.start}: example_id: found {conversation.example_id!r:.80}, "
             "which is not in examples.jsonl"
         )
-    newest = {  # of each judge, in the order in which they judged first
+    newest = {  # by judge, in the order of their first verdicts
         verdict.judge: verdict
         for verdict in Index(VERDICTS, run.files("verdicts.jsonl")).all_rows()
         if verdict.conversation_id == row.conversation_id

@@ -1,9 +1,9 @@
-"""Judges that score every policy turn (`per: turn`), each with the conversation up to it.
+"""Score every policy turn (`per: turn`), each with the conversation up to it.
 
-A turn is judged as a conversation that ends with it, by the same kind of judge, the same prompt
-and the same strict reading: section E.3 of Mukherjee et al. (NeurIPS 2025) asks about a
-conversation "up to this point". A turn that got no score makes the verdict a failure that keeps the
-others' scores; judging again asks for the missing ones alone.
+A turn is judged as a conversation that ends with it, by the same kind of judge, with the same
+prompt and the same strict reader: section E.3 of Mukherjee et al. (NeurIPS 2025) asks about a
+conversation "up to this point". A turn without a score makes the verdict a failure that holds the
+other turns' scores; judging again asks for the missing ones alone.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from convbench.schema import Conversation, ProtocolSpec, TurnScores, Verdict, tu
 from convbench.views import own_turns
 
 Score = Callable[[Case, Tools], Awaitable[Verdict]]
-"""How a kind of judge scores one conversation."""
+"""Type of a judge kind's function that scores one conversation."""
 TURNS = "turns"
 """In a verdict's details: scores and reward of each turn."""
 
 
 def parts(protocol: ProtocolSpec, conversation: Conversation) -> Iterator[tuple[int, Conversation]]:
-    """Yield each of the policy's own turns with the conversation that ends with it.
+    """Yield (index, conversation up to and including that turn) of each of the policy's own turns.
 
-    Its id is the conversation's with the turn behind a `#`: journal keys that begin with it go when
-    the conversation's verdict is written.
+    The part's id is the conversation's with `#turn-N` appended: journal keys with the prefix of the
+    conversation are dropped when its verdict is written.
     """
     for index in own_turns(protocol, conversation):
         name = f"{conversation.conversation_id}#turn-{index}"
@@ -39,7 +39,8 @@ def parts(protocol: ProtocolSpec, conversation: Conversation) -> Iterator[tuple[
 
 
 async def score_turns(case: Case, tools: Tools, score: Score) -> Verdict:
-    """Score every turn that has no score yet, and make the conversation's verdict of them all."""
+    """Score every turn without a score and return the conversation's verdict from all turns; a
+    failed one if a turn failed."""
     judge, talk = case.judge, case.conversation
     there = {one.turn: one for one in turn_scores(case.before)} if case.before else {}
     found: list[TurnScores] = []
@@ -86,12 +87,12 @@ def _turn(index: int, verdict: Verdict, case: Case) -> TurnScores:
 
 
 def _told(asked: Sequence[Verdict]) -> dict[str, Any]:
-    """Return what a kind told of its calls; the newest word of each."""
+    """Return the merged details of the turns' verdicts; the newest value of each key."""
     return {key: value for verdict in asked for key, value in verdict.details.items()}
 
 
 def _usage(asked: Sequence[Verdict], before: int) -> dict[str, Any]:
-    """Return the sums over the turns' verdicts, None where one is unknown."""
+    """Return the sums of usage over the turns' verdicts; None for a sum with an unknown value."""
     out: dict[str, Any] = {"attempts": before + sum(max(0, v.attempts - before) for v in asked)}
     for name in ("prompt_tokens", "completion_tokens", "cost_usd"):
         values = [getattr(verdict, name) for verdict in asked]

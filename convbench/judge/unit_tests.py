@@ -1,13 +1,13 @@
 """Judge `unit-tests`: hidden tests, run in a sandbox (Zhou et al. 2025, section 4).
 
-`overall` is the share of tests on which the answer's output equals the reference's, `accuracy` 1
-where it is all of them. Beside them stands `constant`, what the answer that is the best constant
-for the task scores on its tests (what usual constants do is in the details). The reference runs in
-the same kind of sandbox as the answer, each in one of its own; the outputs are compared out here
-(`convbench.sandbox.grading`). A task whose reference gives what is not compared whole is
-unsupported, which is a failure of its own and no score. The paper's own checker runs code where
-helper functions, recursion and imports fail; this one does not. `args.checker: paper` does as that
-one: code in function scope, classes equal by name, nothing passes where either side raises.
+`overall` is the share of tests on which the answer's output equals the reference's, `accuracy` is 1
+if it is all of them. A third score, `constant`, is that of the best constant answer on the task's
+tests (scores of usual constants are in the details). The reference runs in the same kind of sandbox
+as the answer, each in its own; the outputs are compared outside (`convbench.sandbox.grading`). A
+task whose reference returns what cannot be compared completely is unsupported, which is a failure
+of its own and no score. The paper's checker runs code in function scope, where helper functions,
+recursion and imports fail; this one does not. `args.checker: paper` does as the paper's: code in
+function scope, classes equal by name, nothing passes if either side raises.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ Details = dict[str, Any]
 async def score(
     conversation: Conversation, example: Example, protocol: ProtocolSpec, *, spec: JudgeSpec
 ) -> tuple[dict[str, float], Details]:
-    """Return the scores, 0 to 1, and why each failed test failed.
+    """Return the scores, 0 to 1, and details with the reasons of failed tests.
 
-    The example's hidden fields named by the spec's `args` (`reference`, `tests`) are the
-    reference's code and its tests: calls by name. Raises DataError for a task whose reference
-    does not run here (no fault of the answer), RunError where no sandbox stands.
+    The spec's `args` (`reference`, `tests`) name the example's hidden fields with the reference's
+    code and the tests: calls by name. Raises DataError for a task whose reference does not run here
+    (no fault of the answer), RunError without a sandbox.
     """
     args = dict(spec.args)
     reference = _hidden(example, str(args.pop("reference", "reference")))
@@ -52,12 +52,12 @@ async def score(
     try:
         task = _kept(str(reference), calls, limits)
         wanted = await task.reference()
-        if not paper:  # there the answer fails what the reference cannot do
+        if not paper:  # with the paper's checker the answer fails where the reference does
             check_reference(wanted, example.example_id)
         code = await offload(partial(answer_code, conversation, protocol), texts(conversation))
         found = await arun(code, calls, limits)
         constants, constant = await task.floor()
-        if paper:  # an exception passes nothing there
+        if paper:  # an exception passes no test with the paper's checker
             constants = {k: v for k, v in constants.items() if not k.startswith("raise ")}
     except MissingDependency as error:
         raise RunError(f"judge {spec.name}: {error}") from None
@@ -77,18 +77,18 @@ async def score(
 
 
 def _papers(checker: object, name: str) -> bool:
-    """Whether the paper's checker is asked for."""
+    """Return whether `checker` names the paper's. Raises RunError for an unknown one."""
     if checker not in ("ours", "paper"):
         raise RunError(f"judge {name}: args.checker: found {checker!r}; expected ours or paper")
     return checker == "paper"
 
 
 def answer_code(conversation: Conversation, protocol: ProtocolSpec) -> list[str]:
-    """Return the texts that may be the answer's code, best first.
+    """Return the candidates for the answer's code, best first.
 
-    That is what follows the marker in the last policy turn, or all of the turn without one, as
-    the other speakers saw it, without thinking blocks; of text with fenced blocks the blocks
-    together, then the longest.
+    The text is what follows the marker in the last policy turn, or all of the turn without one, as
+    the other speakers saw it, without thinking blocks. If it has fenced blocks the candidates are
+    all blocks together, the longest, and the last.
     """
     last = conversation.turns[policy_turns(protocol, conversation)[-1]]
     text = visible(heard(protocol, last))
@@ -101,7 +101,8 @@ def answer_code(conversation: Conversation, protocol: ProtocolSpec) -> list[str]
 
 
 def tests(value: object, name: str) -> tuple[str, ...]:
-    """Return the calls of a task's tests: a mapping or list, or the JSON of one."""
+    """Return the calls of a task's tests from a mapping or list, or its JSON. Raises DataError for
+    anything else."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -139,7 +140,7 @@ def _limits(args: Mapping[str, Any], name: str) -> Limits:
 
 @dataclass
 class _Task:
-    """What is alike for all answers to a task: run and compared once for its samples."""
+    """Outcomes of a task that all its answers share; each is computed once."""
 
     code: str
     calls: tuple[str, ...]
@@ -149,13 +150,13 @@ class _Task:
     constant: float = 0.0
 
     async def reference(self) -> list[Outcome]:
-        """Return the outcomes of its reference."""
+        """Return the outcomes of the reference on the tests."""
         if self.wanted is None:
             self.wanted = await arun([self.code], self.calls, self.limits)
         return self.wanted
 
     async def floor(self) -> tuple[dict[str, float], float]:
-        """Return what usual constants score on its tests, and what the commonest output does."""
+        """Return (scores of usual constants, share of the reference's commonest output)."""
         if self.constants is None:
             wanted = await self.reference()
             self.constants = await constant_scores(self.calls, wanted, self.limits)

@@ -1,6 +1,6 @@
-"""What a judge scores at a time (`per`): what is left of it, how it is asked, keyed and recorded.
+"""Units of judging (`per`): the jobs that are left for a judge, their requests, keys and records.
 
-A unit knows no kinds of judges, and a kind no units: `verdict_on` has a kind score one.
+A unit knows nothing of kinds of judges, and a kind nothing of units: `verdict_on` connects them.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from convbench.views import policy_turns
 J = TypeVar("J")
 R = TypeVar("R")
 Request = tuple[list[Message], Callable[[], dict[str, Any]]]
-"""What one call is sent: messages, and the JSON schema of its reply where the model takes one."""
+"""Messages of one call, and a function that returns the JSON schema of its reply."""
 AHEAD = 16
-"""Conversations that are read at once."""
+"""Number of conversations that are read ahead."""
 
 
 class Before(Container[object], Protocol):
-    """What is to be scored, by conversation_id, with the newest verdict where it failed."""
+    """Pending conversations by conversation_id: their newest verdict, a failed one, or None."""
 
     def __len__(self) -> int: ...
 
@@ -48,60 +48,60 @@ class Before(Container[object], Protocol):
 
 @dataclass
 class Judged:
-    """What one judge did."""
+    """Counts of what one judge did in a run."""
 
     name: str
     jobs: Summary = Summary(0, 0)
     kept: int = 0
-    """Conversations that had this judge's verdict already."""
+    """Conversations that had a verdict of this judge already."""
     failures: Counter[str] = field(default_factory=Counter)
-    """Their messages."""
+    """Number of failures by message."""
     unsupported: int = 0
-    """Those of them whose task cannot be graded here, whatever the answer."""
+    """Failures because the task cannot be graded here, whatever the answer."""
 
     @property
     def failed(self) -> int:
-        """Conversations that this judge gave no score."""
+        """Number of conversations that this judge could not score."""
         return self.jobs.failed
 
     def count(self, failure: Failure | None) -> None:
-        """Count a verdict, or a comparison, that gives no score."""
+        """Count the failure of a verdict or comparison; None counts nothing."""
         if failure is not None:
             self.failures[failure.message] += 1
             self.unsupported += failure.kind == UnsupportedTask.__name__
 
 
 class Unit(RecordedJobs[J, R]):
-    """What one judge has still to score, a job for each time that it is asked."""
+    """Pending jobs of one judge, of one kind of unit."""
 
     judge: Judge
     judged: Judged
     tools: Tools
-    """What the judge's kind opened; there before the first job."""
+    """Opened by the judge's kind; must be set before the first job."""
 
     @abstractmethod
     def requests(self) -> Iterator[Request]:
-        """Yield what a judge's model would be sent, call by call."""
+        """Yield the requests to the judge's model, call by call."""
 
     async def run(self, caller: Caller) -> Summary:
-        """Score all; return how many got a score, and how many did not."""
+        """Score all pending units and return how many were scored and how many failed."""
         return await run_recorded(self, caller, self.tools.concurrency)
 
 
 class Conversations(Unit[Conversation, Verdict]):
-    """Conversations, each scored by itself."""
+    """Pending conversations, each scored on its own."""
 
     def __init__(self, run: Run, judge: Judge, pending: Before, judged: Judged) -> None:
         self.file = run.verdicts_file
         self.judge, self.judged = judge, judged
         self.several = run.manifest.samples > 1
-        """Whether questions have other conversations, which are judged too."""
+        """Whether each question has several conversations to judge."""
         self._run, self._pending = run, pending
         self._prefix = f"judge/{judge.fingerprint}/"
 
     def jobs(self) -> Iterable[Conversation]:
-        """Return the conversations without a score, read a few at a time: between two calls one
-        alone takes twice as long, since what reads it has left the processor's caches."""
+        """Yield the pending conversations. They are read in batches: reading one at a time between
+        calls takes twice as long, since its code has left the processor's caches."""
         conversations = self._run.conversations()
         while some := tuple(islice(conversations, AHEAD)):
             yield from (one for one in some if one.conversation_id in self._pending)
@@ -126,32 +126,32 @@ class Conversations(Unit[Conversation, Verdict]):
         return await verdict_on(case, self.tools)
 
     def failed_result(self, job: Conversation, error: Exception) -> Verdict:
-        """Return a verdict without scores that says why."""
+        """Return a failed verdict with this error."""
         return failed_verdict(self.judge, job.conversation_id, error)
 
     def owns(self, key: str) -> bool:
-        """Whether a call is about one of these conversations."""
+        """Return whether a journal key belongs to one of these conversations."""
         name = key.removeprefix(self._prefix)
         return name != key and name.split("#")[0] in self._pending
 
     def key_prefix(self, job: Conversation) -> str:
-        """Return what the keys of a conversation's calls begin with."""
+        """Return the prefix of the journal keys of a conversation."""
         return f"{self._prefix}{job.conversation_id}#"
 
     def count(self, job: Conversation, result: Verdict) -> None:
-        """Count a verdict without scores."""
+        """Count the failure of a verdict, if it has one."""
         self.judged.count(result.failure)
 
     def unreadable(self, result: Verdict) -> str | None:
-        """Return why nothing could be read of the judge's replies."""
+        """Return why the judge's replies could not be read; None if they could."""
         return unreadable(self.judge, result.failure)
 
     def shown(self, conversation: Conversation) -> Iterator[Conversation]:
-        """Yield what is shown of a conversation, call by call."""
+        """Yield the conversation as each call shows it to the judge."""
         yield conversation
 
     def requests(self) -> Iterator[Request]:
-        """Yield what a judge's model would be sent, call by call."""
+        """Yield the requests to the judge's model, call by call."""
         for conversation in self.jobs():
             example = self._run.examples[conversation.example_id]
             before = self._pending[conversation.conversation_id]
@@ -161,7 +161,7 @@ class Conversations(Unit[Conversation, Verdict]):
                 yield messages, self._form(talk, example).schema
 
     def _form(self, talk: Conversation, example: Example) -> Form[Any]:
-        """Return what the reply on one conversation is to be."""
+        """Return the form of the reply on one conversation."""
         if kind_of(self.judge.spec).measures != "simulator":
             return form_of(self.judge.spec)
         from convbench.judge.review.scene import scenes
@@ -173,7 +173,7 @@ class Conversations(Unit[Conversation, Verdict]):
     def requests_unbuilt(
         cls, judge: Judge, manifest: RunManifest, shown: Preview
     ) -> Iterable[Request]:
-        """Return what would be sent of a run that is not built, of which `shown` is the first
+        """Return the requests on a run that is not built yet; `shown` is the preview of its first
         conversation."""
         messages = judge_messages(judge.spec, shown.played, shown.example)
         calls = shown.estimate.conversations * cls.calls_each(manifest, shown.played)
@@ -181,15 +181,15 @@ class Conversations(Unit[Conversation, Verdict]):
 
     @classmethod
     def calls_each(cls, manifest: RunManifest, conversation: Conversation) -> int:
-        """Return how many calls a conversation takes."""
+        """Return the number of calls for a conversation."""
         return 1
 
 
 class Turns(Conversations):
-    """Conversations of which every policy turn is scored, with what leads up to it."""
+    """Pending conversations whose policy turns are scored one by one, each with its context."""
 
     def shown(self, conversation: Conversation) -> Iterator[Conversation]:
-        """Yield what leads to each turn, with it."""
+        """Yield, for each policy turn, the conversation up to and including it."""
         yield from (part for _, part in parts(self._run.manifest.protocol, conversation))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""How verdicts are made: scored, or failed."""
+"""Constructors of verdicts: scored, unscorable, and failed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def scored(
     scores: dict[str, float],
     **more: Any,
 ) -> Verdict:
-    """Return the verdict with these scores and the reward they make, or the scores of its `turns`
-    where these were judged one by one."""
+    """Return the verdict with these scores and their reward. With `turns`, a list of scores by
+    turn, the reward is made from these."""
     questions = len(asking_turns(protocol, conversation))
     rule, turns = judge.spec.reward, more.pop("turns", None)
     scores = judge.spec.whole(scores)
@@ -41,7 +41,7 @@ def scored(
 
 
 def unscorable(judge: Judge, conversation_id: str, kind: str, message: str, **more: Any) -> Verdict:
-    """Return the verdict of a conversation that this judge gives no score."""
+    """Return a verdict without scores, with this failure."""
     return Verdict(
         conversation_id=conversation_id,
         judge=judge.name,
@@ -53,12 +53,12 @@ def unscorable(judge: Judge, conversation_id: str, kind: str, message: str, **mo
 
 
 def _costing(judge: Judge, more: dict[str, Any]) -> dict[str, Any]:
-    """Return a verdict's usage: a judge that asks no model costs nothing."""
+    """Return these fields with a cost of 0 if the judge asks no model."""
     return more if judge.model else {"cost_usd": 0.0, **more}
 
 
 def failed_verdict(judge: Judge, conversation_id: str, error: Exception) -> Verdict:
-    """Return the record of a job that broke outside the judge's own replies."""
+    """Return the failed verdict of a job that raised an error."""
     kind = type(error).__name__
     message = str(error) if isinstance(error, ConvbenchError) else f"{kind}: {error}"
     return unscorable(judge, conversation_id, kind, message, attempts=0)

@@ -1,4 +1,4 @@
-"""What a kind of judge gets to work with: the run, and the calls that it may make."""
+"""The interface to judge kinds: the run to judge, and the tools that a kind opens for it."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ from convbench.store import Run
 
 @dataclass(frozen=True)
 class Work:
-    """One judge over one run, whose lock is held."""
+    """One judge and one run, whose lock is held."""
 
     run: Run
     judge: Judge
     calls: CallOptions
 
     def calling(self, concurrency: int, *models: Model) -> AbstractAsyncContextManager[Caller]:
-        """Open what makes the calls, with budget, journal and progress."""
+        """Open a caller with budget, journal and progress."""
         return calling(self.run, self.calls, f"judge {self.judge.name}", concurrency, models)
 
 
 @dataclass(frozen=True)
 class Tools:
-    """What a kind opened: what makes calls, how many conversations to score at once, and what
-    only this kind knows of."""
+    """What a judge kind opens for its run."""
 
     caller: Calls | None = None
     concurrency: int = 1
+    """Number of conversations to score concurrently."""
     held: Any = None
+    """State of the kind itself, such as the judge's model or a learner."""
 
 
 @asynccontextmanager
 async def plain(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
-    """Open what a judge needs that asks no model."""
+    """Open a caller for a judge that asks no model."""
     many = at_once(work.calls, [])
     async with work.calling(many) as caller:
         yield caller, Tools(caller, many)
