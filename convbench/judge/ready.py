@@ -84,7 +84,7 @@ def _model(judge: Judge, calls: CallOptions, run: Run | None) -> None:
 def _asked(
     ref: str, base: str | None, short: str | None, calls: CallOptions, run: Run | None
 ) -> None:
-    """Open and close a model, and check that its calls are within budget."""
+    """Open, check and close a model. Raises BudgetError for a budget without a known price."""
 
     async def go() -> None:
         model = (

@@ -248,7 +248,7 @@ def _reference(example: Example, args: Mapping[str, Any]) -> str:
 
 
 def _prepared(page: str, args: Mapping[str, Any]) -> str:
-    """Return a page with its pictures as `args.pictures` says: each its own, or one for all."""
+    """Return a page with its own random photos, or with one for all if `args.pictures` is `one`."""
     name = args.get("pictures", "each")
     if name not in ("each", "one"):
         raise RunError(f"judge render: args.pictures: found {name!r}; expected each or one")

@@ -1,4 +1,4 @@
-"""What self-edits taught, read from the verdicts of an adaptation judge."""
+"""Read the accuracies after self-edits from the verdicts of an adaptation judge."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from convbench.store import Run
 Values = list[tuple[str, float]]
 """(passage, accuracy) of each adaptation."""
 NOTHING, PASSAGE, UNTRAINED = "nothing", "passage only", "untrained self-edits"
-"""What was trained on, beside the rounds and other models' edits."""
+"""Labels of the baselines: what was trained on."""
 
 
 def accuracies(run: Run, judge: Judge, split: str | None = "test") -> Values:
-    """Return (passage, accuracy) of every judged self-edit of a split; None: of all."""
+    """Return (passage, accuracy) of every judged self-edit of a split; None takes all splits."""
     question_of = {row.conversation_id: question for row, question in run.joined_rows()}
     values = []
     for verdict in run.verdict_rows():
@@ -27,7 +27,7 @@ def accuracies(run: Run, judge: Judge, split: str | None = "test") -> Values:
 
 
 def learners(run: Run, judge: Judge) -> set[str]:
-    """Return the fingerprints of the weights that learnt a run's self-edits."""
+    """Return the fingerprints of the weights that a judge adapted to a run's self-edits."""
     return {
         row.details["learner"]
         for row in run.verdict_rows()
@@ -36,7 +36,7 @@ def learners(run: Run, judge: Judge) -> set[str]:
 
 
 def tied(values: Iterable[tuple[str, float]]) -> tuple[int, int]:
-    """Return (passages whose edits all taught the same, passages with two edits or more)."""
+    """Return (number of passages whose edits have equal values, number with two edits or more)."""
     found: dict[str, list[float]] = {}
     for passage, value in values:
         found.setdefault(passage, []).append(value)
@@ -45,7 +45,8 @@ def tied(values: Iterable[tuple[str, float]]) -> tuple[int, int]:
 
 
 def tie_warning(values: Iterable[tuple[str, float]]) -> str | None:
-    """Return what to say where most passages tie, so that the best edit is drawn among equals."""
+    """Return a warning if most passages tie, so that the best edit is drawn among equals; else
+    None."""
     equal, several = tied(values)
     if 2 * equal <= several:
         return None

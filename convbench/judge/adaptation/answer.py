@@ -1,4 +1,4 @@
-"""Greedy answers to many prompts in one batch. Imports torch."""
+"""Greedy decoding of many prompts in one batch. Imports torch."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def greedy(
     clock: Clock,
     copies: int = 1,
 ) -> list[list[list[int]]]:
-    """Return replies [copies][prompts][tokens] without their end token, of at most `most` tokens.
+    """Return replies [copies][prompts][tokens] of at most `most` tokens, without the end token.
 
-    The batch holds all prompts `copies` times over, so that copy i meets adapter i of a stack.
+    The batch has all prompts `copies` times, so that copy i is answered by the adapter of seed i.
     Prompts are padded on the left.
     """
     with torch.no_grad():
@@ -39,7 +39,7 @@ def _drawn(
     clock: Clock,
     copies: int,
 ) -> list[Any]:
-    """Return the drawn tokens, one [copies * prompts] a step; -1 from the end token on."""
+    """Return one tensor [copies * prompts] of token ids for each step; -1 from the end token on."""
     device = model.device
     width = max(len(prompt) for prompt in prompts)
     padded = [[*[0] * (width - len(prompt)), *prompt] for prompt in prompts]

@@ -1,4 +1,4 @@
-"""Finished work on disk, by everything that its outcome depends on."""
+"""Cache of finished work on disk, keyed by everything that its outcome depends on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from convbench.store.jsonl import Appender, records
 
 T = TypeVar("T")
 _LIMITS = {"max_seconds", "ask_at_once"}
-"""Settings that leave an outcome as it is."""
+"""Settings that do not change an outcome."""
 
 
 def key(
@@ -33,9 +33,11 @@ def key(
     guard: Sequence[Question] = (),
     fence: Fence = "none",
 ) -> str:
-    """Return the name of an adaptation. `policy` is the fingerprint of the weights that learn, so
-    that the next round's policy tries an identical edit anew; `fence` says how a grader is shown
-    what was answered."""
+    """Return the cache key of an adaptation.
+
+    `policy` is the fingerprint of the weights that learn, so that the next round's policy tries an
+    identical edit anew; `fence` says how answers are quoted for a grading model.
+    """
     asked = [
         [[list(question.messages), question.golds] for question in part]
         for part in (questions, guard)
@@ -45,7 +47,7 @@ def key(
         said["recall"] = VERSION
     if inner.grade == "model" and fence != "none":
         said["fence"] = fence
-    # What was kept before there was a choice is found again. A server's port is no part of it.
+    # Keys from before there was a choice stay valid. A server's port is no part of the key.
     if inner.tuning == "lora":
         said.pop("tuning")
     served = said.pop("server") is not None
@@ -55,10 +57,10 @@ def key(
 
 
 class Cache(Appender, Generic[T]):
-    """Dataclasses by key, appended one by one; the newest counts. Several threads may use it."""
+    """Dataclasses by key in an append-only file; the newest counts. Safe for several threads."""
 
     def __init__(self, path: Path, kind: type[T]) -> None:
-        """Read what is there of `kind`, a dataclass."""
+        """Read the stored values, instances of the dataclass `kind`. Raises RunError."""
         one = TypeAdapter(kind)
         try:
             found = records(path, "key")
@@ -70,11 +72,11 @@ class Cache(Appender, Generic[T]):
         self._lock = threading.Lock()
 
     def get(self, name: str) -> T | None:
-        """Return what is finished."""
+        """Return the value of a key; None without one."""
         return self._found.get(name)
 
     def put(self, name: str, done: T) -> None:
-        """Keep one."""
+        """Store a value."""
         values: dict[str, Any] = asdict(done)  # type: ignore[call-overload]
         with self._lock:
             self._found[name] = done

@@ -1,4 +1,4 @@
-"""Seconds spent in the model's passes, of all seconds."""
+"""Clock of the time in forward and backward passes, and of the total time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Clock:
-    """Counts the seconds within `passing` blocks (on a GPU: of starting them, not of their end)."""
+    """Counts the seconds in passes (on a GPU: of launching them, not of waiting for their end)."""
 
     def __init__(self) -> None:
         self.started = time.perf_counter()
@@ -16,7 +16,7 @@ class Clock:
 
     @contextmanager
     def passing(self) -> Iterator[None]:
-        """Count what runs in the block as forward or backward pass."""
+        """Count the time of the block as forward or backward passes."""
         began = time.perf_counter()
         try:
             yield

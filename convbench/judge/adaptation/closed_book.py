@@ -1,4 +1,4 @@
-"""A passage's questions as they are asked closed book: its own, or ones that a policy wrote."""
+"""Closed-book questions on a passage: its own, or ones that a policy wrote."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from convbench.schema.chat import Message
 
 _ASKED = re.compile(r"(?is)[\s\-*\d.)]*(?:q(?:uestion)?\s*+\d*+\s*+:\s*)?(.+)")
 _ANSWERED = re.compile(r"(?is)\s*+(?:a(?:nswer)?\s*+\d*+\s*+:\s*+)?(\S.*)")
-"""How a line begins before its first question mark, and how it goes on after it."""
+"""The question before the first question mark of a line, and the answer after it."""
 
 
 def pairs(text: str) -> Iterator[dict[str, str]]:
-    """Yield question and answer of every line that holds both, as `self-qa` edits do
-    (`Question: … Answer: …`, or `- What …? …`); each question once."""
+    """Yield question and answer of every line that has both, as in `self-qa` edits (`Question: …
+    Answer: …`, or `- What …? …`); each question once."""
     seen = set()
     for line in text.splitlines():
         before, mark, after = line.strip().partition("?")
@@ -33,9 +33,9 @@ def pairs(text: str) -> Iterator[dict[str, str]]:
 
 
 def questions_of(task: TaskSpec, example: Example, protocol: ProtocolSpec) -> list[Question]:
-    """Return a passage's questions as `protocol` asks them.
+    """Return a passage's questions with the messages of `protocol`. Raises DataError without any.
 
-    The template gets title and question alone, so that no passage can enter the prompt.
+    The template gets title and question alone, so that the passage cannot enter the prompt.
     """
     asked = example.hidden.get("questions") or []
     if not asked:
@@ -64,8 +64,8 @@ def _question(
 def with_own_questions(
     task: TaskSpec, example: Example, protocol: ProtocolSpec, write: Callable[[list[Message]], str]
 ) -> Example:
-    """Return the passage with the questions that `write` answers to the first step of `protocol`,
-    which shows the passage; DataError where the reply holds none."""
+    """Return the passage with the questions in the reply of `write` to the first step of
+    `protocol`, which shows the passage. Raises DataError if the reply has none."""
     values = prompts.fields(example, task, "standard", 1)
     said = prompts.step(task, protocol, protocol.all_steps()[0], "standard", values)
     reply = write([{"role": "user", "content": said or ""}])

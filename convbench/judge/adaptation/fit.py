@@ -15,13 +15,13 @@ from convbench.judge.adaptation.settings import Inner, steps
 from convbench.judge.adaptation.whole import Whole
 
 BETAS, EPS = (0.9, 0.999), 1e-8
-"""AdamW's, as torch has them."""
+"""AdamW's defaults in torch."""
 AWAY = -100
-"""The label of a token without loss, as torch has it."""
+"""Label of a token without loss, as in torch."""
 
 
 class Diverged(Exception):
-    """Training did not end well; the text says why."""
+    """Training failed or passed a limit; the message says why."""
 
 
 def fit(
@@ -32,11 +32,11 @@ def fit(
     clock: Clock,
     starts: Sequence[int] | None = None,
 ) -> int:
-    """Train a stack on token rows; return the steps taken.
+    """Train the adapters of all seeds on token rows and return the number of steps.
 
-    Every token but a row's first counts, or those from `starts` on. Every seed takes the rows in an
-    order of its own. The loss of a seed is the mean over the counted tokens of its step. Raises
-    Diverged where the loss is no number or a limit is passed.
+    All tokens but a row's first have a loss, or those from `starts` on. Each seed takes the rows in
+    its own order. The loss of a seed is the mean over the tokens of its step. Raises
+    TrainingDiverged if the loss is not finite or a limit is passed.
     """
     wanted = steps(len(rows), inner)
     if wanted > inner.max_steps:
@@ -58,7 +58,7 @@ def fit(
 
 
 def _steps(count: int, seeds: Sequence[int], inner: Inner) -> Iterator[list[list[int]]]:
-    """Yield, step by step, the row numbers of every seed."""
+    """Yield for each step the row numbers of every seed."""
     streams = [torch.Generator().manual_seed(seed + 1) for seed in seeds]
     size = inner.batch_size * inner.accumulation
     for _ in range(inner.epochs):
@@ -75,7 +75,7 @@ def _gradient(
     inner: Inner,
     clock: Clock,
 ) -> tuple[Any, Any]:
-    """Return the loss of every seed in one step, and its gradient."""
+    """Return (loss of every seed in one step [seeds], its gradient [seeds, numbers])."""
     rows, wanted = found
     tokens = [sum(label != AWAY for i in order for label in wanted[i]) for order in orders]
     share = 1 / torch.tensor(tokens, device=model.device)
@@ -100,7 +100,7 @@ def _gradient(
 
 
 def labelled(rows: Sequence[Sequence[int]], starts: Sequence[int] | None = None) -> list[list[int]]:
-    """Return what each token but the last is to be followed by: AWAY before a row's start."""
+    """Return the labels of each token but the last: the next token, AWAY before a row's start."""
     starts = [1] * len(rows) if starts is None else starts
     return [
         [token if at >= start else AWAY for at, token in enumerate(row)][1:]
@@ -109,7 +109,7 @@ def labelled(rows: Sequence[Sequence[int]], starts: Sequence[int] | None = None)
 
 
 def padded(rows: Sequence[Sequence[int]], device: Any, sign: int = 0) -> tuple[Any, Any]:
-    """Return rows and their mask [rows, tokens], padded with `sign` on the right."""
+    """Return (rows, mask), both [rows, tokens], padded on the right with `sign`."""
     width = max(len(row) for row in rows)
     ids = torch.tensor([[*row, *[sign] * (width - len(row))] for row in rows], device=device)
     lengths = torch.tensor([len(row) for row in rows], device=device)
@@ -117,7 +117,7 @@ def padded(rows: Sequence[Sequence[int]], device: Any, sign: int = 0) -> tuple[A
 
 
 def share(done: int, total: int, inner: Inner) -> float:
-    """Return the learning rate of a step, of its peak, as the schedules of transformers have it."""
+    """Return the learning rate of a step as a share of its peak, as in transformers' schedules."""
     if done < inner.warmup_steps:
         return done / inner.warmup_steps
     if inner.schedule == "constant":
@@ -127,7 +127,7 @@ def share(done: int, total: int, inner: Inner) -> float:
 
 
 class Adam:
-    """AdamW without weight decay, over all adapters at once, each clipped by its own norm."""
+    """AdamW without weight decay over all seeds at once, each clipped by its own norm."""
 
     def __init__(self, stack: Stack | Whole, inner: Inner, total: int) -> None:
         self.stack, self.inner, self.total, self.done = stack, inner, total, 0

@@ -1,4 +1,4 @@
-"""A policy that learns from edits: loaded once, adapted again and again, unchanged afterwards."""
+"""A policy that is adapted to edits: loaded once, adapted many times, unchanged afterwards."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class Question:
 
 
 Grade = Callable[[Sequence[Question], Sequence[str]], list[float]]
-"""From questions and their replies to a number from 0 to 1 for each."""
+"""Type of a function that returns a grade from 0 to 1 for each question with its reply."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one adaptation taught."""
+    """The graded outcome of one adaptation."""
 
     accuracy: float
-    """Mean over seeds and questions; the unadapted policy's where the edit failed."""
+    """Mean over seeds and questions; the unadapted policy's if nothing was trained."""
     before: float
     """Accuracy of the unadapted policy."""
     by_seed: tuple[float, ...] = ()
@@ -51,21 +51,21 @@ class Outcome:
     replies: tuple[tuple[str, ...], ...] = ()
     """Replies [seeds][questions]."""
     texts: int = 0
-    """Texts trained on."""
+    """Number of texts trained on."""
     steps: int = 0
-    """Optimiser steps of every seed."""
+    """Optimiser steps of each seed."""
     seconds: float = 0.0
     """Wall time."""
     passes: float = 0.0
-    """Seconds of it within forward and backward passes."""
+    """Seconds in forward and backward passes."""
     reason: str | None = None
-    """Why the edit counts as no improvement; None where it trained."""
+    """Why nothing was trained, so that the edit is no improvement; None if it was trained."""
     guarded: float | None = None
-    """Accuracy on the questions that guard against regressions; None where there are none."""
+    """Accuracy on the questions that guard against regressions; None without such questions."""
 
     @property
     def gain(self) -> float:
-        """Accuracy gained over the unadapted policy."""
+        """Accuracy minus that of the unadapted policy."""
         return self.accuracy - self.before
 
 
@@ -75,21 +75,21 @@ Replies = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True)
 class Taught:
-    """What was answered after an adaptation, before anybody grades it."""
+    """The ungraded replies after an adaptation."""
 
     replies: Replies
     guarded: Replies = ()
     """Replies to the questions that guard against regressions."""
     texts: int = 0
-    """Texts trained on."""
+    """Number of texts trained on."""
     steps: int = 0
-    """Optimiser steps of every seed."""
+    """Optimiser steps of each seed."""
     seconds: float = 0.0
     """Wall time."""
     passes: float = 0.0
-    """Seconds of it within forward and backward passes."""
+    """Seconds in forward and backward passes."""
     reason: str | None = None
-    """Why nothing was trained; None where it was."""
+    """Why nothing was trained; None if it was."""
 
 
 def outcome_of(
@@ -99,7 +99,7 @@ def outcome_of(
     grade: Grade,
     guard: Sequence[Question] = (),
 ) -> Outcome:
-    """Return what an adaptation taught, from its replies and the accuracy before it."""
+    """Return the graded outcome of an adaptation, from its replies and the accuracy before it."""
     spent = {"texts": taught.texts, "seconds": taught.seconds, "passes": taught.passes}
     if taught.reason is not None:
         return Outcome(before, before, reason=taught.reason, **spent)  # type: ignore[arg-type]
@@ -119,7 +119,7 @@ def outcome_of(
 
 
 def by_rule(inner: Inner) -> Grade:
-    """Return the grade of the settings, where it needs no model."""
+    """Return the grade function of the settings. Raises TrainError for one that needs a model."""
     rule = GRADES.get(inner.grade)
     if rule is None:
         raise TrainError(f"grade {inner.grade!r} needs a judge model; expected args.grader: MODEL")
@@ -130,7 +130,7 @@ def by_rule(inner: Inner) -> Grade:
 
 
 class Pupil(ABC):
-    """Who learns from texts and is asked: a learner here, or one in a process of its own."""
+    """Interface of what is trained on texts and asked: a learner here, or in its own process."""
 
     @abstractmethod
     def teach(
@@ -140,8 +140,8 @@ class Pupil(ABC):
         inner: Inner,
         guard: Sequence[Question] = (),
     ) -> Taught:
-        """Train on texts and return what is then answered, ungraded; without texts nothing is
-        trained. The policy is afterwards what it was."""
+        """Train on texts, ask the questions, and return the ungraded replies; without texts nothing
+        is trained. The policy is unchanged afterwards."""
 
     def adapt(
         self,
@@ -153,11 +153,11 @@ class Pupil(ABC):
         before: float | None = None,
         guard: Sequence[Question] = (),
     ) -> Outcome:
-        """Train on texts, ask the questions closed book, undo it.
+        """Train on texts, ask the questions closed book, undo the training, and return the outcome.
 
-        The outcome depends on the arguments alone, not on what was adapted before: every batch
-        holds one edit's seeds and no more. `before` saves asking the unadapted policy again;
-        `guard` are questions about other passages, asked in batches of their own.
+        The outcome depends on the arguments alone, not on earlier adaptations: each batch has only
+        the seeds of one edit. `before` is the unadapted policy's accuracy, if known; `guard` are
+        questions on other passages, asked in separate batches.
         """
         grade = grade or by_rule(inner)
         if before is None:
@@ -166,23 +166,25 @@ class Pupil(ABC):
         return outcome_of(taught, questions, before, grade, guard)
 
     def before(self, questions: Sequence[Question], inner: Inner, grade: Grade) -> float:
-        """Return the unadapted policy's accuracy."""
+        """Return the unadapted policy's accuracy on the questions."""
         return accuracy(questions, self.teach([], questions, inner).replies[0], grade)
 
 
 @dataclass
 class Learner(Pupil):
-    """The model, its tokenizer, and what ends a reply."""
+    """A model with its tokenizer, in this process."""
 
     model: Any
     tokenizer: Any
     ends: frozenset[int] = field(default_factory=frozenset)
+    """Token ids that end a reply."""
     path: str = ""
-    """Where the weights were loaded from."""
+    """Folder or Hub id that the weights were loaded from."""
 
     @classmethod
     def load(cls, path: str, device: str | None = None) -> Learner:
-        """Load weights from a folder or the Hub; nothing of them will be trained."""
+        """Load weights from a folder or the Hub; they are never trained themselves. Raises
+        MissingDependency, TrainError."""
         try:
             from convbench.models.weights import load_model, load_tokenizer
         except ImportError:
@@ -201,7 +203,7 @@ class Learner(Pupil):
 
     @classmethod
     def of(cls, model: Any, tokenizer: Any) -> Learner:
-        """Take a model in memory."""
+        """Return a learner of a model in memory."""
         model.requires_grad_(False)
         named = getattr(model.generation_config, "eos_token_id", None)
         ids = {*(named if isinstance(named, list) else [named]), tokenizer.eos_token_id}
@@ -214,7 +216,8 @@ class Learner(Pupil):
         inner: Inner,
         guard: Sequence[Question] = (),
     ) -> Taught:
-        """Train fresh adapters (or a copy) on texts, ask, take them off."""
+        """Train fresh adapters (or a copy of all weights) on texts, ask, remove them, and return
+        the replies."""
         from convbench.judge.adaptation.fit import Diverged
         from convbench.judge.adaptation.whole import Whole
 
@@ -247,7 +250,7 @@ class Learner(Pupil):
                     reason=str(error),
                 )
             if server is not None and not isinstance(stack, Whole):
-                server.model()  # refuses other weights
+                server.model()  # raises for other weights
                 with server.adapters(stack) as names:
                     replies += tuple(self._served(server, n, questions, part) for n in names)
                     if guard:
@@ -270,15 +273,17 @@ class Learner(Pupil):
         return tuple(map(tuple, self.ask(questions, inner, clock, copies=copies)))
 
     def twin(self) -> Learner:
-        """Return a learner that shares the weights and has layers of its own to hang adapters
-        on, so that another thread can adapt it at the same time."""
+        """Return a learner that shares the weights but has its own modules, so that another thread
+        can hook adapters into it at the same time."""
         weights = {id(t): t for t in (*self.model.parameters(), *self.model.buffers())}
         model = copy.deepcopy(self.model, weights)
         return Learner(model, copy.deepcopy(self.tokenizer), self.ends, self.path)
 
     def train(self, texts: Sequence[str], inner: Inner, clock: Clock) -> tuple[Stack | Whole, int]:
-        """Return trained adapters, or all weights of one seed (`inner.tuning: full`), and the steps
-        they took; fit.Diverged where they did not."""
+        """Return (trained adapters, or all weights of one seed with `tuning: full`; steps taken).
+
+        Raises fit.TrainingDiverged if training fails.
+        """
         from convbench.judge.adaptation.fit import Diverged, fit
         from convbench.judge.adaptation.lora import Stack
         from convbench.judge.adaptation.whole import Whole
@@ -294,7 +299,7 @@ class Learner(Pupil):
         return stack, fit(self.model, stack, rows, inner, clock)
 
     def _row(self, text: str, inner: Inner) -> list[int]:
-        """Return a text's ids with the end token, cut to what settings and model take."""
+        """Return a text's token ids with the end token, cut to the limit of settings and model."""
         ids = list(self.tokenizer(text)["input_ids"])
         last = self.tokenizer.eos_token_id
         if inner.end and last is not None and ids[-1:] != [last]:
@@ -303,12 +308,12 @@ class Learner(Pupil):
         return ids[: min(inner.max_length, known)]
 
     def write(self, messages: Sequence[Message], most: int) -> str:
-        """Return the policy's greedy reply of at most `most` tokens."""
+        """Return the policy's greedy reply to messages, of at most `most` tokens."""
         inner = Inner(max_tokens=most)
         return self.ask([Question(tuple(messages), ())], inner, Clock())[0][0]
 
     def draw(self, messages: Sequence[Message], most: int, temperature: float, seed: int) -> str:
-        """Return a reply of the policy drawn at a temperature, the same for the same seed."""
+        """Return a sampled reply of the policy, the same for the same seed."""
         import torch
 
         device = self.model.device
@@ -335,7 +340,7 @@ class Learner(Pupil):
     def ask(
         self, questions: Sequence[Question], inner: Inner, clock: Clock, copies: int = 1
     ) -> list[list[str]]:
-        """Return the replies [copies][questions] of the model as it is now."""
+        """Return the greedy replies [copies][questions] of the model in its present state."""
         from convbench.judge.adaptation.answer import greedy
 
         replies: list[list[str]] = [[] for _ in range(copies)]
@@ -355,7 +360,7 @@ class Learner(Pupil):
 
 
 def accuracy(questions: Sequence[Question], replies: Sequence[str], grade: Grade) -> float:
-    """Return the mean grade; an empty reply is wrong."""
+    """Return the mean grade of replies; an empty reply counts 0."""
     grades = grade(questions, replies)
     return fmean(g if reply.strip() else 0.0 for g, reply in zip(grades, replies, strict=True))
 
@@ -363,7 +368,7 @@ def accuracy(questions: Sequence[Question], replies: Sequence[str], grade: Grade
 def by_part(
     parts: Sequence[Sequence[Question]], replies: Sequence[str], grade: Grade
 ) -> list[float]:
-    """Return the mean grade of every part; the replies answer the parts' questions in order."""
+    """Return the mean grade of each part; `replies` answer the questions of all parts in order."""
     found, at = [], 0
     for questions in parts:
         end = at + len(questions)

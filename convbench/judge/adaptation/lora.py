@@ -1,7 +1,7 @@
-"""LoRA adapters for several seeds side by side, added by hooks: the base is never touched.
+"""LoRA adapters of several seeds trained in one batch, added by hooks; the base never changes.
 
-A batch holds the seeds one after the other, [seeds * rows, tokens]; every seed's rows go through
-its own adapter. Imports torch.
+A batch has the rows of the seeds one after the other, [seeds * rows, tokens]; each seed's rows go
+through its own adapter. Imports torch.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from convbench.judge.adaptation.settings import Inner
 
 
 class Stack:
-    """The adapters of one edit. All numbers lie in `flat` [seeds, numbers]; the matrices are views
-    of it, A [seeds, in, r] and B [seeds, r, out]."""
+    """The adapters of one edit for all seeds. All parameters are in `flat` [seeds, numbers]; the
+    matrices are views of it, A [seeds, in, r] and B [seeds, r, out]."""
 
     def __init__(self, model: Any, inner: Inner, seeds: Sequence[int]) -> None:
-        """Start A as peft does (uniform within 1/sqrt(in)) from each seed alone, B at 0."""
+        """Initialise A as peft does (uniform within 1/sqrt(in)), by each seed alone, and B to 0."""
         self.seeds = tuple(seeds)
         self.scale = inner.alpha / inner.r
         self.layers = targets(model, inner.target_modules)
@@ -44,19 +44,20 @@ class Stack:
                 first.data[row] = (start / wide**0.5).to(device)
 
     def _view(self, at: int, rows: int, columns: int) -> tuple[Any, int]:
+        """Return (the matrices [seeds, rows, columns] at an offset of `flat`, the next offset)."""
         end = at + rows * columns
         size = (len(self.seeds), rows, columns)
         return self.flat[:, at:end].view(size).requires_grad_(), end
 
     def gradient(self, loss: Any) -> Any:
-        """Return the gradient of a loss [seeds, numbers]."""
+        """Return the gradient of a loss, [seeds, numbers]."""
         leaves = [leaf for pair in self.pairs for leaf in pair]
         found = torch.autograd.grad(loss, leaves)
         return torch.cat([one.reshape(len(self.seeds), -1) for one in found], dim=1)
 
     @contextmanager
     def worn(self) -> Iterator[None]:
-        """Add the adapters to the model's layers while the block runs."""
+        """Add the adapters to the model's layers during the block."""
         held = [
             module.register_forward_hook(self._hook(*pair))
             for (_, module), pair in zip(self.layers, self.pairs, strict=True)
@@ -68,6 +69,7 @@ class Stack:
                 handle.remove()
 
     def _hook(self, first: Any, second: Any) -> Any:
+        """Return a forward hook that adds scale * x A B to a layer's output."""
         seeds, scale = len(self.seeds), self.scale
 
         def add(module: Any, inputs: tuple[Any, ...], output: Any) -> Any:
@@ -78,7 +80,7 @@ class Stack:
         return add
 
     def save(self, folder: Path, row: int, base: str) -> None:
-        """Write one seed's adapter as peft has them, for whoever serves it."""
+        """Write one seed's adapter to a folder in peft's format, for a server."""
         from safetensors.torch import save_file
 
         folder.mkdir(parents=True)
@@ -110,7 +112,8 @@ class Stack:
 
 
 def targets(model: Any, names: Sequence[str]) -> list[tuple[str, Any]]:
-    """Return the linear layers of these names."""
+    """Return (name, module) of the linear layers whose last name part is among `names`. Raises
+    TrainError without any."""
     wanted = set(names)
     found = [
         (name, module)

@@ -1,5 +1,5 @@
-"""Grade free answers by the words of the gold answer that they hold, by exact match and by word
-overlap.
+"""Grade free answers without a model: by recall of the gold answer's words, exact match, word
+overlap, or containment.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from convbench.answers.tags import visible
 VERSION = 3
 """Raised whenever a grade may move."""
 ENOUGH = 0.6
-"""Share of the gold answer's words that a right answer holds; its numbers it holds all."""
+"""Smallest share of the gold answer's words in a right answer, which must have all its numbers."""
 LEAST, SHARE = 5, 0.7
-"""Two words are alike where they begin with this many equal letters, and this share of the longer
+"""Two words are similar if they begin with this many equal letters, and this share of the longer
 one: plural, past tense, and noun for adjective."""
 
 _DECADE = re.compile(r"(\d{3})0s")
@@ -35,7 +35,7 @@ _SILENT = (
     "those through to under up was were which who whom with within almost onward onwards since "
     "until till later alone only just either"
 )
-"""Words that say nothing of an answer."""
+"""Words without information about an answer."""
 _ORDINALS = (
     "zeroth first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth "
     "thirteenth fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth twentieth"
@@ -44,17 +44,17 @@ _TITLES = (
     "sir lord lady dr mr mrs ms prof professor rev reverend captain major general colonel "
     "lieutenant sergeant admiral commander"
 )
-"""Of persons, who are known without them."""
+"""Titles of persons, which an answer may leave out."""
 _EMPTY, _TITLE = frozenset(_SILENT.split()), frozenset(_TITLES.split())
 _VALUES = NUMBER_VALUES | {word: number for number, word in enumerate(_ORDINALS.split())}
 del _VALUES["second"]  # of time, more often
 
 
 def recall(reply: str, golds: Sequence[str], question: str = "") -> float:
-    """Return 1 where the reply holds enough of the words of one gold answer, else 0.
+    """Return 1 if the reply has enough of the words of one gold answer, else 0.
 
-    Words that say nothing do not count, nor those that the question names already, where others
-    are left, nor what the gold answer says in brackets. Of "Rome or Milan" either will do.
+    Words without information do not count, nor those that the question has already (if others are
+    left), nor text of the gold answer in brackets. Of "Rome or Milan" either is enough.
     """
     said = frozenset(words(visible(reply)))
     asked = frozenset(words(question))
@@ -63,14 +63,15 @@ def recall(reply: str, golds: Sequence[str], question: str = "") -> float:
 
 
 def _alternatives(gold: str) -> list[str]:
-    """Return a gold answer, and of one with "or" what stands on either side and says something."""
+    """Return a gold answer and, if it has an "or", the informative parts on either side."""
     parts = _OR.split(_ASIDE.sub("", gold))
     telling = [part for part in parts if not _EMPTY.issuperset(words(part))]
     return [gold, *telling] if len(parts) > 1 else [gold]
 
 
 def _held(gold: str, said: frozenset[str], asked: frozenset[str]) -> float:
-    """Return the share of a gold answer's words that stand among those said; 0 for no word."""
+    """Return the share of a gold answer's words that are among the reply's; 0 without words, or if
+    a number is missing."""
     found = list(dict.fromkeys(words(_ASIDE.sub("", gold)) or words(gold)))
     telling = [word for word in found if word not in _EMPTY] or found
     telling = [word for word in telling if word not in _TITLE] or telling
@@ -82,12 +83,13 @@ def _held(gold: str, said: frozenset[str], asked: frozenset[str]) -> float:
 
 
 def words(text: str) -> list[str]:
-    """Return the words in lower case without accents; numbers as digits, "twenty-five" as 25; an
-    era by one name."""
+    """Return the words of a text in lower case without accents, with numbers as digits
+    ("twenty-five" as 25) and one name for each era."""
     return list(_joined(_plain(text)))
 
 
 def _plain(text: str) -> str:
+    """Return a text in lower case without accents, possessives, and commas in numbers."""
     letters = unicodedata.normalize("NFKD", text.replace("’", "'")).lower()
     bare = "".join(sign for sign in letters if not unicodedata.combining(sign))
     bare = re.sub(r"(?<=\d),(?=\d{3})", "", bare)
@@ -98,6 +100,7 @@ def _plain(text: str) -> str:
 
 
 def _joined(text: str) -> Iterator[str]:
+    """Yield the words of a text, with numbers in words as digits."""
     ten = 0
     for word in _WORD.findall(text):
         word = _ERAS.get(word, word)
@@ -138,7 +141,7 @@ def _alike(one: str, other: str) -> bool:
 
 
 def _in_decade(year: str, decade: str) -> bool:
-    """Whether a year is of a decade: 1642 of the 1640s."""
+    """Return whether a year is in a decade: 1642 in the 1640s."""
     years = _DECADE.fullmatch(decade)
     return years is not None and len(year) == 4 and year.isdigit() and year.startswith(years[1])
 
@@ -149,8 +152,8 @@ _STRIP = str.maketrans("", "", string.punctuation + "–—’‘“”")
 
 
 def said(reply: str) -> str:
-    """Return what a reply answers: what follows its last "The answer is", else its first line;
-    nothing of what it thinks."""
+    """Return the answer in a reply: the text after its last "The answer is", else its first line,
+    without its thoughts."""
     reply = visible(reply)
     marks = list(_MARK.finditer(reply))
     if marks:
@@ -159,23 +162,23 @@ def said(reply: str) -> str:
 
 
 def normal(text: str) -> str:
-    """Return the text in lower case, without punctuation, articles and double spaces."""
+    """Return a text in lower case, without punctuation, articles and double spaces (SQuAD)."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_STRIP)).split())
 
 
 def exact(reply: str, golds: Sequence[str]) -> float:
-    """Return 1 where the answer is one of the gold ones, else 0."""
+    """Return 1 if the answer is one of the gold ones after normalisation, else 0."""
     found = normal(said(reply))
     return float(bool(found) and found in {normal(gold) for gold in golds})
 
 
 def f1(reply: str, golds: Sequence[str]) -> float:
-    """Return the harmonic mean of precision and recall of words, for the best gold answer."""
+    """Return the F1 of the answer's words against the best gold answer."""
     return max((_overlap(normal(said(reply)).split(), normal(g).split()) for g in golds), default=0)
 
 
 def contains(reply: str, golds: Sequence[str]) -> float:
-    """Return 1 where the words of a gold answer stand in the reply, else 0."""
+    """Return 1 if the reply contains the words of a gold answer in sequence, else 0."""
     words = f" {normal(visible(reply))} "
     return float(any(normal(gold) and f" {normal(gold)} " in words for gold in golds))
 
@@ -194,4 +197,4 @@ GRADES: Mapping[str, Callable[[str, Sequence[str], str], float]] = {
     "f1": lambda reply, golds, question: f1(reply, golds),
     "contains": lambda reply, golds, question: contains(reply, golds),
 }
-"""Grades that need no model, from a reply, the gold answers and the question."""
+"""Grades without a model, as functions of a reply, the gold answers and the question."""

@@ -1,5 +1,5 @@
-"""Several passages into one policy: at once (continued pre-training), or one after the other,
-merging after each.
+"""Train one policy on several passages: at once (continued pre-training), or one after the other,
+merging the adapter after each.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ class Lesson:
     texts: tuple[str, ...]
     questions: tuple[Question, ...]
     write: Callable[[Learner], tuple[str, ...]] | None = None
-    """From the policy as merged so far to the texts of an edit that it writes now, in place of
-    `texts`; none where it writes nothing to train on."""
+    """Returns the texts of a new edit by the policy as merged so far, which replace `texts`; empty
+    if it writes nothing to train on."""
 
 
 @dataclass(frozen=True)
 class Forgetting:
-    """One sequence. `after[i][j]` is the accuracy on passage j after edit i, for j <= i;
-    `before[j]` the accuracy on it just before its own edit."""
+    """Accuracies of one sequence of edits. `after[i][j]` is the accuracy on passage j after edit i,
+    for j <= i; `before[j]` the accuracy on it just before its own edit."""
 
     names: tuple[str, ...]
     before: tuple[float, ...]
     after: tuple[tuple[float, ...], ...]
     skipped: tuple[tuple[str, str], ...] = ()
-    """(passage, reason) of edits that did not train; the policy stayed as it was."""
+    """(passage, reason) of edits that were not trained, so that the policy did not change."""
     base: tuple[float, ...] = ()
     """Accuracy of the policy on each passage before the first edit."""
 
@@ -54,7 +54,8 @@ class Forgetting:
 def continual(
     learner: Learner, lessons: Sequence[Lesson], inner: Inner, grade: Grade | None = None
 ) -> Forgetting:
-    """Learn the lessons in order on a copy of the policy, with the first seed alone."""
+    """Train a copy of the policy on the lessons in order, with the first seed alone, and return the
+    accuracies."""
     from convbench.judge.adaptation.fit import Diverged
 
     grade = grade or by_rule(inner)
@@ -78,14 +79,14 @@ def continual(
 def accuracies_on(
     pupil: Learner, lessons: Sequence[Lesson], inner: Inner, grade: Grade
 ) -> tuple[float, ...]:
-    """Return the accuracy on each lesson; all questions are asked together."""
+    """Return the accuracy on each lesson; all questions are asked in common batches."""
     parts = [lesson.questions for lesson in lessons]
     replies = pupil.ask([question for part in parts for question in part], inner, Clock())[0]
     return tuple(by_part(parts, replies, grade))
 
 
 def averaged(sequences: Sequence[Forgetting]) -> list[list[float]]:
-    """Return the mean matrix [edits][passages in order of their edit] of equal sequences."""
+    """Return the mean of `after` over sequences: [edits][passages in order of their edits]."""
     size = min(len(one.after) for one in sequences)
     return [
         [fmean(one.after[i][j] for one in sequences) for j in range(i + 1)] for i in range(size)
@@ -93,26 +94,26 @@ def averaged(sequences: Sequence[Forgetting]) -> list[list[float]]:
 
 
 def kept(matrix: Sequence[Sequence[float]]) -> float:
-    """Return the mean accuracy on all earlier passages after the last edit."""
+    """Return the mean accuracy on all earlier passages after the last edit; of one edit its own."""
     return fmean(matrix[-1][:-1]) if len(matrix) > 1 else matrix[-1][0]
 
 
 UNLIMITED = {"max_steps": 10**9, "max_seconds": 1e9}
-"""The limits of `inner` are for one self-edit; here the whole training was asked for."""
+"""Replaces the limits of `inner`, which are meant for a single self-edit."""
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A passage with the texts of its self-edits, and the lesson that they make."""
+    """A passage with its self-edits."""
 
     example: Example
     edits: tuple[str, ...]
     asked: tuple[Message, ...] = ()
-    """What the policy answered with its first edit."""
+    """The messages to which the policy replied with its first edit."""
 
 
 def passages(run: Run, split: str = "test", edits: int = 1) -> list[Passage]:
-    """Return a split's passages with their first self-edits; RunError where there are none."""
+    """Return a split's passages with their first `edits` self-edits; RunError without any."""
     said: dict[str, list[tuple[int, str]]] = {}
     asked: dict[str, tuple[Message, ...]] = {}
     protocol = run.manifest.protocol
@@ -135,8 +136,12 @@ def passages(run: Run, split: str = "test", edits: int = 1) -> list[Passage]:
 
 
 def texts_of(runner: Runner, passage: Passage, *, alone: bool = False) -> list[str]:
-    """Return a passage's texts: its edits' and itself, or (`alone`) itself; each once, but with
-    whole edits the passage after each of them. An edit without a line adds nothing."""
+    """Return a passage's training texts: those of its edits and itself, or with `alone` only
+    itself.
+
+    Each text is there once, but with `texts: whole` the passage follows every edit. An edit without
+    a line to train on adds nothing.
+    """
     inner = runner.settings.inner
     title, text = (str(passage.example.inputs.get(name, "")) for name in ("title", "passage"))
     found: list[str] = []
@@ -160,8 +165,10 @@ def pretrained(
     split: str = "test",
 ) -> list[tuple[str, float]]:
     """Return (passage, accuracy) after one training on all passages of a split (continued
-    pre-training), on `edits` self-edits of each or (`alone`) on the passages only. Where that
-    training diverges it is the unadapted policy's accuracy, as for a single edit."""
+    pre-training), with `edits` self-edits of each, or with `alone` on the passages only.
+
+    If that training diverges these are the unadapted policy's accuracies, as for a single edit.
+    """
 
     def work(runner: Runner) -> list[tuple[str, float]]:
         found = passages(run, split, edits)
@@ -179,7 +186,7 @@ def pretrained(
 
 
 def _inner(judge: Judge, field: str, **values: float) -> Inner:
-    """Return the inner loop with what the judge sets in this field, and these values."""
+    """Return the inner loop's settings with the judge's changes in this field, and these values."""
     settings = settings_of(judge)
     own = {**settings.inner.model_dump(), **getattr(settings, field), **values}
     return catalog.check(Inner, own, f"judge {judge.name}: args.{field}")
@@ -248,7 +255,7 @@ def _lesson(runner: Runner, passage: Passage, alone: bool, number: int) -> Lesso
 
 
 def _writing(runner: Runner) -> tuple[float, int]:
-    """Return (temperature, longest edit in tokens) of the run's policy."""
+    """Return the temperature and the longest edit in tokens of the run's policy."""
     manifest = runner.run.manifest
     policy = manifest.protocol.policy
     speaker, member = manifest.protocol.speakers[policy], manifest.cast[policy]

@@ -1,4 +1,4 @@
-"""A learner that several threads adapt at once: here, or in processes on devices of their own."""
+"""Pool of learners for several threads: in this process, or in one process for each device."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from convbench.models.devices import VISIBLE
 
 MODULE = "convbench.judge.adaptation.worker"
 LINE = 64 << 20
-"""Longest line of the process in bytes."""
+"""Longest line from the process in bytes."""
 END_S = 10.0
-"""Seconds that the process gets to end when it is asked to."""
+"""Seconds that the process has to end before it is killed."""
 TAUGHT = TypeAdapter(Taught)
 
 
 class Hand(Pupil):
-    """One process and its weights; it starts with the first adaptation."""
+    """A process with its own weights on one device; it starts with the first request."""
 
     def __init__(self, path: str, device: str, module: str = MODULE) -> None:
-        """`device` is what CUDA_VISIBLE_DEVICES calls it; "" is the CPU. `module` is what runs."""
+        """`device` is a value of CUDA_VISIBLE_DEVICES; "" is the CPU. `module` is the program."""
         self.path, self.device, self.module = path, device, module
         self._process: subprocess.Popen[bytes] | None = None
         self._said: IO[bytes] | None = None
@@ -46,7 +46,7 @@ class Hand(Pupil):
         inner: Inner,
         guard: Sequence[Question] = (),
     ) -> Taught:
-        """As `Learner.teach`; TrainError where the process broke down."""
+        """Return the replies as a `Learner` does. Raises TrainError if the process failed."""
         line = {
             "texts": list(texts),
             "questions": [asdict(one) for one in questions],
@@ -56,8 +56,7 @@ class Hand(Pupil):
         return TAUGHT.validate_python(self.do(line))
 
     def do(self, asked: Mapping[str, Any]) -> Any:
-        """Return the answer to one line, as plain data; TrainError where the process broke
-        down."""
+        """Return the answer to one request as JSON data. Raises TrainError if the process fails."""
         if self._process is None:
             self._start()
         return self._answer("done", orjson.dumps(asked) + b"\n")
@@ -69,7 +68,7 @@ class Hand(Pupil):
         self._answer("ready")
 
     def _answer(self, name: str, line: bytes = b"") -> Any:
-        """Send a line and return what the process says under this name."""
+        """Send a line and return the value of this name in the process's answer."""
         process = self._process
         assert process is not None
         assert process.stdin is not None
@@ -91,13 +90,14 @@ class Hand(Pupil):
         )
 
     def _tail(self) -> str:
-        """Return the last line of what the process wrote, for the end of a sentence."""
+        """Return the last line of the process's stderr, to append to a message; "" without one."""
         if self._said is None:
             return ""
         lines = last_lines(self._said)
         return f": {lines[-1][-300:]}" if lines else ""
 
     def _end(self) -> int:
+        """End the process and return its exit code; 0 if there is none."""
         process, self._process = self._process, None
         if process is None:
             return 0
@@ -105,7 +105,7 @@ class Hand(Pupil):
             assert pipe is not None
             try:
                 pipe.close()
-            except OSError:  # what was not sent yet goes nowhere
+            except OSError:  # unsent data is dropped
                 continue
         try:
             return process.wait(END_S)
@@ -114,7 +114,7 @@ class Hand(Pupil):
             return process.wait()
 
     def close(self) -> None:
-        """End the process and wait until it is gone, and its memory with it."""
+        """End the process and wait until it is gone, so that its memory is free."""
         self._end()
         if self._said is not None:
             self._said.close()
@@ -122,17 +122,17 @@ class Hand(Pupil):
 
 
 class Twins:
-    """The learner of some weights and, by thread, its twins."""
+    """Pool of learners of the same weights: one for each thread, or one process for each device."""
 
     def __init__(self, path: str, devices: Sequence[str] = (), module: str = MODULE) -> None:
-        """`devices`: those of the processes, by the names that CUDA_VISIBLE_DEVICES takes; none
-        leaves everything in this one."""
+        """`devices` are values of CUDA_VISIBLE_DEVICES, one process each; without any the learners
+        are in this process."""
         self.path = path
         self.learner: Learner | None = None
-        """The weights as they were loaded. It never wears an adapter itself: a twin made while it
-        does would share it."""
+        """The loaded weights. It is never adapted itself: a twin made meanwhile would share the
+        adapter."""
         self.halted = threading.Event()
-        """Set where the command is being interrupted: nothing more is begun."""
+        """Set when the command is interrupted, so that nothing new is started."""
         self._hands = [Hand(path, device, module) for device in devices]
         self._found: dict[int, Learner] = {}
         self._free: queue.SimpleQueue[Hand] = queue.SimpleQueue()
@@ -141,7 +141,7 @@ class Twins:
         self._lock = threading.Lock()
 
     def own(self) -> Learner:
-        """Return this thread's twin; Stopped where the command is being interrupted."""
+        """Return this thread's twin of the learner. Raises Stopped after an interrupt."""
         if self.halted.is_set():
             raise Stopped("interrupted")
         with self._lock:
@@ -154,8 +154,8 @@ class Twins:
 
     @contextmanager
     def hand(self) -> Iterator[Hand | None]:
-        """Lend a process that is free, waiting for one; None where there are none. Stopped as with
-        `own`."""
+        """Wait for a free process and lend it; None if the pool has none. Raises Stopped after an
+        interrupt."""
         if not self._hands:
             yield None
             return
@@ -169,11 +169,11 @@ class Twins:
 
     @contextmanager
     def pupil(self) -> Iterator[Pupil]:
-        """Lend who learns in this thread."""
+        """Lend a process if the pool has any, else this thread's learner."""
         with self.hand() as hand:
             yield hand or self.own()
 
     def close(self) -> None:
-        """End the processes."""
+        """End all processes."""
         for hand in self._hands:
             hand.close()

@@ -1,4 +1,4 @@
-"""One learner, adapted to the self-edits of a run; what is finished is kept in the run."""
+"""Adapt one learner to the self-edits of a run; finished adaptations are cached in the run."""
 
 from __future__ import annotations
 
@@ -42,50 +42,50 @@ class Settings(Noun):
     """`args` of an adaptation judge."""
 
     learner: str | None = None
-    """Model that learns: a path, a Hub id or a reference that names weights. Null takes the policy
-    that wrote the edit or, where that one's weights are not at hand (a provider's model), the
-    policy that it is compared with: that of the run's parent."""
+    """Model that learns: a path, a Hub id or a reference to weights. Null takes the policy that
+    wrote the edit or, if its weights are not available (a provider's model), the policy that it is
+    compared with: that of the run's parent."""
     protocol: Name = "closed-book"
     """Protocol whose first step asks a question; it gets title and question, nothing else."""
     penalty: float = Field(default=0.0, ge=0)
-    """Times the accuracy lost on other passages, subtracted from the reward."""
+    """Factor of the accuracy lost on other passages, which is subtracted from the reward."""
     guard: int = Field(default=0, ge=0)
-    """Other passages of the same split whose questions are asked before and after, for the
-    penalty."""
+    """Number of other passages of the same split whose questions are asked before and after, for
+    the penalty."""
     grader: str | None = None
     """Judge model of `inner.grade: model`."""
     writes: Name | None = None
-    """Protocol under which the unadapted learner writes the questions of passages that come with
-    none (`self-edit-self-qa`); null refuses such passages."""
+    """Protocol with which the unadapted learner writes the questions of passages that have none
+    (`self-edit-self-qa`); null refuses such passages."""
     writes_tokens: int = Field(default=512, ge=1)
-    """Longest such reply in tokens; greedy."""
+    """Longest such reply in tokens; decoding is greedy."""
     inner: Inner = Inner()
     """The inner loop."""
     pretraining: dict[str, Any] = Field(default_factory=lambda: dict(CPT))
     """Values of `inner` for continued pre-training on many passages at once."""
     rewrite: bool = True
-    """Passages one after the other: each edit is written by the policy as merged so far, as in the
-    paper; false takes the edits that the run holds."""
+    """For passages one after the other: each edit is written by the policy as merged so far, as in
+    the paper; false takes the edits in the run."""
     continual: dict[str, Any] = Field(default_factory=dict)
-    """Values of `inner` for passages learnt one after the other."""
+    """Values of `inner` for passages one after the other."""
 
 
 def settings_of(judge: Judge) -> Settings:
-    """Return the judge's settings; SpecError where they are wrong."""
+    """Return the judge's settings. Raises SpecError for invalid ones."""
     return catalog.check(Settings, dict(judge.spec.args), f"judge {judge.name}: args")
 
 
 @dataclass(frozen=True)
 class Learning:
-    """Who learns: where the weights lie, and their fingerprint."""
+    """The weights that learn: their path or Hub id, and their fingerprint."""
 
     path: str
     fingerprint: str
 
     @classmethod
     def of(cls, run: Run, learner: str | None) -> Learning:
-        """The learner named, else as `Settings.learner` says; TrainError where weights are
-        nowhere."""
+        """Return the named learner, else the run's policy (or its parent's). Raises TrainError if
+        no weights are available."""
         model = learner or _own(run)
         path = named(model) or model
         check_model(path)
@@ -93,7 +93,7 @@ class Learning:
 
 
 def _own(run: Run) -> str:
-    """Return where the weights of a run's policy lie, or else those of its parent's."""
+    """Return the path of the weights of a run's policy, else of its parent's. Raises TrainError."""
     try:
         return policy_weights(run.manifest)
     except TrainError:
@@ -113,7 +113,7 @@ def _own(run: Run) -> str:
 
 @dataclass
 class Runner:
-    """Adapts one learner to the self-edits of a run; several threads may ask it at once."""
+    """Adapts one learner to the self-edits of a run; safe to use from several threads."""
 
     run: Run
     settings: Settings
@@ -121,10 +121,11 @@ class Runner:
     protocol: ProtocolSpec
     kept: cache.Cache[Outcome]
     fence: Fence = "none"
-    """How a grader is shown what was answered."""
+    """How answers are quoted for a grading model."""
     grade: Grade | None = None
+    """Grade function of a model; None to grade by rule."""
     devices: tuple[str, ...] = ()
-    """Devices of the processes that learn side by side; none: it is done here."""
+    """Devices with a learning process each; empty to learn in this process."""
     _before: dict[str, float] = field(default_factory=dict)
     _written: dict[str, Example] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -133,9 +134,9 @@ class Runner:
         self.twins = Twins(self.learning.path, self.devices)
 
     def outcome(self, example: Example, edit: str | None) -> Outcome:
-        """Return what an edit taught (None: the passage alone), from the cache where it is there.
+        """Return the outcome of an edit (None: the passage alone), from the cache if it is there.
 
-        An edit without a line to train on is no improvement, with its reason.
+        An edit without a line to train on is no improvement, with a reason.
         """
         before = self.before(example)
         title, passage = (str(example.inputs.get(name, "")) for name in ("title", "passage"))
@@ -153,7 +154,7 @@ class Runner:
         before: float | None = None,
         guard: Sequence[Question] = (),
     ) -> Outcome:
-        """Return what texts teach, from the cache where it is there."""
+        """Return the outcome of training on texts, from the cache if it is there."""
         inner = self.settings.inner
         name = self.key(texts, questions, guard)
         found = self.kept.get(name)
@@ -168,7 +169,7 @@ class Runner:
     def key(
         self, texts: Sequence[str], questions: Sequence[Question], guard: Sequence[Question] = ()
     ) -> str:
-        """Return the name under which an adaptation is kept."""
+        """Return the cache key of an adaptation."""
         settings = self.settings
         inner, grader = settings.inner, settings.grader
         own = self.learning.fingerprint
@@ -176,7 +177,7 @@ class Runner:
 
     def before(self, example: Example) -> float:
         """Return the unadapted policy's accuracy on a passage's questions."""
-        with self._lock:  # asked once, whichever thread comes first
+        with self._lock:  # so that only one thread asks
             if example.example_id not in self._before:
                 questions = self.questions(example)
                 name = self.key([], questions)
@@ -190,7 +191,7 @@ class Runner:
             return self._before[example.example_id]
 
     def questions(self, example: Example) -> list[Question]:
-        """Return a passage's questions, written by the unadapted learner where it has none."""
+        """Return a passage's questions; the unadapted learner writes them if it has none."""
         task, writes = self.run.manifest.task, self.settings.writes
         if writes is not None and not example.hidden.get("questions"):
             with self._lock:
@@ -206,13 +207,13 @@ class Runner:
         return questions_of(task, example, self.protocol)
 
     def spread(self, work: Callable[[Example], T], examples: Sequence[Example]) -> list[T]:
-        """Return what `work` does with each example, one at a time in each process that learns."""
+        """Return `work` of each example, computed one at a time for each learning process."""
         with ThreadPoolExecutor(max(1, len(self.devices)), "adaptation") as threads:
             return list(threads.map(work, examples))
 
     def others(self, example: Example) -> list[Example]:
-        """Return the passages that guard against regressions: of this one's split, so that no
-        test question has a part in a reward that trains."""
+        """Return the passages that guard against regressions. They are of the example's split, so
+        that no test question affects a reward for training."""
         if not self.settings.penalty:
             return []
         found = [
@@ -223,11 +224,11 @@ class Runner:
         return found[: self.settings.guard]
 
     def guard(self, example: Example) -> list[Question]:
-        """Return the questions of the passages that guard this one."""
+        """Return the questions of the passages that guard against regressions."""
         return [q for other in self.others(example) for q in self.questions(other)]
 
     def lost(self, example: Example, outcome: Outcome) -> float:
-        """Return the accuracy lost on the guarding passages; 0 or more."""
+        """Return the accuracy lost on the guarding passages, at least 0."""
         if outcome.guarded is None:
             return 0.0
         counts = [(self.before(o), len(self.questions(o))) for o in self.others(example)]
@@ -235,11 +236,11 @@ class Runner:
         return max(0.0, before - outcome.guarded)
 
     def ready(self) -> Learner:
-        """Return this thread's twin of the learner, which is loaded with the first call."""
+        """Return this thread's twin of the learner, which is loaded at the first call."""
         return self.twins.own()
 
     def graded(self) -> Grade:
-        """Return how answers are graded."""
+        """Return the grade function: the model's, else the rule of the settings."""
         return self.grade or by_rule(self.settings.inner)
 
 
@@ -250,15 +251,15 @@ def open_runner(
     devices: tuple[str, ...] = (),
     fence: Fence = "none",
 ) -> Runner:
-    """Return a runner for the run; nothing is loaded yet."""
+    """Return a runner for the run; weights are loaded at first use."""
     protocol = catalog.load(ProtocolSpec, "protocols", settings.protocol)
     learning = Learning.of(run, settings.learner)
     return Runner(run, settings, learning, protocol, kept, fence, devices=devices)
 
 
 def devices_for(calls: CallOptions) -> tuple[str, ...]:
-    """Return the devices that adaptations are spread over, those of the judge; "" is the CPU. None
-    where nothing is said of them."""
+    """Return the devices of the judge, over which adaptations are spread; "" is the CPU. Empty if
+    the user sets none."""
     found = placement(calls, "judge")
     if found is None or found.names is None:
         return ()
@@ -266,12 +267,12 @@ def devices_for(calls: CallOptions) -> tuple[str, ...]:
 
 
 def threads_for(calls: CallOptions, devices: Sequence[str]) -> int:
-    """Return how many adaptations go at once: one a device, else one, unless the user says."""
+    """Return the number of concurrent adaptations: one a device, else one, or as the user sets."""
     if devices:
         return min(len(devices), calls.concurrency or len(devices))
     return calls.concurrency or 1
 
 
 def cache_of(run: Run) -> cache.Cache[Outcome]:
-    """Open the run's finished adaptations."""
+    """Return the cache of the run's finished adaptations."""
     return cache.Cache(run.path / "adaptations.jsonl", Outcome)

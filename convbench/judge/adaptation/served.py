@@ -1,6 +1,6 @@
-"""Answers from a vLLM server into which an edit's adapters are swapped, in place of passes here.
+"""Client of a vLLM server that answers with an edit's adapters, loaded while it runs.
 
-The server is on this machine, since it reads adapters from a folder: `vllm serve WEIGHTS
+The server must be on this machine, since it reads adapters from a folder: `vllm serve WEIGHTS
 --enable-lora --max-lora-rank R --max-loras SEEDS`, with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1.
 """
 
@@ -22,16 +22,16 @@ from convbench.judge.adaptation.lora import Stack
 
 HERE = ("127.0.0.1", "localhost", "::1")
 MOST_BYTES = 64 << 20
-"""Longest answer of the server that is read."""
+"""Longest response of the server in bytes."""
 TIMEOUT_S = 600.0
 
 
 class Server:
-    """A server by its address, such as `http://127.0.0.1:8000`."""
+    """Client of the server at an address such as `http://127.0.0.1:8000`."""
 
     def __init__(self, base: str, weights: str, key: str = "args.inner.server") -> None:
-        """`weights` are those that it should serve, `key` says where the address stands; SpecError
-        for one that is not here."""
+        """`weights` are those that it must serve; `key` is the setting of the address, for errors.
+        Raises SpecError for an address that is not on this machine."""
         parts = urlsplit(base)
         if parts.scheme != "http" or parts.hostname not in HERE:
             raise SpecError(
@@ -43,7 +43,7 @@ class Server:
         self._prefix = parts.path.rstrip("/").removesuffix("/v1")
 
     def model(self) -> str:
-        """Return the name of the served base; TrainError where other weights are served."""
+        """Return the name of the served base model. Raises TrainError for other weights."""
         served = self._ask("GET", "/v1/models").get("data") or []
         for one in served:
             root = str(one.get("root") or one.get("id"))
@@ -54,7 +54,7 @@ class Server:
 
     @contextmanager
     def adapters(self, stack: Stack) -> Iterator[list[str]]:
-        """Load each seed's adapter and yield their names; they are gone afterwards."""
+        """Load each seed's adapter into the server, yield their names, and unload them."""
         with tempfile.TemporaryDirectory(prefix="adapters-") as folder, ExitStack() as loaded:
             names = []
             for row in range(len(stack.seeds)):
@@ -90,8 +90,8 @@ class Server:
     def prompt_log_probs(
         self, model: str, prompts: Sequence[Sequence[int]]
     ) -> list[list[dict[str, Any] | None]]:
-        """Return for every token of each prompt what the model makes of it, by token id; None for
-        a first one."""
+        """Return the server's log-probabilities of every token of each prompt, by token id; None
+        for the first token."""
         asked = {
             "model": model,
             "prompt": [list(one) for one in prompts],
@@ -107,7 +107,8 @@ class Server:
         return [list(one or ()) for one in said]
 
     def _ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """Return the JSON object that a request gives; {} where the server answers in words."""
+        """Return the JSON object of a response; {} if it is no object. Raises TrainError for a
+        failed request."""
         connection = http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
         try:
             data = None if body is None else orjson.dumps(body)
@@ -134,6 +135,6 @@ class Server:
 
 
 def _same(one: str, two: str) -> bool:
-    """Whether two names of weights are the same one, or the same folder."""
+    """Return whether two names of weights are equal, or paths of the same folder."""
     paths = [Path(name).expanduser() for name in (one, two)]
     return one == two or (all(p.exists() for p in paths) and paths[0].samefile(paths[1]))

@@ -1,6 +1,4 @@
-"""How an adaptation goes: the inner LoRA, its limits, how answers are graded, and the texts that an
-edit is trained on.
-"""
+"""Settings of an adaptation (inner LoRA, limits, grading), and the training texts of an edit."""
 
 from __future__ import annotations
 
@@ -34,53 +32,53 @@ class Inner(Noun):
     learning_rate: float = Field(default=1e-3, gt=0)
     """Peak learning rate of AdamW (no weight decay)."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """How the learning rate falls."""
+    """How the learning rate decays."""
     warmup_steps: int = Field(default=0, ge=0)
-    """Steps in which it rises from 0 first."""
+    """Steps of warm-up from 0 to the peak rate."""
     epochs: int = Field(default=10, ge=1)
     """Passes over the texts."""
     batch_size: int = Field(default=1, ge=1)
-    """Texts in a batch."""
+    """Texts per batch."""
     accumulation: int = Field(default=1, ge=1)
-    """Batches in a step."""
+    """Batches per step."""
     max_grad_norm: float = Field(default=1.0, ge=0)
-    """Clipping of the gradient's norm; 0 turns it off."""
+    """Gradient norm at which gradients are clipped; 0 turns clipping off."""
     precision: Literal["auto", "bf16"] = "auto"
-    """In what training computes: `auto` as the weights are, `bf16` under autocast, in
-    some two thirds of the time on a CPU with AVX512-BF16 or AMX. Adapters and AdamW keep float32;
-    questions are asked in the weights' own."""
+    """Precision of training: `auto` is that of the weights, `bf16` uses autocast and takes some two
+    thirds of the time on a CPU with AVX512-BF16 or AMX. Adapters and AdamW stay in float32;
+    questions are asked in the weights' own precision."""
     seeds: int = Field(default=3, ge=1)
-    """Adapters of one edit, each with its own start and order; accuracy is their mean. They
-    train side by side in one batch."""
+    """Number of adapters of one edit, each with its own initial weights and order of texts;
+    accuracy is their mean. They are trained together in one batch."""
     seed: int = 0
     """First of the seeds."""
     max_length: int = Field(default=2048, ge=2)
     """Longest text in tokens; a longer one is cut."""
     end: bool = True
-    """Every text ends with the tokenizer's end token."""
+    """Whether each text ends with the tokenizer's end token."""
     passage: bool = True
-    """The passage itself is among the texts."""
+    """Whether the passage itself is among the texts."""
     titled: bool = True
-    """The passage stands under its title, like every other text."""
+    """Whether the passage has its title above it, like every other text."""
     texts: Literal["paper", "lines", "whole"] = "paper"
-    """How an edit becomes texts. `paper`: parts between lines `---` where there are such, else a
-    question with its answer (`Question 1: …`) where there are such, else lines, without a first
+    """How an edit is split into texts. `paper`: parts between lines `---` if there are any, else
+    questions with their answers (`Question 1: …`) if there are any, else lines, without a first
     line that only announces a numbered list. `lines`: every line. `whole`: the edit is one text,
     and the passage follows every edit (continued pre-training)."""
     line: str = "{title}\n{line}"
-    """How such a part becomes a text."""
+    """Template of a text from such a part."""
     max_steps: int = Field(default=2000, ge=1)
-    """Most optimiser steps; an edit that asks for more is no improvement."""
+    """Most optimiser steps; an edit that needs more is no improvement."""
     max_seconds: float = Field(default=600, gt=0)
     """Most seconds of training; an edit that takes longer is no improvement."""
     max_tokens: int = Field(default=64, ge=1)
-    """Longest answer in tokens; greedy."""
+    """Longest answer in tokens; decoding is greedy."""
     ask_at_once: int = Field(default=64, ge=1)
     """Questions asked in one batch."""
     server: str | None = None
-    """Address of a vLLM server on this machine that serves the learner's weights and takes
-    adapters while it runs: questions are asked there, each edit's adapters swapped in. Null asks
-    in this process. Its arithmetic may differ in a last digit, so that a reply may too."""
+    """Address of a vLLM server on this machine that serves the learner's weights and accepts
+    adapters while it runs. Each edit's adapters are loaded into it, and questions are asked there.
+    Null asks in this process. Its arithmetic may differ in the last digit, and so may a reply."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -92,25 +90,25 @@ class Inner(Noun):
         return self
 
     grade: Literal["recall", "exact", "f1", "contains", "model"] = "recall"
-    """`recall`: most words of a gold answer stand in the reply, in this form or another; `exact`:
-    the answer is one of the gold ones after SQuAD's normalisation; `f1`: its word overlap with
-    the best of them; `contains`: a gold one stands in it; `model`: a judge model says yes or
-    no, as in the paper."""
+    """How answers are graded. `recall`: the reply has most words of a gold answer, in some form;
+    `exact`: the answer is one of the gold ones after SQuAD's normalisation; `f1`: its word overlap
+    with the best of them; `contains`: the reply contains a gold answer; `model`: a judge model
+    replies yes or no, as in the paper."""
 
 
 _RULE = re.compile(r"^-{3,}$")
-"""A line that parts an edit."""
+"""A line that separates parts of an edit."""
 _QUESTION = re.compile(r"^\W*+question\s*+\d*+\s*+[:.)]", re.IGNORECASE)
-"""How a line begins that a question with its answer begins with."""
+"""The beginning of a line with a question."""
 _FIELD = re.compile(r"\{(title|line)\}")
-"""What of `Inner.line` is filled in: no format may name more, or ask for a width."""
+"""The fields of `line`; no other field and no format width is filled in."""
 
 
 def training_texts(edit: str | None, title: str, passage: str, inner: Inner) -> list[str]:
-    """Return the texts: every part of the edit under the title, then the passage.
+    """Return the training texts: each part of the edit with the title, then the passage.
 
-    `edit` None trains on the passage alone. Parts without a letter or digit are none. Raises
-    DataError for an edit that has no part, which is no edit.
+    `edit` None gives the passage alone. Parts without a letter or digit are left out. Raises
+    DataError for an edit without a part.
     """
     texts = []
     if edit is not None:
@@ -121,12 +119,12 @@ def training_texts(edit: str | None, title: str, passage: str, inner: Inner) -> 
 
 
 def passage_text(title: str, passage: str, inner: Inner) -> str:
-    """Return the passage as it is trained on."""
+    """Return the training text of a passage, with its title if `titled`."""
     return _filled(inner.line, {"title": title, "line": passage}) if inner.titled else passage
 
 
 def parts(edit: str, inner: Inner) -> list[str]:
-    """Return what of an edit each becomes a text, as `Inner.texts` says."""
+    """Return the parts of an edit, split as `texts` of the settings says."""
     lines = [line.strip() for line in edit.splitlines()]
     if inner.texts == "whole":
         found = ["\n".join(lines).strip()]
@@ -142,7 +140,8 @@ def parts(edit: str, inner: Inner) -> list[str]:
 
 
 def _joined(lines: Sequence[str], begins: re.Pattern[str], *, keep: bool) -> list[str]:
-    """Return the lines as parts, a new one from each line that begins one; `keep` that line."""
+    """Return lines grouped into parts; a line that matches `begins` starts a new one, and belongs
+    to it with `keep`."""
     found: list[list[str]] = [[]]
     for line in lines:
         if begins.match(line):
@@ -153,10 +152,11 @@ def _joined(lines: Sequence[str], begins: re.Pattern[str], *, keep: bool) -> lis
 
 
 def _filled(form: str, values: Mapping[str, str]) -> str:
+    """Return a template with its fields filled in."""
     return _FIELD.sub(lambda found: values[found[1]], form)
 
 
 def steps(texts: int, inner: Inner) -> int:
-    """Return the optimiser steps that this many texts take."""
+    """Return the number of optimiser steps for this many texts."""
     batches = -(-texts // inner.batch_size)
     return inner.epochs * -(-batches // inner.accumulation)

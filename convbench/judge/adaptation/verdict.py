@@ -1,4 +1,4 @@
-"""Judge `adaptation`: train on a self-edit, ask closed book, say what it taught."""
+"""Judge kind `adaptation`: train on a self-edit, ask closed book, score what was learnt."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from convbench.store import Run
 from convbench.views import policy_turns
 
 MARGIN = 0.03
-"""A net gain above this is one: grade `recall` overstates gains by some hundredths
-(docs/results.md)."""
+"""Smallest net gain that counts as an improvement: grade `recall` overstates gains by some
+hundredths (docs/results.md)."""
 
 T = TypeVar("T")
 
@@ -40,10 +40,10 @@ T = TypeVar("T")
 def with_runner(
     run: Run, judge: Judge, calls: CallOptions, work: Callable[[Runner], T], **settings: object
 ) -> T:
-    """Return what `work` does with a runner of this judge, under the run's lock.
+    """Return the result of `work` with a runner of this judge, under the run's lock.
 
-    It works in a thread, beside the loop that asks a judge model where one grades; an interrupt
-    lets the adaptation in flight end. `settings` replace some of the judge's.
+    It runs in a thread, since the loop must be free for a grading model; an interrupt lets the
+    running adaptation end. `settings` replace some of the judge's.
     """
     judge = of_run(run, judge)
     fence = judge.spec.fence or "none"
@@ -73,11 +73,11 @@ def with_runner(
 
 @asynccontextmanager
 async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
-    """Open the learner, its cache, and the grader where a model grades.
+    """Open the learner, its cache, and the grader if a model grades.
 
-    Every adaptation has a thread of its own: one for each of the judge's devices, with a process
-    on it, else one at once unless the user says more. What is finished is in the run's cache before
-    its verdict is kept, so that a crash loses the adaptations in flight and no more.
+    Each concurrent adaptation has its own thread: one for each device of the judge, with a process
+    on it, else one, or as many as the user sets. An adaptation is cached before its verdict is
+    written, so that a crash loses only the running adaptations.
     """
     settings, devices = settings_of(work.judge), devices_for(work.calls)
     fence = work.judge.spec.fence or "none"
@@ -92,13 +92,13 @@ async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
             runner.grade = grade
             try:
                 yield caller, Tools(caller, many, (runner, threads))
-            finally:  # the loop goes on meanwhile, so that a grade in flight can end
+            finally:  # in threads, so that the loop can finish a running grade
                 await asyncio.to_thread(threads.shutdown)
                 await asyncio.to_thread(runner.twins.close)
 
 
 async def score(case: Case, tools: Tools) -> Verdict:
-    """Adapt to the conversation's self-edit, in a thread."""
+    """Return the verdict on the conversation's self-edit, which is tried in a thread."""
     runner, threads = tools.held
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(
@@ -138,7 +138,7 @@ def verdict_of(
 
 
 def edit_of(protocol: ProtocolSpec, conversation: Conversation) -> str:
-    """Return the self-edit: the policy's last turn."""
+    """Return the self-edit: the text of the policy's last turn. Raises DataError without one."""
     turns = policy_turns(protocol, conversation)
     if not turns:
         raise DataError(f"conversation {conversation.conversation_id}: the policy never spoke")

@@ -1,4 +1,4 @@
-"""Full fine-tuning in place of adapters: every weight is trained, on a copy, the base untouched.
+"""Full fine-tuning instead of adapters: all weights are trained on a copy; the base never changes.
 
 Zweiger et al. 2025 (SEAL), second version: continued pre-training. Imports torch.
 """
@@ -13,12 +13,15 @@ import torch
 
 
 class Whole:
-    """A copy of all weights of one seed. They lie in `flat` [1, numbers], in float32 whatever the
-    model's own precision, which the passes keep; tied weights stay tied. Memory: four times the
-    model in float32 (weights, gradient, two moments)."""
+    """A trainable copy of all weights, for one seed.
+
+    They are in `flat` [1, numbers], in float32 whatever the model's own precision, in which passes
+    are computed; tied weights stay tied. Memory: four times the model in float32 (weights,
+    gradient, two moments).
+    """
 
     def __init__(self, model: Any, seed: int) -> None:
-        """Start from the model's weights; the seed gives the order of the texts alone."""
+        """Copy the model's weights; the seed only determines the order of the texts."""
         self.seeds = (seed,)
         self.model = model
         base = list(dict.fromkeys(model.parameters()))
@@ -32,7 +35,7 @@ class Whole:
             at = end
 
     def gradient(self, loss: Any) -> Any:
-        """Return the gradient of a loss [1, numbers]; a weight without a part in it gets 0."""
+        """Return the gradient of a loss, [1, numbers]; 0 for weights that the loss does not use."""
         leaves = list(self._leaf.values())
         found = torch.autograd.grad(loss, leaves, allow_unused=True)
         pairs = zip(found, leaves, strict=True)
@@ -41,8 +44,8 @@ class Whole:
 
     @contextmanager
     def worn(self) -> Iterator[None]:
-        """Have the model's modules use the copy while the block runs. It hides their own weights
-        and replaces none, so that twins, which share them, can go on meanwhile."""
+        """Let the model's modules use the copy during the block. It shadows their weights without
+        replacing them, so that twins, which share the weights, are not affected."""
         places = [
             (module, name, one)
             for module in self.model.modules()
@@ -63,7 +66,7 @@ class Whole:
                 module.__dict__.pop(name, None)
 
     def merge(self, model: Any) -> None:
-        """Put the trained weights into `model`, a copy of the base."""
+        """Copy the trained weights into `model`, a copy of the base."""
         pairs = zip(dict.fromkeys(model.parameters()), self._leaf.values(), strict=True)
         with torch.no_grad():
             for own, leaf in pairs:

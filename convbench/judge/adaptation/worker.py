@@ -1,7 +1,7 @@
-"""The process of a `hand`: `python -m convbench.judge.adaptation.worker WEIGHTS`.
+"""The process of a `DeviceWorker`: `python -m convbench.judge.adaptation.worker WEIGHTS`.
 
-Reads adaptations from stdin and writes what was then answered to stdout, a line of JSON each; what
-libraries print goes to stderr. It ends when its stdin does, and with its parent.
+Reads adaptations from stdin and writes the replies after each to stdout, one line of JSON each;
+output of libraries goes to stderr. It ends with its stdin, and with its parent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from convbench.models.devices import VISIBLE
 
 
 def taught(learner: Learner, asked: dict[str, Any]) -> dict[str, Any]:
-    """Return what one line asks for, as plain data."""
+    """Return the replies after the adaptation of one request, as JSON data."""
     questions, guard = ([_question(one) for one in asked[name]] for name in ("questions", "guard"))
     inner = Inner.model_validate(asked["inner"])
     return asdict(learner.teach(asked["texts"], questions, inner, guard))
@@ -33,7 +33,7 @@ def _question(found: dict[str, Any]) -> Question:
 
 
 def serve(answer: Callable[[Learner, dict[str, Any]], dict[str, Any]]) -> None:
-    """Load, say so, and answer line by line until stdin ends."""
+    """Load the learner, report that it is ready, and answer line by line until stdin ends."""
     out = serve_parent()
 
     def say(**line: Any) -> None:
@@ -49,7 +49,7 @@ def serve(answer: Callable[[Learner, dict[str, Any]], dict[str, Any]]) -> None:
         say(broken=str(error))
     except BrokenPipeError:
         return
-    except Exception as error:  # noqa: BLE001 - e.g. out of memory: the parent says it
+    except Exception as error:  # noqa: BLE001 - e.g. out of memory: the parent reports it
         words = str(error).strip().split("\n")[0]
         say(broken=f"{type(error).__name__}: {words}")
 

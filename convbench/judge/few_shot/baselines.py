@@ -1,8 +1,8 @@
-"""What stands beside self-edits: in-context learning, the best known settings, and a control.
+"""Baselines of few-shot self-edits: in-context learning, the best known settings, and a control.
 
-The control is one edit for all tasks, made of what the solved train tasks' edits ask for most
-often: what SEAL would come to if its policy learnt which edits are good, and nothing of the task
-that it writes for. What SEAL solves beyond it, it owes to edits that fit their tasks.
+The control is one edit for all tasks, with the most frequent choices of the solved train tasks'
+edits: the result of SEAL if its policy learnt which edits are good, and nothing about the task that
+it writes for. Tasks that SEAL solves beyond it are due to edits that fit their tasks.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ CONTROL = "one edit for all tasks (control)"
 
 
 def baselines(run: Run, judge: Judge) -> dict[str, Values]:
-    """Return (task, 1 or 0) of the policy as it is, after the best known edit, and after one edit
-    made of the train tasks' where some were solved, on the run's test tasks, under the run's lock.
-    What is finished is not done again."""
+    """Return (task, 1 or 0) on the run's test tasks for each baseline: the unadapted policy, the
+    best known edit, and the control if a train task was solved.
+
+    Takes the run's lock. Finished trials come from the cache.
+    """
     asked = [example for example in run.examples.values() if example.split == "test"]
     with run.lock(), cache_of(run) as kept:
         runner = open_runner(run, settings_of(judge), kept)
@@ -43,8 +45,8 @@ def baselines(run: Run, judge: Judge) -> dict[str, Values]:
 
 
 def commonest_edit(run: Run, judge: Judge) -> SelfEdit | None:
-    """Return the edit whose every part is the one that the edits of solved train tasks have most
-    often; None where none was solved."""
+    """Return the edit with the most frequent value of each part among the edits of solved train
+    tasks; None if none was solved."""
     train = {
         row.conversation_id for row, question in run.joined_rows() if question.split == "train"
     }
@@ -67,6 +69,6 @@ def commonest_edit(run: Run, judge: Judge) -> SelfEdit | None:
 
 
 def _commonest(values: Iterable[T]) -> T:
-    """Return the value there is most of; the first of equals."""
+    """Return the most frequent value; the first of equals."""
     ((value, _),) = Counter(values).most_common(1)
     return value

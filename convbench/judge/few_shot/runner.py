@@ -1,4 +1,4 @@
-"""One learner, adapted to the edits of a run's tasks; what is finished is kept in the run."""
+"""Try edits on the tasks of a run with one learner; finished trials are cached in the run."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from convbench.tasks.arc_agi.edit import NoEdit, SelfEdit, self_edit
 from convbench.tasks.arc_agi.grids import Grid, grid, pair
 
 LIMITS = {"max_seconds", "ask_at_once", "oracle"}
-"""Settings that leave a trial as it is."""
+"""Settings that do not change the result of a trial."""
 
 
 def settings_of(judge: Judge) -> Settings:
-    """Return the judge's settings; SpecError where they are wrong."""
+    """Return the judge's settings. Raises SpecError for invalid ones."""
     return catalog.check(Settings, dict(judge.spec.args), f"judge {judge.name}: args")
 
 
 @dataclass
 class Runner:
-    """Tries edits on a learner; several threads may ask it at once."""
+    """Tries edits on a learner; safe to use from several threads."""
 
     settings: Settings
     learning: Learning
     kept: Cache[Trial]
     devices: tuple[str, ...] = ()
-    """Devices of the processes that learn side by side; none: it is done here."""
+    """Devices with a learning process each; empty to learn in this process."""
 
     def __post_init__(self) -> None:
         self.twins = Twins(self.learning.path, self.devices, MODULE)
 
     def plain(self, example: Example) -> Trial:
-        """Return what the policy answers as it is (in-context learning)."""
+        """Return the trial of the unadapted policy (in-context learning)."""
         return self.tried(example, None)
 
     def oracle(self, example: Example) -> Trial:
-        """Return what the best known edit comes to."""
+        """Return the trial of the best known edit."""
         best = self.settings.oracle
         edit = SelfEdit(
             frozenset(best.tools), best.strategy, best.learning_rate, best.num_train_epochs
@@ -53,8 +53,8 @@ class Runner:
         return self.tried(example, edit)
 
     def written(self, example: Example, text: str) -> tuple[SelfEdit | None, Trial, str | None]:
-        """Return the edit that a text asks for, what came of it, and why it was not trained on. One
-        that asks for none is judged by the policy as it is."""
+        """Return (edit of a text, its trial, why nothing was trained). A text without an edit gets
+        the trial of the unadapted policy."""
         try:
             edit = self_edit(text)
         except NoEdit as error:
@@ -63,12 +63,13 @@ class Runner:
         return edit, trial, trial.reason
 
     def tried(self, example: Example, edit: SelfEdit | None) -> Trial:
-        """Return what an edit comes to, or no edit; what is finished is not done again."""
+        """Return the trial of an edit, from the cache if it is there; without an edit that of the
+        unadapted policy."""
         problem = problem_of(example)
         name = self._key(problem, edit)
         found = self.kept.get(name)
         if found is None:
-            # An edit that the guard refuses is judged by this; it is asked once a task.
+            # The result of an edit that is refused; it is the same for all edits of a task.
             before = None if edit is None else self.plain(example)
             with self.twins.hand() as hand:
                 if hand is not None:
@@ -81,8 +82,8 @@ class Runner:
         return found
 
     def _key(self, problem: Problem, edit: SelfEdit | None) -> str:
-        """Return the name of a trial: of everything that it depends on, the learner's weights too,
-        so that another round's policy tries the same edit anew."""
+        """Return the cache key of a trial: a hash of everything that it depends on. The learner's
+        weights are among it, so that the policy of another round tries the same edit anew."""
         asked = None
         if edit is not None:
             asked = [sorted(edit.groups), edit.strategy, edit.learning_rate, edit.epochs]
@@ -91,7 +92,7 @@ class Runner:
 
 
 def problem_of(example: Example) -> Problem:
-    """Return what is shown of an example; DataError where it is no task of grids."""
+    """Return the visible part of an example. Raises DataError if it is no task of grids."""
     shown, tests = example.inputs.get("demonstrations"), example.inputs.get("tests")
     try:
         return Problem(tuple(map(pair, shown or ())), tuple(map(grid, tests or ())))
@@ -100,8 +101,8 @@ def problem_of(example: Example) -> Problem:
 
 
 def outputs_of(example: Example) -> tuple[Grid, ...]:
-    """Return the hidden outputs of an example's tests; DataError where there is not one for each
-    test."""
+    """Return the hidden outputs of an example's tests. Raises DataError unless there is one for
+    each test."""
     found, tests = example.hidden.get("outputs"), example.inputs.get("tests")
     try:
         outputs = tuple(map(grid, found or ()))
@@ -122,10 +123,10 @@ def _no_task(example: Example, why: str) -> DataError:
 def open_runner(
     run: Run, settings: Settings, kept: Cache[Trial], devices: tuple[str, ...] = ()
 ) -> Runner:
-    """Return a runner for the run; nothing is loaded yet."""
+    """Return a runner for the run; weights are loaded at first use."""
     return Runner(settings, Learning.of(run, settings.learner), kept, devices)
 
 
 def cache_of(run: Run) -> Cache[Trial]:
-    """Open the run's finished trials."""
+    """Return the cache of the run's finished trials."""
     return Cache(run.path / "few-shot.jsonl", Trial)

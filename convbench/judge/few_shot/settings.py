@@ -1,4 +1,4 @@
-"""How a few-shot adaptation goes: the rows, the inner LoRA, and how the test is asked."""
+"""Settings of a few-shot adaptation: rows, inner LoRA, and how the test is asked."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from convbench.tasks.arc_agi.grids import SENTENCE, Style
 
 
 class Best(Noun):
-    """The best known edit, a baseline that nobody wrote."""
+    """The best known edit: a baseline with fixed settings."""
 
     tools: tuple[Group, ...] = GROUPS
-    """Groups of tools that are on."""
+    """Groups of tools that are switched on."""
     strategy: Strategy = ORACLE.strategy
-    """Which tokens count."""
+    """Which tokens have a loss."""
     learning_rate: float = Field(default=ORACLE.learning_rate, gt=0, le=1)
     """Peak learning rate."""
     num_train_epochs: int = Field(default=ORACLE.epochs, ge=1)
@@ -38,37 +38,37 @@ class Settings(Noun):
     target_modules: tuple[str, ...] = ("q_proj", "v_proj", "gate_proj", "up_proj", "down_proj")
     """Linear layers that get an adapter, by the last part of their name."""
     schedule: Literal["linear", "cosine", "constant"] = "cosine"
-    """How the learning rate falls."""
+    """How the learning rate decays."""
     warmup_steps: int = Field(default=11, ge=0)
-    """Steps in which it rises first."""
+    """Steps of warm-up from 0 to the peak rate."""
     batch_size: int = Field(default=2, ge=1)
-    """Rows of a step."""
+    """Rows per step."""
     max_grad_norm: float = Field(default=1.0, ge=0)
-    """Clipping of the gradient's norm; 0 turns it off."""
+    """Gradient norm at which gradients are clipped; 0 turns clipping off."""
     max_rows: int = Field(default=MOST, ge=1)
-    """Most rows of an edit, drawn by the seed."""
+    """Most rows of an edit; more are sampled by the seed."""
     max_length: int = Field(default=8192, ge=2)
-    """A row of more tokens is left out."""
+    """Rows with at least this many tokens are left out."""
     max_steps: int = Field(default=MOST_STEPS, ge=1)
     """An edit with more than this many `epochs * rows // 2` is not trained on."""
     max_seconds: float = Field(default=600, gt=0)
     """Most seconds of training; an edit that takes longer counts as not trained on."""
     seed: int = 0
-    """Seed of rows, views, the adapter's start and the order."""
+    """Seed of rows, views, the adapter's initial weights and the order of rows."""
     max_tokens: int = Field(default=2048, ge=1)
-    """Longest answer in tokens; greedy. A grid of 30 by 30 takes up to 1,900."""
+    """Longest answer in tokens; decoding is greedy. A 30 by 30 grid takes up to 1,900."""
     ask_at_once: int = Field(default=64, ge=1)
     """Views asked in one batch."""
     grids: Style = "lists"
-    """How a grid is written: `lists` as in `[[0, 1], [2, 3]]`, `digits` as rows of digits, `places`
-    as `r1c1=0 r1c2=1 r2c1=2 r2c2=3`."""
+    """How a grid is written: `lists` as `[[0, 1], [2, 3]]`, `digits` as rows of digits, `places` as
+    `r1c1=0 r1c2=1 r2c1=2 r2c2=3`."""
     sentence: str = SENTENCE
-    """What is said of the task before the demonstrations; may be empty."""
+    """Introduction of the task before the demonstrations; may be empty."""
     oracle: Best = Best()
-    """The best known edit, for the baseline of that name."""
+    """The edit of the baseline with the best known settings."""
 
     def inner(self, learning_rate: float, epochs: int) -> Inner:
-        """Return the values of one adaptation."""
+        """Return the settings of one adaptation."""
         return Inner(
             r=self.r,
             alpha=self.alpha,

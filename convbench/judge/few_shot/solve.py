@@ -1,4 +1,4 @@
-"""One edit: rows by its tools, a fresh adapter on them, then the task's tests from all views."""
+"""Try one edit: make rows by its tools, train a fresh adapter, ask the tests in all views."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from convbench.tasks.arc_agi.grids import Grid, Pair, Puzzle, heard
 
 @dataclass(frozen=True)
 class Problem:
-    """What is shown of a task: its demonstrations and test inputs."""
+    """The visible part of a task: its demonstrations and test inputs."""
 
     shown: tuple[Pair, ...]
     tests: tuple[Grid, ...]
@@ -26,31 +26,31 @@ class Problem:
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of one edit."""
+    """The outcome of one edit."""
 
     attempts: tuple[tuple[Grid, ...], ...]
     """For every test, the attempts, best first."""
     rows: int = 0
-    """Rows trained on."""
+    """Number of rows trained on."""
     steps: int = 0
-    """Optimiser steps."""
+    """Number of optimiser steps."""
     asked: int = 0
-    """Views asked, of all tests."""
+    """Number of views asked, over all tests."""
     unread: int = 0
-    """Views of them whose reply held no grid."""
+    """Number of views whose reply had no grid."""
     seconds: float = 0.0
-    """Wall time of the adaptation and the asking."""
+    """Wall time of training and asking."""
     reason: str | None = None
-    """Why nothing was trained; the attempts are then the unadapted policy's. None where it was."""
+    """Why nothing was trained, so that the attempts are the unadapted policy's; None if trained."""
 
     def right(self, outputs: Sequence[Grid]) -> bool:
-        """Whether every test's output is among its attempts."""
+        """Return whether every test's output is among its attempts."""
         pairs = zip(self.attempts, outputs, strict=True)
         return all(output in attempts for attempts, output in pairs)
 
 
 class Solver:
-    """A policy that solves tasks, adapted to one edit at a time and unchanged afterwards."""
+    """Solves tasks by a policy that is adapted to one edit at a time, and unchanged afterwards."""
 
     def __init__(self, learner: Learner, settings: Settings) -> None:
         self.learner, self.settings = learner, settings
@@ -64,16 +64,17 @@ class Solver:
         )
 
     def tried(self, problem: Problem, edit: SelfEdit | None, before: Trial | None) -> Trial:
-        """Return what comes of an edit, or of none."""
+        """Return the trial of an edit; without an edit that of the unadapted policy."""
         return self.plain(problem) if edit is None else self.adapted(problem, edit, before)
 
     def plain(self, problem: Problem) -> Trial:
-        """Ask the policy as it is: in-context learning, with the same views and vote."""
+        """Return the trial of the unadapted policy: in-context learning with the same views and
+        vote."""
         return self._ask(problem, Clock())
 
     def adapted(self, problem: Problem, edit: SelfEdit, before: Trial | None = None) -> Trial:
-        """Train on an edit and ask; as it is where the guard or the training says no. `before` is
-        what it answers as it is, where that is known: it need not be asked again."""
+        """Return the trial after training on an edit; that of the unadapted policy, with a reason,
+        if the edit is refused or training fails. `before` is the unadapted trial, if known."""
         from convbench.judge.adaptation.fit import Diverged, fit
         from convbench.judge.adaptation.lora import Stack
 
@@ -89,7 +90,7 @@ class Solver:
             return self._refused(problem, before, clock, said)
         found = [self.writer.row(puzzle, edit.strategy) for puzzle in made]
         inner = chosen.inner(edit.learning_rate, edit.epochs)
-        # From the same seed every edit's adapter starts alike: A as it was, B at 0.
+        # With the same seed every edit's adapter has the same start: the same A, and B = 0.
         stack = Stack(self.learner.model, inner, [chosen.seed])
         ids, starts = [row.ids for row in found], [row.start for row in found]
         try:
@@ -100,11 +101,12 @@ class Solver:
             return self._ask(problem, clock, rows=len(made), steps=steps)
 
     def _refused(self, problem: Problem, before: Trial | None, clock: Clock, reason: str) -> Trial:
+        """Return the unadapted trial with this reason."""
         found = self.plain(problem) if before is None else before
         return replace(found, reason=reason, seconds=round(clock.total, 3))
 
     def _ask(self, problem: Problem, clock: Clock, **more: Any) -> Trial:
-        """Ask every test from all views and vote."""
+        """Ask every test in all views and return the trial with the voted attempts."""
         attempts, asked, unread = [], 0, 0
         for test in problem.tests:
             sides = views(problem.shown, test, self.settings.seed)
@@ -121,7 +123,7 @@ class Solver:
         )
 
     def _answers(self, sides: Sequence[View], clock: Clock) -> list[Grid | None]:
-        """Return every view's answer; views that look alike are asked once."""
+        """Return the answer to each view, None if it has no grid; equal prompts are asked once."""
         from convbench.judge.adaptation.answer import greedy
 
         chosen, learner = self.settings, self.learner

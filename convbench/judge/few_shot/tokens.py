@@ -1,4 +1,4 @@
-"""Rows as tokens: the prompt as the model is asked, then the answer and its end."""
+"""Training rows as tokens: the prompt as the model is asked, then the answer and the end token."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from convbench.tasks.arc_agi.grids import Puzzle, answer, prompt
 
 @dataclass(frozen=True)
 class TokenRow:
-    """One training row. From token `start` on there is a loss."""
+    """One training row; tokens from index `start` on have a loss."""
 
     ids: tuple[int, ...]
     start: int
@@ -26,7 +26,7 @@ class Writer:
     settings: Settings
 
     def asked(self, puzzle: Puzzle) -> list[int]:
-        """Return the prompt that asks for the test output."""
+        """Return the token ids of the prompt that asks for the test output."""
         said = prompt(puzzle, self.settings.grids, self.settings.sentence)
         ids: list[int] = self.tokenizer.apply_chat_template(
             said, add_generation_prompt=True, tokenize=True, return_dict=False
@@ -34,8 +34,8 @@ class Writer:
         return list(ids)
 
     def row(self, puzzle: Puzzle, strategy: Strategy) -> TokenRow:
-        """Return a row. Its answer is tokened by itself, after the very prompt that an answer is
-        drawn for, so that the loss begins at its first token in any template."""
+        """Return the training row of a puzzle. Its answer is tokenised separately, after the exact
+        prompt of generation, so that the loss begins at its first token with any template."""
         head = self.asked(puzzle)
         said = answer(puzzle.test.output, self.settings.grids)
         tail = list(self.tokenizer(said, add_special_tokens=False)["input_ids"])
@@ -44,5 +44,5 @@ class Writer:
         return TokenRow(ids, 1 if strategy == "train_using_all_tokens" else len(head))
 
     def fits(self, puzzle: Puzzle) -> bool:
-        """Whether a row is short enough."""
+        """Return whether the row of a puzzle has fewer tokens than `max_length`."""
         return len(self.row(puzzle, "train_using_all_tokens").ids) < self.settings.max_length

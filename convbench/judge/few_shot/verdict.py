@@ -1,4 +1,4 @@
-"""Judge `few-shot`: train as a self-edit says, ask the task's own test, say whether it is right."""
+"""Judge kind `few-shot`: train as a self-edit says, ask the task's own test, grade the answer."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ from convbench.schema import Conversation, Example, ProtocolSpec, Verdict
 
 @asynccontextmanager
 async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
-    """Open the learner and what is finished. Every trial has a thread of its own: one
-    for each of the judge's devices, with a process on it, else one at once unless the user says
-    more. It is kept before its verdict is, so that a crash loses the trials in
-    flight and no more."""
+    """Open the learner and the cache of finished trials.
+
+    Each concurrent trial has its own thread: one for each device of the judge, with a process on
+    it, else one, or as many as the user sets. A trial is cached before its verdict is written, so
+    that a crash loses only the running trials.
+    """
     settings, devices = settings_of(work.judge), devices_for(work.calls)
     many = threads_for(work.calls, devices)
     threads = ThreadPoolExecutor(many, "few-shot")
@@ -47,7 +49,7 @@ async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
 
 
 async def score(case: Case, tools: Tools) -> Verdict:
-    """Try the conversation's self-edit, in a thread."""
+    """Return the verdict on the conversation's self-edit, which is tried in a thread."""
     runner, threads = tools.held
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(

@@ -1,7 +1,7 @@
-"""The views of one test: demonstrations left out, shuffled, and everything turned and back.
+"""The views of one test: demonstrations left out, reordered, and all grids transformed.
 
 Zweiger et al. 2025 (SEAL), few-shot learning, after Akyürek et al.: every leave-1-out subset of the
-demonstrations, as it is and in two other orders, in each of six ways to look at the grids.
+demonstrations, in its own and two other orders, in each of six transformations of the grids.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from convbench.tasks.arc_agi.grids import Grid, Pair, Puzzle
 
 PLAIN = "as it is"
 TURNED: Final = ("transpose", "flip-rows", "flip-columns", "rotate-90", "rotate-180")
-"""Tools whose inverse brings an answer back."""
+"""Tools with an inverse, by which an answer is transformed back."""
 KINDS: Final = (PLAIN, *TURNED)
 ORDERS = 2
-"""Other orders of the demonstrations, beside their own."""
+"""Number of random orders of the demonstrations, in addition to their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One way to ask. The test pair's output is not known and holds the input again."""
+    """One prompt for a test. The test pair's output is unknown, so it repeats the input."""
 
     kind: str
     puzzle: Puzzle
 
     def back(self, answer: Grid) -> Grid:
-        """Return an answer as the test itself wants it."""
+        """Return an answer to this view transformed back to the test itself."""
         return answer if self.kind == PLAIN else BY_NAME[self.kind].undo(answer)
 
 
 def views(shown: Sequence[Pair], test: Grid, seed: int) -> list[View]:
-    """Return all views of a test; a single demonstration is never left out."""
+    """Return all views of a test; a single demonstration is not left out."""
     stream = random.Random(f"few-shot views {seed}")
     asked = Pair(test, test)
     subsets = [

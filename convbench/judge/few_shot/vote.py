@@ -1,7 +1,7 @@
-"""From the answers of all views to two attempts.
+"""Vote over the answers to all views for two attempts.
 
 Akyürek et al. (test-time training on ARC), as Zweiger et al. 2025 (SEAL) use it: a vote within each
-kind of view, then one across them. What it comes to does not depend on the order of the answers.
+kind of view, then one across kinds. The result does not depend on the order of the answers.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from convbench.tasks.arc_agi.grids import Grid
 
 T = TypeVar("T", bound=tuple[Any, ...])
 FIRST = 3
-"""Candidates of one kind of view."""
+"""Most candidates of one kind of view."""
 ATTEMPTS = 2
 
 
 def vote(answers: Mapping[str, Sequence[Grid]], attempts: int = ATTEMPTS) -> tuple[Grid, ...]:
-    """Return the attempts, best first, from answers by kind of view (turned back already).
+    """Return the attempts, best first, from answers by kind of view (transformed back already).
 
-    Every kind names up to three candidates; the grids that most kinds name win. Ties go to what the
-    plain views named, then to what more single views answered, then to the smaller grid in the
-    order of its cells.
+    Each kind names up to three candidates; the grids that most kinds name win. Ties go to
+    candidates of the untransformed views, then to the more frequent answer, then to the smaller
+    grid in lexicographic order.
     """
     named = {kind: set(candidates(found)) for kind, found in answers.items() if found}
     kinds = Counter(grid for grids in named.values() for grid in grids)
@@ -35,8 +35,8 @@ def vote(answers: Mapping[str, Sequence[Grid]], attempts: int = ATTEMPTS) -> tup
 
 
 def candidates(answers: Sequence[Grid]) -> list[Grid]:
-    """Return up to three of one kind's answers: the commonest, and where fewer differ, the grids
-    that the majority of rows and the majority of columns make."""
+    """Return up to three candidates of one kind: the most frequent answers and, if fewer differ,
+    the grids of the majority of rows and of columns."""
     found = _commonest(answers)[:FIRST]
     for made in (by_row(answers), by_column(answers)):
         if len(found) < FIRST and made not in found:
@@ -45,24 +45,26 @@ def candidates(answers: Sequence[Grid]) -> list[Grid]:
 
 
 def by_row(answers: Sequence[Grid]) -> Grid:
-    """Return the grid whose every row is the commonest in its place, among the answers of the
-    commonest size."""
+    """Return the grid whose rows are each the most frequent in their position, among the answers of
+    the most frequent size."""
     alike = _alike(answers)
     return tuple(_commonest(rows)[0] for rows in zip(*alike, strict=True))
 
 
 def by_column(answers: Sequence[Grid]) -> Grid:
-    """Return the same by columns."""
+    """Return the grid whose columns are each the most frequent in their position, likewise."""
     turned = [tuple(zip(*grid, strict=True)) for grid in _alike(answers)]
     columns = [_commonest(found)[0] for found in zip(*turned, strict=True)]
     return tuple(zip(*columns, strict=True))
 
 
 def _alike(answers: Sequence[Grid]) -> list[Grid]:
+    """Return the answers of the most frequent size."""
     size = _commonest([(len(grid), len(grid[0])) for grid in answers])[0]
     return [grid for grid in answers if (len(grid), len(grid[0])) == size]
 
 
 def _commonest(values: Iterable[T]) -> list[T]:
+    """Return the distinct values, the most frequent first, equals in their own order."""
     counts = Counter(values)
     return sorted(counts, key=lambda value: (-counts[value], value))

@@ -1,5 +1,5 @@
-"""The process that tries edits on a device of its own: `python -m convbench.judge.few_shot.worker
-WEIGHTS`, spoken with as `adaptation.worker` is."""
+"""The process that tries edits on its own device: `python -m convbench.judge.few_shot.worker
+WEIGHTS`, with the protocol of `adaptation.worker`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ TRIAL, PROBLEM, EDIT = TypeAdapter(Trial), TypeAdapter(Problem), TypeAdapter(Sel
 def line_of(
     problem: Problem, edit: SelfEdit | None, before: Trial | None, settings: Settings
 ) -> dict[str, Any]:
-    """Return one trial as plain data; no edit asks the policy as it is, `before` is what it then
-    said."""
+    """Return the request for one trial as JSON data; see `Solver` for its arguments."""
     return {
         "problem": asdict(problem),
         "edit": None if edit is None else EDIT.dump_python(edit, mode="json"),
@@ -33,7 +32,7 @@ def line_of(
 
 
 def tried(learner: Learner, asked: dict[str, Any]) -> dict[str, Any]:
-    """Return what came of the trial of one line, as plain data."""
+    """Return the trial of one request as JSON data."""
     solver = Solver(learner, Settings.model_validate(asked["settings"]))
     problem, edit, before = (
         PROBLEM.validate_python(asked["problem"]),

@@ -1,1 +1,1 @@
-"""Gold labels: drawn with known probabilities, given blind, read back as units of an estimate."""
+"""Gold labels of people: drawn with known probabilities, given blind, used in estimates."""

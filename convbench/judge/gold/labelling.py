@@ -1,6 +1,4 @@
-"""What people label: the queue of what one of them is to label next, blind, and conversations for
-people elsewhere.
-"""
+"""The queue of conversations that people label blind, and its export and import as files."""
 
 from __future__ import annotations
 
@@ -40,18 +38,18 @@ class Waiting:
     conversation_id: str
     draw: Draw
     mine: GoldLabel | None
-    """What this person said of it before."""
+    """This person's earlier label of it; None without one."""
 
 
 @dataclass(frozen=True)
 class Queue:
-    """The queue of a run. Draws and labels are read anew each time: others label too."""
+    """The queue of a run. Draws and labels are read anew at each call, since others label too."""
 
     run: Run
 
     def waiting(self, rater: str) -> list[Waiting]:
-        """Return what this person may label, in order: what has fewest labels of others first
-        within its draw, and nothing that enough others labelled."""
+        """Return the conversations that this person may label, by draw, and within a draw those
+        closest to their number of raters first; without those that have enough labels."""
         given = labels(self.run)
         found: dict[str, tuple[int, int, Waiting]] = {}
         for number, draw in enumerate(draws(self.run)):
@@ -69,7 +67,8 @@ class Queue:
         return [one for _, _, one in sorted(found.values(), key=lambda entry: entry[:2])]
 
     def progress(self, rater: str = "") -> dict[str, Any]:
-        """Return how far the queue is: drawn, done, skipped, by person, agreement."""
+        """Return the progress of the queue: counts of drawn, done, skipped and left, counts by
+        person, and agreement."""
         given, counts = labels(self.run), {"drawn": 0, "done": 0, "skipped": 0}
         people: dict[str, dict[str, int]] = {}
         for (_, name), one in given.items():
@@ -94,7 +93,7 @@ class Queue:
         }
 
     def agreement(self) -> list[dict[str, Any]]:
-        """Return how far people agree, a row a judge that was drawn for."""
+        """Return people's agreement (alpha), one row for each judge with a draw."""
         found = []
         for mark, name in {draw.fingerprint: draw.judge for draw in draws(self.run)}.items():
             spec = rubric(self.run, mark)
@@ -103,7 +102,7 @@ class Queue:
         return found
 
     def form(self, draw: Draw) -> list[dict[str, Any]]:
-        """Return what is scored."""
+        """Return the form of a draw: the metrics to score."""
         return metrics(self.spec(draw))
 
     def spec(self, draw: Draw) -> JudgeSpec:
@@ -111,13 +110,13 @@ class Queue:
         return rubric(self.run, draw.fingerprint)
 
     def key(self, conversation_id: str) -> str:
-        """Return the key that stands for a conversation and tells nothing of it."""
+        """Return the key of a conversation, which reveals nothing about it."""
         text = f"{self.run.manifest.id}\0{conversation_id}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def find(self, key: str) -> tuple[str, Draw]:
-        """Return the conversation of a key, with the newest draw that took it. RunError where
-        there is none."""
+        """Return (conversation_id, newest draw that has it) of a key. Raises RunError for an
+        unknown key."""
         for draw in reversed(draws(self.run)):
             for one in draw.drawn:
                 if self.key(one.conversation_id) == key:
@@ -125,9 +124,10 @@ class Queue:
         raise RunError(f"{key!r:.40}: found no such conversation in the queue")
 
     def keep(self, said: Mapping[str, Any]) -> GoldLabel:
-        """Keep what a person said: key, rater, and scores with a note, or the reason for none.
+        """Store and return a person's label: key, rater, and scores with a note, or the reason for
+        skipping.
 
-        Raises DataError for what is no label of this rubric.
+        Raises DataError for an invalid label.
         """
         key = said.get("key")
         if not isinstance(key, str):
@@ -138,8 +138,7 @@ class Queue:
         return found
 
     def take_back(self, rater: str) -> Waiting | None:
-        """Return the conversation that this person labelled last, to say it again; None where
-        there is none."""
+        """Return the entry that this person labelled last, to label it again; None without one."""
         given = [x for (_, who), x in labels(self.run).items() if who == rater]
         if not given:
             return None
@@ -153,7 +152,8 @@ TRUE = ("true", "yes", "1")
 
 
 def export(run: Run, file: Path, rater: str = "") -> int:
-    """Write what waits for a label (of this person), blind, and return how many."""
+    """Write the conversations that wait for a label (of this person) to a file, blind, and return
+    how many."""
     queue, found = Queue(run), {}
     wanted = {one.conversation_id: one for one in queue.waiting(rater)}
     for member in family(run):
@@ -181,9 +181,9 @@ def export(run: Run, file: Path, rater: str = "") -> int:
 
 
 def import_labels(run: Run, file: Path) -> list[GoldLabel]:
-    """Read labels of drawn conversations and keep them all, or none.
+    """Read labels of drawn conversations from a file, store them all or none, and return them.
 
-    Raises DataError naming file, line, what was found and what was expected.
+    Raises DataError with file, line, what was found and what was expected.
     """
     queue, found, seen = Queue(run), [], set()
     known = {one.conversation_id: draw for draw in draws(run) for one in draw.drawn}
@@ -203,7 +203,7 @@ def import_labels(run: Run, file: Path) -> list[GoldLabel]:
         scores = _scores(row, {str(m["name"]) for m in metrics(spec)}, where)
         skipped = str(row.get("skipped") or "").strip() or None
         if not scores and skipped is None:
-            continue  # a line that nobody has filled in yet
+            continue  # a line that is not filled in yet
         said = {**row, "scores": scores, "skipped": skipped}
         blind = str(row.get("blind", "true")).strip().lower() in TRUE
         made = label(spec, name, said, where, blind=blind)
@@ -218,6 +218,7 @@ def import_labels(run: Run, file: Path) -> list[GoldLabel]:
 
 
 def _scores(row: Mapping[str, Any], known: set[str], where: str) -> dict[str, float]:
+    """Return the scores of a row, in `scores` or in columns of their own. Raises DataError."""
     inside = row.get("scores")
     if inside is not None and not isinstance(inside, Mapping):
         raise DataError(f"{where}: scores: found {inside!r:.60}; expected numbers by metric")
@@ -238,6 +239,7 @@ def _scores(row: Mapping[str, Any], known: set[str], where: str) -> dict[str, fl
 
 
 def _rows(file: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield (line number, row) of a CSV or JSONL file. Raises DataError."""
     try:
         with open_to_read(file) as opened:
             text = opened.read().decode("utf-8-sig")

@@ -1,5 +1,5 @@
-"""The files of gold labels (`gold/draws.jsonl`, `gold/labels.jsonl` of a run), and what they are as
-units of an estimate.
+"""The files of gold labels (`gold/draws.jsonl`, `gold/labels.jsonl` of a run), with weights and
+mean scores for estimates.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ T = TypeVar("T", bound=BaseModel)
 
 
 def home(run: Run) -> Run:
-    """Return the run whose folder holds the gold labels: its parent's, where it is an evaluation
-    that lies in it."""
+    """Return the run whose folder has the gold labels: the parent of an evaluation that lies in its
+    folder, else the run itself."""
     above = run.path.resolve().parent.parent
     if run.manifest.parent is not None and (above / "run.json").is_file():
         found = Run.open(above)
@@ -44,7 +44,7 @@ def family(run: Run) -> list[Run]:
 
 
 def draws(run: Run) -> list[Draw]:
-    """Return the draws of a run, in order."""
+    """Return the draws of a run, oldest first."""
     return list(_read(_file(run, "draws"), Draw))
 
 
@@ -54,22 +54,23 @@ def labels(run: Run) -> dict[tuple[str, str], GoldLabel]:
 
 
 def keep_draw(run: Run, draw: Draw) -> None:
-    """Append a draw."""
+    """Append a draw to the run's file."""
     _append(run, "draws", [draw])
 
 
 def keep_labels(run: Run, found: list[GoldLabel]) -> None:
-    """Append labels, all or none."""
+    """Append labels to the run's file, all or none."""
     _append(run, "labels", found)
 
 
 def now() -> str:
-    """Return the UTC time, ISO 8601."""
+    """Return the UTC time in ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def rubric(run: Run, fingerprint: str) -> JudgeSpec:
-    """Return the spec of the judge that people's labels correct. RunError where it was not kept."""
+    """Return the spec of the judge that people's labels correct. Raises RunError if no run of the
+    family has it."""
     for one in family(run):
         found = one.judge_specs().get(fingerprint)
         if found is not None:
@@ -81,7 +82,7 @@ def rubric(run: Run, fingerprint: str) -> JudgeSpec:
 
 
 def metrics(spec: JudgeSpec) -> list[dict[str, Any]]:
-    """Return what people score, as a form needs it: the judge's metrics with their range."""
+    """Return the judge's metrics with their ranges, as the fields of a form."""
     people = by_people(spec)
     if not people.metrics:  # imported rewards, or a function that names none
         metric = Metric(name=spec.reward.metric, label=spec.reward.metric.capitalize())
@@ -93,9 +94,9 @@ def metrics(spec: JudgeSpec) -> list[dict[str, Any]]:
 def label(
     spec: JudgeSpec, conversation_id: str, said: Mapping[str, Any], where: str, *, blind: bool
 ) -> GoldLabel:
-    """Return the label that `rater`, `scores`, `note` and `skipped` make.
+    """Return the label of an answer with `rater`, `scores`, `note` and `skipped`.
 
-    Raises DataError naming what was found and expected.
+    Raises DataError with `where`, what was found and expected.
     """
     rater, skipped, note = said.get("rater"), said.get("skipped"), said.get("note") or ""
     if not isinstance(rater, str) or not 0 < len(rater.strip()) <= RATER or not rater.isprintable():
@@ -125,6 +126,8 @@ def label(
 
 
 def _check(spec: JudgeSpec, scores: Mapping[str, Any], where: str) -> None:
+    """Raise DataError unless all scores are of the rubric and in range, and no required one is
+    missing."""
     known = {str(m["name"]): m for m in metrics(spec)}
     for name, value in scores.items():
         if name not in known:
@@ -167,35 +170,36 @@ def _locked(run: Run, path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Gold:
-    """What people said of the conversations that were drawn for one judge."""
+    """People's labels of the conversations that were drawn for one judge."""
 
     weights: Mapping[str, float] = field(default_factory=dict)
     """By drawn conversation: inverse of its probability, over all draws."""
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By labelled conversation: mean over raters, by metric."""
     labels: tuple[GoldLabel, ...] = ()
-    """Of drawn conversations, the newest of each person."""
+    """Labels of drawn conversations, the newest of each person."""
     drawn: int = 0
+    """Number of drawn conversations."""
     undrawn: int = 0
-    """Labels of conversations that no draw took: they cannot be weighed, and do not count."""
+    """Number of labels of conversations in no draw; they have no weight and do not count."""
 
     @property
     def skipped(self) -> dict[str, str]:
-        """Conversations that nobody scored and somebody skipped, with the newest reason."""
+        """The newest reason by conversation, of those that were skipped and never scored."""
         found = {x.conversation_id: x.skipped for x in self.labels if x.skipped is not None}
         return {name: why for name, why in found.items() if name not in self.scores}
 
     @property
     def raters(self) -> dict[str, int]:
-        """How many each person has scored."""
+        """Number of conversations that each person scored."""
         found: dict[str, int] = {}
         for one in self.labels:
             found[one.rater] = found.get(one.rater, 0) + (one.skipped is None)
         return found
 
     def agreement(self, metric: str) -> tuple[float | None, int]:
-        """Return Krippendorff's alpha between people (interval level), and on how many
-        conversations several of them gave this score."""
+        """Return (Krippendorff's alpha between people at the interval level, number of
+        conversations that several of them scored); alpha is None without any."""
         names = sorted({x.rater for x in self.labels})
         by = {(x.rater, x.conversation_id): x.scores.get(metric) for x in self.labels}
         talks = sorted({x.conversation_id for x in self.labels})
@@ -205,7 +209,7 @@ class Gold:
 
 
 def gold_of(run: Run, fingerprint: str) -> Gold:
-    """Return the gold labels for a judge, of the run's family."""
+    """Return the gold labels of a run's family for a judge."""
     place = home(run)
     taken = [draw for draw in draws(place) if draw.fingerprint == fingerprint]
     weights = _weights(taken)
@@ -216,8 +220,8 @@ def gold_of(run: Run, fingerprint: str) -> Gold:
 
 def _weights(found: Iterable[Draw]) -> dict[str, float]:
     """Return each drawn conversation's weight: the mean over draws, by their size, of the inverse
-    probability in those that took it. So each draw may hang on what earlier ones told, and the
-    weighted sum is unbiased all the same (Zrnic, Candes, arXiv 2403.03208, section 5)."""
+    probability in those that have it. So a draw may depend on earlier labels, and the weighted sum
+    is still unbiased (Zrnic, Candes, arXiv 2403.03208, section 5)."""
     listed = list(found)
     total = sum(draw.count for draw in listed) or 1
     weights: dict[str, float] = {}
@@ -229,6 +233,7 @@ def _weights(found: Iterable[Draw]) -> dict[str, float]:
 
 
 def _means(found: Iterable[GoldLabel]) -> dict[str, dict[str, float]]:
+    """Return mean scores over raters, by conversation and metric."""
     given: dict[str, dict[str, list[float]]] = {}
     for one in found:
         for name, value in one.scores.items():

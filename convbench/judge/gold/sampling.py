@@ -1,4 +1,4 @@
-"""Which conversations people label, drawn with known probabilities."""
+"""Draw conversations for people to label, with known probabilities."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ OWN = "base"
 
 @dataclass
 class Place:
-    """One place."""
+    """A unit of drawing: the conversations of all policies on one question and sample."""
 
     key: str
     group: str
     talks: dict[str, tuple[str, float]] = field(default_factory=dict)
-    """By policy: conversation_id, and the judge's score."""
+    """By policy: (conversation_id, the judge's score)."""
 
     @property
     def score(self) -> float:
@@ -40,7 +40,7 @@ def named(run: Run) -> dict[str, Run]:
 
 
 def headline(verdict: VerdictRow, metric: str) -> float | None:
-    """Return what a verdict says under the metric that pays, or its reward where it has none."""
+    """Return a verdict's score of this metric, else its reward."""
     return verdict.scores.get(metric, verdict.reward)
 
 
@@ -52,9 +52,9 @@ def places(
     split: SplitChoice,
     policies: Sequence[str] = (),
 ) -> list[Place]:
-    """Return the places that this judge scored, those of several policies first to last by key.
+    """Return the units with a score of this judge in a split, sorted by key.
 
-    Raises RunError for a policy that is not there.
+    Raises RunError for an unknown policy.
     """
     known = named(run)
     for name in policies:
@@ -80,8 +80,8 @@ def places(
 
 
 def the_judge(run: Run, wanted: str | None) -> tuple[str, str]:
-    """Return (name, fingerprint) of the judge whose scores are to be corrected: the one named, or
-    the only one. Raises RunError where there is none, or no choice was made."""
+    """Return (name, fingerprint) of the judge to correct: the named one, or the only one. Raises
+    RunError if there is none, or several and none is named."""
     there: dict[str, str] = {}
     for one in family(run):
         aside = one.reviewers()
@@ -102,39 +102,39 @@ def the_judge(run: Run, wanted: str | None) -> tuple[str, str]:
 
 
 LEAST = 10
-"""Labels from which an optimal draw knows where people are far from the judge."""
+"""Fewest labels for an optimal draw, which must know where people are far from the judge."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a draw is asked for."""
+    """Options of a draw."""
 
     count: int
-    """Conversations."""
+    """Number of conversations."""
     by: DrawBy = "uniform"
     judge: str | None = None
     split: SplitChoice = "test"
     policies: tuple[str, ...] = ()
     raters: int = 1
     seed: int | None = None
-    """None: another one for each draw of a run."""
+    """Seed; None takes a different one for each draw of a run."""
 
 
 @dataclass(frozen=True)
 class DrawResult:
-    """What was drawn."""
+    """A new draw with counts."""
 
     draw: Draw
     policies: dict[str, int]
-    """Conversations by policy."""
+    """Number of conversations by policy."""
     known: int
-    """Those of them that are labelled already."""
+    """Number of conversations that are labelled already."""
 
 
 def draw(run: Run, asked: Asked) -> DrawResult:
-    """Draw places, each with every policy's conversation there, and keep the draw.
+    """Draw units, each with every policy's conversation, store the draw and return it.
 
-    Raises RunError where nothing can be drawn, or an optimal draw has too few labels to go by.
+    Raises RunError if nothing can be drawn, or an optimal draw has too few labels.
     """
     name, mark = the_judge(run, asked.judge)
     metric = rubric(run, mark).headline
@@ -179,7 +179,7 @@ def draw(run: Run, asked: Asked) -> DrawResult:
 
 
 def far(pool: Sequence[Place], gold: Gold, metric: str) -> list[float]:
-    """Return how far people are likely to be from what the judge, tuned, says of each place.
+    """Return the expected distance of people from the judge's tuned score, for each unit.
 
     Raises RunError with fewer than LEAST labels.
     """
@@ -199,8 +199,8 @@ def far(pool: Sequence[Place], gold: Gold, metric: str) -> list[float]:
 
 
 def saving(pool: Sequence[Place], gold: Gold, metric: str, count: int) -> float | None:
-    """Return the share of variance that labelling the next `count` by need saves over a draw at
-    random; None with too few labels to tell."""
+    """Return the share of variance that an optimal draw of `count` saves over a uniform one; None
+    with too few labels."""
     try:
         apart = far(pool, gold, metric)
     except RunError:
@@ -210,6 +210,7 @@ def saving(pool: Sequence[Place], gold: Gold, metric: str, count: int) -> float 
 
 
 def _units(pool: Sequence[Place], gold: Gold, metric: str) -> list[Unit]:
+    """Return every conversation with the judge's score, people's, and its weight."""
     found = []
     for place in pool:
         for talk, score in place.talks.values():

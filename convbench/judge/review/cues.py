@@ -1,4 +1,4 @@
-"""The wordings by which a simulated human's faults are told."""
+"""Wordings by which the faults of a simulated human are recognised."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ _STEP = re.compile(
     _I,
 )
 MOST_STEPS = 5
-"""Words of a procedure in one turn that dictate it."""
+"""Number of procedure words from which a turn dictates the procedure."""
 _SOLVES = re.compile(
     r"\b(?:my|the|this|that|a|full|final)\s+(?:\w+\s+)?(?:solution|code|body|implementation)\b"
     r"[^.!?\n]{0,20}:"
@@ -174,17 +174,17 @@ _PICK = (
 
 
 def parts(text: str) -> frozenset[str]:
-    """Return the words of a text in lower case, names with underscores apart."""
+    """Return the set of words of a text in lower case; underscores separate words."""
     return frozenset(word.lower() for word in _WORD.findall(text))
 
 
 def content(text: str) -> frozenset[str]:
-    """Return the stems of its words that say what it is about: none of those everybody uses."""
+    """Return the stems of a text's content words: longer than two letters, and not common."""
     return frozenset(stem(word) for word in parts(text) if len(word) > 2 and word not in COMMON)
 
 
 def stem(word: str) -> str:
-    """Return a word without the endings of its forms: crude, the same for both sides."""
+    """Return a word without its inflectional ending: crude, but the same for both sides."""
     for ending in (
         "ations",
         "ation",
@@ -207,12 +207,12 @@ def stem(word: str) -> str:
 
 
 def says_bye(text: str) -> bool:
-    """Whether a text says nothing, or ends the talk."""
+    """Return whether a text is empty, or ends the dialogue."""
     return not text.strip() or bool(FAREWELL.search(text) or _BYE.search(text))
 
 
 def inverts(text: str) -> bool:
-    """Whether a text offers what the other one is there for, asks what the other one wants, or
+    """Return whether a text takes the agent's role: offers help, asks what the other wants, or
     writes a speaker's lines."""
     if OTHERS_LINE.search(text) or _OFFERS.search(text):
         return True
@@ -221,12 +221,13 @@ def inverts(text: str) -> bool:
 
 
 def code(text: str) -> bool:
-    """Whether a text holds code, or says that it gives the solution."""
+    """Return whether a text has code, or announces the solution."""
     return bool(CODE.search(text) or _SOLVES.search(text))
 
 
 def picks(text: str, example: Example, asked: str) -> bool:
-    """Whether a text names one option as the result, by letter or text, which was not asked for."""
+    """Return whether a text names one option as the result, by letter or by words that the policy's
+    last text does not have."""
     if not example.choices:
         return False
     if final_answer(text, example.letters, strict=True) is not None and not text.rstrip().endswith(
@@ -253,32 +254,32 @@ def picks(text: str, example: Example, asked: str) -> bool:
 
 
 def retracts(text: str) -> bool:
-    """Whether a text takes back what was said."""
+    """Return whether a text takes back an earlier statement."""
     return bool(_RETRACTS.search(text))
 
 
 def refuses(text: str) -> bool:
-    """Whether a text refuses to answer; not to know is no refusal."""
+    """Return whether a text refuses to answer; not knowing is no refusal."""
     return bool(_REFUSES.search(text))
 
 
 def dont_know(text: str) -> bool:
-    """Whether a text says that its speaker does not know."""
+    """Return whether a text says that its speaker does not know."""
     return bool(_DONT_KNOW.search(text))
 
 
 def tells_procedure(text: str) -> bool:
-    """Whether a text dictates how the result is made, step by step."""
+    """Return whether a text dictates the procedure step by step."""
     return len(_STEP.findall(text)) >= MOST_STEPS
 
 
 FEW, SHARE = 3, 1 / 3
-"""Words of content from which a text is about something, and the share of them that may belong
-where it is off the task."""
+"""Fewest content words of a text with a topic, and the largest share of them that may be known if
+it is off the task."""
 
 
 def off_task(text: str, known: Collection[str]) -> bool:
-    """Whether a text is about something, and hardly any of it belongs here."""
+    """Return whether a text has a topic, and few of its content words are `known`."""
     about = content(text)
     return len(about) >= FEW and len(about & set(known)) <= SHARE * len(about)
 
@@ -321,16 +322,16 @@ _FILLS = frozenset(
     }
 )
 MOST = 50
-"""Sentences of a turn that are looked at."""
+"""Most sentences of a turn that are compared."""
 ALIKE = 0.75
-"""Share of two sentences' words that are the same."""
+"""Smallest share of common words of two similar sentences."""
 LEAST = 2
-"""Fewest words of content that two sentences about one thing share."""
+"""Fewest common content words of two sentences on one topic."""
 
 
 def against(text: str, earlier: str, public: Collection[str]) -> bool:
-    """Whether a sentence of the text takes up one of an earlier turn with another number, the
-    opposite, or another word that nobody asked for (`public`: words of what was asked)."""
+    """Return whether a sentence of the text repeats one of an earlier turn with another number, a
+    negation, or another word that is not `public` (words of what was asked)."""
     before = [_tokens(one) for one in _CLAUSE.findall(earlier)[:MOST]]
     return any(
         _opposes(_tokens(one), other, public)
@@ -340,7 +341,7 @@ def against(text: str, earlier: str, public: Collection[str]) -> bool:
 
 
 def _tokens(sentence: str) -> tuple[frozenset[str], bool]:
-    """Return its words without fillings, and whether it is in the negative."""
+    """Return (the sentence's words without fillers, whether it is negated)."""
     found = [token.lower().replace("’", "'") for token in _TOKEN.findall(sentence)]
     negative = sum(token in _NOT for token in found) % 2 == 1
     return frozenset(t for t in found if t not in _NOT and t not in _FILLS), negative
@@ -349,6 +350,7 @@ def _tokens(sentence: str) -> tuple[frozenset[str], bool]:
 def _opposes(
     one: tuple[frozenset[str], bool], other: tuple[frozenset[str], bool], public: Collection[str]
 ) -> bool:
+    """Return whether two sentences contradict each other; each is (words, whether negated)."""
     (a, minus), (b, also_minus) = one, other
     shared, apart = a & b, a ^ b
     telling = {word for word in shared if word not in COMMON}

@@ -1,4 +1,4 @@
-"""What can be wrong with a simulated human: seven faults, three severities."""
+"""The faults of a simulated human: seven kinds, three severities."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 FaultName = Literal["leaked", "inverted", "early", "answered", "changed", "off-task", "refused"]
-"""A secret told without being asked for; the agent's part taken; the talk ended while the agent
-still asks; the result given instead of asked for; other wishes than before or than the reference
-has; something that has nothing to do with it; an answer refused."""
+"""A secret revealed unasked; the agent's role taken; the dialogue ended while the agent still asks;
+the result given instead of requested; other wishes than before or than in the reference; something
+off the task; an answer refused."""
 Severity = Literal["critical-helped", "critical-hindered", "minor"]
 NAMES: tuple[FaultName, ...] = get_args(FaultName)
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 HELPS: frozenset[FaultName] = frozenset({"leaked", "answered"})
 """Faults that help the policy; the others hinder it."""
 FAULTS = "faults"
-"""In a verdict's details: what was found."""
+"""In a verdict's details: the faults."""
 EXCERPT = 160
-"""Characters of a turn that a finding repeats."""
+"""Most characters of a turn that a fault quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +32,18 @@ class Fault:
     """Index of the turn among all turns of the conversation, from 0."""
     speaker: str
     said: str
-    """How the turn begins, as the policy heard it."""
+    """The beginning of the turn, as the policy heard it."""
     by: str
-    """`rules`, or the model that found it."""
+    """`rules`, or the name of the model that detected it."""
 
     def plain(self) -> dict[str, Any]:
-        """Return it as a verdict keeps it."""
+        """Return the fault as it is stored in a verdict."""
         return asdict(self)
 
 
 def counts(found: Iterable[Fault]) -> dict[str, float]:
-    """Return the scores of a verdict: whether there is no fault, and the number of each severity,
-    a fault counted once however many turns have it, by its gravest."""
+    """Return the scores of a verdict: `clean`, 1 without a fault, and the number of faults by
+    severity. A fault in several turns counts once, with its gravest severity."""
     worst: dict[str, Severity] = {}
     for one in found:
         before = worst.get(one.fault, one.severity)
@@ -54,7 +54,7 @@ def counts(found: Iterable[Fault]) -> dict[str, float]:
 
 
 def words(found: Iterable[Fault]) -> dict[str, str]:
-    """Return the words for these scores, by severity."""
+    """Return the justifications of these scores: a list of the faults, by severity."""
     said: dict[str, list[str]] = {}
     for one in found:
         name = one.severity.replace("-", "_")
@@ -63,8 +63,7 @@ def words(found: Iterable[Fault]) -> dict[str, str]:
 
 
 def kept(details: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the faults that a verdict's details hold, those that can be read; the details may
-    come from elsewhere."""
+    """Return the valid faults in a verdict's details, which may come from an untrusted file."""
     found = details.get(FAULTS)
     listed = found if isinstance(found, list) else []
     return [

@@ -1,7 +1,7 @@
-"""Rules that find the faults of a simulated human, in what the policy heard of it.
+"""Rules that detect the faults of a simulated human, in the texts that the policy heard of it.
 
-They read wording and structure: what stands in the hidden reference, what was asked, what was said
-before. They are kept to what is rarely meant otherwise; a model may look at the rest
+They use wording and structure: the hidden reference, the policy's questions, and earlier turns.
+They cover wordings that are rarely meant otherwise; a model may review the rest
 (`judge/review/verdict.py`).
 """
 
@@ -31,8 +31,8 @@ VERSION = 1
 
 
 def faults(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[Fault]:
-    """Return the faults of all simulated humans, in order: speakers other than the policy whose
-    turns it hears and that were not scripted."""
+    """Return the faults of all simulated humans, in order of turns. These are speakers other than
+    the policy whose turns it hears; scripted turns are left out."""
     found = []
     for scene in scenes(conversation, example, protocol):
         for name in dict.fromkeys(_of(scene)):
@@ -41,8 +41,8 @@ def faults(conversation: Conversation, example: Example, protocol: ProtocolSpec)
 
 
 def made(scene: Scene, name: FaultName, by: str) -> Fault:
-    """Return a fault of this turn: minor where the policy said nothing after it, or where its next
-    question was answered as it should be; else critical, by whether it helps or hinders."""
+    """Return a fault of this turn. It is minor if the policy said nothing after it, or if a later
+    turn made up for it; else critical, and it helps or hinders the policy."""
     severity: Severity = "critical-helped" if name in HELPS else "critical-hindered"
     if not scene.heeded or (name in ("off-task", "refused") and _mended(scene)):
         severity = "minor"
@@ -51,12 +51,12 @@ def made(scene: Scene, name: FaultName, by: str) -> Fault:
 
 
 def _mended(scene: Scene) -> bool:
-    """Whether a later turn of the same speaker answers as it should."""
+    """Return whether a later turn of the same speaker has no fault."""
     return any(not list(_of(later)) for later in scene.later)
 
 
 def _of(scene: Scene) -> Iterator[FaultName]:
-    """Yield the faults of one turn."""
+    """Yield the names of a turn's faults."""
     text = scene.text
     found: list[FaultName] = ["early"] if says_bye(text) else []
     if any(mark in text for mark in scene.marks) or inverts(text):
@@ -77,8 +77,8 @@ def _of(scene: Scene) -> Iterator[FaultName]:
 
 
 def leaks(scene: Scene) -> bool:
-    """Whether a turn tells a secret that was not asked for: a run of a long one or its procedure,
-    the private words of a short one."""
+    """Return whether a turn reveals a secret unasked: a passage or the procedure of a long one, the
+    private words of a short one."""
     if not scene.hidden:
         return False
     if tells(scene.own, scene.hidden, scene.example.question) and not tells(
@@ -95,8 +95,8 @@ def leaks(scene: Scene) -> bool:
 
 
 def strays(scene: Scene) -> bool:
-    """Whether a turn that answers a question about a short secret's key, or speaks of it, says
-    other than its value."""
+    """Return whether a turn that answers a question about a short secret's key, or mentions it,
+    differs from its value."""
     said, asked = parts(scene.text), parts(scene.asked)
     if dont_know(scene.text):
         return False
@@ -107,6 +107,6 @@ def strays(scene: Scene) -> bool:
 
 
 def contradicts(scene: Scene) -> bool:
-    """Whether a sentence says again what an earlier one said, but for a number, a negation or the
-    one word that nobody asked for."""
+    """Return whether a sentence repeats an earlier one but for a number, a negation, or one word
+    that the policy did not ask about."""
     return any(against(scene.text, earlier, scene.public) for earlier in scene.own[:-1])

@@ -1,4 +1,4 @@
-"""One turn of a simulated human, with all that it is held against."""
+"""One turn of a simulated human, with the context that the rules check it against."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from convbench.schema import Conversation, Example, ProtocolSpec
 from convbench.views import heard, hears
 
 SHORT = 6
-"""Most words of a hidden text that is a wish, a key with its value, rather than a text."""
+"""Most words of a hidden text that counts as a key with its value, rather than as a long text."""
 
 LONGEST = 8_000
-"""Characters of a turn that are looked at."""
+"""Most characters of a turn that are checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A short hidden text: what everybody may know of it, and what is private."""
+    """A short hidden text, split into public words (the key) and private ones (the value)."""
 
     keys: frozenset[str]
     values: frozenset[str]
@@ -29,15 +29,15 @@ class Wish:
 
 @dataclass(frozen=True)
 class Talk:
-    """A conversation as the policy hears one speaker in it."""
+    """A conversation as the policy hears it."""
 
     example: Example
     question: str
     turns: tuple[tuple[int, str, str, bool], ...]
-    """(index, speaker, what the policy heard or said, whether by script)."""
+    """(index, speaker, text that the policy heard or said, whether it was scripted)."""
     policy: str
     marks: tuple[str, ...]
-    """What only the policy writes."""
+    """Markers that only the policy writes."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class Scene:
 
     talk: Talk
     place: int
-    """Which of the talk's turns it is."""
+    """Index of the turn in `talk.turns`."""
     knows: bool
     """Whether the speaker sees hidden fields."""
     hidden: tuple[str, ...]
-    """The texts in them."""
+    """The texts of the hidden fields."""
 
     @property
     def index(self) -> int:
@@ -59,55 +59,55 @@ class Scene:
 
     @property
     def speaker(self) -> str:
-        """Who speaks."""
+        """The turn's speaker."""
         return self.talk.turns[self.place][1]
 
     @property
     def text(self) -> str:
-        """What the policy heard."""
+        """The turn's text as the policy heard it."""
         return self.talk.turns[self.place][2]
 
     @property
     def example(self) -> Example:
-        """What the conversation is about."""
+        """The conversation's example."""
         return self.talk.example
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """What only the policy writes."""
+        """Markers that only the policy writes."""
         return self.talk.marks
 
     @cached_property
     def said(self) -> tuple[str, ...]:
-        """What the policy said before, in order."""
+        """The policy's texts before this turn, in order."""
         return tuple(
             text for _, who, text, _ in self.talk.turns[: self.place] if who == self.talk.policy
         )
 
     @property
     def asked(self) -> str:
-        """What the policy said last."""
+        """The policy's last text before this turn; "" without one."""
         return self.said[-1] if self.said else ""
 
     @cached_property
     def told(self) -> frozenset[str]:
-        """Words of all that the policy said."""
+        """Words of all the policy's texts before this turn."""
         return parts("\n".join(self.said))
 
     @cached_property
     def own(self) -> tuple[str, ...]:
-        """What the speaker said of its own up to this turn, in order."""
+        """The speaker's unscripted texts up to this turn, in order."""
         before = self.talk.turns[: self.place + 1]
         return tuple(text for _, who, text, set_ in before if who == self.speaker and not set_)
 
     @property
     def heeded(self) -> bool:
-        """Whether the policy said something after it."""
+        """Whether the policy speaks after this turn."""
         return any(who == self.talk.policy for _, who, _, _ in self.talk.turns[self.place + 1 :])
 
     @cached_property
     def later(self) -> tuple[Scene, ...]:
-        """The speaker's next turns."""
+        """The speaker's later unscripted turns."""
         return tuple(
             Scene(self.talk, place, self.knows, self.hidden)
             for place in range(self.place + 1, len(self.talk.turns))
@@ -116,19 +116,19 @@ class Scene:
 
     @cached_property
     def public(self) -> frozenset[str]:
-        """Words of the question, its options and what the policy said."""
+        """Words of the question, its options and the policy's texts before this turn."""
         options = " ".join(choice.text for choice in self.example.choices)
         return parts("\n".join((self.talk.question, options, *self.said)))
 
     @cached_property
     def known(self) -> frozenset[str]:
-        """Words of content that belong here: public ones, and those of the hidden texts."""
+        """Content words that belong to the task: public ones, and those of the hidden texts."""
         options = " ".join(choice.text for choice in self.example.choices)
         return content("\n".join((self.talk.question, options, *self.said, *self.hidden)))
 
     @cached_property
     def wishes(self) -> tuple[Wish, ...]:
-        """The short hidden texts that have a key and a value."""
+        """The short hidden texts with both a key and a value."""
         shown = parts(self.talk.question)
         made = []
         for text in self.hidden:
@@ -140,7 +140,7 @@ class Scene:
 
 
 def humans(protocol: ProtocolSpec) -> list[str]:
-    """Return the speakers other than the policy that speak of their own."""
+    """Return the speakers other than the policy with an unscripted step, sorted."""
     spoken = {step.speaker for step in protocol.all_steps() if step.say is None}
     return sorted(spoken - {protocol.policy})
 
@@ -165,6 +165,6 @@ def scenes(conversation: Conversation, example: Example, protocol: ProtocolSpec)
 
 
 def _bare(texts: list[str]) -> tuple[str, ...]:
-    """Return the texts, and those that are code without its comments too."""
+    """Return the texts, and each also without `#` comments, as for code."""
     plain = (re.sub(r"(?<![ \t])[ \t]*+#[^\n]*", "", text) for text in texts)
     return tuple(dict.fromkeys((*texts, *plain)))

@@ -1,4 +1,6 @@
-"""Review the simulated humans of a conversation: by rules, and by a model where one is asked."""
+"""Judge kind `review`: reviews the simulated humans of a conversation by rules, and by a model if
+the judge names one.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,14 @@ MOST = 50
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A fault that a model names, in the human's n-th own message, from 1."""
+    """A fault that a model names; `message` counts the human's own messages from 1."""
 
     fault: FaultName
     message: int
 
 
 def form(messages: int) -> Form[tuple[Named, ...]]:
-    """Return what a reply about so many messages is to be."""
+    """Return the form of a reply about this number of messages."""
     one = {
         "type": "object",
         "properties": {
@@ -56,7 +58,7 @@ def form(messages: int) -> Form[tuple[Named, ...]]:
 
 
 def read(reply: str, messages: int) -> tuple[Named, ...] | Complaint:
-    """Return the faults that a reply names, or what is wrong with it."""
+    """Return the faults that a reply names, or a complaint about it."""
     fence = FENCE.match(reply)
     try:
         found: Any = json.loads(fence[1] if fence else reply)
@@ -83,12 +85,12 @@ def _complaint(what: str, messages: int) -> Complaint:
 
 
 REVIEWED = "reviewed"
-"""In a verdict's details: how many turns there were to look at."""
+"""In a verdict's details: the number of turns that were reviewed."""
 
 
 @asynccontextmanager
 async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
-    """Open the model, where one is named. Raises DataError where nobody is simulated."""
+    """Open the judge's model, if it names one. Raises DataError if no speaker is simulated."""
     protocol = work.run.manifest.protocol
     if not humans(protocol):
         raise DataError(
@@ -100,7 +102,7 @@ async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
 
 
 async def score(case: Case, tools: Tools) -> Verdict:
-    """Return the verdict of the judge's rules, and of its model where they found nothing
+    """Return the verdict of the judge's rules, and of its model if the rules found nothing
     critical."""
     judge, talk = case.judge, case.conversation
     seen = list(scenes(talk, case.example, case.protocol))
@@ -126,6 +128,7 @@ async def score(case: Case, tools: Tools) -> Verdict:
 
 
 def _by_rules(case: Case) -> list[Fault]:
+    """Return the faults that the spec's function finds. Raises DataError for another result."""
     function = case.judge.function
     assert function is not None
     found = function(case.conversation, case.example, case.protocol)
@@ -140,7 +143,8 @@ def _by_rules(case: Case) -> list[Fault]:
 async def _by_model(
     case: Case, tools: Tools, seen: list[Scene]
 ) -> tuple[list[Fault] | tuple[str, str, str | None], dict[str, Any]]:
-    """Return what the model found, or why its replies say nothing; and what asking took."""
+    """Return (the model's faults, usage), or ((failure kind, message, last reply), usage) if no
+    reply could be read."""
     judge, talk = case.judge, case.conversation
     assert tools.caller is not None
     assert judge.model is not None
