@@ -181,14 +181,14 @@ class Orders(Unit[Shown, Comparison]):
         return f"{key_of(self.judge, job)}#"
 
     def count(self, job: Shown, result: Comparison) -> None:
-        """Note what is known by now."""
+        """Add a finished comparison to the known ones and count its failure, if it has one."""
         self._left.known[asked(result)] = result
         if result.failure is None:
             self._left.pending[job.example.group_id].remove(job)
         self.judged.count(result.failure)
 
     def unreadable(self, result: Comparison) -> str | None:
-        """Return why nothing could be read of the judge's replies."""
+        """Return why the judge's replies could not be read; None if they could."""
         return unreadable(self.judge, result.failure)
 
     def requests(self) -> Iterator[Request]:

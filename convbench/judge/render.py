@@ -228,7 +228,7 @@ def partners(
     example: Example, examples: Mapping[str, Example], args: Mapping[str, Any]
 ) -> list[Example]:
     """Return the other tasks whose pages are the random pairs. They are the same few for the whole
-    run, so that each is rendered once; one more replaces the task itself."""
+    run, so that each is rendered only once; an extra one replaces the task itself."""
     names = sorted(examples)
     count = int(args.get("pairs", 8))
     drawn = random.Random(int(args.get("seed", 0))).sample(names, min(count + 1, len(names)))

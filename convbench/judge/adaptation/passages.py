@@ -202,10 +202,10 @@ def forgetting(
     alone: bool = False,
     split: str = "test",
 ) -> list[Forgetting]:
-    """Return the sequences of continual self-edits, passages drawn with the run's seed.
+    """Return the accuracies of sequences of self-edits, with passages drawn by the run's seed.
 
-    Each edit is written by the policy as merged so far, unless the judge's `rewrite` is false. What
-    is finished is kept in `sequences.jsonl`.
+    Each edit is written by the policy as merged so far, unless the judge's `rewrite` is false.
+    Finished sequences are cached in `sequences.jsonl`. Raises RunError for too few passages.
     """
 
     def work(runner: Runner) -> list[Forgetting]:

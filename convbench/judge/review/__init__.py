@@ -1,1 +1,1 @@
-"""Reviews of simulated humans: faults by rules, by a model where one is asked."""
+"""Reviews of simulated humans: faults found by rules, and by a model if the judge names one."""
