@@ -6,7 +6,7 @@ a product over the policy's own tokens, since all other speakers are the same un
 - *SNIPS* (Swaminathan and Joachims 2015, section 4.2): sum w r / sum w, which does not change if
   all weights are scaled.
 - *doubly robust* (Dudik et al. 2011, section 2.2, with self-normalised weights): the mean of a
-  prediction q plus sum w (r - q) / sum w. Consistent if the weights are, whatever q; the better q,
+  prediction q plus sum w (r - q) / sum w. Correct if the weights are, whatever q; the better q,
   the narrower. Without a reward model q is the mean reward of the question's other conversations.
 - *direct*: the mean of a reward model's predictions on the policy's own conversations.
 

@@ -41,8 +41,8 @@ def faults(conversation: Conversation, example: Example, protocol: ProtocolSpec)
 
 
 def made(scene: Scene, name: FaultName, by: str) -> Fault:
-    """Return a fault of this turn. It is minor if the policy said nothing after it, or if a later
-    turn made up for it; else critical, and it helps or hinders the policy."""
+    """Return a fault of this turn. It is minor if the policy said nothing after it, or (off-task,
+    refused) if a later turn of the speaker has no fault; else critical, by whether it helps."""
     severity: Severity = "critical-helped" if name in HELPS else "critical-hindered"
     if not scene.heeded or (name in ("off-task", "refused") and _mended(scene)):
         severity = "minor"
