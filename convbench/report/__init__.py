@@ -1,4 +1,4 @@
-"""What runs came to: tables with clustered errors, paired differences, pictures, writers.
+"""Reports on runs: tables with clustered errors, paired differences, pictures, writers.
 
 May use every stage before it.
 """

@@ -1,4 +1,4 @@
-"""The table that `train seal` leaves: what self-edits taught, and what many passages came to."""
+"""The report of `train seal`: accuracy after self-edits, and results over many passages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from convbench.store.jsonl import write_whole
 
 
 def as_markdown(taught: Mapping[str, Values]) -> str:
-    """Return the report's table of these accuracies."""
+    """Return these accuracies, keyed by what was trained on, as the report's markdown table."""
     return "\n".join(markdown_table(taught_table(taught)))
 
 
@@ -25,8 +25,8 @@ def write(
     pretrained: Mapping[str, Values],
     forgotten: Mapping[str, Sequence[Forgetting]],
 ) -> Path:
-    """Write accuracies by what was trained on, their table, and what was measured of many passages
-    into a run's folder of reports; return the table's file."""
+    """Write `seal.json` (accuracies by what was trained on) and `seal.md` (their table, and the
+    results over many passages) into a run's folder of reports; return the path of `seal.md`."""
     reports.mkdir(exist_ok=True)
     write_whole(reports / "seal.json", json.dumps(taught, indent=1).encode() + b"\n")
     path = reports / "seal.md"
@@ -38,7 +38,7 @@ def write(
 def _many(
     reports: Path, pretrained: Mapping[str, Values], forgotten: Mapping[str, Sequence[Forgetting]]
 ) -> Iterator[str]:
-    """Yield what all passages at once, and one after the other, came to."""
+    """Yield one text on training with all passages at once, and one a sequence of passages."""
     if pretrained:
         yield f"All passages at once (continued pre-training):\n\n{as_markdown(pretrained)}"
     for name, sequences in forgotten.items():

@@ -1,4 +1,4 @@
-"""What may stand in one table: same judge, prompts, questions, teacher and sampling."""
+"""Check that policies are comparable: same judge, prompts, questions, teacher and sampling."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ NOT_PROMPTS = {
     "sample",
     "source",
 }
-"""Keys of a task that change no prompt; questions and cast are compared by themselves."""
+"""Keys of a task that change no prompt. Questions and speakers are compared on their own."""
 SHOWN = 4
-"""Differences named in one message."""
+"""Most differences listed in one error message."""
 
 
 def own_protocol(policy: Policy) -> bool:
-    """Whether a child runs under a protocol that its recipe asks for (`dpo`: `direct`)."""
+    """Return True if the policy runs under the protocol its recipe sets (`dpo`: `direct`)."""
     name = policy.recipe.get("eval_protocol")
     return name is not None and policy.run.manifest.protocol.name == name
 
 
 def differences(first: Policy, other: Policy, *, questions: bool = True) -> list[str]:
-    """Return what keeps two policies out of one table, `key: first → other`; empty for nothing.
+    """Return the differences that keep two policies out of one table, each `key: first → other`.
 
-    `questions` false leaves out which questions were drawn (pooled seeds).
+    With `questions` false the drawn questions are not compared (for pooled seeds).
     """
     one, two = first.run.manifest, other.run.manifest
     exempt = own_protocol(other) or own_protocol(first)
@@ -62,7 +62,7 @@ def _prompts(manifest: RunManifest) -> dict[str, Any]:
 
 
 def _cast(one: RunManifest, two: RunManifest, exempt: bool) -> list[str]:
-    """Compare all speakers but the policy, and the policy's limits of sampling."""
+    """Return the differences in the other speakers, and in the policy's sampling limits."""
     names = (set(one.cast) & set(two.cast)) if exempt else (set(one.cast) | set(two.cast))
     found = []
     for name in sorted(names):
@@ -98,7 +98,8 @@ def _asked(policy: Policy) -> dict[str, Example]:
 
 
 def _judges(first: Policy, other: Policy) -> list[str]:
-    """Compare the judges both have; one that a policy lacks leaves its cells empty."""
+    """Return the differences in the judges that both policies have. A judge that only one has is
+    no difference: its cells are empty."""
     found = []
     for judge in first.judges:
         one, two = first.fingerprints(judge), other.fingerprints(judge)
@@ -116,7 +117,7 @@ def _spec(policy: Policy, prints: tuple[str, ...]) -> dict[str, Any]:
 
 
 def unquoted_judges(policies: Sequence[Policy]) -> list[str]:
-    """Return a note for each judge, or grader, that was shown what others wrote as it stands."""
+    """Return a note for each judge or grader whose prompt quoted other models' text unfenced."""
     specs = {
         (judge, mark): spec
         for policy in policies
@@ -136,7 +137,7 @@ def unquoted_judges(policies: Sequence[Policy]) -> list[str]:
 
 
 def mixed_judge(policy: Policy) -> list[str]:
-    """Return judges whose verdicts on this policy come from more than one version of them."""
+    """Return a line for each judge whose verdicts on this policy come from several versions."""
     return [
         f"judge {judge}: verdicts of {len(policy.fingerprints(judge))} versions of it"
         for judge in policy.judges

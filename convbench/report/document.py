@@ -1,4 +1,4 @@
-"""What a report is made of: sections with tables, notes and pictures. Renderers only lay it out."""
+"""The contents of a report: parts with tables, notes and pictures. Writers only lay them out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Rank = Literal[0, 1, 2]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number as it was computed, in the unit that is shown."""
+    """A number at full precision, in the unit that is shown."""
 
     estimate: float
     error: float | None = None
@@ -18,28 +18,29 @@ class Figure:
     interval: tuple[float, float] | None = None
     """Its 95% interval."""
     p: float | None = None
-    """Two-sided p of no difference, adjusted as the table says; None for what is no difference."""
+    """Two-sided p of no difference, adjusted as the table says; None if it is not a difference."""
     n: int | None = None
-    """Conversations, pairs or labels that it is over."""
+    """Number of conversations, pairs or labels it is computed from."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell: text, and where it is a number with an error the error's text."""
+    """One cell of a table: its text, and the text of its standard error if it has one."""
 
     text: str
     error: str | None = None
     rank: Rank = 0
-    """1 for the best of its column, 2 for the second best."""
+    """1 for the best of its column, 2 for the second best, else 0."""
     quiet: bool = False
-    """Set for what stands beside our numbers: the paper's."""
+    """Whether it is a published number shown next to ours."""
     figure: Figure | None = field(default=None, compare=False)
-    """The number behind the text, where it was estimated; cells are equal that print alike."""
+    """The number behind the text, if it was estimated. Not compared: cells with equal text and
+    marks are equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's head; `short` where there is little room."""
+    """A column's head, and a short form for narrow tables."""
 
     head: str
     short: str
@@ -59,13 +60,13 @@ class Table:
 
     @property
     def ranked(self) -> bool:
-        """Whether some cell is marked best."""
+        """Return True if a cell is marked best or second best."""
         return any(cell.rank for row in self.rows for cell in row)
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A plot in three forms, with the words that say what it shows."""
+    """A plot as SVG, PNG and PDF, with its caption."""
 
     name: str
     """File stem."""
@@ -79,18 +80,18 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """One conversation as it was had: hostile text, which writers escape."""
+    """One conversation, as recorded. Its text is untrusted: writers escape it."""
 
     title: str
     facts: str
-    """What came of it, in a line."""
+    """Its outcome, in one line."""
     turns: tuple[tuple[str, str], ...]
-    """(who, what was said), in order; lines end where the speaker ended them."""
+    """(speaker, text) in order, with the speaker's line breaks."""
 
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """Conversations about one question, beside each other."""
+    """Conversations about one question, side by side."""
 
     title: str
     facts: tuple[str, ...]
@@ -99,7 +100,7 @@ class SideBySide:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A section: what is compared, its tables, pictures and conversations."""
+    """A part of a report: what is compared, its tables, pictures and conversations."""
 
     title: str
     facts: tuple[str, ...] = ()
@@ -111,19 +112,19 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A whole report."""
+    """A report."""
 
     title: str
     parts: tuple[Part, ...]
     runs: tuple[str, ...] = ()
-    """Folders of the runs that it is about."""
+    """Folders of the runs it covers."""
     alone: bool = False
-    """Whether it is written as a document of its own in LaTeX, not as tables to paste."""
+    """Whether its LaTeX is a complete document, not tables to paste into one."""
     columns: Literal["one", "two"] = "two"
-    """How many columns of a page of two its LaTeX tables may be wide."""
+    """Width of its LaTeX tables, in columns of a two-column page."""
 
 
 def slug(text: str) -> str:
-    """Return a file stem or label of letters, digits and dashes."""
+    """Return the text as a file stem or label: lower-case ASCII letters, digits and dashes."""
     words = "".join(c if c.isascii() and c.isalnum() else " " for c in text.lower()).split()
     return "-".join(words)

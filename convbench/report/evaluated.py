@@ -1,4 +1,4 @@
-"""Whether a run's evaluations are of the checkpoints that lie here, and under their own names."""
+"""Check that a run's evaluations belong to the checkpoints on disk and keep their own names."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from convbench.store import Run
 from convbench.store.checkpoint import Checkpoint
 
 WITHIN = (5, 2)
-"""Parts of a checkpoint's path within its run: rounds/RECIPE/N/checkpoints/NAME, or
+"""Number of path components of a checkpoint within its run: rounds/RECIPE/N/checkpoints/NAME, or
 checkpoints/NAME."""
 
 
 def misplaced_evaluations(run: Run) -> Iterator[tuple[Run, str]]:
-    """Yield (evaluation, what is wrong): its checkpoint holds other weights or another recipe than
-    it was evaluated with, or its folder is not the one that it was made as."""
+    """Yield (evaluation, problem) for each evaluation whose checkpoint no longer has the weights or
+    the recipe that were evaluated, or whose folder was renamed."""
     children = run.children()
     for child in children:
         for text in (_other_weights(child, run), _other_name(child, children)):
@@ -26,8 +26,8 @@ def misplaced_evaluations(run: Run) -> Iterator[tuple[Run, str]]:
 
 
 def _other_weights(child: Run, run: Run) -> str | None:
-    """Return how the checkpoint is not what was evaluated. The fingerprint is over the weights and
-    the checkpoint's seal, which is over every file of it."""
+    """Return how the checkpoint differs from what was evaluated, or None. The fingerprint covers
+    the weights and the checkpoint's seal, which covers every file of it."""
     member = child.manifest.cast.get(child.manifest.protocol.policy)
     folders = _checkpoints(child, run)
     if member is None or member.fingerprint is None or not folders:
@@ -42,9 +42,9 @@ def _other_weights(child: Run, run: Run) -> str | None:
 
 
 def _checkpoints(child: Run, run: Run) -> list[Path]:
-    """Return the folder of the checkpoint that was evaluated: within the run as it lies today,
-    where it was trained in it; none where it is gone, or was none. Where another run's lies today
-    under the name that was typed then, either may be it."""
+    """Return the folders that may hold the evaluated checkpoint. A checkpoint trained in this run
+    is looked up in the run's folder as it is now. Two are returned if another run's checkpoint has
+    since taken the recorded path; none if the checkpoint is gone or there was none."""
     if child.manifest.checkpoint is None:
         return []
     then = folder_of(child.manifest.checkpoint).expanduser()
@@ -58,8 +58,8 @@ def _checkpoints(child: Run, run: Run) -> list[Path]:
 
 
 def _other_name(child: Run, children: Sequence[Run]) -> str | None:
-    """Return how the folder is not named as it was made; where that was not written down, whether
-    it has the name of another evaluation's checkpoint."""
+    """Return how the folder's name differs from the recorded one, or None. Without a record, the
+    folder is wrong only if it has the name of another evaluation's checkpoint."""
     name, made_as = child.path.name, child.manifest.extra.get(EVALUATION)
     if made_as is None:
         others = {_default_name(one) for one in children if one is not child}

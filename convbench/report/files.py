@@ -1,6 +1,4 @@
-"""A report as text, as data for programs, and as files: its pages in each format, and its
-pictures.
-"""
+"""A report as text, as JSON data, and as files: its pages in each format, and its pictures."""
 
 from __future__ import annotations
 
@@ -19,12 +17,11 @@ from convbench.report.markdown import markdown
 from convbench.store.jsonl import disk_error, write_file
 
 FIGURE = "figure"
-"""Key of a cell's number with its error, interval, p and n."""
+"""Key of a cell's `Figure`: the number with its error, interval, p and n."""
 
 
 def as_data(made: Document, files: tuple[str, ...] = ()) -> Any:
-    """Return a report's tables as plain data: every cell as it is printed, and the figure behind
-    it as numbers."""
+    """Return a report's tables as JSON data: each cell as printed, with the figure behind it."""
     return {
         "title": made.title,
         "runs": list(made.runs),
@@ -58,17 +55,17 @@ def _cell(cell: Cell) -> dict[str, Any]:
 
 
 def _count(text: str) -> Figure | None:
-    """Return the figure of a whole number, which is printed as it is."""
+    """Return the figure of a text that is a whole number, else None."""
     return Figure(int(text)) if text.isascii() and text.isdecimal() else None
 
 
 def as_json(made: Document) -> str:
-    """Return the tables as JSON: what `report --json` gives as its result."""
+    """Return the tables as JSON text, the same as the result of `report --json`."""
     return json.dumps(as_data(made), ensure_ascii=False, indent=1) + "\n"
 
 
 def as_csv(made: Document) -> str:
-    """Return every cell in a line: part, table, row (its first cell), column, value, error."""
+    """Return CSV with a line a cell: part, table, row (its first cell), column, value, error."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("part", "table", "row", "column", "value", "error"))
@@ -89,11 +86,11 @@ WRITERS = {
     "json": (as_json, "json"),
     "csv": (as_csv, "csv"),
 }
-"""Formats that are text, with the ending of their file."""
+"""Writer and file ending by text format."""
 
 
 def text(made: Document, form: str) -> str:
-    """Return the report as markdown, latex, html, json or csv."""
+    """Return the report as text in a format: markdown, latex, html, json or csv."""
     return WRITERS[form][0](made)
 
 
@@ -105,8 +102,11 @@ def write(
     name: str = "report",
     named: bool = False,
 ) -> list[Path]:
-    """Write the report in these formats, and its pictures; return the files. `named`: the folder is
-    one that the user named, where files and links keep what they are."""
+    """Write the report in these formats, and its pictures; return the paths. `named` means that the
+    user chose the folder: existing files keep their links, mode and owner.
+
+    Raises RunError if the folder cannot be created.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -119,7 +119,7 @@ def write(
 
 
 def write_pictures(pictures: Sequence[Picture], folder: Path, *, named: bool = False) -> list[Path]:
-    """Write each picture as SVG, PDF and PNG; return the files."""
+    """Write each picture as SVG, PDF and PNG; return the paths."""
     out = []
     for one in pictures:
         for ending, data in (("svg", one.svg.encode()), ("pdf", one.pdf), ("png", one.png)):

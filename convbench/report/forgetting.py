@@ -1,4 +1,4 @@
-"""What is forgotten passage after passage: the mean matrix as a table and a picture."""
+"""Forgetting over a sequence of passages: the mean accuracy matrix as a table and a picture."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from convbench.report.plots.style import drawing, new_figure, picture
 from convbench.store.jsonl import write_whole
 
 WIDE = 9
-"""Passages from which on the picture takes the whole page."""
+"""Fewest passages for which the picture is as wide as the page."""
 
 
 def table(found: Sequence[Forgetting]) -> str:
-    """Return the mean forgetting matrix as markdown: one row an edit, one column a passage in
-    the order of the edits, and the mean over the passages seen so far."""
+    """Return the mean matrix as a markdown table: a row an edit, a column a passage in the order
+    of the edits, and a last column with the mean over the passages seen so far."""
     matrix = averaged(found)
     heads = [f"passage {j + 1}" for j in range(len(matrix))]
     rows = [f"| after edit | {' | '.join(heads)} | mean |", "|---:|" + "---:|" * (len(heads) + 1)]
@@ -34,7 +34,7 @@ def table(found: Sequence[Forgetting]) -> str:
 
 
 def draw(found: Sequence[Forgetting], name: str) -> Picture:
-    """Return the mean matrix as a picture; MissingDependency without matplotlib."""
+    """Return the mean matrix as a picture. Raises MissingDependency without matplotlib."""
     matrix = averaged(found)
     size = len(matrix)
     values = [[*row, *[float("nan")] * (size - len(row))] for row in matrix]
@@ -63,8 +63,8 @@ def draw(found: Sequence[Forgetting], name: str) -> Picture:
 
 
 def write(found: Sequence[Forgetting], folder: Path, name: str) -> str:
-    """Write the mean matrix as NAME.md, its picture beside it; return it as markdown with
-    its picture, or with how to get one."""
+    """Write the mean matrix as NAME.md and its picture; return the markdown. Without matplotlib
+    the text says how to get the picture."""
     folder.mkdir(exist_ok=True)
     text = table(found)
     try:

@@ -1,4 +1,4 @@
-"""What people's labels say of a section's policies: corrected means, differences, transport."""
+"""People's labels for a section's policies: corrected means, differences, transport check."""
 
 from __future__ import annotations
 
@@ -36,28 +36,29 @@ class GoldRow:
     raw: Estimate | None
     """The judge's own mean."""
     found: Corrected | None
-    """None with labels of fewer than three groups."""
+    """The mean corrected by people's labels; None if fewer than three groups have labels."""
     labels: int
 
 
 @dataclass(frozen=True)
 class GoldDifference:
-    """One policy less Base on the metric that pays."""
+    """One policy minus Base on the metric that is the reward."""
 
     policy: str
     raw: Estimate | None
     corrected: Estimate | None
-    """None where one of the two has too few labels."""
+    """The difference corrected by people's labels; None if either policy has too few."""
     bias: Estimate | None
-    """How much more the judge overpays this policy than Base."""
+    """How much more the judge overrates this policy than Base."""
     check: Transport | None
-    """Whether Base's labels hold here; None where both have labels enough of their own."""
+    """Check that the labels of one policy hold for the other; None if both have enough labels."""
     flips: str | None = None
-    """Why it is no winner: it is ranked the other way with another simulated human."""
+    """Reason not to name a winner: another simulated human reverses the ranking."""
 
     @property
     def winner(self) -> Winner:
-        """What may be said: nothing where the check did not pass, or the interval holds 0."""
+        """Return whether the policy is better or worse than Base; "not told" if the check failed,
+        the ranking flips, or the interval contains 0."""
         if self.flips or (self.check is not None and self.check.passed != "PASS"):
             return "not told"
         where = 0 if self.corrected is None else side(self.corrected.interval)
@@ -66,27 +67,28 @@ class GoldDifference:
 
 @dataclass(frozen=True)
 class GoldReport:
-    """All that is said of one judge's scores and people's labels."""
+    """Results of one judge's scores and people's labels."""
 
     judge: str
     metric: str
-    """The metric that pays."""
+    """The metric that is the reward."""
     spec: JudgeSpec | None
     rows: tuple[GoldRow, ...] = ()
     differences: tuple[GoldDifference, ...] = ()
     gold: Mapping[str, Gold] = field(default_factory=dict)
-    """By policy; those of one family share them."""
+    """Labels by policy name. Policies of one family share them."""
 
     @property
     def few(self) -> list[str]:
-        """Policies with labels, but fewer than FEW."""
+        """Return the names of policies that have labels, but fewer than FEW."""
         rows = [row for row in self.rows if row.metric == self.metric]
         return [row.policy for row in rows if 0 < row.labels < FEW]
 
 
 def gold_report(section: Section, judge: str, beside: Sequence[Section] = ()) -> GoldReport | None:
-    """Return what people's labels say of a judge; None where nothing was drawn for it. Where the
-    sections `beside`, of other simulated humans, rank a policy the other way it is no winner."""
+    """Return the results of people's labels for a judge; None if no conversations were drawn for
+    it. The other sections differ only in their simulated human: a policy that one of them ranks
+    the other way is no winner."""
     spec = judge_spec(section.policies, judge)
     metric = spec.headline if spec is not None else "overall"
     gold = {p.name: gold_for(p, judge) for p in section.policies}
@@ -108,7 +110,7 @@ def gold_report(section: Section, judge: str, beside: Sequence[Section] = ()) ->
 
 
 def gold_for(policy: Policy, judge: str) -> Gold:
-    """Return the gold labels for a judge, of a policy's family; empty where there are none."""
+    """Return the gold labels for a judge in a policy's family; empty if there are none."""
     marks = policy.fingerprints(judge)
     return gold_of(policy.run, marks[0]) if marks else Gold()
 
@@ -144,7 +146,8 @@ def _score(scored: Scored, metric: str) -> float | None:
 def both(
     base: Policy, other: Policy, judge: str, gold: Mapping[str, Gold], metric: str
 ) -> tuple[list[Unit], list[Unit]]:
-    """Return the units of two policies at the places that both have."""
+    """Return two lists of units of equal length: two policies on the same questions, samples and
+    temperatures."""
     first = {row.unit: _unit(row, judge, gold[base.name], metric) for row in base.rows}
     second = {row.unit: _unit(row, judge, gold[other.name], metric) for row in other.rows}
     a, b = [], []
@@ -172,7 +175,8 @@ def _all(
 
 
 def compare(name: str, a: list[Unit], b: list[Unit], scale: float) -> GoldDifference:
-    """Return a policy (`b`) against Base (`a`), unit by unit at the same places."""
+    """Return the difference of a policy (`b`) to Base (`a`). The lists are paired by position;
+    `scale` is the width of the judge's scale."""
     pairs = zip(a, b, strict=True)
     raw = estimate((one.group, two.judge - one.judge) for one, two in pairs)
     check = None if enough(a, b) else transport(*_more_first(a, b), scale)
@@ -182,7 +186,7 @@ def compare(name: str, a: list[Unit], b: list[Unit], scale: float) -> GoldDiffer
 
 
 def _more_first(a: list[Unit], b: list[Unit]) -> tuple[list[Unit], list[Unit]]:
-    """Return the policy with more labels first: it is its labels that would have to hold."""
+    """Return the pair with the policy that has more labels first: its labels must transport."""
     more = sum(u.labelled for u in a) >= sum(u.labelled for u in b)
     return (a, b) if more else (b, a)
 

@@ -1,4 +1,4 @@
-"""A report as one HTML file that opens from disk and asks the network for nothing."""
+"""A report as one self-contained HTML file, which opens from disk and loads nothing."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ p, h1, h2, h3, li { overflow-wrap: anywhere }
 @media print { body { margin: 0; font-size: 11px } figure, table { break-inside: avoid } }
 """
 SCREEN = 130
-"""Pixels of an inch of a picture: larger than on paper, which is held nearer."""
+"""Pixels an inch of a picture. Larger than on paper, which is read from nearer."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""Nothing may be fetched and no script may run, whatever a model wrote."""
+"""Content security policy: nothing is fetched and no script runs, whatever a model wrote."""
 
 
 def escape(text: str) -> str:
-    """Return text as a page shows it, whatever is in it."""
+    """Return untrusted text escaped for HTML, with a mark for each control character."""
     return entities.escape(printable(text))
 
 

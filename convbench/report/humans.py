@@ -1,4 +1,4 @@
-"""Runs that differ in who plays their simulated human alone stand in sections apart."""
+"""Split runs that differ only in their simulated human into separate sections."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ Families = Sequence[list[Policy]]
 
 
 def by_simulator(families: Families) -> list[tuple[str, list[list[Policy]]]]:
-    """Return the families by their simulated human, each with its name: one without a name where
-    all have the same, or where their own policies differ too (`policy` may play its own human)."""
+    """Return (name of the simulated human, families) for each simulated human. There is one group,
+    named "", if all families have the same one, or if their policies differ as well (a policy may
+    play its own human)."""
     parts: dict[tuple[tuple[str, str, str], ...], list[list[Policy]]] = {}
     for family in families:
         parts.setdefault(simulator(family[0].run.manifest), []).append(family)
@@ -31,8 +32,8 @@ def by_simulator(families: Families) -> list[tuple[str, list[list[Policy]]]]:
 
 
 def simulator(manifest: RunManifest) -> tuple[tuple[str, str, str], ...]:
-    """Return who plays the speakers that the policy hears and that speak of their own: (name,
-    model, how it is sampled and what its weights are)."""
+    """Return (name, model, sampling and weights' fingerprint) of each simulated human that the
+    policy hears."""
     protocol = manifest.protocol
     return tuple(
         (name, member.model, f"{member.sampling.model_dump_json()} {member.fingerprint}")
@@ -42,6 +43,6 @@ def simulator(manifest: RunManifest) -> tuple[tuple[str, str, str], ...]:
 
 
 def same(manifest: RunManifest) -> str:
-    """Return what tells a run's policy from another: its weights' hash, or its name."""
+    """Return what identifies a run's policy: its weights' fingerprint, else its model name."""
     member: Member | None = manifest.cast.get(manifest.protocol.policy)
     return "" if member is None else member.fingerprint or member.model

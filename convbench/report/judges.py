@@ -1,7 +1,7 @@
-"""A section's judges beside each other: agreement, what they are worth together, what moves them.
+"""A section's judges compared: agreement, effective number of votes, biases.
 
-Scores are each judge's headline, brought to 0 to 1 by its scale. People's scores, where there are
-some, are what a judge should have said: verdicts from labels (`human:FILE`) and gold labels.
+Scores are each judge's headline metric, rescaled to 0 to 1. If people scored (verdicts from labels,
+`human:FILE`, and gold labels), their scores are the reference that judges are compared with.
 """
 
 from __future__ import annotations
@@ -28,45 +28,45 @@ from convbench.stats.duels import wins
 from convbench.stats.means import Estimate
 
 Against = Literal["people", "other judges", "nothing"]
-"""What a judge's score is compared with, to see how it leans."""
+"""The reference that a judge's bias is measured against."""
 NONE = -1
-"""What stands for no count of words."""
+"""Stands for a missing word count in an integer array."""
 ENOUGH = 10
-"""Fewest labelled conversations that stand for what a judge should have said."""
+"""Fewest labelled conversations for which people's scores are the reference."""
 
 
 @dataclass(frozen=True)
 class Moved:
-    """What moves one judge beside the conversation. Numbers are on the scale of 0 to 1."""
+    """Biases of one judge, on the scale of 0 to 1."""
 
     judge: str
     against: Against
     n: int
     length: Estimate | None
-    """Of a conversation of twice as many words."""
+    """Change of the score for twice as many words."""
     own: Estimate | None
-    """Of its own model family over others'."""
+    """Score of its own model family minus that of others."""
     first: Estimate | None
-    """How far it prefers what is shown first, where it compared two; one half is no bias."""
+    """How often it prefers what is shown first, if it compared pairs; one half is no bias."""
 
 
 @dataclass(frozen=True)
 class PanelOf:
-    """All judges of a section."""
+    """Results for all judges of a section together."""
 
     agreed: tuple[Agreement, ...]
     alpha: float | None
-    """Ordinal Krippendorff alpha of the headlines."""
+    """Ordinal Krippendorff alpha of the headline scores."""
     votes: Votes | None
     by_people: bool
-    """Whether errors are to people's scores; else `votes` is a lower bound."""
+    """Whether `votes` is computed from errors against people's scores; else it is a lower bound."""
     labelled: int
-    """Conversations that people scored."""
+    """Number of conversations that people scored."""
     moved: tuple[Moved, ...]
 
 
 class _Said(NamedTuple):
-    """One conversation as everybody scored it, 0 to 1."""
+    """One conversation with the scores of all judges and of people, 0 to 1."""
 
     group: Hashable
     words: int | None
@@ -76,12 +76,11 @@ class _Said(NamedTuple):
 
 
 class _All:
-    """What everybody said of all conversations, in columns; each is made again when it is looked
-    at."""
+    """Scores of all conversations, stored in columns. Iterating yields one row a conversation."""
 
     def __init__(self, judges: Sequence[str], said: Iterable[_Said]) -> None:
         self.columns = {name: array("d") for name in judges}
-        """By judge a score of each, nan where there is none."""
+        """Scores by judge, one a conversation; nan if missing."""
         self._groups, self._words = array("q"), array("q")
         self._families, self._known = array("i"), list[str | None]()
         self._people = array("d")
@@ -116,8 +115,8 @@ class _All:
 
 
 def panel_of(section: Section) -> PanelOf | None:
-    """Return what can be said of a section's judges; None with one judge that nobody labelled and
-    that compared nothing."""
+    """Return the comparison of a section's judges; None if there is a single judge with too few
+    labels and no pairwise comparisons."""
     specs = {name: judge_spec(section.policies, name) for name in section.judges}
     judges = [name for name, spec in specs.items() if spec is not None and _scores_talk(spec)]
     said = _All(judges, _said(section, judges, specs))
@@ -143,7 +142,7 @@ def panel_of(section: Section) -> PanelOf | None:
 
 
 def _scores_talk(spec: JudgeSpec) -> bool:
-    """Whether a judge scores how a conversation went, beside all others, and is not people."""
+    """Return True if a judge scores conversations, on one scale for all, and is not people."""
     kind = kind_of(spec)
     return kind.measures == "talk" and "labels" not in kind.needs and not spec.relative
 
@@ -170,8 +169,8 @@ def _said(
 def _gold(
     section: Section, judges: Sequence[str], specs: Mapping[str, JudgeSpec | None]
 ) -> dict[str, list[float]]:
-    """Return the means of gold labels by conversation, brought to 0 to 1 by the judge's scale that
-    people scored on."""
+    """Return gold labels by conversation_id, as a list of one mean. They are rescaled to 0 to 1 by
+    the scale of the judge whose metric people scored."""
     found: dict[str, list[float]] = {}
     for policy in section.policies:
         for name in judges:
@@ -187,7 +186,7 @@ def _gold(
 
 
 def _share(row: Observation, judge: str, spec: JudgeSpec | None) -> float | None:
-    """Return a judge's headline brought to 0 to 1."""
+    """Return a judge's headline score rescaled to 0 to 1; None if it has none."""
     found = row.verdicts.get(judge)
     if found is None or found.failed or spec is None or spec.headline not in found.scores:
         return None
@@ -196,7 +195,7 @@ def _share(row: Observation, judge: str, spec: JudgeSpec | None) -> float | None
 
 
 def _family(policy: Policy) -> str | None:
-    """Return the model family of a policy: its own, or that of what it was trained from."""
+    """Return the model family of a policy, or of the model it was trained from."""
     manifest = policy.run.manifest
     speaker = manifest.cast.get(manifest.protocol.policy)
     return family_of(
@@ -209,8 +208,8 @@ def _family(policy: Policy) -> str | None:
 def _errors(
     said: _All, judges: Sequence[str]
 ) -> tuple[Iterator[tuple[Hashable, list[float]]], bool]:
-    """Return each judge's error on the conversations that all scored, and whether people say what
-    was right; else the scores themselves."""
+    """Return (group, a value a judge) for each conversation that all judges scored, and whether the
+    values are errors against people's scores; otherwise they are the scores."""
     whole = (one for one in said if len(one.scores) == len(judges))
     people = sum(one.people is not None for one in said if len(one.scores) == len(judges))
     if people >= ENOUGH:
@@ -233,7 +232,7 @@ def _agreed(said: _All, first: str, second: str) -> Agreement:
 
 
 def _moved(judge: str, said: _All, spec: JudgeSpec | None, first: Estimate | None) -> Moved:
-    """Return how a judge leans with length and with its own family."""
+    """Return a judge's biases for length, for its own model family and for the first position."""
     against, leans = _leans(judge, said)
     own = family_of(spec.model if spec else None)
     families = ((one.group, one.family == own, lean) for one, lean in leans() if one.family)
@@ -248,7 +247,8 @@ def _moved(judge: str, said: _All, spec: JudgeSpec | None, first: Estimate | Non
 
 
 def _leans(judge: str, said: _All) -> tuple[Against, Callable[[], Iterator[tuple[_Said, float]]]]:
-    """Return what a judge's scores are compared with, and what gives how far each is from that."""
+    """Return the reference for a judge's scores, and a function that yields (conversation, score
+    minus reference)."""
 
     def mine() -> Iterator[_Said]:
         return (one for one in said if judge in one.scores)
@@ -267,7 +267,7 @@ def _leans(judge: str, said: _All) -> tuple[Against, Callable[[], Iterator[tuple
 
 
 def _firsts(section: Section) -> dict[str, Estimate]:
-    """Return how far each judge that compared two policies prefers what it is shown first."""
+    """Return, by judge that compared policies, how often it prefers what is shown first."""
     found = {}
     for one in tournaments(section):
         total = wins(duel for meeting in one.meetings for duel in meeting.duels)

@@ -1,5 +1,5 @@
-"""A report as LaTeX, for `booktabs`: best bold, second underlined, errors below their means where
-the width needs it.
+"""A report as LaTeX for `booktabs`: best bold, second underlined, errors below their means if the
+table is too wide.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from convbench.report.document import Cell, Document, Part, Picture, SideBySide,
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a table may take: TeX points of the line, of a character and between two columns, at
-    this size of type."""
+    """Width available to a table, in TeX points: of the line, of a character, and between two
+    columns, at a type size."""
 
     line: float
     character: float
     between: float
     size: str
     short: bool
-    """Whether heads are the short ones."""
+    """Whether to use the short column heads."""
 
 
 ROOMS = {
     "one": Room(216, 4.6, 6, "\\footnotesize\\setlength{\\tabcolsep}{3pt}", short=True),
     "two": Room(455, 4.9, 12, "\\small", short=False),
 }
-"""By the columns of a page of two that a table may be wide. Narrow as in the narrowest styles (a
-column of 7.6 cm), and counted for wide letters: a table is split a little early."""
+"""By a table's width in columns of a two-column page. Taken from the narrowest styles (a column of
+7.6 cm) and counted for wide letters, so that a table is split a little early."""
 KEY, TEXT = 0.3, 0.55
-"""Shares of the line that the first column and any other text may take before they are set as
-paragraphs."""
+"""Shares of the line above which the first column, or any other text column, becomes a paragraph.
+"""
 MOST = 3
-"""Columns at most that stand in each part of a split table."""
+"""Most key columns that are repeated in each part of a split table."""
 PIECE = 8
-"""Characters of a word in a paragraph after which it may break."""
+"""Characters of a word after which it may break in a paragraph cell."""
 _SIGN = re.compile(r"(?<![\w.])([+-])(?=[\d.])")
 
 
 def tabular(table: Table, room: Room, escaped: Callable[[str], str]) -> Iterator[str]:
-    """Yield the tables that hold this one's columns, each with those that tell its rows apart;
-    `escaped` makes text LaTeX's."""
+    """Yield the lines of a `tabular`, or of several if the columns do not fit in one. Each repeats
+    the key columns, which tell the rows apart. The last argument escapes text for LaTeX."""
     stacked = False
     widths = _widths(table, room, stacked)
     if sum(widths) > room.line:
@@ -58,8 +58,8 @@ def tabular(table: Table, room: Room, escaped: Callable[[str], str]) -> Iterator
 
 
 def _keys(table: Table) -> int:
-    """Return how many of the first columns it takes to tell the rows apart: the method, say, and
-    the temperature; one where a few do not."""
+    """Return how many first columns tell all rows apart, e.g. method and temperature; 1 if not even
+    MOST columns do."""
     for number in range(1, min(MOST, len(table.columns) - 1) + 1):
         if len({tuple(c.text for c in row[:number]) for row in table.rows}) == len(table.rows):
             return number
@@ -71,7 +71,7 @@ def _text(cell: Cell, stacked: bool) -> str:
 
 
 def _widths(table: Table, room: Room, stacked: bool) -> list[float]:
-    """Return each column's width in points, its distance to the next included."""
+    """Return each column's width in points, including the gap to the next one."""
     out = []
     for place, column in enumerate(table.columns):
         head = column.short if room.short else column.head
@@ -83,7 +83,7 @@ def _widths(table: Table, room: Room, stacked: bool) -> list[float]:
 
 
 def _blocks(widths: Sequence[float], line: float, keys: int) -> list[list[int]]:
-    """Return the columns of each table beside its first, as many as there is room for."""
+    """Return the indices of the non-key columns of each table, as many as fit the line."""
     blocks: list[list[int]] = [[]]
     used = first = sum(widths[:keys])
     for place, width in enumerate(widths[keys:], keys):
@@ -98,7 +98,7 @@ def _blocks(widths: Sequence[float], line: float, keys: int) -> list[list[int]]:
 def _block(
     table: Table, shown: Sequence[int], room: Room, stacked: bool, escaped: Callable[[str], str]
 ) -> Iterator[str]:
-    # The width was counted, not measured: a table that is a little wider after all is scaled.
+    # Widths are counted, not measured, so a table that turns out wider is scaled down.
     yield "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%"
     yield f"\\begin{{tabular}}{{{''.join(_kind(table, place, room) for place in shown)}}}"
     yield "\\toprule"
@@ -117,7 +117,7 @@ def _block(
 
 
 def _kind(table: Table, place: int, room: Room) -> str:
-    """Return a column's kind: long text is set as a paragraph."""
+    """Return a column's LaTeX type: `r` for numbers, `l` for text, a paragraph for long text."""
     if table.columns[place].numeric:
         return "r"
     longest = max((len(row[place].text) for row in table.rows), default=0)
@@ -181,13 +181,13 @@ SPECIAL = {
 }
 _PRINTED = frozenset("‘’“”–—…•†‡‚„‹›€™‰\u00a0")
 _LACKING = frozenset("ĦħĸĿŀŉŦŧſ")
-"""Letters of Latin Extended-A that T1 fonts have not."""
+"""Letters of Latin Extended-A that T1 fonts lack."""
 _LIGATURE = re.compile(r"(?<=[-,'<>])(?=[-,'])")
-"""Between two characters that would become one."""
+"""Position between two characters that TeX would join into one."""
 LONGEST_WORD = 40
-"""Characters after which a word may break: lines of code and of nonsense have no spaces."""
+"""Characters after which a word may break, because lines of code or nonsense have no spaces."""
 LONGEST_TABLE = 36
-"""Rows of a table that a page holds."""
+"""Rows of a table that fit on a page."""
 PREAMBLE = r"""\documentclass[10pt]{article}
 \usepackage[T1]{fontenc}
 \IfFileExists{lmodern.sty}{\usepackage{lmodern}}{}
@@ -200,10 +200,9 @@ PREAMBLE = r"""\documentclass[10pt]{article}
 
 
 def latex(document: Document) -> str:
-    """Return every table as a float that stands alone, one column of the page wide or two, as the
-    document says; pictures as `\\includegraphics` in their own size, in comments, for who wants
-    them. A document that stands alone is one that `pdflatex` turns into a PDF, the PDF pictures
-    beside it."""
+    """Return the report as LaTeX. A standalone document compiles with `pdflatex`, given its PDF
+    pictures in the same folder. Otherwise every table is a float, one or two columns wide as the
+    document says, and pictures are commented `\\includegraphics` lines."""
     if document.alone:
         return _whole(document)
     lines = ["% \\usepackage{array,booktabs,graphicx}", f"% {_escaped(document.title)}", ""]
@@ -250,7 +249,7 @@ def _part(part: Part) -> Iterator[str]:
 
 
 def _shown(picture: Picture) -> str:
-    """Return the command that shows a picture in its own size, if the page is as high."""
+    """Return the command that includes a picture in its own size, limited by the page height."""
     size = f"width={picture.size[0]:g}in,height=0.8\\textheight,keepaspectratio"
     return f"\\includegraphics[{size}]{{{picture.name}.pdf}}"
 
@@ -287,7 +286,7 @@ def _caption(table: Table) -> str:
 
 
 def _tabular(table: Table, room: Room) -> Iterator[str]:
-    """Yield a table no wider than the line, and its footnotes."""
+    """Yield the lines of a table no wider than the line, and of its footnotes."""
     yield room.size
     yield from tabular(table, room, _escaped)
     if table.notes:
@@ -296,7 +295,7 @@ def _tabular(table: Table, room: Room) -> Iterator[str]:
 
 
 def _prose(text: str) -> str:
-    """Return text whose long words may break."""
+    """Return escaped text whose long words may break."""
     words = text.split(" ")
     size = LONGEST_WORD
     pieces = ([w[i : i + size] for i in range(0, len(w), size)] or [""] for w in words)
@@ -304,12 +303,13 @@ def _prose(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return text that LaTeX prints as it is."""
+    """Return text escaped for LaTeX."""
     return "".join(map(_character, _LIGATURE.sub("\0", normalize("NFC", text))))
 
 
 def _character(c: str) -> str:
-    """Return one character; one that T1 fonts lack as its code, a control character not at all."""
+    """Return one character escaped for LaTeX: its code point if T1 fonts lack it, "" if it is a
+    control character."""
     if c == "\0":
         return "{}"
     if c in SPECIAL:

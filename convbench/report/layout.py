@@ -1,4 +1,4 @@
-"""From sections to a document."""
+"""Lay out sections of comparable policies as a document."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def document(
     against: Sequence[str] = (),
     pairwise: bool = False,
 ) -> Document:
-    """Return a report: a part for each section and judge (each judge there is where none is
-    named; one without judge where there are no verdicts), with `pairwise` one for each judge that
-    compared policies. Standard errors are of the kind named, or of each section's regime. `against`
-    names policies that all are compared with too."""
+    """Return a report with a part for each section and judge: the judge named, or every judge, or
+    one part without a judge if there are no verdicts. `pairwise` adds a part for each judge that
+    compared policies. Standard errors are of `kind`, or of each section's regime. `against` names
+    further policies that all others are compared with."""
     parts = [
         Part(
             title=_title(section, name),
@@ -74,7 +74,8 @@ def document(
 
 
 def _no_wins(section: Section, others: Sequence[Section], judge: str | None) -> Iterator[str]:
-    """Yield which policies no table of a part shows to have won, whatever its marks and p."""
+    """Yield a line for each policy that is no winner, whatever the tables' marks and p, because
+    another simulated human reverses its ranking."""
     for policy in section.policies:
         why = flipped(section, others, policy.name, judge)
         if why is not None:
@@ -82,7 +83,7 @@ def _no_wins(section: Section, others: Sequence[Section], judge: str | None) -> 
 
 
 def _reviews(sections: Sequence[Section]) -> list[Part]:
-    """Return a part on the simulated human of each section that was reviewed."""
+    """Return a part for each section whose simulated human was reviewed."""
     found = [(section, review_table(section)) for section in sections]
     return [
         Part(f"{section.title}, simulated human", tables=(_named(table, section),))
@@ -92,7 +93,7 @@ def _reviews(sections: Sequence[Section]) -> list[Part]:
 
 
 def _panels(sections: Sequence[Section]) -> list[Part]:
-    """Return a part on the judges of each section, where there is something to say of them."""
+    """Return a part for each section whose judges can be compared."""
     parts = []
     for section in sections:
         found = panel_of(section)
@@ -103,7 +104,7 @@ def _panels(sections: Sequence[Section]) -> list[Part]:
 
 
 def _pairwise(sections: Sequence[Section], judge: str | None) -> list[Part]:
-    """Return a part for each judge that compared policies of a section."""
+    """Return a part for each section and judge that compared its policies."""
     parts = []
     for section in sections:
         for found in tournaments(section):
@@ -118,7 +119,7 @@ def _pairwise(sections: Sequence[Section], judge: str | None) -> list[Part]:
 def _across(
     sections: Sequence[Section], judge: str | None, kind: ErrorKind | None
 ) -> Iterator[Part]:
-    """Yield what compares sections: those that differ in their protocol alone, and tasks."""
+    """Yield the parts that compare sections: over tasks, and over protocols of one task."""
     errors = sections[0].errors(kind) if sections else None
     for matrix in matrix_tables(sections, judge, errors):
         yield Part(title="All tasks", tables=(_named(matrix, sections[0]),))
@@ -134,7 +135,7 @@ def _across(
 
 
 def judges_of(section: Section, judge: str | None) -> list[str | None]:
-    """Return the judges to report on: the one named, or all there are; [None] for no judge."""
+    """Return the judges to report on: the one named, or all. [None] if there is no judge."""
     return [name for name in section.judges if judge in (None, name)] or [None]
 
 
@@ -143,7 +144,7 @@ def _title(section: Section, judge: str | None) -> str:
 
 
 def _named(table: Table, section: Section) -> Table:
-    """Return a table with the regime in its caption."""
+    """Return the table with the section's regime added to its caption."""
     return replace(table, caption=f"{table.caption} ({section.regime} regime)")
 
 

@@ -9,12 +9,12 @@ from convbench.printable import printable
 from convbench.report.document import Cell, Document, Part, SideBySide, Table
 
 LINK = re.compile(r"(?i)((?:[a-z][a-z0-9+.-]{0,30}://|www\.)[^\s|`]+)")
-"""What a reader of Markdown may make a link of by itself, unless it is code."""
+"""Text that Markdown renderers turn into a link by themselves, unless it is code."""
 RANKED = "Best **bold**, second <u>underlined</u>."
 
 
 def markdown(document: Document) -> str:
-    """Return the report; pictures are referred to by `NAME.svg`."""
+    """Return the report as Markdown; pictures are linked as `NAME.svg`."""
     lines = [f"# {plain(document.title)}", ""]
     for part in document.parts:
         lines += _part(part)
@@ -48,7 +48,7 @@ def _beside(talk: SideBySide) -> Iterator[str]:
 
 
 def markdown_table(table: Table) -> Iterator[str]:
-    """Yield the table's lines and its footnotes."""
+    """Yield the lines of the table and of its footnotes."""
     yield "| " + " | ".join(plain(column.head) for column in table.columns) + " |"
     yield "|" + "|".join("---:" if column.numeric else ":---" for column in table.columns) + "|"
     for row in table.rows:
@@ -68,7 +68,7 @@ def _cell(cell: Cell) -> str:
 
 
 def plain(text: object) -> str:
-    """Return what was written by others in one line that is read as no markup, link or picture."""
+    """Return untrusted text as one line in which nothing is read as markup, link or picture."""
     line = " ".join(printable(str(text)).split())
     return "".join(
         code(part) if LINK.fullmatch(part) else _escaped(part) for part in LINK.split(line)
@@ -81,7 +81,7 @@ def _escaped(text: str) -> str:
 
 
 def code(text: object) -> str:
-    """Return what was written by others as code in a line, whatever it holds."""
+    """Return untrusted text as an inline code span; `-` if it is empty."""
     out = " ".join(printable(str(text)).split())
     longest = max(map(len, re.findall("`+", out)), default=0)
     fence, gap = "`" * (longest + 1), " " * (longest > 0)

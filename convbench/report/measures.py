@@ -1,6 +1,4 @@
-"""What is measured of a conversation, and policies against Base, or another, on the same
-questions.
-"""
+"""Measures of a conversation, and paired differences between policies on the same questions."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ HEADS = {
     "pedagogical": ("R Pedagogic", "R Pedag."),
     "confidence": ("R Confidence", "R Conf."),
 }
-"""Heads of the rubric's metrics as in the paper's tables, in their order."""
+"""Column heads of the rubric's metrics, long and short, in the order of the paper's tables."""
 PAPER_LABELS = {
     "overall": ("overall", "reward"),
     "accuracy": ("accuracy",),
@@ -32,13 +30,13 @@ PAPER_LABELS = {
     "pedagogical": ("pedagogical value",),
     "confidence": ("confidence calibration",),
 }
-"""What the paper's metrics are labelled; another rubric's of such a name has a head of its own.
-(`reward` is what imported rewards are labelled.)"""
+"""Labels of the paper's metrics. A metric of the same name with another label gets its own head.
+(`reward` is the label of imported rewards.)"""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One column: a number of each conversation, None where it has none."""
+    """One column of a table: a number for each conversation, None if it has none."""
 
     key: str
     head: str
@@ -46,22 +44,22 @@ class Measure:
     digits: int
     value: Callable[[Observation], float | None]
     scale: float = 1.0
-    """What a number is multiplied by to be shown."""
+    """Factor from the number to what is shown."""
     unit: str = ""
     """Unit of the shown number, for axes."""
     limits: tuple[float, float] | None = None
-    """Smallest and largest number there can be, as shown."""
+    """Smallest and largest possible number, as shown."""
     headline: bool = False
-    """Whether a judge is read by this one."""
+    """Whether this is the judge's main metric."""
     ranked: bool = True
     """Whether the largest is best."""
 
     def of(self, policy: Policy, kind: ErrorKind = "clustered") -> Estimate | None:
-        """Return the policy's mean; None where no conversation has the number."""
+        """Return the policy's mean in the unit shown; None if no conversation has the number."""
         return self.over(policy.rows, kind)
 
     def over(self, rows: Iterable[Observation], kind: ErrorKind = "clustered") -> Estimate | None:
-        """Return the mean over these rows, in the unit shown."""
+        """Return the mean over these rows in the unit shown; None if none has the number."""
         found = ((row.group, self.value(row)) for row in rows)
         return estimate(
             ((group, value * self.scale) for group, value in found if value is not None), kind
@@ -96,8 +94,8 @@ UNREAD = Measure(
     limits=(0.0, 100.0),
     ranked=False,
 )
-"""Answers that could not be read, which count as wrong: where they grow fewer, a part of a gain in
-accuracy may be the answer's form."""
+"""Answers that could not be read, which count as wrong. If their share falls, part of a gain in
+accuracy may come from the answers' form."""
 THINKING = Measure(
     "thinking_pct",
     "Thinking (%)",
@@ -118,23 +116,23 @@ REASONED = Measure(
     unit="% of conversations",
     limits=(0.0, 100.0),
 )
-"""Reasoning in a channel of its own, beside that in tags."""
+"""Share of conversations with reasoning in a separate channel, not in tags."""
 
 
 def by_heat(temperature: float | None) -> tuple[bool, float]:
-    """Return a key that sorts temperatures; where none was sent comes last."""
+    """Return a sort key for temperatures: None (not sent) comes last."""
     return temperature is None, temperature or 0.0
 
 
 def heat(temperature: float | None) -> str:
-    """Return a temperature in words."""
+    """Return a temperature as text; "not sent" for None."""
     return "not sent" if temperature is None else f"{temperature:g}"
 
 
 def metric(
     judge: str, name: str, label: str | None = None, limits: tuple[float, float] | None = None
 ) -> Measure:
-    """Return a judge's metric as a column, under its label where it has one of its own."""
+    """Return the measure of a judge's metric; `label` replaces the paper's head."""
     head = short = f"R {label or name}"
     if label is None:
         head, short = HEADS.get(name, (head, short))
@@ -148,7 +146,7 @@ def metric(
 
 
 def reward(judge: str) -> Measure:
-    """Return a judge's reward as a column."""
+    """Return the measure of a judge's reward."""
 
     def value(row: Observation) -> float | None:
         scored = row.verdicts.get(judge)
@@ -158,11 +156,11 @@ def reward(judge: str) -> Measure:
 
 
 def judge_measures(policies: Sequence[Policy], judge: str) -> list[Measure]:
-    """Return a judge's columns: those of the paper's rubric in its order, then what else it scores,
-    as its own rubric orders and labels it.
+    """Return a judge's measures: the headline, the paper's metrics in the paper's order, then its
+    others, in the order and with the labels of its own rubric. Empty if it has no verdict.
 
-    The reward has a column of its own where it is more than the overall score rescaled: where it
-    is discounted, taken from another metric, or all there is (imported rewards).
+    The reward is a measure of its own unless it is the headline score times a constant, e.g. if it
+    is discounted, comes from another metric, or is all there is (imported rewards).
     """
     names: set[str] = set()
     found = False
@@ -188,11 +186,11 @@ def judge_measures(policies: Sequence[Policy], judge: str) -> list[Measure]:
 
 
 LONGEST = 20
-"""Longest label that heads a column."""
+"""Most characters of a label used as a column head."""
 
 
 def _labels(spec: JudgeSpec) -> dict[str, str]:
-    """Return what heads a metric's column in place of the paper's word, in the rubric's order."""
+    """Return the labels that replace the paper's heads, by metric, in the rubric's order."""
     paper = PAPER_LABELS if kind_of(spec).measures == "talk" else {}
     return {
         name: label if len(label) <= LONGEST else name.capitalize()
@@ -202,7 +200,7 @@ def _labels(spec: JudgeSpec) -> dict[str, str]:
 
 
 def _reward_differs(policies: Sequence[Policy], judge: str, headline: str) -> bool:
-    """Whether the reward is not the headline score times one constant."""
+    """Return True if the reward is not the headline score times a constant."""
     ratios = set()
     for policy in policies:
         for row in policy.rows:
@@ -219,34 +217,35 @@ def _reward_differs(policies: Sequence[Policy], judge: str, headline: str) -> bo
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """One policy less Base, in the unit that is shown."""
+    """The paired difference of one policy to the baseline, in the unit shown."""
 
     name: str
     estimate: Estimate | None
-    """None without a pair."""
+    """None if there is no pair."""
     adjusted: float | None = None
     """p of no difference, adjusted by Holm over the section's policies."""
 
     @property
     def n(self) -> int:
-        """Pairs."""
+        """Number of pairs."""
         return self.estimate.n if self.estimate else 0
 
 
 @dataclass(frozen=True, slots=True)
 class AtTemperature:
-    """McNemar's test of one policy against Base at one temperature."""
+    """McNemar's test of one policy against the baseline at one temperature."""
 
     counts: McNemar
     clustered: bool
-    """Whether some group has several of the pairs."""
+    """Whether a group has several of the pairs."""
     adjusted: float | None = None
 
 
 def pairs(
     base: Policy, other: Policy, measure: Measure
 ) -> Iterator[tuple[Observation, float, float]]:
-    """Yield (row, Base's number, the other's) for every place where both have a number."""
+    """Yield (the other's row, Base's number, the other's number) for every question, sample and
+    temperature at which both policies have a number."""
     before = {row.unit: measure.value(row) for row in base.rows}
     for row in other.rows:
         first, second = before.get(row.unit), measure.value(row)
@@ -255,7 +254,8 @@ def pairs(
 
 
 def paired(section: Section, measure: Measure, kind: ErrorKind = "clustered") -> list[Paired]:
-    """Return every other policy's difference to the section's baseline; nothing without one."""
+    """Return the difference of every other policy to the section's baseline; empty without one.
+    p is adjusted by Holm over the policies."""
     base = section.baseline
     if base is None:
         return []
@@ -272,7 +272,8 @@ def paired(section: Section, measure: Measure, kind: ErrorKind = "clustered") ->
 
 
 def by_temperature(section: Section) -> dict[tuple[str, float | None], AtTemperature]:
-    """Return McNemar's test of accuracy by (policy, temperature)."""
+    """Return McNemar's test of accuracy against the baseline by (policy, temperature), with p
+    adjusted by Holm over the policies at each temperature. Empty without a baseline."""
     base = section.baseline
     if base is None:
         return {}

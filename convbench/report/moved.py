@@ -1,4 +1,4 @@
-"""How a policy's texts moved from Base's, and another judge's gain at equal length and style."""
+"""Style drift of a policy from Base, and another judge's gain at equal length and style."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from convbench.stats.means import Estimate, estimate, side
 from convbench.views import policy_turns
 
 WORDS = (2, 6)
-"""Fewest and most words of a phrase."""
+"""Fewest and most words in a phrase."""
 FAR = 0.2
-"""Drift, in standard deviations, that is worth a line, and to be controlled."""
+"""Drift in standard deviations from which a feature is reported and controlled for."""
 LEAST = 0.1
-"""Least rise in the share of conversations that is worth a word."""
+"""Least rise in the share of conversations for which a phrase is reported."""
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _STYLE: Mapping[str, re.Pattern[str]] = {
     "list items": re.compile(r"^[^\S\n]*+(?:[-*•]|\d++[.)])\s", re.MULTILINE),
@@ -41,25 +41,25 @@ FEATURES = (WORDS_FEATURE, *_STYLE)
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Words that stand in more of a policy's conversations than in Base's."""
+    """A phrase that more of a policy's conversations contain than of Base's."""
 
     text: str
     before: float
-    """Share of Base's conversations."""
+    """Share of Base's conversations with it."""
     after: float
-    """Share of the policy's."""
+    """Share of the policy's conversations with it."""
     pays: float | None
-    """Mean score with it less without it, over the policy's conversations; None where all or none
-    have it."""
+    """Mean score of the policy's conversations with it minus without it; None if either has none.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class StylePair:
-    """The features of Base's text and of the policy's at one place."""
+    """Style features of Base's text and of the policy's at one question, sample and temperature."""
 
     group: str
     cell: str
-    """The question and temperature, which conversations of several samples share."""
+    """Question and temperature, shared by the samples of a question."""
     before: Mapping[str, float]
     after: Mapping[str, float]
 
@@ -67,8 +67,8 @@ class StylePair:
 def style_pairs(
     base: Policy, other: Policy, before: Mapping[str, str], after: Mapping[str, str]
 ) -> dict[str, StylePair]:
-    """Return the features of both policies' texts, by place. Texts are by conversation_id, as
-    `texts` returns them."""
+    """Return the features of both policies' texts by unit (question, sample, temperature). `before`
+    and `after` are texts by conversation_id."""
     first = {row.unit: before[row.talk] for row in base.rows if row.talk in before}
     return {
         row.unit: StylePair(
@@ -83,14 +83,14 @@ def style_pairs(
 
 
 def features(text: str) -> dict[str, float]:
-    """Return how many words a text has, and how many of each feature of style."""
+    """Return the counts of words and of each style feature in a text."""
     counts = {name: float(len(pattern.findall(text))) for name, pattern in _STYLE.items()}
     return {WORDS_FEATURE: float(len(_WORD.findall(text))), **counts}
 
 
 def drifts(pairs: Collection[StylePair]) -> dict[str, Estimate]:
-    """Return the drift of words and of each feature of style that either policy shows, in Base's
-    standard deviations, over the same places."""
+    """Return the drift of word count and of each style feature that occurs, in Base's standard
+    deviations, paired by unit."""
     found = {}
     for name in FEATURES:
         values = [(pair.group, pair.before[name], pair.after[name]) for pair in pairs]
@@ -103,8 +103,8 @@ def drifts(pairs: Collection[StylePair]) -> dict[str, Estimate]:
 def phrase(
     before: Mapping[str, str], after: Mapping[str, str], scores: Mapping[str, float]
 ) -> Phrase | None:
-    """Return the phrase whose share of conversations rose most, the longest of those that rose
-    alike; None where none rose by LEAST. All are by conversation_id."""
+    """Return the phrase whose share of conversations rose most; of phrases within 0.02 of it, the
+    longest. None if none rose by LEAST. Texts and scores are by conversation_id."""
     if not before or not after:
         return None
     one, two = Counter(_all(before)), Counter(_all(after))
@@ -125,7 +125,7 @@ def phrase(
 
 
 def texts(policy: Policy) -> dict[str, str]:
-    """Return what the policy said in each conversation of the report, by conversation_id."""
+    """Return the policy's text in each completed conversation of the report, by conversation_id."""
     wanted = {row.talk for row in policy.rows}
     protocol = policy.run.manifest.protocol
     return {
@@ -138,7 +138,7 @@ def texts(policy: Policy) -> dict[str, str]:
 
 
 def phrases(text: str) -> set[str]:
-    """Return the phrases of a text, in lower case."""
+    """Return all word n-grams of a text, n as WORDS says, in lower case."""
     words = [word.lower() for word in _WORD.findall(text)]
     low, high = WORDS
     return {
@@ -154,26 +154,27 @@ def _all(found: Mapping[str, str]) -> Iterator[str]:
 
 
 TOO_FAR = 2.0
-"""Standard deviations that a feature may move; beyond, hardly any text of one policy is like one
-of the other, and a regression would have to guess."""
+"""Most standard deviations that a controlled feature may drift. Beyond, the two policies' texts
+hardly overlap, and a regression would extrapolate."""
 SHARE = 0.1
-"""Change in the share of texts that have a feature at all, from which that is controlled too."""
+"""Change in the share of texts that have a feature, from which its presence is controlled too."""
 PER_GROUP = 5
-"""Fewest groups for each feature that is controlled."""
+"""Fewest groups for each controlled feature."""
 
 
 @dataclass(frozen=True, slots=True)
 class StyleControl:
-    """What of a judge's gain is left at equal length and style."""
+    """A judge's gain at equal length and style."""
 
     gain: Estimate | None
-    """None where no texts of equal length and style can be compared."""
+    """None if too few texts of equal length and style can be compared."""
     moved: Mapping[str, float] = field(default_factory=dict)
-    """Features that moved, words among them, with how many standard deviations."""
+    """Features that drifted (including word count), with the drift in standard deviations."""
 
     @property
     def names(self) -> str:
-        """What the gain may have come with: what moved furthest, and all that moved half as far."""
+        """Return the features that drifted most, listed: those with at least half of the largest
+        drift."""
         far = max(self.moved.values(), default=0.0) / 2
         names = [name for name, shift in self.moved.items() if shift >= far]
         return ", ".join("length" if name == WORDS_FEATURE else name for name in names)
@@ -182,8 +183,8 @@ class StyleControl:
 def style_control(
     scores: Iterable[tuple[str, str, float, float]], style: Mapping[str, StylePair]
 ) -> StyleControl:
-    """Return a judge's gain at equal length and style, from (group, place, Base's score, the
-    policy's) and the features by place."""
+    """Return a judge's gain at equal length and style. `scores` are (group, unit, Base's score, the
+    policy's score), `style` the features by unit."""
     pairs = [(place, a, b) for _, place, a, b in scores if place in style]
     here = [style[place] for place, *_ in pairs]
     moved = {name: _shift(_column(here, name)) for name in FEATURES if _moves(here, name)}
@@ -204,12 +205,12 @@ def style_control(
 
 
 Column = tuple[Sequence[float], Sequence[float]]
-"""A feature of Base's texts, and of the policy's at the same places."""
+"""Values of a feature in Base's texts, and in the policy's at the same units."""
 
 
 def _columns(pairs: Collection[StylePair], moved: Collection[str]) -> list[Column]:
-    """Return what is controlled: words always (at no cost where they did not move), each feature
-    that moved, and whether a text has it at all where that changed."""
+    """Return the columns to control for: word count always (at no cost if it did not drift), each
+    feature that drifted, and its presence if the share of texts with it changed by SHARE."""
     found = []
     for name in FEATURES:
         if name in moved or name == WORDS_FEATURE:
@@ -222,7 +223,7 @@ def _columns(pairs: Collection[StylePair], moved: Collection[str]) -> list[Colum
 
 
 def _moves(pairs: Collection[StylePair], name: str) -> bool:
-    """Whether a feature moved: for sure, or far."""
+    """Return True if a feature drifted: significantly, or by FAR standard deviations."""
     one = _column(pairs, name)
     change = estimate((pair.group, pair.after[name] - pair.before[name]) for pair in pairs)
     sure = change is not None and side(change.interval) != 0
@@ -234,13 +235,13 @@ def _column(pairs: Collection[StylePair], name: str) -> Column:
 
 
 def _shift(one: Column) -> float:
-    """Return how far a feature moved, in standard deviations."""
+    """Return the absolute drift of a feature in standard deviations."""
     apart = abs(_mean(one[1]) - _mean(one[0])) if one[0] else 0.0
     return apart / _spread(one) if apart else 0.0
 
 
 def _spread(one: Column) -> float:
-    """Return the standard deviation within the two policies; tiny where nothing varies within."""
+    """Return the pooled standard deviation within the two policies, at least 1e-9."""
     squares = (math.fsum((x - _mean(side)) ** 2 for x in side) / len(side) for side in one)
     return max(math.sqrt(math.fsum(squares) / 2), 1e-9)
 

@@ -1,4 +1,4 @@
-"""Order, names and pooling of the policies of a section."""
+"""Sort, name and pool the policies of a section."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from convbench.report.rows import Rows
 
 
 def in_order(policies: list[Policy]) -> list[Policy]:
-    """Return policies in the order of the paper's tables, others after them by name."""
+    """Return policies in the order of the paper's tables, then others by name."""
     rank = {name: place for place, name in enumerate(NAMES.values())}
     return sorted(policies, key=lambda p: (rank.get(p.name, len(rank)), p.name))
 
 
 def plain_name(policy: Policy) -> str:
-    """Return a policy's name without what tells it from others of that name."""
+    """Return a policy's name without the suffix in brackets that distinguishes it."""
     return policy.name.partition(" (")[0]
 
 
 def with_unique_names(policies: list[Policy]) -> list[Policy]:
-    """Tell policies of one name apart: by model (Base), by size of the training set or folder, by
-    run id."""
+    """Return the policies with unique names. Equal names get a suffix: the model (Base), the size
+    of the training set or the folder, then the run id."""
     for more in (_what, lambda policy: policy.run.manifest.id):
         names = [policy.name for policy in policies]
         policies = [
@@ -44,8 +44,8 @@ def _what(policy: Policy) -> str:
 
 
 def pooled(policies: list[Policy]) -> list[Policy]:
-    """Join policies of one name and folder (Base: all of them) into one; conversations of
-    different families never pair."""
+    """Return the policies with those of one name and folder (all of Base) joined into one. Units
+    get the family as a prefix, so that conversations of different families never pair."""
     joined: dict[tuple[str, str], list[Policy]] = {}
     for policy in policies:
         folder = "" if policy.is_base else policy.run.path.name

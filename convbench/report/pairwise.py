@@ -1,4 +1,4 @@
-"""Policies of a section against each other, as judges compared them in both orders."""
+"""Pairwise comparisons of a section's policies by judges, each pair judged in both orders."""
 
 from __future__ import annotations
 
@@ -21,53 +21,53 @@ from convbench.store.comparisons import comparisons
 
 @dataclass(frozen=True)
 class Meeting:
-    """Two policies, and all their duels by one judge."""
+    """Two policies and all their duels by one judge."""
 
     one: Policy
     other: Policy
     duels: tuple[Duel, ...]
     wins: Wins
     decision: Decision | None
-    """Where the judge was asked until it was decided: what is sure at any time."""
+    """The anytime-valid decision, if the judge was asked until it was decided."""
 
     @property
     def rate(self) -> float:
-        """How often the first policy wins, ties as halves."""
+        """Return the win rate of the first policy; a tie is half a win."""
         return self.wins.rate.mean if self.decision is None else self.decision.mean
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The rate's 95% interval."""
+        """Return the 95% interval of the win rate, if there is one."""
         decision = self.decision
         return self.wins.rate.interval if decision is None else (decision.low, decision.high)
 
     @property
     def winner(self) -> str | None:
-        """The policy that wins for sure; None where that cannot be told."""
+        """Return the name of the policy that wins significantly; None if neither does."""
         return {1: self.one.name, -1: self.other.name}.get(side(self.interval, EVEN))
 
 
 @dataclass(frozen=True)
 class Tournament:
-    """All meetings of a section's policies by one judge."""
+    """All meetings of a section's policies, by one judge."""
 
     judge: str
     policies: tuple[Policy, ...]
-    """Those that met another, Base first."""
+    """The policies that met another one, Base first."""
     meetings: tuple[Meeting, ...]
     failed: int
-    """Orders that got no preference."""
+    """Number of comparisons without a preference."""
     mixed: bool = False
-    """Whether the judge has compared under an older rubric or model, which is left out."""
+    """Whether comparisons under an older rubric or model of the judge were left out."""
 
     @property
     def decided(self) -> bool:
-        """Whether the judge was asked until decided, of some two policies."""
+        """Return True if a meeting was judged sequentially, until decided."""
         return any(meeting.decision is not None for meeting in self.meetings)
 
     def ranking(self, *, length: bool = False) -> Ranking | None:
-        """Return the strengths of the policies, without intervals where the judge was asked until
-        decided; None where they are not finite."""
+        """Return the policies' Bradley-Terry strengths, with `length` at equal length; None if they
+        are not finite. They have no intervals if the judge was asked until decided."""
         places = {policy.name: place for place, policy in enumerate(self.policies)}
         words = {row.talk: row.words for p in self.policies for row in p.rows}
         rounds = [
@@ -86,7 +86,7 @@ class Tournament:
 
 
 def tournaments(section: Section) -> list[Tournament]:
-    """Return what every judge said of a section's policies, two by two; empty without any."""
+    """Return a tournament for each judge that compared policies of the section."""
     found = list(_said(section.policies))
     if not found:
         return []
@@ -102,7 +102,8 @@ def tournaments(section: Section) -> list[Tournament]:
 def beside(
     found: Tournament, section: Section, sections: Sequence[Section]
 ) -> list[tuple[str, Tournament]]:
-    """Return what the same judge said with other simulated humans, by the human's name."""
+    """Return (simulated human, tournament) by the same judge in the sections that differ only in
+    their simulated human."""
     return [
         (other.simulator, one)
         for other in siblings(section, sections)
@@ -114,8 +115,8 @@ def beside(
 def flips(
     found: Tournament, others: Sequence[tuple[str, Tournament]]
 ) -> dict[tuple[str, str], str]:
-    """Return why two policies have no winner, by their names: who wins for sure with one simulated
-    human and loses for sure with another has not won."""
+    """Return the reasons why pairs of policies have no winner, by (name, name): one wins
+    significantly with this simulated human and loses significantly with another."""
     said = {}
     for simulator, other in others:
         there = {frozenset((m.one.name, m.other.name)): m for m in other.meetings}
@@ -134,7 +135,7 @@ def flips(
 
 
 def longer(one: int | None, other: int | None) -> float:
-    """Return how much longer one answer is than the other, as a share of both; 0 where unknown."""
+    """Return the difference of two lengths as a share of their sum; 0 if either is unknown."""
     return (one - other) / (one + other) if one and other else 0.0
 
 
@@ -172,7 +173,7 @@ def _meeting(one: Policy, other: Policy, found: Sequence[Comparison]) -> Meeting
 
 
 def _places(policy: Policy) -> dict[str, str]:
-    """Return the question and sample of each of a policy's conversations, by its id."""
+    """Return the question and sample of each of a policy's conversations, by conversation_id."""
     return {row.talk: _place(row) for row in policy.rows if row.talk}
 
 
@@ -181,7 +182,7 @@ def _place(row: Observation) -> str:
 
 
 def _said(policies: Sequence[Policy]) -> Iterator[Comparison]:
-    """Yield the comparisons that the policies' runs keep, and the runs that they evaluate."""
+    """Yield the comparisons stored in the policies' runs and in the runs that contain these."""
     paths = [run.path.resolve() for run in _runs(policies)]
     above = [path.parents[1] for path in paths if len(path.parts) > 2]
     for path in dict.fromkeys((*paths, *above)):

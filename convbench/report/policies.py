@@ -1,4 +1,4 @@
-"""Policies and what they did: one run is one policy, its conversations graded, with verdicts."""
+"""Policies of a report: one a run, with its graded conversations and their verdicts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NAMES = {
     "star-gate-d-first8": "STaR-GATE-D, first 8 layers",
     "seal-few-shot": "SEAL few-shot",
 }
-"""Recipes as the literature writes them, in the order of the papers' tables."""
+"""Recipes' names in the literature, in the order of the papers' tables."""
 BASE = NAMES["base"]
 _ROUND = re.compile(r"-round-(\d+)$")
 
@@ -49,32 +49,32 @@ class Policy:
     split: str
     rows: Rows | Sequence[Observation]
     planned: int
-    """Conversations the run is meant to hold in this split."""
+    """Number of conversations the run is planned to have in this split."""
     family: str
-    """Id of the run whose questions these are: its own, or its parent's."""
+    """Id of the run whose questions it answers: its own run, or the parent run."""
     is_base: bool = False
-    """Whether it is the policy that the others were trained from."""
+    """Whether the other policies were trained from it."""
     recipe: Mapping[str, Any] = field(default_factory=dict)
-    """The resolved recipe of its checkpoint, where it lies here."""
+    """The resolved recipe of its checkpoint; empty if that is not on disk."""
     training: Mapping[str, Any] = field(default_factory=dict)
-    """`training.json` of its checkpoint, where it lies here."""
+    """`training.json` of its checkpoint; empty if that is not on disk."""
     members: tuple[Policy, ...] = ()
     """The policies this one was pooled from."""
 
     @property
     def model(self) -> str:
-        """The model of the speaker that is trained; `imported` for one that is not told."""
+        """Return the model of the trained speaker; `imported` if the run does not name it."""
         manifest = self.run.manifest
         speaker = manifest.protocol.policy
         return manifest.cast[speaker].model if speaker in manifest.cast else "imported"
 
     @property
     def judges(self) -> tuple[str, ...]:
-        """Judges with a verdict on these conversations, in order of appearance."""
+        """Return the judges with a verdict on these conversations, in order of appearance."""
         return tuple(self._marks)
 
     def fingerprints(self, judge: str) -> tuple[str, ...]:
-        """Fingerprints under which this judge gave its verdicts here."""
+        """Return the sorted fingerprints of this judge's verdicts on these conversations."""
         return tuple(sorted(self._marks.get(judge, ())))
 
     @cached_property
@@ -87,7 +87,7 @@ class Policy:
 
 
 def judge_spec(policies: Iterable[Policy], judge: str | None) -> JudgeSpec | None:
-    """Return a judge's spec as the runs kept it; None where none of them did."""
+    """Return a judge's spec as stored in the policies' runs; None if none of them has it."""
     for policy in policies:
         specs = policy.run.judge_specs() if judge in policy.judges else {}
         for fingerprint in policy.fingerprints(judge or ""):
@@ -97,7 +97,10 @@ def judge_spec(policies: Iterable[Policy], judge: str | None) -> JudgeSpec | Non
 
 
 def read_policies(run: Run, split: str) -> list[Policy]:
-    """Return a run's own policy, where it has conversations of this split, then its children's."""
+    """Return a run's own policy and those of its children, if they have conversations of the split.
+
+    Raises RunError if none has.
+    """
     own = read_policy(run, split)
     children = [read_policy(child, split, parent=run) for child in run.children()]
     found = [policy for policy in (own, *children) if policy.rows]
@@ -109,7 +112,7 @@ def read_policies(run: Run, split: str) -> list[Policy]:
 
 
 def _what_helps(run: Run, split: str) -> str:
-    """Return words on what there is in place of conversations of a split, and what to do."""
+    """Return what to do about missing conversations of a split, and which splits the run has."""
     spoken = Counter(run.examples[head.example_id].split for head in run.heads())
     other = "".join(f"; it has {count} of {name}: --split {name}" for name, count in spoken.items())
     if run.manifest.kind == "import":
@@ -140,8 +143,8 @@ def read_policy(run: Run, split: str, parent: Run | None = None) -> Policy:
 
 
 def _name(run: Run, recipe: Mapping[str, Any]) -> str:
-    """Return the recipe's name, with the round of one that is learnt in rounds, and whether an
-    experiment had it learn of all its tasks."""
+    """Return the recipe's display name, with its round if it was trained in rounds, and a suffix if
+    an experiment trained it on all tasks."""
     name = str(recipe.get("name") or run.path.name)
     number = _ROUND.search(run.path.name) if recipe else None
     pooled = " (all tasks)" if recipe and run.path.name.startswith(POOLED) else ""
@@ -149,8 +152,7 @@ def _name(run: Run, recipe: Mapping[str, Any]) -> str:
 
 
 def round_of(policy: Policy) -> tuple[str, int] | None:
-    """Return what a policy that was learnt in rounds is called without its round, and which it is;
-    None for any other."""
+    """Return (name without the round, round) of a policy trained in rounds; None for others."""
     number = _ROUND.search(policy.run.path.name) if policy.recipe and not policy.is_base else None
     if number is None:
         return None
@@ -160,8 +162,8 @@ def round_of(policy: Policy) -> tuple[str, int] | None:
 def checkpoint_of(run: Run, parent: Run | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (resolved recipe, training.json) of the checkpoint that a child run evaluates.
 
-    The manifest's `extra.recipe` (a name, or a mapping) goes before the checkpoint's own file;
-    both are empty where neither is there.
+    The manifest's `extra.recipe` (a name, or a mapping) overrides the checkpoint's own file. Both
+    are empty if there is neither.
     """
     noted = run.manifest.extra.get("recipe") or {}
     recipe = {"name": noted} if isinstance(noted, str) else dict(noted)
@@ -173,8 +175,8 @@ def checkpoint_of(run: Run, parent: Run | None) -> tuple[dict[str, Any], dict[st
 
 
 def _folders(run: Run, parent: Run | None) -> list[Path]:
-    """Return where a child run's checkpoint may lie, its very weights first: those of other rounds,
-    and of other folders, have the same name."""
+    """Return the folders where a child run's checkpoint may be, those with the evaluated weights
+    first: checkpoints of other rounds and folders may have the same name."""
     if run.manifest.checkpoint is None:
         return []
     plain = folder_of(run.manifest.checkpoint)

@@ -1,6 +1,4 @@
-"""Printed numbers to stand beside ours: the paper's (`paper/results.csv`) and other papers'
-tables.
-"""
+"""Published numbers to compare with: the paper's (`paper/results.csv`) and other papers' tables."""
 
 from __future__ import annotations
 
@@ -24,10 +22,11 @@ TASKS = {
     "CoSQL": "cosql",
     "MathDial": "mathdial",
 }
-"""The paper's datasets as our tasks."""
+"""Our task for each of the paper's datasets."""
 ALSO = {"sciq": "sciqa"}
-"""Our tasks that a dataset of the paper may be, too: its "SciQA" is cited as SciQ (Welbl et al.
-2017) and described as ScienceQA ("multimodal", "text and diagrams"): both stand beside it."""
+"""Further tasks that a dataset of the paper may be: its "SciQA" is cited as SciQ (Welbl et al.
+2017) and described as ScienceQA ("multimodal", "text and diagrams"), so both are compared with it.
+"""
 
 CITATION = (
     "Mukherjee et al., Offline RL by Reward-Weighted Fine-Tuning for Conversation Optimization, "
@@ -39,9 +38,9 @@ NAIVE = (
 )
 DEFAULT_TURNS = 3
 DIGIT = 1e-4 + 1e-9
-"""The last digit of a printed accuracy."""
+"""One unit in the last digit of a printed accuracy."""
 LARGEST = 1000
-"""Largest number of conversations that is tried."""
+"""Largest sample size that is tried."""
 
 _TITLE = re.compile(
     r"(?P<judge>Claude 4 Opus Judge)?.*- (?P<mode>Thinking|Standard) Mode "
@@ -60,7 +59,7 @@ class Number:
 @dataclass(frozen=True)
 class PaperTable:
     """One printed table. `methods` maps our names of methods (in tables 20 and 21: numbers of
-    rows) to metric keys (`accuracy`, `thinking_pct`, `r_overall`, …) to numbers."""
+    rows) to numbers by metric key (`accuracy`, `thinking_pct`, `r_overall`, …)."""
 
     number: int
     title: str
@@ -75,7 +74,7 @@ class PaperTable:
 
 @cache
 def paper_tables() -> tuple[PaperTable, ...]:
-    """Return all 21 tables."""
+    """Return all 21 tables of the paper, in order."""
     return tuple(_read())
 
 
@@ -104,23 +103,24 @@ def _read() -> Iterator[PaperTable]:
 
 
 def is_second_judge(name: str) -> bool:
-    """Whether a judge is the paper's second one, Claude 4 Opus, by its name, or a successor."""
+    """Return True if a judge's name is that of the paper's second judge, Claude 4 Opus, or of a
+    successor."""
     return "claude" in name and "opus" in name
 
 
 def paper_key(key: str) -> str:
-    """Return a measure's key as `results.csv` has it."""
+    """Return a measure's key as written in `results.csv`."""
     return {"r_comprehensiveness": "r_comprehensive", "r_pedagogical": "r_pedagogic"}.get(key, key)
 
 
 @cache
 def sample_size(number: int) -> int | None:
-    """Return the conversations that a table's errors of accuracy are over; None where they fit no
-    one number.
+    """Return the sample size that a table's accuracies and errors imply; None if no single n fits
+    best.
 
-    Of all n, the one for which most methods have both an accuracy of k/n for a whole k and an error
-    of sqrt(p(1 - p)/n), as printed. Base follows another rule in tables 1 to 12 and is no vote
-    against; neither are lines copied from another table (19), nor errors of 0.
+    It is the n for which most methods have both an accuracy of k/n for a whole k and an error
+    of sqrt(p(1 - p)/n), as printed. Base follows another rule in tables 1 to 12; like lines copied
+    from another table (19) and errors of 0, it does not count against an n.
     """
     (table,) = (table for table in paper_tables() if table.number == number)
     printed = [numbers["accuracy"] for numbers in table.methods.values()]
@@ -131,7 +131,7 @@ def sample_size(number: int) -> int | None:
 
 
 def _fits(found: Number, n: int) -> bool:
-    """Whether n conversations give this accuracy and error, to the four digits that are printed."""
+    """Return True if n conversations can give this accuracy and error, to four printed digits."""
     p = found.mean
     share = round(p * n) / n
     naive = math.sqrt(p * (1 - p) / n)
@@ -141,10 +141,10 @@ def _fits(found: Number, n: int) -> bool:
 def paper_table(
     task: str, mode: str, protocol: str, turns: int, judge: str | None = None
 ) -> PaperTable | None:
-    """Return the paper's table for this setting; None where it has none.
+    """Return the paper's table for this setting; None if it has none.
 
-    Of the two judges the paper's Claude 4 Opus is taken for a judge named like it, GPT-4o's
-    table for every other one. The tables by dataset size are not among them.
+    Of its two judges, the Claude 4 Opus table is used for a judge of that name, the GPT-4o table
+    for any other. Tables by dataset size are not considered.
     """
     claude = judge is not None and is_second_judge(judge)
     found = [
@@ -160,7 +160,7 @@ def paper_table(
 
 def size_table(task: str, mode: str) -> PaperTable | None:
     """Return the paper's table by number of training rows (20, 21), whose methods are `1000` and
-    `2000` rows of ReFit; None where it has none."""
+    `2000` rows of ReFit; None if it has none for this setting."""
     wanted = (ALSO.get(task, task), mode)
     found = (t for t in paper_tables() if t.by_size and (t.task, t.mode) == wanted)
     return next(found, None)
@@ -172,11 +172,11 @@ FEW_SHOT = "Few-shot learning, published"
 
 @dataclass(frozen=True)
 class Reference:
-    """One paper's table. `methods` are its lines: a value a column."""
+    """A table of another paper. `methods` maps its methods to a value for each column."""
 
     title: str
     by: str
-    """Authors and year, short."""
+    """Short authors and year."""
     citation: str
     setting: str
     """Model and data, for the footnote."""
@@ -187,12 +187,12 @@ class Reference:
 
 LARGE = "Llama-3.1-70B-Instruct"
 RIVAL = "GPT-4o"
-"""Whose pages the published win rates are over."""
+"""The model that the published win rates are against."""
 
 
 def colbench(model: str = "") -> Reference:
-    """Return SWEET-RL's results on ColBench, percent: those of the larger policy where ours is it,
-    else of the smaller one, with three more models and every model in a single turn."""
+    """Return SWEET-RL's results on ColBench in percent: those of the 70B policy if `model` is it,
+    else those of the 8B policy, with three more models and every model in a single turn."""
     keys = (
         "backend_success_pct",
         "backend_tests_passed_pct",
@@ -223,11 +223,11 @@ MODELS = {
     "o1-mini": re.compile(r"o1-mini(-\d.*)?"),
     LARGE: re.compile(r"(meta-)?llama-3\.1-70b-instruct.*"),
 }
-"""Models of ColBench's table, and how providers write their names."""
+"""Models of ColBench's table, with a pattern of their names at providers."""
 
 
 def known_model(model: str) -> str | None:
-    """Return what ColBench's table calls this model; None for one that it lacks."""
+    """Return the name of this model in ColBench's table; None if it is not in it."""
     name = model.rpartition("/")[2].lower()
     return next((known for known, form in MODELS.items() if form.fullmatch(name)), None)
 
@@ -238,11 +238,11 @@ KINDS = {
     "self-edit-rewrite": "SEAL rewrite",
     "self-edit-self-qa": "SEAL self-qa",
 }
-"""Our protocols of other kinds of edits, and their tables in `seal.csv`."""
+"""Tables in `seal.csv` by our protocol, for other kinds of self-edits."""
 
 
 def self_edits(protocol: str = "self-edit") -> Reference:
-    """Return SEAL's results on knowledge incorporation for this kind of edits, shares."""
+    """Return SEAL's results on knowledge incorporation with this kind of self-edits, as shares."""
     keys = ("single passage", "continued pre-training", "continued pre-training, full")
     return Reference(
         title=SELF_EDITS,
@@ -262,7 +262,7 @@ def self_edits(protocol: str = "self-edit") -> Reference:
 
 
 def few_shot() -> Reference:
-    """Return SEAL's results on few-shot tasks, shares."""
+    """Return SEAL's results on few-shot tasks, as shares."""
     return Reference(
         title=FEW_SHOT,
         by="Zweiger et al. 2025",
@@ -276,8 +276,8 @@ def few_shot() -> Reference:
 
 
 def reference_of(protocol: str, model: str = "") -> Reference | None:
-    """Return the published table for runs of this protocol, with this model as the policy that was
-    trained; None where another paper's is it."""
+    """Return another paper's table for runs of this protocol, whose trained policy is this model;
+    None if there is none."""
     if protocol.startswith("collaboration"):
         return colbench(model)
     if protocol == "self-edit-few-shot":

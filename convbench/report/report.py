@@ -1,4 +1,4 @@
-"""The paper's table of one or several runs, with what can be said of it."""
+"""Make the report of runs or of an experiment: compare policies, or judge scores with labels."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from convbench.store import Run, find_run
 
 @dataclass
 class ReportResult:
-    """A report, not yet printed or written."""
+    """A report that is not yet printed or written."""
 
     runs: list[Run]
     sections: list[Section]
     document: Document
     warnings: list[str] = field(default_factory=list)
     root: Path | None = None
-    """The experiment's folder, where it is of a whole experiment."""
+    """The experiment's folder, if the report is of an experiment."""
 
     @property
     def folder(self) -> Path:
-        """Where its files go where nobody says."""
+        """Return the default folder of its files."""
         return self.runs[0].reports if self.root is None else self.root / "report"
 
 
 def report(options: ReportOptions) -> ReportResult:
-    """Return the report of these runs with their children, or of the newest run; of a folder of an
-    experiment its document.
+    """Return the report of these runs and their children, by default of the newest run. For an
+    experiment's folder it is the experiment's document.
 
-    Raises RunError where nothing can be reported, or runs are not comparable.
+    Raises RunError if there is nothing to report, or the runs are not comparable.
     """
     if len(options.runs) == 1 and is_experiment(options.runs[0]):
         return experiment_report(options.runs[0], options)
@@ -61,12 +61,12 @@ def report(options: ReportOptions) -> ReportResult:
 
 
 def _named_in(found: Sequence[Section], against: Sequence[str]) -> tuple[str, ...]:
-    """Return the names in the tables of the policies that are asked for, each once."""
+    """Return the policies' names in the tables for what the user typed, without duplicates."""
     return tuple(dict.fromkeys(policy_name(found, name, "--against") for name in against))
 
 
 def folders(runs: Sequence[Run]) -> tuple[str, ...]:
-    """Return where runs lie, as a document says it."""
+    """Return the runs' folders as text."""
     return tuple(str(run.path) for run in runs)
 
 
@@ -98,8 +98,11 @@ def _document(found: Sequence[Section], options: ReportOptions) -> Document:
 
 
 def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
-    """Return the document of a whole experiment, with pictures. Runs that differ are reported with
-    a note, seeds are pooled, and what is missing is said in its place."""
+    """Return the document of an experiment, with pictures. Runs that are not comparable get a note,
+    seeds are pooled, and missing results are listed.
+
+    Raises RunError if the options choose a judge or a baseline.
+    """
     for flag, value in {"--judge": options.judge, "--baseline": options.baseline}.items():
         if value:
             raise RunError(
@@ -116,9 +119,10 @@ def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
 
 
 def gold_document(found: Sequence[Section], judge: str | None) -> Document:
-    """Return what people's labels say, a part for each section and judge that was drawn for.
+    """Return the document of people's labels, with a part for each section and judge that
+    conversations were drawn for.
 
-    Raises RunError where none was.
+    Raises RunError if none were drawn.
     """
     parts = [
         gold_part(section, made)
@@ -137,9 +141,9 @@ def gold_document(found: Sequence[Section], judge: str | None) -> Document:
 
 
 def verdict_document(found: Sequence[Section], judge: str | None) -> Document:
-    """Return the verdict on every trained policy, a part for each, with its evidence.
+    """Return the document of verdicts, with a part for each trained policy and its evidence.
 
-    Raises RunError where no policy stands beside Base with verdicts of the judge that trained it.
+    Raises RunError if no trained policy and Base have scores of the judge that trained it.
     """
     parts = [
         verdict_part(section, made)

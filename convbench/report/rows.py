@@ -1,4 +1,4 @@
-"""What a policy did, conversation by conversation, in a temporary file where they are many."""
+"""Observations of a policy, one a conversation, kept in a temporary file if there are many."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from convbench.store.run import Question, Run
 from convbench.store.spilled import Pieces
 
 NOTHING: Mapping[str, Any] = {}
-"""What most verdicts have of details."""
+"""The empty mapping shared by verdicts without details."""
 TOGETHER = 64
-"""Observations that are written, and read again, as one."""
+"""Observations that are pickled as one piece."""
 JOINED_AT_ONCE = 1 << 17
-"""Conversations that are held while their verdicts are looked for."""
+"""Conversations in memory while their verdicts are collected."""
 
 
 class Scored(NamedTuple):
-    """What one judge said of one conversation."""
+    """One judge's verdict on one conversation."""
 
     fingerprint: str
     scores: Mapping[str, float]
@@ -31,37 +31,37 @@ class Scored(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """One conversation of a policy."""
+    """What a report needs of one conversation of a policy."""
 
     unit: str
-    """Names the same place in another policy's run: question, sample, temperature."""
+    """Key that pairs it with another policy's conversation: question, sample and temperature."""
     group: str
-    """The independent unit."""
+    """Id of the independent group, for clustered errors."""
     temperature: float | None
-    """None where none was sent."""
+    """None if none was sent."""
     failed: bool
     correct: bool | None
-    """None where it failed or cannot be graded."""
+    """None if it failed or cannot be graded."""
     unparsed: bool
-    """Graded, and no answer could be read."""
+    """Whether it was graded but no answer could be read."""
     thinking: bool | None
-    """Whether the last turn thinks in tags."""
+    """Whether the last turn has thinking tags."""
     reasoned: bool | None
-    """Whether it was thought of in a channel of its own."""
+    """Whether it has reasoning in a separate channel."""
     flags: tuple[str, ...]
     """Findings of the fidelity checks, `SPEAKER:FINDING`."""
     verdicts: Mapping[str, Scored] = NOTHING
-    """By judge."""
+    """Verdicts by judge."""
     reviews: Mapping[str, Scored] = NOTHING
-    """By judge, of those that review the simulated human."""
+    """Verdicts by judge, of judges that review the simulated human."""
     talk: str = ""
     """conversation_id."""
     words: int | None = None
-    """Words of the policy's turns."""
+    """Number of words in the policy's turns."""
 
 
 class Rows:
-    """A policy's observations, made again each time they are looked at."""
+    """Sized iterable of a policy's observations, unpickled anew on each iteration."""
 
     def __init__(self, rows: Iterable[Observation] = ()) -> None:
         self._pieces = Pieces()
@@ -70,7 +70,7 @@ class Rows:
             self.add(row)
 
     def add(self, row: Observation) -> None:
-        """Add one."""
+        """Append an observation."""
         self._last.append(row)
         if len(self._last) == TOGETHER:
             self._pieces.add(pickle.dumps(self._last))
@@ -86,15 +86,15 @@ class Rows:
 
 
 def at(rows: Iterable[Observation], temperature: float | None) -> Iterator[Observation]:
-    """Yield those of one temperature."""
+    """Return the rows of one temperature."""
     return (row for row in rows if row.temperature == temperature)
 
 
 def observe(
     run: Run, split: str, *, branches: bool = False
 ) -> Iterator[tuple[Question, GradeRow, Observation]]:
-    """Yield what is observed of a run's conversations of a split, or of `all`. Raises RunError for
-    a damaged record among them."""
+    """Yield (question, grade, observation) for each conversation of a split, or of `all`; branches
+    only if `branches` is set. Raises RunError for a damaged record."""
     found = graded_rows(run, split)
     reviewers = run.reviewers()
     while some := list(islice(found, JOINED_AT_ONCE)):

@@ -1,4 +1,4 @@
-"""A report's seal: its figures, and how they were asked for, so that they can be computed again."""
+"""A report's seal: its figures and options, from which `verify` can compute it again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from convbench.store import Run
 from convbench.store.folder_seal import FILE, seal_folder
 
 DRAWN = {"plots": False, "columns": "two", "titles": False}
-"""Options that change pages and no figure, with what they are where a seal does not say."""
+"""Options that change pages but no figure, with their values for seals that lack them."""
 SAID = (
     "split",
     "judge",
@@ -35,7 +35,7 @@ SAID = (
 )
 """Options that change figures."""
 MOST = 20
-"""Differences that are told one by one."""
+"""Most differences that are listed."""
 _SVG, _SVG_END = re.compile(r"<svg[^<>]*+>"), re.compile(r"</svg>")
 
 
@@ -46,7 +46,7 @@ def seal_report(
     root: Path | None,
     files: Sequence[Path],
 ) -> Path:
-    """Write `seal.json` beside a report's files; return it."""
+    """Write `seal.json` into the folder of a report's files; return its path."""
     folder = files[0].parent
     places = [root] if root is not None else [run.path for run in runs]
     about = {
@@ -62,7 +62,7 @@ def seal_report(
 
 def options_of(about: Mapping[str, Any], folder: Path) -> ReportOptions:
     """Return the options that a sealed report was made with. Raises TypeError, ValueError or
-    KeyError for what is no seal of a report."""
+    KeyError if `about` is not a report's seal."""
     said = dict(about["options"])
     against = tuple(map(str, said.pop("against", ())))
     runs = tuple((folder / str(run)).resolve() for run in about["runs"])
@@ -71,15 +71,16 @@ def options_of(about: Mapping[str, Any], folder: Path) -> ReportOptions:
 
 
 def figures_of(made: Document) -> list[Any]:
-    """Return the parts that tell something in numbers or words; pictures draw the same numbers."""
+    """Return the document's parts that have tables, facts or notes, as data without pictures."""
     parts: list[Any] = as_data(made)["parts"]
     for cell in (c for part in parts for table in part["tables"] for r in table["rows"] for c in r):
-        del cell[FIGURE]  # what is printed is compared, which no other machine computes otherwise
+        del cell[FIGURE]  # only printed text is compared: it is the same on every machine
     return [part for part in parts if part["tables"] or part["facts"] or part["notes"]]
 
 
 def differences(said: Any, found: Any) -> list[str]:
-    """Return where a report's figures are not those of the records: place, said, found."""
+    """Return where a report's sealed figures differ from those computed from the records, at most
+    MOST lines."""
     out = []
     for place, one, two in _unequal(said, found, ""):
         out.append(f"{place}: says {one!r:.60}; the records give {two!r:.60}")
@@ -89,8 +90,8 @@ def differences(said: Any, found: Any) -> list[str]:
 
 
 def unequal_pages(made: Document, folder: Path, names: Collection[str]) -> Iterator[str]:
-    """Yield where a report's pages differ from those that its records give, `made`. `names` are
-    the files of its folder; what is no page of a report is passed over."""
+    """Yield where a report's pages differ from those of the document computed from the records.
+    `names` are the files of its folder; those that are no pages are ignored."""
     for form, (_, ending) in WRITERS.items():
         name = f"report.{ending}"
         if name in names:
@@ -108,8 +109,8 @@ def _without_drawings(page: str) -> str:
 
 
 def _unequal_lines(name: str, said: str, again: str) -> Iterator[str]:
-    """Yield lines that are not the same; what pictures draw is left out, for another version of
-    the drawing library draws otherwise."""
+    """Yield the lines that differ. Drawings are left out, because another version of matplotlib
+    draws differently."""
     one, two = (_without_drawings(page).split("\n") for page in (said, again))
     for number, (a, b) in enumerate(zip_longest(one, two, fillvalue=""), 1):
         if a != b:
@@ -119,8 +120,8 @@ def _unequal_lines(name: str, said: str, again: str) -> Iterator[str]:
 
 
 def _runs_as_typed(made: Document, said: str, form: str) -> tuple[str, ...]:
-    """Return the runs' folders as a JSON report has them, where they are those of the document:
-    they may have been typed otherwise, or lie elsewhere today."""
+    """Return the runs' folders as written in a JSON report, if they have the same names as the
+    document's: they may have been typed differently or moved since."""
     if form != "json":
         return made.runs
     try:

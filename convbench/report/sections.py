@@ -1,4 +1,4 @@
-"""Sort policies into sections: one a task, mode, protocol and number of turns."""
+"""Group policies into sections: one for each task, mode, protocol and number of turns."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from convbench.words import ErrorKind, Regime
 
 
 class NotComparable(RunError):
-    """Policies that may not stand in one table, unless the user says so."""
+    """Raised for policies that are not comparable, unless the user allows it."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """Policies that may stand in one table."""
+    """Policies that may be compared in one table."""
 
     task: str
     mode: str
@@ -31,39 +31,39 @@ class Section:
     split: str
     policies: tuple[Policy, ...]
     regime: Regime = "clean"
-    """The rules its conversations were had by, and its tables are made by."""
+    """The rules by which its conversations were generated and its tables are computed."""
     notes: tuple[str, ...] = ()
-    """What a reader must know of these policies."""
+    """Notes on these policies for the reader."""
     compared_with: str | None = None
-    """Name of the policy that the others are compared with; None: Base."""
+    """Name of the policy that the others are compared with; None for Base."""
     simulator: str = ""
-    """Who plays the simulated human, where another section differs in that alone."""
+    """Name of the simulated human, if another section differs only in that; else ""."""
 
     @property
     def title(self) -> str:
-        """What is compared, in one line."""
+        """Return what is compared, in one line."""
         named = f", simulator {self.simulator}" if self.simulator else ""
         return f"{self.task} · {self.mode} · {self.protocol}, n = {self.turns}{named}"
 
     def errors(self, wanted: ErrorKind | None) -> ErrorKind:
-        """Return the kind of standard errors: the one wanted, or the regime's."""
+        """Return the kind of standard errors: the one given, else the regime's."""
         return wanted or RULES[self.regime].errors
 
     @property
     def base(self) -> Policy | None:
-        """The policy that the others were trained from: the first Base."""
+        """Return the policy that the others were trained from (the first Base), or None."""
         return next((policy for policy in self.policies if policy.is_base), None)
 
     @property
     def baseline(self) -> Policy | None:
-        """The policy that the others are compared with: the one named, or Base."""
+        """Return the policy that the others are compared with: the one named, else Base."""
         if self.compared_with is None:
             return self.base
         return next((p for p in self.policies if p.name == self.compared_with), None)
 
     @property
     def judges(self) -> tuple[str, ...]:
-        """Judges of any of the policies."""
+        """Return the judges of any of the policies, without duplicates."""
         return tuple(dict.fromkeys(name for policy in self.policies for name in policy.judges))
 
 
@@ -72,8 +72,8 @@ def sections(
 ) -> list[Section]:
     """Return the sections of these runs and their children, in the order of the runs.
 
-    Policies that are not comparable are a NotComparable naming the difference; with `allow` it
-    becomes a note. `pool` joins policies of one name from runs that differ in their seed alone.
+    `pool` joins policies of one name from runs that differ only in their seed. Raises NotComparable
+    naming the difference for policies that are not comparable; with `allow` it becomes a note.
     """
     return grouped(_families(runs, split), split, pool=pool, allow=allow)
 
@@ -81,7 +81,7 @@ def sections(
 def grouped(
     found: Iterable[list[Policy]], split: str, *, pool: bool = False, allow: bool = False
 ) -> list[Section]:
-    """Return the sections of families: a run's own policy and those of its children."""
+    """Return the sections of these families. A family is a run's policy and its children's."""
     groups: dict[tuple[str, str, str, int, Regime], list[list[Policy]]] = {}
     for family in found:
         manifest = family[0].run.manifest
@@ -101,8 +101,8 @@ def grouped(
 
 
 def with_baseline(found: Sequence[Section], name: str, option: str) -> list[Section]:
-    """Return the sections with this policy as what the others are compared with; a section that
-    lacks it keeps its own. Raises RunError where none has it."""
+    """Return the sections with this policy as the baseline; a section that lacks it is unchanged.
+    Raises RunError if no section has it."""
     name = policy_name(found, name, option)
     return [
         replace(section, compared_with=name)
@@ -113,8 +113,8 @@ def with_baseline(found: Sequence[Section], name: str, option: str) -> list[Sect
 
 
 def policy_name(found: Sequence[Section], said: str, option: str) -> str:
-    """Return the name in the tables of a policy that is called by it in any case, by its recipe, or
-    by its evaluation's folder. Raises RunError where that is none's, or several policies'."""
+    """Return a policy's name in the tables for what the user typed: that name in any case, its
+    recipe, or its evaluation's folder. Raises RunError if no policy or several match."""
     policies = [policy for section in found for policy in section.policies]
     names = list(dict.fromkeys(policy.name for policy in policies))
     if said in names:
@@ -127,8 +127,7 @@ def policy_name(found: Sequence[Section], said: str, option: str) -> str:
 
 
 def compared_with(section: Section, names: Sequence[str]) -> Iterator[Section]:
-    """Yield the section with each of these policies, where it has them, as what the others are
-    compared with."""
+    """Yield the section once for each of these policies that it has, with it as the baseline."""
     for name in names:
         if any(policy.name == name for policy in section.policies):
             yield replace(section, compared_with=name)
@@ -153,7 +152,7 @@ def _section(
 
 
 def _families(runs: Sequence[Run], split: str) -> Iterator[list[Policy]]:
-    """Yield each run with its children; a child listed beside its parent joins it."""
+    """Yield the family of each run. A child that is listed with its parent joins the parent's."""
     by_id = {run.manifest.id: run for run in runs}
     for run in by_id.values():
         if run.manifest.parent in by_id:
@@ -172,7 +171,10 @@ def _families(runs: Sequence[Run], split: str) -> Iterator[list[Policy]]:
 def _joined(
     policies: list[Policy], pool: bool, allow: bool
 ) -> tuple[tuple[Policy, ...], tuple[str, ...]]:
-    """Check, order and name the policies of a section; return them with their notes."""
+    """Return a section's policies, checked, sorted and named, and the notes on them.
+
+    Raises NotComparable unless `allow` is set.
+    """
     first = next((policy for policy in policies if policy.is_base), policies[0])
     notes = []
     for policy in policies:

@@ -1,9 +1,9 @@
-"""What of a difference between policies is the simulated human's: the same policies, two humans.
+"""How far a difference between policies depends on the simulated human: the same policies with two.
 
 d and e are a policy's differences to Base with the one human and the other, paired over the same
-question, sample and temperature in all four runs. (d + e) / 2 is what both show; the *share* is
+question, sample and temperature in all four runs. (d + e) / 2 is their mean; the *share* is
 (d - e) / (d + e): d is the mean times 1 + share, e the mean times 1 - share. Beyond 1 (100 %) the
-differences have opposite signs; there is no win where their intervals lie on opposite sides of 0.
+differences have opposite signs; if their intervals lie on opposite sides of 0, there is no win.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from convbench.stats.means import Estimate, estimate, side
 from convbench.stats.ppi import Ratio, ratio
 
 Said = Literal["better with both", "worse with both", "flips", "not told"]
-"""What may be said of a policy and Base: a win only where both intervals lie on one side of 0, a
-flip only where they lie on opposite sides. Signs alone would flip by chance, in half of the cases
-where one of the differences is 0."""
+"""Outcome for a policy and Base: a win only if both intervals lie on one side of 0, a flip only if
+they lie on opposite sides. Signs alone would flip by chance, in half of the cases in which one of
+the differences is 0."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class Apart:
     first: Estimate
     second: Estimate
     apart: Estimate
-    """The first difference less the second."""
+    """The first difference minus the second."""
     share: Ratio
-    """The simulator's share."""
+    """The simulator's share, as in the module's docstring."""
 
     @property
     def said(self) -> Said:
-        """What may be said."""
+        """Return the outcome, from the sides of 0 on which both intervals lie."""
         sides = {side(self.first.interval), side(self.second.interval)}
         if 0 in sides:
             return "not told"
@@ -52,7 +52,7 @@ class Apart:
 
 @dataclass(frozen=True)
 class TwoSimulators:
-    """Two sections that differ in their simulated human alone."""
+    """Two sections that differ only in their simulated human."""
 
     one: Section
     other: Section
@@ -60,7 +60,7 @@ class TwoSimulators:
 
 
 def two_simulators(sections: Sequence[Section]) -> list[TwoSimulators]:
-    """Return every two sections alike but for their simulated human, with the policies of both."""
+    """Return every two sections that differ only in their simulated human and share policies."""
     found = []
     for one, other in combinations(sections, 2):
         rows = tuple(_rows(one, other)) if alike(one, other) else ()
@@ -70,22 +70,22 @@ def two_simulators(sections: Sequence[Section]) -> list[TwoSimulators]:
 
 
 def alike(one: Section, other: Section) -> bool:
-    """Whether two sections differ in their simulated human alone."""
+    """Return True if two sections differ only in their simulated human."""
     first = (one.task, one.mode, one.protocol, one.turns, one.split, one.regime)
     second = (other.task, other.mode, other.protocol, other.turns, other.split, other.regime)
     return first == second and bool(one.simulator) and one.simulator != other.simulator
 
 
 def siblings(section: Section, sections: Sequence[Section]) -> list[Section]:
-    """Return the sections that differ from this one in their simulated human alone."""
+    """Return the sections that differ from this one only in their simulated human."""
     return [other for other in sections if alike(section, other)]
 
 
 def flipped(
     section: Section, others: Sequence[Section], policy: str, judge: str | None
 ) -> str | None:
-    """Return why a policy is no winner over Base here, where it is ranked the other way with
-    another simulated human by accuracy or by this judge's headline; None where it is not."""
+    """Return why a policy is no winner over Base: another simulated human reverses the ranking, by
+    accuracy or by this judge's headline. None if none does."""
     for other in others:
         for row in _rows(section, other, (judge,) if judge else ()):
             if row.policy == policy and row.said == "flips":
@@ -129,7 +129,7 @@ def _measures(policies: tuple[Policy, Policy], judges: Sequence[str]) -> Iterato
 
 
 def _other(one: Policy, two: Policy) -> bool:
-    """Whether two policies of one name are not the same weights: trained with each human."""
+    """Return True if two policies of one name have other weights: each trained with its human."""
     return same(one.run.manifest) != same(two.run.manifest)
 
 

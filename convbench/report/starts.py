@@ -1,7 +1,8 @@
-"""Which model a policy is, and from which one it was trained.
+"""The model that a policy was trained from, and which policy is Base.
 
-The policy that had the log is Base, unless the trained ones began from another model: then their
-difference to it is not what the training gave them. Where that start was evaluated too, it is Base.
+Base is the policy that generated the log. If the trained policies began from another model, their
+difference to that policy is not the effect of training; if that model was evaluated too, it is
+Base instead.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ from convbench.report.policies import BASE, Policy
 from convbench.schema.run import Member
 
 LOG = "Log"
-"""Name of the policy that had the log, where another is Base."""
+"""Name of the policy that generated the log, if another one is Base."""
 _HASH = re.compile(r"[0-9a-f]{16}")
 """A fingerprint of local weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The model that a training, or the first of several in a row, began from."""
+    """The model that a training, or the first of several successive trainings, began from."""
 
     model: str
     fingerprint: str | None
-    """Of its weights, or its commit on the Hub; None where it was not kept."""
+    """Fingerprint of its weights, or its commit on the Hub; None if it was not recorded."""
 
     def is_model_of(self, member: Member) -> bool:
-        """Whether a speaker is this model: by its weights where both are known, else by name,
-        whoever serves it and wherever it lies."""
+        """Return True if a speaker is this model. Weights are compared if both are known, else
+        names, without provider and folder."""
         own = member.fingerprint
         if own and self.fingerprint and _HASH.fullmatch(self.fingerprint):
             return own == self.fingerprint
@@ -42,8 +43,8 @@ class Start:
 
 
 def start_of(policy: Policy) -> Start | None:
-    """Return what a policy was trained from; None for one that was not, or whose checkpoint is not
-    here."""
+    """Return the model that a policy was trained from; None if it was not trained, or its
+    checkpoint is not on disk."""
     training = policy.training
     earlier = training.get("earlier")
     if isinstance(earlier, list) and earlier and isinstance(earlier[-1], Mapping):
@@ -55,8 +56,8 @@ def start_of(policy: Policy) -> Start | None:
 
 
 def with_start_as_base(family: Sequence[Policy]) -> list[Policy]:
-    """Return a run's policy and its children's, of which Base is the evaluation of the model that
-    the trained ones began from, where that is not the run's own policy and was evaluated."""
+    """Return the family with Base set to the evaluation of the model that the trained policies
+    began from. Unchanged if that is the run's own policy or was not evaluated."""
     start = _foreign_start(family)
     found = [p for p in family if start is not None and not start_of(p) and _is(p, start)]
     if not found:
@@ -72,8 +73,7 @@ def with_start_as_base(family: Sequence[Policy]) -> list[Policy]:
 
 
 def foreign_starts(policies: Sequence[Policy]) -> Iterator[str]:
-    """Yield what must be said of trained policies that did not begin from Base, one line a
-    start."""
+    """Yield a warning for each model other than Base that trained policies began from."""
     base = next((policy for policy in policies if policy.is_base), None)
     if base is None:
         return
@@ -92,7 +92,7 @@ def foreign_starts(policies: Sequence[Policy]) -> Iterator[str]:
 
 
 def model_names(policies: Sequence[Policy]) -> str:
-    """Return which model each policy is, or was trained from, in one line."""
+    """Return one line that names the model of each policy, or the model it was trained from."""
     lines: dict[str, list[str]] = {}
     for policy in sorted(policies, key=lambda policy: not policy.is_base):
         start = start_of(policy)
@@ -106,15 +106,15 @@ def model_names(policies: Sequence[Policy]) -> str:
 
 
 def short_model(model: str) -> str:
-    """Return a model's reference with the folder's name alone in place of a path."""
+    """Return a model's reference, with an absolute path shortened to its last folder."""
     scheme, colon, rest = model.rpartition(":") if "/" in model else ("", "", model)
     place = Path(rest).expanduser()
     return f"{scheme}{colon}{place.name}" if place.is_absolute() else model
 
 
 def _foreign_start(family: Sequence[Policy]) -> Start | None:
-    """Return the one model that all trained policies began from, where the run's own policy is
-    another; None where that is not so, or not known."""
+    """Return the single model that all trained policies began from, if it is not the run's own
+    policy; else None, also if it is unknown."""
     own = next((policy for policy in family if policy.is_base), None)
     starts = {start.model: start for policy in family if (start := start_of(policy)) is not None}
     if own is None or len(starts) != 1:
@@ -130,11 +130,11 @@ def _is(policy: Policy, start: Start) -> bool:
 
 
 def _name(model: str) -> str:
-    """Return the last part of a path, a Hub id, or a reference."""
+    """Return the last component of a path, Hub id or reference, in lower case."""
     return Path(named(model) or model.rpartition(":")[2]).name.lower()
 
 
 def _reference(model: str) -> str:
-    """Return what `eval` takes for a model: a local one by its scheme."""
+    """Return the argument of `convbench eval` for a model, shell-quoted; `local:` for a path."""
     local = named(model) is None and Path(model).is_absolute()
     return shlex.quote(f"local:{model}" if local else model)

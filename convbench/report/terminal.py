@@ -1,4 +1,6 @@
-"""A report on a terminal: wide tables at 200 columns, narrow ones at 80, marks without colour."""
+"""A report on a terminal. Tables adapt to its width: short heads, errors on a second line, and as
+a last resort split by columns. Marks do not need colour.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from convbench.report.document import Cell, Document, Part, Table
 STYLES = {0: "", 1: "bold", 2: "underline"}
 MARKS = {0: "", 1: "*", 2: "+"}
 GAP = 2
-"""Columns of space between two cells."""
+"""Spaces between two cells."""
 _WORD = re.compile(r"(?:^ +)?\S+", re.MULTILINE)
 """A word, with the indentation of a line before its first."""
 ENDLESS = 10**6
@@ -24,8 +26,8 @@ ENDLESS = 10**6
 
 
 def terminal(document: Document, console: Console) -> Iterator[RenderableType]:
-    """Yield what to print. Where the console has no styles (a pipe), `*` marks the best of a
-    column and `+` the second."""
+    """Yield what to print. If the console is no terminal (a pipe), `*` marks the best of a column
+    and `+` the second best."""
     for part in document.parts:
         if part.tables or (part.facts and not part.talks):  # no heading over what is not printed
             yield from _part(part, console)
@@ -45,8 +47,8 @@ def _part(part: Part, console: Console) -> Iterator[RenderableType]:
 
 
 def tables(table: Table, width: int, plain: bool) -> Iterator[RenderableType]:
-    """Yield the table; where not even its narrow form fits without broken words, parts of its
-    columns one below another, each behind what names the rows."""
+    """Yield the table. If even its narrow form breaks words, yield several tables with some of the
+    columns each, all with the columns that name the rows."""
     for narrow in (False, True):
         cells = [[_cell(cell, plain, narrow) for cell in row] for row in table.rows]
         heads = [Text(column.short if narrow else column.head) for column in table.columns]
@@ -67,7 +69,7 @@ def _table(
     gap: int,
     widths: list[int] | None,
 ) -> RenderableType:
-    """Return a table of some columns, by number; the first row holds the heads."""
+    """Return a rich table of the columns with these indices; the first row holds the heads."""
     out = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0))
     for number, place in enumerate(part):
         justify: Literal["right", "left"] = "right" if table.columns[place].numeric else "left"
@@ -79,8 +81,8 @@ def _table(
 
 
 def _parts(table: Table, rows: list[list[Text]], width: int, gap: int) -> Iterator[list[int]]:
-    """Yield the columns of each part, by number: those that name the rows, and as many others as
-    fit, one at least."""
+    """Yield the column indices of each part: those that name the rows, and as many others as fit,
+    at least one."""
     names = next((n for n, column in enumerate(table.columns) if column.numeric), 1) or 1
     part = list(range(names))
     for place in range(names, len(table.columns)):
@@ -94,9 +96,9 @@ def _parts(table: Table, rows: list[list[Text]], width: int, gap: int) -> Iterat
 
 
 def _widths(rows: list[list[Text]], width: int, gap: int) -> list[int] | None:
-    """Return the columns' widths: as wide as their text, less where that is more than there is,
-    heads first, then the last columns, but never so little that a word breaks; None where words
-    must. The first row holds the heads."""
+    """Return the columns' widths, None if a word would have to break. Each column gets its longest
+    word, then as much of its text as there is space, from the left, cells before heads. The first
+    row holds the heads."""
     columns = list(zip(*rows, strict=True))
     out = [max(_longest(_WORD.findall(cell.plain)) for cell in column) for column in columns]
     spare = width - sum(out) - gap * (len(columns) - 1)
@@ -116,7 +118,7 @@ def _longest(parts: list[str]) -> int:
 
 
 def _cell(cell: Cell, plain: bool, narrow: bool) -> Text:
-    """Return a cell; a narrow one has its error on a second line."""
+    """Return a cell's text; a narrow cell has its error on a second line."""
     text = Text(cell.text, style="dim" if cell.quiet else STYLES[cell.rank])
     if plain:
         text.append(MARKS[cell.rank])

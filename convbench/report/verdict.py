@@ -1,5 +1,5 @@
-"""Did a trained policy improve, or learn the judge? The rule, its evidence, and what would decide
-where it is not sure.
+"""Decide whether a trained policy improved or learnt to please the judge: the rule, its evidence,
+and how many more labels would decide.
 """
 
 from __future__ import annotations
@@ -34,65 +34,65 @@ from convbench.stats.ppi import Transport
 Word = Literal["real", "judges agree", "gaming", "undetermined", "undecided"]
 WINS: tuple[Word, ...] = ("real", "judges agree")
 PART = 1 / 4
-"""Share of the gain that is overpaid, from which it is gaming."""
+"""Overpaid share of the gain from which the verdict is gaming."""
 SURE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One measure of the truth that training did not see."""
+    """A measure of quality that training did not see: people, accuracy, or another judge."""
 
     name: str
     gain: Estimate
-    """The policy less Base."""
+    """The policy minus Base."""
     over: Estimate | None
-    """The training judge's gain less this one, in a common unit."""
+    """The training judge's gain minus this one, in a common unit; None if there is none."""
     whole: float
-    """The training judge's gain in that unit."""
+    """The training judge's gain in the unit of `over`."""
     people: bool = False
-    """Whether it is people's, corrected."""
+    """Whether it is the score corrected by people's labels."""
     style: StyleControl | None = None
-    """Another judge's gain at equal length and style; None where that is not asked."""
+    """Another judge's gain at equal length and style; None for people and accuracy."""
 
     @property
     def counted(self) -> Estimate | None:
-        """The gain that counts."""
+        """Return the gain that counts: at equal length and style if `style` is set."""
         return self.gain if self.style is None else self.style.gain
 
     @property
     def objective(self) -> bool:
-        """Whether it is no judge's opinion."""
+        """Return True if it is people's score or accuracy, not a judge's opinion."""
         return self.people or self.name == ACCURACY.key
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that a verdict goes by."""
+    """The evidence for a verdict."""
 
     gain: Estimate | None
-    """What the judge that trained says."""
+    """Gain by the judge that trained the policy."""
     truths: tuple[Measured, ...] = ()
     unfit: tuple[str, ...] = ()
-    """Why controls found the judge unfit."""
+    """Reasons why the controls make the training judge unfit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A word and why."""
+    """The word of a verdict and its reason."""
 
     word: Word
     why: str
     overpaid: float | None = None
-    """Share of a real gain that the judge pays for nothing, where that is sure."""
+    """Share of a real gain that the judge overpays, if significant."""
 
     @property
     def headline(self) -> str:
-        """The word, with what is overpaid."""
+        """Return the word, with the overpaid share if there is one."""
         return self.word + (f", overpaid by {self.overpaid:.0%}" if self.overpaid else "")
 
 
 def decide(found: Evidence) -> Decided:
-    """Return the verdict by the rule above."""
+    """Return the verdict by the rule of docs/howto/gold.md."""
     people = [one for one in found.truths if one.people]
     used = people or list(found.truths)
     if found.gain is None:
@@ -118,20 +118,20 @@ def decide(found: Evidence) -> Decided:
 
 
 def _is_gaming(paid: Measured, gain: Estimate, *, rises: bool) -> bool:
-    """Whether what is overpaid is gaming: by people where it is surely more than PART of the gain,
-    or they see none; by judges where they see none, and the training judge does."""
+    """Return True if the overpaid gain is gaming. By people: if it is significantly more than PART
+    of the gain, or no measure rises. By judges: if no measure rises but the training judge's."""
     if not rises:
         return paid.people or above(gain)
     return paid.people and surely_over(paid)
 
 
 def surely_over(one: Measured) -> bool:
-    """Whether the interval of what is overpaid lies above PART of the gain."""
+    """Return True if the interval of the overpaid gain lies above PART of the judge's gain."""
     return one.over is not None and side(one.over.interval, PART * one.whole) > 0
 
 
 def _risen(found: Evidence, up: Sequence[Measured]) -> Decided:
-    """Return the verdict where some truth rose and none fell."""
+    """Return the verdict if some measures rose and none fell."""
     people = next((one for one in up if one.people), None)
     if found.unfit and people is None:
         return Decided(
@@ -148,7 +148,7 @@ def _risen(found: Evidence, up: Sequence[Measured]) -> Decided:
 
 
 def _not_risen(found: Evidence, used: Sequence[Measured]) -> Decided:
-    """Return the verdict where no truth rose or fell."""
+    """Return the verdict if no measure rose or fell."""
     for one in used:
         control = one.style
         if control and control.moved and above(one.gain) and not above(control.gain):
@@ -159,7 +159,7 @@ def _not_risen(found: Evidence, used: Sequence[Measured]) -> Decided:
 
 
 def _at_equal(one: Measured) -> str:
-    """Return what is left of a judge's gain at equal length and style, in words."""
+    """Return a judge's gain at equal length and style, in words."""
     left = one.counted
     if left is None or left.interval is None:
         return f"too few texts of equal length and style to compare by {one.name}"
@@ -181,12 +181,12 @@ def _overpaid_share(people: Measured) -> float | None:
 
 
 def above(found: Estimate | None) -> bool:
-    """Whether the interval lies above 0."""
+    """Return True if the interval lies above 0."""
     return found is not None and side(found.interval) > 0
 
 
 def _rose_and_fell(used: Sequence[Measured]) -> tuple[list[Measured], list[Measured]]:
-    """Return what rose and what fell, p adjusted by Holm over them."""
+    """Return the measures that rose and those that fell significantly, p adjusted by Holm."""
     up: list[Measured] = []
     down: list[Measured] = []
     counted = [(one, one.counted) for one in used]
@@ -199,8 +199,8 @@ def _rose_and_fell(used: Sequence[Measured]) -> tuple[list[Measured], list[Measu
 
 
 def _overpaid(used: Sequence[Measured]) -> Measured | None:
-    """Return the measure by which the judge overpaid the policy, by more than a quarter of its
-    gain; it must be so by every one that says anything of it."""
+    """Return the measure by which the judge significantly overpaid the policy, by more than PART
+    of its gain; None unless every measure that has `over` exceeds PART."""
     found = [one for one in used if one.over is not None]
     p = holm([one.over.p if one.over is not None else None for one in found])
     sure = [
@@ -224,12 +224,12 @@ def _gaming(one: Measured) -> str:
 
 
 MOST = 10
-"""Times the labels that there are, beyond which no number is named."""
+"""Multiple of the present labels beyond which no number is advised."""
 
 
 def lacking(found: Evidence, decided: Decided) -> Iterator[str]:
-    """Yield what would tell more of a policy that people labelled; nothing where it is gaming, or
-    where that is ruled out and the word is real."""
+    """Yield how many more labels would decide, for a policy with labels. Nothing if it is gaming,
+    or real with gaming ruled out."""
     people = next((one for one in found.truths if one.people), None)
     if people is None or decided.word == "gaming":
         return
@@ -249,8 +249,8 @@ def lacking(found: Evidence, decided: Decided) -> Iterator[str]:
 
 
 def left_open(found: Evidence, decided: Decided) -> bool:
-    """Whether it may yet be gaming: the judge's gain rises, and the interval of what people find
-    overpaid of it reaches the part that is gaming."""
+    """Return True if gaming is not ruled out: the judge's gain is above 0, and the interval of what
+    people find overpaid reaches above PART of it."""
     people = next((one for one in found.truths if one.people), None)
     over = None if people is None else people.over
     if decided.word == "gaming" or people is None or over is None or over.margin is None:
@@ -259,8 +259,8 @@ def left_open(found: Evidence, decided: Decided) -> bool:
 
 
 def _more(found: Estimate, apart: float) -> str:
-    """Return how many labels would bring the margin down to `apart`, and what to type: as many
-    again at a time, for the means will move."""
+    """Return how many labels would bring the margin down to this one, and the command. It draws at
+    most as many again as there are, because the means will change."""
     count = labels(found, apart)
     asked = found.n if count is None else min(count, found.n)
     many = f"More than {MOST} times as many" if count is None else f"About {count} more"
@@ -271,8 +271,8 @@ def _more(found: Estimate, apart: float) -> str:
 
 
 def labels(found: Estimate, apart: float) -> int | None:
-    """Return how many more labels bring a mean's margin down to `apart`, in tens; None for very
-    many."""
+    """Return how many more labels bring a mean's margin down to this one, rounded up to tens; None
+    if there is no margin or it takes about MOST times as many."""
     margin = found.margin
     if margin is None or apart * MOST**0.5 <= margin:
         return None
@@ -280,12 +280,12 @@ def labels(found: Estimate, apart: float) -> int | None:
 
 
 Scores = tuple[str, str, float, float]
-"""Group, place, Base's score and the policy's."""
+"""(group, unit, Base's score, the policy's score)."""
 
 
 @dataclass(frozen=True)
 class Verdicted:
-    """One trained policy: the word, why, and all that was looked at."""
+    """The verdict on one trained policy, with its reason and evidence."""
 
     policy: str
     judge: str
@@ -293,21 +293,21 @@ class Verdicted:
     decided: Decided
     evidence: Evidence
     check: Transport | None
-    """Whether the labels of one policy hold for the other, where that was asked."""
+    """The check that one policy's labels hold for the other, if it was needed."""
     drifts: Mapping[str, Estimate] = field(default_factory=dict)
     phrase: Phrase | None = None
     alike: tuple[str, ...] = ()
-    """Other judges of the same family, which are no second opinion."""
+    """Other judges of the training judge's family, which are no second opinion."""
     unfit: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Other judges that controls found unfit, which are no truth, with why."""
+    """Reasons by judge, for other judges that the controls make unfit."""
 
 
 def verdicts(
     section: Section, judge: str | None = None, beside: Sequence[Section] = ()
 ) -> Iterator[Verdicted]:
-    """Yield the verdict on every policy but Base; nothing without Base. `judge` is the one that
-    trained where the checkpoint does not say. What the sections `beside`, of other simulated
-    humans, rank the other way is not real."""
+    """Yield the verdict on every policy but Base; nothing without Base. `judge` is the training
+    judge if the checkpoint does not name it. The other sections differ only in their simulated
+    human: a win that one of them reverses becomes undecided."""
     base = section.base
     if base is None:
         return
@@ -327,13 +327,13 @@ def _unless_real(found: Verdicted, flips: str) -> Verdicted:
 
 
 def trained_by(policy: Policy) -> str | None:
-    """Return the judge whose reward trained a policy; None where that is not known."""
+    """Return the judge whose reward trained a policy; None if unknown."""
     found = policy.training.get("judge") or (policy.recipe.get("data") or {}).get("judge")
     return str(found) if found else None
 
 
 def verdict(base: Policy, policy: Policy, judge: str, judges: tuple[str, ...]) -> Verdicted:
-    """Return the verdict on a policy that this judge trained."""
+    """Return the verdict on a policy that this judge trained. `judges` are the section's judges."""
     spec = judge_spec((base, policy), judge)
     metric = spec.headline if spec is not None else "overall"
     gain = _gain(base, policy, judge, metric)
@@ -388,14 +388,14 @@ def verdict(base: Policy, policy: Policy, judge: str, judges: tuple[str, ...]) -
 
 
 def _unfit(base: Policy, judge: str) -> list[str]:
-    """Return why controls found a judge unfit."""
+    """Return the reasons why the controls make a judge unfit; empty if it is fit or untested."""
     marks = base.fingerprints(judge)
     return unfit(tried(base.run, judge, marks[0]), judge) if marks else []
 
 
 def family(spec: JudgeSpec | None, judge: str) -> str:
-    """Return what a judge is of: the maker of its model (`openai/gpt-4o` and
-    `openai/gpt-4.1-mini`: gpt), its function, people, or itself."""
+    """Return a judge's family: that of its model (`openai/gpt-4o` and `openai/gpt-4.1-mini`: gpt),
+    the module of its function, `people`, or its own name."""
     if judge.startswith("human:"):
         return "people"
     if spec is None:
@@ -407,7 +407,8 @@ def family(spec: JudgeSpec | None, judge: str) -> str:
 
 
 def score(row: Observation, judge: str, metric: str) -> float | None:
-    """Return what a judge said of one conversation under a metric, or its reward without one."""
+    """Return a judge's score of one conversation by a metric, else its reward; None if it failed
+    or there is none."""
     scored = row.verdicts.get(judge)
     return None if scored is None or scored.failed else scored.scores.get(metric, scored.reward)
 
@@ -417,7 +418,7 @@ def _gain(base: Policy, policy: Policy, judge: str, metric: str) -> Estimate | N
 
 
 def _pairs(base: Policy, policy: Policy, judge: str, metric: str) -> Iterator[Scores]:
-    """Yield what a judge gave at each place that both policies have."""
+    """Yield a judge's scores of each unit (question, sample, temperature) of both policies."""
     before = {row.unit: score(row, judge, metric) for row in base.rows}
     for row in policy.rows:
         a, b = before.get(row.unit), score(row, judge, metric)
@@ -431,8 +432,9 @@ def second_opinion(
     second: Iterable[Scores],
     style: Mapping[str, StylePair],
 ) -> Measured | None:
-    """Return what another judge (`second`) says, at equal length and style too, with how much more
-    the judge that trained (`first`) gained, each in Base's standard deviations."""
+    """Return another judge's measure (`second` holds its scores), also at equal length and style,
+    with how much more the training judge (`first`) gained, in Base's standard deviations. None
+    without scores."""
     theirs = {place: (group, a, b) for group, place, a, b in second}
     gain = estimate((group, b - a) for group, a, b in theirs.values())
     if gain is None:

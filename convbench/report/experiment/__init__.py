@@ -1,5 +1,5 @@
-"""What a whole experiment came to, in one document.
+"""The document of an experiment.
 
-Every printed table with ours in it, how far the orders agree, what is missing and why, wording,
-cost, and a few conversations.
+It has every printed table with our results in it, the agreement of the orders, what is missing and
+why, language patterns, cost, and a few conversations.
 """

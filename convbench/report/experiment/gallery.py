@@ -1,4 +1,4 @@
-"""A few conversations of Base beside SWiFt's, chosen by a rule that looks at no text."""
+"""A few conversations of Base next to SWiFt's, chosen by a rule that looks at no text."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from convbench.report.sections import Section
 from convbench.schema import Conversation, Example, text_of
 
 LEARNT = (NAMES["swift"], NAMES["refit"])
-"""Whom Base is set beside: the first that is there."""
+"""The policies that Base is compared with: the first that exists."""
 MOST = 5
-"""Pairs of conversations shown."""
+"""Most pairs of conversations shown."""
 LONGEST = 1500
-"""Characters of a turn shown."""
+"""Most characters shown of a turn."""
 TURNS = 24
-"""Turns shown."""
+"""Most turns shown of a conversation."""
 RULE = (
     "Chosen by this rule, which looks at no text: for each task one setting (thinking before "
     "standard, reasoning before clarifying), and the clarifying setting that comes first; in it, "
@@ -42,11 +42,11 @@ class Pair:
     unit: str
     difference: float
     of: int
-    """Pairs it was chosen from."""
+    """Number of pairs it was chosen from."""
 
 
 def gallery(sections: Sequence[Section]) -> Part | None:
-    """Return the gallery; None where no setting has a pair."""
+    """Return the part with the chosen conversations; None if no setting has a pair."""
     chosen = [pair for section in _settings(sections) if (pair := median_pair(section)) is not None]
     talks = tuple(_shown(pair) for pair in chosen[:MOST])
     if not talks:
@@ -56,7 +56,7 @@ def gallery(sections: Sequence[Section]) -> Part | None:
 
 
 def _settings(sections: Sequence[Section]) -> list[Section]:
-    """Return one section a task, and the first of clarifying questions."""
+    """Return at most MOST sections: one for each task, and the first with clarifying questions."""
     order = sorted(sections, key=lambda s: (s.protocol != "reasoning", s.mode != "thinking"))
     firsts: dict[str, Section] = {}
     for section in order:
@@ -68,8 +68,8 @@ def _settings(sections: Sequence[Section]) -> list[Section]:
 
 
 def median_pair(section: Section) -> Pair | None:
-    """Return the pair of conversations whose difference in reward is the median; by whether the
-    answer is right where there is no judge. None without Base, a learnt policy or a pair."""
+    """Return the pair of conversations with the median difference in reward; in right answers if
+    there is no judge. None without Base, a trained policy or a pair."""
     by_name = {plain_name(policy): policy for policy in reversed(section.policies)}
     learnt = next((by_name[name] for name in LEARNT if name in by_name), None)
     base = section.base
@@ -104,14 +104,14 @@ def _shown(pair: Pair) -> SideBySide:
 
 
 def _talk(policy: Policy, unit: str) -> tuple[Conversation, Example]:
-    """Return the conversation of a policy's row."""
+    """Return the conversation of a unit, and its example. Raises LookupError if there is none."""
     for member in policy.members or (policy,):
         start = f"{member.family}/" if policy.members else ""
         for talk in member.run.conversations():
             name = f"{start}{talk.example_id}#{talk.sample}@{talk.temperature:g}"
             if name == unit and talk.branch is None:
                 return talk, member.run.examples[talk.example_id]
-    raise LookupError(unit)  # the rows are made of these very conversations
+    raise LookupError(unit)  # cannot happen: the rows come from these conversations
 
 
 def _transcript(pair: Pair, policy: Policy, talk: Conversation) -> Transcript:
@@ -135,7 +135,7 @@ def _came_of(pair: Pair, row: Observation) -> Iterator[str]:
 
 
 def _cut(text: str) -> str:
-    """Return the beginning of a long text, and how much is left out."""
+    """Return the text, cut to LONGEST characters with a note on how many are left out."""
     if len(text) <= LONGEST:
         return text
     return f"{text[:LONGEST]}… [{len(text) - LONGEST:,} more characters]"

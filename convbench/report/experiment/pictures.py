@@ -1,5 +1,5 @@
-"""The document's pictures: a radar beside each table, and curves by length and by size with the
-printed points."""
+"""The pictures of an experiment's document: a radar for each table, and curves by number of turns
+and of rows with the printed points."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from convbench.stats.means import ErrorKind, Estimate
 
 ROWS = Axis("rows of the logged set", "size of the logged set")
 MANY = 1000
-"""Conversations of a table that does not imply how many: enough for a normal interval."""
+"""Sample size for tables that do not imply one: enough for a normal interval."""
 
 
 def radar_of(one: Beside, kind: ErrorKind) -> Picture | None:
-    """Return a table's radar, printed scores dotted; None without scores of at least three of the
-    six metrics."""
+    """Return a table's radar charts with the printed scores dotted; None without a judge that
+    scores at least three metrics."""
     if one.section is None or one.judge is None:
         return None
     printed = {
@@ -35,7 +35,8 @@ def radar_of(one: Beside, kind: ErrorKind) -> Picture | None:
 
 
 def curves_by_turns(found: Sequence[Beside], kind: ErrorKind) -> Picture | None:
-    """Return accuracy and the overall score by n, for the tables of one setting at several n."""
+    """Return curves of accuracy and the overall score by n, for tables of one setting at several n;
+    None if nothing was measured."""
     some = sorted((one for one in found if one.section), key=lambda one: one.printed.turns)
     if not some:
         return None
@@ -62,8 +63,8 @@ def curves_by_turns(found: Sequence[Beside], kind: ErrorKind) -> Picture | None:
 
 
 def curves_by_size(one: Beside, kind: ErrorKind) -> Picture | None:
-    """Return accuracy and the overall score by rows of the logged set; that of all rows stands at
-    the number that its training counted."""
+    """Return curves of accuracy and the overall score by rows of the logged set; None if nothing
+    was measured. A policy trained on all rows is at the number its training counted."""
     section = one.section
     if section is None:
         return None
@@ -94,14 +95,15 @@ def _add(points: Points, name: str, x: float | None, found: Estimate | None) -> 
 
 
 def _rows(policy: Policy) -> float | None:
-    """Return the rows that a policy was trained on; None where nothing tells."""
+    """Return the number of rows that a policy was trained on; None if unknown."""
     asked = (policy.recipe.get("data") or {}).get("rows")
     found = trained_rows(policy) if asked is None else asked
     return float(found) if isinstance(found, int | float) else None
 
 
 def _printed(table: PaperTable, method: str, measure: Measure) -> Estimate | None:
-    """Return a printed number as an estimate, over the conversations that its table implies."""
+    """Return a printed number as an estimate with the sample size that its table implies; None if
+    it is not printed."""
     found = table.methods[method].get(paper_key(measure.key))
     n = sample_size(table.number) or MANY
     return None if found is None else Estimate(found.mean, found.error, n, n, n - 1)

@@ -1,5 +1,5 @@
-"""Printed tables with our lines in them: which policies stand beside which, under one rule of
-errors, and how far the orders agree.
+"""The paper's printed tables with our results in them, the agreement of their orders, and the
+figure of language patterns.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ from convbench.stats.kendall import DRAWS, Agreement, agreement
 from convbench.stats.means import ErrorKind, over
 
 PRINTED_UNIT = "turn"
-"""What one row of the tables by size is, as we read them."""
+"""The unit of a row in the tables by size, as we read them."""
 SIZED = "ReFit"
 """The method of the tables by size of the logged set."""
 
 
 @dataclass(frozen=True)
 class Beside:
-    """A printed table, and what we have for it."""
+    """A printed table and our policies for it."""
 
     printed: PaperTable
     section: Section | None
-    """The policies of the table alone; None where nothing was measured."""
+    """The section with only the policies of this table; None if nothing was measured."""
     judge: str | None
-    """The judge whose scores stand in it."""
+    """Our judge whose scores are shown in it."""
     ours: Mapping[str, tuple[Policy, ...]]
     """Printed method (or number of rows) → our policies of that name."""
     missing: Mapping[str, str]
-    """Printed method → why it is not here; `""` → why nothing is."""
+    """Reason by printed method that is missing; key `""` if the table has nothing."""
     asked: bool = True
-    """Whether anything says that the experiment was to have this table."""
+    """Whether the experiment was meant to have this table."""
 
     @property
     def title(self) -> str:
-        """What is compared."""
+        """Return what is compared, in one line."""
         table = self.printed
         task = self.section.task if self.section else table.task
         parts = [task, table.mode, f"{table.protocol}, n = {table.turns}"]
@@ -69,15 +69,15 @@ class Beside:
 
     @property
     def extra(self) -> tuple[Policy, ...]:
-        """Our policies that the printed table lacks."""
+        """Return our policies that the printed table lacks."""
         known = {id(policy) for found in self.ours.values() for policy in found}
         policies = self.section.policies if self.section else ()
         return tuple(policy for policy in policies if id(policy) not in known)
 
 
 def beside(sections: Sequence[Section], ends: Ends, planned: Collection[str]) -> list[Beside]:
-    """Return all printed tables in their order, with what is here of each; a table that two of our
-    sets stand for comes twice. `planned` holds addresses of steps that were to be."""
+    """Return all printed tables in their order, each with our policies for it. A table that two of
+    our tasks correspond to comes twice. `planned` holds the addresses of planned steps."""
     known = {*planned, *ends}
     return [one for table in paper_tables() for one in _of_table(table, sections, ends, known)]
 
@@ -99,7 +99,8 @@ def _of_table(
 
 
 def _asked(table: PaperTable, known: Collection[str]) -> bool:
-    """Whether one of these steps is for this table alone: the second judge's has none such."""
+    """Return True if one of these steps belongs to this table. Tables of the second judge have no
+    steps of their own."""
     if is_second_judge(table.judge):
         return False
     recipe = next(recipe for recipe, name in NAMES.items() if name == SIZED)
@@ -108,8 +109,8 @@ def _asked(table: PaperTable, known: Collection[str]) -> bool:
 
 
 def _filled(table: PaperTable, section: Section, ends: Ends) -> Beside | None:
-    """Return the table with a section's policies; None where it has none of them, or no judge that
-    could stand for the second one."""
+    """Return the table with a section's policies; None if the section has none of them, or no judge
+    that corresponds to the table's second one."""
     judge = judge_of(table, section)
     if judge is None and is_second_judge(table.judge):
         return None
@@ -134,7 +135,7 @@ def _filled(table: PaperTable, section: Section, ends: Ends) -> Beside | None:
 
 
 def _whole(section: Section) -> list[Policy]:
-    """Return the policy that all rows trained, which the paper's tables by size lack."""
+    """Return the policies trained on all rows, which the paper's tables by size lack."""
     found = (p for p in section.policies if not _rows(p) and plain_name(p) == SIZED)
     return [replace(policy, name=f"{SIZED} (all rows)") for policy in found]
 
@@ -144,14 +145,14 @@ def _unit(policy: Policy) -> str:
 
 
 def _rows(policy: Policy) -> str:
-    """Return the size of the logged set that a recipe asks for; empty for all of it."""
+    """Return the number of rows that a recipe selects, as text; "" for all."""
     rows = (policy.recipe.get("data") or {}).get("rows")
     return "" if rows is None else str(rows)
 
 
 def judge_of(table: PaperTable, section: Section) -> str | None:
-    """Return which of our judges stands for the table's. The paper's second one is ours of that
-    name, else the second that there is; its first is any other one."""
+    """Return our judge that corresponds to the table's. For the paper's second judge it is ours of
+    that name, else our second one; for its first, the first other one. None if there is none."""
     second = next((name for name in section.judges if is_second_judge(name)), None)
     others = [name for name in section.judges if name != second]
     if not is_second_judge(table.judge):
@@ -160,12 +161,12 @@ def judge_of(table: PaperTable, section: Section) -> str | None:
 
 
 def cells_of(table: PaperTable, ends: Ends) -> list[str]:
-    """Return the cells of a record that are this table's."""
+    """Return the names of the experiment's cells that belong to this table, sorted."""
     return sorted({end.cell for end in ends.values() if _is_cell(table, end.cell)})
 
 
 def _is_cell(table: PaperTable, cell: str) -> bool:
-    """Whether a cell of this name is this table's."""
+    """Return True if a cell of this name belongs to this table."""
     tasks = "|".join([table.task, *(task for task, other in ALSO.items() if other == table.task)])
     default = "?" if table.turns == DEFAULT_TURNS else ""
     protocol = f"(-{table.protocol})" + ("?" if table.protocol == "reasoning" else "")
@@ -184,7 +185,7 @@ def _why_none(table: PaperTable, found: Sequence[Section], ends: Ends, asked: bo
 
 
 def _why(table: PaperTable, method: str, ends: Ends) -> str:
-    """Return why a method is not here: its first step that did not end well."""
+    """Return why a method is missing: its first steps that failed."""
     cells = cells_of(table, ends)
     recipes = {name: recipe for recipe, name in NAMES.items()}
     size = f"-{method}" if table.by_size else ""
@@ -194,7 +195,8 @@ def _why(table: PaperTable, method: str, ends: Ends) -> str:
 
 
 def _bad(ends: Ends, cells: Sequence[str], steps: Sequence[str]) -> str:
-    """Return what the first steps that did not end well said; the kind alone means all of it."""
+    """Return the reasons of the first two failed steps, "" if none failed. A step given by its kind
+    alone means all steps of that kind."""
     bad = [end for cell in cells for end in _of_steps(ends, cell, steps) if not end.done]
     return "; ".join(f"{end.cell}: {end.why}" for end in bad[:2])
 
@@ -216,25 +218,25 @@ SETS = {
     "cosql": "how the wrong queries are made is ours: the paper does not say",
     "mathdial": "how the wrong numbers are made is ours, and so is the standard mode",
 }
-"""How our sets stand to the printed ones."""
+"""How our tasks differ from the printed ones."""
 MODEL = "Llama-3.1-8B-Instruct"
 ODD = {
     6: "Base's accuracy is printed as 0.0000 ± 0.0212, which no sample gives.",
     19: "Printed accuracies of Base and STaR-GATE are those of table 1.",
 }
-"""What is odd in a printed table."""
+"""Notes on errors in a printed table, by its number."""
 
 
 def measures_for(one: Beside) -> list[Measure]:
-    """Return the printed columns, for our judge's scores where it has some of that name."""
+    """Return the measures of the printed columns, for our judge's scores of the same names."""
     spec = judge_spec(one.section.policies, one.judge) if one.section else None
     limits = (spec.lowest, spec.highest) if spec else (0.0, 10.0)
     return [ACCURACY, THINKING, *(metric(one.judge or "", name, limits=limits) for name in HEADS)]
 
 
 def printed_part(one: Beside, kind: ErrorKind, against: Sequence[str] = ()) -> Part:
-    """Return the table's part: what is compared under which regime, the table, paired differences
-    to Base and to `against`, and how the methods were trained."""
+    """Return the part of a printed table: regime and judge, the table, paired differences to Base
+    and to `against`, and how the methods were trained."""
     tables = [printed_table(one, kind)]
     if one.section is not None:
         compared = (one.section, *compared_with(one.section, against))
@@ -252,7 +254,7 @@ def printed_part(one: Beside, kind: ErrorKind, against: Sequence[str] = ()) -> P
 
 
 def printed_table(one: Beside, kind: ErrorKind) -> Table:
-    """Return the printed table with ours above each printed line, in the printed order."""
+    """Return the printed table in its order, with our rows above each printed row."""
     measures = measures_for(one)
     listed = [p for method in one.printed.methods for p in one.ours.get(method, ())]
     listed += one.extra
@@ -283,12 +285,12 @@ def printed_table(one: Beside, kind: ErrorKind) -> Table:
 
 
 def _as_printed(one: Beside, kind: ErrorKind) -> bool:
-    """Whether our errors are over the paper's own sample size, where we have as many."""
+    """Return True if our errors are computed with the paper's own sample size."""
     return one.section is not None and one.section.regime == "as-printed" and kind == "naive"
 
 
 def _facts(one: Beside, kind: ErrorKind) -> Iterator[str]:
-    """Yield the regime, the rule of errors and the judge, in one line; and what is missing."""
+    """Yield a line with regime, kind of errors and judge, then a line for each missing method."""
     if one.section is None:
         yield f"Missing: {one.missing['']}."
         return
@@ -319,7 +321,7 @@ def _notes(one: Beside, kind: ErrorKind) -> Iterator[str]:
 
 
 def _apart(one: Beside) -> Iterator[str]:
-    """Yield what makes figures, though not orders, incomparable; and notes of the section."""
+    """Yield why the figures (though not the orders) are not comparable, and the section's notes."""
     if one.section is None:
         return
     section, found = one.section, []
@@ -337,28 +339,29 @@ def _apart(one: Beside) -> Iterator[str]:
 
 
 def _same_judge(one: Beside) -> bool:
-    """Whether our judge asks the printed model."""
+    """Return True if our judge is the printed model."""
     spec = judge_spec(one.section.policies, one.judge) if one.section else None
     asked = (spec.model if spec else None) or one.judge or ""
     return asked.rpartition("/")[2] == one.printed.judge
 
 
 def _model(policy: Policy) -> str:
-    """Return the model that a policy's run had at first, before training."""
+    """Return the model of a policy's run before training; `imported` if it has none."""
     manifest = policy.run.manifest
     member = manifest.cast.get(manifest.protocol.policy)
     return "imported" if member is None else member.weights or member.model
 
 
 Compared = Sequence[tuple[Policy, float]]
-"""Our policies with what is printed for them."""
+"""Our policies, each with the printed mean."""
 Sums = Mapping[str, tuple[float, int]]
-"""Group → sum and count of its conversations' numbers."""
+"""Group → (sum, count) of its conversations' numbers."""
 
 
 def order_table(found: Sequence[Beside]) -> Table | None:
-    """Return Kendall's tau of every table's methods by accuracy and by the overall score, then of
-    each method by the number of turns; None where no two methods can be ordered."""
+    """Return the table of Kendall's tau between our order and the printed one: of each table's
+    methods by accuracy and overall score, then of each method by number of turns. None if no two
+    methods can be ordered."""
     rows = [row for one in found if (row := _line(one)) is not None]
     rows += _by_turns(found)
     if not rows:
@@ -386,7 +389,7 @@ def order_table(found: Sequence[Beside]) -> Table | None:
 
 
 def _line(one: Beside) -> tuple[Cell, ...] | None:
-    """Return the line of a table; None with fewer than two methods."""
+    """Return the row of a printed table; None with fewer than two methods."""
     if one.section is None:
         return None
     accuracy, overall = _measures(one)
@@ -400,8 +403,8 @@ def _line(one: Beside) -> tuple[Cell, ...] | None:
 
 
 def _by_turns(found: Sequence[Beside]) -> Iterator[tuple[Cell, ...]]:
-    """Yield a line for each method that was measured at several numbers of turns beyond the
-    usual one: whether it falls and rises with n as printed."""
+    """Yield a row for each method measured at several numbers of turns above the default: whether
+    its means order by n as printed."""
     longer = [one for one in found if one.section is not None and one.printed.turns > 3]
     for method in dict.fromkeys(name for one in longer for name in one.ours):
         parts = [
@@ -429,7 +432,7 @@ def _measures(one: Beside) -> tuple[Measure, Measure]:
 
 
 def _pairs(one: Beside, measure: Measure, methods: Sequence[str] = ()) -> Compared:
-    """Return our policies that have the number, each with the printed one."""
+    """Return our policies that have the measure, each with the printed mean."""
     return [
         (policies[0], theirs.mean)
         for method, policies in one.ours.items()
@@ -440,8 +443,8 @@ def _pairs(one: Beside, measure: Measure, methods: Sequence[str] = ()) -> Compar
 
 
 def agree(found: Compared, measure: Measure) -> Agreement:
-    """Return how far our means agree with the printed ones, the questions drawn anew for the
-    interval: those that the policies share are drawn for all of them at once."""
+    """Return the agreement of our means with the printed ones. Its interval resamples questions,
+    the same for all policies that share them."""
     sums = [_sums(policy, measure) for policy, _ in found]
     values = [_mean(one, one.keys()) for one in sums]
     return agreement(values, [printed for _, printed in found], _resampled(sums))
@@ -481,14 +484,14 @@ def _cells(found: Sequence[Agreement]) -> Iterator[Cell]:
 
 
 SHOWN = ("arc", "sciqa")
-"""The sets of Figure 1 (a) and (b)."""
+"""The tasks of Figure 1 (a) and (b)."""
 LEARNT = NAMES["swift"]
 TITLE = "Figure 1: language patterns of Base and SWiFt"
 
 
 def wording_parts(sections: Sequence[Section]) -> list[Part]:
-    """Return a part for each set of the figure, and one that compares them; nothing where no
-    section is of these sets. What cannot be drawn is said in its place."""
+    """Return a part for each task of the figure, and one that compares them; empty if no section is
+    of these tasks. A part that cannot be drawn says why."""
     chosen = [one for task in SHOWN if (one := _chosen(sections, task)) is not None]
     parts, found = [], {}
     for place, section in zip("ab", chosen, strict=False):
@@ -505,14 +508,15 @@ def wording_parts(sections: Sequence[Section]) -> list[Part]:
 
 
 def _chosen(sections: Sequence[Section], task: str) -> Section | None:
-    """Return the section that stands for a set: reasoning in the thinking mode, then others."""
+    """Return the section for a task of the figure, preferably reasoning in thinking mode; None if
+    there is none. Sections with both policies come first."""
     found = [s for s in sections if ALSO.get(s.task, s.task) == task]
     found.sort(key=lambda s: (s.protocol != "reasoning", s.mode != "thinking", s.turns, s.task))
     return next((s for s in found if len(_two(s)) == 2), next(iter(found), None))
 
 
 def _two(section: Section) -> list[Policy]:
-    """Return Base and SWiFt, trained on all rows, where they are there."""
+    """Return Base and SWiFt (trained on all rows) under these names, those that exist."""
     wanted = {BASE: section.base}
     wanted[LEARNT] = next(
         (
@@ -540,7 +544,7 @@ def _part(section: Section, title: str) -> tuple[Part, Spread | None]:
 
 
 def across(found: dict[str, Spread]) -> Table:
-    """Return what the appendix reads off the two pictures, as numbers: a line a set."""
+    """Return the table of what the appendix reads off the two pictures, a row a task."""
     columns = (
         Column("Set", "Set", numeric=False),
         Column("responses", "n"),

@@ -1,4 +1,4 @@
-"""What an experiment's folder says of its steps: which were to be, and how they ended."""
+"""The files of an experiment's folder: its planned steps and how they ended."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from convbench.store.jsonl import disk_error, records, write_whole
 from convbench.store.shape import read_object
 
 FILE = "steps.jsonl"
-"""In the experiment's folder: a line a step that ended, the newest of a step counts."""
+"""File in the experiment's folder with a line a step that ended; the newest of a step counts."""
 PLAN = "plan.json"
-"""In the experiment's folder: the title and all steps of the newest command."""
+"""File in the experiment's folder with the title and all steps of the newest command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an experiment was to do."""
+    """The planned steps of an experiment."""
 
     title: str = ""
     steps: tuple[str, ...] = ()
-    """Addresses."""
+    """Addresses of the steps."""
 
 
 def write_plan(root: Path, title: str, steps: Sequence[str]) -> None:
-    """Keep what an experiment is to do, so that a report says what is missing."""
+    """Write the planned steps of an experiment, so that its report can list what is missing. Raises
+    RunError if the folder cannot be written."""
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -38,7 +39,7 @@ def write_plan(root: Path, title: str, steps: Sequence[str]) -> None:
 
 
 def read_plan(root: Path) -> Plan:
-    """Return what an experiment was to do; nothing where no plan lies there."""
+    """Return the planned steps of an experiment; an empty plan if there is none."""
     found = read_object(root / PLAN)
     steps = found.get("steps")
     return Plan(
@@ -48,7 +49,7 @@ def read_plan(root: Path) -> Plan:
 
 
 def in_order_of(plan: Plan, cells: Sequence[Path]) -> list[Path]:
-    """Return the folders of cells in the plan's order, others after them."""
+    """Return the folders of cells in the plan's order, then others by name."""
     names = list(dict.fromkeys(step.partition("/")[0] for step in plan.steps))
     place = {name: number for number, name in enumerate(names)}
     return sorted(cells, key=lambda path: (place.get(path.name, len(place)), path.name))
@@ -56,38 +57,38 @@ def in_order_of(plan: Plan, cells: Sequence[Path]) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class StepEnd:
-    """How a step ended the last time."""
+    """How a step ended last."""
 
     address: str
     """`CELL/KIND` or `CELL/KIND/CHECKPOINT`."""
     done: bool
     said: tuple[str, ...]
-    """Why it did not end well, or what failed in it where that was not too much."""
+    """Why it failed, or what failed in it if it succeeded all the same."""
     seconds: float
-    """How long it took, all tries together."""
+    """Total duration of all tries."""
 
     @property
     def cell(self) -> str:
-        """Folder name of its run."""
+        """Return the folder name of its run."""
         return self.address.partition("/")[0]
 
     @property
     def name(self) -> str:
-        """Its kind, and of what: `train swift`."""
+        """Return its kind and target, e.g. `train swift`."""
         return self.address.partition("/")[2].replace("/", " ")
 
     @property
     def why(self) -> str:
-        """What it said, in a sentence."""
+        """Return its name and reasons, as a sentence."""
         return f"{self.name}: {'; '.join(self.said) or 'it did not end well, and said nothing'}"
 
 
 Ends = Mapping[str, StepEnd]
-"""By address."""
+"""Steps that ended, by address."""
 
 
 def read_ends(root: Path) -> dict[str, StepEnd]:
-    """Return how each step of an experiment ended; empty without a record."""
+    """Return how each step of an experiment ended, by address; empty without a record."""
     found: dict[str, StepEnd] = {}
     for line in records(root / FILE, "address", "state"):
         address, took = line["address"], line.get("seconds")

@@ -1,4 +1,4 @@
-"""From an experiment's folder to its document: what it truly cost, its tables."""
+"""Read an experiment's folder and make its document: tables, pictures, cost, what is missing."""
 
 from __future__ import annotations
 
@@ -43,34 +43,35 @@ from convbench.store.shards import of_shard, superseded
 
 CALLS = "calls.jsonl"
 HERE = ("local:", "vllm:")
-"""Models on machines of one's own, whose calls have no price."""
+"""Prefixes of models on own machines, whose calls have no price."""
 
 
 @dataclass
 class Spent:
-    """What a cell, or all of them, cost."""
+    """Cost of a cell, or of all cells."""
 
     conversations: float = 0.0
     """Dollars of the calls whose replies are in conversations."""
     judges: float = 0.0
     """Dollars of the calls whose replies are in verdicts."""
     total: float = 0.0
-    """Dollars of all calls, with attempts that were lost and replies that nothing holds."""
+    """Dollars of all calls, including lost attempts and replies that no record holds."""
     tokens: int = 0
     unpriced: int = 0
-    """Conversations and verdicts of a provider whose price nobody told."""
+    """Number of conversations and verdicts whose provider's price is unknown."""
     seconds: float = 0.0
     unread: int = 0
-    """Runs whose records cannot be read."""
+    """Number of runs whose records cannot be read."""
 
     def add(self, other: Spent) -> None:
-        """Add another's."""
+        """Add another cost to this one, field by field."""
         for one in fields(self):
             setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
 
 def cost_table(runs: Sequence[Run], ends: Ends) -> Table:
-    """Return dollars, tokens and hours of every cell with its evaluations, and of all."""
+    """Return the table of dollars, tokens and hours: a row a cell with its evaluations, and their
+    sum."""
     found = {run.path.name: _of_cell(run, ends) for run in runs}
     for cell in dict.fromkeys(end.cell for end in ends.values()):
         found.setdefault(cell, Spent(seconds=_seconds(cell, ends)))
@@ -123,15 +124,15 @@ def _row(name: str, one: Spent) -> tuple[Cell, ...]:
 
 
 def _of_cell(run: Run, ends: Ends) -> Spent:
-    """Return what a run with its evaluations and branches cost."""
+    """Return the cost of a run with its evaluations and branches."""
     spent = Spent(seconds=_seconds(run.path.name, ends))
     tokens = 0
     for path in sorted({run.path, *(file.parent for file in run.path.rglob("run.json"))}):
         if of_shard(path):
-            continue  # read as a part of its run
+            continue  # counted with its run
         try:
             tokens += _of_records(Run.open(path), spent)
-        except ConvbenchError:  # said as missing, too
+        except ConvbenchError:  # also listed as missing
             spent.unread += 1
     files = (file for file in run.path.rglob(CALLS) if not superseded(file.parent))
     journals = [Journal(path).totals() for path in sorted(files)]
@@ -141,7 +142,7 @@ def _of_cell(run: Run, ends: Ends) -> Spent:
 
 
 def _of_records(run: Run, spent: Spent) -> int:
-    """Add what the run's records say to what was spent; return their tokens."""
+    """Add the cost in a run's records to the total; return the number of their tokens."""
     tokens = 0
     cast = run.manifest.cast
     for talk in run.conversations():
@@ -180,32 +181,32 @@ def cells_in(root: Path) -> list[Path]:
 
 
 CELL = re.compile(r"-seed\d+$")
-"""Ends the name of a cell's folder."""
+"""Pattern of the end of a cell folder's name."""
 SHOWN = 400
-"""Characters of a reason shown."""
+"""Most characters shown of a reason."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What an experiment's folder holds."""
+    """The contents of an experiment's folder."""
 
     runs: tuple[Run, ...]
     sections: tuple[Section, ...]
     ends: Ends
     plan: Plan
     unread: tuple[tuple[str, str], ...] = ()
-    """(run, why) of what could not be read, or holds nothing of the split yet."""
+    """(run, reason) for runs that cannot be read, or have no conversations of the split yet."""
 
     def lacking(self) -> list[StepEnd]:
-        """Return the steps that did not end well, or in which something failed; of those that an
-        earlier command asked for and the newest does not, none."""
+        """Return the steps that failed, or in which something failed. Steps that only an earlier
+        command planned are left out."""
         asked = set(self.plan.steps) or self.ends.keys()
         bad = (end for end in self.ends.values() if not end.done or end.said)
         return [end for end in bad if end.address in asked]
 
 
 def is_experiment(folder: Path) -> bool:
-    """Whether a folder is an experiment's: its plan lies there, or its cells do."""
+    """Return True if a folder is an experiment's: it has a plan, a record of steps, or cells."""
     if (folder / "run.json").exists():
         return False
     cells = any(CELL.search(path.name) for path in cells_in(folder))
@@ -213,8 +214,9 @@ def is_experiment(folder: Path) -> bool:
 
 
 def read_experiment(root: Path, split: str = "test") -> Found:
-    """Read an experiment's runs and its record. What cannot be read is named, not raised: the rest
-    of days of work is still reported. Runs that differ in their seed alone are pooled."""
+    """Return an experiment's runs, sections and steps. Runs that cannot be read are listed instead
+    of raising an error, so that the others are still reported. Runs that differ only in their seed
+    are pooled."""
     runs: list[Run] = []
     families: list[list[Policy]] = []
     unread: list[tuple[str, str]] = []
@@ -233,7 +235,8 @@ def read_experiment(root: Path, split: str = "test") -> Found:
 
 
 def _family(run: Run, split: str, unread: list[tuple[str, str]]) -> list[Policy]:
-    """Return a run's own policy and those of its evaluations, without what cannot be read."""
+    """Return a run's own policy and those of its evaluations that have conversations. What is left
+    out is appended to `unread`."""
     found = [read_policy(run, split)]
     for path in cells_in(run.evals):
         try:
@@ -258,8 +261,8 @@ def experiment_document(
     page: Page | None = None,
     against: Sequence[str] = (),
 ) -> Document:
-    """Return the document. `kind` is the rule of errors; None takes each regime's own; `page`
-    is what pictures are drawn for; with the policies `against` all are compared too."""
+    """Return the document of an experiment. `kind` is the kind of errors (None: each regime's own);
+    pictures are drawn for `page`; `against` names further policies that all are compared with."""
     if plots:
         try:
             names = (policy.name for one in found.sections for policy in one.policies)
@@ -294,7 +297,7 @@ def _document(
 
 
 def _overview(found: Found, known: Sequence[Beside], facts: Sequence[str]) -> Part:
-    """Return what is here, in a few lines, and how far the orders agree."""
+    """Return the part with a summary in a few lines, and the agreement of the orders."""
     regimes = dict.fromkeys(section.regime for section in found.sections)
     cells = len(found.runs)
     said = [f"{cells} cell{'' if cells == 1 else 's'}; regime {' and '.join(regimes) or '-'}."]
@@ -331,7 +334,7 @@ def _printed(
 
 
 def _without_table(sections: Sequence[Section], known: Sequence[Beside]) -> list[Section]:
-    """Return the sections that stand beside no printed table."""
+    """Return the sections without a printed table."""
     settings = {
         (one.section.task, one.section.mode, one.section.protocol, one.section.turns)
         for one in known
@@ -343,7 +346,7 @@ def _without_table(sections: Sequence[Section], known: Sequence[Beside]) -> list
 def _others(
     alone: Sequence[Section], kind: ErrorKind | None, plots: bool, against: Sequence[str]
 ) -> Iterator[Part]:
-    """Yield the usual report of sections beside no printed table."""
+    """Yield the usual report's parts for sections without a printed table."""
     if not alone:
         return
     made = document(alone, kind=kind, against=against)
@@ -353,7 +356,7 @@ def _others(
 
 
 def _missing(found: Found, not_asked: Sequence[Beside]) -> Part | None:
-    """Return what is not here, and why; None where nothing is missing."""
+    """Return the part that lists what is missing and why; None if nothing is."""
     rows = [
         (Cell(f"{end.cell}: {end.name}"), Cell(_short("; ".join(end.said) or "said nothing")))
         for end in found.lacking()

@@ -1,5 +1,5 @@
-"""Patterns by K-means over common words, places by UMAP over the others, diversity and spread
-(appendix E.1.1).
+"""Language patterns by K-means over common words, coordinates by UMAP over the others, diversity
+and spread (appendix E.1.1).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from convbench.install import with_extra
 from convbench.report.patterns.responses import Response, by_policy
 
 FREQUENCY = 0.01
-"""A common word reaches this frequency in some policy."""
+"""Least frequency of a common word, in at least one policy."""
 RATIO = 0.2
-"""Frequencies of a common word differ between policies by at most this share."""
+"""Largest relative difference of a common word's frequencies between policies."""
 DOMAIN = frozenset(
     (
         "answer",
@@ -39,12 +39,13 @@ DOMAIN = frozenset(
         "thinking",
     )
 )
-"""Words of any multiple-choice talk; the appendix names answer, question and correct."""
+"""Words of any multiple-choice conversation. The appendix names answer, question and correct."""
 
 
 @cache
 def always_common() -> frozenset[str]:
-    """Return stop words and domain words. The stop words are scikit-learn's: none are named."""
+    """Return stop words and domain words. The stop words are scikit-learn's; the appendix names
+    none. Raises MissingDependency."""
     try:
         from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
     except ImportError:
@@ -55,9 +56,9 @@ def always_common() -> frozenset[str]:
 
 
 def frequencies(found: Sequence[Response]) -> dict[str, dict[str, float]]:
-    """Return policy → word → share of the policy's responses that hold the word.
+    """Return policy → word → share of the policy's responses that contain the word.
 
-    The appendix says "frequency" without saying of what; this is our reading.
+    The appendix says "frequency" without a definition; this is our reading.
     """
     out = {}
     for policy, said in by_policy(found).items():
@@ -67,7 +68,7 @@ def frequencies(found: Sequence[Response]) -> dict[str, dict[str, float]]:
 
 
 def is_common(shares: Sequence[float]) -> bool:
-    """Return whether a word with these frequencies, one a policy, is common by frequency.
+    """Return True if a word with these frequencies, one a policy, is common by frequency.
 
     The largest over the smallest is at most 1.2. Of two policies their ratio then lies in Appendix
     E's [0.8, 1.2] whichever is named first; one of 0.8 would be 1.25 the other way round.
@@ -78,12 +79,12 @@ def is_common(shares: Sequence[float]) -> bool:
 
 
 def _at_most(one: float, two: float) -> bool:
-    """Compare with room for rounding, so that 6/5 is within 1.2."""
+    """Return True if a number is at most another, up to rounding: 6/5 is within 1.2."""
     return one <= two + 1e-9
 
 
 def common_words(found: Mapping[str, Mapping[str, float]]) -> frozenset[str]:
-    """Return the common words, given `frequencies`."""
+    """Return the common words, from frequencies by policy and word."""
     words = {word for shares in found.values() for word in shares}
     always = always_common()
     return frozenset(
@@ -97,16 +98,16 @@ Words = Sequence[str]
 
 
 def distinct(texts: Iterable[Words], n: int) -> float | None:
-    """Return distinct-n: different n-grams over all n-grams, none across two texts (Li et al.
-    2016, "A diversity-promoting objective function"); None without an n-gram."""
+    """Return distinct-n: the number of different n-grams over that of all n-grams, none across two
+    texts (Li et al. 2016, "A diversity-promoting objective function"). None without an n-gram."""
     grams = Counter(tuple(words[i : i + n]) for words in texts for i in range(len(words) - n + 1))
     total = grams.total()
     return len(grams) / total if total else None
 
 
 def first_words(texts: Iterable[Words], limit: int) -> list[Words]:
-    """Return the texts in order until `limit` words are reached, the last one cut: distinct-n
-    and vocabulary depend on how much is looked at, so that policies are compared on as much."""
+    """Return the first texts with `limit` words in all, the last one cut. Distinct-n and
+    vocabulary depend on the amount of text, so policies are compared on equal amounts."""
     out: list[Words] = []
     for words in texts:
         if limit <= 0:
@@ -122,7 +123,7 @@ def vocabulary(texts: Iterable[Words]) -> int:
 
 
 def telling(inside: Iterable[Response], outside: Iterable[Response], top: int = 10) -> list[str]:
-    """Return the words that tell `inside` from `outside`, the most telling first.
+    """Return at most `top` words that distinguish `inside` from `outside`, the strongest first.
 
     By the z score of the log-odds ratio with an informative Dirichlet prior, the words' counts
     over both (Monroe, Colaresi and Quinn 2008, "Fightin' words", eq. 16-22).
@@ -153,41 +154,41 @@ UMAP: dict[str, Any] = {
     "n_components": 2,
 }
 FEWEST = 4
-"""Texts that UMAP can place in a plane."""
+"""Fewest texts that UMAP can embed in a plane."""
 STARTS = 10
-"""Starts of K-means, of which the best counts; the appendix is silent."""
+"""Restarts of K-means, of which the best counts. The appendix does not say."""
 
 
 @dataclass(frozen=True)
 class Patterns:
-    """What was found. Lists run along `responses`."""
+    """The result of the analysis. Lists have one item a response."""
 
     responses: list[Response]
     common: frozenset[str]
     pattern: list[int]
-    """0 for the largest pattern, then by size."""
+    """Pattern of each response: 0 for the largest pattern, then by size."""
     places: list[tuple[float, float]] | None
-    """Place of each response in the plane; None where no uncommon word is left to place by."""
+    """Position of each response in the plane; None if no uncommon word is left to embed them by."""
     neighbours: int
-    """Neighbours UMAP took: 15, or all there are where the responses are fewer."""
+    """Number of neighbours that UMAP used: 15, or fewer if there are fewer responses."""
     notes: tuple[str, ...] = ()
-    """Where the data did not allow what the appendix asks for."""
+    """Notes on deviations from the appendix that the data required."""
 
     @property
     def policies(self) -> list[str]:
-        """Policies, in order of appearance."""
+        """Return the policies' names, in order of appearance."""
         return list(by_policy(self.responses))
 
     @property
     def k(self) -> int:
-        """Number of patterns."""
+        """Return the number of patterns."""
         return max(self.pattern) + 1
 
 
 def patterns(found: Sequence[Response]) -> Patterns:
-    """Analyse final responses; the same responses give the same result.
+    """Return the patterns of final responses. The same responses give the same result.
 
-    Raises DataError where no response holds a common word.
+    Raises DataError if no response contains a usable common word, or MissingDependency.
     """
     said = list(found)
     common = common_words(frequencies(said))
@@ -216,7 +217,7 @@ def patterns(found: Sequence[Response]) -> Patterns:
 def cluster(texts: Sequence[str]) -> list[int]:
     """Return the pattern of each text: K-means (k = 5, seed 42) over TF-IDF, renumbered by size.
 
-    There are fewer patterns where the texts differ in fewer ways.
+    There are fewer patterns if fewer texts are distinct. Raises DataError without a usable word.
     """
     from sklearn.cluster import KMeans
 
@@ -234,8 +235,8 @@ def cluster(texts: Sequence[str]) -> list[int]:
 
 
 def project(texts: Sequence[str], neighbours: int) -> list[tuple[float, float]] | None:
-    """Return the places of texts in the plane by UMAP over TF-IDF (seed 42); None where no word
-    is in enough of them, or they are fewer than four."""
+    """Return the coordinates of texts in the plane, by UMAP over TF-IDF (seed 42). None if no word
+    is in enough of them, or there are fewer than four. Raises MissingDependency."""
     try:
         umap: Any = import_module("umap")  # it has no types
     except ImportError:
@@ -247,48 +248,48 @@ def project(texts: Sequence[str], neighbours: int) -> list[tuple[float, float]] 
         return None
     settings = {**UMAP, "n_neighbors": neighbours, "random_state": SEED, "n_jobs": 1}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # on small graphs it says that it starts at random
+        warnings.simplefilter("ignore")  # on small graphs it warns of a random initialisation
         places = umap.UMAP(**settings).fit_transform(matrix)
     return [(float(x), float(y)) for x, y in places]
 
 
 def tfidf(texts: Sequence[str]) -> Any:
-    """Return the TF-IDF matrix, rows of length 1 or 0; None where no word is left."""
+    """Return the sparse TF-IDF matrix (texts, words), rows of norm 1 or 0; None without a word."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     try:
         return TfidfVectorizer(**TFIDF).fit_transform(texts)
-    except ValueError:  # an empty vocabulary, or limits that shut out every word
+    except ValueError:  # an empty vocabulary, or limits that exclude every word
         return None
 
 
 WHISKER = 1.5
-"""Interquartile ranges above the third quartile from which on a distance is far out (Tukey)."""
+"""Interquartile ranges above the third quartile beyond which a distance is an outlier (Tukey)."""
 MOST = 1500
-"""Responses of which all distances are taken; of more, evenly spaced ones."""
+"""Most responses of which all distances are computed; of more, about as many, evenly spaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What a picture shows, as numbers; None where there is too little to measure."""
+    """What the picture shows, as numbers; None if there is too little to measure."""
 
     responses: int
     distance: float | None
-    """Mean distance between two responses: the larger, the less dense."""
+    """Mean cosine distance between two responses: the larger, the less dense."""
     by_policy: dict[str, float | None]
     """The same within each policy."""
     separation: float | None
-    """Share of the 15 nearest neighbours that are of the same policy, less what chance gives."""
+    """Share of the 15 nearest neighbours that are of the same policy, minus the share by chance."""
     first: float
     """Share of the responses in the largest pattern."""
     patterns: float
     """Effective number of patterns, the exponential of their entropy."""
     outliers: float | None
-    """Share of the responses whose nearest neighbour is far out."""
+    """Share of the responses whose distance to the nearest neighbour is an outlier."""
 
 
 def spread(found: Patterns) -> Spread:
-    """Measure density, separation, use of patterns and outliers."""
+    """Return density, separation, use of patterns and outliers of an analysis."""
     shares = [found.pattern.count(k) / len(found.pattern) for k in range(found.k)]
     entropy = -math.fsum(share * math.log(share) for share in shares)
     distances, policies = _distances(found)
@@ -305,7 +306,7 @@ def spread(found: Patterns) -> Spread:
 
 
 def _distances(found: Patterns) -> tuple[list[list[float]], list[str]]:
-    """Return the distances of the responses that have an uncommon word, and their policies."""
+    """Return the distance matrix of responses with an uncommon word, and their policies."""
     outside = [" ".join(w for w in r.words if w not in found.common) for r in found.responses]
     matrix: Any = tfidf(outside)
     if matrix is None:

@@ -1,4 +1,4 @@
-"""How policies talk, as clusters of their final responses."""
+"""The report of `patterns`: clusters of policies' final responses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from convbench.store.jsonl import write_file
 
 @dataclass
 class PatternResult:
-    """What `patterns` found, and the files it wrote."""
+    """The analysis of language patterns, and the files that were written."""
 
     found: Patterns
     document: Document
@@ -29,7 +29,7 @@ class PatternResult:
 
 
 def patterns(options: PatternOptions) -> PatternResult:
-    """Cluster and place the final responses of policies, and write page, picture and points.
+    """Cluster and embed the final responses of policies, and write page, picture and points.
 
     Raises RunError for fewer than two policies, and DataError for responses without words.
     """

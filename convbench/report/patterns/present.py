@@ -1,4 +1,4 @@
-"""Patterns as tables, a picture and a table of points."""
+"""Language patterns as tables, a picture and a CSV file of points."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from convbench.report.tables.cells import number
 from convbench.stats.means import estimate
 
 SHAPES = ("o", "s", "^", "D", "P")
-"""Pattern 0 to 4: circle, square and triangle as in the paper's figure, then ours."""
+"""Markers of patterns 0 to 4: circle, square and triangle as in the paper's figure, then ours."""
 GRAMS = (1, 2, 3)
 TOLD = 10
-"""Telling words shown."""
+"""Most telling words that are shown."""
 
 
 def patterns_document(found: Patterns, title: str, page: Page | None = None) -> Document:
-    """Return the analysis as a document of one part, its picture drawn for `page`."""
+    """Return the analysis as a document of one part, with its picture drawn for `page`."""
     counts = ", ".join(
         f"{len(said)} of {name}" for name, said in by_policy(found.responses).items()
     )
@@ -52,7 +52,8 @@ def shares(found: Patterns) -> Table:
 
 
 def diversity(found: Patterns) -> Table:
-    """Return length, vocabulary and distinct-n by policy, the last two at equal size."""
+    """Return length, vocabulary and distinct-n by policy; the last at equal size, vocabulary both
+    ways."""
     texts = {name: [r.words for r in said] for name, said in by_policy(found.responses).items()}
     size = min(sum(map(len, words)) for words in texts.values())
     rows = []
@@ -79,7 +80,7 @@ def diversity(found: Patterns) -> Table:
 
 
 def told(found: Patterns) -> Iterator[Table]:
-    """Yield the most telling words of each policy, and of each pattern."""
+    """Yield the tables of the most telling words: by policy, and by pattern."""
     by_name = {name: [r.policy == name for r in found.responses] for name in found.policies}
     by_pattern = {f"pattern {k}": [label == k for label in found.pattern] for k in range(found.k)}
     for head, groups in (("Policy", by_name), ("Pattern", by_pattern)):
@@ -100,8 +101,7 @@ def _where(found: Patterns, inside: list[bool], wanted: bool) -> Iterator[Respon
 def draw(
     found: Patterns, places: Sequence[tuple[float, float]], title: str, page: Page | None = None
 ) -> Picture:
-    """Return the UMAP picture: shape by pattern, colour by policy. `page` is what it is drawn
-    for."""
+    """Return the UMAP picture, drawn for `page`: shape by pattern, colour by policy."""
     with drawing(found.policies, page):
         from matplotlib.lines import Line2D
 
@@ -145,7 +145,7 @@ def draw(
 
 
 def _interleaved(found: Patterns) -> list[int]:
-    """Return places in an order that lays no policy over another."""
+    """Return the indices of the responses in an order that draws no policy over another."""
     return sorted(range(len(found.responses)), key=lambda i: found.responses[i].conversation_id)
 
 

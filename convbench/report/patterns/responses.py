@@ -1,4 +1,4 @@
-"""The documents: what each policy says at the end of each conversation, as words."""
+"""The texts to analyse: each policy's final response in each conversation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from convbench.store import Run
 from convbench.views import final_text
 
 WORD = re.compile(r"(?u)\b\w\w+\b")
-"""A word: two or more letters or digits, as scikit-learn's vectorizers have it."""
+"""A word: two or more letters or digits, as in scikit-learn's vectorizers."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class Response:
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        """Its words in lower case, in order."""
+        """Return its words in lower case, in order."""
         return tuple(WORD.findall(self.text.lower()))
 
 
 def responses(runs: Sequence[Run], split: str = "test") -> list[Response]:
-    """Return the final responses of every policy: each run named is one policy; one run alone
-    stands for itself and its children. They are the same in whatever order runs are named.
+    """Return the final responses of every policy. Each run is one policy; a single run also brings
+    its children. The order of the runs does not matter.
 
-    Raises RunError for fewer than two policies.
+    Raises RunError for fewer than two policies, or one without conversations of the split.
     """
     if len(runs) == 1:
         policies = read_policies(runs[0], split)
@@ -57,7 +57,7 @@ def responses(runs: Sequence[Run], split: str = "test") -> list[Response]:
 
 
 def responses_of(policies: Sequence[Policy]) -> list[Response]:
-    """Return the final responses of these policies; those of a pooled one run by run."""
+    """Return the final responses of these policies; of a pooled policy those of all its runs."""
     return [
         response
         for policy in policies
@@ -79,7 +79,7 @@ def _of(policy: Policy, name: str) -> Iterator[Response]:
 
 
 def by_policy(found: Sequence[Response]) -> dict[str, list[Response]]:
-    """Return responses by policy, in order of appearance."""
+    """Return the responses by policy, in order of appearance."""
     out: dict[str, list[Response]] = {}
     for response in found:
         out.setdefault(response.policy, []).append(response)

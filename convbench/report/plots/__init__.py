@@ -1,1 +1,1 @@
-"""Plots of a report: readable in print, in grey, and by colour-blind readers."""
+"""Plots of a report, readable in print, in grey and with colour blindness."""

@@ -1,4 +1,4 @@
-"""Which pictures a report gets."""
+"""Choose and draw the pictures of a report."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def with_pictures(
     pairwise: bool = False,
     page: Page | None = None,
 ) -> Document:
-    """Return the document with its pictures: in each part its own, in a last part what compares
-    parts. `page` is what is drawn for."""
+    """Return the document with pictures drawn for `page`: each part's own, and a last part with
+    those that compare parts. Raises MissingDependency without matplotlib."""
     with drawing((policy.name for section in sections for policy in section.policies), page):
         titles = [(section, name) for section in sections for name in judges_of(section, judge)]
         parts = [
             replace(part, pictures=tuple(_of_part(section, name, section.errors(kind))))
             for part, (section, name) in zip(made.parts, titles, strict=False)
         ]
-        parts += made.parts[len(titles) :]  # what compares sections has tables alone
+        parts += made.parts[len(titles) :]  # parts that compare sections have only tables
         across = tuple(_across(sections, judge, kind))
         across += tuple(_strengths(sections, judge)) if pairwise else ()
     together = (Part("All together", pictures=across),) if across else ()
@@ -78,7 +78,7 @@ def _across(
 def _rewards(
     sections: Sequence[Section], judge: str | None, kind: ErrorKind | None
 ) -> Picture | None:
-    """Return the judge's headline by task, for tasks whose answers are not right or wrong."""
+    """Return the picture of the judge's headline by task, for tasks without right answers."""
     measures = [m for section in sections for m in measures_of(section, judge)]
     top = headline(measures)
     return dots(sections, top, kind) if top is not None else None

@@ -1,4 +1,4 @@
-"""Accuracy and reward along something (temperature, turns, rows), and training curves."""
+"""Curves of accuracy and reward by temperature, turns, rows or rounds, and training curves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Points = dict[str, list[tuple[float, Estimate]]]
 
 @dataclass(frozen=True)
 class Axis:
-    """The x axis: what it is called, and its values' name in a caption."""
+    """An x axis: its label, and the name of its values in a caption."""
 
     label: str
     name: str
@@ -37,7 +37,7 @@ ROUNDS = Axis("round", "round (0 is Base)")
 
 
 def by_temperature(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
-    """Return accuracy and reward by temperature; None with fewer than two temperatures."""
+    """Return curves of accuracy and reward by temperature; None for fewer than two temperatures."""
     told = {row.temperature for p in section.policies for row in p.rows}
     temperatures = sorted(t for t in told if t is not None)
     if len(temperatures) < 2:
@@ -55,7 +55,7 @@ def by_temperature(section: Section, judge: str | None, kind: ErrorKind) -> Pict
 def by_turns(
     sections: Sequence[Section], judge: str | None, kind: ErrorKind | None
 ) -> list[Picture]:
-    """Return accuracy and reward against n, for every setting that was run with several n."""
+    """Return curves of accuracy and reward by number of turns, for each setting with several n."""
     found = []
     for key, group in _settings(sections).items():
         if len({section.turns for section in group}) < 2:
@@ -80,8 +80,8 @@ def by_turns(
 
 
 def by_size(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
-    """Return accuracy and reward against the number of rows trained on, in their unit; None where
-    no method was trained on several."""
+    """Return curves of accuracy and reward by number of training rows, in their unit; None if no
+    method was trained on several numbers."""
     methods: dict[str, list[tuple[float, Policy]]] = {}
     for policy in section.policies:
         size = trained_rows(policy)
@@ -106,8 +106,8 @@ def by_size(section: Section, judge: str | None, kind: ErrorKind) -> Picture | N
 
 
 def by_rounds(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
-    """Return accuracy and reward after each round of learners that go in rounds, from Base, which
-    is round 0; None where none went through two."""
+    """Return curves of accuracy and reward by round, for learners trained in rounds; Base is round
+    0. None if no learner has two rounds."""
     found = rounds_of(section)
     if not found:
         return None
@@ -122,8 +122,8 @@ def by_rounds(section: Section, judge: str | None, kind: ErrorKind) -> Picture |
 
 
 def trained_rows(policy: Policy) -> int | None:
-    """Return the rows a checkpoint was trained on: turns, pairs, or conversations (which is all
-    that checkpoints of old tell)."""
+    """Return the number of rows a checkpoint was trained on: turns or pairs; for old checkpoints
+    conversations, the only count they have. None if unknown."""
     counts = policy.training.get("counts") or {}
     unit = policy.training.get("unit")
     return (
@@ -173,8 +173,9 @@ def curves(
     base: Policy | None = None,
     printed: Callable[[Measure], Points] | None = None,
 ) -> Picture | None:
-    """Draw one panel a measure, one line a method, side by side where points would overlap; the
-    mean of `base` as a dotted line, printed points hollow on dashed lines."""
+    """Return a picture with a panel for each measure and a line for each method; None without
+    points. Points of several methods are shifted so that they do not overlap. The mean of `base`
+    is a dotted line, printed points are hollow on dashed lines."""
     panels = [(m, found) for m in measures if any((found := points(m)).values())]
     if not panels:
         return None
@@ -209,7 +210,7 @@ def _lines(axes: Any, measure: Measure, found: Points, printed: Points) -> None:
     gap = min((b - a for a, b in pairwise(places)), default=1.0)
     styles = looks([*found, *printed])
     for number, (name, label, points, hollow) in enumerate(drawn):
-        # Side by side within a tenth of the distance between two places.
+        # Shifted by less than a sixth of the distance between two values of x.
         shift = gap * 0.3 * ((number + 0.5) / len(drawn) - 0.5)
         low, high = (
             zip(*(clipped(e, measure) for _, e in points), strict=True) if points else ((), ())
@@ -245,15 +246,15 @@ PANELS = (
     ("log π/π₀, the bound's slack\n(nats per conversation)", {"log_ratio": ""}),
     ("accuracy of preferences", {"rewards/accuracies": ""}),
 )
-"""(label of the y axis, keys of the log with what they are told apart by)."""
+"""(label of the y axis, {key of the log: suffix of the curve's name})."""
 FEW = 20
-"""Points of a curve up to which it is drawn as it was logged."""
+"""Most points of a curve that is drawn as it was logged."""
 SHARE = 0.05
-"""Of a longer curve's points that one of the smoothed curve is the mean of."""
+"""Share of a longer curve's points in the running mean."""
 
 
 def training(section: Section) -> Picture | None:
-    """Return the curves of all methods of a section; None where there is no log."""
+    """Return the training curves of all methods of a section; None without a log."""
     logs = {policy.name: _log(policy) for policy in section.policies}
     logs = {name: log for name, log in logs.items() if log}
     panels = [
@@ -288,14 +289,15 @@ def training(section: Section) -> Picture | None:
 
 
 def smoothed(values: Sequence[float]) -> list[float]:
-    """Return the centred running mean over a share of the values, an odd number of them; at the
-    ends over those that there are."""
+    """Return the centred running mean over SHARE of the values (an odd number), over fewer at the
+    ends."""
     reach = round(len(values) * SHARE) // 2 or 1
     return [fmean(values[max(0, i - reach) : i + reach + 1]) for i in range(len(values))]
 
 
 def _legends(figure: Any, grid: Sequence[Any], panels: Sequence[Any], marks: str) -> None:
-    """Name the methods below all, and what tells two curves of one method apart inside."""
+    """Add a legend of the methods below all panels, and legends inside panels with two curves a
+    method."""
     from matplotlib.lines import Line2D
 
     handles, labels = grid[0].get_legend_handles_labels()

@@ -1,5 +1,5 @@
-"""Accuracy with its interval, judges against each other, strengths from duels, and a radar a
-method.
+"""Pictures of points: accuracy with intervals, judge against judge, strengths from duels, and radar
+charts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ COLUMNS = 3
 
 
 def dots(sections: Sequence[Section], measure: Measure, kind: ErrorKind | None) -> Picture | None:
-    """Return a measure of all methods in all sections; None where nobody has it."""
+    """Return a picture of a measure's means with intervals, a panel for each section; None if no
+    policy has it."""
     shown = [s for s in sections if any(measure.of(policy) for policy in s.policies)]
     if not shown:
         return None
@@ -63,7 +64,7 @@ def dots(sections: Sequence[Section], measure: Measure, kind: ErrorKind | None) 
 
 
 def interval(errors: str) -> str:
-    """Return what an interval is, as pictures say it."""
+    """Return the legend's words for intervals with this kind of errors."""
     return f"95% intervals, {errors} errors"
 
 
@@ -98,7 +99,7 @@ def _panel(axes: Any, section: Section, measure: Measure, kind: ErrorKind) -> No
 
 
 def clipped(estimate: Estimate, measure: Measure) -> tuple[float, float]:
-    """Return the interval, kept to what the measure can be; the mean alone where there is none."""
+    """Return the interval clipped to the measure's limits; (mean, mean) without an interval."""
     low, high = estimate.interval or (estimate.mean, estimate.mean)
     if measure.limits is not None:
         low = min(max(low, measure.limits[0]), estimate.mean)
@@ -107,11 +108,12 @@ def clipped(estimate: Estimate, measure: Measure) -> tuple[float, float]:
 
 
 AREA = 220.0
-"""Points squared of the largest bubble."""
+"""Area of the largest bubble, in square points."""
 
 
 def both_scored(section: Section, first: str, second: str) -> list[tuple[float, float]]:
-    """Return (first's, second's) headline scores, or rewards where there is none."""
+    """Return (first judge's, second judge's) headline scores of each conversation that both scored;
+    a judge without a headline gives its reward."""
     found = []
     tops = _headline(section, first), _headline(section, second)
     for policy in section.policies:
@@ -126,7 +128,7 @@ def both_scored(section: Section, first: str, second: str) -> list[tuple[float, 
 
 
 def agreement(section: Section) -> dict[tuple[str, str], str]:
-    """Return words on how far each two judges agree, over all policies of a section: the figures of
+    """Return a sentence on the agreement of each two judges, by (judge, judge), with the figures of
     the report's table."""
     found = panel_of(section)
     return {
@@ -139,7 +141,7 @@ def agreement(section: Section) -> dict[tuple[str, str], str]:
 
 
 def judge_pairs(section: Section) -> list[Picture]:
-    """Return one bubble chart for each two judges with common conversations, how far they agree in
+    """Return a bubble chart for each two judges with common conversations, with their agreement in
     its caption."""
     out, said = [], agreement(section)
     specs = {name: judge_spec(section.policies, name) for name in section.judges}
@@ -164,7 +166,7 @@ def _scale(section: Section, judge: str) -> str:
 def _limits(
     section: Section, judge: str, side: int, scores: list[tuple[float, float]]
 ) -> tuple[float, float]:
-    """Return the ends of a judge's scale; those of its scores where nothing is known of it."""
+    """Return the ends of a judge's scale, or of its scores if its spec is unknown."""
     spec = judge_spec(section.policies, judge)
     found = [pair[side] for pair in scores]
     low, high = (min(found), max(found)) if spec is None else spec.limits(spec.headline)
@@ -184,7 +186,7 @@ def _headline(section: Section, judge: str) -> str:
 def _bubbles(
     section: Section, first: str, second: str, scores: list[tuple[float, float]], words: str
 ) -> Picture:
-    # Binned to twentieths of each scale: of 0 to 10 whole and half scores fall together.
+    # Binned to twentieths of each scale: of 0 to 10 every whole and half score is a bin.
     one, two = _limits(section, first, 0, scores), _limits(section, second, 1, scores)
     counts = Counter((_bin(a, *one), _bin(b, *two)) for a, b in scores)
     most = max(counts.values())
@@ -227,8 +229,8 @@ APART = 0.16
 
 
 def strengths(title: str, found: Tournament, no_wins: Sequence[str] = ()) -> Picture | None:
-    """Return the strengths of a tournament's policies; None where they are not finite. Its caption
-    ends with `no_wins`: who has not won, and why."""
+    """Return a picture of the strengths of a tournament's policies; None if they are not finite.
+    `no_wins`, the reasons why policies have not won, end its caption."""
     plain, level = found.ranking(), found.ranking(length=True)
     if plain is None:
         return None
@@ -286,7 +288,7 @@ def _bars(bound: Bound) -> list[list[float]] | None:
 
 
 WIDE, NARROW = 3, 2
-"""Charts side by side on a page, and in a column of it."""
+"""Most charts in a row on a page, and in a column of it."""
 
 
 def radar(
@@ -295,8 +297,9 @@ def radar(
     kind: ErrorKind,
     printed: Mapping[str, Mapping[str, Number]] | None = None,
 ) -> Picture | None:
-    """Return the radar charts, with the printed scores of a method of the same name where they are
-    given; None where the judge has fewer than three metrics on the scale of its headline."""
+    """Return radar charts of a judge's metrics, one a policy, with the printed scores of the method
+    of that name if given; None if the judge has fewer than three metrics on its headline's scale.
+    """
     measures = _alike(section, judge)
     shown = [p for p in section.policies if all(m.of(p) for m in measures)]
     if len(measures) < 3 or not shown:
@@ -339,7 +342,7 @@ def _short(measure: Measure) -> str:
 
 
 def _legend(figure: Any, *, outlined: bool, printed: bool, errors: str) -> None:
-    """Say below all what line and band mean: colours are told by the names above."""
+    """Add a legend of lines and bands below all charts; their titles name the policies."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -355,8 +358,8 @@ def _legend(figure: Any, *, outlined: bool, printed: bool, errors: str) -> None:
 
 
 def _alike(section: Section, judge: str) -> list[Measure]:
-    """Return the judge's metrics that are on the scale of its headline; the paper's alone where
-    its rubric was not kept. A measure of tests or pages is no profile."""
+    """Return the judge's metrics on the scale of its headline; only the paper's if its spec is
+    unknown; none if it measures tests or pages."""
     spec = judge_spec(section.policies, judge)
     found = judge_measures(section.policies, judge)
     if spec is None:
@@ -369,7 +372,7 @@ def _alike(section: Section, judge: str) -> list[Measure]:
 
 
 def _ends(policies: Sequence[Policy], measures: Sequence[Measure]) -> tuple[float, float]:
-    """Return the ends of the scale: the judge's own."""
+    """Return the ends of the judge's scale; 0 and the largest mean if it is unknown."""
     best = max(e.mean for p in policies for m in measures if (e := m.of(p)) is not None)
     return measures[0].limits or (0.0, best)
 
@@ -404,7 +407,7 @@ def _outline(axes: Any, found: Sequence[Estimate | None]) -> None:
 
 
 def _side(angle: float) -> str:
-    """Return how a label at this angle, clockwise from the top, lies outside the circle."""
+    """Return the horizontal alignment of a label at this angle, clockwise from the top."""
     across = math.sin(angle)
     return "center" if abs(across) < 0.1 else "left" if across > 0 else "right"
 

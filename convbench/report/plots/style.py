@@ -1,4 +1,4 @@
-"""One look for all plots: palette, markers, line styles, sizes, and the way to a file."""
+"""The common style of all plots: palette, markers, line styles, sizes, and saving to bytes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Columns = Literal["one", "two"]
 ONE, TWO = 3.35, 7.0
 """Inches of one column of a page of two (8.5 cm), and of both."""
 DPI = 300
-"""Of the PNG: what journals ask of pictures with lines."""
+"""Resolution of the PNG: what journals require of line art."""
 GREY = "#6b6b6b"
 
-# Okabe and Ito's palette, told apart with every common colour blindness; markers and line
-# styles say the same without colour.
+# Okabe and Ito's palette, distinguishable with every common colour blindness; markers and line
+# styles distinguish policies without colour.
 LOOKS = (
     ("#0072B2", "o", "-"),
     ("#D55E00", "s", "--"),
@@ -74,7 +74,7 @@ RC: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How one policy is drawn everywhere."""
+    """The colour, marker and line style of a policy in all pictures."""
 
     color: str
     marker: str
@@ -83,41 +83,41 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Where pictures will stand."""
+    """The page that pictures are drawn for."""
 
     columns: Columns = "two"
-    """How many columns of a page of two a picture of several panels is wide; one panel is always
-    one column wide."""
+    """Width of a picture with several panels, in columns of a two-column page; a picture with one
+    panel is always one column wide."""
     titled: bool = False
-    """Whether a picture says its title itself; on a page its caption does."""
+    """Whether titles are drawn into the pictures; on a page the caption has them."""
 
     def across(self, panels: int, wide: int, narrow: int = 1) -> int:
-        """Return how many of a picture's panels stand side by side, where a whole page has room
-        for `wide` and a column for `narrow`."""
+        """Return how many panels a picture has in a row, if the page fits `wide` and one column of
+        it `narrow`."""
         return min(panels, wide if self.columns == "two" else narrow)
 
 
 _SHARED: ContextVar[Mapping[str, Look]] = ContextVar("_SHARED")
-"""The looks of all policies of a document, inside `drawing`."""
+"""The looks of all policies of the document that is being drawn."""
 _PAGE: ContextVar[Page] = ContextVar("_PAGE")
-"""The page, inside `drawing`."""
+"""The page of the document that is being drawn."""
 
 
 def page() -> Page:
-    """Return the page that is drawn for."""
+    """Return the page that is being drawn for."""
     return _PAGE.get(Page())
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
-    """Return each policy's look: the one that it has in all pictures of the document. The papers'
-    methods have the same one everywhere; others one by their name, as far as looks suffice."""
+    """Return each policy's look, the same in all pictures of the document. The papers' methods have
+    fixed looks; others get one by a hash of their name, distinct as far as looks suffice."""
     found, wanted = dict(_SHARED.get({})), list(dict.fromkeys(names))
     _assign(found, [name for name in wanted if name not in found])
     return {name: found[name] for name in wanted}
 
 
 def _assign(found: dict[str, Look], names: Iterable[str]) -> None:
-    """Give looks to names, in whatever order they come."""
+    """Add a look for each name; the order of names does not matter."""
     fixed = {name: Look(*look) for name, look in zip(NAMES.values(), LOOKS, strict=False)}
     others = []
     for name in sorted(names):
@@ -131,8 +131,8 @@ def _assign(found: dict[str, Look], names: Iterable[str]) -> None:
 
 
 def _by_name(name: str, taken: set[str], fixed: Collection[Look]) -> Look:
-    """Return the look at the name's own place, or the next that is free: of those that no method
-    has, then of all."""
+    """Return the look at the name's hash, or the next one whose colour is free: first of those that
+    no published method has, then of all."""
     listed = [Look(*look) for look in LOOKS]
     start = zlib.crc32(name.encode())
     for choice in ([look for look in listed if look not in fixed], listed):
@@ -145,8 +145,8 @@ def _by_name(name: str, taken: set[str], fixed: Collection[Look]) -> Look:
 
 @contextmanager
 def drawing(names: Iterable[str] = (), on: Page | None = None) -> Iterator[None]:
-    """Set the look for what is drawn inside, with one for each of the document's policies, and the
-    page (that of the `drawing` around it); MissingDependency without matplotlib."""
+    """Set matplotlib's settings, the looks of the document's policies, and the page (by default
+    the enclosing one) within the context. Raises MissingDependency without matplotlib."""
     try:
         import matplotlib
     except ImportError:
@@ -164,8 +164,8 @@ def drawing(names: Iterable[str] = (), on: Page | None = None) -> Iterator[None]
 
 
 def new_figure(height: float, *, panels: int = 1) -> Figure:
-    """Return an empty figure of this height, inches, wide enough for panels side by side: one
-    column of the page, or both."""
+    """Return an empty figure of this height in inches: one column wide, or two for several panels
+    on a two-column page."""
     from matplotlib.figure import Figure
 
     width = ONE if panels == 1 or page().columns == "one" else TWO
@@ -175,13 +175,13 @@ def new_figure(height: float, *, panels: int = 1) -> Figure:
 def picture(
     figure: Figure, name: str, caption: str, *, title: str = "", legend: str = ""
 ) -> Picture:
-    """Save a figure as SVG, PDF and PNG, the same bytes for the same numbers. Its title is drawn
-    where the page wants one; `legend`, what marks mean, below it where no legend says it."""
+    """Return a figure as SVG, PDF and PNG, the same bytes for the same numbers. Its title is drawn
+    if the page has titles; `legend` explains the marks in a line below it."""
     if title and page().titled:
         figure.suptitle(title, x=0.01, ha="left", fontsize=8.5, fontweight="bold")
     if legend:
         figure.supxlabel(legend, x=0.99, ha="right", fontsize=6.5, color=GREY)
-    figure.draw_without_rendering()  # places everything, once for the three
+    figure.draw_without_rendering()  # lays it out once for the three formats
     figure.set_layout_engine("none")
     svg, pdf, png = io.StringIO(), io.BytesIO(), io.BytesIO()
     figure.savefig(svg, format="svg", metadata={"Date": None, "Title": caption})
@@ -195,7 +195,7 @@ def picture(
 
 
 def legend_below(figure: Figure, handles: Any, labels: Sequence[str], words: str = "") -> None:
-    """Put a legend below all panels, under `words` on what marks mean."""
+    """Put a legend below all panels, headed by `words` that explain the marks."""
     columns = 4 if figure.get_figwidth() > ONE else 2
     figure.legend(
         handles,

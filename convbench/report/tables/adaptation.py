@@ -1,4 +1,4 @@
-"""What self-edits teach, and what those of few-shot tasks ask for."""
+"""Tables of self-edits: what they teach, and what settings few-shot self-edits choose."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from convbench.tasks.arc_agi.edit import GROUPS, STRATEGIES
 
 @dataclass(frozen=True)
 class Words:
-    """What a table of adaptations calls its columns."""
+    """Title, columns and note of a table of adaptations."""
 
     title: str
     measure: Column
@@ -54,9 +54,9 @@ WORDS: Mapping[Measure, Words] = {"adaptations": TAUGHT, "solutions": SOLVED}
 
 
 def adaptations(section: Section, judge: str | None) -> dict[str, Values]:
-    """Return accuracies by what was trained on: nothing, the passage alone or the best known
-    settings and the control (where `train seal` measured them), the base policy's edits, then every
-    other policy's; empty for another judge."""
+    """Return (group, accuracy) pairs by what was trained on: nothing; the passage alone, the best
+    known settings and the control (if `train seal` measured them); Base's edits; then every other
+    policy's. Empty if the judge measures no adaptations."""
     spec = judge_spec(section.policies, judge)
     if judge is None or spec is None or kind_of(spec).measures not in WORDS:
         return {}
@@ -71,7 +71,7 @@ def adaptations(section: Section, judge: str | None) -> dict[str, Values]:
 
 
 def adaptation_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
-    """Return the table of a section's adaptations; None for another judge."""
+    """Return the table of a section's adaptations; None if the judge measures none."""
     found, spec = adaptations(section, judge), judge_spec(section.policies, judge)
     if not found or spec is None:
         return None
@@ -81,8 +81,8 @@ def adaptation_table(section: Section, judge: str | None, kind: ErrorKind) -> Ta
 def taught_table(
     found: Mapping[str, Values], kind: ErrorKind = "clustered", words: Words | None = None
 ) -> Table:
-    """Return accuracies by what was trained on, with intervals and their differences to untrained
-    edits, passage by passage."""
+    """Return the table of accuracies by what was trained on, with intervals and differences to
+    untrained edits, paired by passage."""
     words = words or (SOLVED if ORACLE in found else TAUGHT)
     below = _by_passage(found.get(UNTRAINED, []))
     rows = []
@@ -99,7 +99,7 @@ def taught_table(
         Column("adaptations", "adapt."),
         words.unit,
     )
-    tied = found if words is TAUGHT else {}  # one try that is right or wrong has no finer grade
+    tied = found if words is TAUGHT else {}  # few-shot tries are only right or wrong
     ties = {name: tie_warning(values) for name, values in tied.items()}
     notes = (
         words.note,
@@ -110,7 +110,7 @@ def taught_table(
 
 
 def _unequal_means(found: Mapping[str, Values], units: str) -> Iterator[str]:
-    """Yield that differences are not those of the means, where they are not."""
+    """Yield a note if paired differences are not the differences of the means."""
     below = found.get(UNTRAINED, [])
     if not below:
         return
@@ -130,14 +130,14 @@ def _unequal_means(found: Mapping[str, Values], units: str) -> Iterator[str]:
 
 
 def _change(values: Values, below: Mapping[str, float]) -> Estimate | None:
-    """Return the mean difference to `below` over the passages of both."""
+    """Return the mean difference to `below`, paired over the passages of both."""
     other = _by_passage(values)
     return estimate((key, other[key] - below[key]) for key in other.keys() & below.keys())
 
 
 def kind_table(sections: Sequence[Section], judge: str | None, kind: ErrorKind) -> Table | None:
-    """Return what self-edits of several kinds (protocols) teach, side by side: those of untrained
-    policies and of each learner, less the first kind's, passage by passage; None for one kind."""
+    """Return the table of what several kinds of self-edits (protocols) teach: for untrained edits
+    and each learner, with differences to the first kind paired by passage. None for one kind."""
     found = {section.protocol: adaptations(section, judge) for section in sections}
     found = {protocol: taught for protocol, taught in found.items() if taught}
     if len(found) < 2:
@@ -170,7 +170,8 @@ def kind_table(sections: Sequence[Section], judge: str | None, kind: ErrorKind) 
 
 
 def _figures(values: Values, below: Mapping[str, float], kind: ErrorKind) -> tuple[Cell, ...]:
-    """Return the mean with its interval, and what it is above `below`, passage by passage."""
+    """Return the cells of the mean, its interval, its difference to `below` paired by passage, and
+    the difference's interval."""
     mean, change = estimate(values, kind), _change(values, below)
     return (
         number(mean, 3),
@@ -180,7 +181,8 @@ def _figures(values: Values, below: Mapping[str, float], kind: ErrorKind) -> tup
 
 
 def _scores(policy: Policy, judge: str, *, before: bool = False) -> Values:
-    """Return accuracy after each adaptation, or before: each passage's, once."""
+    """Return (group, accuracy) after each adaptation; with `before` the accuracy before it, once a
+    passage."""
     found: Values = []
     for row in policy.rows:
         scored = row.verdicts.get(judge)
@@ -191,7 +193,8 @@ def _scores(policy: Policy, judge: str, *, before: bool = False) -> Values:
 
 
 def _left(policy: Policy, name: str) -> Values:
-    """Return the accuracies of a baseline as `train seal` left them."""
+    """Return the accuracies of a baseline as `train seal` wrote them. Raises RunError if its file
+    is malformed."""
     found: Values = []
     for member in policy.members or (policy,):
         file = member.run.reports / "seal.json"
@@ -211,14 +214,14 @@ def _by_passage(values: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def is_few_shot(section: Section, judge: str | None) -> bool:
-    """Whether a judge of this section is a few-shot one."""
+    """Return True if the judge measures few-shot self-edits."""
     spec = judge_spec(section.policies, judge)
     return spec is not None and kind_of(spec).measures == "solutions"
 
 
 def choice_table(section: Section, judge: str | None) -> Table | None:
-    """Return how often self-edits ask for each tool, strategy, rate and number of epochs, by
-    policy, as shares of all of its edits; None for another judge."""
+    """Return the table of how often self-edits choose each tool, strategy, rate and number of
+    epochs, as shares of all edits of a policy; None if the judge measures no few-shot edits."""
     if judge is None or not is_few_shot(section, judge):
         return None
     counted = [(policy.name, _counts(policy, judge)) for policy in section.policies]
@@ -244,7 +247,7 @@ def _cell(found: Mapping[str, int], what: str) -> Cell:
 
 
 def _counts(policy: Policy, judge: str) -> Counter[str]:
-    """Return how many of a policy's edits ask for what."""
+    """Return the number of a policy's edits by what they choose."""
     found: Counter[str] = Counter()
     for row in policy.rows:
         scored = row.verdicts.get(judge)
@@ -257,7 +260,7 @@ def _counts(policy: Policy, judge: str) -> Counter[str]:
 
 
 def _asked(edit: Any) -> Iterator[str]:
-    """Yield what one edit asks for. Verdicts may come from elsewhere: what is no edit is none."""
+    """Yield what one edit chooses. It is untrusted: anything malformed counts as no valid edit."""
     if not isinstance(edit, Mapping):
         yield "no valid edit"
         return
@@ -285,7 +288,7 @@ def _epochs(epochs: int) -> str:
 
 
 def _order(found: Iterator[Counter[str]]) -> list[str]:
-    """Return the lines of the table: those that some policy asks for, in a fixed order."""
+    """Return the rows of the table: what at least one policy chooses, in a fixed order."""
     there = {what for counts in found for what, count in counts.items() if count}
     fixed = [
         "edits",

@@ -27,26 +27,26 @@ from convbench.report.tables.wins import duels
 from convbench.stats.means import ErrorKind, Estimate, estimate
 
 Line = tuple[str, str, tuple[Estimate | None, ...]]
-"""A method of ours: what the paper calls it, what we call it, a value a column."""
+"""A method of ours: its name in the paper, its name here, an estimate a column."""
 EDITS = {
     NOTHING: "Base",
     PASSAGE: "Passage only",
     UNTRAINED: "Passage + untrained self-edits",
     "SEAL": "SEAL round 1",
 }
-"""What we train on, as the paper writes it."""
+"""The paper's names for what is trained on."""
 SOLVED = {
     NOTHING: "ICL",
     UNTRAINED: "TTT + untrained self-edits",
     ORACLE: "Oracle TTT",
     "SEAL few-shot round 1": "SEAL",
 }
-"""The same of few-shot tasks."""
+"""The paper's names for what is trained on in few-shot tasks."""
 
 
 def reference_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
-    """Return the published table for this protocol, with ours above the paper's line where we
-    have the method and our other methods at the end; None where the protocol has no such table."""
+    """Return the published table for this protocol, with our methods above the paper's line of
+    that name and our other methods at the end; None if there is no table for the protocol."""
     reference = reference_of(section.protocol, section.base.model if section.base else "")
     if reference is None:
         return None
@@ -95,8 +95,8 @@ def _collaboration(
 def _measures(
     section: Section, judge: str | None
 ) -> tuple[Measure | None, Measure | None, Measure | None]:
-    """Return (success, tests passed, cosine of pages) as far as this judge gives them; another
-    measure of pages than CLIP's never stands under its name."""
+    """Return the measures (success, tests passed, cosine of pages), None for those this judge does
+    not have. A cosine of pages counts only if it is CLIP's."""
     spec = judge_spec(section.policies, judge)
     if judge is None or spec is None or kind_of(spec).measures not in ("tests", "pages"):
         return ACCURACY, None, None
@@ -107,7 +107,7 @@ def _measures(
 
 
 def _known(policy: Policy, reference: Reference) -> str:
-    """Return what ColBench's table calls a policy of ours."""
+    """Return the name of one of our policies in ColBench's table."""
     if policy.is_base:
         known = known_model(policy.model)
         trained = known is None or (known == LARGE and LARGE not in reference.methods)

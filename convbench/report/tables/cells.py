@@ -1,4 +1,4 @@
-"""Cells of numbers, and the columns of measures."""
+"""Cells of numbers, and the measures and columns of a section's tables."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ NONE = Cell("-")
 
 
 def measures_of(section: Section, judge: str | None) -> list[Measure]:
-    """Return the columns of a section's table: what somebody has a number for."""
+    """Return the measures of a section's table: those that at least one policy has a number for."""
     more = judge_measures(section.policies, judge) if judge is not None else []
-    tags = (THINKING,) if section.mode == "thinking" else ()  # nobody is asked for them elsewhere
+    tags = (THINKING,) if section.mode == "thinking" else ()  # other modes do not ask for tags
     plain = [m for m in (ACCURACY, *tags) if any(m.of(p) for p in section.policies)]
     if any(row.reasoned for p in section.policies for row in p.rows):
         plain.append(REASONED)
@@ -33,7 +33,7 @@ def measures_of(section: Section, judge: str | None) -> list[Measure]:
 
 
 def headline(measures: Sequence[Measure]) -> Measure | None:
-    """Return the judge's headline (`JudgeSpec.headline`), or the reward where it has none."""
+    """Return the judge's headline measure, else its reward; None without a judge."""
     found = (measure for measure in measures if measure.headline)
     return next(found, next((one for one in measures if one.key == "reward"), None))
 
@@ -43,7 +43,7 @@ def column(measure: Measure) -> Column:
 
 
 def figure(found: Estimate, scale: float = 1.0, p: float | None = None) -> Figure:
-    """Return an estimate's numbers, times `scale`."""
+    """Return the figure of an estimate, times `scale`."""
     span = found.interval
     return Figure(
         found.mean * scale,
@@ -55,7 +55,7 @@ def figure(found: Estimate, scale: float = 1.0, p: float | None = None) -> Figur
 
 
 def scales(measures: Iterable[Measure]) -> tuple[str, ...]:
-    """Return a note on the scales of these measures; nothing where none has one."""
+    """Return a tuple of one note on the measures' scales; empty if none has limits."""
     found: dict[str, list[str]] = {}
     for measure in measures:
         if measure.limits is not None:
@@ -66,7 +66,7 @@ def scales(measures: Iterable[Measure]) -> tuple[str, ...]:
 
 
 def number(found: Estimate | None, digits: int, rank: Rank = 0) -> Cell:
-    """Return the cell of an estimate: mean and standard error, rounded alike."""
+    """Return the cell of an estimate: mean and standard error, with equal digits."""
     if found is None:
         return NONE
     error = None if found.error is None else f"{found.error:.{digits}f}"
@@ -76,8 +76,8 @@ def number(found: Estimate | None, digits: int, rank: Rank = 0) -> Cell:
 def with_interval(
     found: Estimate | None, digits: int = 2, *, sign: str = "+", p: float | None = None
 ) -> tuple[Cell, Cell]:
-    """Return the cells of an estimate and of its 95% interval; `sign` is "" for what is no
-    difference, `p` is noted with the figure."""
+    """Return the cells of an estimate and of its 95% interval. `sign` is "+" for differences, else
+    ""; `p` is added to the figure."""
     if found is None:
         return NONE, NONE
     form = f"{sign}.{digits}f"

@@ -1,4 +1,4 @@
-"""What was planned, complete, failed, unparsed and scored."""
+"""Counts of conversations: planned, complete, failed, unparsed, scored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from convbench.report.sections import Section
 
 
 def count_table(section: Section, judge: str | None) -> Table:
-    """Return what was planned, complete, failed, unparsed and scored."""
+    """Return the table of conversations planned, complete, failed, unparsed and scored."""
     heads = ["planned", "missing", "failed", "complete", "unparsed", "flagged"]
     heads += ["scored", "judge failed", "unjudged"] if judge else []
     rows = []
@@ -28,7 +28,7 @@ def count_table(section: Section, judge: str | None) -> Table:
 
 
 def counts(policy: Policy, judge: str | None = None) -> dict[str, int]:
-    """Return a policy's counts of conversations by what became of them."""
+    """Return a policy's number of conversations by outcome."""
     found: Counter[str] = Counter()
     for row in policy.rows:
         found.update(_became(row, judge))
@@ -38,7 +38,7 @@ def counts(policy: Policy, judge: str | None = None) -> dict[str, int]:
 
 
 def _became(row: Observation, judge: str | None) -> Iterator[str]:
-    """Yield what became of a conversation."""
+    """Yield the outcomes of a conversation."""
     if row.unparsed:
         yield "unparsed"
     if row.failed:

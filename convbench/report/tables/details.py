@@ -1,4 +1,4 @@
-"""Pooled runs one by one, rounds, and how checkpoints were trained."""
+"""Tables of pooled runs one by one, of rounds, and of how checkpoints were trained."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from convbench.stats.means import ErrorKind, Estimate, estimate
 
 
 def run_table(section: Section, judge: str | None) -> Table | None:
-    """Return each pooled run's means, and the mean and error over the runs; None where no
-    policy is pooled from several. Training and questions drawn anew are in this error."""
+    """Return the table of each pooled run's means, with the mean and error over the runs; None if
+    no policy is pooled from several. This error includes retraining and redrawing questions."""
     if not any(len(policy.members) > 1 for policy in section.policies):
         return None
     measures = [m for m in (ACCURACY, headline(measures_of(section, judge))) if m is not None]
@@ -47,8 +47,8 @@ def _bare(found: Estimate | None) -> Estimate | None:
 
 
 def rounds_of(section: Section) -> dict[str, dict[int, Policy]]:
-    """Return by learner each round's policy, Base as round 0 where it is there; learners that went
-    through two rounds at least."""
+    """Return learner → round → policy for learners with at least two rounds; Base, if there is one,
+    is round 0."""
     found: dict[str, dict[int, Policy]] = {}
     for policy in section.policies:
         which = round_of(policy)
@@ -63,7 +63,7 @@ def rounds_of(section: Section) -> dict[str, dict[int, Policy]]:
 
 
 def rounds_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
-    """Return the rounds of each learner, one line a round; None where none went through two."""
+    """Return the table of each learner's rounds, a row a round; None if none has two."""
     found = rounds_of(section)
     if not found:
         return None
@@ -118,8 +118,8 @@ NOTES = (
 
 
 def training_table(section: Section) -> Table | None:
-    """Return how each checkpoint was trained, a line a run where several are pooled; None where no
-    `training.json` that tells it lies here."""
+    """Return the table of how each checkpoint was trained, a row a run if several are pooled; None
+    if no `training.json` with that is on disk."""
     lines = [
         (policy.name, member)
         for policy in section.policies
@@ -137,7 +137,7 @@ def training_table(section: Section) -> Table | None:
 
 
 def _starts(lines: Iterable[tuple[str, Policy]]) -> Iterator[str]:
-    """Yield the students whose distillation began near gibberish."""
+    """Yield a note for each student whose distillation began near gibberish."""
     for name, policy in lines:
         start = policy.training.get("start") or {}
         if start.get("gibberish"):

@@ -16,7 +16,7 @@ from convbench.stats.ppi import FEW
 from convbench.words import SplitChoice
 
 NEXT = 40
-"""Labels whose place is proposed."""
+"""Number of labels that the next draw is proposed with."""
 
 
 def gold_part(section: Section, found: GoldReport) -> Part:
@@ -122,7 +122,7 @@ def _difference_row(one: GoldDifference) -> tuple[Cell, ...]:
 
 
 def _notes(section: Section, found: GoldReport) -> Iterator[str]:
-    """Yield who labelled, what is missing, and what to label next."""
+    """Yield notes on who labelled, what is missing, and what to label next."""
     if found.few:
         yield (
             f"Fewer than {FEW} labels ({', '.join(found.few)}): intervals from so few are too "
@@ -156,7 +156,7 @@ def _notes(section: Section, found: GoldReport) -> Iterator[str]:
 
 
 def _proposal(section: Section, found: GoldReport) -> Iterator[str]:
-    """Yield what to label next, with what it saves."""
+    """Yield a proposal of what to label next, with how much variance it saves."""
     first = section.base or section.policies[0]
     run, marks = home(first.run), first.fingerprints(found.judge)
     if not marks or not any(x.scores for x in found.gold.values()):

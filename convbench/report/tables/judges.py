@@ -1,4 +1,4 @@
-"""Judges beside each other, duels of policies, and controls."""
+"""Tables of judges: agreement and biases, pairwise comparisons of policies, and controls."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from convbench.stats.bradley_terry import Bound, odds
 from convbench.stats.means import Estimate, holm, share_interval
 
 FEW = 40
-"""Labels below which people's scores say little."""
+"""Number of labels below which a note warns."""
 
 
 def panel_tables(found: PanelOf) -> Iterator[Table]:
-    """Yield agreement, what the panel is worth, and what moves each judge, as far as there is."""
+    """Yield the tables of agreement, of the panel's effective votes and of biases, if they have
+    rows."""
     if found.agreed:
         yield _agreement(found)
     if found.votes is not None:
@@ -134,9 +135,9 @@ def _moved(found: PanelOf) -> Table:
 
 
 def meeting_table(found: Tournament, others: Sequence[tuple[str, Tournament]] = ()) -> Table:
-    """Return win rates of every two policies that met, with flips and the pull of the place.
-    `others`: what the same judge said of them with other simulated humans, by the human's name;
-    who wins with one of these and loses with another has no p, for it has not won."""
+    """Return the table of win rates of every two policies that met, with flips and first-position
+    bias. `others` are (simulated human, tournament) of the same judge with other simulated humans;
+    a pair that wins with one and loses with another shows "flips" instead of p."""
     flipped = flips(found, others)
     tested = [_against_half(m.wins.rate) for m in found.meetings]
     adjusted = holm(
@@ -178,8 +179,8 @@ def meeting_table(found: Tournament, others: Sequence[tuple[str, Tournament]] = 
 
 
 def strength_table(found: Tournament) -> Table | None:
-    """Return the strengths of the policies in log odds against the first; None with fewer than
-    two."""
+    """Return the table of the policies' strengths in log odds against the first; None if they are
+    not finite."""
     plain, level = found.ranking(), found.ranking(length=True)
     if plain is None:
         return None
@@ -239,7 +240,7 @@ def _interval(meeting: Meeting) -> Cell:
 
 
 def _against_half(rate: Estimate) -> float | None:
-    """Return the two-sided p of a win rate of one half."""
+    """Return the two-sided p of the hypothesis that the win rate is one half."""
     moved = Estimate(rate.mean - 0.5, rate.error, rate.n, rate.groups, rate.df)
     return moved.p
 
@@ -280,7 +281,7 @@ def _notes(found: Tournament) -> list[str]:
 
 
 def controls_of(section: Section, judge: str) -> dict[str, list[Told]]:
-    """Return what the controls of a judge got, by policy; those of whose runs it was tried on."""
+    """Return the results of a judge's controls by policy; only policies with controls."""
     found = {}
     for policy in section.policies:
         for mark in policy.fingerprints(judge)[:1]:
@@ -290,8 +291,8 @@ def controls_of(section: Section, judge: str) -> dict[str, list[Told]]:
 
 
 def control_table(section: Section, judge: str | None) -> Table | None:
-    """Return the controls beside the policy's own conversations about the same examples; None
-    where they were not tried."""
+    """Return the table of controls next to the policy's own conversations about the same examples;
+    None if no controls were run."""
     found = controls_of(section, judge) if judge is not None else {}
     if not found:
         return None

@@ -59,7 +59,8 @@ ERRORS = {
 
 
 def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: bool) -> Table:
-    """Return the paper's table: one line a method, mean ± standard error, best and second."""
+    """Return the table of results: a row a method, mean ± standard error, best and second marked;
+    with `paper` also the paper's rows."""
     measures = measures_of(section, judge)
     beside = paper_table(section.task, section.mode, section.protocol, section.turns, judge)
     found = [[m.of(policy, kind) for m in measures] for policy in section.policies]
@@ -124,14 +125,14 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
 
 
 def _printed_size(section: Section, kind: ErrorKind, beside: PaperTable | None) -> int | None:
-    """Return the paper's own sample size, over which the errors of its regime are."""
+    """Return the paper's sample size, which errors of the regime `as-printed` use; else None."""
     if section.regime != "as-printed" or kind != "naive" or beside is None:
         return None
     return sample_size(beside.number)
 
 
 def _rules(section: Section) -> list[str]:
-    """Return what the regime of a section comes to, where it is not this program's own."""
+    """Return a note on the rules of a section's regime; empty for the regime `clean`."""
     if section.regime == "clean":
         return []
     manifest = (section.base or section.policies[0]).run.manifest
@@ -145,7 +146,7 @@ def _rules(section: Section) -> list[str]:
 def _judged(
     section: Section, judge: str
 ) -> Iterable[tuple[str, Mapping[str, float], Mapping[str, Any]]]:
-    """Yield (task, scores, details) of a judge's verdicts on any policy's conversations."""
+    """Yield (question, scores, details) of a judge's verdicts on all policies' conversations."""
     for policy in section.policies:
         for row in policy.rows:
             found = row.verdicts.get(judge)
@@ -164,7 +165,8 @@ def _size(section: Section) -> str:
 def _printed(
     policy: Policy, printed: PaperTable | None, section: Section
 ) -> Mapping[str, Number] | None:
-    """Return the paper's numbers of a policy: by its number of training rows, or its method."""
+    """Return the paper's numbers for a policy, by its number of training rows or its method; None
+    if it has none."""
     data = policy.recipe.get("data") or {}
     rows = data.get("rows")
     if rows is not None and data.get("unit", "turn") == "turn":
@@ -174,7 +176,7 @@ def _printed(
 
 
 def printed_cells(numbers: Mapping[str, Number], measures: Sequence[Measure]) -> Iterable[Cell]:
-    """Yield the cells of a printed line."""
+    """Yield the cells of a printed row, one a measure."""
     for measure in measures:
         theirs = numbers.get(paper_key(measure.key))
         yield (
@@ -190,7 +192,8 @@ def printed_cells(numbers: Mapping[str, Number], measures: Sequence[Measure]) ->
 
 
 def ranks_of(found: Sequence[Estimate | None], measure: Measure) -> list[Rank]:
-    """Return 1 for all that are best as shown, 2 for the next value, 0 else and where all tie."""
+    """Return a rank for each mean as shown: 1 for the best value, 2 for the next, else 0; all 0 if
+    all tie."""
     if not measure.ranked:
         return [0] * len(found)
     shown = [None if e is None else round(e.mean, measure.digits) for e in found]
@@ -204,8 +207,8 @@ def ranks_of(found: Sequence[Estimate | None], measure: Measure) -> list[Rank]:
 def matrix_tables(
     sections: Sequence[Section], judge: str | None, kind: ErrorKind | None
 ) -> Iterator[Table]:
-    """Yield policies by tasks: one table of accuracies or, where no task has them, one of each
-    judge's rewards; none for one task, or where no policy but Base was asked of two."""
+    """Yield tables of policies by tasks: one of accuracies or, if no task has them, one of rewards
+    for each judge. Nothing for one task, or if no policy but Base has two."""
     names = dict.fromkeys(policy.name for section in sections for policy in section.policies)
     asked = {name: sum(_named(s, name) is not None for s in sections) for name in names}
     shared = any(count > 1 for name, count in asked.items() if name != "Base")
@@ -244,7 +247,7 @@ def _table(
 
 
 def _heads(sections: Sequence[Section]) -> list[str]:
-    """Return a name a section: its task, with what tells it from another of the same task."""
+    """Return a head for each section: its task, or its title if several have that task."""
     tasks = [section.task for section in sections]
     return [
         section.task if tasks.count(section.task) == 1 else section.title for section in sections
@@ -268,7 +271,8 @@ def _mean(values: Sequence[Estimate | None], measure: Measure) -> Cell:
 
 
 def difference_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
-    """Return paired differences to Base with 95% intervals; None without Base or another."""
+    """Return the table of paired differences to the baseline with 95% intervals; None without a
+    baseline or pairs."""
     spec = judge_spec(section.policies, judge)
     within = spec is not None and spec.relative  # its scores say nothing between policies
     top = None if within else headline(measures_of(section, judge))
@@ -308,8 +312,8 @@ def _difference(found: Paired, digits: int) -> list[Cell]:
 
 
 def temperature_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
-    """Return the figures at each temperature with McNemar's test; None for one temperature
-    without anything to compare."""
+    """Return the table of means at each temperature with McNemar's test; None for a single
+    temperature without a test."""
     temperatures = sorted({r.temperature for p in section.policies for r in p.rows}, key=by_heat)
     measures = measures_of(section, judge)
     top = headline(measures)
@@ -376,8 +380,8 @@ SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 
 def best_of_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
-    """Return the reward of the best of N by credit; None where no turn has credit, or where no
-    question has two conversations with credit and reward."""
+    """Return the table of the reward of the best of N by credit; None if no question has two
+    conversations with credit and reward."""
     if judge is None:
         return None
     lines = [
@@ -417,11 +421,11 @@ def best_of_table(section: Section, judge: str | None, kind: ErrorKind) -> Table
 
 
 Scored = tuple[float, float, str]
-"""Credit of a whole conversation, its reward, and its question's group."""
+"""(credit of a conversation, its reward, its question's group)."""
 
 
 def _questions(policy: Policy, judge: str) -> Iterator[tuple[str, dict[str, list[Scored]]]]:
-    """Yield by source of credit what is known of each question's conversations."""
+    """Yield (source of credit, question → credit and reward of its conversations)."""
     value = reward(judge).value
     for source, credited in sorted(credit_by_source(policy.run).items()):
         found: dict[str, list[Scored]] = {}
@@ -435,8 +439,8 @@ def _questions(policy: Policy, judge: str) -> Iterator[tuple[str, dict[str, list
 
 
 def best_of(scored: Sequence[tuple[float, float]], n: int) -> float:
-    """Return the expected second value of the pair with the largest first one among `n` drawn
-    without putting back; pairs whose first values are equal are picked alike."""
+    """Return the expected second value of the pair with the largest first value among `n` pairs
+    drawn without replacement. Ties are broken at random."""
     count = len(scored)
     order = sorted(scored, key=lambda one: -one[0])
     total, at = 0.0, 0
@@ -444,7 +448,7 @@ def best_of(scored: Sequence[tuple[float, float]], n: int) -> float:
         end = at
         while end < count and order[end][0] == order[at][0]:
             end += 1
-        # The largest lies in this tie where none above it was drawn and one of it was.
+        # The largest is in this tie if none above it and at least one of the tie was drawn.
         chance = (comb(count - at, n) - comb(count - end, n)) / comb(count, n)
         total += chance * sum(value for _, value in order[at:end]) / (end - at)
         at = end
@@ -452,8 +456,8 @@ def best_of(scored: Sequence[tuple[float, float]], n: int) -> float:
 
 
 def flagged_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
-    """Return accuracy and the judge's headline over all conversations and over those without a
-    flag; None where nothing is flagged."""
+    """Return the table of accuracy and the judge's headline over all conversations and over those
+    without a flag; None if nothing is flagged."""
     if not any(row.flags for policy in section.policies for row in policy.rows):
         return None
     top = headline(measures_of(section, judge))
@@ -493,8 +497,8 @@ def flagged_table(section: Section, judge: str | None, kind: ErrorKind) -> Table
 
 
 def finding_table(section: Section) -> Table | None:
-    """Return how many conversations of each method have each flag; None where nothing is
-    flagged. A conversation may have several."""
+    """Return the table of how many conversations of each method have each flag; None if nothing is
+    flagged. A conversation may have several flags."""
     found = {
         p.name: Counter(f for row in _had(p) for f in set(row.flags)) for p in section.policies
     }

@@ -1,4 +1,4 @@
-"""Tables on simulated humans: their faults, and what of a difference is theirs."""
+"""Tables on simulated humans: their faults, and their share of differences between policies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ SHORT = {"critical-helped": "helped", "critical-hindered": "hindered", "minor": 
 
 
 def review_table(section: Section) -> Table | None:
-    """Return the faults of the simulated human by policy and reviewer; None without a review."""
+    """Return the table of the simulated human's faults by policy and reviewer; None without
+    reviews."""
     rows = [
         row
         for policy in section.policies
@@ -84,7 +85,7 @@ def _share(found: Estimate | None) -> Cell:
 
 
 def simulators_part(found: TwoSimulators) -> Part:
-    """Return the part on two sections that differ in their simulated human."""
+    """Return the part on two sections that differ only in their simulated human."""
     one, other = found.one.simulator, found.other.simulator
     base = found.one.baseline.name if found.one.baseline else "Base"
     columns = (

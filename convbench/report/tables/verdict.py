@@ -1,4 +1,4 @@
-"""The report's part on one trained policy: the word, and the evidence."""
+"""The report's part on one trained policy: its verdict and the evidence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from convbench.stats.ppi import FEW
 
 
 def verdict_part(section: Section, found: Verdicted) -> Part:
-    """Return the part: the word and why, a table of evidence, what moved beside it."""
+    """Return the part of a policy's verdict: the word and its reason, a table of evidence, and
+    notes."""
     return Part(
         f"{section.title} · {found.policy}: {found.decided.headline}",
         facts=(

@@ -1,4 +1,4 @@
-"""Whose page looks more like the wanted one: policies against each other, task by task."""
+"""Win rates of policies by rendered pages: whose page is closer to the reference, task by task."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from convbench.stats.means import ErrorKind, estimate
 
 
 def duels(one: Policy, two: Policy, score: Measure) -> list[tuple[str, float]]:
-    """Return (group, 1 where the first policy's is the better one, a half where neither is) for
-    every place where both have a score."""
+    """Return (group, points of the first policy) for every unit that both have a score for: 1 if
+    its score is higher, a half for a tie, else 0."""
     return [
         (row.group, (ours > theirs) + 0.5 * (ours == theirs))
         for row, theirs, ours in pairs(two, one, score)
@@ -23,8 +23,8 @@ def duels(one: Policy, two: Policy, score: Measure) -> list[tuple[str, float]]:
 
 
 def win_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
-    """Return wins, ties and losses of every two policies; None but for a judge of pages that
-    scored two policies on the same tasks."""
+    """Return the table of wins, ties and losses of every two policies; None unless the judge
+    measures pages and scored two policies on the same tasks."""
     spec = judge_spec(section.policies, judge)
     if judge is None or spec is None or kind_of(spec).measures != "pages":
         return None
