@@ -1,4 +1,4 @@
-"""Runs and checkpoints to the Hub and back, with their cards.
+"""Publish runs and checkpoints on the Hub with their cards, pull them back, and verify them.
 
 May use report and every stage before it.
 """

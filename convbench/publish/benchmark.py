@@ -1,4 +1,4 @@
-"""A published set as a benchmark of the Hub, and a checkpoint's results on it.
+"""A published dataset as a benchmark of the Hub, and a checkpoint's results on it.
 
 Source: the Hub's documentation, "Evaluation Results" (huggingface.co/docs/hub/eval-results):
 `eval.yaml` in a dataset names its tasks; `.eval_results/*.yaml` in a model repository holds a list
@@ -25,15 +25,15 @@ QUESTIONS = "examples"
 
 
 def task_id(measure: str, judge: str | None) -> str:
-    """Return the name of a measure as a task: `accuracy`, `reward-JUDGE`."""
+    """Return the task id of a measure: `accuracy` or `reward-JUDGE`."""
     return "accuracy" if measure == "accuracy" or judge is None else f"reward-{judge}"
 
 
 def eval_yaml(
     manifest: RunManifest, judges: Sequence[str], rows: Mapping[str, Mapping[str, int]]
 ) -> str | None:
-    """Return `eval.yaml` of a set: a task a measure, on the questions of the split that policies
-    are tested on; None where it holds no such questions."""
+    """Return the text of a dataset's `eval.yaml`: a task for each measure, on the questions of the
+    test split, else of the first split. None without questions or measures."""
     splits = rows.get(QUESTIONS, {})
     split = "test" if splits.get("test") else next(iter(splits), None)
     if split is None:
@@ -54,8 +54,8 @@ def eval_yaml(
 
 
 def results_yaml(results: Results, datasets: Sequence[str]) -> str | None:
-    """Return a checkpoint's results on the set that its questions were published in; None where
-    that is not known, or nothing was measured."""
+    """Return the YAML of a checkpoint's results on the dataset that its questions were published
+    in; None if that is unknown or nothing was measured."""
     if not datasets or not results.values:
         return None
     entries: list[dict[str, Any]] = [

@@ -1,5 +1,5 @@
-"""README.md of a published set: front matter that the Hub understands, what a reader needs, and the
-run's prompts.
+"""README.md of a published dataset: front matter for the Hub, what a reader needs, and the run's
+prompts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from convbench.stats.means import Estimate
 
 
 def prompts(manifest: RunManifest, judges: Mapping[str, JudgeSpec]) -> str:
-    """Return a section with every template that was used; empty for imported conversations."""
+    """Return the section with every prompt template that was used; "" if there are none, as for
+    imported conversations."""
     blocks = [*_speakers(manifest), *_steps(manifest), *_judges(judges)]
     if not blocks:
         return ""
@@ -67,7 +68,7 @@ def _judges(judges: Mapping[str, JudgeSpec]) -> Iterator[str]:
 
 
 def _criteria(spec: JudgeSpec) -> Iterator[str]:
-    """Yield what a judge scores, a line a metric, and what becomes the reward."""
+    """Yield a line for each metric of a judge, and one for the reward."""
     for metric in spec.metrics:
         low, high = spec.limits(metric.name)
         weight = f", weight {metric.weight:g}" if metric.weight is not None else ""
@@ -85,7 +86,7 @@ def _block(title: str, text: str) -> str:
 
 
 def fenced(text: str, language: str) -> str:
-    """Return text as a block of code that nothing in it ends."""
+    """Return text as a Markdown code block, with a fence longer than any in the text."""
     fence = "```"
     while fence in text:
         fence += "`"
@@ -105,7 +106,7 @@ TERMS = {
     "mistral": "https://mistral.ai/terms",
     "llama": "https://www.llama.com/llama-downloads/",
 }
-"""Where a model's own terms stand, by a word in its reference."""
+"""Address of a provider's terms, by a word in the model's reference."""
 
 
 def card(
@@ -116,7 +117,8 @@ def card(
     rows: Mapping[str, Mapping[str, int]],
     judge: str | None,
 ) -> str:
-    """Return the README: YAML front matter and body. Equal runs give equal text."""
+    """Return the README: YAML front matter and body. Equal runs give equal text. `rows` are the
+    tables' rows by config and split; `judge` is the one whose reward is published."""
     front = yaml.safe_dump(
         front_matter(manifest, rows), sort_keys=False, allow_unicode=True, width=100
     )
@@ -293,7 +295,7 @@ def _n(found: Estimate | None) -> int:
 
 
 def mean_text(found: Estimate | None, digits: int = 4) -> str:
-    """Return a mean ± its standard error; `-` where there is none."""
+    """Return a mean ± its standard error as text; `-` for None."""
     if found is None:
         return "-"
     error = "" if found.error is None else f" ± {found.error:.{digits}f}"
@@ -355,7 +357,7 @@ What a model wrote is subject to that model's terms. Conversations: {_usd(number
 
 
 def _asked(member: Member, left_out: Iterable[str]) -> str:
-    """Say how a speaker was asked, as it was sent."""
+    """Return a speaker's sampling parameters as they were sent."""
     said = [f"max_tokens {member.sampling.max_tokens}"]
     if member.sampling.top_p is not None and "top_p" not in left_out:
         said.append(f"top_p {member.sampling.top_p:g}")
@@ -381,7 +383,7 @@ def _sum(conversations: float | None, judging: float | None) -> float | None:
 
 
 def terms(model: str) -> str:
-    """Return where a model's terms stand, as far as its name tells."""
+    """Return the address of a model's terms, as far as its name tells; `-` if it is no model."""
     for word, address in TERMS.items():
         if word in model.lower():
             return address
@@ -424,7 +426,7 @@ def _licence(manifest: RunManifest) -> str:
 
 
 def citation(manifest: RunManifest) -> str:
-    """Return the section with the BibTeX of the source set and of convbench."""
+    """Return the section with the BibTeX of the source dataset and of convbench."""
     blocks = [manifest.task.licence.citation] if manifest.task.licence.citation else []
     blocks.append(
         "@software{convbench,\n  title = {convbench: multi-turn conversations from build to "
@@ -435,7 +437,7 @@ def citation(manifest: RunManifest) -> str:
 
 
 def grid(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a markdown table."""
+    """Return a Markdown table. Cells are put on one line and their bars escaped."""
     lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
     for row in rows:
         cells = (re.sub(r"(?<!\\)\|", r"\|", re.sub(r"\s+", " ", str(cell))) for cell in row)

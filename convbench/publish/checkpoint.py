@@ -1,5 +1,5 @@
-"""Publish a checkpoint as a model repository: weights, tokenizer, recipe, training log, and what an
-evaluation says of it.
+"""Publish a checkpoint as a model repository: weights, tokenizer, recipe, training log, and the
+results of its evaluation.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ from convbench.store.shape import read_object
 
 
 def results_of(run: Run, checkpoint: Path, judge: str | None = None) -> Results | None:
-    """Return the evaluation of a checkpoint of this run, beside the run's own policy on the same
-    split; None where it was not evaluated. Raises RunError for a judge that did not judge it."""
+    """Return the results of a checkpoint's evaluation in this run, compared with the run's own
+    policy on the same split; None if it was not evaluated. Raises RunError for a judge without
+    verdicts on it."""
     child = _child(run, checkpoint)
     if child is None:
         return None
@@ -78,7 +79,8 @@ def results_of(run: Run, checkpoint: Path, judge: str | None = None) -> Results 
 
 
 def _child(run: Run, checkpoint: Path) -> Run | None:
-    """Return the child run that evaluates this checkpoint; one of its own name goes first."""
+    """Return the child run that evaluates this checkpoint, preferably the one with its name; None
+    if there is none."""
     name = checkpoint.resolve().name
     found = [
         child for child in run.children() if folder_of(child.manifest.checkpoint or "").name == name
@@ -88,7 +90,7 @@ def _child(run: Run, checkpoint: Path) -> Run | None:
 
 
 def _rewarded(checkpoint: Path, ours: Policy) -> str | None:
-    """Return the judge that the checkpoint learnt from, where it judged the evaluation too."""
+    """Return the judge whose reward trained the checkpoint, if it judged the evaluation too."""
     name = Checkpoint(checkpoint).training.get("judge")
     return name if name in ours.judges else None
 
@@ -122,26 +124,28 @@ KEPT = re.compile(
     r"|special_tokens_map|added_tokens|chat_template)\.json|(vocab|merges)\.txt"
     r"|(tokenizer|spiece|sentencepiece\.bpe)\.model|chat_template\.jinja"
 )
-"""Files of a model. All else stays at home: optimizer states, saved epochs, logs, arguments."""
+"""Pattern of a model's files. Nothing else is published: no optimizer states, saved epochs, logs or
+arguments."""
 LISTS = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")
-"""Files of tokens, in which a text like a path is a token."""
+"""Files of tokens, in which a text that looks like a path is a token."""
 WHERE = (RECIPE, TRAINING)
 
 
 @dataclass(frozen=True)
 class PublishedCheckpoint:
-    """What was published, or would be."""
+    """A published checkpoint, or the folder that a dry run wrote."""
 
     folder: Path
     files: Mapping[str, int]
-    """Path to size in bytes."""
+    """Size in bytes by path."""
     notes: tuple[str, ...]
     uploaded: Uploaded | None
-    """None on a dry run, where the folder is kept."""
+    """None on a dry run, which keeps the folder."""
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """Return the checkpoint in a folder. Raises RunError where it holds none that is finished."""
+    """Return the finished checkpoint in a folder. Raises RunError if there is none, or readers
+    could not load its weights."""
     if not folder.is_dir():
         raise RunError(f"--checkpoint {folder}: found no such folder")
     if not all((folder / name).is_file() for name in WHERE):
@@ -157,7 +161,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 
 def _check_weights(checkpoint: Checkpoint) -> None:
-    """Refuse weights that a reader could not load."""
+    """Raise RunError if files are missing, or it is an adapter of a local model."""
     folder = checkpoint.folder
     kind = "adapter_model" if checkpoint.adapter else "model"
     index = folder / "model.safetensors.index.json"
@@ -193,11 +197,11 @@ def publish_checkpoint(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> PublishedCheckpoint:
-    """Publish a checkpoint as model `repo` in one commit; the same content again makes none.
+    """Publish a checkpoint as model `repo` in one commit. Unchanged content makes no new commit.
 
-    `run` is what it was trained on, `datasets` where that run was published, `results` its
-    evaluation. A dry run writes `folder` (CHECKPOINT/publish) and sends nothing. Raises RunError
-    (secrets or paths in the files, disk) or HubError.
+    `run` is the run it was trained on, `datasets` are the repositories where that run was
+    published, `results` its evaluation. A dry run writes `folder` (CHECKPOINT/publish) and sends
+    nothing. Raises RunError (secrets or paths in the files, disk) or HubError.
     """
     check_name(repo, "model")
     target = folder or checkpoint.folder / "publish"
@@ -228,7 +232,8 @@ def lay_out(
     datasets: Sequence[str],
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Write what is published into a new folder, and check it."""
+    """Write the model's repository into a new folder and seal it. Raises RunError for secrets or
+    local paths in it, or if it cannot be written."""
     try:
         place.mkdir(parents=True)
         for name in _names(checkpoint.folder):
@@ -269,7 +274,7 @@ def lay_out(
 
 
 def _names(folder: Path) -> list[str]:
-    """Names of the model's own files."""
+    """Return the sorted names of the model's files in a folder."""
     found = [path.name for path in folder.iterdir() if path.is_file()]
     more = folder.glob("additional_chat_templates/*.jinja")
     kept = [name for name in found if KEPT.fullmatch(name)]
@@ -277,7 +282,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _put(source: Path, to: Path) -> None:
-    """Bring a file over: configurations without this machine's paths, large files as links."""
+    """Copy a file: a JSON configuration without local paths, another as a hard link if possible."""
     to.parent.mkdir(parents=True, exist_ok=True)
     if source.suffix == ".json" and source.name not in LISTS:
         value = read_object(source)
@@ -287,12 +292,12 @@ def _put(source: Path, to: Path) -> None:
             return
     try:
         os.link(source.resolve(), to)
-    except OSError:  # another disk, or one without links
+    except OSError:  # another disk, or a file system without hard links
         shutil.copyfile(source, to)
 
 
 def _refuse_paths(place: Path, paths: Sequence[Path]) -> None:
-    """Refuse files that tell where this machine keeps things."""
+    """Raise RunError if text files of a folder contain one of these local paths."""
     texts = {f"{path.resolve()}/" for path in paths} - {"//"}
     found = [path.relative_to(place).as_posix() for path in _texts(place) if _any(path, texts)]
     if found:

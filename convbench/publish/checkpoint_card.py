@@ -22,14 +22,14 @@ LOGGED = {
     "log_ratio": "log π/π₀ (nats per row)",
     "rewards/accuracies": "pairs ranked rightly (share)",
 }
-"""Figures of the training log, as a card names them."""
+"""Labels of the training log's figures in a card, by key."""
 USED = {"swift": ("weighting",), "dpo": ("pairing",), "step_dpo": ("pairing",)}
-"""Parts of a recipe that count only for some trainers."""
+"""Sections of a recipe that only some trainers use, by trainer."""
 
 
 @dataclass(frozen=True)
 class MeasureRow:
-    """One measure on the test questions, as text: mean ± standard error."""
+    """One measure as text: mean ± standard error of Base and of this model."""
 
     measure: str
     base: str | None
@@ -40,7 +40,7 @@ class MeasureRow:
 
 @dataclass(frozen=True)
 class Results:
-    """An evaluation beside Base's."""
+    """The results of a checkpoint's evaluation, compared with Base."""
 
     split: str
     protocol: str
@@ -50,11 +50,11 @@ class Results:
     rows: tuple[MeasureRow, ...]
     notes: tuple[str, ...] = ()
     values: Mapping[str, float] = field(default_factory=dict)
-    """Means of this policy: `accuracy` (a share), `reward`."""
+    """Means of this policy by measure: `accuracy` (a share), `reward`."""
 
 
 def is_hub_id(model: object) -> bool:
-    """Whether this names a model as the Hub does: OWNER/NAME."""
+    """Return True if this is a model's name on the Hub: OWNER/NAME."""
     return isinstance(model, str) and HUB_ID.fullmatch(model) is not None
 
 
@@ -192,14 +192,14 @@ def _data(
 
 
 def _earlier(part: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the line of a training that the weights had had before this one."""
+    """Return the table row of an earlier training of the same weights."""
     judged = plain(f"judge {part.get('judge')}; {part.get('items')} learnt from; from")
     told = f"run {code(part.get('run'))}, {judged} {_base(str(part.get('base')))}"
     return (f"after {plain(part.get('recipe'))}", told)
 
 
 def _part(part: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the line of one run of several that were learnt from as one log."""
+    """Return the table row of one of several runs that were trained on as one log."""
     bare = part.get("unrewarded") or 0
     told = [
         f"task {part.get('task')}, protocol {part.get('protocol')}, policy {part.get('policy')}",

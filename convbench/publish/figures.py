@@ -21,19 +21,19 @@ from convbench.store.index import VerdictRow
 Part = tuple[str, float | None]
 """Split and temperature."""
 SHARES = tuple(replace(measure, scale=1.0) for measure in (ACCURACY, THINKING, REASONED))
-"""What a card says of conversations: of each a share, where the report prints percent."""
+"""The measures of a card, as shares; the report prints them in percent."""
 
 
 @dataclass(frozen=True)
 class PolicyFigures:
-    """The conversations of one split and temperature that ended well."""
+    """Means over the completed conversations of one split and temperature."""
 
     split: str
     temperature: float | None
-    """None where none was sent."""
+    """None if none was sent."""
     n: int
     unparsed: int | None
-    """Answers that could not be read; None where none can be graded."""
+    """Answers that could not be read; None if none can be graded."""
     accuracy: Estimate | None
     thinking: Estimate | None
     reasoned: Estimate | None
@@ -52,12 +52,12 @@ class RewardFigures:
 
 @dataclass(frozen=True)
 class Figures:
-    """What the card tells in numbers."""
+    """The numbers of a dataset's card."""
 
     total: int
     """Conversations, failed ones included."""
     failed: int
-    """Conversations that failed."""
+    """Number of failed conversations."""
     splits: dict[str, int]
     """Conversations by split."""
     policy: list[PolicyFigures]
@@ -65,11 +65,11 @@ class Figures:
     failures: list[tuple[str, int]]
     """Kind of failure, count."""
     cost_usd: float | None
-    """Dollars of all policy and teacher calls; None where unknown."""
+    """Dollars of all policy and teacher calls; None if unknown."""
     tokens: tuple[int | None, int | None]
-    """Prompt and completion tokens; None where unknown."""
+    """Prompt and completion tokens; None if unknown."""
     judge_usd: float | None
-    """Dollars of all verdicts; None where unknown."""
+    """Dollars of all verdicts; None if unknown."""
     untempered: frozenset[str]
     """Fingerprints of judges whose model takes no temperature."""
     left_out: dict[str, tuple[str, ...]]
@@ -81,7 +81,8 @@ class Figures:
 
 
 def figures(run: Run) -> Figures:
-    """Count and average a run, for its card: branches too, which a report leaves out."""
+    """Return the counts and means of a run for its card. They include branches, which a report
+    leaves out."""
     counts, parts = _Counts(run), _Parts(run)
     for talk in run.conversations():
         counts.add(talk, run.examples[talk.example_id])
@@ -143,7 +144,7 @@ class _Parts:
 
 
 class _Counts:
-    """What is counted and added up of a run, whatever the split."""
+    """Counts and sums over a run, for all splits together."""
 
     def __init__(self, run: Run) -> None:
         self._policy = run.manifest.protocol.policy
@@ -155,7 +156,7 @@ class _Counts:
         self.untempered: set[str] = set()
         self.usage = {name: _Sum() for name in ("cost_usd", "prompt_tokens", "completion_tokens")}
         self.judge_usd = _Sum()
-        self.judge_usd.add(0.0)  # what no judge scored cost nothing
+        self.judge_usd.add(0.0)  # without verdicts judging cost nothing
 
     def add(self, talk: Conversation, example: Example) -> None:
         """Count a conversation."""
@@ -180,7 +181,7 @@ class _Counts:
 
 
 class _Sum:
-    """A sum, rounded once, that is None where there is nothing, or any of it is unknown."""
+    """An exact sum, rounded once; None without values, or if one is unknown."""
 
     def __init__(self) -> None:
         self._known: Fraction | None = None
@@ -198,7 +199,8 @@ class _Sum:
 
 
 def _over_turns(talk: Conversation, name: str) -> float | None:
-    """Return the sum over the turns that somebody was asked for; None where one is unknown."""
+    """Return the sum of a field over the turns that a model was called for; None if one of them is
+    unknown, or there are none."""
     values = [(getattr(turn, name), turn.finish_reason in NOT_ASKED) for turn in talk.turns]
     known = [value for value, _ in values if value is not None]
     if not known or any(value is None and not unasked for value, unasked in values):
@@ -207,7 +209,7 @@ def _over_turns(talk: Conversation, name: str) -> float | None:
 
 
 def paid(runs: Iterable[Run]) -> list[str]:
-    """Return the fingerprints of the judges that ask a model."""
+    """Return the fingerprints of the judges that call a model."""
     return [
         mark for run in runs for mark, spec in run.judge_specs().items() if spec.model is not None
     ]

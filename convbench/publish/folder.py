@@ -1,4 +1,4 @@
-"""Lay out a run as the folder of a Hub dataset."""
+"""Write a run as the folder of a Hub dataset."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from convbench.store.jsonl import Appender, disk_error, lines
 from convbench.store.portable import ADDRESS, portable
 
 RECORDS = ("examples.jsonl", "conversations.jsonl", "verdicts.jsonl")
-"""Files of records, restored as they are by `pull`. The journal of calls stays at home."""
+"""Files of records, which `pull` restores unchanged. The journal of calls is not published."""
 
 
 @dataclass
 class Laid:
-    """A folder ready to be published."""
+    """A dataset's folder that is ready to be published."""
 
     folder: Path
     rows: Mapping[str, Mapping[str, int]]
     """Rows by config and split."""
     numbers: Figures
     judge: str | None
-    """Whose reward stands in the column `reward`."""
+    """The judge whose reward is the column `reward`."""
     left_out: int = 0
-    """Conversations left out because they hold hidden text."""
+    """Number of conversations left out because they contain hidden text."""
     notes: list[str] = field(default_factory=list)
-    """What the publisher should know."""
+    """Notes for the publisher."""
     traces: int = 0
-    """Conversations as session traces."""
+    """Number of session traces."""
 
 
 def lay_out(
@@ -59,9 +59,9 @@ def lay_out(
 ) -> Laid:
     """Write README.md, parquet tables, `specs/` and `run/` into an empty folder.
 
-    `judge` names whose reward stands in the column `reward`; the only one where None. Raises
-    RunError where there is nothing to publish, or what must not be: secrets, or hidden text in
-    `messages`.
+    `judge` is the one whose reward is the column `reward`; None takes the only one. Raises RunError
+    if there is nothing to publish, several judges and none named, or what must not be published:
+    secrets, or hidden text in `messages`.
     """
     leaks = find_leaks(run)
     if not leave_out_leaks:
@@ -85,8 +85,9 @@ def lay_out(
 def write_set(
     records: Path, repo: str, folder: Path, judge: str | None
 ) -> tuple[dict[str, dict[str, int]], Figures, int]:
-    """Write all that a set's records give: tables, specs, card, traces, `eval.yaml`. Return the
-    tables' rows, the card's figures and the number of traces. Equal records give equal files."""
+    """Write everything that is computed from a dataset's records: tables, specs, card, traces,
+    `eval.yaml`. Return (tables' rows by config and split, card's figures, number of traces). Equal
+    records give equal files."""
     kept = Run.open(records)
     specs = kept.judge_specs()
     _specs(kept.manifest, specs, folder / "specs")
@@ -103,8 +104,9 @@ def write_set(
 
 
 def one_judge(run: Run, names: Sequence[str], asked: str | None) -> str | None:
-    """Return whose reward is published: the judge asked for, or the only one; None without any.
-    Raises RunError where nobody said which of several."""
+    """Return the judge whose reward is published: the one chosen, or the only one; None if there
+    are none. Raises RunError if there are several and none is chosen, or the chosen one is unknown.
+    """
     if asked is not None and asked not in names:
         raise RunError(
             f"--judge {asked}: found verdicts of {', '.join(names) or 'no judge'} in {run.path}; "
@@ -119,7 +121,7 @@ def one_judge(run: Run, names: Sequence[str], asked: str | None) -> str | None:
 
 
 def _judge(run: Run, asked: str | None) -> str | None:
-    """Return the judge of the column `reward`: the one asked for, or the only one that judged."""
+    """Return the judge of the column `reward`: the one chosen, or the only one with verdicts."""
     reviewers = run.reviewers()
     scored = (judge for judge, mark in run.judged_by() if mark not in reviewers)
     names = list(dict.fromkeys(scored))
@@ -141,7 +143,8 @@ def _notes(run: Run, numbers: Figures, judge: str | None) -> list[str]:
 
 
 def _records(run: Run, folder: Path, without: frozenset[str]) -> None:
-    """Copy the records, whole lines only, and the images that turns refer to."""
+    """Copy the manifest, judges and records, without some conversations, and the images that turns
+    refer to. Incomplete last lines are left out. Raises RunError for a missing image."""
     folder.mkdir()
     manifest = portable(run.manifest)
     (folder / "run.json").write_bytes(manifest.model_dump_json(indent=1).encode() + b"\n")
@@ -150,7 +153,7 @@ def _records(run: Run, folder: Path, without: frozenset[str]) -> None:
         kept.keep_judge(fingerprint, portable(spec))
     for name in RECORDS:
         sources = [run.path / name] if name == RECORDS[0] else run.files(name)
-        with Appender(folder / name, blotted=False) as file:  # what is long is compressed
+        with Appender(folder / name, blotted=False) as file:  # compresses long files
             for _, line in (one for source in sources for one in lines(source)):
                 if not without or orjson.loads(line).get("conversation_id") not in without:
                     file.write(_without_places(line).removesuffix(b"\n"))
@@ -162,7 +165,7 @@ def _records(run: Run, folder: Path, without: frozenset[str]) -> None:
 
 
 def _without_places(line: bytes) -> bytes:
-    """Return a record; of one that failed, without the addresses and paths in its failure."""
+    """Return a record's line, with addresses and paths removed from the message of a failure."""
     if b'"failure":{' not in line:
         return line
     record = orjson.loads(line)
@@ -174,7 +177,7 @@ def _without_places(line: bytes) -> bytes:
 
 
 def _pictures(run: Run, without: frozenset[str]) -> set[str]:
-    """Names of the images that the published turns refer to; nothing else in `media/` leaves."""
+    """Return the names of the images that published turns refer to; no others are published."""
     return {
         part.file
         for conversation in run.conversations()
@@ -187,7 +190,7 @@ def _pictures(run: Run, without: frozenset[str]) -> set[str]:
 
 
 def _specs(manifest: RunManifest, judges: Mapping[str, JudgeSpec], folder: Path) -> None:
-    """Write the resolved specs as YAML, for people."""
+    """Write the resolved specs as YAML files for readers."""
     folder.mkdir()
     named: dict[str, Noun] = {"task": manifest.task, "protocol": manifest.protocol}
     named |= {f"judge-{spec.name}-{key[:8]}": spec for key, spec in judges.items()}

@@ -1,4 +1,4 @@
-"""The tables of a published set, as parquet files by config and split, written batch by batch."""
+"""The tables of a published dataset: parquet files by config and split, written in batches."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 CONFIGS = ("conversations", "turns", "verdicts", "examples")
 """Configs in the order of the card; the first is the default."""
 SHARD = 256 << 20
-"""Bytes of one file, before compression."""
+"""Most bytes of one file, before compression."""
 BATCH = 2048
-"""Rows that are in memory at once."""
+"""Most rows in memory at once."""
 NEEDED = ("conversations", "turns", "verdicts", "examples")
-"""Views whose records the tables of a portion are made of."""
+"""Views that the tables of a portion are computed from."""
 
 CONVERSATIONS = """
 SELECT c.conversation_id, c.run, c.task, c.protocol, c.mode, c.example_id, c.group_id, c.split,
@@ -72,7 +72,7 @@ FROM examples ORDER BY example_id
 def write_tables(portions: Portions, folder: Path, judge: str | None) -> dict[str, dict[str, int]]:
     """Write `CONFIG/SPLIT-….parquet`; return the number of rows by config and split.
 
-    `judge` names the judge whose reward stands in the column `reward`.
+    `judge` is the one whose reward is the column `reward`.
     """
     written = {config: _Splits(folder / config) for config in CONFIGS}
     conversations = _Conversations(portions, judge)
@@ -90,13 +90,13 @@ def write_tables(portions: Portions, folder: Path, judge: str | None) -> dict[st
 
 
 def _verdicts(run: Run) -> str:
-    """Return the query of the verdicts, with a column for each metric of the run's judges."""
+    """Return the SQL of the verdicts, with a column for each metric of the run's judges."""
     metrics = metric_columns(run.judge_specs().values())
     return VERDICTS.format(metrics=", ".join(f'v."{name}"' for name in metrics))
 
 
 def batches(connection: DuckDBPyConnection, sql: str) -> Iterator[Any]:
-    """Yield what a query finds as Arrow tables of BATCH rows or fewer."""
+    """Yield a query's result as Arrow tables of at most BATCH rows."""
     import pyarrow
 
     for batch in connection.sql(sql).to_arrow_reader(BATCH):
@@ -104,7 +104,7 @@ def batches(connection: DuckDBPyConnection, sql: str) -> Iterator[Any]:
 
 
 class _Shards:
-    """The files of one split, a new one wherever SHARD bytes are full."""
+    """Writer of one split's files, each of at most SHARD bytes."""
 
     def __init__(self, folder: Path, split: str) -> None:
         self.folder, self.split = folder, split
@@ -132,7 +132,7 @@ class _Shards:
             self._writer.close()
 
     def close(self) -> None:
-        """End the last file and give all their names."""
+        """Close the last file and rename all files to their final names."""
         self._end()
         for number in range(self._count):
             name = f"{self.split}-{number:05d}-of-{self._count:05d}.parquet"
@@ -140,13 +140,13 @@ class _Shards:
 
 
 class _Splits:
-    """The files of one config. A split without rows gets none."""
+    """Writer of one config's files. A split without rows gets none."""
 
     def __init__(self, folder: Path) -> None:
         self._splits = {split: _Shards(folder, split) for split in SPLITS}
 
     def write(self, batches: Iterable[Any]) -> None:
-        """Add rows, each to the files of its split."""
+        """Write batches, each row to the files of its split."""
         import pyarrow.compute
 
         for batch in batches:
@@ -156,18 +156,18 @@ class _Splits:
                     files.write(part)
 
     def close(self) -> None:
-        """End the files and give them their names."""
+        """Close all files and rename them to their final names."""
         for files in self._splits.values():
             files.close()
 
     @property
     def rows(self) -> dict[str, int]:
-        """Rows by split."""
+        """Return the number of rows by split."""
         return {split: files.rows for split, files in self._splits.items() if files.rows}
 
 
 class _Conversations:
-    """The first config: `messages` as the policy saw them, what is known, the rewards."""
+    """Rows of the config `conversations`: `messages` as the policy saw them, facts, rewards."""
 
     def __init__(self, portions: Portions, judge: str | None) -> None:
         self._judge, self._fields = judge, portions.fields
@@ -175,7 +175,7 @@ class _Conversations:
         self._tools = protocol.speakers[protocol.policy].offered
 
     def batches(self, portion: Run, connection: DuckDBPyConnection) -> Iterator[Any]:
-        """Yield the rows of a portion."""
+        """Yield the rows of a portion as Arrow tables."""
         import pyarrow
 
         told = messages_of(portion)
@@ -200,7 +200,7 @@ class _Conversations:
 
 
 def _message_type(found: Collection[str]) -> Any:
-    """A message, with the fields that messages of the run have."""
+    """Return the Arrow type of a message with the optional fields that the run's messages have."""
     import pyarrow
 
     text = pyarrow.string()
@@ -220,7 +220,7 @@ def _of(rewards: Sequence[Mapping[str, Any]], judge: str | None) -> float | None
 
 
 def find_leaks(run: Run) -> dict[str, list[str]]:
-    """Return the leaks of hidden text by conversation_id."""
+    """Return the places of leaked hidden text by conversation_id."""
     protocol, examples = run.manifest.protocol, run.examples
     found: dict[str, list[str]] = {}
     for conversation in run.conversations():

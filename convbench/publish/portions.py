@@ -1,7 +1,7 @@
-"""A run in portions of bounded size, ordered by name: what one of them holds fits in memory.
+"""Split a run into portions that fit in memory, ordered by id.
 
-Records in the order of their names lie scattered over compressed parts: they are copied once, in
-place of being read where the index says that they lie.
+Records in the order of their ids are scattered over compressed parts. Copying them once is cheaper
+than seeking to each where the index says it is.
 """
 
 from __future__ import annotations
@@ -28,32 +28,34 @@ from convbench.views import messages
 
 CALLS = "tool_calls"
 THOUGHT = "reasoning_content"
-"""Name of reasoning in messages, as chat templates read it."""
+"""Key of reasoning in messages, as chat templates read it."""
 PORTION = 16 << 20
-"""Bytes of conversations in one portion, about."""
+"""Approximate bytes of conversations in one portion."""
 BUFFERED = 4 << 20
-"""Bytes that wait in memory to be written to portions."""
+"""Bytes buffered in memory before they are written to portions."""
 STEP = 16
-"""Every so many-th name is looked at to find where portions end."""
+"""Step at which ids are sampled to find where portions end."""
 SAID = "said.jsonl"
 
 
 @dataclass(frozen=True)
 class Portions:
-    """A run's records in runs of their own, which read judges and pictures where they lie."""
+    """A run's records split into smaller runs, which read judges and images from the run itself."""
 
     whole: Run
     talks: Sequence[Run]
-    """The newest conversations, with their questions, verdicts and credit, by conversation_id."""
+    """Runs with the newest conversations, their questions, verdicts and credit, ordered by
+    conversation_id."""
     questions: Sequence[Run]
-    """The questions, by example_id."""
+    """Runs with the questions, ordered by example_id."""
     fields: frozenset[str]
-    """Fields of messages of all conversations."""
+    """All keys that occur in the conversations' messages."""
 
 
 @contextmanager
 def portions(run: Run, space: Path, size: int = PORTION) -> Iterator[Portions]:
-    """Spread a run over portions of about `size` bytes in a temporary folder of `space`."""
+    """Split a run into portions of about `size` bytes, in a temporary folder in `space` that is
+    deleted afterwards."""
     asked = [run.path / "examples.jsonl"]
     told = run.files("conversations.jsonl")
     with TemporaryDirectory(prefix=".portions-", dir=space) as folder:
@@ -69,8 +71,8 @@ def portions(run: Run, space: Path, size: int = PORTION) -> Iterator[Portions]:
 
 
 def _spread_talks(run: Run, talks: _Spread) -> frozenset[str]:
-    """Put the newest conversations where they belong, each with what the policy saw of it and its
-    question; return the fields of messages."""
+    """Write the newest conversations to their portions, each with the policy's view and its
+    question; return all keys of messages."""
     fields: set[str] = set()
     for told in run.told():
         conversation, name = told.conversation, told.conversation.conversation_id
@@ -84,7 +86,7 @@ def _spread_talks(run: Run, talks: _Spread) -> frozenset[str]:
 
 
 class _Spread:
-    """Lines by ranges of names, each range a folder."""
+    """Writer of lines to folders, one a range of ids."""
 
     def __init__(self, folder: Path, ends: Sequence[str]) -> None:
         self._ends = ends
@@ -95,7 +97,7 @@ class _Spread:
         self._size = 0
 
     def put(self, name: str, file: str, line: bytes) -> None:
-        """Add a line about a name to a file of its range."""
+        """Add a line to a file of the range that the id falls into."""
         self._waiting[self._folders[bisect_right(self._ends, name)] / file].append(line)
         self._size += len(line)
         if self._size > BUFFERED:
@@ -109,7 +111,7 @@ class _Spread:
         self._size = 0
 
     def runs(self, home: Run) -> list[Run]:
-        """Return the ranges, each question in them once."""
+        """Return the ranges as runs, with duplicate questions removed."""
         self._flush()
         for folder in self._folders:
             path = folder / "examples.jsonl"
@@ -119,7 +121,7 @@ class _Spread:
 
 
 def _ends(files: Sequence[Path], names: tuple[str, ...], size: int) -> list[str]:
-    """Return the names at which portions of about `size` bytes end."""
+    """Return the ids at which portions of about `size` bytes end, without the last end."""
     count = ceil(sum(map(size_of, files)) / size)
     if count < 2:
         return []
@@ -128,7 +130,7 @@ def _ends(files: Sequence[Path], names: tuple[str, ...], size: int) -> list[str]
 
 
 def messages_of(portion: Run) -> dict[str, bytes]:
-    """Return the policy's view of each conversation of a portion, as JSON."""
+    """Return the policy's view of each conversation of a portion as JSON, by conversation_id."""
     found = {}
     for _, line in lines(portion.path / SAID):
         name, said = orjson.loads(line)
@@ -137,8 +139,8 @@ def messages_of(portion: Run) -> dict[str, bytes]:
 
 
 def seen(protocol: ProtocolSpec, conversation: Conversation) -> list[dict[str, Any]]:
-    """Return the policy's view of a conversation, with all that it thought in a channel of its
-    own; an image is `[image]`."""
+    """Return the messages of a conversation as the policy saw them, with all of its reasoning under
+    a key of its own; an image becomes `[image]`."""
     told = messages(protocol, conversation, protocol.policy, replay="always")
     return [_texts(message) for message in told]
 
@@ -155,7 +157,7 @@ def _texts(message: Message) -> dict[str, Any]:
 
 
 def _named(files: Iterable[Path], names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    """Yield (what the last of these fields says, line) of every record."""
+    """Yield (value of the last of these fields, line) of every record in the files."""
     for path in files:
         for number, line in lines(path):
             yield named(f"{path}:{number}", line, names)[-1], line

@@ -1,4 +1,4 @@
-"""Publish a run: lay out, check, and commit; or only lay out."""
+"""Publish a run: write the dataset's folder, check it, and commit it; a dry run only writes it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from convbench.store.scratch import workspace
 
 @dataclass(frozen=True)
 class Published:
-    """What was published, or would be."""
+    """A published dataset, or the folder that a dry run wrote."""
 
     laid: Laid
     uploaded: Uploaded | None
-    """None on a dry run, where the folder is kept."""
+    """None on a dry run, which keeps the folder."""
 
 
 def publish(
@@ -54,7 +54,8 @@ def publish(
 
 
 def make_way(target: Path, mark: str) -> None:
-    """Refuse a folder that an earlier dry run did not make: one without the file `mark`."""
+    """Raise RunError if the folder exists, is not empty, and no dry run made it: the file that
+    marks such a folder is missing."""
     if not target.exists() or (target / mark).exists():
         return
     if not target.is_dir() or any(target.iterdir()):
@@ -62,7 +63,7 @@ def make_way(target: Path, mark: str) -> None:
 
 
 def move(place: Path, target: Path) -> None:
-    """Put a folder in the place of another."""
+    """Move a folder to the target, replacing what is there. Raises RunError."""
     try:
         if target.exists():
             shutil.rmtree(target)

@@ -1,4 +1,4 @@
-"""Pull a published set: download, check, and only then put it among the runs."""
+"""Pull a published dataset: download it, check it, and only then add it to the runs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Pulled:
 
 
 def pull(repo: str, path: Path | None = None, revision: str | None = None) -> Pulled:
-    """Restore the run that a dataset repository holds, in a new directory.
+    """Restore the run in a dataset repository into a new directory and return it.
 
-    `path` is the directory (default: `runs/NAME-COMMIT`). The set's specs are data: a function
-    of another package in them is refused, addresses and files are dropped, limits are ours.
-    Nothing is left behind where an error is raised: HubError (unreachable, refused, or not a
-    sound run), RunError (directory).
+    `path` is the directory (default: `runs/NAME-COMMIT`). The dataset's specs are treated as data:
+    functions of other packages are refused, addresses and files dropped, and limits set to ours.
+    Raises HubError (unreachable, refused, or not a sound run) or RunError (directory), and then
+    leaves nothing behind.
     """
     remote = look(repo, revision)
     target = path or _default(remote)
@@ -49,7 +49,7 @@ def pull(repo: str, path: Path | None = None, revision: str | None = None) -> Pu
             for name in RECORDS:
                 if (place / name).exists():
                     with Appender(place / name):
-                        pass  # closing it compresses what is long
+                        pass  # closing compresses long files
             seal(place)
             if target.exists():
                 target.rmdir()
@@ -60,7 +60,8 @@ def pull(repo: str, path: Path | None = None, revision: str | None = None) -> Pu
 
 
 def _mark(run: Run, origin: str) -> None:
-    """Write what is heeded of another's specs, and where they came from, whatever they say."""
+    """Rewrite the manifest and judges with only the trusted parts of their specs, and record the
+    origin, whatever they claim."""
     for fingerprint, spec in run.judge_specs().items():
         (run.path / "judges" / f"{fingerprint}.json").unlink()
         run.keep_judge(fingerprint, portable(spec))
@@ -80,7 +81,7 @@ def _refuse_taken(target: Path) -> None:
 
 
 def _download(remote: Remote, names: list[str], place: Path) -> None:
-    """Copy the run's files; the names were checked."""
+    """Download the run's files into a folder. Their names must have been checked."""
     for name in names:
         to = place / name.removeprefix("run/")
         to.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
-"""Refuse to publish anything that looks like a key, or `messages` that hold what the protocol hides
-from the policy.
+"""Refuse to publish anything that looks like a key, or `messages` that contain text the protocol
+hides from the policy.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from convbench.store.parts import COMPRESSED, opened
 
 TEXT = (".json", ".jsonl", ".md", ".yaml", ".jinja", ".txt", COMPRESSED)
 BLOCK = 1 << 18
-"""Characters that are looked at at once."""
+"""Characters that are scanned at once."""
 
 
 class Scanner:
-    """Finds key-like text and the values of this machine's own key variables."""
+    """Finds text that looks like a key, and the values of this machine's key variables."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._values = in_use(environment)
         self._patterns = [(kind, marks, re.compile(_START + p)) for kind, marks, p in PATTERNS]
 
     def find(self, text: str) -> str | None:
-        """Return what kind of secret stands in the text, None where there is none."""
+        """Return the kind of the first secret in the text, None if there is none."""
         for kind, marks, pattern in self._patterns:
             if any(mark in text for mark in marks) and pattern.search(text):
                 return kind
@@ -40,7 +40,8 @@ class Scanner:
 
 
 def refuse_secrets(folder: Path, environment: Mapping[str, str] | None = None) -> None:
-    """Raise a RunError that names file, line and field of the first secrets in a folder."""
+    """Raise RunError if files of a folder contain secrets, naming file, line and field of the
+    first five."""
     scanner = Scanner(environment)
     found = [
         finding
@@ -70,15 +71,15 @@ def _in_file(scanner: Scanner, path: Path, name: str) -> Iterator[str]:
 
 
 def _opened(path: Path) -> TextIO:
-    """Open a text, or a compressed part of records, which is text inside."""
+    """Open a text file, or a compressed part of records as text."""
     if path.suffix == COMPRESSED:
         return TextIOWrapper(opened(path), encoding="utf-8", errors="replace")
     return path.open(encoding="utf-8", errors="replace")
 
 
 def _suspect(scanner: Scanner, some: Sequence[str]) -> bool:
-    """Whether lines may hold a secret: one look at all of them, and one at their strings with
-    JSON's escapes undone. No pattern ends where a line does."""
+    """Return True if the lines may contain a secret. They are scanned joined, once as they are and
+    once with JSON's escapes decoded; no pattern depends on where a line ends."""
     if scanner.find("".join(some)) is not None:
         return True
     found: list[str] = []
@@ -89,7 +90,7 @@ def _suspect(scanner: Scanner, some: Sequence[str]) -> bool:
 
 
 def _collect(value: Any, found: list[str]) -> None:
-    """Add every text in a JSON value, names of keys too."""
+    """Append every string in a JSON value to the list, keys too."""
     if isinstance(value, str):
         found.append(value)
     elif isinstance(value, dict):
@@ -102,12 +103,13 @@ def _collect(value: Any, found: list[str]) -> None:
 
 
 def _escaped(scanner: Scanner, line: str) -> str | None:
-    """What stands in a line's strings once JSON's escapes are undone."""
+    """Return the kind of the first secret in a JSON line's decoded strings, None without one."""
     return next((kind for _, text in strings(_value(line)) if (kind := scanner.find(text))), None)
 
 
 def _field(scanner: Scanner, line: str) -> str:
-    """Where in a JSON line the secret stands."""
+    """Return where in a JSON line the secret is, as ` (record, path)`; "" if it cannot be named
+    without telling it."""
     value = _value(line)
     place = next((way for way, text in strings(value) if scanner.find(text)), None)
     if place is None or not isinstance(value, dict) or scanner.find(place):
@@ -124,7 +126,7 @@ def _value(line: str) -> Any:
 
 
 def strings(value: Any, way: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (path, text) of every text in a JSON value."""
+    """Yield (path, text) of every string in a JSON value, keys too."""
     if isinstance(value, str):
         yield way, value
     elif isinstance(value, dict):
@@ -137,15 +139,15 @@ def strings(value: Any, way: str = "") -> Iterator[tuple[str, str]]:
 
 
 SHORTEST = 6
-"""Hidden texts shorter than this (a letter, a small number) turn up by chance."""
+"""Fewest characters of a hidden text. Shorter ones (a letter, a small number) occur by chance."""
 _WORD = re.compile(r"\w+")
 
 
 def hidden_texts(manifest: RunManifest, example: Example) -> dict[str, tuple[str, ...]]:
-    """Return the words of what the policy may not see of a question, by field name.
+    """Return the words of each text of a question that the policy may not see, by field path.
 
-    Fields the policy names in `sees`, and texts that stand in the question, its options or its
-    inputs anyway, are no secret.
+    Fields in the policy's `sees`, and texts that also occur in the question, its options or its
+    inputs, are not hidden.
     """
     sees = manifest.protocol.speakers[manifest.protocol.policy].sees
     fields: dict[str, Any] = {
@@ -169,10 +171,10 @@ def leaks(
     conversation: Conversation,
     messages: Iterable[Message],
 ) -> Iterator[str]:
-    """Yield where hidden text stands whole, openly or in a disguise, in a message that the policy
-    did not say itself first.
+    """Yield where a complete hidden text occurs, openly or disguised, in a message of another
+    speaker before the policy said it itself.
 
-    Each is one phrase: field, conversation, message; never the text.
+    Each is one phrase with field, conversation and message, never the text.
     """
     hidden = hidden_texts(manifest, example)
     if not hidden:
@@ -183,7 +185,7 @@ def leaks(
         for name, text in list(hidden.items()):
             if not _within(text, said) and not _in_disguise(text, content, message["role"]):
                 continue
-            del hidden[name]  # whoever said it, it is known from here on
+            del hidden[name]  # from here on it is known, whoever said it
             if message["role"] != "assistant":
                 yield (
                     f"field {name!r} of {example.example_id} in message {number} "
@@ -192,7 +194,7 @@ def leaks(
 
 
 def _in_disguise(text: tuple[str, ...], content: str, role: str) -> bool:
-    """Whether another speaker's message holds the whole text in a disguise."""
+    """Return True if a user message contains the complete text in a disguise."""
     bare = letters(" ".join(text))
     return (
         role == "user"
@@ -202,7 +204,7 @@ def _in_disguise(text: tuple[str, ...], content: str, role: str) -> bool:
 
 
 def refuse_leaks(found: list[str]) -> None:
-    """Raise a RunError where there are leaks."""
+    """Raise RunError if there are leaks, naming the first three."""
     if found:
         more = f" (and {len(found) - 3} more)" if len(found) > 3 else ""
         raise RunError(
@@ -213,12 +215,12 @@ def refuse_leaks(found: list[str]) -> None:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Return the words of a text in lower case and plain letters."""
+    """Return the words of a text in lower case, with look-alike characters replaced."""
     return tuple(_WORD.findall(unmasked(text).lower()))
 
 
 def _within(part: tuple[str, ...], whole: tuple[str, ...]) -> bool:
-    """Whether the words stand in a row in the other text."""
+    """Return True if the words occur consecutively in the other text."""
     return f" {' '.join(part)} " in f" {' '.join(whole)} "
 
 

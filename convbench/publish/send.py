@@ -1,4 +1,4 @@
-"""A run or a checkpoint to the Hub, or to a folder."""
+"""Publish what the options name: a run or a checkpoint, on the Hub or as a folder."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from convbench.store.run import Run, find_run
 from convbench.store.shape import read_object
 
 NOTE = "published.json"
-"""File in a run that says where it was published, so that cards of its checkpoints can tell."""
+"""File in a run that records where it was published, for the cards of its checkpoints."""
 
 
 def refuse_unfit(options: PublishOptions) -> None:
-    """Raise HubError for what can be no repository's name, RunError where there is nothing to
-    publish, UsageError for options that do not go together, before anybody is asked who may see
-    it."""
+    """Check the options before the user is asked who may see the repository. Raises HubError for an
+    invalid repository name, RunError if there is nothing to publish, UsageError for options that
+    exclude each other."""
     if options.checkpoint is not None and options.leave_out_leaks:
         raise UsageError("--leave-out-leaks is for runs; leave it out")
     check_name(options.repo, "dataset" if options.checkpoint is None else "model")
@@ -39,7 +39,8 @@ def refuse_unfit(options: PublishOptions) -> None:
 
 
 def published(options: PublishOptions) -> tuple[Run | None, Published | PublishedCheckpoint]:
-    """Publish what the options name: (the run, what became of it), or of a checkpoint (None, …)."""
+    """Publish what the options name. Return (run, published dataset), or (None, published
+    checkpoint). Raises UsageError, RunError or HubError."""
     refuse_unfit(options)
     if options.checkpoint is not None:
         return None, publish_model(options)
@@ -48,10 +49,10 @@ def published(options: PublishOptions) -> tuple[Run | None, Published | Publishe
 
 
 def publish(options: PublishOptions, run: Run) -> Published:
-    """Publish a run as a dataset in one commit.
+    """Publish a run as a dataset in one commit, and record that in the run.
 
-    A dry run writes the folder (RUN/publish) and sends nothing. The same content again makes no
-    new commit. Raises RunError (nothing there, secrets, hidden text in messages) or HubError.
+    A dry run writes the folder (RUN/publish) and sends nothing. Unchanged content makes no new
+    commit. Raises RunError (nothing to publish, secrets, hidden text in messages) or HubError.
     """
     private = bool(options.private)
     done = publish_run(
@@ -72,9 +73,9 @@ def publish(options: PublishOptions, run: Run) -> Published:
 def publish_model(options: PublishOptions) -> PublishedCheckpoint:
     """Publish a checkpoint as a model in one commit, with its evaluation.
 
-    `run` is what it was trained on, where it is not found by itself; `judge` whose reward stands
-    in the card, where several judged. A dry run writes the folder (CHECKPOINT/publish). Raises
-    RunError (no checkpoint, secrets, no run) or HubError.
+    The option `run` names the run it was trained on, if that is not found automatically; `judge`
+    the one whose reward is in the card, if there are several. A dry run writes the folder
+    (CHECKPOINT/publish). Raises RunError (no checkpoint, secrets, no run) or HubError.
     """
     assert options.checkpoint is not None
     checkpoint = read_checkpoint(options.checkpoint)
@@ -92,7 +93,8 @@ def publish_model(options: PublishOptions) -> PublishedCheckpoint:
 
 
 def _trained_on(checkpoint: Checkpoint, named: Path | None) -> Run:
-    """Return the run a checkpoint was trained on: it lies in it, or its recipe names it."""
+    """Return the run that a checkpoint was trained on: the run it lies in, the one its recipe
+    names, or the one the user named. Raises RunError if none of them has the recorded id."""
     wanted, folder = checkpoint.training.get("run"), checkpoint.folder.resolve()
     places = [folder.parent.parent, folder / str(checkpoint.recipe.get("run"))]
     for place in places if named is None else [named]:
@@ -105,7 +107,8 @@ def _trained_on(checkpoint: Checkpoint, named: Path | None) -> Run:
 
 
 def _datasets(run: Run) -> list[str]:
-    """Return where the run was published for all to see, or pulled from."""
+    """Return the public repository that the run was published in or pulled from, as a list of one;
+    empty if there is none."""
     noted = read_object(run.path / NOTE)
     if noted.get("repo") and not noted.get("private"):
         return [str(noted["repo"])]

@@ -1,8 +1,8 @@
 """Conversations as session traces, which the Hub's viewer shows turn by turn.
 
 Source: the Hub's documentation, "Session Traces Format" (huggingface.co/docs/hub/
-session-traces-format): a JSONL file a session, a header, then one message a line. The Hub knows
-some harnesses by name and shows all others plainly.
+session-traces-format): a JSONL file a session, a header, then one message a line. The Hub renders
+some known harnesses specially, and others in a generic way.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from convbench.store import Run
 FOLDER, FIRST = "traces", "traces/00001.jsonl"
 HARNESS = "convbench"
 MOST = 100
-"""Traces of one set: a file each, and the Hub asks for folders of few files."""
+"""Most traces of one dataset. Each is a file, and the Hub recommends folders with few files."""
 
 
 def write_traces(run: Run, folder: Path) -> int:
-    """Write the first conversations as `traces/NUMBER.jsonl`, as the policy saw them; return how
-    many. Failed ones are left out."""
+    """Write the first completed conversations as `traces/NUMBER.jsonl`, as the policy saw them;
+    return their number."""
     protocol = run.manifest.protocol
     policy = run.manifest.cast[protocol.policy].model
     ended = (talk for talk in run.conversations() if talk.failure is None)
@@ -41,7 +41,7 @@ def write_traces(run: Run, folder: Path) -> int:
 
 
 def name_by_id(folder: Path) -> None:
-    """Name the traces of a set after their conversations, as sets of before have them."""
+    """Rename the traces of a folder to their conversations' ids, as older datasets name them."""
     for file in sorted((folder / FOLDER).glob("*.jsonl")):
         with file.open("rb") as lines:
             name = orjson.loads(lines.readline())["id"]

@@ -1,5 +1,5 @@
-"""Compute every figure of a run, report, checkpoint or published set again, and make a published
-folder again from its records.
+"""Verify runs, reports, checkpoints and published datasets: compare files with their digests, and
+figures and files with those computed again from the records.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from convbench.store.seal import check_seals, seal
 
 RUN = "run"
 LARGEST = 16 << 30
-"""Bytes of one file of a set that is downloaded to be verified."""
+"""Most bytes of one file of a dataset that is downloaded to be verified."""
 
 
 def verify_set(folder: Path) -> tuple[int, list[str]]:
-    """Return (files compared, what is wrong): every file against its digest, then the card, the
-    tables, specs and traces against what the records in `run/` give.
+    """Return (number of files compared, problems) of a published dataset's folder. Every file is
+    compared with its digest, then card, tables, specs and traces with those computed from `run/`.
 
-    Nothing is made of records that are not as they were. Raises RunError without a seal.
+    Nothing is computed from records that were changed. Raises RunError without a seal.
     """
     sealed = check_folder(folder, whole=True)
     problems = list(sealed.problems)
@@ -76,7 +76,7 @@ def _compared(folder: Path, again: Path, version: str) -> Iterator[str]:
 
 
 def _same_rows(one: Path, two: Path) -> bool:
-    """Whether two tables hold equal rows, written by whatever version of the library."""
+    """Return True if two parquet files hold equal tables, whatever library version wrote them."""
     if one.suffix != ".parquet":
         return False
     import pyarrow
@@ -91,7 +91,7 @@ def _same_rows(one: Path, two: Path) -> bool:
 
 
 def _where(one: Path, two: Path) -> str:
-    """Return the first line that differs, of a text."""
+    """Return the number of the first line that differs, as `line N `; "" if they are not text."""
     if one.suffix == ".parquet":
         return ""
     try:
@@ -104,7 +104,8 @@ def _where(one: Path, two: Path) -> str:
 
 
 def download(remote: Remote, folder: Path) -> None:
-    """Copy a whole repository into a folder, its names and sizes checked. Raises HubError."""
+    """Download all files of a repository into a folder, after checking their names and sizes.
+    Raises HubError."""
     check_names(remote.repo, remote.files)
     for name, size in remote.files.items():
         if size > LARGEST:
@@ -118,38 +119,38 @@ def download(remote: Remote, folder: Path) -> None:
 
 @dataclass
 class Verified:
-    """One thing that was verified."""
+    """The result for one run, report, checkpoint, dataset or model."""
 
     what: str
-    """run, report, checkpoint, set or model, and where it lies."""
+    """Its kind (run, report, checkpoint, set or model) and path."""
     found: str
     """What was compared, in words."""
     problems: list[str] = field(default_factory=list)
-    """What is not as it was written or as the records give it."""
+    """What was changed, or differs from what the records give."""
 
 
 @dataclass
 class Verification:
-    """What `verify` found."""
+    """The results for all that was verified."""
 
     target: str
     checked: list[Verified] = field(default_factory=list)
     sealed: bool = False
-    """A run was sealed as it is."""
+    """Whether the run was sealed anew first."""
 
     @property
     def problems(self) -> list[str]:
-        """All that is wrong, each with its place."""
+        """Return all problems, each with its kind and path."""
         return [f"{one.what}: {text}" for one in self.checked for text in one.problems]
 
 
 def verify(
     target: str | None = None, revision: str | None = None, *, seal_anew: bool = False
 ) -> Verification:
-    """Verify what `target` names, or the newest run: a run with its evaluations, reports,
-    checkpoints and published folder; one of these alone; or a dataset of the Hub. Asks no model.
+    """Verify `target`, by default the newest run: a run with its evaluations, reports, checkpoints
+    and published folder; one of these alone; or a dataset on the Hub. Calls no model.
 
-    Raises RunError for what is none of them, HubError for what cannot be downloaded.
+    Raises RunError if it is none of them, HubError if it cannot be downloaded.
     """
     place = find_run(None).path if target is None else Path(target)
     result = Verification(str(place))
@@ -196,14 +197,14 @@ def _seal_anew(place: Path) -> None:
 
 
 def _run(place: Path) -> Iterator[Verified]:
-    """Verify a run, then all that lies in it."""
+    """Verify a run's records, then the reports, checkpoints and published folder in it."""
     run = Run.open(place)
     records = {one.path: _records(one) for one in (run, *_cells(run))}
     for child, text in misplaced_evaluations(run):
         records[child.path].problems.append(text)
     yield from records.values()
     if any(one.problems for one in records.values()):
-        return  # what was made of other records than these tells nothing
+        return  # what was computed from other records cannot be compared
     for file in sorted(place.glob(f"reports/**/{FILE}")):
         yield _report(file.parent)
     for file in sorted(run.checkpoints.glob(f"*/{TRAINING}")):
@@ -220,7 +221,7 @@ def _cells(run: Run) -> Iterator[Run]:
 
 
 def _records(run: Run) -> Verified:
-    """Compare a run's records with their seals, and read every one of them."""
+    """Verify a run's records: compare them with their seals, and read every one."""
     made = Verified(f"run {run.path}", "")
     try:
         found = check_seals(run.path)
@@ -239,7 +240,8 @@ def _records(run: Run) -> Verified:
 
 
 def _report(folder: Path) -> Verified:
-    """Compare a report's files with their digests, and its figures with those of the records."""
+    """Verify a report: compare its files with their digests, its figures and pages with those
+    computed from the records."""
     made = Verified(f"report {folder}", "")
     try:
         sealed = check_folder(folder)
@@ -267,7 +269,7 @@ def _report(folder: Path) -> Verified:
 
 
 def _made_again(options: ReportOptions) -> tuple[Document, bool]:
-    """Return a report's document, and whether it has its pictures."""
+    """Return a report's document computed again, and whether it has its pictures."""
     try:
         return report(options).document, True
     except MissingDependency:
@@ -276,7 +278,7 @@ def _made_again(options: ReportOptions) -> tuple[Document, bool]:
 
 @contextmanager
 def _noting_errors(verified: Verified) -> Iterator[None]:
-    """Count an error as a problem of what is verified."""
+    """Record a ConvbenchError raised within the context as a problem."""
     try:
         yield
     except ConvbenchError as error:
@@ -284,7 +286,8 @@ def _noting_errors(verified: Verified) -> Iterator[None]:
 
 
 def _checkpoint(folder: Path) -> Verified:
-    """Compare a checkpoint's files with their digests, and what it learnt from with the records."""
+    """Verify a checkpoint: compare its files with their digests, and the counts of its training
+    data with those of the records."""
     made = Verified(f"checkpoint {folder}", "")
     with _noting_errors(made):
         sealed = check_folder(folder)
@@ -317,7 +320,7 @@ def _model(folder: Path) -> Verified:
 
 
 def _remote(repo: str, revision: str | None) -> Verified:
-    """Download a dataset and verify it. Raises HubError where it cannot be had."""
+    """Download a dataset and verify it. Raises HubError if it cannot be downloaded."""
     remote = look(repo, revision)
     if FILE not in remote.files:
         raise HubError(
