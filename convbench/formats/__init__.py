@@ -1,4 +1,4 @@
-"""Other people's shapes of a conversation: import, export, and the check of what was pulled.
+"""Other programs' formats of conversations: import, export, and the check of pulled runs.
 
-Uses store and catalog beside it, and what lies below.
+Uses store and catalog of the same layer, and the layers below.
 """

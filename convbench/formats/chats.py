@@ -1,5 +1,5 @@
-"""Logged conversations from elsewhere: one line of JSON to messages, with calls of tools,
-log-probabilities and reward.
+"""Read logged conversations: a JSON row to messages with tool calls, reasoning, log-probabilities
+and reward.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from convbench.schema.token_probs import TokenProbs, wrong
 
 
 def logged_probs(item: Mapping[str, Any], where: str) -> TokenProbs | None:
-    """Return those of an assistant's message; None where it has none.
+    """Return the log-probabilities of an assistant's message; None if it has none.
 
-    `logprobs` as OpenAI's API writes it ({content: [{token, logprob, bytes}, …]}), or a list of
-    numbers with `token_ids` beside it. Raises DataError for what cannot be read.
+    Reads `logprobs` as OpenAI's API writes it ({content: [{token, logprob, bytes}, …]}), or a list
+    of numbers together with `token_ids`. Raises DataError for anything else.
     """
     found, ids = item.get("logprobs"), item.get("token_ids")
     if found is None:
@@ -64,20 +64,20 @@ def logged_probs(item: Mapping[str, Any], where: str) -> TokenProbs | None:
 
 Rounds = dict[int, tuple[ToolRound, ...]]
 Thought = Callable[[Mapping[str, Any], str], Reasoning | None]
-"""From a message and its place to what was thought before it."""
+"""Function from a message and its place (for errors) to the reasoning before it."""
 CALLS_ALONE: dict[str, Any] = {"role": "assistant", "content": ""}
-"""Stands for the words of an assistant that said none after its calls."""
+"""Stands for an assistant's message that is missing after its tool calls."""
 
 
 def folded(
     items: Sequence[Any], where: str, thought: Thought = lambda item, here: None
 ) -> tuple[list[Any], Rounds]:
-    """Return (messages without calls and results, what was called before a message by its place).
+    """Return (messages without calls and results, tool rounds before a message by its index).
 
-    Takes OpenAI's form: an assistant's `tool_calls` and the messages of role `tool` that answer
-    them, by `tool_call_id` or, where a log lost those, in the calls' order. Calls need no results.
-    Where no words of the assistant follow, `CALLS_ALONE` stands for them. Raises DataError for a
-    result without a call.
+    Reads OpenAI's form: an assistant's `tool_calls` and the messages of role `tool` that answer
+    them, by `tool_call_id` or, if a log lost those, in the calls' order. Calls need no results. If
+    no message of the assistant follows, `CALLS_ALONE` is inserted. Raises DataError for malformed
+    calls, Unusable for a result without a call.
     """
     out: list[Any] = []
     rounds: Rounds = {}
@@ -126,8 +126,8 @@ def _round(item: Mapping[str, Any], where: str, reasoning: Reasoning | None) -> 
 
 
 def _call(one: Any, number: int) -> ToolCall:
-    """Return a call; some programs write it as JSON text, or its name and arguments beside the id,
-    or its arguments as an object."""
+    """Return a tool call. Some programs write it as JSON text, or without the object `function`, or
+    its arguments as an object."""
     if isinstance(one, str):
         one = orjson.loads(one)
     told = one["function"] if isinstance(one.get("function"), dict) else one
@@ -139,7 +139,8 @@ def _call(one: Any, number: int) -> ToolCall:
 
 
 def _answer(pending: list[ToolRound], item: Mapping[str, Any], where: str) -> None:
-    """Put a result to its call: the one it names, else the next that has none."""
+    """Add a result to the pending round: for the call it names, else for the next without one.
+    Raises Unusable if there is no such call, DataError for a malformed result."""
     mark, content = item.get("tool_call_id"), item.get("content")
     there = {one.id for one in pending[-1].results} if pending else set()
     calls = pending[-1].calls if pending else ()
@@ -168,69 +169,70 @@ ROLES = {
     "prompter": "user",
     **dict.fromkeys(ASSISTANTS, "assistant"),
 }
-"""Who speaks, by the names in use (OpenAI, ShareGPT and others)."""
+"""Our role by the names in use (OpenAI, ShareGPT and others)."""
 PICTURES = ("image_url", "image", "input_image")
-"""Types of parts that are pictures, by the names in use."""
+"""Types of content parts that are pictures, by the names in use."""
 IMAGE = "[image]"
-"""What stands for a picture in a text."""
+"""Stands for a picture in a text."""
 NO_REPLY = "no reply"
-"""Why a row is left out in which no assistant says or calls anything."""
+"""Reason to leave out a row in which no assistant says or calls anything."""
 SPLITS: tuple[str, ...] = get_args(Split)
 
 
 @dataclass(frozen=True)
 class Said:
-    """What was said in one logged conversation."""
+    """The messages of one logged conversation, with what belongs to each."""
 
     system: str | None
     messages: tuple[tuple[str, str], ...]
-    """(`user`, `assistant`, or `system` behind others; text), in order."""
+    """(role, text) in order. The role is `user`, `assistant`, or `system` if not at the start."""
     thoughts: Mapping[int, Reasoning]
-    """What an assistant thought before a message, by the message's place."""
+    """Reasoning of an assistant before a message, by the message's index."""
     rounds: Mapping[int, tuple[ToolRound, ...]]
-    """What an assistant called of tools before a message, by the message's place."""
+    """Tool calls of an assistant before a message, by the message's index."""
     probs: Mapping[int, TokenProbs]
-    """Log-probabilities of an assistant's message, by the message's place."""
+    """Log-probabilities of an assistant's message, by the message's index."""
     calls_alone: frozenset[int]
-    """Places of an assistant's messages that hold no words: its turn ended with its calls."""
+    """Indices of an assistant's empty messages: its turn ended with its calls."""
     pictures: int = 0
-    """How many parts are pictures; each stands in the text as `[image]`."""
+    """Number of pictures; each is `[image]` in the text."""
 
 
 @dataclass(frozen=True)
 class Chat:
-    """One logged conversation."""
+    """One logged conversation with its reward and question."""
 
     line: int
-    """Line in the file, from 1."""
+    """Line in the file, counted from 1."""
     said: Said
     """Its messages."""
     reward: float | None
     scores: Mapping[str, float]
     """All named rewards."""
     example: str | None
-    """Id of the question, where the row has one."""
+    """Id of the question, if the row has one."""
     group: str | None
-    """Id of the independent unit, where the row has one."""
+    """Id of the independent unit, if the row has one."""
     split: Split | None
     temperature: float | None
     question: str | None
     choices: tuple[str, ...]
     answer: str | None
     hidden: Mapping[str, Any] = field(default_factory=dict)
-    """What the policy did not see: the reference and the like."""
+    """Fields that the policy did not see, e.g. the reference."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """All else that the row says, by its own keys."""
+    """All other keys of the row."""
 
 
 def read_chat(row: object, where: str, line: int) -> Chat:
-    """Return the conversation of one row. Raises DataError that names place and field.
+    """Return the conversation of one row. Raises DataError naming place and field.
 
     Known keys: `messages` (role, content) or `conversations` (from, value); `system`; `reward`
     or `rewards` (a number, a list of turns' rewards, which is summed, or a mapping);
     `example_id` or `task_id`; `group` or `group_id`; `split`; `temperature`; `question`;
-    `choices`; `answer`; `hidden` (an object); `metadata`. Others are kept as metadata, unless they
-    look like a slip. Rows as ColBench's authors release them are read too (`formats.shapes`).
+    `choices`; `answer`; `hidden` (an object); `metadata`. Others are stored as metadata; one that
+    looks like a misspelt key is refused. Rows as released by ColBench's authors are read too
+    (`formats.shapes`).
     """
     if not isinstance(row, dict):
         raise DataError(f"{where}: found {type(row).__name__}; expected an object with messages")
@@ -267,7 +269,7 @@ def _hidden(row: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _messages(row: Mapping[str, Any], where: str) -> Said:
-    """Return what was said in a row's messages."""
+    """Return the messages of a row. Raises DataError, or Unusable if no assistant replies."""
     key = next((k for k in MESSAGES if row.get(k) is not None), None)
     items = row.get(key) if key else None
     if not isinstance(items, list) or not items:
@@ -311,7 +313,8 @@ def _messages(row: Mapping[str, Any], where: str) -> Said:
 
 
 def _thought(item: Mapping[str, Any], where: str) -> Reasoning | None:
-    """Return what an assistant thought before a message, as other programs write it."""
+    """Return the reasoning in an assistant's message, as other programs write it; None if there is
+    none. Raises DataError."""
     if ROLES.get(str(item.get("role", item.get("from"))).lower()) != "assistant":
         return None
     name = next((name for name in THOUGHT if item.get(name) not in (None, "")), None)
@@ -354,7 +357,8 @@ def _message(item: object, where: str) -> tuple[str, str]:
 
 
 def _joined(parts: list[Any], where: str) -> str:
-    """Return the text of a content of several parts."""
+    """Return the text of a content of several parts. Raises DataError for parts of other types than
+    text and pictures."""
     for part in parts:
         text = part.get("text") if isinstance(part, dict) else None
         if not isinstance(text, str) and not _is_picture(part):
@@ -373,7 +377,7 @@ def _is_picture(part: Any) -> bool:
 
 
 def _reward(row: Mapping[str, Any], where: str) -> tuple[float | None, dict[str, float]]:
-    """Return (reward, scores by name). Rewards of turns are summed."""
+    """Return (reward or None, scores by name). Rewards of turns are summed. Raises DataError."""
     key = "reward" if row.get("reward") is not None else "rewards"
     value = row.get(key)
     if value is None or value in ([], {}):

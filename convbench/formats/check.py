@@ -1,4 +1,4 @@
-"""Check a run that came from elsewhere before it may stand among one's own."""
+"""Check a run from elsewhere before it is added to the user's runs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from convbench.store.parts import streams
 Record = TypeVar("Record", bound=BaseModel)
 
 FORMAT = 1
-"""Layout of a run directory that this version reads."""
+"""Format number of the run directories that this version reads."""
 LARGEST = {"run.json": 16 << 20, "judge": 4 << 20, "media": 32 << 20, "records": 16 << 30}
-"""Bytes of a file, by what it is."""
+"""Most bytes of a file, by its kind."""
 LONGEST_LINE = 32 << 20
-"""Bytes of one record."""
+"""Most bytes of one record."""
 LONGEST_TEXT = 4 << 20
-"""Characters of one turn, question, or field."""
+"""Most characters of one turn, question, or field."""
 
 _ALLOWED = re.compile(
     r"run/(?:run\.json|(?:examples|conversations|verdicts)(?:\.jsonl|-\d{5,9}\.jsonl\.zst)"
@@ -41,7 +41,8 @@ _REF = re.compile(r"(?:rule:)?([A-Za-z_][\w.]*|[^:]+\.py):[A-Za-z_]\w*")
 
 
 def check_names(repo: str, files: dict[str, int]) -> list[str]:
-    """Return the run's files among those of a repository; a hostile name or size is a HubError."""
+    """Return the sorted names of a run's files in a repository. Raises HubError for a hostile name
+    or size, or if the run's files are missing."""
     for name in files:
         parts = name.replace("\\", "/").split("/")
         if ".." in parts or name.startswith(("/", "\\")) or "\0" in name or ":" in parts[0]:
@@ -70,7 +71,7 @@ def _kind(name: str) -> str:
 
 
 def check_run(folder: Path, repo: str) -> RunManifest:
-    """Return the manifest of a downloaded run whose every record is of the right shape.
+    """Check every record of a downloaded run and return its manifest.
 
     Raises HubError naming file, line and field.
     """
@@ -95,7 +96,7 @@ def check_run(folder: Path, repo: str) -> RunManifest:
 def _conversations(
     folder: Path, repo: str, manifest: RunManifest, examples: Names
 ) -> Iterator[str]:
-    """Yield the id of every conversation, each checked."""
+    """Check every conversation and yield its id."""
     speakers = set(manifest.protocol.speakers)
     for where, conversation in _records(folder / "conversations.jsonl", Conversation, repo):
         if conversation.example_id not in examples:
@@ -134,7 +135,8 @@ def _manifest(path: Path, repo: str) -> RunManifest:
 
 
 def _records(path: Path, model: type[Record], repo: str) -> Iterator[tuple[str, Record]]:
-    """Yield (place, record) of a JSON lines file of limited lines."""
+    """Yield (place, record) of a JSON lines file. Raises HubError for an invalid record, or a line
+    that is too long."""
     number = 0
     try:
         for _, stream in streams(path):
@@ -147,7 +149,7 @@ def _records(path: Path, model: type[Record], repo: str) -> Iterator[tuple[str, 
                     record = _one(line, model, where)
                     _refuse_long(line, where)
                     yield where, record
-    except RunError as error:  # a compressed part that is damaged, or would grow beyond measure
+    except RunError as error:  # a compressed part that is damaged, or too large when unpacked
         raise HubError(f"{repo}: run/{path.name}: {error}") from None
 
 
@@ -188,7 +190,7 @@ FUNCTIONS = frozenset({"rows", "maker", "function", "model", "default"})
 
 
 def _refuse_functions(value: Any, where: str) -> None:
-    """Refuse a spec that names a function of any package but this one: specs are data."""
+    """Raise HubError for a spec that names a function of another package: specs are data."""
     for way, text in _texts(value):
         keys = re.findall(r"[\w-]+", way)
         named = bool(keys) and (keys[-1] in FUNCTIONS or "speakers" in keys)

@@ -1,4 +1,4 @@
-"""Write a run's conversations, or pairs of replies, as other trainers read them: a file a split."""
+"""Write a run's conversations, or pairs of replies, in other trainers' formats: a file a split."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from convbench.views import messages, policy_turns
 
 @dataclass(frozen=True)
 class Plan:
-    """How the conversations of a recipe are weighted; those not named are not written."""
+    """Weights or repeats of a recipe's conversations; those without are not written."""
 
     weights: Mapping[str, float] = field(default_factory=dict)
-    """conversation_id to weight, written beside the messages where it is above 0."""
+    """Weight by conversation_id, written with the messages if it is above 0."""
     repeats: Mapping[str, int] | None = None
-    """conversation_id to how often it is written, in place of weights."""
+    """Number of copies by conversation_id, written instead of weights."""
     split: str = "train"
-    """The split it concerns; other splits are written whole and unweighted."""
+    """The split it applies to; other splits are written completely and without weights."""
 
     def times(self, name: str) -> int:
-        """How often a conversation of the split is written. No format can say that a reply is to
-        be unlearnt: a weight below 0 is left out."""
+        """Return how often a conversation of the split is written. No format can express that a
+        reply is to be unlearnt, so it is 0 for a weight of 0 or less."""
         if self.repeats is not None:
             return self.repeats.get(name, 0)
         return int(self.weights.get(name, 0.0) > 0.0)
@@ -42,29 +42,28 @@ class Plan:
 
 @dataclass
 class Exported:
-    """What was written."""
+    """What was written and what was left out."""
 
     files: dict[Split, Path] = field(default_factory=dict)
-    """File by split."""
+    """Path by split."""
     rows: dict[str, int] = field(default_factory=dict)
-    """Rows by split."""
+    """Number of rows by split."""
     failed: int = 0
-    """Failed conversations, left out."""
+    """Number of failed conversations, which are left out."""
     left_out: int = 0
-    """Conversations of weight or count 0 or less, or without a verdict, left out."""
+    """Number of conversations left out by the plan: weight or repeats of 0 or less, or none."""
     negative: int = 0
-    """Those of them whose weight is below 0."""
+    """Number of those left out whose weight is below 0."""
     flagged: int = 0
-    """Flagged conversations, left out."""
+    """Number of flagged conversations, which are left out."""
     bare: int = 0
-    """Conversations written without their metadata, which the format has no place for."""
+    """Number of conversations written without their metadata, which the format cannot hold."""
     uncredited: int = 0
-    """Conversations written without the credit of their turns, which the format has no place
-    for."""
+    """Number of conversations written without their turns' credit, which the format cannot hold."""
     unthought: int = 0
-    """Conversations written without their reasoning, which the format has no place for."""
+    """Number of conversations written without their reasoning, which the format cannot hold."""
     notes: list[str] = field(default_factory=list)
-    """What was left out beside these, and what the trainer must be told."""
+    """Notes on what else was left out, and on settings that the trainer needs."""
 
 
 def export(
@@ -76,12 +75,14 @@ def export(
     *,
     named: bool = False,
 ) -> Exported:
-    """Write `SPLIT.jsonl` into a folder; failed conversations are left out, and those whose
-    ids are in `without`. `named`: the user named the folder, and what lies there keeps what it is.
+    """Write `SPLIT.jsonl` into a folder and return the counts. Failed conversations are left out,
+    and those whose ids are in `without`. `named` means that the user chose the folder: existing
+    files keep their links, mode and owner.
 
     trl: {messages, weight?, advantages?} for SFTTrainer, one advantage a policy turn; openai:
     {messages} of the fine-tuning API; sharegpt: {conversations: [{from, value}]}; ms-swift:
-    {messages} with `loss_scale` on the assistant's messages. Raises RunError.
+    {messages} with `loss_scale` on the assistant's messages. Raises RunError if the format cannot
+    hold weights, or no conversation is left.
     """
     if plan and plan.repeats is None and FORMATS[target].weighted is None:
         places = " or ".join(name for name, known in FORMATS.items() if known.weighted)
@@ -117,18 +118,18 @@ def export_pairs(
     *,
     named: bool = False,
 ) -> Exported:
-    """Write `train.jsonl` of pairs: what was asked, the better reply, the worse one, and the tools
-    that were offered.
+    """Write `train.jsonl` of pairs (prompt, better reply, worse reply), with the tools that were
+    offered.
 
     trl: {prompt, chosen, rejected, tools?} for DPOTrainer; openai: {input, preferred_output,
-    non_preferred_output}; ms-swift: {messages, rejected_response}, or `rejected_messages` where
-    a reply calls tools. Raises RunError.
+    non_preferred_output}; ms-swift: {messages, rejected_response}, or `rejected_messages` if
+    a reply calls tools. Raises RunError if the format cannot hold pairs.
     """
     write = FORMATS[target].pair
     if write is None:
         places = ", ".join(name for name, known in FORMATS.items() if known.pair)
         raise RunError(f"--to {target} has no place for pairs of replies; expected one of {places}")
-    train: Split = "train"  # what pairs are made of
+    train: Split = "train"  # pairs come from this split alone
     shape, offered = FORMATS[target], [dict(tool) for tool in tools]
 
     def line(asked: Iterable[Message], good: Message, bad: Message) -> Line:
@@ -143,7 +144,8 @@ def export_pairs(
 def _written(
     folder: Path, lines: Iterable[tuple[Split, Line, int]], *, named: bool
 ) -> tuple[dict[Split, Path], dict[str, int]]:
-    """Write (split, line, how often); return files and rows by split. All or nothing."""
+    """Write (split, line, copies); return paths and row counts by split. Files are moved into place
+    only when all are written. Raises RunError."""
     rows: dict[str, int] = {}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -170,7 +172,7 @@ def _written(
 def _lines(
     run: Run, target: Target, plan: Plan | None, without: Collection[str], done: Exported
 ) -> Iterator[tuple[Split, Line, int]]:
-    """Yield (split, line, how often) of a run's conversations; count what is left out."""
+    """Yield (split, line, copies) of a run's conversations; count in `done` what is left out."""
     credit = newest_advantages(run)
     for conversation in run.conversations():
         name, split = conversation.conversation_id, run.examples[conversation.example_id].split
@@ -202,7 +204,7 @@ def _thought(conversation: Conversation) -> bool:
 def _line(run: Run, conversation: Conversation, target: Target, plan: Plan | None) -> Line:
     protocol, shape = run.manifest.protocol, FORMATS[target]
     chat = _chat(messages(protocol, conversation, protocol.policy, replay="always"))
-    while chat and chat[-1]["role"] != "assistant":  # what nobody answered teaches nothing
+    while chat and chat[-1]["role"] != "assistant":  # messages without a reply teach nothing
         chat.pop()
     if plan is None or plan.repeats is not None or shape.weighted is None:
         line = shape.chat(chat)

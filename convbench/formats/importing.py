@@ -1,4 +1,4 @@
-"""Turn a file of logged conversations and rewards into a run."""
+"""Import a file of logged conversations and rewards as a run."""
 
 from __future__ import annotations
 
@@ -46,45 +46,45 @@ from convbench.store.token_probs import FILE as PROBS
 from convbench.store.token_probs import ProbsFile, call_key
 
 SHOWN = 12
-"""Keys of metadata that a note names."""
+"""Most keys of metadata that a note names."""
 JUDGE = "imported"
 """Name of the judge whose verdicts are the file's rewards."""
 POLICY = "imported"
 MOST_WRONG = 20
-"""Rows that are wrong, told at once."""
+"""Most invalid rows that are reported at once."""
 
 
 @dataclass(frozen=True)
 class Imported:
-    """What was imported."""
+    """An imported run, with its counts and notes."""
 
     run: Run
     conversations: int
     rewards: int
-    """Conversations with a reward."""
+    """Number of conversations with a reward."""
     examples: int
     notes: list[str] = field(default_factory=list)
 
 
 @dataclass
 class Seen:
-    """What the rows of a file have in common, counted while they are read."""
+    """Counts over the rows of a file, updated while they are read."""
 
     rows: int = 0
     rewards: int = 0
     least: float = 0.0
     most: float = 1.0
-    """Ends of the scale of rewards and scores: 0 to 1, or as far as they go beyond."""
+    """Ends of the scale of rewards and scores: 0 to 1, extended to include all of them."""
     named: int = 0
-    """Rows that name their split."""
+    """Rows with a split."""
     joined: int = 0
-    """Rows with messages of one role in a row."""
+    """Rows with successive messages of one role."""
     late_system: int = 0
-    """Rows with a system message behind others."""
+    """Rows with a system message after others."""
     unanswered: int = 0
-    """Rows whose last message is nobody's reply."""
+    """Rows whose last message is not a reply."""
     calls_alone: int = 0
-    """Rows with calls of tools that no words of the assistant follow."""
+    """Rows with tool calls that no message of the assistant follows."""
     pictures: int = 0
     lettered: int = 0
     """Rows with choices."""
@@ -92,17 +92,17 @@ class Seen:
     replies: int = 0
     probs: int = 0
     turns: int = 0
-    """Most replies of a row."""
+    """Largest number of replies in a row."""
     temperatures: dict[int, set[float]] = field(default_factory=dict)
-    """By sample."""
+    """Temperatures by sample number, at most two each."""
     hidden: Counter[str] = field(default_factory=Counter)
     kept: Counter[str] = field(default_factory=Counter)
-    """Keys of metadata."""
+    """Rows by key of metadata."""
     said: Counter[str] = field(default_factory=Counter)
-    """Keys of messages that are kept there."""
+    """Messages by key that is stored in the metadata."""
 
     def add(self, chat: Chat, conversation: Conversation) -> None:
-        """Count a row."""
+        """Count a row and its conversation."""
         said = chat.said
         replies = sum(role == "assistant" for role, _ in said.messages)
         self.rows += 1
@@ -122,7 +122,7 @@ class Seen:
         self.probs += len(said.probs)
         self.turns = max(self.turns, replies)
         temperatures = self.temperatures.setdefault(conversation.sample, set())
-        if len(temperatures) < 2:  # it matters whether there are several
+        if len(temperatures) < 2:  # only whether there are several is used
             temperatures.add(conversation.temperature)
         self.hidden.update(chat.hidden.keys())
         self.kept.update(key for key in chat.metadata if key != FIELDS)
@@ -132,10 +132,9 @@ class Seen:
 def read_chats(
     rows: Iterable[Row], names: Mapping[str, str] | None = None, left_out: list[str] | None = None
 ) -> Iterator[Chat]:
-    """Yield the conversations of rows. `names` maps the names known here to those of the rows.
-    Those that nothing can be made of are told in `left_out`, one line each, where it is given.
-    Raises DataError naming the first line that is wrong, with MOST_WRONG - 1 more as its notes;
-    the rows behind the first are read for that alone."""
+    """Yield the conversations of rows. `names` maps our keys to the rows' keys. Unusable rows are
+    appended to `left_out`, one line each, if it is given. Raises DataError naming the first invalid
+    row, with up to MOST_WRONG - 1 more as its notes; the rest is read only to find those."""
     wrong: list[str] = []
     count = 0
     for row in rows:
@@ -169,7 +168,7 @@ def _chats(
     if isinstance(row, DataError):
         raise row
     if not isinstance(row, dict):
-        read_chat(row, where, number)  # which says what is expected
+        read_chat(row, where, number)  # raises an error that says what is expected
     refuse_deep(row, where)
     named = renamed(row, names, where) if names else row
     for one in chats_of(named, where):
@@ -188,13 +187,13 @@ def import_file(
     name: str = "imported",
     names: Mapping[str, str] | None = None,
 ) -> Imported:
-    """Make run `target` of a file of conversations (see `formats.rows`), or of a set on the Hub;
-    `run_id` is unique. Nothing is half-written. `names`: see `read_chats`.
+    """Import a file of conversations (see `formats.rows`), or a dataset on the Hub, as run `target`
+    with the unique id `run_id`. An error leaves nothing behind. `names`: see `read_chats`.
 
-    Rows of one `example_id` (or, without one, of one `group`; without either, with the same
-    system prompt and first user message) are samples of one question. Without a `split` a row is
-    in train. They are read one by one, so that memory does not hang on how many there are. Raises
-    DataError (the file) or RunError (the directory).
+    Rows with one `example_id` (without it one `group`; without either the same system prompt,
+    question and first user message) are samples of one question. A row without a `split` is in
+    train. Rows are read one by one, so memory does not depend on their number. Raises DataError
+    (the file) or RunError (the directory).
     """
     _refuse_taken(target)
     left_out: list[str] = []
@@ -236,7 +235,7 @@ def import_file(
 
 
 def _read_again(run: Run, path: str) -> None:
-    """Read all that was written, so that no run gets its name which nothing can open."""
+    """Read all records that were written, so that no unreadable run is kept. Raises DataError."""
     try:
         for _ in chain(Run.open(run.path).conversations(), run.verdicts()):
             pass
@@ -246,7 +245,7 @@ def _read_again(run: Run, path: str) -> None:
 
 
 def _reasons(left_out: Sequence[str]) -> str:
-    """Return how many rows were left out, by reason, and where the first stood."""
+    """Return how many rows were left out, with the main reasons and the place of the first."""
     counts = Counter(line.rpartition(": ")[2] for line in left_out)
     listed = ", ".join(f"{count}: {reason}" for reason, count in counts.most_common(3))
     return f"{len(left_out)} left out ({listed}); the first: {left_out[0]}"
@@ -261,7 +260,7 @@ def _write(
     name: str,
     judge: str,
 ) -> None:
-    """Write the records of every row."""
+    """Write the records of every row, and update the counts and questions."""
     files = ("examples", "conversations", "verdicts")
     probs = ProbsFile(folder / PROBS)
     with ExitStack() as stack:
@@ -286,7 +285,7 @@ def _write(
 
 
 def _refuse_taken(target: Path) -> None:
-    """Refuse a folder that holds something, also where another import has just filled it."""
+    """Raise RunError if the target is not an empty folder, also after another import filled it."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise RunError(f"{target}: there is something there already; name another with --run DIR")
 
@@ -296,7 +295,7 @@ SPEAKERS = {
     "user": ("teacher", "say"),
     "system": ("system", "note"),
 }
-"""Speaker and step of a logged message, by its role."""
+"""(speaker, step) of a logged message, by its role."""
 
 
 def _turns(said: Said) -> Iterator[Turn]:
@@ -342,8 +341,8 @@ def _verdict(chat: Chat, conversation: Conversation, judge: str) -> Verdict:
 
 
 def _judge(least: float = 0.0, most: float = 10.0) -> JudgeSpec:
-    """Return the judge of imported rewards: what the file says is the reward, as it stands. It is
-    one judge whatever the scale, so that several logs can be learnt from as one."""
+    """Return the judge of imported rewards, which takes the file's reward unchanged. Its
+    fingerprint is that of the default scale, so that several logs can be trained on as one."""
     return JudgeSpec(
         name=JUDGE,
         title="rewards that came with imported conversations",
@@ -459,7 +458,7 @@ def _notes(seen: Seen, questions: int) -> list[str]:
 
 
 def _kept(seen: Seen) -> Iterator[str]:
-    """Yield what was kept as metadata, which no command here uses."""
+    """Yield a note on the keys stored as metadata, which neither judges nor trainers see."""
     listed = [f"{key} ({count})" for key, count in seen.kept.most_common()]
     listed += [f"of messages {key} ({count})" for key, count in seen.said.most_common()]
     if listed:

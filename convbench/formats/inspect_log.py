@@ -1,8 +1,8 @@
 """Logs of Inspect (inspect_ai 0.3) as rows: `.eval`, an archive with a JSON file a sample, deflated
-or in newer versions packed with Zstandard, and the same log as one JSON file.
+or in newer versions compressed with Zstandard, and the same log as one JSON file.
 
-Source: inspect_ai's documentation, "Log Files", and its `EvalLog` and `EvalSample`. An archive is a
-stranger's: sizes are counted while it is unpacked, whatever it says of them itself.
+Source: inspect_ai's documentation, "Log Files", and its `EvalLog` and `EvalSample`. An archive is
+untrusted: sizes are counted while it is unpacked, whatever its headers claim.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from convbench.regular import open_to_read
 ENDING = ".eval"
 SAMPLE = re.compile(r"samples/[^/]+\.json")
 ZSTANDARD = 93
-"""The archive format's number of that compression; Python 3.11 reads only the older ones."""
+"""The ZIP format's number of Zstandard, which Python 3.11's `zipfile` cannot read."""
 MOST = 1_000_000
-"""Files of an archive."""
+"""Most files of an archive."""
 LARGEST = 256 << 20
-"""Bytes of one file of it, unpacked."""
+"""Most bytes of one file of it, unpacked."""
 WHOLE = 8 << 30
-"""Bytes of all, unpacked."""
+"""Most bytes of all files together, unpacked."""
 PEEK = 4096
-"""Bytes in which a JSON log shows what it is."""
+"""Bytes at the start of a JSON file in which the keys of a log must occur."""
 GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
-"""Inspect's letters: correct, incorrect, partial, no answer."""
+"""Scores of Inspect's letters: correct, incorrect, partial, no answer."""
 ATTACHED = "attachment://"
 
 Row = tuple[str, int, Any]
 
 
 def is_log(path: Path) -> bool:
-    """Whether this file is a log of Inspect's: by its ending, or as JSON by how it begins."""
+    """Return True if this file is a log of Inspect, by its ending, or for JSON by its start."""
     if path.suffix == ENDING:
         return True
     if path.suffix != ".json":
@@ -54,8 +54,8 @@ def is_log(path: Path) -> bool:
 
 
 def log_rows(path: Path, left_out: list[str]) -> tuple[Iterator[Row], str]:
-    """Return (a row a sample and epoch, the file's digest). Samples that no reply came of are told
-    in `left_out`, one line each. Raises DataError for what is no log."""
+    """Return (a row for each sample and epoch, the file's digest). Samples without a reply are
+    appended to `left_out`, one line each. Raises DataError if the file is not a log."""
     try:
         with open_to_read(path) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -104,8 +104,8 @@ def _archived(path: Path, left_out: list[str]) -> Iterator[Row]:
 def _unpacked(
     archive: zipfile.ZipFile, path: Path, entry: zipfile.ZipInfo, left: list[int]
 ) -> bytes:
-    """Return the bytes of one file of an archive, no more than are allowed; `left` holds how many
-    all may still have."""
+    """Return the bytes of one file of an archive. `left` holds the number of bytes that all files
+    may still have, and is reduced. Raises DataError if it is damaged or too large."""
     where, most = f"{path}: {entry.filename}", min(LARGEST, left[0])
     try:
         if entry.compress_type == ZSTANDARD:
@@ -126,8 +126,9 @@ def _unpacked(
 
 
 def _zstandard(path: Path, entry: zipfile.ZipInfo, most: int) -> bytes:
-    """Unpack a file that `zipfile` cannot: its packed bytes lie behind a header of 30 bytes, its
-    name and an extra field (APPNOTE 6.3.10, 4.3.7)."""
+    """Return at most `most` bytes of a Zstandard file, which `zipfile` cannot unpack. Its data
+    follows a header of 30 bytes, its name and an extra field (APPNOTE 6.3.10, 4.3.7). Raises
+    BadZipFile."""
     import pyarrow
 
     with open_to_read(path) as file:
@@ -169,7 +170,7 @@ def _rows(
 
 
 def _about(log: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a log says of itself that a row keeps."""
+    """Return the facts of a log that are stored with each row."""
     told = _mapping(log.get("eval"))
     keys = ("task", "model", "created", "task_version", "run_id")
     found = {key: told[key] for key in keys if told.get(key) is not None}
@@ -208,14 +209,15 @@ def _row(
 
 
 def _grade(value: object) -> float | None:
-    """Return a score as a number; None for one that is none, as a mapping of several."""
+    """Return a score as a number; None if it is no number or letter, e.g. a mapping."""
     if isinstance(value, bool | int | float):
         return float(value)
     return GRADES.get(value) if isinstance(value, str) else None
 
 
 def _message(one: object, where: str) -> dict[str, Any]:
-    """Return a message as OpenAI writes it, thoughts and calls of tools in their fields."""
+    """Return a message in OpenAI's form, with reasoning and tool calls in their own keys. Raises
+    DataError."""
     if not isinstance(one, dict):
         raise DataError(f"{where}: found {type(one).__name__}; expected a message")
     content, thoughts = one.get("content", ""), []
@@ -257,7 +259,7 @@ def _call(call: object, where: str) -> dict[str, Any]:
 
 
 def _detached(value: Any, attachments: Mapping[str, Any]) -> Any:
-    """Return messages with the texts that a log keeps aside put back in their places."""
+    """Return a value with references to attachments replaced by their texts, recursively."""
     if isinstance(value, list):
         return [_detached(item, attachments) for item in value]
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""The questions that imported rows are about: each once, and whether its rows agree on it.
+"""The questions of imported rows: each once, with a check that its rows agree on it.
 
-They are kept in a temporary database of SQLite, which goes to the disk by itself, so that a file
-of any length is imported in the same memory.
+They are stored in a temporary SQLite database, which spills to disk, so that a file of any length
+is imported in constant memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from convbench.schema.run import MOST
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 AGREED = ("split", "group_id", "answer", "hidden")
-"""Fields that all rows about one question share."""
+"""Fields that must be equal in all rows about one question."""
 TABLES = (
     "CREATE TABLE seen (key BLOB PRIMARY KEY, line INTEGER, samples INTEGER, said BLOB) "
     "WITHOUT ROWID",
@@ -28,7 +28,8 @@ TABLES = (
 
 
 def key_of(chat: Chat) -> str:
-    """Return the id of the question a conversation belongs to."""
+    """Return the id of a conversation's question: its `example_id`, its `group`, or a fingerprint
+    of system prompt, question and first user message."""
     if chat.example is not None:
         return chat.example
     if chat.group is not None:
@@ -38,7 +39,7 @@ def key_of(chat: Chat) -> str:
 
 
 def example_of(name: str, chat: Chat) -> Example:
-    """Return the question that a row is about."""
+    """Return the question of a row. `name` is the task's name."""
     first = next((text for role, text in chat.said.messages if role == "user"), "")
     choices = tuple(
         Choice(label=label, text=text) for label, text in zip(LETTERS, chat.choices, strict=False)
@@ -57,17 +58,17 @@ def example_of(name: str, chat: Chat) -> Example:
 
 
 class Questions:
-    """Takes rows one by one and says which sample of which question each is."""
+    """Numbers rows, taken one by one, as samples of their questions."""
 
     def __init__(self, place: str, base: sqlite3.Connection) -> None:
         self.place = place
-        """What errors name."""
+        """Name of the file, for errors."""
         self._base = base
 
     @classmethod
     @contextmanager
     def of(cls, place: str) -> Iterator[Questions]:
-        """Open the database, which is gone afterwards."""
+        """Open the temporary database, which is deleted afterwards."""
         with closing(sqlite3.connect("", isolation_level=None)) as base:
             for statement in ("PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", *TABLES):
                 base.execute(statement)
@@ -77,8 +78,8 @@ class Questions:
         return int(self._base.execute("SELECT count(*) FROM seen").fetchone()[0])
 
     def add(self, line: int, example: Example) -> int:
-        """Take a row; return its number among the samples of its question. Raises DataError where
-        it disagrees with an earlier row on its question, or on the split of its group."""
+        """Add a row; return its number among the samples of its question, from 0. Raises DataError
+        if it disagrees with an earlier row on its question, or on the split of its group."""
         key = _bytes(example.example_id)
         said = example.model_dump_json(include=set(AGREED)).encode()
         found = self._base.execute("SELECT line, samples, said FROM seen WHERE key = ?", [key])
@@ -115,7 +116,8 @@ class Questions:
             )
 
     def check(self) -> int:
-        """Return the most samples of a question; DataError for more than a run may have."""
+        """Return the largest number of samples of a question. Raises DataError if it is more than a
+        run may have."""
         found = self._base.execute(
             "SELECT samples, key FROM seen ORDER BY samples DESC, line LIMIT 1"
         ).fetchone()

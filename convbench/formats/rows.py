@@ -1,5 +1,5 @@
-"""Rows of logs: JSON lines, a JSON list, CSV, parquet, a log of Inspect's (each gzipped too), or a
-set on the Hub."""
+"""Read the rows of logs: JSON lines, a JSON list, CSV, parquet, a log of Inspect (each also
+gzipped), or a dataset on the Hub."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from convbench.schema.task import Source
 from convbench.store.scratch import scratch
 
 HUB = "hf://"
-"""Begins the name of a set on the Hub: hf://OWNER/NAME."""
+"""Prefix of a dataset's name on the Hub: hf://OWNER/NAME."""
 TABLES = (".parquet", ".csv", ".json")
 LARGEST = 4 << 30
-"""Bytes of a gzipped file, unpacked."""
+"""Most bytes of a gzipped file, unpacked."""
 Row = tuple[str, int, Any]
-"""(place in words, number from 1, the row; in its place the DataError of a line that is no
-JSON)."""
+"""(place in words, number from 1, the row). For a line that is not JSON the row is the DataError.
+"""
 
 
 def logged_rows(place: str, left_out: list[str]) -> tuple[Iterator[Row], str]:
-    """Return (rows, `sha256:…` or the commit). Rows of a set on the Hub have its splits where they
-    say none; what of a log has no reply is told in `left_out` as the rows are read. Raises
-    DataError naming file and line, HubError."""
+    """Return (rows, `sha256:…` or the commit). Rows of a dataset on the Hub get its split if they
+    have none. Samples of a log without a reply are appended to `left_out` as the rows are read.
+    Raises DataError naming file and line, or HubError."""
     if place.startswith(HUB):
         return _of_a_set(place.removeprefix(HUB))
     path = Path(place)
@@ -46,8 +46,8 @@ def _of_a_file(path: Path, left_out: list[str]) -> tuple[Iterator[Row], str]:
 
 
 def _unpacked(path: Path, left_out: list[str]) -> tuple[Iterator[Row], str]:
-    """Return the rows of a gzipped file, which lies unpacked in a temporary folder as long as they
-    are read; the digest is of what it holds."""
+    """Return (rows, digest) of a gzipped file, which is unpacked into a temporary folder while they
+    are read. The digest is of the unpacked content."""
     folder = scratch()
     folder.mkdir(mode=0o700)
     inner = folder / path.with_suffix("").name
@@ -71,7 +71,7 @@ def _unpacked(path: Path, left_out: list[str]) -> tuple[Iterator[Row], str]:
 
 
 def _gunzip(path: Path, inner: Path) -> None:
-    """Write what a gzipped file holds; DataError for one that is none, or holds too much."""
+    """Write the content of a gzipped file. Raises DataError if it is not gzipped or too large."""
     try:
         with gzip.open(path) as packed, inner.open("wb") as file:
             while block := packed.read(1 << 20):
@@ -125,7 +125,8 @@ def _loaded(line: bytes, where: str) -> Any:
 
 
 def _of_lines(path: Path) -> tuple[Iterator[Row], str]:
-    """JSON lines, read twice: what the file holds and what it is called belong together."""
+    """Return (rows, digest) of a file of JSON lines. It is hashed again while it is read, so that
+    the digest belongs to the rows. Raises DataError if it was changed in between."""
     try:
         with open_to_read(path) as file:
             mark = hashlib.file_digest(file, "sha256").hexdigest()

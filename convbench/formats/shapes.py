@@ -1,5 +1,5 @@
-"""Rows of other people's sets as conversations: TRL's, OpenAI's, spreadsheets, ColBench's; and what
-a row says beside.
+"""Convert rows of other formats (TRL, OpenAI, spreadsheets, ColBench) to conversations, and collect
+a row's metadata.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SAME: tuple[tuple[str, ...], ...] = (
     ("example_id", "task_id"),
     ("group", "group_id"),
 )
-"""Names of one thing: a row has one of them."""
+"""Groups of synonymous keys; a row may have only one key of each."""
 KNOWN = {name for names in SAME for name in names} | {
     "system",
     "split",
@@ -34,32 +34,32 @@ KNOWN = {name for names in SAME for name in names} | {
     "hidden",
     "metadata",
 }
-"""Keys of a row."""
+"""Known keys of a row."""
 SAID = {"role", "from", "content", "value"}
-"""Keys of a message."""
+"""Known keys of a message."""
 THOUGHT = ("reasoning_content", "reasoning", "thinking")
-"""Names of what an assistant thought before a message, a text; the first that is there counts."""
+"""Keys of an assistant's reasoning before a message, as text; the first one present counts."""
 BLOCKS = "thinking_blocks"
-"""Name of a provider's own blocks of it."""
+"""Key of a provider's own blocks of reasoning."""
 PROBS = ("logprobs", "token_ids")
-"""Keys of an assistant's message: log-probabilities of its tokens, and which these are."""
+"""Keys of an assistant's message: log-probabilities of its tokens, and their ids."""
 TOOLS = {"tool", "function", "ipython", "function_call", "observation"}
 """Roles of tools."""
 CALLS = ("tool_calls", "function_call", "tool_call_id")
-"""Keys of messages that call tools or answer such calls."""
+"""Keys of messages that call tools or return their results."""
 ASSISTANTS = ("assistant", "gpt", "model", "chatgpt", "bot")
-"""Roles of who thinks."""
+"""Names of the assistant's role."""
 FIELDS = "message_fields"
-"""Key of the metadata that holds what messages have beside role and content, one each."""
+"""Key of the metadata that holds further keys of messages, as a list with one object a message."""
 DEEPEST = 32
-"""Levels of a row's values."""
+"""Most levels of nesting in a row's values."""
 NEAR = 0.8
-"""How alike (difflib's ratio) an unknown key and a known one are where it is a slip."""
+"""Similarity (difflib's ratio) to a known key from which an unknown key counts as a misspelling."""
 
 
 class Unusable(DataError):
-    """A row that nothing can be made of, through no slip of whoever wrote the file: an import
-    leaves it out, and counts it by `reason`."""
+    """Raised for a row that is well-formed but cannot be used. An import leaves it out, and counts
+    it by `reason`."""
 
     def __init__(self, line: str, reason: str) -> None:
         super().__init__(line)
@@ -67,8 +67,8 @@ class Unusable(DataError):
 
 
 def extra(row: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return all that a row says beside the known keys. Raises DataError for a key that looks
-    like a known one, and for two names of one thing."""
+    """Return a row's metadata: its own, its unknown keys, and those of its messages. Raises
+    DataError for a key that looks like a known one, and for two synonymous keys."""
     for names in SAME:
         said = [name for name in names if row.get(name) is not None]
         if len(said) > 1:
@@ -86,14 +86,14 @@ def extra(row: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def refuse_deep(row: Mapping[str, Any], where: str) -> None:
-    """Raise DataError for a value of a row that is nested too deeply to be written and read."""
+    """Raise DataError if a value of a row is nested too deeply to be stored."""
     for key, value in row.items():
         if deeper(value, DEEPEST):
             raise DataError(f"{where}: {key}: found more than {DEEPEST} levels; expected fewer")
 
 
 def meant(row: Mapping[str, Any], known: Collection[str]) -> str:
-    """Say which known key one of the row's looks like."""
+    """Return a hint on a key of the row that looks like a known one, for an error; "" if none."""
     for key in row:
         near = difflib.get_close_matches(str(key), known, 1, NEAR)
         if near and key not in known:
@@ -109,7 +109,7 @@ def _unknown(row: Mapping[str, Any], known: Collection[str], where: str) -> dict
 
 
 def _fields(item: object, where: str) -> dict[str, Any]:
-    """What a message has beside role and content; what is no message is refused elsewhere."""
+    """Return a message's unknown keys; empty for what is not a message, which is refused later."""
     if not isinstance(item, dict) or any(item.get(key) for key in CALLS):
         return {}
     if item.get("content", item.get("value")) is None:
@@ -120,7 +120,8 @@ def _fields(item: object, where: str) -> dict[str, Any]:
 
 
 def _metadata(value: object, where: str) -> dict[str, Any]:
-    """The row's own metadata: an object, or the JSON text of one, as exports write it."""
+    """Return the row's own metadata: an object, or the JSON text of one, as exports write it.
+    Raises DataError."""
     if isinstance(value, str):
         try:
             value = orjson.loads(value)
@@ -137,34 +138,36 @@ def _metadata(value: object, where: str) -> dict[str, Any]:
 
 HISTORY = "dialogue_history"
 HIDDEN = {"ground_truth": "reference", "test_cases": "tests", "hidden_information": "information"}
-"""Their names of hidden fields, and ours (tasks `colbench-backend`, `colbench-frontend`)."""
+"""Our name of a hidden field by ColBench's (tasks `colbench-backend`, `colbench-frontend`)."""
 _SYSTEM = re.compile(
     r"\A(?:<\|begin_of_text\|>)?<\|start_header_id\|>system<\|end_header_id\|>\s*+"
     r"(?:Cutting Knowledge Date:[^\n]*+\nToday Date:[^\n<]*+\s*+)?(.*?)<\|eot_id\|>",
     re.DOTALL,
 )
-"""The system prompt in a prompt rendered with Llama 3's template, without its own two lines."""
+"""The system prompt in a prompt rendered with Llama 3's template, without the template's own lines.
+"""
 
 
 def is_released(row: Mapping[str, Any]) -> bool:
-    """Whether a row has this shape."""
+    """Return True if a row has the format in which ColBench's authors released it."""
     return isinstance(row.get("task"), dict) and isinstance(row.get(HISTORY), list)
 
 
 def as_ours(row: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the row with our keys; all that has no place with us goes to the metadata."""
+    """Return a row of ColBench's release with our keys; all others go to the metadata. Raises
+    DataError."""
     task = dict(row["task"])
     question = task.pop("problem_description", None)
     if not isinstance(question, str) or not question.strip():
         raise DataError(f"{where}: task.problem_description: found none; expected the request")
     hidden = {ours: task.pop(name) for name, ours in HIDDEN.items() if task.get(name) is not None}
-    for name, ours in HIDDEN.items():  # some files have it beside the task
+    for name, ours in HIDDEN.items():  # some files have it outside the task
         if ours not in hidden and row.get(name) is not None:
             hidden[ours] = row[name]
     known = {"task", HISTORY, "reward", *HIDDEN}
     rest = {key: value for key, value in row.items() if key not in known and value is not None}
     messages = [_message(item, f"{where}: {HISTORY}[{i}]") for i, item in enumerate(row[HISTORY])]
-    while messages and messages[-1]["role"] == "user":  # what nobody answered
+    while messages and messages[-1]["role"] == "user":  # without a reply
         messages.pop()
     return {
         "messages": [*_system(row[HISTORY]), *messages],
@@ -179,13 +182,14 @@ def _message(item: object, where: str) -> dict[str, Any]:
     if not isinstance(item, dict) or not isinstance(item.get("content"), str):
         raise DataError(f"{where}: expected an object with role and content")
     role = {"agent": "assistant", "human": "user"}.get(str(item.get("role")), item.get("role"))
-    whole = item.get("output")  # with what it thought before OUTPUT:
+    whole = item.get("output")  # with the reasoning before OUTPUT:
     said = whole if role == "assistant" and isinstance(whole, str) else item["content"]
     return {"role": role, "content": said}
 
 
 def _system(history: list[Any]) -> list[dict[str, Any]]:
-    """Return the system prompt of the first rendered prompt, where one can be read."""
+    """Return the system message of the first rendered prompt, as a list of one; empty if it has
+    none."""
     prompts = (item.get("input") for item in history if isinstance(item, dict))
     first = next((text for text in prompts if isinstance(text, str)), "")
     found = _SYSTEM.match(first[:100_000])
@@ -211,8 +215,8 @@ LISTS = (
 
 
 def renamed(row: Mapping[str, Any], names: Mapping[str, str], where: str) -> dict[str, Any]:
-    """Return a row with fields under the names that are known here. `names` maps ours to the
-    row's, `a.b` reaches into an object. Raises DataError for a field the row does not have."""
+    """Return a row with its fields under our names. `names` maps ours to the row's; `a.b` reaches
+    into an object. Raises DataError for a field the row does not have."""
     found = dict(row)
     for ours, theirs in names.items():
         value: Any = row
@@ -230,7 +234,8 @@ def renamed(row: Mapping[str, Any], names: Mapping[str, str], where: str) -> dic
 
 
 def from_text(row: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return a spreadsheet's row with numbers and lists read, and without its empty cells."""
+    """Return a spreadsheet's row with numbers and lists parsed, and without its empty cells. Raises
+    DataError."""
     found: dict[str, Any] = {}
     for key, value in row.items():
         if value is None or value == "":
@@ -255,8 +260,8 @@ def _number(text: str, where: str) -> float:
 
 
 def chats_of(row: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:
-    """Yield the conversations of a row: itself, or what its `prompt`, `completion`, `chosen` and
-    `rejected` make. A preferred answer has reward 1, the other 0."""
+    """Yield the conversations of a row: the row itself, or those of its `prompt`, `completion`,
+    `chosen` and `rejected`. A preferred answer has reward 1, the other 0."""
     if any(row.get(name) is not None for name in MESSAGES):
         yield dict(row)
     elif "chosen" in row and "rejected" in row:
@@ -266,11 +271,11 @@ def chats_of(row: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:
     elif "prompt" in row and "completion" in row:
         yield _completion(row, where)
     else:
-        yield dict(row)  # whose messages are missed by name
+        yield dict(row)  # the reader reports the missing messages
 
 
 def _completion(row: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """`prompt` and `completion`; KTO's `label` says whether it is a good one."""
+    """Return the conversation of `prompt` and `completion`, with KTO's `label` as its reward."""
     rest = _without(row, "prompt", "completion")
     said = _messages(row["prompt"], "user", f"{where}: prompt")
     said += _messages(row["completion"], "assistant", f"{where}: completion")
@@ -282,7 +287,8 @@ def _completion(row: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _labelled(row: Mapping[str, Any], where: str) -> dict[str, float]:
-    """Return the reward of a label; none where the row has a reward, and its label is a note."""
+    """Return {reward} of a boolean label; empty if the row has a reward and the label is a note.
+    Raises DataError for both, or for another label."""
     label, rewarded = row["label"], row.get("reward") is not None
     if not isinstance(label, bool):
         if rewarded:
@@ -294,7 +300,8 @@ def _labelled(row: Mapping[str, Any], where: str) -> dict[str, float]:
 
 
 def _preference(row: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:
-    """`chosen` and `rejected`, after `prompt` or whole: two samples of one question."""
+    """Yield the conversations of `chosen` and `rejected`, which follow `prompt` or include it: two
+    samples of one question."""
     if row.get("reward") is not None:
         raise DataError(f"{where}: found chosen, rejected and reward; a pair has no reward")
     rest = _without(row, "prompt", "chosen", "rejected")
@@ -312,7 +319,7 @@ def _preference(row: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:
 
 
 def _as_trl(row: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return OpenAI's preference under TRL's names."""
+    """Return a row in OpenAI's preference format under TRL's keys."""
     asked = row.get("input")
     if not isinstance(asked, Mapping) or not isinstance(asked.get("messages"), list):
         raise DataError(f"{where}: input: found no messages; expected {{messages: [...]}}")
@@ -328,7 +335,7 @@ def _as_trl(row: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _shared(one: Sequence[Any], two: Sequence[Any]) -> list[Any]:
-    """Return the messages that both begin with."""
+    """Return the common first messages of two lists."""
     found = []
     for first, second in zip(one, two, strict=False):
         if first != second:
@@ -338,7 +345,7 @@ def _shared(one: Sequence[Any], two: Sequence[Any]) -> list[Any]:
 
 
 def _messages(value: Any, role: str, where: str) -> list[Any]:
-    """Return messages, or a text as one message of this role."""
+    """Return a list unchanged, or a text as one message of this role. Raises DataError."""
     if isinstance(value, str):
         return [{"role": role, "content": value}]
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The formats of other trainers: how each writes a conversation, its weight, or a pair."""
+"""Other trainers' formats: how each writes a conversation, its weight, or a pair of replies."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ Target = Literal["trl", "openai", "sharegpt", "ms-swift"]
 
 CALLS = "tool_calls"
 THOUGHT = "reasoning_content"
-"""What an assistant's message holds beside its content, as chat templates read it."""
+"""Further keys of an assistant's message, as chat templates read them."""
 OWN = ("assistant", "tool_call")
-"""Roles of what the policy wrote, as ms-swift names them."""
+"""ms-swift's roles of messages that the policy wrote."""
 Chat = list[dict[str, Any]]
-"""Messages {role, content, reasoning_content?}, as the policy saw them, with what it thought."""
+"""Messages {role, content, reasoning_content?} as the policy saw them, with its reasoning."""
 Line = dict[str, Any]
 """One object of a JSON lines file."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """One trainer's format."""
+    """One trainer's format, as functions and properties."""
 
     chat: Callable[[Chat], Line]
-    """A conversation."""
+    """Returns the line of a conversation."""
     weighted: Callable[[Chat, float], Line] | None = None
-    """A conversation with a weight above 0; None where there is no place for one."""
+    """Returns the line of a conversation with a weight above 0; None if it cannot hold weights."""
     pair: Callable[[Chat, Chat, Chat], Line] | None = None
-    """What was asked, the better reply and the worse one, each a message; None where there is no
-    place."""
+    """Returns the line of a prompt, the better reply and the worse one; None if it cannot hold
+    pairs."""
     pair_tools: Callable[[Line, Any], None] = lambda line, tools: line.update(tools=tools)
-    """How a pair's line is told the tools."""
+    """Adds the tools to the line of a pair."""
     needs: tuple[str, ...] = ()
-    """What its trainer must be told to learn the policy's turns, for conversations."""
+    """Notes on settings its trainer needs to learn only the policy's turns."""
     metadata: bool = False
-    """Whether its rows may have a column more: the metadata of imported logs, as JSON text."""
+    """Whether its rows may have a column `metadata`: that of imported logs, as JSON text."""
     drops: bool = False
-    """Whether it has no place for reasoning."""
+    """Whether it cannot hold reasoning."""
     tools: Callable[[list[dict[str, Any]]], Any] = list
-    """How the tools are told, in a row's `tools`."""
+    """Returns the value of a line's `tools`."""
     weighing: str = ""
-    """What its trainer must be told to learn by weight."""
+    """Note on settings its trainer needs to use the weights."""
     negative: str = ""
-    """What its trainer would do with a weight below 0."""
+    """Note on what its trainer would do with a weight below 0."""
 
 
 def _plain(chat: Chat) -> Line:
@@ -62,8 +62,8 @@ def tagged(message: Mapping[str, Any]) -> str:
 
 
 def _in_tags(chat: Chat) -> Chat:
-    """Messages as ms-swift reads them: reasoning in tags, each call a message `tool_call`, each
-    result one `tool_response`."""
+    """Return messages as ms-swift reads them: reasoning in tags, each call as a message of role
+    `tool_call`, each result as one of role `tool_response`."""
     out: Chat = []
     for m in chat:
         if m["role"] == "tool":
@@ -85,7 +85,7 @@ def _call_text(call: Mapping[str, Any]) -> str:
 
 
 def _objects(chat: Chat) -> Chat:
-    """Messages with the arguments of calls as objects, as chat templates take them."""
+    """Return messages with the arguments of calls as objects, as chat templates expect them."""
     return [{**m, CALLS: [_object(call) for call in m[CALLS]]} if m.get(CALLS) else m for m in chat]
 
 
@@ -111,7 +111,8 @@ def _openai_pair(asked: Chat, chosen: Chat, rejected: Chat) -> Line:
 
 
 def _swift_pair(asked: Chat, chosen: Chat, rejected: Chat) -> Line:
-    """Two whole conversations where a reply calls tools, else the worse reply's text."""
+    """Return the line of a pair: two complete conversations if a reply calls tools, else the worse
+    reply as text."""
     line: Line = {"messages": _in_tags([*asked, *chosen])}
     if chosen[0].get(CALLS) or rejected[0].get(CALLS):
         return {**line, "rejected_messages": _in_tags([*asked, *rejected])}

@@ -23,7 +23,7 @@ WEIGHT = "weight"
 
 
 class WeightedCollator:
-    """What another collator makes of rows, with their `weight`, of shape (rows,), beside it."""
+    """Wraps a collator and adds the rows' `weight`, of shape (rows,), to its batch."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -41,11 +41,11 @@ class WeightedCollator:
 
 
 class WeightedSFTTrainer(SFTTrainer):
-    """SFTTrainer whose rows count by their column `weight`.
+    """SFTTrainer that multiplies each row's loss by its column `weight`.
 
     A negative weight pushes a row's tokens away, without bound the longer it is trained; the
-    export leaves such rows out. Raises ValueError where rows are packed into one, since a packed
-    one has no single weight, and for another loss than `nll`.
+    export leaves such rows out. Raises ValueError if rows are packed, since a packed row has no
+    single weight, and for another loss than `nll`.
     """
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -75,7 +75,7 @@ class WeightedSFTTrainer(SFTTrainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """Return the weighted loss, with the model's outputs where asked."""
+        """Return the weighted loss, a scalar; with `return_outputs` (loss, the model's outputs)."""
         weight = inputs.pop(WEIGHT)
         labels = inputs["labels"]
         outputs = model(**{k: v for k, v in inputs.items() if k != "labels"}, use_cache=False)
