@@ -188,6 +188,7 @@ class _Sum:
         self._unknown = False
 
     def add(self, value: float | None) -> None:
+        """Add a value; None makes the sum unknown."""
         if value is None:
             self._unknown = True
         else:
@@ -195,6 +196,7 @@ class _Sum:
 
     @property
     def total(self) -> float | None:
+        """Return the sum, or None."""
         return None if self._known is None or self._unknown else float(self._known)
 
 

@@ -112,6 +112,7 @@ class _Shards:
         self._writer: Any = None
 
     def write(self, table: Any) -> None:
+        """Append an Arrow table, in a new file if this one is full."""
         import pyarrow.parquet
 
         if self._writer is None or self._size + table.nbytes > SHARD:

@@ -142,7 +142,7 @@ def longer(one: int | None, other: int | None) -> float:
 def _tournament(section: Section, judge: str, found: Sequence[Comparison]) -> Tournament:
     newest = max(found, key=lambda one: one.ended).fingerprint
     kept = [one for one in found if one.fingerprint == newest]
-    ordered = sorted(section.policies, key=lambda policy: policy.is_base)  # learners over Base
+    ordered = sorted(section.policies, key=lambda policy: policy.is_base)  # Base last
     meetings = [
         meeting
         for pair in combinations(ordered, 2)

@@ -1,4 +1,4 @@
-"""How far a difference between policies depends on the simulated human: the same policies with two.
+"""How far a difference between policies depends on the simulated human.
 
 d and e are a policy's differences to Base with the one human and the other, paired over the same
 question, sample and temperature in all four runs. (d + e) / 2 is their mean; the *share* is

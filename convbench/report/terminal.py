@@ -104,7 +104,7 @@ def _widths(rows: list[list[Text]], width: int, gap: int) -> list[int] | None:
     spare = width - sum(out) - gap * (len(columns) - 1)
     if spare < 0:
         return None
-    for first in (1, 0):  # what stands below the heads, then these too
+    for first in (1, 0):  # widen for the cells first, then for the heads
         for place, column in enumerate(columns):
             whole = max((_longest(c.plain.split("\n")) for c in column[first:]), default=0)
             more = min(max(whole - out[place], 0), spare)

@@ -237,7 +237,7 @@ def lacking(found: Evidence, decided: Decided) -> Iterator[str]:
     if over is not None and left_open(found, decided):
         most = over.mean + (over.margin or 0.0)
         border = PART * people.whole
-        sure = over.mean > border and decided.word != "real"  # then being overpaid at all tells
+        sure = over.mean > border and decided.word != "real"  # then it has to be told from 0
         apart = over.mean if sure else abs(border - over.mean)
         yield (
             f"Gaming is not ruled out: up to {min(1.0, most / people.whole):.0%} of the judge's "

@@ -39,6 +39,7 @@ def headline(measures: Sequence[Measure]) -> Measure | None:
 
 
 def column(measure: Measure) -> Column:
+    """Return the column of a measure."""
     return Column(measure.head, measure.short)
 
 

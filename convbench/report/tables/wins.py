@@ -30,7 +30,7 @@ def win_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | N
         return None
     score = metric(judge, "overall")
     rows = []
-    ordered = sorted(section.policies, key=lambda policy: policy.is_base)  # learners over Base
+    ordered = sorted(section.policies, key=lambda policy: policy.is_base)  # Base last
     for one, two in combinations(ordered, 2):
         points = duels(one, two, score)
         rate = estimate(points, kind)
