@@ -37,15 +37,12 @@ class Laid:
     folder: Path
     rows: Mapping[str, Mapping[str, int]]
     """Rows by config and split."""
-    numbers: Figures
     judge: str | None
     """The judge whose reward is the column `reward`."""
     left_out: int = 0
     """Number of conversations left out because they contain hidden text."""
     notes: list[str] = field(default_factory=list)
     """Notes for the publisher."""
-    traces: int = 0
-    """Number of session traces."""
 
 
 def lay_out(
@@ -73,21 +70,21 @@ def lay_out(
         _records(run, folder / "run", without)
         if next(Run.open(folder / "run").conversations(), None) is None:
             raise RunError(f"{run.path}: found no conversations; build or resume the run first")
-        rows, numbers, traces = write_set(folder / "run", repo, folder, judge)
+        rows, numbers = write_set(folder / "run", repo, folder, judge)
     except OSError as error:
         raise disk_error(folder, error) from None
     refuse_secrets(folder, environment)
     about = {"repo": repo, "judge": judge, "version": __version__}
     seal_folder(folder, "set", names_in(folder), about)
-    return Laid(folder, rows, numbers, judge, len(without), _notes(run, numbers, judge), traces)
+    return Laid(folder, rows, judge, len(without), _notes(run, numbers, judge))
 
 
 def write_set(
     records: Path, repo: str, folder: Path, judge: str | None
-) -> tuple[dict[str, dict[str, int]], Figures, int]:
+) -> tuple[dict[str, dict[str, int]], Figures]:
     """Write everything that is computed from a dataset's records: tables, specs, card, traces,
-    `eval.yaml`. Return (tables' rows by config and split, card's figures, number of traces). Equal
-    records give equal files."""
+    `eval.yaml`. Return (tables' rows by config and split, card's figures). Equal records give equal
+    files."""
     kept = Run.open(records)
     specs = kept.judge_specs()
     _specs(kept.manifest, specs, folder / "specs")
@@ -100,7 +97,8 @@ def write_set(
     benchmark = eval_yaml(kept.manifest, judges, rows)
     if benchmark is not None:
         (folder / EVAL).write_text(benchmark, encoding="utf-8")
-    return rows, numbers, write_traces(kept, folder)
+    write_traces(kept, folder)
+    return rows, numbers
 
 
 def one_judge(run: Run, names: Sequence[str], asked: str | None) -> str | None:

@@ -23,21 +23,17 @@ MOST = 100
 """Most traces of one dataset. Each is a file, and the Hub recommends folders with few files."""
 
 
-def write_traces(run: Run, folder: Path) -> int:
-    """Write the first completed conversations as `traces/NUMBER.jsonl`, as the policy saw them;
-    return their number."""
+def write_traces(run: Run, folder: Path) -> None:
+    """Write the first completed conversations as `traces/NUMBER.jsonl`, as the policy saw them."""
     protocol = run.manifest.protocol
     policy = run.manifest.cast[protocol.policy].model
     ended = (talk for talk in run.conversations() if talk.failure is None)
-    written = 0
-    for talk in islice(ended, MOST):
+    for number, talk in enumerate(islice(ended, MOST), 1):
         header = _header(run, talk.conversation_id)
         lines = [header, *(_line(one, policy) for one in seen(protocol, talk))]
-        written += 1
-        file = folder / FOLDER / f"{written:05}.jsonl"
+        file = folder / FOLDER / f"{number:05}.jsonl"
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
-    return written
 
 
 def name_by_id(folder: Path) -> None:

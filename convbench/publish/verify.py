@@ -135,8 +135,6 @@ class Verification:
 
     target: str
     checked: list[Verified] = field(default_factory=list)
-    sealed: bool = False
-    """Whether the run was sealed anew first."""
 
     @property
     def problems(self) -> list[str]:
@@ -156,7 +154,6 @@ def verify(
     result = Verification(str(place))
     if seal_anew:
         _seal_anew(place)
-        result.sealed = True
     if place.is_dir():
         result.checked += _folder(place)
     elif target is not None and target.count("/") == 1 and not place.exists():

@@ -9,7 +9,6 @@ from pathlib import Path
 from convbench.options.report import PatternOptions
 from convbench.report.document import Document
 from convbench.report.files import write
-from convbench.report.patterns.analysis import Patterns
 from convbench.report.patterns.analysis import patterns as analyse
 from convbench.report.patterns.present import patterns_document, points
 from convbench.report.patterns.responses import responses
@@ -20,9 +19,8 @@ from convbench.store.jsonl import write_file
 
 @dataclass
 class PatternResult:
-    """The analysis of language patterns, and the files that were written."""
+    """The report on language patterns, and the files that were written."""
 
-    found: Patterns
     document: Document
     files: list[Path]
     warnings: list[str] = field(default_factory=list)
@@ -42,7 +40,7 @@ def patterns(options: PatternOptions) -> PatternResult:
     named = options.out is not None
     files = write(made, folder, ["html", "markdown"], name="patterns", named=named)
     write_file(folder / "patterns.csv", points(found), named=named)
-    return PatternResult(found, made, [*files, folder / "patterns.csv"], _warnings(runs))
+    return PatternResult(made, [*files, folder / "patterns.csv"], _warnings(runs))
 
 
 def _title(runs: Sequence[Run], split: str) -> str:
