@@ -1,9 +1,9 @@
-"""Processes that do not outlive us, however we end, even by SIGKILL.
+"""Run child processes that do not outlive us, however we end, even by SIGKILL.
 
-`guarded` and `with_relay` return the command line of this file as a program, which runs a command
-and ends it with all that it started; what left its parent or its process group is found too, since
-orphans below fall to this program (Linux). If this program is killed itself, the command dies at
-once. `start_worker` starts a process of ours, which binds itself by `serve_parent`.
+`with_relay` and the function above it return the command line of this file as a program, which runs
+a command and ends it with all its descendants, also those that left their parent or process group:
+orphaned descendants are reparented to this program (Linux). If this program is killed itself, the
+command dies at once. `start_worker` starts a process of ours, which binds itself by `serve_parent`.
 
 Standard library only: any interpreter can run it by its path.
 """
@@ -28,44 +28,46 @@ if TYPE_CHECKING:
 PROGRAM = (sys.executable, "-I", "-S", __file__)
 """This file as a program, without the packages around it."""
 GRACE_S = 10.0
-"""Seconds between SIGTERM and SIGKILL, and for what was killed to be gone."""
+"""Seconds between SIGTERM and SIGKILL, and the longest wait for killed processes to be gone."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-"""Of Linux's prctl(2)."""
+"""Options of Linux's prctl(2)."""
 WATCHES, TALKS = "--watches-stdin", "--talks-to"
-"""How the program is told to guard a command; else it relays lines."""
+"""First argument of the program if it guards a command; otherwise it relays lines."""
 LINE = 2 << 20
 """Bytes of the longest line that is relayed."""
 FLOOD = 8 << 20
-"""Bytes that a command may say between two lines that it is told."""
+"""Most bytes that a command may write between two inputs."""
 JUNK = 100
-"""Lines that are no messages (a banner, a print) that are passed over."""
+"""Most lines that are not messages (a banner, a print) and are skipped."""
 TAIL = 2000
-"""Bytes of its stderr that are held."""
+"""Last bytes of the command's stderr that are kept."""
 CLOSE_S = 1.0
-"""Seconds that it gets to end once its stdin is closed."""
+"""Seconds that the command gets to end after its stdin is closed."""
 
 
 def guarded(command: Sequence[str], *, scratch: str | None = None) -> list[str]:
-    """Return the command line under a guard; start it with a pipe as stdin.
+    """Return the command line that runs a command under a guard; start it with a pipe as stdin.
 
-    The command is ended (SIGTERM, then SIGKILL) when that pipe closes or the guard is told to end.
-    With a `scratch` folder, which is removed in the end, the command itself talks to the parent by
-    stdin and stdout. Then the system tells the guard when the thread that started it is gone
-    (Linux), and what runs is ended by SIGKILL at once.
+    The command is ended (SIGTERM, then SIGKILL) when that pipe closes or the guard gets a signal.
+    With a `scratch` folder, which is removed at the end, the command itself uses stdin and stdout
+    to talk to the parent. The system then signals the guard when the thread that started it is gone
+    (Linux), and all processes are ended by SIGKILL at once.
     """
     how = [WATCHES] if scratch is None else [TALKS, str(os.getpid()), scratch]
     return [*PROGRAM, *how, *command]
 
 
 def with_relay(command: Sequence[str]) -> list[str]:
-    """Return the command line of a tool server behind a relay of its lines, which bounds what it
-    says; start it with pipes. It ends with the thread that started it (Linux) or with its stdin."""
+    """Return the command line that runs a tool server behind a relay, which bounds its output.
+
+    Start it with pipes. It ends with the thread that started it (Linux) or with its stdin."""
     return [*PROGRAM, str(os.getpid()), *command]
 
 
 def die_with_parent(number: int = signal.SIGKILL, parent: int | None = None) -> None:
-    """Have the system signal this process when the thread that started it is gone; Linux alone can.
-    `parent`: its process, looked for in case it was gone before."""
+    """Have the system signal this process when the thread that started it is gone (Linux only).
+
+    `parent` is that thread's process id; if it is gone already, this process kills itself."""
     _prctl(PR_SET_PDEATHSIG, number)
     if parent is not None and os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -74,8 +76,9 @@ def die_with_parent(number: int = signal.SIGKILL, parent: int | None = None) -> 
 def start_worker(
     command: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]
 ) -> subprocess.Popen[bytes]:
-    """Start a program of ours that we speak with by its stdin and stdout; `environment` is added to
-    our own, and convbench to where it looks for modules."""
+    """Return a started program of ours whose stdin and stdout are pipes to us.
+
+    `environment` is added to our own, and convbench's folder to its PYTHONPATH."""
     parent = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     paths = [parent, os.environ.get("PYTHONPATH")]
     return subprocess.Popen(  # noqa: S603 - our own program
@@ -89,8 +92,9 @@ def start_worker(
 
 
 def serve_parent() -> BinaryIO:
-    """Bind this process to the parent that started it as a worker; return the stdout that the
-    parent reads. What libraries print goes to stderr."""
+    """Bind this worker process to its parent and return the stdout that the parent reads.
+
+    What libraries print goes to stderr instead."""
     die_with_parent()
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -98,7 +102,7 @@ def serve_parent() -> BinaryIO:
 
 
 def last_lines(stderr: IO[bytes]) -> list[str]:
-    """Return the last lines that a process wrote to a file, those of blanks left out."""
+    """Return the last lines that a process wrote to a file (20,000 bytes), without blank ones."""
     stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - 20_000))
     lines = stderr.read().decode("utf-8", "replace").splitlines()
     return [line.strip() for line in lines if line.strip()]
@@ -118,7 +122,7 @@ def main() -> int:
 
 
 def _start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-    """Start a command that dies with us; orphans below fall to us."""
+    """Return a started command that dies with us; its orphans are reparented to us."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     bind = partial(die_with_parent, parent=os.getpid())
     child: subprocess.Popen[bytes] = subprocess.Popen(command, preexec_fn=bind, **options)  # noqa: S603 - the caller's own
@@ -126,7 +130,7 @@ def _start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
 
 
 def guard(command: Sequence[str], scratch: str | None) -> int:
-    """Run a command as `guarded` says; return its exit code."""
+    """Run a command under the guard; return its exit code, or 128 + N after signal N."""
     stdin = subprocess.DEVNULL if scratch is None else None
     child = _start(command, stdin=stdin, start_new_session=True)
     ending, grace_s = threading.Event(), GRACE_S if scratch is None else 0.0
@@ -158,14 +162,14 @@ def guard(command: Sequence[str], scratch: str | None) -> int:
 
 
 def _let_go() -> None:
-    """Hold stdin and stdout no longer, so that the command and the parent see each other's end."""
+    """Release stdin and stdout, so that the command and the parent notice each other's end."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1):
         os.dup2(nothing, fd)
 
 
 def stop(child: subprocess.Popen[bytes], grace_s: float) -> None:
-    """End all that runs below, by force after a while."""
+    """End the child and all descendants: SIGTERM, then SIGKILL after `grace_s` seconds."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         signal_group(child.pid, number)
         signal_below(number)
@@ -174,21 +178,22 @@ def stop(child: subprocess.Popen[bytes], grace_s: float) -> None:
 
 
 def signal_group(group: int, number: int) -> None:
-    """Send a signal to a process group; without /proc it is all that is known."""
+    """Send a signal to a process group, the only handle on descendants where there is no /proc."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
 
 
 def signal_below(number: int) -> None:
-    """Send a signal to every process below this one."""
+    """Send a signal to every descendant of this process."""
     for pid in [*below(os.getpid())] or descendants(os.getpid()):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
 
 def end_all() -> None:
-    """Kill all that runs below and wait until nothing is left: one that is born meanwhile falls to
-    us too, and nobody is a zombie of the parent's where it adopts orphans. Bounded."""
+    """Kill all descendants and wait until none is left, at most GRACE_S seconds.
+
+    A process born meanwhile is reparented to us too; none is left to the parent as a zombie."""
     until = time.monotonic() + GRACE_S
     with contextlib.suppress(ChildProcessError):  # none is left
         while time.monotonic() < until:
@@ -198,8 +203,10 @@ def end_all() -> None:
 
 
 def descendants(root: int) -> list[int]:
-    """Return the living processes below one, as /proc shows them; none where there is no /proc. It
-    looks at every process of the machine, which takes long, and works where `below` does not."""
+    """Return the ids of a process's living descendants; empty if there is no /proc.
+
+    It reads the state of every process of the machine, which is slow but works on kernels that do
+    not list a task's children."""
     parents: dict[int, int] = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc") else []:
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -217,8 +224,10 @@ def descendants(root: int) -> list[int]:
 
 
 def below(pid: int) -> Iterator[int]:
-    """Yield the numbers of a process's children, theirs and so on, parents first, zombies too. It
-    looks at these alone, and can be asked ten times a second; not every kernel tells them."""
+    """Yield the ids of a process's descendants, parents first, zombies included.
+
+    It reads these processes alone and is cheap enough for ten calls a second; some kernels do not
+    list a task's children, and then it yields nothing."""
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
@@ -228,14 +237,14 @@ def below(pid: int) -> Iterator[int]:
 
 
 def began_at(pid: int) -> str:
-    """Return the moment at which a process began, in ticks of the machine; empty without one."""
+    """Return the start time of a process in clock ticks, as text; empty if there is no process."""
     with contextlib.suppress(OSError, IndexError):
         return _status(pid)[19]
     return ""
 
 
 def lives(pid: int) -> bool:
-    """Whether a process is there, and no zombie."""
+    """Return True if a process exists and is not a zombie."""
     try:
         return _status(pid)[0] not in "ZX"
     except (OSError, IndexError):
@@ -248,7 +257,9 @@ def lives(pid: int) -> bool:
 
 
 def _status(pid: int) -> list[str]:
-    """Return what /proc says of a process behind its name: its state, its parent and so on."""
+    """Return the fields of /proc/PID/stat after the name: state, parent and so on.
+
+    Raises OSError if there is no such process."""
     with open(f"/proc/{pid}/stat", errors="replace") as file:
         return file.read().rpartition(")")[2].split()
 
@@ -259,27 +270,27 @@ def _prctl(option: int, value: int) -> None:
 
 
 class Relay:
-    """A command of which lines are relayed, and what is known of it."""
+    """A command whose lines are relayed to the parent, with its state."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.over = threading.Event()
         self.why = ""
-        """Why it is over; empty where it was told to end."""
+        """Why it ended; empty if we ended it."""
         self.tail = b""
         self.unasked = self.junk = 0
         self.spoke = False
-        """Whether it has said a message."""
+        """Whether it has written a message."""
         pipe = subprocess.PIPE
         self.child = _start(command, stdin=pipe, stdout=pipe, stderr=pipe)
 
     def end(self, why: str) -> None:
-        """Note once why it is over."""
+        """Record why it ended; only the first reason counts."""
         if not self.over.is_set():
             self.why = why
             self.over.set()
 
     def pass_input(self) -> None:
-        """Pass on what the command is told, until there is no more."""
+        """Pass our stdin on to the command until it ends, then wait briefly for the command."""
         assert self.child.stdin is not None
         with contextlib.suppress(OSError):
             while chunk := os.read(0, 1 << 16):
@@ -294,7 +305,7 @@ class Relay:
         self.end("")
 
     def pass_lines(self) -> None:
-        """Pass on the lines of the command that may be messages, until there are no more."""
+        """Pass on the command's messages line by line, until its stdout ends or a bound is hit."""
         assert self.child.stdout is not None
         with contextlib.suppress(OSError):
             while line := self.child.stdout.readline(LINE + 1):
@@ -317,7 +328,7 @@ class Relay:
         return None
 
     def hold_tail(self) -> None:
-        """Hold the end of what it writes to stderr."""
+        """Keep the last TAIL bytes that it writes to stderr."""
         assert self.child.stderr is not None
         with contextlib.suppress(OSError):
             while chunk := os.read(self.child.stderr.fileno(), 1 << 16):
@@ -340,8 +351,9 @@ def _write(line: bytes) -> None:
 
 
 def relay(command: Sequence[str]) -> int:
-    """Relay lines between the parent and a tool server, so that what it says is bounded, until
-    either is done; why it is over is our last word on stderr."""
+    """Relay lines between the parent and a tool server within bounds, until either ends.
+
+    The reason for the end is the last thing written to stderr. Does not return."""
     try:
         server = Relay(command)
     except OSError as error:
@@ -353,10 +365,10 @@ def relay(command: Sequence[str]) -> int:
     ]
     for thread in threads:
         thread.start()
-    while not server.over.wait(0.2):  # so that a signal is heard
+    while not server.over.wait(0.2):  # so that signals are handled
         pass
     end_all()
-    threads[-1].join(CLOSE_S)  # its last words are still in the pipe
+    threads[-1].join(CLOSE_S)  # its last output is still in the pipe
     lines = [] if server.spoke else server.tail.decode("utf-8", "replace").split("\n")
     last = [line.strip() for line in lines if line.strip()][-1:]  # why it never began
     sys.stderr.write(": ".join(filter(None, [server.why, *last])))

@@ -1,7 +1,7 @@
-"""Plain data: all that a template can reach, and the work that it may cost.
+"""Plain data, the only values that a template can reach, and the work budget of a rendering.
 
-Text, numbers, true and false, null, lists and mappings of these, and nothing else. Work is counted
-and not timed, so that a template ends alike on any machine.
+Plain data are text, numbers, true and false, null, and lists and mappings of these. Work is counted
+and not timed, so that a template ends at the same point on any machine.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from uuid import UUID
 from pydantic import BaseModel
 
 WORK: Final = 20_000_000
-"""Most units of one rendering, about a second; a character that is handled is one."""
+"""Most units of one rendering, about a second; one handled character is one unit."""
 STEP: Final = 50
-"""Units of a value that is copied, and of a node of a loop's body for each item."""
+"""Units of one copied value, and of one node of a loop's body for each item."""
 ITEM: Final = 20
-"""Units of an item of a list or mapping, or of one other value, that is handled."""
+"""Units of one handled item of a list or mapping, or of any other value."""
 LONGEST: Final = 5_000_000
 """Most characters of one text, the output included."""
 DEEPEST: Final = 40
@@ -31,18 +31,18 @@ BITS: Final = 256
 """Largest whole number in a calculation, in bits."""
 
 Plain: TypeAlias = "str | int | float | bool | list[Plain] | dict[Any, Plain] | None"
-"""The only types that a template sees, and none of their subclasses."""
+"""The only types that a template sees; subclasses are converted to them."""
 EXACT: Final = frozenset({str, int, float, bool, type(None)})
 _LISTS: Final = (list, tuple, Sequence, set, frozenset)
 _AS_TEXT: Final = (date, datetime, time, timedelta, Decimal, UUID, PurePath)  # as they print
 
 
 class Refused(ValueError):
-    """A template asks for what no template may have."""
+    """A template uses something that no template may use, or too much work."""
 
 
 class Missing(Refused):
-    """A template names what is not there."""
+    """A template names a value that is not there."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name!r} is undefined")
@@ -50,22 +50,22 @@ class Missing(Refused):
 
 
 class Formless(Refused):
-    """A value is no data: bytes, a picture, a function."""
+    """A value has no plain form: bytes, a picture, a function."""
 
 
 def check_bound(what: str, number: int, most: int) -> None:
-    """Raise Refused for more than there may be."""
+    """Raise Refused if `number` exceeds `most`. `what` names the counted things."""
     if not number <= most:  # nan is not
         raise Refused(f"found {number:,} {what}; expected at most {most:,}")
 
 
 def check_present(value: object) -> None:
-    """Raise Missing for what stands for an absent value."""
+    """Raise Missing if the value is jinja2's placeholder of an absent one."""
     bool(value)
 
 
 def as_number(value: Any, sign: str = "") -> Any:
-    """Return a number as it is; Refused for another value or a number that is too large."""
+    """Return a number unchanged. Raises Refused for any other value or too large an integer."""
     check_present(value)
     if not isinstance(value, int | float):
         expected = f"{sign} is for numbers in templates" if sign else "expected a number"
@@ -76,7 +76,7 @@ def as_number(value: Any, sign: str = "") -> Any:
 
 
 class Budget:
-    """The work that is left to one rendering."""
+    """The units of work that one rendering may still spend."""
 
     __slots__ = ("left",)
 
@@ -84,14 +84,14 @@ class Budget:
         self.left = WORK
 
     def spend(self, units: int) -> None:
-        """Count work that is about to be done; Refused where it is too much."""
+        """Subtract work that is about to be done. Raises Refused if too little is left."""
         self.left -= units
         if not self.left >= 0:  # nan is not
             raise Refused(f"takes more than {WORK:,} units of work; expected a smaller template")
 
     def handle(self, value: object, depth: int = 0) -> int:
-        """Count a value that is handled in full, with its items and the characters of its texts;
-        return the units. Raises Missing where it is absent, Refused where it is no plain data."""
+        """Spend the units of handling a value, with its items and the characters of its texts, and
+        return them. Raises Missing for an absent value, Refused for one that is not plain data."""
         before = self.left
         if isinstance(value, str):
             self.spend(ITEM + len(value))
@@ -111,7 +111,7 @@ class Budget:
 
 
 def world(names: Iterable[str], fields: Mapping[str, object], budget: Budget) -> dict[str, Plain]:
-    """Return the named fields as plain data: all that a template can reach."""
+    """Return copies of the named fields as plain data. Raises Refused, naming the field."""
     out = {}
     for name in names:
         if name in fields:
@@ -123,11 +123,11 @@ def world(names: Iterable[str], fields: Mapping[str, object], budget: Budget) ->
 
 
 def _copy(value: object, budget: Budget, depth: int = 0) -> Plain:
-    """Return a deep copy in plain types; Formless for what has no plain form.
+    """Return a deep copy in plain types.
 
-    Records become mappings of their fields, tuples and sets lists, dates their text, subclasses
-    their base. An entry of a mapping that has no plain form is left out, so that a row of which
-    a template needs only the text may hold bytes.
+    Records become mappings of their fields, tuples and sets become lists, dates their text, and
+    subclasses their base. A mapping's entry without a plain form is left out, so that a row may
+    hold bytes if a template needs only its text. Raises Formless for a value without a plain form.
     """
     budget.spend(STEP)
     if type(value) in EXACT:
@@ -148,7 +148,7 @@ def _copy(value: object, budget: Budget, depth: int = 0) -> Plain:
 
 
 def _entries(value: object) -> Iterable[tuple[object, object]] | None:
-    """Return the fields of a record or the entries of a mapping, None for another value."""
+    """Return the fields of a record or the entries of a mapping; None for any other value."""
     if isinstance(value, BaseModel):
         return [(name, getattr(value, name)) for name in type(value).model_fields]
     if isinstance(value, Mapping):
@@ -159,7 +159,7 @@ def _entries(value: object) -> Iterable[tuple[object, object]] | None:
 
 
 def _scalar(value: object) -> str | int | float | None:
-    """Return text, a number, true, false or null in its plain type; Formless for another value."""
+    """Return text, a number, true, false or null in its plain type. Raises Formless otherwise."""
     if type(value) in EXACT:
         return value  # type: ignore[return-value]
     if isinstance(value, str):

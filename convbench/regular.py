@@ -1,6 +1,6 @@
-"""Plain files, opened so that nothing else ever is.
+"""Open regular files and refuse everything else.
 
-A folder may come from anywhere, and a name in it may lead to what is no file: a pipe that never
+A folder may come from anywhere, and a name in it may lead to something else: a pipe that never
 ends, a device, a link to another file of the user's, a few bytes that claim to be a terabyte.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from convbench.errors import NotRegularError
 
 SPARE, RATIO = 64 << 20, 512
-"""A file may hold SPARE bytes, and beyond them RATIO times what it takes of the disk."""
+"""A file may be SPARE bytes long plus RATIO times the disk space that it takes."""
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -27,20 +27,20 @@ _KINDS = {
 
 
 def open_to_read(path: Path) -> BufferedReader:
-    """Open a plain file, one that a link leads to as well. Raises OSError: NotRegularError for
-    anything else, and for a file of holes that takes far less of the disk than it is long."""
+    """Return a regular file opened for reading; links are followed. Raises OSError, NotRegularError
+    for anything else and for a sparse file that takes far less disk space than its length."""
     return open(path, "rb", opener=_open)
 
 
 def open_to_append(path: Path) -> FileIO:
-    """Open a plain file for reading and appending, unbuffered; it is made where it is not there.
-    Raises OSError: NotRegularError for anything else, a link too."""
+    """Return a regular file opened unbuffered for reading and appending, created if missing.
+    Raises OSError, NotRegularError for anything else, links included."""
     return FileIO(path, "ab+", opener=_open)
 
 
 def open_lock(path: Path) -> int:
-    """Return the descriptor of a lock's file, which may be written: a plain one under this name
-    alone, or it is another file. Raises OSError: NotRegularError for any other."""
+    """Return the writable descriptor of a lock file, created if missing. Raises OSError,
+    NotRegularError for anything but a regular file, and for one with another name (a hard link)."""
     descriptor = _open(path, os.O_RDWR | os.O_CREAT)
     if os.fstat(descriptor).st_nlink > 1:
         os.close(descriptor)
@@ -49,13 +49,16 @@ def open_lock(path: Path) -> int:
 
 
 def open_new(path: Path) -> BufferedWriter:
-    """Make a file, in the place of a link or a leftover of this name. Raises OSError."""
+    """Return a new file opened for writing; a link or file of this name is removed first.
+    Raises OSError."""
     path.unlink(missing_ok=True)
     return path.open("xb")
 
 
 def _open(path: str | Path, flags: int) -> int:
-    """Open as `open` does, without waiting for a pipe's other end; through links to read alone."""
+    """Return a descriptor as `open` does, without waiting for a pipe's other end.
+
+    Links are followed for reading only. Raises OSError, NotRegularError for no regular file."""
     path, writes = Path(path), flags & (os.O_WRONLY | os.O_RDWR)
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | (os.O_NOFOLLOW if writes else 0), 0o666)

@@ -1,4 +1,4 @@
-"""What templates may call: filters and tests of jinja2's, and methods, with their work counted."""
+"""Filters, tests and methods that templates may call, each with its work counted."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from convbench.plain_data import (
 )
 
 PRECISION: Final = 20
-"""Most decimal places that a number is rounded to."""
+"""Most decimal places to which a number is rounded."""
 INDENT: Final = 8
-"""Most spaces that JSON is indented by."""
+"""Most spaces by which JSON is indented."""
 ESCAPED: Final = 6
-"""Most characters that one becomes in JSON."""
+"""Most characters that one character becomes in JSON."""
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Return the words of a text."""
+    """Return the words of a text, split at whitespace."""
     return tuple(text.split())
 
 
@@ -61,10 +61,10 @@ METHODS: Final[dict[type, dict[str, Callable[..., Any]]]] = {
 }
 METHOD_NAMES: Final = frozenset(name for table in METHODS.values() for name in table)
 ASKS_WHETHER: Final = ("defined", "undefined", "default", "d")
-"""Tests and filters of what may be absent."""
+"""Tests and filters that accept an absent value."""
 
 
-# -- what a call costs beyond its operands and its result; it may be refused too
+# -- cost of a call in units beyond its operands and its result; each may raise Refused
 
 
 def _numeric(_budget: Budget, *values: Any, **named: Any) -> int:
@@ -105,12 +105,12 @@ def _sorting(budget: Budget, items: Any, *args: Any, **named: Any) -> int:
 
 
 def _per_item(_budget: Budget, items: Any, *args: Any, **named: Any) -> int:
-    """Each item meets all of the arguments, such as a path."""
+    """Return the cost of a call that applies all arguments, such as a path, to each item."""
     return len(items) * sum(STEP + len(str(arg)) for arg in (*args, *named.values()))
 
 
 def _per_character(_budget: Budget, value: Any, *args: Any, **named: Any) -> int:
-    """Each character may meet all of the argument's."""
+    """Return the cost of a call that may compare each character with all of the arguments'."""
     return len(str(value)) * sum(len(str(arg)) for arg in (*args, *named.values()))
 
 
@@ -132,7 +132,9 @@ _PYTHON_S: Final = re.compile(r"^[\w.<>]+\(\)")  # a function of Python's, at th
 
 
 def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a filter, test or method with its operands, its work and its result counted."""
+    """Return a filter, test or method that counts its operands, its work and its result.
+
+    It raises Refused if that is too much, or for a TypeError."""
     first = getattr(getattr(function, "jinja_pass_arg", None), "name", None)
 
     @pass_context
@@ -157,7 +159,7 @@ def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _plain_type(result: Any) -> Any:
-    """Return what a call returned in plain types; the first item of none is an empty text."""
+    """Return a call's result in plain types; an undefined result becomes an empty text."""
     if isinstance(result, Undefined):
         return ""
     if isinstance(result, str):
@@ -166,7 +168,9 @@ def _plain_type(result: Any) -> Any:
 
 
 def method_filter(name: str) -> Callable[..., Any]:
-    """Return a method as a filter, whatever type has it."""
+    """Return a filter that calls the method of this name on a value, if its type has it.
+
+    Raises Refused if it has not."""
 
     def call(value: Any, *args: Any, **named: Any) -> Any:
         table = METHODS.get(type(value), {})

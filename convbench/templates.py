@@ -1,9 +1,9 @@
-"""Templates from anywhere, rendered by jinja2's sandbox over plain data, with their work counted.
+"""Render untrusted templates with jinja2's sandbox over plain data, counting their work.
 
-A template may hold the nodes in `_ALLOWED`, and call `range` and what `template_calls` lists; all
-else is refused when it is read. It sees copies of its fields (`plain_data`): nothing that can be
-called or changed, or has attributes. A spec may come from a stranger, so bounds hold on the source,
-on each text and number, and on the work of one rendering.
+A template may contain the nodes in `_ALLOWED` and call `range` and what `template_calls` lists; all
+else is refused when it is parsed. It sees copies of its fields (`plain_data`): nothing callable,
+mutable or with attributes. A spec may come from a stranger, so the source, each text and number,
+and the work of one rendering are bounded.
 
 Jinja2 compiles the parsed tree rewritten: each operation whose cost depends on data (a method, a
 comparison, `~`, a list, a slice, a loop, what is printed) has become a filter that counts.
@@ -63,38 +63,37 @@ _ALLOWED: Final = words(
     "Getattr Getitem If Keyword List Mod Mul Name Neg Not Operand Or Output Pair Pos Slice Sub "
     "Template TemplateData Test Tuple With"
 )
-"""What a template may be made of; macros, imports, blocks, namespaces and `**` are not in it."""
+"""Nodes that a template may contain; macros, imports, blocks, namespaces and `**` are excluded."""
 _LOOP: Final = words("index index0 revindex revindex0 first last length previtem nextitem")
 _RESERVED: Final = (("self", "load"), ("self", "store"), ("loop", "store"))
 Quote = Callable[[str, bool], str]
-"""From a text that a value prints, and whether it begins a line, to how it stands there; one of
-several lines that it changed has its last line to itself."""
+"""Quotes a printed value: takes its text and whether it begins a line, returns the quoted text. If
+a text of several lines is changed, what follows it begins a new line."""
 
 
 def one_line(text: str) -> str:
-    """Return one line that is fit for a terminal, whatever a template put into it."""
+    """Return the text as one printable line of at most LINE characters."""
     signs = "".join(sign if sign.isprintable() else " " for sign in text[: 2 * LINE])
     line = " ".join(signs.split())
     return line if len(line) <= LINE else line[: LINE - 1] + "…"
 
 
-# -- what compiled code calls: filters that no template can name
+# -- filters that compiled code calls and no template can name
 
 
 class _Rendering(Context):
-    """The state of one rendering: what it may still cost, and how its output ends."""
+    """The state of one rendering: its work budget, and how its output ends so far."""
 
     budget: Budget
     quote: Quote | None = None
     length = 0
     last = "\n"
-    """What was printed last."""
+    """The last piece that was printed."""
     after_quote = False
-    """Whether quoted lines stand before what comes next, the last of which must have its line to
-    itself."""
+    """Whether the last piece is quoted lines, so that the next piece must begin a new line."""
 
     def put(self, text: str) -> str:
-        """Return a piece of the output, counted."""
+        """Return a piece of the output after counting it. Raises Refused if it is too long."""
         if not text:
             return text
         if self.after_quote:
@@ -108,7 +107,7 @@ class _Rendering(Context):
         return text
 
     def put_value(self, value: object) -> str:
-        """Return what a value prints, as it is to be quoted."""
+        """Return the text that a value prints, quoted if this rendering quotes values."""
         text = self.show(value)
         if self.quote is None:
             return self.put(text)
@@ -118,23 +117,23 @@ class _Rendering(Context):
         return piece
 
     def show(self, value: object) -> str:
-        """Return a value as text, counted."""
+        """Return a value as text after counting it."""
         self.budget.handle(value)
         return str(value)
 
     def literal(self, value: object) -> object:
-        """Return a list or mapping that stands in the template, counted."""
+        """Return a list or mapping literal of the template after counting it."""
         self.budget.handle(value)
         return value
 
     def concatenate(self, parts: list[Any]) -> str:
-        """Return `a ~ b`."""
+        """Return the text of `a ~ b`."""
         text = "".join([self.show(part) for part in parts])
         check_bound("characters in a text", len(text), LONGEST)
         return text
 
     def compare(self, operands: list[Any], operators: Sequence[str]) -> bool:
-        """Return `a < b <= c`, `a in b`; all are evaluated."""
+        """Return the value of `a < b <= c` or `a in b`; all operands are evaluated."""
         for name, left, right in zip(operators, operands, operands[1:], strict=False):
             test = _TESTS[{"gteq": "ge", "lteq": "le", "notin": "in"}.get(name, name)]
             if test(self, left, right) is (name == "notin"):
@@ -142,7 +141,7 @@ class _Rendering(Context):
         return True
 
     def slice_of(self, value: Any, *ends: Any) -> Any:
-        """Return `a[1:3]`."""
+        """Return the value of `a[1:3]`. Raises Refused if it is neither a text nor a list."""
         check_present(value)
         if not isinstance(value, str | list):
             raise Refused(f"a {type(value).__name__} has no parts")
@@ -156,7 +155,7 @@ class _Rendering(Context):
         return list(range(*ends))
 
     def each(self, value: Any, cost: int) -> list[Any]:
-        """Return the items of a loop; all its rounds are counted first, at `cost` each."""
+        """Return the items of a loop after counting all its rounds, at `cost` units each."""
         check_present(value)
         if not isinstance(value, list | dict | str):
             raise Refused(f"found a {type(value).__name__}; expected a list to loop over")
@@ -165,7 +164,7 @@ class _Rendering(Context):
 
 
 class _Absent(StrictUndefined):
-    """Stands for what a template names and does not have: whatever uses it raises Missing."""
+    """Value of a name that is not defined: every use of it raises Missing."""
 
     __slots__ = ()
 
@@ -185,7 +184,9 @@ class _Sandbox(ImmutableSandboxedEnvironment):
     intercepted_unops = frozenset({"+", "-"})
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        """Return an entry of a mapping, an item of a list or text, a number of a loop."""
+        """Return an entry of a mapping, an item of a list or text, or a field of `loop`.
+
+        Returns an undefined value if it is missing. Raises Missing if the name begins with _."""
         if isinstance(obj, dict) and type(argument) in EXACT and argument in obj:
             return obj[argument]
         if isinstance(obj, list | str) and isinstance(argument, int):
@@ -197,12 +198,12 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         check_present(obj)
         check_present(argument)
         name = str(argument) if type(argument) in EXACT else "an item"
-        if name.startswith("_"):  # not even asked about
+        if name.startswith("_"):  # not even `is defined` may ask about it
             raise Missing(name)
         return self.undefined(name=name)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """Return an entry, as `a["b"]` does."""
+        """Return the entry `a["b"]` for `a.b`."""
         return self.getitem(obj, attribute)
 
     def is_safe_callable(self, obj: Any) -> bool:
@@ -210,20 +211,20 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return False
 
     def call_filter(self, name: str, *args: Any, **named: Any) -> Any:
-        """Call a filter by its name, as `map` does, if templates have it."""
+        """Return the result of a filter called by name, as `map` does. Raises Refused if none."""
         if name not in FILTERS:
             raise Refused(f"found {name!r}; expected one of: {', '.join(FILTERS)}")
         return super().call_filter(name, *args, **named)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Calculate with numbers; `+` also joins two texts."""
+        """Return the result of an arithmetic operation; `+` also joins two texts."""
         if isinstance(left, str) and isinstance(right, str) and operator == "+":
             return cast(_Rendering, context).concatenate([left, right])
         numbers = as_number(left, operator), as_number(right, operator)
         return as_number(super().call_binop(context, operator, *numbers))
 
     def call_unop(self, context: Context, operator: str, arg: Any) -> Any:
-        """Return `-a`, `+a`."""
+        """Return the value of `-a` or `+a`."""
         return super().call_unop(context, operator, as_number(arg, operator))
 
 
@@ -247,22 +248,22 @@ _SANDBOX.filters = {
 
 @dataclass(frozen=True)
 class Source:
-    """A template or an expression that has passed the lists."""
+    """A parsed template or expression that contains allowed nodes only."""
 
     tree: nodes.Template
     names: frozenset[str]
-    """Every name that it mentions: no other field is copied into its world."""
+    """Every name in it: only these fields are copied for a rendering."""
     text: str | None = None
-    """What a template says that is nothing but text; None of another."""
+    """The text of a template without any expression; None for any other template."""
     several_lines: bool = False
 
     @cached_property
     def compiled(self) -> Template:
-        """What renders it; made when it is first asked for, since most are only checked."""
+        """The compiled template; compiled at first use, since most templates are only checked."""
         return Template.from_code(_SANDBOX, _SANDBOX.compile(self.tree), {})
 
     def line_of(self, error: BaseException) -> str:
-        """Return `line 3: ` where an error rose in a template of several lines, else nothing."""
+        """Return `line 3: ` for an error in a template of several lines, else an empty text."""
         step, line = error.__traceback__, None
         while step and self.several_lines:
             if step.tb_frame.f_code.co_filename == "<template>":
@@ -273,8 +274,7 @@ class Source:
 
 @lru_cache(maxsize=256)
 def template(text: str) -> Source:
-    """Return a template that is fit to be filled; Refused for what a template may not hold, or bad
-    syntax."""
+    """Return the parsed template. Raises Refused for bad syntax or a node that is not allowed."""
     tree = _parsed(text, _SANDBOX.parse)
     names = _checked_names(tree)
     printed = [item for node in tree.body for item in getattr(node, "nodes", [node])]
@@ -285,7 +285,7 @@ def template(text: str) -> Source:
 
 @lru_cache(maxsize=256)
 def expression(text: str) -> Source:
-    """Return a bare expression, as tasks map rows with. Refused as `template` does."""
+    """Return a parsed bare expression, as tasks use to map rows. Raises Refused likewise."""
     tree = _parsed(text, _parse_expression)
     names = _checked_names(tree)
     result = nodes.Assign(nodes.Name("result", "store"), tree, lineno=1)
@@ -293,8 +293,8 @@ def expression(text: str) -> Source:
 
 
 def free_names(text: str) -> frozenset[str]:
-    """Return the fields that a template cannot do without: names that it reads, binds nowhere and
-    asks nowhere whether they are there (`is defined`, `default`). Refused as `template` does."""
+    """Return the fields that a template requires: names that it reads, never binds and never tests
+    for presence (`is defined`, `default`). Raises Refused as parsing does."""
     read: set[str] = set()
     excused = {"range", "loop"}
     for node, _ in _walk(template(text).tree):
@@ -306,8 +306,8 @@ def free_names(text: str) -> frozenset[str]:
 
 
 def tested_names(text: str) -> frozenset[str]:
-    """Return the names that a template's conditions ask about: what stands on them may be empty.
-    Refused as `template` does."""
+    """Return the names used in a template's conditions: text that depends on them may be empty.
+    Raises Refused as parsing does."""
     branches = (node for node, _ in _walk(template(text).tree))
     tests = (node.test for node in branches if isinstance(node, nodes.If | nodes.CondExpr))
     inside = (node for test in tests for node, _ in _walk(test))
@@ -328,7 +328,7 @@ def _parsed(text: str, parse: Callable[[str], Any]) -> Any:
 
 
 def _parse_expression(text: str) -> nodes.Expr:
-    """Return the tree of one expression, which is all of the text."""
+    """Return the tree of a text that is exactly one expression."""
     parser = Parser(_SANDBOX, text, state="variable")
     tree = parser.parse_expression()
     if not parser.stream.eos:
@@ -350,7 +350,7 @@ def _walk(tree: nodes.Node) -> Iterator[tuple[nodes.Node, int]]:
 
 
 def _checked_names(tree: nodes.Node) -> frozenset[str]:
-    """Return the names in a tree; Refused where a node is on no list, or there are too many."""
+    """Return the names in a tree. Raises Refused for a node that is not allowed, or too many."""
     names: set[str] = set()
     for count, (node, depth) in enumerate(_walk(tree), 1):
         check_bound("nodes", count, MOST_NODES)
@@ -363,7 +363,7 @@ def _checked_names(tree: nodes.Node) -> frozenset[str]:
 
 
 def _fault(node: nodes.Node) -> str | None:
-    """Return why a node is not for templates."""
+    """Return why a node is not allowed in templates; None if it is allowed."""
     kind = type(node).__name__
     if kind not in _ALLOWED:
         return f"{kind.lower()} is not for templates"
@@ -381,7 +381,7 @@ def _fault(node: nodes.Node) -> str | None:
 
 
 def _fault_of_call(node: nodes.Call | nodes.Filter | nodes.Test) -> str | None:
-    """Only what is listed is called, with arguments that stand in the template."""
+    """Return why a call is not allowed; None for a listed name with literal argument lists."""
     if node.dyn_args is not None or node.dyn_kwargs is not None:
         return "* and ** are not for templates"
     if len({pair.key for pair in node.kwargs}) < len(node.kwargs):
@@ -413,10 +413,10 @@ def _rewritten(tree: nodes.Template) -> nodes.Template:
 
 
 class _Rewriter(NodeTransformer):
-    """Replaces each operation of a tree that has passed the lists by one that counts."""
+    """Replaces each operation of a checked tree by a filter that counts its work."""
 
     def visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> Any:
-        """Return a node with what is inside it replaced, and then itself."""
+        """Return the replacement of a node, after its children were replaced."""
         self.generic_visit(node)
         rewrite = _REWRITES.get(type(node))
         return rewrite(node) if rewrite else node
@@ -502,15 +502,15 @@ _REWRITES: Final[dict[type, Callable[[Any], nodes.Node]]] = {
 
 
 def fill(source: Source, fields: Mapping[str, object], quote: Quote | None = None) -> str:
-    """Return the text of a template; Missing for a field that is not there, Refused otherwise.
+    """Return the text of a template filled with fields.
 
-    `quote` is asked how each text that is no part of the template stands in it.
+    `quote` quotes each printed value. Raises Missing for an absent field, Refused otherwise.
     """
     return _run(source, fields, quote)[0] if source.text is None else source.text
 
 
 def evaluate(source: Source, fields: Mapping[str, object]) -> Plain:
-    """Return the value of an expression. Raises as `fill` does."""
+    """Return the value of an expression. Raises Missing or Refused."""
     _, rendering = _run(source, fields)
     return cast("Plain", rendering.literal(rendering.vars["result"]))
 
@@ -518,8 +518,9 @@ def evaluate(source: Source, fields: Mapping[str, object]) -> Plain:
 def _run(
     source: Source, fields: Mapping[str, object], quote: Quote | None = None
 ) -> tuple[str, _Rendering]:
-    """Return what a template prints and its state at the end; whatever Python raises on its behalf
-    becomes Refused, with its line."""
+    """Return the text that a template prints and its state at the end.
+
+    Any exception during the rendering becomes Refused, with the template's line."""
     budget = Budget()
     values = world(source.names, fields, budget)
     try:

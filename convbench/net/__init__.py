@@ -1,4 +1,4 @@
-"""What strangers send over HTTP: bodies bounded, redirects refused, JSON and counts made safe.
+"""Safe handling of untrusted HTTP: bounded bodies, refused redirects, sanitised JSON and counts.
 
-Uses nothing of convbench but its errors; every room that speaks HTTP uses it.
+Imports nothing of convbench but its errors; every room that speaks HTTP uses it.
 """

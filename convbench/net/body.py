@@ -1,6 +1,4 @@
-"""A server's address and reply: the address looked at first, no redirect followed, the body read up
-to a stated limit.
-"""
+"""Check a server's address, refuse redirects and read a reply's body up to a stated limit."""
 
 from __future__ import annotations
 
@@ -13,13 +11,13 @@ from convbench.errors import FatalModelError, Usage
 
 _SECRET = re.compile(r"//[^/]*@|[?#].*")
 LONGEST = 120
-"""Characters of an address that is no good which a message repeats."""
+"""Most characters of an invalid address that an error message repeats."""
 
 
 def check_address(url: str, said_by: str) -> None:
-    """Refuse what is no HTTP address. `said_by` names the option, variable or file that said it.
+    """Check that a URL is an HTTP address. `said_by` names the option, variable or file it is from.
 
-    Raises FatalModelError, which repeats neither user nor query.
+    Raises FatalModelError, whose message repeats neither user name nor query.
     """
     try:
         parts = urlsplit(url)
@@ -35,11 +33,11 @@ def check_address(url: str, said_by: str) -> None:
 
 
 class Redirected(FatalModelError):
-    """A server that points elsewhere."""
+    """The server answered with a redirect."""
 
 
 def redirected(what: str, url: str, location: str) -> Redirected:
-    """Return the error of a reply that points to `location`, whose query is not repeated."""
+    """Return the error for a reply that redirects to `location`, whose query is not repeated."""
     return Redirected(
         f"{what}: {host(url)} redirects to {host(location, url)}, and no redirect is "
         "followed with a key and a conversation; give the address that answers with --api-base"
@@ -61,24 +59,24 @@ def host(url: str, base: str = "") -> str:
 REPLY_BYTES = 8 << 20
 """Most bytes of a model's reply, decompressed: some two million tokens of text."""
 ERROR_BYTES = 16 << 10
-"""Bytes of an error's body that are read; the rest is not."""
+"""Most bytes read of an error's body."""
 BODY_S = 600.0
-"""Longest a body may take from its headers to its end, where nobody sets a shorter time."""
+"""Longest time from the headers to the end of a body, unless the caller sets a shorter one."""
 ACCEPTED = "gzip, deflate"
-"""The Accept-Encoding that goes with every request; a reply in another one is refused."""
+"""The Accept-Encoding sent with every request; a reply in any other encoding is refused."""
 
 _WBITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 
 
 class BadBody(FatalModelError):
-    """A body that is too long, too slow, or compressed in a way that was not asked for."""
+    """The body is too long, too slow, or compressed in a way that was not requested."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, stops_run=False, usage=Usage())  # sent, and so billed
 
 
 class Body:
-    """Collects one body. `feed` raises BadBody at the limit, having kept what fits in it."""
+    """Collects one body. `feed` raises BadBody at the limit; the bytes within it stay readable."""
 
     def __init__(
         self, encoding: str | None, limit: int = REPLY_BYTES, seconds: float = BODY_S
@@ -97,7 +95,7 @@ class Body:
         self._inflate = zlib.decompressobj(self._wbits) if self._wbits else None
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes as they came over the wire."""
+        """Add the next bytes as they came over the wire. Raises BadBody."""
         if time.monotonic() > self._until:
             raise BadBody(f"the reply is not whole {self._seconds:g} s after it began")
         if self._inflate is None:
@@ -112,7 +110,7 @@ class Body:
             data = self._inflate.unconsumed_tail or self._next_member()
 
     def whole(self) -> bytes:
-        """Return what was collected."""
+        """Return the decompressed bytes collected so far."""
         return bytes(self._kept)
 
     def _room(self) -> int:
@@ -125,7 +123,9 @@ class Body:
             raise BadBody(f"the reply is longer than {size(self._limit)}")
 
     def _headless(self, data: bytes) -> bytes:
-        """Begin again without a zlib header, which some servers leave out of `deflate`."""
+        """Return the data after switching to raw deflate: some servers omit the zlib header.
+
+        Raises BadBody if the body is not such a `deflate`."""
         if self._named != "deflate" or self._kept or self._wbits < 0:
             raise BadBody(f"the reply is no valid {self._named}") from None
         self._wbits = -15
@@ -133,7 +133,7 @@ class Body:
         return data
 
     def _next_member(self) -> bytes:
-        """Return the bytes of the next gzip member; there may be several."""
+        """Return the bytes after the end of a gzip member; a body may have several members."""
         assert self._inflate is not None
         rest = self._inflate.unused_data
         if rest:
@@ -142,7 +142,7 @@ class Body:
 
 
 def size(number: int) -> str:
-    """Return a number of bytes in words."""
+    """Return a number of bytes as text, such as `8 MiB`."""
     if number % (1 << 20) == 0:
         return f"{number >> 20} MiB"
     return f"{number >> 10} KiB" if number % 1024 == 0 else f"{number} bytes"

@@ -1,9 +1,9 @@
-"""httpx under guard: no redirect followed, bodies bounded, whoever made the client.
+"""Guard httpx, whichever library made the client: follow no redirect and bound every body.
 
-litellm makes its clients in a dozen places and gives no one place to set them up; all of them
-send through `httpx.Client.send` or `httpx.AsyncClient.send`, public methods. Both are wrapped
-once; the wrapper does something only within `guarded()` (a context variable, which tasks and the
-threads of litellm's executor inherit), so that nobody else's httpx changes.
+litellm makes its clients in a dozen places and offers no single place to configure them; all of
+them send through the public methods `httpx.Client.send` and `httpx.AsyncClient.send`. Both are
+wrapped once. The wrapper acts only inside this module's context manager (a context variable, which
+tasks and the threads of litellm's executor inherit), so that other users of httpx see no change.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
     import httpx
 
 CODING = ("content-encoding", "content-length", "transfer-encoding")
-"""Headers that speak of the bytes on the wire, which are no longer those of the body."""
+"""Headers that describe the bytes on the wire, which differ from the decompressed body."""
 
 
 @dataclass
 class Seen:
-    """What came back within one `guarded()`, whatever a library made of it."""
+    """The last response within one guarded block, before a library interprets it."""
 
     what: str
-    """What was asked, for messages: the model's reference."""
+    """The model's reference, for error messages."""
     limit: int = REPLY_BYTES
     status: int | None = None
-    """Status of the last response; None where none arrived."""
+    """Status of the last response; None if none arrived."""
     headers: dict[str, str] = field(default_factory=dict)
     """Its headers, names in lower case."""
     body: Any = None
-    """Its JSON, made safe; None where it was none."""
+    """Its sanitised JSON; None if the body is not JSON."""
     refused: BadBody | Redirected | None = None
-    """Why we did not take it."""
+    """The error if the response was refused."""
 
 
 _SEEN: ContextVar[Seen | None] = ContextVar("convbench_seen", default=None)
@@ -56,9 +56,9 @@ _SEEN: ContextVar[Seen | None] = ContextVar("convbench_seen", default=None)
 
 @contextmanager
 def guarded(what: str, limit: int = REPLY_BYTES) -> Iterator[Seen]:
-    """Guard every httpx request made inside; yield what is seen of the responses.
+    """Guard every httpx request made inside; yield the record of the responses.
 
-    A refused response raises in the library that asked; `Seen.refused` says why.
+    A refused response raises inside the library that sent the request; `refused` holds the error.
     """
     _wrap()
     seen = Seen(what, limit)
@@ -70,7 +70,7 @@ def guarded(what: str, limit: int = REPLY_BYTES) -> Iterator[Seen]:
 
 
 def _wrap() -> None:
-    """Wrap both `send` methods, once."""
+    """Wrap both `send` methods of httpx, once."""
     import httpx
 
     if getattr(httpx.Client.send, "guarded", False):
@@ -114,7 +114,9 @@ def _wrap() -> None:
 
 @contextmanager
 def _taking(seen: Seen, response: httpx.Response) -> Iterator[Body]:
-    """Yield what takes a response's body; note what is refused. An error's body is cut."""
+    """Yield the collector of a response's body and record a refusal. An error's body is cut short.
+
+    Raises Redirected or BadBody."""
     seen.status = response.status_code
     seen.headers = {name.lower(): value for name, value in response.headers.items()}
     if response.has_redirect_location:
@@ -130,7 +132,7 @@ def _taking(seen: Seen, response: httpx.Response) -> Iterator[Body]:
 
 
 def _whole(seen: Seen, response: httpx.Response, body: Body) -> httpx.Response:
-    """Return the response with its body in memory, as plain bytes."""
+    """Return the response with its body in memory, decompressed and its JSON sanitised."""
     whole = plain(response, _tidy(seen, body.whole()))
     if seen.body is not None:  # written anew, so in no other charset
         whole.headers["content-type"] = "application/json"
@@ -138,7 +140,7 @@ def _whole(seen: Seen, response: httpx.Response, body: Body) -> httpx.Response:
 
 
 def plain(response: httpx.Response, content: bytes) -> httpx.Response:
-    """Return a closed response with this content, uncompressed, in memory."""
+    """Return a closed copy of the response with this uncompressed content in memory."""
     import httpx
 
     headers = [pair for pair in response.headers.multi_items() if pair[0].lower() not in CODING]
@@ -154,7 +156,7 @@ def plain(response: httpx.Response, content: bytes) -> httpx.Response:
 
 
 def _tidy(seen: Seen, raw: bytes) -> bytes:
-    """Return a body whose JSON can be read and kept: see `tidy`. Anything else stays."""
+    """Return the body with its JSON sanitised; return a body that is not JSON unchanged."""
     try:
         seen.body = loads(raw)
         tidy_usage(seen.body)

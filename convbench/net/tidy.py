@@ -1,4 +1,4 @@
-"""What a stranger's JSON says, in a form that can be kept: text, counts and dollars made safe."""
+"""Parse untrusted JSON into storable values: sanitised text, token counts and dollars."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from typing import Any
 import orjson
 
 MOST = 2**53
-"""Counts beyond this are nobody's."""
+"""Largest count that is believed."""
 USAGE = ("usage", "usageMetadata", "usage_metadata", "meta")
-"""Fields under which providers tell what a call used."""
+"""Fields in which providers report the usage of a call."""
 PROMPT = ("prompt_tokens", "input_tokens", "inputTokens", "promptTokenCount", "prompt_eval_count")
 REPLY = ("completion_tokens", "output_tokens", "outputTokens", "candidatesTokenCount", "eval_count")
-"""Names of the two counts that matter."""
+"""Names of the two counts that are read: prompt tokens and reply tokens."""
 TOTAL = ("total_tokens", "totalTokens", "totalTokenCount")
 COUNTS = re.compile(r"token", re.IGNORECASE)
-"""Names of the counts in there, of every provider."""
+"""Names of the counts within the usage field, for every provider."""
 TOP = re.compile(r"^(?:prompt_)?eval_count$")
-"""Names of the counts that stand outside of it (Ollama's)."""
+"""Names of the counts outside the usage field (Ollama)."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def loads(raw: bytes) -> Any:
-    """Return the JSON value; ValueError where it is none.
+    """Return the JSON value.
 
-    Strict JSON as it stands. Else what Python reads: lone surrogates and bytes that are not UTF-8
-    become U+FFFD, NaN and infinite numbers None, so that a reply that was paid for can be kept.
+    Strict JSON is parsed as is. Otherwise Python's lenient parser is used: lone surrogates and
+    bytes that are not UTF-8 become U+FFFD, and NaN, infinite and oversized numbers become None, so
+    that a reply that was paid for can be stored. Raises ValueError if the bytes are not JSON.
     """
     try:
         return orjson.loads(raw)
@@ -57,14 +58,14 @@ def _plain(value: Any) -> Any:
 
 
 def text(value: str) -> str:
-    """Return a text that UTF-8 can hold: pairs of surrogates joined, lone ones U+FFFD."""
+    """Return the text encodable as UTF-8: surrogate pairs are joined, lone ones become U+FFFD."""
     if value.isascii() or not _SURROGATE.search(value):
         return value
     return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def count(value: object) -> int | None:
-    """Return a count of tokens, however it is written; None where it is none."""
+    """Return a token count, given as any kind of number or numeric text; None if it is invalid."""
     if value is None or type(value) is int:  # most, and the first would raise below
         return value if value is not None and 0 <= value <= MOST else None
     try:
@@ -75,16 +76,16 @@ def count(value: object) -> int | None:
 
 
 def dollars(value: object) -> float | None:
-    """Return an amount of dollars; None where it is none."""
+    """Return a finite, non-negative amount of dollars; None for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 <= value < math.inf else None
 
 
 def tidy_usage(body: Any) -> bool:
-    """Make the counts in a reply whole numbers, in place; return whether anything changed.
+    """Make the counts in a reply integers, in place; return True if anything changed.
 
-    Counts that are none are left out, and a usage that is no object becomes an empty one.
+    Invalid counts are removed, and a usage that is not an object becomes an empty one.
     """
     if not isinstance(body, dict):
         return False
@@ -98,7 +99,7 @@ def tidy_usage(body: Any) -> bool:
 
 
 def _deep(value: Any) -> bool:
-    """The same for an object within an object or a list."""
+    """Tidy the counts of nested objects and lists, in place; return True if anything changed."""
     if isinstance(value, list):
         return max((_deep(item) for item in value), default=False)
     if not isinstance(value, dict):
@@ -123,14 +124,16 @@ def _whole(key: str, value: object) -> bool:
 
 
 def token_counts(body: Any) -> tuple[int | None, int | None]:
-    """Return (prompt tokens, reply tokens) that a tidy reply tells, as any provider names them."""
+    """Return (prompt tokens, reply tokens) of a tidied reply, under any provider's names."""
     merged = dict(_flat(body, ("", *USAGE)))
     prompt = next((merged[key] for key in PROMPT if key in merged), None)
     return prompt, next((merged[key] for key in REPLY if key in merged), None)
 
 
 def _flat(value: Any, into: tuple[str, ...] = ()) -> Iterator[tuple[str, int]]:
-    """Yield the whole numbers of an object and of the objects in it; `into` limits the latter."""
+    """Yield (name, integer) of an object and of its nested objects.
+
+    At the first level only the objects named in `into` are entered, if it is not empty."""
     for key, item in value.items() if isinstance(value, dict) else ():
         if type(item) is int:
             yield key, item
