@@ -1,7 +1,4 @@
-"""Model-written code, run where it can do no harm.
-
-Uses errors and the guard of processes alone.
-"""
+"""Run model-written code in a sandbox, and render model-written pages."""
 
 from convbench.sandbox.grading import Limits, Outcome, agree, arun, boundary, check_reference, run
 from convbench.sandbox.wall import Boundary

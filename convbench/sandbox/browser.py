@@ -1,9 +1,9 @@
-"""Model-written pages in a headless Chromium that reaches nothing.
+"""Render model-written pages in a headless Chromium without any network.
 
-Pages share a browser, AT_ONCE of them at a time. A page counts as broken only where it fails
-alone in a fresh browser: once a page fails in the shared one, that browser is ended, and what was
-in it beside the page is rendered again, each page alone. A page is taken from the shared browser
-only once all that were beside it have come out well.
+Up to AT_ONCE pages share a browser. A page counts as broken only if it fails alone in a fresh
+browser: once a page fails in the shared one, that browser is ended, and all pages that were in it
+are rendered again, each alone. A screenshot from the shared browser is used only after all pages
+that were open at the same time have succeeded.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from convbench.sandbox.watch import Most
 __all__ = ["INSTALL", "Box", "PageError", "Shot", "chromium", "shoot"]
 AT_ONCE = max(1, os.cpu_count() or 1)
 MEMORY = 1 << 30
-"""Bytes that all processes of a browser hold of their own, its driver's too."""
+"""Most private memory in bytes of all processes of a browser, its driver included."""
 SHARED_S = 10.0
-"""Seconds of the clock for a page beside others; a page takes far less."""
+"""Clock seconds for a page in the shared browser; a page takes far less."""
 ALONE = Most(MEMORY, cpu_seconds=20.0, seconds=60.0)
-"""For a page alone, its browser's start included. A busy machine must not make one fail: seconds
-of CPU end a page that computes for ever, those of the clock one that waits."""
+"""Limits of a page alone, its browser's start included. A busy machine must not fail a page: CPU
+seconds end a page that computes forever, clock seconds one that waits."""
 RENDERING = "rendering a page"
 
 
 async def shoot(html: str) -> Shot:
     """Return the full-page screenshot of an HTML text and its visible boxes.
 
-    Raises MissingDependency without Playwright or Chromium, RunError where Chromium does not
-    start, PageError for a page that cannot be rendered.
+    Raises MissingDependency without Playwright or Chromium, RunError if Chromium does not start,
+    PageError for a page that cannot be rendered.
     """
     thread = _Thread.get()
     return await asyncio.wrap_future(
@@ -54,7 +54,7 @@ async def shoot(html: str) -> Shot:
 
 
 def close_all() -> None:
-    """End all browsers, within seconds; the next page starts one anew."""
+    """End all browsers within seconds; the next page starts a new one."""
     thread, _Thread._only = _Thread._only, None
     if thread is None:
         return
@@ -69,7 +69,7 @@ def close_all() -> None:
 
 
 def _forget_browsers() -> None:
-    """In a fork there is no thread of ours, and the browsers are not its own."""
+    """Forget the thread and the browsers in a forked child, which owns neither."""
     _Thread._only, _Thread._lock = None, threading.Lock()
     living.clear()
 
@@ -79,14 +79,14 @@ os.register_at_fork(after_in_child=_forget_browsers)
 
 
 class _Thread:
-    """A loop of its own for the browsers, which lives as long as the program."""
+    """A thread with an event loop for the browsers, which lives as long as the program."""
 
     _only: _Thread | None = None
     _lock = threading.Lock()
 
     def __init__(self) -> None:
         self.loop = Loop()
-        # What a browser that was ended leaves half done; results come by other ways.
+        # An ended browser leaves tasks half done; their errors are reported elsewhere.
         self.loop.set_exception_handler(lambda *_: None)
         self.shared: _Shared | None = None
         self.starting = asyncio.Lock()
@@ -102,14 +102,16 @@ class _Thread:
 
     @classmethod
     def get(cls) -> _Thread:
-        """Return the one there is, or a new one."""
+        """Return the running thread, or start a new one."""
         with cls._lock:
             if cls._only is None or not cls._only.thread.is_alive():
                 cls._only = cls()
             return cls._only
 
     async def shoot(self, html: str) -> Shot:
-        """Return a page's screenshot: from the shared browser, else from one of its own."""
+        """Return a page's screenshot from the shared browser, else from one of its own.
+
+        Raises as the module's function of this name."""
         async with self.at_once:
             shared = await self._opened()
             found = await shared.shoot(html)
@@ -129,22 +131,22 @@ class _Thread:
 
 
 class _Shared:
-    """A browser for pages that come out well."""
+    """A browser shared by pages, used until one of them fails."""
 
     def __init__(self, browser: Browser) -> None:
         self.browser = browser
         self.inside: set[asyncio.Future[None]] = set()
-        """One for each page now in it."""
+        """One future for each page that is open now."""
         self.failed = False
 
     @property
     def spoiled(self) -> bool:
-        """Whether what is in it no longer counts."""
+        """Whether a page failed or the browser ended, so that its screenshots no longer count."""
         gone = self.browser.gone.done() or not self.browser.chromium.is_connected()
         return self.failed or gone
 
     async def shoot(self, html: str) -> Shot | None:
-        """Return a page's screenshot; None where it, or one beside it, failed."""
+        """Return a page's screenshot; None if it or another open page failed."""
         broken: tuple[type[Exception], ...] = (PageError, *failures())
         here: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.inside.add(here)
@@ -160,7 +162,7 @@ class _Shared:
             here.set_result(None)
 
     async def well(self) -> bool:
-        """Wait for the pages that are beside; return whether nothing failed."""
+        """Wait for the other open pages; return True if none failed."""
         if self.inside:
             await asyncio.wait(set(self.inside))
         return not self.spoiled
@@ -172,8 +174,8 @@ class _Shared:
 
 
 async def _alone(html: str) -> Shot:
-    """Return a page's screenshot from a browser of its own, and from a second one where the first
-    ends by itself; raises PageError."""
+    """Return a page's screenshot from a browser of its own, retried once if the browser ends by
+    itself. Raises PageError."""
     try:
         return await _in_fresh(html)
     except BrowserEnded:
@@ -185,8 +187,8 @@ async def _alone(html: str) -> Shot:
 
 
 async def _in_fresh(html: str) -> Shot:
-    """Return a page's screenshot from a browser of its own; raises PageError, or BrowserEnded
-    where that ends by itself."""
+    """Return a page's screenshot from a new browser. Raises PageError, or BrowserEnded if the
+    browser ends by itself."""
     browser = await start(ALONE)
     try:
         return await browser.during(photograph(browser.chromium, html), ALONE.seconds, RENDERING)

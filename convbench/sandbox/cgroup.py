@@ -1,8 +1,8 @@
-"""A control group around a sandbox, where the system lets us make one (version 2, delegated).
+"""Put a sandbox into a control group (version 2, delegated), where the system allows it.
 
-It bounds what no limit of a single process does: the kernel's own memory that code brings about
-(names looked up, queues filled), and the processes of a browser all together. Where there is none,
-what is said in `wall` and `chromium` still holds.
+It bounds what no limit of a single process does: kernel memory that code causes (names looked up,
+queues filled), and all processes of a browser together. Without one, the limits of `wall` and
+`chromium` still hold.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _numbers = itertools.count()
 
 @cache
 def place() -> Path | None:
-    """Return the nearest group above this process in which we may make others; None without."""
+    """Return the nearest group above this process in which we may create groups, else None."""
     with contextlib.suppress(OSError):
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
         roots = [Path(fields[1]) for fields in mounts if fields[2] == "cgroup2"]
@@ -35,11 +35,11 @@ def place() -> Path | None:
 
 
 def _enters(within: Path) -> bool:
-    """Whether a process of ours gets into a group made there."""
+    """Return True if a process of ours can enter a group created within this one."""
     group = make(64 << 20, 16, within)
     try:
         enter = inside(group, ["true"])
-        return group is not None and subprocess.run(enter, timeout=END_S).returncode == 0  # noqa: S603
+    """Return the nearest group above this process in which we may create groups; None if none."""
     except subprocess.TimeoutExpired:
         return False
     finally:
@@ -47,8 +47,8 @@ def _enters(within: Path) -> bool:
 
 
 def nearest(root: Path, own: str) -> Path | None:
-    """Return the nearest group, from `own` up to `root`, that gives those made in it limits of
-    memory and processes, and in which we may make some."""
+    """Return the nearest group, from `own` up to `root`, that is writable and lets its children
+    limit memory and processes, else None."""
     first = root / own.strip("/")
     for folder in (first, *first.parents):
         with contextlib.suppress(OSError):
@@ -62,7 +62,9 @@ def nearest(root: Path, own: str) -> Path | None:
 
 
 def make(memory: int, processes: int, within: Path | None = None) -> Path | None:
-    """Return a new group of so many bytes and so many processes and threads; None without."""
+    """Return a new group limited to `memory` bytes and `processes` processes and threads.
+
+    Returns None if none can be created."""
     within = within or place()
     if within is None:
         return None
@@ -81,13 +83,13 @@ def make(memory: int, processes: int, within: Path | None = None) -> Path | None
 
 
 def inside(group: Path | None, command: Sequence[str]) -> list[str]:
-    """Return a command that enters the group first; not entering it is an end."""
+    """Return a command that enters the group before it runs; it fails if it cannot enter."""
     enter = 'echo $$ >"$0/cgroup.procs" && exec "$@"'
     return [*command] if group is None else ["/bin/sh", "-c", enter, str(group), *command]
 
 
 def end(group: Path | None) -> None:
-    """Kill what is left in a group; a thread removes it once it is empty."""
+    """Kill all processes of a group; a thread removes the group once it is empty."""
     if group is not None:
         with contextlib.suppress(OSError):
             (group / "cgroup.kill").write_text("1")

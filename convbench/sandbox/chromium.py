@@ -1,4 +1,4 @@
-"""The system's Chromium: its command behind a wall, its driver under a guard, and its whole end."""
+"""Start and end the system's Chromium: its command in a sandbox, its driver under a guard."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from convbench.sandbox.wall import NOBODY
 from convbench.sandbox.watch import POLL_S, LastWords, Most, Watch
 
 LATE_S = 1.0
-"""For tasks to end once their browser has."""
+"""Seconds for tasks to end after their browser has."""
 _scratch: ContextVar[Path] = ContextVar("_scratch")
 _announce: ContextVar[Callable[[int], None]] = ContextVar("_announce")
 
 
 async def start_driver(scratch: Path, announce: Callable[[int], None]) -> Any:
-    """Return a driver that was started, in a `Loop`; it writes its files below `scratch`,
-    which goes with it.
+    """Return a started Playwright driver; call it in this module's event loop.
 
-    `announce` is called with its guard's number as soon as there is one, whether or not the driver
-    answers. Raises whatever Playwright raises.
+    The driver writes its files below `scratch`, which is removed with it. `announce` is called with
+    the process id of its guard at once, whether or not the driver answers. Raises whatever
+    Playwright raises.
     """
     from playwright.async_api import async_playwright
 
@@ -46,14 +46,14 @@ async def start_driver(scratch: Path, announce: Callable[[int], None]) -> Any:
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """An event loop of which every subprocess is a driver that `start_driver` starts.
+    """An event loop whose only subprocesses are drivers that `start_driver` starts.
 
-    Playwright itself tells no number of its driver, and starts it in our process group, where
-    Ctrl-C meets it.
+    Playwright itself does not reveal its driver's process id, and starts it in our process group,
+    where Ctrl-C reaches it.
     """
 
     async def subprocess_exec(self, protocol_factory: Any, *command: Any, **options: Any) -> Any:
-        """Start it under its guard, in a session of its own."""
+        """Start a driver under its guard in a new session; return (transport, protocol)."""
         scratch = str(_scratch.get())
         options["env"] = {**options["env"], "TMPDIR": scratch}
         transport, protocol = await super().subprocess_exec(
@@ -64,7 +64,7 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 async def finish_tasks() -> None:
-    """Let tasks see the end of what they wait for; after LATE_S they are cancelled."""
+    """Wait for the loop's other tasks; cancel those that take longer than LATE_S."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     late = (await asyncio.wait(left, timeout=LATE_S))[1] if left else set()
     for task in late:
@@ -75,7 +75,7 @@ async def finish_tasks() -> None:
 
 INSTALL = "apt-get install chromium"
 SCRATCH, SCRATCH_BYTES = "/tmp", 256 << 20  # noqa: S108 - inside
-"""Holds the profile and all memory that Chromium's processes share."""
+"""Folder inside the sandbox for the profile and all memory that Chromium's processes share."""
 DATA_BYTES = 1152 << 20
 """Writable memory of one process, of which a tab's engine reserves 600 MiB and fills little."""
 _SEEN = ("/usr", "/etc/fonts", "/etc/ld.so.cache", "/etc/alternatives", "/var/cache/fontconfig")
@@ -85,7 +85,9 @@ _SETTINGS = {"HOME": SCRATCH, "PATH": os.defpath, "LANG": "C.UTF-8"}
 
 
 def chromium() -> str:
-    """Return the system's Chromium, the program itself where a script wraps it."""
+    """Return the path of the system's Chromium, preferring the program over a script around it.
+
+    Raises MissingDependency."""
     inner = "/usr/lib/chromium/chromium"
     found = inner if os.access(inner, os.X_OK) else None
     for name in ("chromium", "chromium-browser", "google-chrome"):
@@ -97,17 +99,17 @@ def chromium() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to start it."""
+    """How Chromium is started: which layers of the sandbox are used."""
 
     wall: bool
-    """Whether behind bubblewrap."""
+    """Whether bubblewrap is used."""
     user: bool
     """Whether root gives it a user of its own."""
     inner: bool
-    """Whether Chromium's own sandbox stands too."""
+    """Whether Chromium's own sandbox is used."""
 
     def lacks(self) -> str:
-        """Return what it lacks beside the safest way, in words; empty where it is the safest."""
+        """Return the missing layers of protection, in words; empty for the safest mode."""
         lacks = [] if self.wall else ["bubblewrap around Chromium"]
         if self.wall and os.geteuid() == 0 and not self.user:
             lacks.append("a user of their own")
@@ -116,9 +118,10 @@ class Way:
         return " and ".join(lacks)
 
     def script(self, program: str, mark: Path, words: Path, group: Path | None) -> str:
-        """Return a shell script that writes its own number to `mark` and what it says to `words`,
-        enters a control group, limits what each process holds and becomes Chromium with its
-        arguments."""
+        """Return a shell script that starts Chromium with the script's arguments.
+
+        It writes its process id to `mark` and its stderr to `words`, enters the control group and
+        limits each process's memory."""
         command = [program] if not self.wall else [*_wall(program, self.user), program]
         enter = f"echo $$ >{shlex.quote(str(group / 'cgroup.procs'))} || exit 1\n" if group else ""
         return (
@@ -130,7 +133,7 @@ class Way:
 
 
 def ways() -> list[Way]:
-    """Return the ways to start it, the safest first."""
+    """Return the modes in which Chromium can be started here, the safest first."""
     root, wraps = os.geteuid() == 0, shutil.which("bwrap") is not None
     found = [Way(True, True, inner) for inner in (True, False)] if root and wraps else []
     found += [Way(True, False, inner) for inner in (True, False)] if wraps else []
@@ -138,7 +141,7 @@ def ways() -> list[Way]:
 
 
 def _wall(program: str, user: bool) -> list[str]:
-    """Return the command that builds the wall and runs what follows it."""
+    """Return the bubblewrap command, to which the program to run is appended."""
     command = [
         "bwrap",
         "--unshare-ipc",
@@ -166,7 +169,7 @@ def _wall(program: str, user: bool) -> list[str]:
 
 
 def _files(program: str) -> list[str]:
-    """Return the options that show it programs, libraries, fonts and four devices."""
+    """Return bubblewrap's options that bind programs, libraries, fonts and four devices."""
     own = str(Path(program).resolve().parent)
     seen = [p for p in (*_SEEN, own) if os.path.exists(p) and (p == "/usr" or not _within(p))]
     links = [place for place in _LINKS if os.path.islink(place)]
@@ -193,17 +196,17 @@ def _above(places: Sequence[str]) -> list[str]:
 
 
 def _as_nobody() -> list[str]:
-    """Return the command that gives up root for a number that nobody has."""
+    """Return the command prefix that switches from root to an unused user number."""
     number = str(secrets.choice(NOBODY))
     return ["setpriv", "--reuid", number, "--regid", number, "--clear-groups"]
 
 
 START_S = 30.0
-"""For a driver, a browser, its first tab, each; a second is common."""
+"""Seconds to start a driver, a browser and its first tab, each; a second is common."""
 NOTICED_S = 1.0
-"""Longest from the end of a browser until the watch has seen it."""
+"""Longest time from the end of a browser until the watch notices it."""
 TASKS = 2000
-"""Processes and threads of a browser, where a control group counts them; a hundred is common."""
+"""Most processes and threads of a browser in a control group; a hundred is common."""
 _FLAGS = (
     "--proxy-server=http://127.0.0.1:9",
     "--proxy-bypass-list=<-loopback>",
@@ -217,44 +220,44 @@ _FLAGS = (
     "--force-color-profile=srgb",
 )
 _known: list[Way] = []
-"""The way that was seen to work here, once there is one."""
+"""The mode that worked on this machine, once there is one."""
 living: set[Browser] = set()
-"""Those that were started, or are being started, and not ended."""
+"""Browsers that were started, or are being started, and have not ended."""
 T = TypeVar("T")
 
 
 class BrowserEnded(ConnectionError):
-    """A browser, or its driver, that ended by itself; says when, and its last words."""
+    """A browser or its driver ended by itself; the message says when, and its last output."""
 
 
 @dataclass(slots=True, eq=False)
 class Browser:
-    """A browser with a driver of its own, each wait on which ends with it."""
+    """A browser with a driver of its own; every wait for it ends when it does."""
 
     way: Way
     folder: Path
     """Its own folder on the host, its driver's scratch too."""
     group: Path | None
-    """The control group that it is in."""
+    """Its control group."""
     words: LastWords
     gone: asyncio.Future[None]
-    """Done once it is seen to have ended, or is told to."""
+    """Done once its end is noticed or requested."""
     chromium: Any = None
     pid: int = 0
-    """Of bubblewrap, or of Chromium where it runs bare; 0 before it is known."""
+    """Process id of bubblewrap, or of Chromium if it runs without; 0 before it is known."""
     watch: Watch | None = None
-    """None before its driver was started."""
+    """None before its driver is started."""
 
     @property
     def used_too_much(self) -> str | None:
-        """What it was ended for using; None where it was not."""
+        """The limit for whose excess it was ended, in words; None if it was not."""
         return self.watch.why if self.watch else None
 
     async def during(self, work: Coroutine[Any, Any, T], seconds: float, doing: str) -> T:
-        """Return what comes of a step.
+        """Return the result of a step; `doing` names it in error messages.
 
-        Raises BrowserEnded where the browser ends meanwhile, TimeoutError after so many seconds,
-        else what the step raises.
+        Raises BrowserEnded if the browser ends meanwhile, TimeoutError after `seconds`, else what
+        the step raises.
         """
         step = asyncio.ensure_future(work)
         try:
@@ -263,7 +266,7 @@ class Browser:
             error = step.exception() if step.done() else None
             if step.done() and (error is None or isinstance(error, ConvbenchError)):
                 return step.result()
-            if step.done():  # perhaps because the browser ended, which the watch sees soon
+            if step.done():  # perhaps because the browser ended, which the watch notices soon
                 await asyncio.wait({self.gone}, timeout=NOTICED_S)
             if self.gone.done():
                 last = f"saying: {line}" if (line := self.words.line) else "without a word"
@@ -276,19 +279,19 @@ class Browser:
             step.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def kill(self) -> None:
-        """Have its watch end all of its processes, at once."""
+        """Tell its watch to end all of its processes at once."""
         if self.watch:
             self.watch.over.set()
 
     async def end(self) -> None:
-        """End it and its driver, and wait for their end."""
+        """End the browser and its driver, and wait until both are gone."""
         self.kill()
         while self.watch and self.watch.thread.is_alive():  # which has a bound
             await asyncio.sleep(POLL_S)
         self._clear_files()
 
     def end_without_loop(self) -> None:
-        """End it as `end` does, in whichever thread."""
+        """End the browser as `end` does, from any thread."""
         self.kill()
         if self.watch:
             self.watch.thread.join()
@@ -301,7 +304,7 @@ class Browser:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _over(self) -> None:
-        """Let those know who wait; called in the thread of the watch."""
+        """Wake those who wait for the browser's end; called in the watch's thread."""
         cgroup.end(self.group)
         with contextlib.suppress(RuntimeError):  # the loop has ended before
             self.gone.get_loop().call_soon_threadsafe(self._let_go)
@@ -312,10 +315,10 @@ class Browser:
 
 
 async def start(most: Most) -> Browser:
-    """Start a browser that may use so much; the first time, in the safest way that works here.
+    """Return a started browser with these limits; the first time, in the safest mode that works.
 
-    What fails is tried once more in the same way. A way that is not the safest is told on stderr.
-    Raises MissingDependency without Playwright or Chromium, RunError where it does not start.
+    A failed start is tried once more in the same mode. A mode that is not the safest is reported on
+    stderr. Raises MissingDependency without Playwright or Chromium, RunError if it does not start.
     """
     broken = failures()
     program, reasons = chromium(), list[str]()
@@ -335,14 +338,14 @@ async def start(most: Most) -> Browser:
 
 
 def _tell(way: Way, reasons: Sequence[str]) -> None:
-    """Say on stderr what a way lacks, and why no safer one was taken."""
+    """Print to stderr which protection a mode lacks, and why no safer one was used."""
     if lacks := way.lacks():
         why = reasons[0] if reasons else f"bubblewrap is not installed; run: {WALL}"
         print(f"note: pages are rendered without {lacks}: {why}", file=sys.stderr)
 
 
 def failures() -> tuple[type[Exception], ...]:
-    """Return what a browser's failures are raised as."""
+    """Return the exception classes of a browser's failures. Raises MissingDependency."""
     try:
         from playwright.async_api import Error
     except ImportError:
@@ -355,7 +358,7 @@ def failures() -> tuple[type[Exception], ...]:
 async def _started_in_two(program: str, way: Way, most: Most) -> Browser:
     try:
         return await _started(program, way, most)
-    except failures():  # it may have been killed, or this machine be busy
+    except failures():  # it may have been killed, or the machine be busy
         return await _started(program, way, most)
 
 
@@ -387,7 +390,9 @@ async def _started(program: str, way: Way, most: Most) -> Browser:
 
 
 async def _driver(browser: Browser, most: Most) -> Any:
-    """Return the driver that was started for a browser, watched from its first moment on."""
+    """Return the started driver of a browser, watched from the moment of its start.
+
+    Raises TimeoutError or BrowserEnded."""
 
     def watch_guard(guard: int) -> None:
         browser.watch = Watch(guard, most, browser.words, browser._over)
@@ -409,7 +414,7 @@ def _script(program: str, browser: Browser) -> str:
 
 
 async def _follow(browser: Browser) -> None:
-    """Have the browser itself watched too, as soon as its script has written its number."""
+    """Add the browser's own process to the watch once its script has written its process id."""
     mark = browser.folder / "mark"
     while not (browser.watch and mark.exists() and mark.read_text().endswith("\n")):
         await asyncio.sleep(POLL_S)
@@ -418,7 +423,7 @@ async def _follow(browser: Browser) -> None:
 
 
 async def _try(chromium: Any) -> None:
-    """Open a tab, since Chromium's own sandbox may fail only then."""
+    """Open and close a tab, since Chromium's own sandbox may fail only then."""
     context = await chromium.new_context()
     page = await context.new_page()
     await page.goto("about:blank", timeout=0)

@@ -1,11 +1,11 @@
-"""The inner walls: run inside the sandboxed process before any code of an answer. No way back.
+"""Confine the sandboxed process from within, irreversibly, before any code of an answer runs.
 
-The text of this file is handed to the process, so it stands alone: standard library only.
-In namespaces it caps how many files the scratch folder holds, each of which costs the kernel
-memory outside its size, then gives up the right to change that. Without namespaces it is Landlock:
-the process reads nothing but the interpreter's own files, writes nothing at all, opens no socket,
-starts no process and signals nobody; that the host's files exist, their sizes and dates, stays
-seen. In both the filter of system calls comes last.
+The text of this file is sent to the process, so it uses the standard library only. With namespaces
+it caps the number of files in the scratch folder, each of which costs kernel memory beyond its
+size, then gives up the right to change that. Without namespaces it uses Landlock: the process reads
+only the interpreter's own files, writes nothing, opens no socket, starts no process and signals
+none; the existence, sizes and dates of the host's files stay visible. In both cases the
+system-call filter is installed last.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 """Kinds of file access that each version of Landlock knows."""
 NO_NEW_PRIVILEGES, SECCOMP, FILTER, KEEP_CAPABILITIES, DEATH_SIGNAL = 38, 22, 2, 8, 1
 READ_ANY = 1 << 2
-"""CAP_DAC_READ_SEARCH: root's interpreter may lie where only root can look; Landlock says what of
-it is read."""
+"""CAP_DAC_READ_SEARCH: root's interpreter may lie where only root can look; Landlock limits what is
+read."""
 CAPABILITIES = 0x20080522
 SIGKILL = 9
 SCOPES = 3
-"""Abstract sockets and signals."""
+"""Landlock's scopes: abstract sockets and signals."""
 NO_SETUID, NO_DEVICES, REMOUNT = 2, 4, 32
 
 
 def version() -> int:
-    """Return the kernel's version of Landlock; 0 where it has none."""
+    """Return the kernel's Landlock version; 0 if it has none."""
     found = ctypes.CDLL(None, use_errno=True).syscall(CREATE, None, ctypes.c_size_t(0), 1)
     return max(0, int(found))
 
 
 def confine(settings: dict[str, Any]) -> None:
-    """Shut the doors. `scratch`: the scratch folder in namespaces, None without; `files`: how
-    many it may hold; `read`: files and folders to read, `list`: folders to list, without
-    namespaces; `user`: number to take instead of root's; `filter`: the system-call filter, None
-    for none. Raises OSError where the kernel refuses."""
+    """Confine this process. Settings: `scratch`, the scratch folder with namespaces, None without;
+    `files`, the most files in it; `read` and `list`, the readable and listable paths without
+    namespaces; `user`, the user number to take instead of root's; `filter`, the system-call filter
+    or None. Raises OSError if the kernel refuses."""
     libc = ctypes.CDLL(None, use_errno=True)
     rules = None
     if settings["scratch"]:
@@ -62,14 +62,14 @@ def confine(settings: dict[str, Any]) -> None:
 
 
 def _cap(libc: Any, scratch: str, files: int) -> None:
-    """Let the file system in memory hold no more than this many files, folders and links."""
+    """Limit the in-memory file system to this many files, folders and links. Raises OSError."""
     flags, options = REMOUNT | NO_SETUID | NO_DEVICES, f"nr_inodes={files}".encode()
     if libc.mount(None, scratch.encode(), None, ctypes.c_ulong(flags), options):
         raise OSError(ctypes.get_errno(), "remount")
 
 
 def _rules(libc: Any, settings: dict[str, Any]) -> int:
-    """Return Landlock's rules, not yet in force."""
+    """Return the descriptor of Landlock's rule set, not yet in force. Raises OSError."""
     known = version()
     if known < 1:
         raise OSError("no Landlock")
@@ -88,7 +88,7 @@ def _rules(libc: Any, settings: dict[str, Any]) -> int:
 
 
 def _drop(libc: Any, user: int | None, kept: int) -> None:
-    """Give up root and every privilege but those kept: that of reading, without namespaces."""
+    """Give up root and every capability but the given ones. Raises OSError."""
     if user is not None:
         libc.prctl(KEEP_CAPABILITIES, 1 if kept else 0, 0, 0, 0)
         os.setgroups([])

@@ -1,9 +1,9 @@
-"""What a call gave, as JSON: only what is written whole, so that it can be compared whole.
+"""Encode what a call returned as JSON, losslessly, so that outputs can be compared completely.
 
-Runs inside the sandbox beside `inside.py` (alone, standard library only). A value is plain where
-JSON has the type, else a list that begins with a tag. An object that is not listed here has
-something that would not be seen (a frame's blocks, a function's code): it is `Foreign`, never a
-value. So are objects of the task's own classes without fields, or with a field that is foreign.
+Runs inside the sandbox with `inside.py` (standard library only). A value of a JSON type is written
+as it is, any other as a list that begins with a tag. An object of a class that is not listed here
+may hold something the encoding would miss (a frame's blocks, a function's code): it is `Foreign`,
+never a value. So are objects of the task's own classes without fields, or with a foreign field.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ DEPTH = 40
 NODES = 200_000
 ITEMS = 20_000
 LETTERS = 400
-"""Longest text of a number that is not an integer; what lies outside reads no longer one."""
+"""Longest text of a non-integer number; the reader outside accepts no longer one."""
 OWN = "answer"
 """Module of the classes that a task defines."""
 BASES = {("builtins", "object"), ("abc", "ABC"), ("typing", "Generic"), ("typing", "Protocol")}
-"""Bases of such a class that hold nothing themselves."""
+"""Bases of such a class that hold no data themselves."""
 LAZY = {
     "range",
     "dict_keys",
@@ -48,20 +48,22 @@ TEXTS = {
     "IPv4Network",
     "IPv6Network",
 }
-"""Classes of the standard library whose text says all."""
+"""Classes of the standard library whose text is their whole value."""
 LIBRARY = ("uuid", "pathlib", "zoneinfo", "datetime", "ipaddress")
 
 
 class TooMuch(BaseException):
-    """More of it, or deeper, than is compared."""
+    """The value is larger or deeper than is compared."""
 
 
 class Foreign(Exception):
-    """An object of a class that is not compared whole; its text is the class's name."""
+    """An object of a class that cannot be compared completely; the message is the class's name."""
 
 
 def drawn(value: Any) -> Any:
-    """Return the items of an iterator as a list, for what it raises is the answer's own doing."""
+    """Return an iterator's items as a list, and any other value unchanged.
+
+    It raises what the iterator raises, which is the answer's own doing, or TooMuch."""
     if not hasattr(type(value), "__next__") or not _lazy(type(value)):
         return value
     found: list[Any] = []
@@ -83,7 +85,7 @@ def _lazy(kind: type) -> bool:
 
 
 def _is(kind: type, module: str, name: str) -> bool:
-    """Whether this class, or one it derives from, is MODULE.NAME, which need not be loaded."""
+    """Return True if this class or a base of it is MODULE.NAME, which need not be loaded."""
     return any(
         base.__name__ == name and str(base.__module__).partition(".")[0] == module
         for base in kind.__mro__
@@ -95,7 +97,7 @@ def _texts(tag: str, *parts: str) -> str:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Return an object's own fields, of its dictionary and of its slots."""
+    """Return an object's own fields, from its dictionary and its slots."""
     found: dict[str, Any] = {}
     for kind in reversed(type(value).__mro__):
         slots = kind.__dict__.get("__slots__", ())
@@ -142,7 +144,7 @@ class _Encoder:
         return f'["o", {_json.encode_basestring_ascii(name)}, {self.text(fields, depth + 1)}]'
 
     def _enum(self, value: Any, kind: type, depth: int) -> str:
-        if issubclass(kind, int | str):  # which equal their values
+        if issubclass(kind, int | str):  # members equal their values
             return self.text(value.value, depth)
         return self.object(kind.__name__, (value.name, value.value), depth)
 
@@ -159,7 +161,7 @@ class _Encoder:
         raise Foreign(kind.__name__)
 
     def _own(self, value: Any, kind: type, depth: int) -> str:
-        """Write an object of the task's own class by its fields, where it has some."""
+        """Return the JSON of an object of the task's own class, by its fields. Raises Foreign."""
         known = all(
             base.__module__ == OWN or (base.__module__, base.__name__) in BASES
             for base in kind.__mro__
@@ -210,7 +212,7 @@ def _exact(coder: _Encoder, value: Any, kind: type, depth: int) -> str:
 
 
 def _time(coder: _Encoder, value: Any, kind: type, depth: int) -> str:
-    """Write a point in time by the clock and the name of its zone, a length by its parts."""
+    """Return the JSON of a date or time with the name of its zone, or of a duration's parts."""
     name = next(
         (n for n in ("datetime", "date", "time", "timedelta") if _is(kind, "datetime", n)), None
     )
@@ -234,7 +236,7 @@ def _pattern(coder: _Encoder, value: Any, kind: type, depth: int) -> str:
 
 
 def _numpy(coder: _Encoder, value: Any, kind: type, depth: int) -> str:
-    """Write an array or a scalar of numpy by what it holds."""
+    """Return the JSON of a numpy array or scalar, by its elements. Raises Foreign."""
     if not (_is(kind, "numpy", "ndarray") or _is(kind, "numpy", "generic")):
         raise Foreign(kind.__name__)
     held = value.dtype
@@ -250,7 +252,7 @@ def _numpy(coder: _Encoder, value: Any, kind: type, depth: int) -> str:
 
 
 def _pandas(coder: _Encoder, value: Any, kind: type, depth: int) -> str:
-    """Write a frame, series or index by its names and values."""
+    """Return the JSON of a frame, series or index, by its names and values. Raises Foreign."""
     name = kind.__name__
     if name == "NAType":
         return _texts("r", "NA", "")

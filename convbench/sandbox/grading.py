@@ -1,7 +1,6 @@
-"""Run code on calls inside the wall, and say outside whether what came out is what was expected.
+"""Run code on calls inside the sandbox, and compare the outputs outside with the expected ones.
 
-Which wall stands on this machine is tried once. Outputs come as JSON from inside and are only data
-here.
+Which sandbox works on this machine is tried once. Outputs arrive as JSON and are only data here.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ NEAR = 1e-9
 _EXACT = re.compile(r"[+-]?[\d.]{1,400}(?:/\d{1,400}|[eE][+-]?\d{1,3})?", re.ASCII)
 _ENDLESS = ("NaN", "Infinity", "-Infinity")
 PAIRED = 500
-"""Most unordered items that are paired one by one where they are not equal letter by letter."""
+"""Most unordered items without an identical partner that are compared one by one."""
 
 
 def same(one: Any, two: Any) -> bool:
-    """Whether two decoded outputs are the same."""
+    """Return True if two decoded outputs are equal; numbers may differ by NEAR."""
     a, b = number(one), number(two)
     if a is not None or b is not None:
         return a is not None and b is not None and close(a, b)
@@ -59,7 +58,9 @@ def same(one: Any, two: Any) -> bool:
 
 
 def number(value: Any) -> int | float | complex | Fraction | None:
-    """Return the number that a decoded value is; None where it is none."""
+    """Return a decoded value as a number; None if it is not one.
+
+    Raises ValueError for a number too large to compute with."""
     if isinstance(value, int):
         return value
     if not isinstance(value, list) or value[0] not in ("i", "f", "c", "n"):
@@ -78,7 +79,7 @@ def number(value: Any) -> int | float | complex | Fraction | None:
 
 
 def close(one: Any, two: Any) -> bool:
-    """Whether two numbers are equal, or near where one of them is not exact."""
+    """Return True if two numbers are equal, or close if one of them is not exact."""
     if one == two:
         return True
     if isinstance(one, int | Fraction) and isinstance(two, int | Fraction):
@@ -98,7 +99,7 @@ def _in_order(one: Sequence[Any], two: Sequence[Any]) -> bool:
 
 
 def _unordered(one: Sequence[Any], two: Sequence[Any]) -> bool:
-    """Whether every item has a partner: by its letters first, then by trying."""
+    """Return True if the items can be paired: by identical JSON first, then by comparing."""
     if len(one) != len(two):
         return False
     left = {_letters(item): item for item in two}
@@ -120,8 +121,9 @@ def _letters(item: Any) -> str:
 
 
 def well_formed(value: Any) -> bool:
-    """Whether this is what the program inside writes, no deeper and no more of it; a hostile
-    answer may write anything. Two values of this form can be compared without an error."""
+    """Return True if a value has the form that the program inside writes, within its bounds.
+
+    A hostile answer may write anything. Two values of this form compare without an error."""
     todo, nodes = [(value, 0)], 0
     while todo:
         found, depth = todo.pop()
@@ -136,7 +138,7 @@ def well_formed(value: Any) -> bool:
 
 
 def _inner(value: Any) -> Sequence[Any] | None:
-    """Return the values that a value holds, none for a plain one; None where it is malformed."""
+    """Return the values that a value contains, empty for a scalar; None if it is malformed."""
     if value is None or isinstance(value, bool | int | str):
         return ()
     if not isinstance(value, list) or not value or not isinstance(value[0], str):
@@ -155,14 +157,14 @@ def _inner(value: Any) -> Sequence[Any] | None:
 
 
 class Deadline:
-    """Seconds of the clock that all sandboxes of one grading share; they pass within `with`."""
+    """Clock seconds that all sandboxes of one grading share; they count down only within `with`."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.began: float | None = None
 
     def left(self) -> float:
-        """Return what is left, in seconds; negative once it is over."""
+        """Return the remaining seconds; negative after the deadline."""
         return self.seconds - (0 if self.began is None else time.monotonic() - self.began)
 
     def __enter__(self) -> None:
@@ -173,14 +175,14 @@ class Deadline:
 
 
 class Lines:
-    """Lines from a pipe whose other end may be hostile: none too long, none too late."""
+    """Reads lines from a pipe whose other end may be hostile, bounded in length and time."""
 
     def __init__(self, fd: int, most: int) -> None:
         self.fd, self.most = fd, most
         self.held = bytearray()
 
     def next(self, seconds: float) -> bytes | None:
-        """Return the next line; None at the end, past the time or past the length."""
+        """Return the next line; None at the end, after `seconds` or beyond the length limit."""
         end, seen = time.monotonic() + seconds, 0
         with selectors.DefaultSelector() as selector:
             selector.register(self.fd, selectors.EVENT_READ)
@@ -214,49 +216,49 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one run may use."""
+    """Limits of one run."""
 
     seconds: float = 1.0
-    """CPU seconds of one call; ten times as many of the clock, `wall_seconds` for all of them."""
+    """CPU seconds of one call; clock seconds are ten times as many, all calls `wall_seconds`."""
     memory_mb: int = 768
     """Address space, MiB."""
     output_kb: int = 1024
-    """JSON of one output, KiB."""
+    """Size of one output's JSON, KiB."""
     file_mb: int = 8
     """Size of one file in the scratch folder, MiB."""
     slack: float = 20.0
-    """Seconds of the clock that a grading may lose to a busy machine."""
+    """Clock seconds that a grading may lose to a busy machine."""
     modules: tuple[str, ...] = ()
-    """Modules beside the standard library that code may import, where they are installed."""
+    """Modules besides the standard library that code may import, if they are installed."""
     scope: Literal["module", "function"] = "module"
     """`function`: names of the code are locals, which its functions do not see (ColBench's released
-    checker: helper functions, recursion and hoisted imports fail); a class is its name."""
+    checker: helper functions, recursion and hoisted imports fail); a class becomes its name."""
     kind: str = "auto"
-    """`bubblewrap` or `landlock` to insist on one."""
+    """`bubblewrap` or `landlock` to require one of them."""
 
     def wall_seconds(self, calls: int) -> float:
-        """Return how many seconds of the clock all calls of one grading have together, whatever
-        the program inside says or does; those it has not answered then are out of time."""
+        """Return the clock seconds for all calls of one grading together. Calls that the program
+        inside has not answered by then are out of time."""
         return self.slack + 2 * self.seconds * calls
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one call ended, and with what."""
+    """How one call ended, with its output or error."""
 
     ended: Ended
     value: Any = None
     """The decoded output, as `convbench.sandbox.grading` compares it."""
     error: str = ""
-    """Class of the exception raised, or of the object that is not compared (`foreign`)."""
+    """Class of the exception (`raised`), or of the object that is not compared (`foreign`)."""
     text: str = ""
-    """Its words."""
+    """The exception's message."""
     missing: str = ""
     """Module that an import did not find."""
 
     @property
     def why(self) -> str:
-        """In words."""
+        """How it ended, in words."""
         if self.ended == "raised":
             return f"raised {self.error}: {self.text}"[:200]
         if self.ended == "foreign":
@@ -265,7 +267,7 @@ class Outcome:
 
 
 def starts(wall: Boundary, limits: Limits) -> bool:
-    """Whether the program inside this wall starts, finds the standard library and does a sum."""
+    """Return True if the program in this sandbox starts, imports a module and computes a value."""
     with contextlib.suppress(OSError):
         code, calls = ["import fractions"], ["int(fractions.Fraction(2))"]
         found = once(wall, code, calls, limits, Deadline(limits.wall_seconds(1)))
@@ -276,7 +278,7 @@ def starts(wall: Boundary, limits: Limits) -> bool:
 def once(
     wall: Boundary, code: list[str], calls: list[str], limits: Limits, clock: Deadline
 ) -> list[Outcome]:
-    """Run the calls in one sandbox; return the outcomes it got to tell."""
+    """Run the calls in one sandbox; return the outcomes that it reported before it ended."""
     job = _job(wall, limits) | {"code": code, "calls": calls}
     walled = wall.start(limits.modules, limits.memory_mb << 20)
     try:
@@ -287,7 +289,7 @@ def once(
 
 
 def _job(wall: Boundary, limits: Limits) -> dict[str, Any]:
-    """Return what the program inside is told besides code and calls."""
+    """Return the settings of the program inside, without code and calls."""
     places = packages(limits.modules)
     return {
         "seconds": limits.seconds,
@@ -325,7 +327,7 @@ def _talk(walled: Walled, job: bytes, count: int, limits: Limits, clock: Deadlin
 
 
 def _read(line: bytes, number: int) -> Outcome | None:
-    """Read one line; None where it is not what the program inside writes."""
+    """Return the outcome of call `number` in a line; None if the line has another form."""
     try:
         found = json.loads(line)
         if not isinstance(found, list) or len(found) != 2 or found[0] != number:
@@ -346,15 +348,15 @@ def _read(line: bytes, number: int) -> Outcome | None:
 
 
 def _printable(text: str) -> str:
-    """Return a text that can be stored and shown, whatever the answer put into it."""
+    """Return the text with unprintable characters escaped, so that it can be stored and shown."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 @cache
 def boundary(kind: str = "auto") -> Boundary:
-    """Return a wall that stands here; `kind` names one to insist on.
+    """Return a sandbox that works on this machine; `kind` requires a certain one.
 
-    Raises MissingDependency where none does: model-written code is never run bare.
+    Raises MissingDependency if none works: model-written code never runs without one.
     """
     program = os.path.realpath(sys.executable)
     as_root = (True, False) if os.geteuid() == 0 else (False,)
@@ -371,7 +373,7 @@ def boundary(kind: str = "auto") -> Boundary:
 
 
 def _stands(wall: Boundary) -> bool:
-    """Try the wall with a job of no tests."""
+    """Return True if a sandbox works here, tried with a small job."""
     if wall.kind == "bubblewrap" and shutil.which("bwrap") is None:
         return False
     if wall.kind == "landlock" and (confine.version() < 1 or filter_program(alone=True) is None):
@@ -380,13 +382,13 @@ def _stands(wall: Boundary) -> bool:
 
 
 RESTARTS = 3
-"""Times the tests go on in a new sandbox after one has ended the process."""
+"""Times that the tests continue in a new sandbox after a test ended the process."""
 _AT_ONCE = threading.BoundedSemaphore(max(1, os.cpu_count() or 1))
 
 
 def agree(one: Outcome, two: Outcome) -> bool:
-    """Whether an answer's outcome is the reference's: equal outputs that are not None (Zhou et
-    al. 2025), or exceptions of one class."""
+    """Return True if an answer's outcome matches the reference's: equal outputs other than None
+    (Zhou et al. 2025), or exceptions of the same class."""
     if one.ended == two.ended == "raised":
         return one.error == two.error
     if one.ended != "value" or two.ended != "value":
@@ -397,15 +399,15 @@ def agree(one: Outcome, two: Outcome) -> bool:
 async def arun(
     code: Sequence[str], calls: Sequence[str], limits: Limits = Limits()
 ) -> list[Outcome]:
-    """`run` in a thread."""
+    """Return the outcome of each call, run in a thread."""
     return await asyncio.to_thread(run, code, calls, limits)
 
 
 def run(code: Sequence[str], calls: Sequence[str], limits: Limits = Limits()) -> list[Outcome]:
-    """Return the outcome of each call (a Python expression) with the code's names.
+    """Return the outcome of each call, a Python expression over the code's names.
 
-    `code`: texts, the first that is Python counts. Each call gets the code run afresh. Raises
-    MissingDependency where no boundary stands here; nothing is ever run without one.
+    Of the texts in `code` the first that is valid Python is used; it is run anew for each call.
+    Raises MissingDependency if no sandbox works here; nothing is ever run without one.
     """
     wall = boundary(limits.kind)
     found: list[Outcome] = []
@@ -421,7 +423,7 @@ def run(code: Sequence[str], calls: Sequence[str], limits: Limits = Limits()) ->
 
 
 def check_reference(outcomes: Sequence[Outcome], name: str) -> None:
-    """Refuse a task whose reference gives nothing to compare with, naming what it lacks."""
+    """Raise UnsupportedTask if a reference's outcome cannot be compared with, saying why."""
     for number, outcome in enumerate(outcomes, 1):
         why = _unsupported(outcome)
         if why:

@@ -1,10 +1,10 @@
-"""The program inside the sandbox: run an answer on its tests, tell what came out.
+"""The program inside the sandbox: run an answer on its tests and report the outcomes.
 
-It runs alone (no package around it, standard library only) and is itself not trusted by anyone:
-the answer shares its process and may bend it. What it writes is only a claim of outputs, which
-are compared outside with those of the reference; the reference's outputs never come in here.
+It runs alone (no package around it, standard library only) and is not trusted: the answer shares
+its process and may tamper with it. What it writes is only a claim of outputs, which are compared
+outside with those of the reference; the reference's outputs never enter this process.
 
-stdin: this program, compiled, then one marshalled job. The results go to what was stdout, one
+stdin: this program, compiled, then one marshalled job. The results go to the original stdout, one
 line of JSON a test; stdin, stdout and stderr are closed to the answer.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # importing typing costs more than running a test
     from typing import Any
 
 WALL = 10
-"""Wall seconds a test may take for each CPU second it may use."""
+"""Clock seconds that a test may take for each CPU second."""
 
 
 class _OutOfTime(BaseException):
@@ -30,7 +30,7 @@ class _OutOfTime(BaseException):
 
 
 def main() -> None:
-    """Read the job, shut the doors, run each test."""
+    """Read the job, confine the process and run each test. Does not return."""
     job = marshal.loads(sys.stdin.buffer.read())  # noqa: S302 - from our own side
     channel = os.dup(1)
     null = os.open("/dev/null", os.O_RDWR)
@@ -53,36 +53,36 @@ def main() -> None:
 
 
 class _Only:
-    """With Landlock a folder of packages can be listed whole: one that may not be read is missing,
-    as it is where namespaces hide it."""
+    """Import finder that hides packages which may not be read: Landlock lets a folder be listed
+    completely, where namespaces would hide them."""
 
     def __init__(self, names: list[str]) -> None:
         self.known = {*names, *sys.stdlib_module_names}
 
     def find_spec(self, name: str, *_: object) -> None:
-        """Refuse what is not there."""
+        """Raise ModuleNotFoundError for a module that is not allowed."""
         first = name.partition(".")[0]
         if first not in self.known and not first.startswith("_sysconfigdata"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def _load(job: dict[str, Any]) -> None:
-    """Import what the code speaks of, so that no test's time goes into it."""
+    """Import the allowed modules that the code mentions, so that no test's time is spent on it."""
     for name in job["names"]:
         if any(name in text for text in job["code"]):
             try:
                 __import__(name)
-            except Exception:  # noqa: BLE001, S112 - the answer gets to see it
+            except Exception:  # noqa: BLE001, S112 - the answer's own import raises it again
                 continue
 
 
 def _confine(settings: dict[str, Any]) -> None:
-    """The walls that are built from within, before any code of the answer."""
+    """Apply the restrictions set from within, before any code of the answer runs."""
     _program(settings["code"], "confine")["confine"](settings)
 
 
 def _program(code: Any, name: str) -> dict[str, Any]:
-    """Return the names of another program of our own."""
+    """Return the namespace of another program of ours after running it."""
     scope: dict[str, Any] = {"__name__": name}
     exec(code, scope)  # noqa: S102 - our own
     return scope
@@ -105,7 +105,7 @@ def _limit(job: dict[str, Any]) -> None:
 
 
 def _one(job: dict[str, Any], coder: dict[str, Any], call: str) -> str:
-    """Run one test with fresh names; return the JSON of its outcome."""
+    """Run one test in a fresh namespace; return the JSON of its outcome."""
     for number in (_signal.SIGPROF, _signal.SIGALRM):
         _signal.signal(number, _late)
     _seed(job["code"])
@@ -134,7 +134,7 @@ def _one(job: dict[str, Any], coder: dict[str, Any], call: str) -> str:
 
 
 def _written(coder: dict[str, Any], value: Any) -> str:
-    """Return the JSON of a value; what breaks while it is read is none that was raised."""
+    """Return the outcome line of a value; one that cannot be encoded is `foreign`, not `raised`."""
     try:
         return f'{{"value": {coder["text"](value)}}}'
     except coder["Foreign"] as error:
@@ -149,7 +149,8 @@ def _late(*_: object) -> None:
 
 
 def _seed(texts: list[str]) -> None:
-    """Same chance for the answer and the reference, test by test, where they speak of it."""
+    """Seed `random` and numpy, if the code mentions them, so that the answer and the reference
+    draw the same numbers in each test."""
     if not any("random" in text for text in texts):
         return
     try:
@@ -160,7 +161,7 @@ def _seed(texts: list[str]) -> None:
             import numpy.random
 
             numpy.random.seed(0)
-    except Exception:  # noqa: BLE001, S110 - the answer may have bent them
+    except Exception:  # noqa: BLE001, S110 - the answer may have changed them
         pass
 
 
@@ -168,7 +169,7 @@ _CODE: dict[int, Any] = {}
 
 
 def _compiled(texts: list[str]) -> Any:
-    """Compile the first text that is Python; the error is the first one's."""
+    """Return the compiled first text that is valid Python. Raises the first text's error."""
     if 0 not in _CODE:
         first = None
         for text in texts:

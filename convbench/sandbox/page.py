@@ -1,4 +1,4 @@
-"""One page in one context of a browser: what it may fetch, what it looks like, what it says."""
+"""Render one page in a context of a browser: its requests, its screenshot and its visible boxes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _PAGE = re.compile(r"<html\b", re.IGNORECASE), re.compile(r"</html\s*+>", re.IGN
 
 
 def first_html(text: str) -> str | None:
-    """Return the first whole page in a text, else the first body of one."""
+    """Return the first complete HTML page in a text, else the first body; None without either."""
     return next(chain(_pages(text, *_PAGE), _pages(text, *_BODY)), None)
 
 
 def html_of(text: str) -> str | None:
-    """Return the last whole page in a text."""
+    """Return the last complete HTML page in a text; None without one."""
     pages = list(_pages(text, *_PAGE))
     return pages[-1] if pages else None
 
@@ -40,7 +40,7 @@ def _pages(text: str, opening: re.Pattern[str], closing: re.Pattern[str]) -> Ite
 
 
 def visible(boxes: tuple[Box, ...]) -> str:
-    """Return the visible structure, top to bottom: kind, words, place."""
+    """Return the visible boxes as lines, top to bottom: kind, tag, words and position."""
     lines = []
     for box in sorted(boxes, key=lambda b: (round(b.top / 20), b.left)):
         words = f" {box.words!r}" if box.words else ""
@@ -50,7 +50,7 @@ def visible(boxes: tuple[Box, ...]) -> str:
 
 
 _NAMED = re.compile(r"(.*?/(?:id|seed)/[^/?]+)(?:/.*)?$", re.DOTALL)
-"""The part of an address that says which photo it is."""
+"""The part of an address that identifies the photo."""
 _RANDOM = re.compile(
     r"https://(?:source\.unsplash\.com/random/(\d+)x(\d+)/\?[\w=]+|picsum\.photos/(\d+)/(\d+))"
 )
@@ -61,9 +61,10 @@ LARGEST = 2000
 
 
 def size_of(url: str) -> tuple[int, int]:
-    """Return width and height in pixels that an address of a placeholder service names.
+    """Return the width and height in pixels in an address of a placeholder service.
 
-    The last one or two numbers count (`/id/48/1600/900`, `/300x200`, `/150`); 400 x 300 without.
+    The last one or two numbers count (`/id/48/1600/900`, `/300x200`, `/150`); the default is
+    400 x 300.
     """
     path = re.sub(r"^\w+://[^/]+", "", url).split("?")[0]
     path = re.sub(r"/(?:id|seed)/[^/]+", "", path)
@@ -76,8 +77,8 @@ def size_of(url: str) -> tuple[int, int]:
 
 
 def one_photo(html: str) -> str:
-    """Return a page in which every address of a random photo names one and the same, in the size
-    that it asks for, as ColBench's tasks and pages are prepared."""
+    """Return a page in which every address of a random photo is replaced by the same photo in the
+    requested size, as ColBench's tasks and pages are prepared."""
     return _RANDOM.sub(lambda found: PHOTO + "/".join(n for n in found.groups() if n), html)
 
 
@@ -88,7 +89,9 @@ def _photo(url: str) -> str:
 
 @lru_cache(maxsize=32)
 def placeholder(url: str) -> bytes:
-    """Return a PNG of the size the address names, its colours drawn from the address."""
+    """Return a PNG of the size in the address, with colours derived from the address.
+
+    Raises MissingDependency."""
     try:
         from PIL import Image
     except ImportError:
@@ -107,11 +110,11 @@ def placeholder(url: str) -> bytes:
 WIDTH, HEIGHT = 1280, 720
 """The viewport, in pixels."""
 TALLEST = 6000
-"""A screenshot shows at most this much of a page."""
+"""Most pixels of a page's height in a screenshot."""
 REQUESTS = 300
-"""A page that asks for more is not rendered."""
+"""Most requests of a page; one with more is not rendered."""
 PIXELS = 100_000_000
-"""Nor is one that asks for larger pictures, all together."""
+"""Most pixels of all pictures that a page requests; one with more is not rendered."""
 PNG_BYTES = 64 << 20
 PAGE = "http://page.invalid/"
 _STILL = (
@@ -139,7 +142,7 @@ _BOXES = """() => {
 
 
 class PageError(DataError):
-    """A page that cannot be rendered, tried alone in a browser of its own."""
+    """The page cannot be rendered, even alone in a browser of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +161,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """A page as it looks."""
+    """A page's screenshot with its visible boxes."""
 
     png: bytes
     width: int
@@ -169,8 +172,8 @@ class Shot:
 async def photograph(chromium: Any, html: str) -> Shot:
     """Return the full-page screenshot of an HTML text and its visible boxes.
 
-    Raises Playwright's errors, PageError for a page that asks for too much. Takes as long as the
-    page makes it take.
+    Raises Playwright's errors, and PageError for a page that requests too much. There is no time
+    limit here.
     """
     context = await chromium.new_context(
         viewport={"width": WIDTH, "height": HEIGHT},
@@ -212,30 +215,31 @@ async def _taken(page: Any) -> Shot:
 
 
 def _check_picture(png: bytes, height: int) -> None:
-    """Refuse a picture that is not the one asked for, before anyone unpacks it."""
+    """Raise PageError if a screenshot is too large or not of the requested size, before anything
+    decodes it."""
     size = struct.unpack(">II", png[16:24]) if len(png) > 24 else None
     if size != (WIDTH, height) or len(png) > PNG_BYTES:
         raise PageError(f"the screenshot has {len(png)} bytes and the size {size}")
 
 
 class _Answers:
-    """Answers a page's requests from what is here, up to REQUESTS and PIXELS."""
+    """Answers a page's requests from local data, up to REQUESTS and PIXELS."""
 
     def __init__(self, html: str) -> None:
-        still = f"{html}<style>{_STILL}</style>"  # a browser takes what follows the page into it
+        still = f"{html}<style>{_STILL}</style>"  # browsers accept a style after the page's end
         self.html: bytes | None = still.encode("utf-8", "replace")
         self.asked, self.pixels = 0, 0
         self.broken: asyncio.Future[Shot] = asyncio.get_running_loop().create_future()
-        """Holds the error once the page has asked for too much, or cannot be answered."""
+        """Holds the error once the page has requested too much or an answer failed."""
 
     async def give(self, route: Any) -> None:
-        """Answer one request; once the page is broken, none."""
+        """Answer one request, unless the page is broken already."""
         try:
             if not self.broken.done():
                 await self._give(route)
         except failures():  # the page is gone meanwhile
             return
-        except Exception as error:  # noqa: BLE001 - raised where the page is waited for
+        except Exception as error:  # noqa: BLE001 - raised again where the page is awaited
             if not self.broken.done():
                 self.broken.set_exception(error)
 
@@ -255,8 +259,8 @@ class _Answers:
             await route.abort()
 
     async def _document(self, route: Any) -> None:
-        """Give the page itself, once; a page that sends its browser away, or round in circles,
-        stays where it is, and what it frames is empty."""
+        """Answer with the page itself, once. Later navigations get status 204, so that the page
+        stays; frames are empty."""
         if route.request.frame.parent_frame is not None:
             await route.fulfill(body="", content_type="text/html")
         elif self.html is None:

@@ -1,9 +1,9 @@
-"""A system-call filter for model-written code: what Python needs to compute, and nothing else.
+"""Build a system-call filter for model-written code: it allows what Python needs to compute.
 
-The filter is the second wall, behind namespaces or Landlock. A call that is not listed is
-refused, so a door that a later kernel opens is shut here too. Threads may be (they share the
-memory limit), processes may not: a fork bomb cannot start, and the memory limit of one process is
-that of the whole sandbox.
+The filter is a second layer behind namespaces or Landlock. A call that is not listed is refused,
+including those that a later kernel adds. Threads are allowed (they share the memory limit),
+processes are not: a fork bomb cannot start, and the memory limit of one process is that of the
+sandbox.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ _NR, _ARCH, _ARGS = 0, 4, 16
 _CLONE_THREAD = 0x00010000
 _X32 = 0x40000000
 _MODERN = 424
-"""From here on the numbers are the same everywhere, and the C library knows how to do without."""
+"""From this number on calls have the same number on all machines, and the C library can do without
+them."""
 _STREAM, _KINDS = 1, 0xF
 _WRITES = 0o1 | 0o2 | 0o100 | 0o1000 | 0o20000000
-"""Flags of `open`: for writing, both, create, cut off, without a name."""
+"""Flags of `open`: write only, read and write, create, truncate, unnamed file."""
 _IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
-"""Is it a terminal, how wide, bytes to read, non-blocking, inherited or not."""
+"""Terminal attributes, window size, readable bytes, non-blocking, inherited or not."""
 _FCNTLS = (1030, 1032)
-"""Besides 0 to 4 (copies, flags): a copy that is not inherited, a pipe's size."""
+"""Commands besides 0 to 4 (copies, flags): a copy that is not inherited, a pipe's size."""
 
 _ANYWHERE = """
 read 0 63, write 1 64, open 2 -, close 3 57, stat 4 -, fstat 5 80, lstat 6 -, poll 7 -, lseek 8 62,
@@ -67,15 +68,15 @@ utime 132 -, tkill 200 130, tgkill 234 131, utimes 235 -, mkdirat 258 34, futime
 unlinkat 263 35, renameat 264 38, linkat 265 37, symlinkat 266 36, fchmodat 268 53,
 utimensat 280 88, fallocate 285 47, renameat2 316 276
 """
-"""What is safe where the only files that can be changed are those of the scratch folder, and the
-only process that can be signalled is the one inside."""
+"""Calls that are safe with namespaces: only files of the scratch folder can be changed, and only
+the process inside can be signalled."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
     audit: int
     column: int
-    """Of the tables above."""
+    """Its column in the tables above."""
 
 
 _X86, _ARM = _Machine(0xC000003E, 1), _Machine(0xC00000B7, 2)
@@ -83,17 +84,17 @@ _MACHINES = {"x86_64": _X86, "amd64": _X86, "aarch64": _ARM, "arm64": _ARM}
 
 
 def numbers(table: str, column: int) -> dict[str, int]:
-    """Return name → number of a table's calls, those that the machine has."""
+    """Return name → number of the calls in a table that this machine has."""
     rows = (entry.split() for entry in table.replace("\n", " ").split(","))
     return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
 
 
 @cache
 def filter_program(*, alone: bool = False) -> bytes | None:
-    """Return the filter as BPF instructions of 8 bytes; None for a machine we have no table of.
+    """Return the filter as BPF instructions of 8 bytes; None for a machine without a table.
 
-    `alone`: there are no namespaces around it, so it opens files for reading only, changes none
-    by name, starts no other program and signals nobody.
+    With `alone` there are no namespaces around the process: it may open files for reading only,
+    change none by name, start no other program and signal no process.
     """
     machine = _MACHINES.get(platform.machine().lower())
     if machine is None:
@@ -118,18 +119,18 @@ def filter_program(*, alone: bool = False) -> bytes | None:
 
 
 def _conditions(alone: bool) -> dict[str, tuple[int, list[Instruction]]]:
-    """Return name → (argument, tests) of the calls that are allowed for some arguments only.
+    """Return name → (argument number, tests) of the calls allowed for certain arguments only.
 
-    Each test jumps over the next instruction, which allows, unless the argument passes.
+    Each test jumps over the next instruction, which allows the call, unless the argument passes.
     """
     allow = (_RET, 0, 0, _ALLOW)
     found: dict[str, tuple[int, list[Instruction]]] = {
         # A process is refused, a thread is not. The C library falls back to it from clone3.
         "clone": (0, [(_JSET, 0, 1, _CLONE_THREAD), allow]),
-        "prlimit64": (0, [(_JEQ, 0, 1, 0), allow]),  # of itself
+        "prlimit64": (0, [(_JEQ, 0, 1, 0), allow]),  # for the process itself
         # A pair of datagram sockets would send to any socket file of the host.
         "socketpair": (1, [(_AND, 0, 0, _KINDS), (_JEQ, 0, 1, _STREAM), allow]),
-        # No owner: signals on input would go to it. No locks: the kernel keeps any number of them.
+        # No owner, which would get signals on input; no locks, which the kernel does not bound.
         "fcntl": (1, [(_JGE, 1, 0, 5), allow, *_each(_FCNTLS)]),
         "ioctl": (1, _each(_IOCTLS)),
     }
@@ -145,6 +146,6 @@ def _each(values: tuple[int, ...]) -> list[Instruction]:
 
 
 def _only_if(number: int, argument: int, tests: list[Instruction]) -> list[Instruction]:
-    """One system call that is refused where no test of its argument allows it."""
+    """Return the instructions that allow a system call only if a test of its argument passes."""
     body = [(_LD, 0, 0, _ARGS + 8 * argument), *tests, (_RET, 0, 0, _ERRNO | errno.EPERM)]
     return [(_JEQ, 0, len(body), number), *body]

@@ -1,7 +1,7 @@
-"""The style sheet that ColBench's pages ask for: Tailwind 2.2.19, MIT licensed, not shipped here.
+"""The style sheet that ColBench's pages request: Tailwind 2.2.19, MIT licensed, not shipped here.
 
-`python -m convbench.sandbox.tailwind` puts it where pages are rendered from, by npm. Nothing is
-fetched while pages are rendered: without the file they are rendered unstyled, the reference's too.
+`python -m convbench.sandbox.tailwind` fetches it with npm into the user's cache. Nothing is fetched
+while pages are rendered: without the file all pages are unstyled, those of the reference too.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from convbench.errors import DataError, MissingDependency
 PACKAGE = "tailwindcss@2.2.19"
 FILE = "dist/tailwind.min.css"
 ADDRESS = f"{PACKAGE}/{FILE}"
-"""How the pages' links to it end."""
+"""How the links to it in pages end."""
 PLACE = "~/.cache/convbench/tailwind-2.2.19.min.css"
 FETCH = "python -m convbench.sandbox.tailwind"
 SHA256 = "b6ad97402eddb903e7a5d7a73ee47a679204efbdda4521a391cbad9df509b932"
 
 
 def place() -> Path:
-    """Return where the style sheet is looked for; CONVBENCH_TAILWIND names another file."""
+    """Return the path of the style sheet: CONVBENCH_TAILWIND, else a file in the user's cache."""
     return Path(os.environ.get("CONVBENCH_TAILWIND") or PLACE).expanduser()
 
 
 def sheet() -> bytes:
-    """Return the style sheet; empty where there is none."""
+    """Return the style sheet; empty if the file is missing."""
     return place().read_bytes() if place().is_file() else b""
 
 
 def fetch(to: Path) -> None:
-    """Get the style sheet from its npm package.
+    """Write the style sheet from its npm package to a file.
 
-    Raises MissingDependency without npm, DataError where it fails or gives another file.
+    Raises MissingDependency without npm, DataError if npm fails or the file has another hash.
     """
     npm = shutil.which("npm")
     if npm is None:

@@ -1,6 +1,6 @@
-"""The wall around model-written code: bubblewrap where namespaces are to be had, else Landlock.
+"""The sandbox around model-written code: bubblewrap if namespaces are available, else Landlock.
 
-What of the host may be read inside and the process behind it, with its end.
+This file says which of the host's files are readable inside, and starts and ends the process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from convbench.sandbox.seccomp import filter_program
 
 @cache
 def readable(program: str) -> tuple[str, ...]:
-    """Return the files and folders that the interpreter itself needs, those that exist."""
+    """Return the existing files and folders that the interpreter itself needs."""
     library = os.path.join(
         str(sysconfig.get_config_var("LIBDIR") or ""),
         str(sysconfig.get_config_var("INSTSONAME") or ""),
@@ -49,7 +49,7 @@ def readable(program: str) -> tuple[str, ...]:
 
 @cache
 def hidden() -> tuple[str, ...]:
-    """Return folders within those that hold others' packages."""
+    """Return the folders of installed packages within the standard library's folder."""
     stdlib = sysconfig.get_path("stdlib")
     names = ("site-packages", "dist-packages")
     return tuple(p for p in (os.path.join(stdlib, name) for name in names) if os.path.isdir(p))
@@ -57,8 +57,8 @@ def hidden() -> tuple[str, ...]:
 
 @cache
 def opened(program: str) -> tuple[str, ...]:
-    """Return `readable`, with a folder that holds a hidden one replaced by its other contents:
-    what Landlock opens, it opens to the leaves."""
+    """Return the readable paths for Landlock, which opens a folder with everything below it: a
+    folder that contains a hidden one is replaced by its other entries."""
     found = []
     shut = hidden()
     for place in readable(program):
@@ -72,8 +72,8 @@ def opened(program: str) -> tuple[str, ...]:
 
 @cache
 def packages(modules: tuple[str, ...]) -> tuple[str, ...]:
-    """Return where the modules asked for lie, with what they require and the libraries beside
-    them; those not installed are left out."""
+    """Return the paths of the modules, of the modules that they require, and of their bundled
+    libraries (NAME.libs); modules that are not installed are left out."""
     found = []
     for name in _with_needs(modules):
         spec = importlib.util.find_spec(name)
@@ -86,7 +86,7 @@ def packages(modules: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _with_needs(modules: tuple[str, ...]) -> list[str]:
-    """Return the modules and those of the distributions that theirs require."""
+    """Return the modules, followed by the modules of all distributions that they require."""
     wanted = list(modules)
     owners = metadata.packages_distributions() if modules else {}
     parts: dict[str, list[str]] = {}
@@ -100,33 +100,33 @@ def _with_needs(modules: tuple[str, ...]) -> list[str]:
 
 
 def _requires(name: str) -> list[str]:
-    """Return a distribution's requirements but those of its extras."""
+    """Return a distribution's requirements, without those of its extras."""
     return [line for line in metadata.requires(name) or () if "extra" not in line.partition(";")[2]]
 
 
 def _canonical(requirement: str) -> str:
-    """Return the name that a requirement begins with, as the packaging standards compare it."""
+    """Return the distribution name in a requirement, normalised as the packaging standards do."""
     return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement, maxsplit=1)[0]).lower()
 
 
 _CHILD = re.compile(rb'"child-pid": (\d+)')
 ENDS_S = 10.0
-"""Longest wait for bubblewrap to follow what it started."""
+"""Longest wait for bubblewrap to end after the process that it started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Walled:
-    """What was started: its stdin and stdout are ours."""
+    """A process in the sandbox; its stdin and stdout are pipes to us."""
 
     process: subprocess.Popen[bytes]
     info: int | None = None
-    """Where bubblewrap tells the number of the first process inside."""
+    """Descriptor from which bubblewrap's report of the first inner process id is read."""
     group: Path | None = None
-    """The control group that it is in."""
+    """Its control group."""
 
     def end(self) -> None:
-        """Kill it and leave nothing behind; the waiting is done by a thread, since taking down
-        namespaces takes as long as many a test."""
+        """Kill the process and clean up. A thread waits for its end, since removing namespaces
+        takes as long as many a test."""
         first = self._first()
         try:
             os.kill(first, signal.SIGKILL) if first else self.process.kill()
@@ -138,15 +138,15 @@ class Walled:
             threading.Thread(target=self._wait, args=(first,), daemon=True).start()
 
     def _first(self) -> int | None:
-        """Return the number of the first process inside; None where there is none to know."""
+        """Return the id of the first process inside; None if it is not known."""
         if self.info is None or not select.select([self.info], [], [], ENDS_S)[0]:
             return None
         found = _CHILD.search(os.read(self.info, 1 << 12))
         return int(found[1]) if found else None
 
     def _wait(self, first: int | None) -> None:
-        """Wait for bubblewrap and, where it ends before what it started, for that too: it is
-        ours then if we adopt orphans, as process 1 of a container does, and a zombie for good."""
+        """Wait for bubblewrap, and for the inner process if bubblewrap ended before it: where we
+        adopt orphans, as process 1 of a container does, it would stay a zombie."""
         try:
             self.process.wait(ENDS_S)
         except subprocess.TimeoutExpired:
@@ -168,7 +168,7 @@ class Walled:
 def popen(
     command: Sequence[str], env: dict[str, str], fds: tuple[int, ...] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own with pipes to its stdin and from its stdout."""
+    """Return a command started in a new session, with pipes to its stdin and from its stdout."""
     return subprocess.Popen(  # noqa: S603 - our own command
         list(command),
         stdin=subprocess.PIPE,
@@ -183,11 +183,11 @@ def popen(
 
 SCRATCH, SCRATCH_BYTES, SCRATCH_FILES = "/tmp", 16 << 20, 2000  # noqa: S108 - inside
 BESIDE_BYTES, BESIDE_TASKS = 96 << 20, 16
-"""What a control group gives beside the code's own: to the kernel, to bubblewrap."""
+"""Memory and tasks of a control group beyond the code's own: for the kernel and bubblewrap."""
 KINDS = ("bubblewrap", "landlock")
 INSTALL = "apt-get install bubblewrap"
 NOBODY = range(1_900_000_000, 2_000_000_000)
-"""User numbers that no one hands out; every sandbox that root starts takes one of them."""
+"""User numbers that nothing else assigns; every sandbox that root starts takes one of them."""
 _CLEAN = {
     "PYTHONHASHSEED": "0",
     "OPENBLAS_NUM_THREADS": "1",
@@ -203,33 +203,34 @@ _PLAIN = (
     "-c",
     "import marshal, sys; exec(marshal.load(sys.stdin.buffer))",
 )
-"""No packages, no path of the caller's; the environment is ours, so that hashing is repeatable.
-The program comes compiled: compiling takes longer than most tests."""
+"""No packages and no path of the caller's; the environment is ours, so that hashing is repeatable.
+The program is sent compiled, since compiling takes longer than most tests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """A wall that was seen to stand on this machine."""
+    """A kind of sandbox for this machine."""
 
     kind: str
     """`bubblewrap` or `landlock`."""
     program: str
     """The interpreter that runs inside."""
     root: bool = False
-    """Whether it is built with root's privileges, which the program inside then gives up."""
+    """Whether it is set up with root's privileges, which the program inside then gives up."""
 
     def user(self) -> int | None:
-        """Return the number of the user that the program inside becomes, another one each time;
-        None where it stays who it is."""
+        """Return a random unused user number for the program inside; None without root."""
         return secrets.choice(NOBODY) if self.root else None
 
     def threads(self) -> int:
-        """Return how many threads there may be: those inside where its user is its own, else
-        those of the user who runs us, who has others."""
+        """Return the limit on threads of the user: small if the sandbox has a user of its own,
+        large if it shares ours, which has other threads."""
         return 64 if self.root or self.kind == "bubblewrap" else 4096
 
     def start(self, modules: tuple[str, ...], memory: int) -> Walled:
-        """Start the program inside, which may fill so many bytes; it waits for its job on stdin."""
+        """Return the started program inside, limited to `memory` bytes; it reads its job on stdin.
+
+        Raises OSError."""
         group = cgroup.make(memory + SCRATCH_BYTES + BESIDE_BYTES, BESIDE_TASKS + 64)
         if self.kind != "bubblewrap":
             command = cgroup.inside(group, [self.program, *_PLAIN])
@@ -246,7 +247,7 @@ class Boundary:
             os.close(write)
 
     def settings(self, modules: tuple[str, ...], user: int | None) -> dict[str, Any]:
-        """Return what the program inside shuts by itself (`confine.confine`)."""
+        """Return the settings with which the program inside confines itself (`confine.confine`)."""
         settings = {"code": compiled("confine.py"), "user": user, "scratch": None}
         if self.kind == "bubblewrap":
             caps = {"scratch": SCRATCH, "files": SCRATCH_FILES}
@@ -305,12 +306,12 @@ class Boundary:
 
 @cache
 def compiled(name: str) -> CodeType:
-    """Return a program of this folder, compiled for the interpreter inside, which is our own."""
+    """Return the code of a program in this folder; the interpreter inside is the same as ours."""
     path = Path(__file__).with_name(name)
     return compile(path.read_text(), name, "exec", dont_inherit=True)
 
 
 def _above(places: Sequence[str]) -> list[str]:
-    """Return the folders that lead to these places, outermost first."""
+    """Return the parent folders of these paths, outermost first."""
     found = [str(folder) for place in places for folder in reversed(Path(place).parents)]
     return [folder for folder in dict.fromkeys(found) if folder not in ("/", SCRATCH)]

@@ -1,7 +1,6 @@
-"""What a tree of processes uses, says last, and its end where it uses too much.
+"""Watch a tree of processes: its usage, its last output, and its end if it uses too much.
 
-It stands apart from `convbench.guard`, which any interpreter runs by itself: a thread of ours
-does this, within limits of ours.
+This runs in a thread of ours, unlike `convbench.guard`, which is a program by itself.
 """
 
 from __future__ import annotations
@@ -19,28 +18,27 @@ from convbench.guard import began_at, below, lives
 from convbench.printable import printable
 
 EVERY_S = 0.1
-"""Between two looks; what one process holds is bounded by the kernel meanwhile."""
+"""Seconds between two checks; meanwhile the kernel bounds the memory of each process."""
 END_S = 5.0
-"""For a guard to end all below it; a tenth is common."""
+"""Seconds for a guard to end all its descendants; a tenth is common."""
 POLL_S = 0.02
 REAP_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Most:
-    """What a tree of processes may use."""
+    """Limits of a tree of processes."""
 
     memory_bytes: int
-    """Of their own, all together, shared files in memory not counted."""
+    """Private memory of all processes together, without shared files in memory."""
     cpu_seconds: float = float("inf")
-    """All together, those counted that have ended and were waited for."""
+    """CPU seconds of all processes together, including reaped ones."""
     seconds: float = float("inf")
-    """Of the clock."""
+    """Clock seconds."""
 
 
 def usage_of(pid: int) -> tuple[int, float]:
-    """Return the bytes of memory that a process and all below it hold of their own, and the
-    seconds of CPU that they have used."""
+    """Return (private memory in bytes, CPU seconds) of a process and its descendants."""
     memory, ticks = 0, 0
     for each in (pid, *below(pid)):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -52,13 +50,13 @@ def usage_of(pid: int) -> tuple[int, float]:
 
 
 class LastWords:
-    """What a process writes to a named pipe, of which the last KEPT bytes are held."""
+    """Reads a named pipe and keeps the last bytes that a process wrote to it."""
 
     KEPT = 4096
     AT_ONCE = 1 << 20
-    """Bytes taken at one look, so that one who writes without end does not hold us."""
+    """Most bytes read at once, so that an endless writer does not block us."""
     LINE = 300
-    """Characters of it that are shown."""
+    """Most characters of a line that are shown."""
 
     def __init__(self, pipe: Path) -> None:
         os.mkfifo(pipe, 0o600)
@@ -66,7 +64,7 @@ class LastWords:
         self._said = b""
 
     def read(self) -> None:
-        """Take what was written since, without waiting for more."""
+        """Read what was written since the last call, without waiting."""
         taken = 0
         with contextlib.suppress(BlockingIOError):
             while self._fd is not None and taken < self.AT_ONCE:
@@ -77,7 +75,7 @@ class LastWords:
                 self._said = (self._said + more)[-self.KEPT :]
 
     def close(self) -> None:
-        """Read to the end and close the pipe."""
+        """Read what is left and close the pipe."""
         self.read()
         if self._fd is not None:
             os.close(self._fd)
@@ -85,31 +83,31 @@ class LastWords:
 
     @property
     def line(self) -> str:
-        """The line that says most: the last fatal one, else the last; empty where there is none."""
+        """The most informative line: the last fatal one, else the last one; empty without any."""
         lines = [one.strip() for one in self._said.decode("utf-8", "replace").splitlines()]
         fatal = [one for one in lines if "FATAL" in one]
         return printable(next(reversed(fatal or [one for one in lines if one]), ""))[: self.LINE]
 
 
 class Watch:
-    """Looks at a guard and all below it until one of the `first` ends, all together use too much,
-    or `over` is set; then calls `noticed` and ends them all.
+    """Thread that checks a guard and its descendants until one of `first` ends, a limit is exceeded
+    or `over` is set; then it calls `noticed` and ends them all.
 
-    The thread that does it needs no event loop, and ends a little over END_S later at the latest.
+    The thread needs no event loop, and ends little more than END_S later.
     """
 
     def __init__(
         self, guard: int, most: Most, words: LastWords, noticed: Callable[[], None]
     ) -> None:
-        """`guard` is the number of a process of `convbench.guard`."""
+        """`guard` is the id of a process that runs `convbench.guard`."""
         self.guard, self.most, self.words, self.noticed = guard, most, words, noticed
         self.first = [guard]
         self.why: str | None = None
-        """What they used too much of; None while they did not."""
+        """The exceeded limit, in words; None if none was."""
         self.over = threading.Event()
-        """Set to end them."""
+        """Set to end all processes."""
         self.seen: dict[int, str] = {}
-        """Those below at the last look, each with the moment that it began."""
+        """Descendants at the last check, process id → start time."""
         self.thread = threading.Thread(target=self._look, name="watch", daemon=True)
         self.thread.start()
 
@@ -126,8 +124,8 @@ class Watch:
         self._end()
 
     def _end(self) -> None:
-        """Have the guard end all. Kill what is left where it does not, since it is stopped, or was
-        killed itself. The event loop that started the guard waits for it."""
+        """Tell the guard to end all processes; kill what is left if it does not, because it is
+        stopped or was killed. The event loop that started the guard reaps it."""
         until = time.monotonic() + END_S
         if lives(self.guard):
             os.kill(self.guard, signal.SIGTERM)
@@ -152,8 +150,8 @@ class Watch:
 
 
 def kill(pids: list[int]) -> None:
-    """Kill processes. Those that are left to us, where we adopt orphans as process 1 of a
-    container does, are waited for by a thread."""
+    """Kill processes; a thread reaps those that were reparented to us, as happens in process 1 of a
+    container."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
