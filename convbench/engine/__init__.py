@@ -1,6 +1,6 @@
-"""The one engine: bounded async jobs, model calls with journal, budget, limits, retries, waves.
+"""The engine: bounded async jobs, and model calls with journal, budget, limits, retries, batches.
 
-Uses models and store beside it, and what lies below.
+Uses models and store, and the rooms below them.
 """
 
 from convbench.engine.budget import Budget

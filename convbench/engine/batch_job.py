@@ -1,8 +1,8 @@
-"""One batch from its intent to its last result, whatever comes in between.
+"""Submit one provider batch, poll it, and collect its results.
 
-What is about to be done is written down first (`submitted.py`), so that a process that is killed
-anywhere here is followed by one that goes on: it takes a batch that was begun for what it is,
-looks for one that may have begun, and collects results again without counting any twice.
+Every step is written down before it is taken (`batch_record.py`), so that a killed process resumes
+without submitting twice: the next process takes over a batch that was created, searches for one
+that may have been, and collects results again without counting any twice.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ from convbench.net.body import BadBody
 from convbench.schema import Completion, Message, Sampling
 
 SETTLE_S = 30.0
-"""Seconds after which a batch that is not in the provider's list was not begun."""
+"""Seconds after which a batch that is not in the provider's list was not created."""
 SOONEST_S, LATEST_S = 0.2, 60.0
-"""Seconds between two looks at a batch: a fifth of its age, within these."""
+"""Bounds of the seconds between two polls of a batch, which are a fifth of its age."""
 TRANSFER_S = 1800.0
-"""Longest that requests take to be sent, or results to arrive."""
+"""Longest time in seconds to send requests, or to receive results."""
 LEAST_BYTES, CALL_BYTES, MOST_BYTES = 16 << 20, 256 << 10, 4 << 30
-"""Bytes of results that are read: so many for each call, within the other two."""
+"""Most bytes of results that are read: CALL_BYTES for each call, within the other two."""
 LISTED = 0.5
-"""Seconds between two looks into the provider's list."""
+"""Seconds between two searches of the provider's list."""
 
 T = TypeVar("T")
 
 
 class NotSent(Exception):
-    """A batch was not begun, through no fault of its calls: they go with the next."""
+    """A batch was not created, through no fault of its calls: they go with the next batch."""
 
 
 @dataclass(frozen=True)
 class Desk:
-    """What every batch of a command shares."""
+    """Objects and settings that all batches of a command share."""
 
     journal: Journal
     budget: Budget
     retry: RetryPolicy
     status: Status
     wait_s: float | None = None
-    """Seconds that a batch may take; then it is ended, and what it did not answer goes as
-    ordinary calls. None: as long as the provider takes."""
+    """Seconds that a batch may take; then it is cancelled, and its unanswered calls are made
+    individually. None: as long as the provider takes."""
     collect_only: bool = False
-    """Nothing is sent in a batch; what earlier processes sent is waited for."""
+    """Send no new batch; only wait for those that earlier processes sent."""
     counts: Counter[str] = field(default_factory=Counter)
-    """What came of the calls of all batches that ended."""
+    """Outcomes of the calls of all ended batches, by kind."""
     known: set[str] = field(default_factory=set)
-    """Names of the provider's batches that are some batch of ours."""
+    """The provider's names of batches that are known to be ours."""
 
 
 @dataclass(eq=False)
@@ -76,13 +76,13 @@ class Waiting:
     hash: str
     size: Size
     since: float
-    """`time.monotonic()` when it was made."""
+    """`time.monotonic()` when the call was made."""
     done: asyncio.Future[Completion] = field(init=False)
 
 
 class Flight:
-    """A batch under way. `tell` is called with a waiting call and its reply or error; `look` with
-    this flight whenever more is known of it."""
+    """A batch in progress. `tell` is called with a pending call and its reply or error, `look`
+    after each poll."""
 
     def __init__(
         self,
@@ -96,16 +96,16 @@ class Flight:
         self.desk, self.sent, self.batches, self.rates = desk, sent, batches, rates
         self.tell, self.look = tell, look
         self.waiting: dict[int, Waiting] = {}
-        """Who waits for which of its calls."""
+        """Pending calls, by the number of the request."""
         self.answered: set[int] = set()
-        """Calls whose reply is in the journal."""
+        """Numbers of the requests whose reply is in the journal."""
         self.early: dict[int, Completion] = {}
-        """Replies that nobody has asked for yet."""
+        """Replies that no pending call has claimed yet, by the number of the request."""
         self.held = Estimate(sent.tokens, sent.usd)
-        """What is held of the budget for it."""
+        """The part of the budget reserved for it."""
         self.state: BatchState | None = None
         self.cut = False
-        """True once it was ended because it took too long."""
+        """True once it was cancelled because it took too long."""
         self._errors: dict[int, ModelError] = {}
         self._counts = dict.fromkeys(("repeated", "foreign", "unreadable"), 0)
         self._lost = [0, 0.0]
@@ -113,10 +113,10 @@ class Flight:
         self._met = False
 
     async def fly(self, lines: Sequence[bytes] | None) -> None:
-        """See it to its end; the journal then has every reply, and all who wait are told.
+        """Run the batch to its end; then every reply is in the journal, every pending call ended.
 
-        `lines` are its requests; None: an earlier process had them. Raises NotSent where that one
-        did not begin it, FatalModelError where the provider cannot be asked or refuses.
+        `lines` are its requests; None if an earlier process had them. Raises NotSent if that one
+        did not create the batch, FatalModelError if the provider fails or refuses.
         """
         while True:
             if self.sent.batch is None:
@@ -136,14 +136,14 @@ class Flight:
         self._end(state.status)
 
     def fail(self, error: Exception) -> None:
-        """Tell all who wait that nothing comes."""
+        """End all pending calls with an error."""
         for waiting in tuple(self.waiting.values()):
             self.tell(waiting, error)
         self.waiting.clear()
 
     @property
     def left(self) -> int:
-        """Calls that have no reply yet."""
+        """The number of requests without a reply in the journal."""
         return len(self.sent.calls) - len(self.answered)
 
     # ------------------------------------------------------------------ to the provider
@@ -168,7 +168,7 @@ class Flight:
         self._begun(*await self._created(lines))
 
     async def _found_or_not(self) -> None:
-        """Take up the batch that an earlier process may have begun."""
+        """Find the batch that an earlier process may have created. Raises NotSent."""
         impossible = self.batches.uploads and self.sent.file is None
         until = max(self.sent.at + SETTLE_S, time.time() + SETTLE_S / 3)
         found = None if impossible else await self._sought(until)
@@ -178,8 +178,9 @@ class Flight:
         self._begun(found, guessed=True)
 
     async def _created(self, lines: Sequence[bytes]) -> tuple[str, bool]:
-        """Begin the batch, once: where it is not sure that it failed, look for it first. Returns
-        its name, and whether that was found in a list."""
+        """Create the batch exactly once; return (its name, whether it was found in the list).
+
+        Before a retry the provider's list is searched, unless the failure is certain."""
         tries, since = 0, time.monotonic()
         while True:
             try:
@@ -189,7 +190,7 @@ class Flight:
             except (TimeoutError, TransientModelError) as raised:
                 error = _said(raised, self.batches.ref)
             except FatalModelError as refused:
-                if not isinstance(refused, BadBody):  # after that one it may have begun
+                if not isinstance(refused, BadBody):  # after that one it may have been created
                     self._close("refused")
                 raise
             tries += 1
@@ -200,7 +201,8 @@ class Flight:
             await self._again(error, tries, since)
 
     async def _sought(self, until: float) -> str | None:
-        """Return the batch of our mark, where the provider lists one by then."""
+        """Return the batch with our mark from the provider's list; None if there is none by
+        `until`."""
         sent, others = self.sent, self.desk.known | self.sent.others
         while True:
             names = await self._patiently(
@@ -217,7 +219,7 @@ class Flight:
         self._note(batch=batch, guessed=guessed)
 
     async def _ended(self) -> BatchState:
-        """Look at the batch now and then, until it has ended."""
+        """Poll the batch until it has ended; return its last state."""
         batch, wait_s = self.sent.batch or "", self.desk.wait_s
         while True:
             self.state = state = await self._patiently(lambda: self.batches.look(batch))
@@ -233,7 +235,7 @@ class Flight:
             await asyncio.sleep(wait)
 
     async def _cancel(self, batch: str) -> None:
-        """End a batch that takes too long; one that has just ended cannot be."""
+        """Cancel a batch that takes too long; an error because it has just ended is ignored."""
         self.cut = True
         with suppress(FatalModelError):
             await self._patiently(lambda: self.batches.cancel(batch))
@@ -241,7 +243,7 @@ class Flight:
     # ------------------------------------------------------------------ from the provider
 
     async def _collected(self, state: BatchState) -> bool:
-        """Take all results; return whether they are this batch's at all."""
+        """Read all results; return False if they belong to another batch."""
 
         async def read() -> None:
             most = min(max(LEAST_BYTES, CALL_BYTES * len(self.sent.calls)), MOST_BYTES)
@@ -260,7 +262,7 @@ class Flight:
         return self._met or not self.sent.guessed or not self._counts["foreign"]
 
     def _take(self, item: tuple[str, Outcome] | None, seen: set[int]) -> None:
-        """Take one line of results."""
+        """Record one line of results: its reply, its error or why it was skipped."""
         number = None if item is None else self.sent.number(item[0])
         if item is None or number is None:
             self._counts["unreadable" if item is None else "foreign"] += 1
@@ -270,14 +272,14 @@ class Flight:
             return
         seen.add(number)
         if number in self.answered:
-            return  # by this or an earlier process, before it was stopped
+            return  # collected before, by this or an earlier process
         if isinstance(item[1], Completion):
             self._answer(number, item[1])
         else:
             self._lose(number, item[1])
 
     def _answer(self, number: int, completion: Completion) -> None:
-        """Keep a reply: in the journal, and for whoever waits for it."""
+        """Write a reply to the journal, book it, and end its pending call."""
         call, desk = self.sent.calls[number], self.desk
         told, received = said(completion)
         booked, told = book(told, call.size, self.rates, received)
@@ -293,7 +295,7 @@ class Flight:
             self.early[number] = completion
 
     def _lose(self, number: int, error: ModelError) -> None:
-        """Remember why a call has no reply; one that was answered in vain is billed."""
+        """Record why a call has no reply, and book what its failed reply was billed."""
         self._errors[number] = error
         if error.usage is not None and number not in self._billed:
             self._billed.add(number)
@@ -304,7 +306,7 @@ class Flight:
             self.desk.status.spend(told, booked.usd)
 
     def _end(self, status: str) -> None:
-        """Write down how it ended, then tell those who got no reply."""
+        """Record how the batch ended, then end the calls without a reply with an error."""
         self._close(status)
         for number, waiting in tuple(self.waiting.items()):
             error = self._errors.get(number) or TransientModelError(
@@ -331,7 +333,9 @@ class Flight:
         self.desk.journal.submitted.note(self.sent, **what)
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]], limit: float | None = None) -> T:
-        """Return what a request gives, made again for as long as that may help."""
+        """Return the result of a request, retried while that may help.
+
+        Raises FatalModelError when it no longer does."""
         tries, since = 0, time.monotonic()
         while True:
             try:
@@ -343,7 +347,7 @@ class Flight:
             await self._again(error, tries, since)
 
     async def _again(self, error: TransientModelError, tries: int, since: float) -> None:
-        """Wait before another try, or give up: the batch goes on without us."""
+        """Wait before another try. Raises FatalModelError to give up; the batch continues."""
         retry = self.desk.retry
         lost = isinstance(error, Unreachable) and tries >= 3 and self.state is None
         if lost or time.monotonic() - since > retry.patience_s:

@@ -1,4 +1,4 @@
-"""Calls wait for each other and go in batches, all conversations at one turn together."""
+"""Collect calls and send them in batches: one wave holds the next turn of all conversations."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from convbench.models.model import Model
 from convbench.schema import Completion, Message, Sampling
 
 LIMIT = re.compile(r"limit[^\d]{0,20}(\d[\d,]{2,14})", re.IGNORECASE)
-"""How many tokens may wait, in the words of a provider that has no room for more."""
+"""Finds the limit on queued tokens in a provider's refusal."""
 
 
 @dataclass
 class Part:
-    """A batch while it is put together."""
+    """A batch that is being assembled."""
 
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
     calls: list[Waiting] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Part:
     usd: float | None = 0.0
 
     def add(self, waiting: Waiting, line: bytes, need: Estimate) -> None:
-        """Take a call with its request and its worst case."""
+        """Add a call with its request and its worst-case cost."""
         self.calls.append(waiting)
         self.lines.append(line)
         self.size += len(line) + 1
@@ -45,36 +45,35 @@ class Part:
 
 @dataclass
 class Lane:
-    """The waves of one model."""
+    """The calls of one model that wait for a batch."""
 
     model: Model
     batches: Batches
     rates: Rates
     waiting: dict[Waiting, None] = field(default_factory=dict)
-    """Those that the next wave takes, in the order they came."""
+    """Calls of the next wave, in the order of their arrival."""
     most_queued: float | None = None
-    """Tokens of prompts that may wait at the provider, once it said that there were too many."""
+    """Most prompt tokens that may be queued at the provider; None until it refused a batch."""
 
     def line(self, part: Part, waiting: Waiting) -> bytes:
-        """Return the request of the part's next call."""
+        """Return the request line of a call as the next one of the batch."""
         name = f"{part.mark}-{len(part.calls)}"
         return self.batches.line(name, waiting.messages, waiting.sampling)
 
     def beyond(self, part: Part, line: bytes) -> bool:
-        """Whether a part has no room for a request."""
+        """Return True if a request exceeds the limits of a batch that already has calls."""
         limit = self.batches
         return bool(part.calls) and (
             len(part.calls) >= limit.most_requests or part.size + len(line) + 2 > limit.most_bytes
         )
 
     def sent(self, part: Part) -> list[SentCall]:
-        """Return a part's calls as they are written down."""
+        """Return the batch's calls as they are recorded."""
         missing = self.batches.missing
         return [SentCall(c.key, c.hash, c.size, missing(c.sampling)) for c in part.calls]
 
     def crowded(self, flight: Flight, why: str) -> bool:
-        """Learn from a batch that was refused because too many tokens wait how many may; return
-        whether only waiting helps."""
+        """Set the limit on queued tokens from a refusal; return True if only waiting helps."""
         size = queued([call.size.text for call in flight.sent.calls])
         found = LIMIT.search(why)
         said = float(found[1].replace(",", "")) if found else 0.0
@@ -82,23 +81,23 @@ class Lane:
         return said >= size or len(flight.sent.calls) == 1
 
     def passed(self) -> None:
-        """Take note that a batch was taken: the next may be larger."""
+        """Double the limit on queued tokens after a batch was accepted."""
         if self.most_queued is not None:
             self.most_queued *= 2
 
 
 def queued(texts: Sequence[int]) -> float:
-    """Return about how many tokens so many bytes of prompts are."""
+    """Return the estimated tokens of prompts, given the bytes of each."""
     return sum(texts) / USUAL_TOKEN
 
 
 class _Late(Exception):
-    """A call that has waited long enough for its batch."""
+    """A call has waited too long for its batch."""
 
 
 class Waves:
-    """The waves of one command. `started` starts a model, `answered` is told that it works,
-    `exhausted` gives the error of a call that failed too often."""
+    """The batches of one command. `started` starts a model, `answered` is called when it has
+    answered, `exhausted` returns the error of a call that failed too often."""
 
     def __init__(
         self,
@@ -110,7 +109,7 @@ class Waves:
         self.desk, self._started = desk, started
         self._answered_by, self._exhausted = answered, exhausted
         self.number = 0
-        """Of the last wave that was sent."""
+        """Number of the last wave that was sent."""
         self._lanes: dict[str, Lane] = {}
         self._gate: Gate | None = None
         self._parked: dict[Waiting, asyncio.Task[object]] = {}
@@ -122,8 +121,8 @@ class Waves:
         self._soon = False
 
     def load(self, wanted: Callable[[str], bool]) -> None:
-        """Take up the batches that earlier processes sent for these journal keys and that have no
-        end yet; each flies on when one of its calls is asked for."""
+        """Load the unfinished batches that earlier processes sent for these journal keys; each is
+        resumed when one of its calls is requested."""
         batches = self.desk.journal.submitted.read()
         self.number = max((sent.wave for sent in batches), default=0)
         self.desk.known.update(sent.batch for sent in batches if sent.batch)
@@ -143,10 +142,10 @@ class Waves:
     async def ask(
         self, model: Model, messages: Sequence[Message], sampling: Sampling, key: str, hash: str
     ) -> Completion | None:
-        """Return the reply of a call that goes in a batch, journalled; None where it is to be made
-        as an ordinary one: its model has no batches, or it has waited too long.
+        """Return the journalled reply of a call made in a batch.
 
-        Raises as `Caller.complete` does.
+        Returns None if the call must be made individually: its model has no batches, or it has
+        waited too long. Raises as `Caller.complete` does.
         """
         gate, task, batches = CURRENT.get(), asyncio.current_task(), model.batches
         if batches is None or gate is None or task is None or task not in gate.tasks:
@@ -175,15 +174,14 @@ class Waves:
         return None
 
     def _goes(self, waiting: Waiting) -> bool:
-        """Whether a call waits for a batch: one that is in a batch does, however long it took."""
+        """Return True if a call waits for a batch; one in a batch waits however long it takes."""
         name = waiting.key, waiting.hash
         if name in self._open or name in self._claims or name in self._early:
             return True
         return not self.desk.collect_only and not self._late(waiting)
 
     def told(self) -> str:
-        """Return what became of the batches of this command in one line; empty where none
-        ended."""
+        """Return one line on the outcomes of this command's batches; empty if none ended."""
         counts = self.desk.counts
         if not counts["calls"]:
             return ""
@@ -198,16 +196,16 @@ class Waves:
         return " · ".join(parts)
 
     async def aclose(self) -> None:
-        """Look no longer after what is on its way; the provider goes on with it."""
+        """Stop polling the batches in progress; the provider continues with them."""
         flying = list(self._flying.values())
         for task in flying:
             task.cancel()
         await asyncio.gather(*flying, return_exceptions=True)
 
-    # ------------------------------------------------------------------ who waits
+    # ------------------------------------------------------------------ pending calls
 
     async def _reply(self, waiting: Waiting, task: asyncio.Task[object]) -> Completion:
-        """Join a wave, or the batch that this call is in already, and wait."""
+        """Return the reply of a call, after it joined a wave or the batch that holds it already."""
         waiting.done = asyncio.get_running_loop().create_future()
         claim = self._claimed(waiting)
         if claim is not None and claim[1] in claim[0].early:
@@ -234,7 +232,7 @@ class Waves:
                 del claim[0].waiting[claim[1]]
 
     def _tell(self, waiting: Waiting, result: Completion | Exception) -> None:
-        """End the wait of a call. It runs from now on, as far as waves are concerned."""
+        """End the wait of a call with a reply or an error; its job counts as running again."""
         self._parked.pop(waiting, None)
         if waiting.done.done():
             return
@@ -248,7 +246,8 @@ class Waves:
         return wait_s is not None and time.monotonic() - waiting.since >= wait_s
 
     def _timer(self, waiting: Waiting, lane: Lane) -> asyncio.TimerHandle | None:
-        """Let a call go that no wave has taken in time."""
+        """Return a timer that ends the wait of a call which no wave takes in time; None without a
+        limit."""
         if self.desk.wait_s is None:
             return None
 
@@ -268,7 +267,8 @@ class Waves:
         return self._lanes[name]
 
     def _claimed(self, waiting: Waiting) -> tuple[Flight, int] | None:
-        """Return the flight that this call is in; one that an earlier process sent is taken up."""
+        """Return (batch, request number) of a call that is in a batch, resuming it if an earlier
+        process sent it; else None."""
         name = waiting.key, waiting.hash
         if name in self._open:
             sent, _ = self._open[name]
@@ -278,7 +278,7 @@ class Waves:
     def _take_up(self, sent: SentBatch, lane: Lane) -> None:
         answered = self._answered[sent.mark]
         budget = self.desk.budget
-        if budget.limited:  # what was counted as spent is now held
+        if budget.limited:  # what was counted as spent is now reserved
             tokens, usd = totals([sent], {sent.name(number) for number in answered})
             budget.spend(-tokens, -usd)
         flight = self._flight(sent, lane)
@@ -292,13 +292,13 @@ class Waves:
     # ------------------------------------------------------------------ when a wave closes
 
     def _look_soon(self) -> None:
-        """Look whether waves close, once all that happens now has happened."""
+        """Check for waves to send once the loop has run what is due now."""
         if not self._soon:
             self._soon = True
             asyncio.get_running_loop().call_soon(self._look)
 
     def _look(self) -> None:
-        """Send every wave that nothing more can join."""
+        """Send every wave that no further call can join, because all running jobs wait."""
         self._soon = False
         self._show()
         gate = self._gate
@@ -311,7 +311,7 @@ class Waves:
                 self._send(lane)
 
     def _send(self, lane: Lane) -> None:
-        """Send what waits in a lane, as far as budget and limits let it; the rest waits on."""
+        """Send the waiting calls of a model within budget and limits; the rest keeps waiting."""
         self.number += 1
         going, lane.waiting = list(lane.waiting), {}
         try:
@@ -323,7 +323,7 @@ class Waves:
         lane.waiting = dict.fromkeys(rest) | lane.waiting
 
     def _parts(self, lane: Lane, going: Sequence[Waiting]) -> list[Waiting]:
-        """Launch the batches of a wave; return the calls that must wait."""
+        """Start the batches of a wave; return the calls that must wait."""
         part, waits = Part(), 0.0
         for number, waiting in enumerate(going):
             try:
@@ -346,8 +346,8 @@ class Waves:
         return []
 
     def _held(self, lane: Lane, part: Part, waiting: Waiting) -> Estimate | None:
-        """Hold the worst case of a call; None where it must wait. Raises BudgetError where no
-        waiting helps."""
+        """Return the reserved worst case of a call; None if it must wait. Raises BudgetError if
+        waiting cannot help."""
         budget, need = self.desk.budget, lane.rates.bound(waiting.size)
         if budget.hold_sent(need):
             return need
@@ -357,7 +357,7 @@ class Waves:
         return likely if budget.hold_sent(likely, alone=True) else None
 
     def _depart(self, lane: Lane, part: Part) -> None:
-        """Write down a batch and send it."""
+        """Record a batch and send it, if it has calls."""
         if not part.calls:
             return
         now = time.time()
@@ -379,7 +379,7 @@ class Waves:
             self._claims[waiting.key, waiting.hash] = flight, number
         self._launch(flight, lane, part.lines)
 
-    # ------------------------------------------------------------------ what is on its way
+    # ------------------------------------------------------------------ batches in progress
 
     def _flight(self, sent: SentBatch, lane: Lane) -> Flight:
         return Flight(self.desk, sent, lane.batches, lane.rates, self._tell, self._show)
@@ -389,7 +389,7 @@ class Waves:
         self._show()
 
     async def _fly(self, flight: Flight, lane: Lane, lines: Sequence[bytes] | None) -> None:
-        """See a flight to its end; whatever goes wrong is told to those who wait."""
+        """Run a batch to its end; an error ends its pending calls."""
         try:
             await flight.fly(lines)
             lane.passed()
@@ -407,15 +407,15 @@ class Waves:
             self._look_soon()
 
     async def _make_room(self, flight: Flight, lane: Lane, why: str) -> None:
-        """Learn how many tokens may wait at the provider, and give it a while."""
+        """Learn the limit on queued tokens from a refusal, and wait if only waiting helps."""
         beside = any(one is not flight and one.batches is lane.batches for one in self._flying)
         if flight.state is None or not flight.state.full or beside:
-            return  # with others of ours beside it their end makes room
+            return  # the end of our other batches makes room
         if lane.crowded(flight, why):
             await asyncio.sleep(self.desk.retry.longest_s)
 
     def _forget(self, flight: Flight) -> None:
-        """Let its calls be sent in another batch; keep the replies that nobody asked for yet."""
+        """Release a batch's calls, so that another batch may send them; keep unclaimed replies."""
         for number, call in enumerate(flight.sent.calls):
             name = call.key, call.hash
             if self._claims.get(name, (None, 0))[0] is flight:
@@ -424,7 +424,7 @@ class Waves:
                 self._early[name] = flight.early.pop(number)
 
     def _show(self) -> None:
-        """Say what is waited for."""
+        """Set the status line to the progress of the current batches."""
         if not self._flying:
             self.desk.status.note = ""
             return

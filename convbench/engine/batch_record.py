@@ -1,8 +1,8 @@
-"""The batches of a run: written down before they are sent, so that none is sent twice or lost.
+"""The record of a run's batches, written before they are sent, so that none is lost or sent twice.
 
-`batches.jsonl` lies beside the journal. The first line of a batch (its intent) holds the mark it
-is sent under and the calls in it; later ones what became of it: the file it was uploaded as, the
-name that the provider gave it, how it ended. A batch without an end may still be worked on.
+`batches.jsonl` lies next to the journal. The first line of a batch (its intent) holds the mark it
+is sent under and its calls; later lines hold its progress: the file it was uploaded as, the name
+that the provider gave it, how it ended. A batch without an end may still be in progress.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ FILE = "batches.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class SentCall:
-    """One call in a batch: its journal key and hash, its bounds, what was asked for and not
-    sent."""
+    """One call in a batch: its journal key and hash, its bounds, and the requested parameters that
+    were not sent."""
 
     key: str
     hash: str
@@ -36,42 +36,42 @@ class SentCall:
 
 @dataclass
 class SentBatch:
-    """One batch, as the file tells."""
+    """One batch as the file records it."""
 
     mark: str
     """Our name for it."""
     wave: int
-    """Number of the wave that it is (a part of)."""
+    """Number of the wave that it belongs to."""
     model: str
     calls: list[SentCall]
     usd: float | None
-    """The worst case of the whole in dollars, and in tokens."""
+    """Worst case of all calls in dollars, followed by tokens."""
     tokens: int
     at: float
     """Seconds since the epoch of its last step."""
     begun: float
     """Seconds since the epoch of its intent."""
     file: str | None = None
-    """Its requests, as the provider named them."""
+    """The provider's name for the uploaded file of requests."""
     batch: str | None = None
-    """The provider's name for it; None: not known to have begun."""
+    """The provider's name for it; None if it is not known to exist."""
     guessed: bool = False
-    """`batch` was found in the provider's list, and only its results can tell that it is ours."""
+    """`batch` was found in the provider's list; only its results show whether it is ours."""
     others: set[str] = field(default_factory=set)
-    """Batches that were taken for it and are not."""
+    """Batches that were mistaken for it."""
     ended: str | None = None
     """How it ended, in the provider's word or ours."""
     counts: dict[str, int] = field(default_factory=dict)
-    """What came back of it."""
+    """Numbers of its results, by outcome."""
     lost: tuple[int, float] = (0, 0.0)
-    """Tokens and dollars of replies that were billed and of no use."""
+    """Tokens and dollars billed for unusable replies."""
 
     def name(self, number: int) -> str:
-        """Return the name of one of its requests, which is also that of the attempt."""
+        """Return the name of a request, given its number; the attempt has the same name."""
         return f"{self.mark}-{number}"
 
     def number(self, name: str) -> int | None:
-        """Return which of its requests a name means; None for none of them."""
+        """Return the number of the request with this name; None if the batch has none."""
         mark, _, rest = name.rpartition("-")
         if mark != self.mark or not rest.isdecimal() or not rest.isascii() or len(rest) > 7:
             return None
@@ -79,20 +79,20 @@ class SentBatch:
 
     @property
     def state(self) -> str:
-        """How far it is, by what is written."""
+        """Its last recorded step, in words."""
         if self.ended is not None:
             return self.ended
         return "sent" if self.batch else "uploaded" if self.file else "about to be sent"
 
 
 class Submitted:
-    """The file of a run's batches."""
+    """Reads and writes the file of a run's batches."""
 
     def __init__(self, path: Path) -> None:
         self._records = Appender(path)
 
     def read(self) -> list[SentBatch]:
-        """Return all batches in the order of their intents; what is no record is passed over."""
+        """Return all batches in the order of their intents; invalid lines are skipped."""
         found: dict[str, SentBatch] = {}
         for _, line in lines(self._records.path):
             record = parse(line)
@@ -106,7 +106,7 @@ class Submitted:
         return list(found.values())
 
     def intend(self, sent: SentBatch) -> None:
-        """Note that a batch is about to be sent."""
+        """Write that a batch is about to be sent."""
         calls = [
             [
                 call.key,
@@ -131,8 +131,8 @@ class Submitted:
         )
 
     def note(self, sent: SentBatch, **what: Any) -> None:
-        """Note what became of a batch: `file`, `batch`, `other` or `ended` with what goes with it,
-        and remember it."""
+        """Write a step of a batch (`file`, `batch`, `other` or `ended`, with its details) and apply
+        it to `sent`."""
         record = {"mark": sent.mark, "at": time.time(), **what}
         self._write(record)
         _learn(sent, record)
@@ -146,13 +146,13 @@ class Submitted:
 
 
 def open_batches(folder: Path) -> list[SentBatch]:
-    """Return the batches of a run that have no end yet."""
+    """Return the batches of a run that have not ended."""
     return [sent for sent in Submitted(folder / FILE).read() if sent.ended is None]
 
 
 def totals(batches: Iterable[SentBatch], replied: Collection[str]) -> tuple[int, float]:
-    """Return the tokens and dollars that batches cost beyond the replies in the journal: what was
-    of no use, and of a batch without an end the worst case of what is not there yet."""
+    """Return (tokens, dollars) of batches beyond the replies in the journal: unusable replies, and
+    the worst case of the missing replies of an unfinished batch."""
     tokens, usd = 0, 0.0
     for sent in batches:
         tokens, usd = tokens + sent.lost[0], usd + sent.lost[1]
@@ -190,7 +190,7 @@ def _calls(rows: list[Any]) -> Iterator[SentCall]:
 
 
 def _learn(sent: SentBatch, record: dict[str, Any]) -> None:
-    """Take what a later line says."""
+    """Update a batch with a later line of the file."""
     sent.at = dollars(record.get("at")) or sent.at
     sent.file = _text(record.get("file")) or sent.file
     if batch := _name(record.get("batch")):
@@ -212,5 +212,5 @@ def _text(value: object) -> str | None:
 
 
 def _name(value: object) -> str | None:
-    """Return a provider's name for a batch, which becomes part of an address."""
+    """Return a provider's name for a batch if it is safe as part of an address, else None."""
     return value if isinstance(value, str) and ID.fullmatch(value) else None

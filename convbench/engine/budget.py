@@ -1,5 +1,5 @@
-"""One ledger of dollars and tokens for a whole command, checked before each call: what a call may
-use, and what it is booked with.
+"""The ledger of dollars and tokens of a command: what a call may use, checked before it is made,
+and what it is booked with.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from convbench.models.model import Model
 from convbench.schema import Completion, ImagePart, Message, Sampling, text_of
 
 MESSAGE_TOKENS = 16
-"""Tokens a chat template may put around a message."""
+"""Most tokens that a chat template adds around a message."""
 USUAL_FRAME = 4
-"""Tokens it usually puts there."""
+"""Tokens that it usually adds."""
 USUAL_TOKEN = 3
-"""Bytes a token of usual text: English has about 4, Chinese 3 to 4."""
+"""Bytes per token of usual text: English has about 4, Chinese 3 to 4."""
 IMAGE_TOKENS = 1500
-"""Tokens of an image, until replies tell better."""
+"""Tokens of an image, until replies show better."""
 CAUTION = 64.0
-"""Times its bounds that a call is held for while no reply has told how a model bills."""
+"""Factor on a call's bounds for its reservation while no reply has shown how a model bills."""
 TRUST = 4.0
-"""Times its bounds that it is held for when many have: a model may change its ways."""
+"""Smallest such factor, after many replies: a model may change how it bills."""
 HALVED = 32
-"""Replies that halve the caution."""
+"""Number of replies that halve the caution."""
 SPREAD = 1.1
-"""Times the densest prompt so far that the next one is likely to be at most."""
+"""Factor on the densest prompt so far, which the next prompt is unlikely to exceed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A call's bounds: a byte of text is at most a token, a reply at most what was asked for."""
+    """Upper bounds of a call: a byte of text is at most one token, a reply at most its limit."""
 
     text: int
     """Bytes of the prompt's text, without reasoning that is sent back, which not all bill."""
     prompt: int
-    """Tokens of the prompt, at most."""
+    """Most tokens of the prompt."""
     reply: int
-    """Tokens of the reply (and of reasoning that is billed and not shown), at most."""
+    """Most tokens of the reply and of reasoning that is billed but not shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Tokens, and dollars where the price is known."""
+    """A number of tokens and dollars; `usd` is None if the price is unknown."""
 
     tokens: float
     usd: float | None
@@ -64,13 +64,13 @@ def size_of(model: Model, messages: Sequence[Message], sampling: Sampling) -> Si
 
 
 def usual_prompt(messages: Sequence[Message]) -> int:
-    """Return an estimate, on the high side of what is usual, of the tokens of a prompt."""
+    """Return an estimate of a prompt's tokens, a little higher than usual."""
     text, images = _measured(messages)
     return text // USUAL_TOKEN + USUAL_FRAME * len(messages) + IMAGE_TOKENS * images + 1
 
 
 def _measured(messages: Sequence[Message]) -> tuple[int, int]:
-    """Return the bytes of the messages' text, and how many images they hold."""
+    """Return (bytes of text, number of images) of messages."""
     text = images = 0
     for message in messages:
         content = message["content"]
@@ -84,29 +84,29 @@ def _measured(messages: Sequence[Message]) -> tuple[int, int]:
 
 
 def _thought(message: Message) -> int:
-    """Return the bytes of the reasoning that is sent back with a message."""
+    """Return the bytes of the reasoning sent back with a message."""
     reasoning = message.get("reasoning")
     return len(reasoning.model_dump_json()) if reasoning else 0
 
 
 class Rates:
-    """How one model bills against the bounds of its calls, and the calls of it in flight."""
+    """How one model bills relative to the bounds of its calls, and its calls in flight."""
 
     def __init__(self, price: Callable[[int, int], float | None]) -> None:
         self._price = price
         self.prompt = self.reply = self.usd = 1.0
-        """Most that was billed, as a share of the bound; at least 1."""
+        """The most that was billed, as a share of the bound; at least 1."""
         self._dense = 0.0
         self._replies = 0
         self._held_prompt = self._held_reply = 0
         self._lock = threading.Lock()
 
     def dollars(self, prompt: float, reply: float) -> float | None:
-        """Return the list price of so many tokens; None where it is unknown."""
+        """Return the list price of so many tokens in dollars; None if it is unknown."""
         return self._price(round(prompt), round(reply))
 
     def learn(self, size: Size, prompt: float, reply: float, usd: float | None) -> None:
-        """Take note of what a reply was billed."""
+        """Update the rates with what a reply was billed."""
         list_price = self.dollars(prompt, reply)
         with self._lock:
             self._replies += 1
@@ -117,22 +117,22 @@ class Rates:
                 self.usd = max(self.usd, usd / list_price)
 
     def likely(self, size: Size) -> Estimate:
-        """Return what a call will use by all that is known, with its reply at full length."""
+        """Return what a call will likely use, with a reply of full length."""
         share = self._dense * SPREAD if self._replies else self.prompt
         return self._estimate(size.prompt * share, size.reply * self.reply)
 
     def bound(self, size: Size) -> Estimate:
-        """Return what a call may be billed at most, if it is billed as others were."""
+        """Return the most that a call is billed, if it is billed as earlier ones were."""
         return self._estimate(size.prompt * self.prompt, size.reply * self.reply)
 
     def hold(self, size: Size, sign: int) -> None:
-        """Count a call in flight (1), or no longer (-1)."""
+        """Add a call to the calls in flight (`sign` 1) or remove it (-1)."""
         with self._lock:
             self._held_prompt += sign * size.prompt
             self._held_reply += sign * size.reply
 
     def held(self) -> Estimate:
-        """Return what the calls in flight are held for: the more, the less is known."""
+        """Return the reservation for the calls in flight, larger while few replies are known."""
         margin = max(TRUST, CAUTION * HALVED / (HALVED + self._replies))
         prompt, reply = self._held_prompt * self.prompt, self._held_reply * self.reply
         return self._estimate(prompt * margin, reply * margin)
@@ -143,33 +143,33 @@ class Rates:
 
 
 LONGEST_TOKEN = 16
-"""Bytes a token on average, at most: a smaller count is none."""
+"""Most bytes per token on average; a count of fewer tokens is not believed."""
 WORDY_TOKEN = 6
-"""Bytes a token of the wordiest reply: a longer one has not kept its limit."""
+"""Most bytes per token of a reply within its limit; a longer reply has exceeded it."""
 LARGEST = 64
-"""Times the bound of a call that a count may be: a larger one is none."""
+"""Largest ratio of a reported count to the call's bound; a larger count is not believed."""
 LONGEST_CONTEXT = 10_000_000
-"""Tokens that no model's context exceeds."""
+"""Most tokens of any model's context."""
 OFF_PRICE = 100.0
-"""Times the list price, or parts of it, that a told cost may be."""
+"""Largest ratio of a reported cost to the list price, either way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Booked:
-    """What an attempt is booked with."""
+    """Tokens and dollars booked for one attempt."""
 
     tokens: int
     usd: float | None
-    """None where the price is unknown."""
+    """None if the price is unknown."""
     assumed: bool = False
-    """True where nothing was told, or what cannot be: it is booked with what it cost at most."""
+    """True if the usage was missing or impossible, so that the upper bound was booked."""
 
 
 def book(told: Usage, size: Size, rates: Rates, received: int = 0) -> tuple[Booked, Usage]:
-    """Return what an answered attempt is booked with, and what was told without what cannot be.
+    """Return the booking of an answered attempt, and the reported usage without impossible values.
 
-    `received` is the bytes of the reply's text. A count below what so many bytes need is kept as
-    told and not believed. The model's rates learn from the booking.
+    `received` is the bytes of the reply's text. A count too small for so many bytes stays in the
+    usage but is not used for the booking. The model's rates are updated.
     """
     prompt = _possible(told.prompt_tokens, size.prompt)
     reply = _possible(told.completion_tokens, max(size.reply, received))
@@ -188,8 +188,7 @@ def book(told: Usage, size: Size, rates: Rates, received: int = 0) -> tuple[Book
 
 
 def said(completion: Completion) -> tuple[Usage, int]:
-    """Return what the provider told of a reply, and the bytes of its text and shown
-    thoughts."""
+    """Return (reported usage, bytes of the text and visible reasoning) of a reply."""
     told = Usage(completion.prompt_tokens, completion.completion_tokens, completion.cost_usd)
     thoughts = completion.reasoning.text if completion.reasoning else ""
     text = thoughts + text_of(completion.content)
@@ -197,7 +196,7 @@ def said(completion: Completion) -> tuple[Usage, int]:
 
 
 def believed(completion: Completion, told: Usage) -> Completion:
-    """Return a reply with what was told of it and can be."""
+    """Return a reply with this usage in place of the reported one."""
     same = (completion.prompt_tokens, completion.completion_tokens, completion.cost_usd)
     if same == (told.prompt_tokens, told.completion_tokens, told.cost_usd):
         return completion
@@ -210,31 +209,30 @@ def believed(completion: Completion, told: Usage) -> Completion:
 
 
 def bound(size: Size, rates: Rates) -> Booked:
-    """Return what an attempt is booked with of which nothing is known but that it was sent."""
+    """Return the booking of an attempt of which only the sending is known: its upper bound."""
     most = rates.bound(size)
     return Booked(math.ceil(most.tokens), most.usd, assumed=True)
 
 
 def _possible(told: int | None, most: int) -> int | None:
-    """Return a told count of tokens; None where no call of such a bound has so many, or where it
-    is no count."""
+    """Return the reported token count; None if it is not a count or too large for the bound."""
     if not isinstance(told, int) or isinstance(told, bool):
         return None
     return told if 0 <= told <= min(LARGEST * most, LONGEST_CONTEXT) else None
 
 
 def _enough(told: int | None, text: int) -> int | None:
-    """Return a count; None where it is too small for so many bytes of text."""
+    """Return the reported token count; None if it implies over LONGEST_TOKEN bytes a token."""
     return told if told is not None and told >= text // LONGEST_TOKEN else None
 
 
 def _most(limit: float, received: int) -> float:
-    """Return the tokens of a reply at most: its limit, unless its text shows that none was kept."""
+    """Return the most tokens of a reply: its limit, or its bytes if its text exceeds the limit."""
     return limit if received <= WORDY_TOKEN * limit else received
 
 
 def _cost(told: float | None, listed: float | None) -> float | None:
-    """Return the told cost; None where it cannot be, beside the list price of the tokens."""
+    """Return the reported cost; None if it is impossible next to the list price of the tokens."""
     if told is None or not math.isfinite(told) or told < 0:
         return None
     if not listed:
@@ -247,14 +245,14 @@ NOTHING = Estimate(0.0, 0.0)
 
 @dataclass
 class Sum:
-    """Attempts and what they were booked with."""
+    """The number of attempts, with their booked tokens and dollars."""
 
     attempts: int = 0
     tokens: int = 0
     usd: float = 0.0
 
     def add(self, booked: Booked) -> None:
-        """Count an attempt."""
+        """Add the booking of one attempt."""
         self.attempts += 1
         self.tokens += booked.tokens
         self.usd += booked.usd or 0.0
@@ -263,24 +261,24 @@ class Sum:
 class Budget:
     """Dollars and tokens that all calls of a command share, over all its runs; None is no limit.
 
-    A call is let through only if what is spent and what the calls in flight are held for, its own
-    share among them, stay within the limit, or if it goes alone and what it will likely use does:
-    so the limit is passed by one reply at most, however the provider bills, unless many calls that
-    are let through at once turn out dearer than any before. Where only calls in flight stand in
-    the way it waits for them; where the spent money does, BudgetError is raised.
+    A call is admitted only if the spend plus the reservations of all calls in flight, its own
+    included, stay within the limit, or if it is alone in flight and its likely use fits. So the
+    limit is exceeded by one reply at most, however the provider bills, unless many calls admitted
+    at once turn out more expensive than any before. A call waits if only calls in flight stand in
+    its way; BudgetError is raised if the spend does.
 
-    Threads with loops of their own may share it; where it is limited, one loop at a time.
+    Threads with event loops of their own may share it; if it is limited, one loop at a time.
     """
 
     def __init__(self, usd: float | None = None, tokens: int | None = None) -> None:
         self.limit(usd, tokens)
         self.all, self.before, self.lost, self.assumed = Sum(), Sum(), Sum(), Sum()
-        """All that is spent; of it, what was before this command, what gave no reply, and what
-        was booked without a word of the provider."""
+        """Total spend; its parts before this command, without a usable reply, and with assumed
+        usage."""
         self.unpriced = False
         """True once a call's price was not known."""
         self.fence: Callable[[], None] = _open
-        """Called before each attempt is sent; raises where none may go any more."""
+        """Called before each attempt is sent; raises if no more may be sent."""
         self._counted: set[str] = set()
         self._rates: dict[str, Rates] = {}
         self._flying = 0
@@ -290,21 +288,21 @@ class Budget:
 
     @property
     def limited(self) -> bool:
-        """True where there is a limit."""
+        """True if dollars or tokens are limited."""
         return self.usd is not None or self.tokens is not None
 
     @property
     def spent_usd(self) -> float:
-        """Known dollars spent, before this command too."""
+        """Known dollars spent, including before this command."""
         return self.all.usd
 
     @property
     def spent_tokens(self) -> int:
-        """Tokens spent, before this command too."""
+        """Tokens spent, including before this command."""
         return self.all.tokens
 
     def check(self, model: Model) -> None:
-        """Raise BudgetError where dollars are limited and the model's price is unknown."""
+        """Raise BudgetError if dollars are limited and the model's price is unknown."""
         if self.usd is not None and not model.priced:
             raise BudgetError(
                 f"--budget {self.usd:g}: the price of {model.ref} is unknown; "
@@ -312,45 +310,45 @@ class Budget:
             )
 
     def limit(self, usd: float | None, tokens: int | None) -> None:
-        """Set the limits. BudgetError for one that is no number."""
+        """Set the limits. Raises UsageError if a limit is not a number."""
         if usd is not None and math.isnan(usd):
             raise UsageError("--budget: found nan; expected dollars, e.g. 5 or 0.25")
         self.usd, self.tokens = usd, tokens
 
     def spend(self, tokens: int = 0, usd: float = 0.0) -> None:
-        """Count what was spent before, e.g. by the same run before it was resumed."""
+        """Add what was spent earlier, e.g. by the same run before it was resumed."""
         with self._lock:
             for account in (self.all, self.before):
                 account.tokens += tokens
                 account.usd += usd
 
     def count(self, name: str, tokens: int, usd: float) -> None:
-        """Count what a run had spent before this command, once."""
+        """Add what a run had spent before this command; a second call for it changes nothing."""
         with self._lock:
             if name not in self._counted:
                 self._counted.add(name)
                 self.spend(tokens, usd)
 
     def knows(self, name: str) -> bool:
-        """Return whether this run was counted."""
+        """Return True if the earlier spend of this run was added."""
         return name in self._counted
 
     def rates(self, model: Model) -> Rates:
-        """Return what is known of how a model bills."""
+        """Return the rates of a model's ordinary calls."""
         with self._lock:
             if model.ref not in self._rates:
                 self._rates[model.ref] = Rates(model.price)
             return self._rates[model.ref]
 
     def batch_rates(self, batches: Batches) -> Rates:
-        """Return what is known of how a model bills in batches."""
+        """Return the rates of a model's calls in batches."""
         with self._lock:
             return self._rates.setdefault(f"{batches.ref} in batches", Rates(batches.price))
 
     def hold_sent(self, need: Estimate, *, alone: bool = False, sent: bool = False) -> bool:
-        """Hold the worst case of a call that goes in a batch; return whether it fits beside all
-        that is held. Where it is `alone` in flight it may go if what is spent leaves room for
-        what it will likely use; one that was `sent` already is held in any case."""
+        """Reserve the worst case of a call in a batch; return True if it fits next to all other
+        reservations. If it is `alone` in flight it need only fit next to the spend, else
+        BudgetError is raised; one that was `sent` already is always reserved."""
         with self._lock:
             usd, tokens = self._sent["usd"] + (need.usd or 0.0), self._sent["tokens"] + need.tokens
             if not sent and self.limited:
@@ -362,16 +360,17 @@ class Budget:
             return True
 
     def release_sent(self, need: Estimate) -> None:
-        """Hold it no longer; the next may go."""
+        """Release a reservation of a call in a batch and admit waiting calls."""
         with self._lock:
             self._sent["usd"] -= need.usd or 0.0
             self._sent["tokens"] -= need.tokens
-            if self._sent["tokens"] < 1:  # what sums of fractions leave over
+            if self._sent["tokens"] < 1:  # what rounding leaves over
                 self._sent = {"usd": 0.0, "tokens": 0.0}
             self._wake()
 
     async def reserve(self, rates: Rates, size: Size) -> None:
-        """Hold what a call may use, or raise BudgetError because the call could pass the limit."""
+        """Wait until a call is admitted and reserve what it may use. Raises BudgetError if it could
+        exceed the limit."""
         with self._lock:
             if not self._waiting and self._admitted(rates, size):
                 return
@@ -379,7 +378,7 @@ class Budget:
             await self._queue(rates, size)
 
     async def _queue(self, rates: Rates, size: Size) -> None:
-        """Wait until one that is released makes room."""
+        """Wait until released calls make room for this one."""
         with self._lock:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((rates, size, waiter))
@@ -391,14 +390,14 @@ class Budget:
             raise
 
     def release(self, rates: Rates, size: Size) -> None:
-        """Hold no longer what a call may use; the next may go."""
+        """Release the reservation of a call and admit waiting calls."""
         with self._lock:
             rates.hold(size, -1)
             self._flying -= 1
             self._wake()
 
     def book(self, booked: Booked, *, lost: bool = False) -> None:
-        """Count an attempt that was made; before it is released."""
+        """Add the booking of an attempt; call it before the reservation is released."""
         with self._lock:
             self.all.add(booked)
             self.unpriced = self.unpriced or booked.usd is None
@@ -408,7 +407,8 @@ class Budget:
                 self.assumed.add(booked)
 
     def _admitted(self, rates: Rates, size: Size) -> bool:
-        """Hold a call if it may go now; BudgetError where no waiting helps."""
+        """Reserve a call and return True if it may be sent now. Raises BudgetError if waiting
+        cannot help."""
         if self.limited:
             self._refuse(rates.likely(size))
         rates.hold(size, 1)
@@ -427,7 +427,7 @@ class Budget:
         )
 
     def _wake(self) -> None:
-        """Let those go that may, first come, first served."""
+        """Admit waiting calls that fit, in the order of their arrival."""
         while self._waiting:
             rates, size, waiter = self._waiting[0]
             try:
@@ -453,12 +453,12 @@ class Budget:
 
 
 def _open() -> None:
-    """Let any attempt go."""
+    """Allow every attempt."""
 
 
 def spending(ledger: Budget) -> str:
-    """Return what was spent, lost attempts and what nobody told included; empty where no call
-    could cost anything and nothing is limited."""
+    """Return the spend in one line, with failed attempts and assumed usage; empty if no call could
+    cost anything and nothing is limited."""
     billed = ledger.all.usd or ledger.unpriced or ledger.limited
     return " · ".join(_parts(ledger)) if ledger.all.attempts and billed else ""
 

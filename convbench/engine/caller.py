@@ -1,4 +1,4 @@
-"""One call from journal to reply: replay, budget, limiter, hard timeout, retries."""
+"""Make model calls: replay from the journal, budget, limiter, hard timeout, retries."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LONG = 64 << 10
-"""Characters that are read in the loop: any more are read in a thread."""
+"""Most characters that are processed in the event loop; longer texts go to a thread."""
 
 
 async def offload(read: Callable[[], T], texts: Iterable[str]) -> T:
-    """Return what `read` returns of these texts, read in a thread where they are LONG.
+    """Return what `read` returns; it runs in a thread if these texts are longer than LONG.
 
-    A thread helps where no single step is long: a pattern keeps the interpreter to itself until
-    it is done, so every pattern that meets a reply takes time in proportion to its length.
+    A thread helps only if no single step is long: a regular expression holds the interpreter until
+    it is done, so every pattern applied to a reply must take time linear in its length.
     """
     if sum(map(len, texts)) <= LONG:
         return read()
@@ -45,8 +45,7 @@ async def offload(read: Callable[[], T], texts: Iterable[str]) -> T:
 
 
 def _without_stop(read: Callable[[], T]) -> T:
-    """Call `read`; a StopIteration, which no future takes, is the error that a coroutine makes of
-    it."""
+    """Return what `read` returns. StopIteration, which no future accepts, becomes RuntimeError."""
     try:
         return read()
     except StopIteration as error:
@@ -57,7 +56,7 @@ log = logging.getLogger("convbench.calls")
 
 
 class Caller:
-    """Makes model calls for jobs. One per command; every call of a run goes through it."""
+    """Makes the model calls of all jobs of a command."""
 
     def __init__(
         self,
@@ -71,13 +70,13 @@ class Caller:
         self.retry = retry or RetryPolicy()
         self.status = status or Status()
         self.cache: ReplyCache | None = None
-        """Replies that earlier runs paid for; None asks for each."""
+        """Replies of earlier runs; None reuses none."""
         self.pace: Pace | None = None
-        """Most calls a second to an endpoint; None: as many as the limiter lets go."""
+        """Rate of calls to an endpoint; None leaves it to the limiter."""
         self.wire: WireFile | None = None
-        """Where requests and replies are kept word for word; None keeps none."""
+        """File of verbatim requests and replies; None writes none."""
         self.waves: Waves | None = None
-        """Where calls wait for each other to be sent in batches; None sends each by itself."""
+        """The queue of calls that are sent in batches; None sends each individually."""
         self._limiters: dict[str, Limiter] = {}
         self._answered: set[str] = set()
         self._exhausted: dict[str, int] = {}
@@ -89,11 +88,11 @@ class Caller:
     async def complete(
         self, model: Model, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return the reply to `messages`: from the journal if this call is finished there, or from
-        the cache of replies that earlier runs paid for.
+        """Return the reply to `messages`: from the journal if it holds this call, else from the
+        cache of earlier runs, else from the model.
 
-        Raises TransientModelError when all tries failed, FatalModelError at once where none can
-        help, BudgetError before a call that could pass the budget, Stopped while the run stops.
+        Raises TransientModelError when all tries failed, FatalModelError at once if none can help,
+        BudgetError before a call that could exceed the budget, Stopped while the run stops.
         """
         if self.journal is None:
             return (await self._asked(model, messages, sampling, key)).completion
@@ -123,8 +122,8 @@ class Caller:
     def _cache_name(
         self, model: Model, messages: Sequence[Message], sampling: Sampling, key: str
     ) -> str | None:
-        """Return what a reply is called in the cache; None where it is not to be kept, or must be
-        asked for anew, since a kept one has no log-probabilities."""
+        """Return the name of a reply in the cache; None if it is not cached: no cache, a model
+        whose replies are not cached, or log-probabilities, which the cache does not hold."""
         if sampling.logprobs:
             return None
         if self.cache is None or (identity := model.identity) is None:
@@ -136,7 +135,7 @@ class Caller:
             self.cache.put(name, completion)
 
     def limiter(self, model: Model) -> Limiter:
-        """Return the limiter of a model's endpoint."""
+        """Return the limiter of a model's endpoint, created at first use."""
         name = model.endpoint
         if name not in self._limiters:
             highest = model.concurrency or self.retry.concurrency
@@ -145,7 +144,7 @@ class Caller:
         return self._limiters[name]
 
     async def started(self, model: Model) -> None:
-        """Start a model that must be (a server, weights to load), once, before the first call."""
+        """Start a model that needs it (a server, weights to load), once, before its first call."""
         if not model.starts:
             return
         waiting = self._starting.get(model.endpoint)
@@ -159,19 +158,20 @@ class Caller:
         self.status.note = ""
         self.status.ready = time.monotonic()
         if not start.cancelled():
-            start.exception()  # seen here, so that asyncio does not complain of an unseen one
+            start.exception()  # retrieved, so that asyncio does not report it as unretrieved
 
     def answered(self, model: Model) -> None:
-        """Note that an endpoint works."""
+        """Record that an endpoint has answered."""
         self._answered.add(model.endpoint)
         self._exhausted[model.endpoint] = 0
 
     def known(self, model: Model) -> bool:
-        """Return whether this endpoint has ever answered."""
+        """Return True if this model's endpoint has ever answered."""
         return model.endpoint in self._answered
 
     def exhausted(self, model: Model, error: TransientModelError, tries: int) -> Exception:
-        """Return the error of a call whose tries are used up; fatal once the endpoint is dead."""
+        """Return the error of a call whose tries are used up: a FatalModelError once too many calls
+        in a row have failed, else a TransientModelError."""
         name = model.endpoint
         self._exhausted[name] = self._exhausted.get(name, 0) + 1
         if self._exhausted[name] >= self.retry.dead:
@@ -182,8 +182,9 @@ class Caller:
         return TransientModelError(f"{error} (after {tries} tries)")
 
     def count_unreadable(self, fault: str | None) -> FatalModelError | None:
-        """Count one more result that nothing could be read of, `fault` saying why, or with None
-        one that was read; return the error that stops the run after too many in a row."""
+        """Count a result that could not be parsed because of `fault`, or with None one that could.
+
+        Returns the error that stops the run after too many in a row, else None."""
         self._unreadable = 0 if fault is None else self._unreadable + 1
         if self._unreadable < self.retry.unreadable:
             return None
@@ -193,9 +194,10 @@ class Caller:
         )
 
     def in_waves(self, wait_s: float | None, *, collect_only: bool = False) -> None:
-        """Send calls in batches from now on, where their model has batches; `collect_only` waits
-        for those that earlier processes sent and sends none. A call that waited `wait_s` seconds
-        for its batch is sent by itself; None: waits as long as it takes."""
+        """Send calls in batches from now on, if their model has batches.
+
+        `collect_only` waits for the batches of earlier processes and sends none. A call that waited
+        `wait_s` seconds for its batch is sent individually; None waits as long as it takes."""
         from convbench.engine.batch_job import Desk
         from convbench.engine.batch_queue import Waves
 
@@ -204,7 +206,7 @@ class Caller:
         self.waves = Waves(desk, self.started, self.answered, self.exhausted)
 
     def _check(self, model: Model) -> None:
-        """Refuse a model that a budget cannot count; looked at once."""
+        """Raise BudgetError for a model that the budget cannot count; checked once a model."""
         if model.ref not in self._checked:
             self.budget.check(model)
             self._checked.add(model.ref)
@@ -219,7 +221,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class _Reply:
-    """A reply, the attempt that gave it and what that was booked with."""
+    """A reply with the name of its attempt and its booking."""
 
     completion: Completion
     attempt: str | None
@@ -260,7 +262,8 @@ class _Call:
                 return reply
 
     async def _attempt(self) -> _Reply:
-        """One attempt within limiter and budget; what it used is counted however it ends."""
+        """Return the reply of one attempt within limiter and budget; its usage is booked however it
+        ends."""
         async with self.limiter.slot() as sent:
             enter()
             budget, pace = self.caller.budget, self.caller.pace
@@ -281,7 +284,7 @@ class _Call:
                 budget.release(self.rates, self.size)
 
     async def _booked(self) -> _Reply:
-        """Send the call and book it: what was told of it, or its bound."""
+        """Return the reply of one attempt, booked with its reported usage or its upper bound."""
         attempt, since = self._begin(), time.monotonic()
         try:
             self.caller.budget.fence()
@@ -301,7 +304,7 @@ class _Call:
         return _Reply(*self._count(completion, attempt))
 
     def _tell(self, since: float, text: str, *values: object) -> None:
-        """Tell a debug log of one attempt."""
+        """Write one attempt to the debug log."""
         if not log.isEnabledFor(logging.DEBUG):
             return
         took = time.monotonic() - since
@@ -319,7 +322,7 @@ class _Call:
             raise BrokenReply(f"{self.model.ref}: no reply within {limit or 0:g} s") from None
 
     def _begin(self) -> str | None:
-        """Write ahead that an attempt is made; None where nobody bills or keeps it."""
+        """Record an attempt before it is made and return its name; None if nothing records it."""
         if self.caller.journal is None or runs_here(self.model):
             return None
         return self.caller.journal.begin_attempt(self.key, self.rates.likely(self.size))
@@ -327,7 +330,7 @@ class _Call:
     def _count(
         self, completion: Completion, attempt: str | None
     ) -> tuple[Completion, str | None, Booked]:
-        """Book an answered call; return it with what was told of it and can be."""
+        """Book an answered call; return (reply with plausible usage, attempt, booking)."""
         booked, told = self._book(*said(completion))
         self.caller.budget.book(booked)
         self.status.calls += 1
@@ -335,7 +338,7 @@ class _Call:
         return believed(completion, told), attempt, booked
 
     def _lose(self, attempt: str | None, error: BaseException) -> None:
-        """Book an attempt that was sent and may be billed though it gave nothing usable."""
+        """Book a failed attempt that may be billed, and record why it failed."""
         told: Usage | None = getattr(error, "usage", None)
         booked: Booked | None = None
         if told is not None:
@@ -350,7 +353,8 @@ class _Call:
             self.caller.journal.attempts.end(attempt, booked, why)
 
     def _book(self, told: Usage, received: int = 0) -> tuple[Booked, Usage]:
-        """Return the booking of an answer; a model that runs here counts its tokens itself."""
+        """Return (booking, plausible usage) of an answer; the counts of a model that runs here are
+        believed."""
         if runs_here(self.model):
             prompt, reply = told.prompt_tokens or 0, told.completion_tokens or 0
             self.rates.learn(self.size, prompt, reply, 0.0)
@@ -358,7 +362,7 @@ class _Call:
         return book(told, self.size, self.rates, received)
 
     async def _wait(self, error: TransientModelError) -> None:
-        """Wait before another try, or raise because there were enough."""
+        """Wait before another try. Raises FatalModelError or TransientModelError to give up."""
         if error.rate_limited:
             self.limited += 1
         else:
@@ -383,13 +387,13 @@ class _Call:
 
 
 def runs_here(model: Model) -> bool:
-    """Return whether a model runs on this machine, where nobody bills a call."""
+    """Return True if a model runs on this machine, where nobody bills a call."""
     return model.ref.partition(":")[0] in SCHEMES
 
 
 def _unbilled(error: BaseException) -> bool:
-    """Return whether an attempt that failed without a word of usage costs nothing: it was not
-    sent, or refused before any work. A server's fault, a lost connection or a timeout may cost."""
+    """Return True if an attempt that failed without reported usage costs nothing: it was not sent,
+    or refused before any work. A server error, a lost connection or a timeout may cost."""
     if isinstance(error, TransientModelError):
         return error.rate_limited or isinstance(error, Unreachable)
     return isinstance(error, ConvbenchError)

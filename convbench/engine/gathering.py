@@ -1,10 +1,10 @@
-"""An event loop that takes together what comes within moments of each other: it saves CPU.
+"""An event loop that handles replies arriving within moments of each other together, to save CPU.
 
-With 64 calls in flight a reply comes every few milliseconds, and a process that sleeps between any
-two of them wakes to cold caches each time: a call then costs half as much again. So once something
-has come after a sleep, a moment is waited for more: a hundredth of what the quickest reply took,
-and no more than 5 ms. A loop that has not slept, since replies come as fast as it takes them, waits
-for nothing.
+With 64 calls in flight a reply arrives every few milliseconds, and a process that sleeps between
+any two of them wakes to cold caches each time: a call then costs half as much again. So after a
+sleep ends, the loop waits a moment for more events: a hundredth of the quickest reply's time, and
+at most 5 ms. A loop that has not slept, because replies arrive as fast as it handles them, does not
+wait.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ import selectors
 import time
 
 SHARE = 1 / 100
-"""Of the quickest reply's time: the longest that a reply waits for others."""
+"""Longest wait of a reply for others, as a share of the quickest reply's time."""
 LONGEST_S = 0.005
-"""Longest wait: longer ones save little more."""
+"""Longest wait in seconds; longer ones save little more."""
 FORGETS = 1.01
-"""Times the quickest reply is taken to be slower with each that follows it."""
+"""Factor by which the quickest time grows with each later reply, so that it adapts."""
 
 
 class Gathering(selectors.DefaultSelector):
-    """Tells what can be read and written, after a moment's wait for more of it."""
+    """A selector that waits a moment after a sleep, to return more events at once."""
 
     def __init__(self) -> None:
         super().__init__()
         self.pause_s = 0.0
-        """How long it waits after a sleep."""
+        """Seconds that it waits after a sleep."""
         self._quickest_s = 0.0
 
     def replied(self, seconds: float) -> None:
-        """Note what a reply took."""
+        """Record the seconds that a reply took."""
         quickest = self._quickest_s * FORGETS
         self._quickest_s = min(quickest, seconds) if quickest else seconds
         self.pause_s = min(self._quickest_s * SHARE, LONGEST_S)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return what can be read and written within `timeout` seconds."""
+        """Return the events that are ready within `timeout` seconds."""
         if not self.pause_s:
             return super().select(timeout)
         found = super().select(0)
@@ -51,7 +51,7 @@ class Gathering(selectors.DefaultSelector):
 
 
 class GatheringLoop(asyncio.SelectorEventLoop):
-    """The loop that a command's calls are made in."""
+    """The event loop in which a command's calls are made."""
 
     def __init__(self) -> None:
         self.gathering = Gathering()
@@ -59,7 +59,7 @@ class GatheringLoop(asyncio.SelectorEventLoop):
 
 
 def replied(seconds: float) -> None:
-    """Tell the loop that runs now what a reply took."""
+    """Record the seconds that a reply took in the running loop, if it is of this module."""
     loop = asyncio.get_running_loop()
     if isinstance(loop, GatheringLoop):
         loop.gathering.replied(seconds)

@@ -1,4 +1,4 @@
-"""Run many jobs at once: bounded, lazily taken, stopped cleanly."""
+"""Run many jobs at once: bounded, taken lazily, stopped cleanly."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from convbench.errors import (
 
 
 class Stopped(ConvbenchError):
-    """The run is being stopped; this job is left as it is, to be resumed later."""
+    """The run is stopping; this job is left unfinished, to be resumed later."""
 
 
 class Gate:
-    """Open while jobs may begin calls. `interrupted` is set by Ctrl-C or SIGTERM."""
+    """Says whether jobs may begin calls. `interrupted` is set by Ctrl-C or SIGTERM."""
 
     running: ClassVar[list[Gate]] = []
-    """Gates of all jobs that run now, for signal handlers, which have no context."""
+    """Gates of all running jobs, for signal handlers, which have no context."""
 
     def __init__(self) -> None:
         self.reason: ConvbenchError | None = None
         self.interrupted = False
         self.thread = threading.get_ident()
-        """Whose loop its jobs run in."""
+        """Id of the thread in whose loop its jobs run."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle: set[asyncio.Task[object]] = set()
         self.on_end: Callable[[], None] = lambda: None
-        """Told whenever one of the tasks has ended."""
+        """Called whenever one of the tasks has ended."""
 
     def add(self, task: asyncio.Task[None]) -> None:
-        """Let an interrupt cancel this task."""
+        """Add a task, which an interrupt then cancels."""
         self._tasks.add(task)
         task.add_done_callback(self._end)
 
@@ -59,7 +59,7 @@ class Gate:
 
     @property
     def tasks(self) -> AbstractSet[asyncio.Task[None]]:
-        """Those that have not ended: whatever may still make a call."""
+        """The tasks that have not ended and may still make a call."""
         return self._tasks
 
     @property
@@ -68,26 +68,28 @@ class Gate:
         return self.interrupted or self.reason is not None
 
     def stop(self, reason: ConvbenchError) -> None:
-        """Begin no more calls because of `reason`; calls in flight may end."""
+        """Allow no more calls because of `reason`; calls in flight may end."""
         if self.reason is None:
             self.reason = reason
         for task in tuple(self._idle):
             task.cancel()
 
     def interrupt(self) -> None:
-        """Stop at once: cancel what is in flight."""
+        """Cancel all tasks at once."""
         self.interrupted = True
         for task in tuple(self._tasks):
             task.cancel()
 
     def idle(self) -> _Idle:
-        """Mark a wait between calls (a free place, a backoff): it ends with Stopped when the
-        gate shuts, where a call in flight would be let end."""
+        """Return a context manager for a wait between calls (for a slot, a backoff), which raises
+        Stopped when the gate shuts; a call in flight may end instead."""
         return _Idle(self)
 
 
 class _Idle:
-    """A marked wait; a class and no generator, since every call waits so several times."""
+    """Context manager for a wait that raises Stopped when the run stops.
+
+    A class is faster than a generator, and every call enters several."""
 
     __slots__ = ("_gate", "_task")
 
@@ -114,18 +116,19 @@ class _Idle:
 
 
 CURRENT: ContextVar[Gate | None] = ContextVar("gate", default=None)
-"""The gate of the jobs that this code runs for."""
+"""The gate of the jobs for which this code runs."""
 
 
 def enter() -> None:
-    """Raise Stopped where the gate is shut; called before each new model call."""
+    """Raise Stopped if the current gate is shut; called before each new model call."""
     gate = CURRENT.get()
     if gate is not None and gate.shut:
         raise Stopped("the run is stopping")
 
 
 def idle() -> AbstractContextManager[None]:
-    """Mark a wait of the current gate's jobs; without a gate it changes nothing."""
+    """Return a context manager for a wait of the current gate's jobs; without a gate it does
+    nothing."""
     gate = CURRENT.get()
     return nullcontext() if gate is None else gate.idle()
 
@@ -137,8 +140,9 @@ _stopping = False
 
 @contextmanager
 def stoppable(stop: Callable[[], None]) -> Iterator[None]:
-    """Have `stop` called, from another thread, should the command be interrupted meanwhile.
-    KeyboardInterrupt where it has been already: nothing more is begun."""
+    """Call `stop` from another thread if the command is interrupted within this context.
+
+    Raises KeyboardInterrupt if the command was interrupted before."""
     with _stop_lock:
         if _stopping:
             raise KeyboardInterrupt
@@ -152,8 +156,9 @@ def stoppable(stop: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def stopped_together() -> Iterator[None]:
-    """Where this ends with an error or an interrupt, end all that is stoppable, and let nothing
-    stoppable begin until `stopped_together` is over."""
+    """Call all registered `stop` functions if this context ends with an error or an interrupt.
+
+    Nothing can register again until `begin_anew` is called."""
     global _stopping
     try:
         yield
@@ -167,7 +172,7 @@ def stopped_together() -> Iterator[None]:
 
 
 def begin_anew() -> None:
-    """Let things begin again after an interrupt that was dealt with."""
+    """Allow `stop` functions to be registered again after a handled interrupt."""
     global _stopping
     with _stop_lock:
         _stopping = False
@@ -177,7 +182,7 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 GRACE_S = 3.0
-"""Seconds that cancelled jobs get to end at an interrupt."""
+"""Seconds that cancelled jobs get to end after an interrupt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +190,9 @@ class Summary:
     """How a batch of jobs ended."""
 
     done: int
-    """Jobs that ended well."""
+    """Jobs that succeeded."""
     failed: int
-    """Jobs that ended in a recorded failure: given to `on_error`, or of a failed result."""
+    """Jobs that ended in a recorded failure: passed to `on_error`, or with a failed result."""
     interrupted: bool = False
     """True after Ctrl-C or SIGTERM."""
     stopped: ConvbenchError | None = None
@@ -205,15 +210,14 @@ async def run_jobs(
     failed: Callable[[R], bool] = lambda result: False,
     stops: Callable[[R], ConvbenchError | None] = lambda result: None,
 ) -> Summary:
-    """Run `work` over `jobs`, at most `concurrency` at once; `jobs` is taken one by one. A result
-    of which `failed` is true counts as failed; one for which `stops` returns an error is recorded
-    and stops the run.
+    """Run `work` over `jobs`, at most `concurrency` at once, and return how they ended.
 
-    `on_done` and `on_error` are called in the loop, one at a time, and are where records are
-    appended. A BudgetError, a FatalModelError that stops the run, or a disk error (from `work`,
-    the callbacks or `jobs` itself) shuts the gate: no job and no model call begins after it,
-    calls in flight end and are journalled, unfinished jobs are left to be resumed. Any other
-    exception of `work` goes to `on_error`.
+    `jobs` is consumed one by one. A result for which `failed` is true counts as failed; one for
+    which `stops` returns an error is recorded and stops the run. `on_done` and `on_error` are
+    called in the loop, one at a time, and append the records. A BudgetError, a FatalModelError that
+    stops the run, or a disk error (from `work`, the callbacks or `jobs` itself) shuts the gate: no
+    job and no model call begins after it, calls in flight end and are journalled, unfinished jobs
+    are left to be resumed. Any other exception of `work` goes to `on_error`.
     """
     gate = Gate()
     token = CURRENT.set(gate)
@@ -235,7 +239,7 @@ async def run_jobs(
 
 
 async def _all(tasks: list[asyncio.Task[None]], gate: Gate) -> None:
-    """Wait for all; after an interrupt only for a while. A programming error goes up."""
+    """Wait for all tasks; after an interrupt only GRACE_S seconds. Raises a task's exception."""
     pending = set(tasks)
     while pending:
         timeout = GRACE_S if gate.interrupted else 0.5
@@ -250,7 +254,7 @@ async def _all(tasks: list[asyncio.Task[None]], gate: Gate) -> None:
 
 
 class _Crew(Generic[J, R]):
-    """Workers that share one iterator of jobs."""
+    """A pool of workers that share one iterator of jobs."""
 
     def __init__(
         self,
@@ -269,7 +273,7 @@ class _Crew(Generic[J, R]):
         self.done = self.failed = 0
 
     async def member(self) -> None:
-        """Take jobs until there are none, or the gate is shut."""
+        """Run jobs until there are none, or the gate is shut."""
         while not self.gate.shut:
             try:
                 job = next(self.jobs)
@@ -292,7 +296,7 @@ class _Crew(Generic[J, R]):
                 self.gate.stop(reason)
 
     def _fail(self, job: J, error: Exception) -> None:
-        """Sort a job's exception: leave it, stop the run, or record a failure."""
+        """Handle a job's exception: leave the job, stop the run, or record a failure."""
         if isinstance(error, Stopped):
             return
         if reason := _stops(error):
@@ -301,14 +305,14 @@ class _Crew(Generic[J, R]):
             self._count(True)
 
     def _count(self, failed: bool) -> None:
-        """Count a job that ended: the one place that what is shown and returned comes from."""
+        """Count a job that ended, both for the summary and for the display."""
         self.failed += failed
         self.done += not failed
         self.status.failed += failed
         self.status.done += not failed
 
     def _recorded(self, record: Callable[[], None]) -> bool:
-        """Call a callback; a record that cannot be written stops the run."""
+        """Call a callback and return True; return False and stop the run if it cannot write."""
         try:
             record()
         except (OSError, RunError) as error:
@@ -318,7 +322,7 @@ class _Crew(Generic[J, R]):
 
 
 def _stops(error: Exception) -> ConvbenchError | None:
-    """Return why the whole run must stop, None where only this job failed."""
+    """Return the error that stops the run; None if only this job failed."""
     if isinstance(error, BudgetError | RunError | MissingDependency):
         return error
     if isinstance(error, FatalModelError) and error.stops_run:
@@ -343,14 +347,14 @@ T = TypeVar("T")
 
 
 def run(coro_factory: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a command's coroutine in a loop of its own, with Ctrl-C and SIGTERM handled.
+    """Return the result of a command's coroutine, run in a loop that handles Ctrl-C and SIGTERM.
 
-    While `run_jobs` runs a signal makes it return a Summary with `interrupted=True`; at any
-    other moment the coroutine is cancelled and KeyboardInterrupt is raised here. A second
-    signal has its usual effect, at once.
+    While `run_jobs` runs, a signal makes it return a Summary with `interrupted=True`; at any other
+    moment the coroutine is cancelled and KeyboardInterrupt is raised here. A second signal has its
+    usual effect at once.
 
-    Where a loop runs in this thread already (a notebook), it is run in a thread of its own, and
-    an interrupt here does what a signal does.
+    If this thread has a running loop already (a notebook), the new loop runs in another thread, and
+    an interrupt here acts as a signal does.
     """
     try:
         asyncio.get_running_loop()
@@ -383,7 +387,8 @@ async def _main(
     coro_factory: Callable[[], Coroutine[Any, Any, T]],
     started: list[tuple[asyncio.AbstractEventLoop, _Signals]] | None = None,
 ) -> T:
-    """Run the coroutine; `started` gets what an interrupt from another thread goes to."""
+    """Return the coroutine's result; the loop and its signal handler are appended to `started`, for
+    interrupts from another thread."""
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(coro_factory())
     seen = _Signals(task)
@@ -406,12 +411,12 @@ async def _main(
 
 
 def _interrupt(loop: asyncio.AbstractEventLoop, seen: _Signals) -> None:
-    """Do from another thread what a signal does."""
+    """Act as a signal does, from another thread."""
     loop.call_soon_threadsafe(seen.interrupt)
 
 
 class _Signals:
-    """What a signal does: shut the running gate, or else cancel the command."""
+    """Handles signals: interrupts the running gates, or else cancels the command."""
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self.task = task
@@ -423,9 +428,9 @@ class _Signals:
         self.interrupt()
 
     def interrupt(self) -> None:
-        """Shut the running gate, or cancel the command where there is none."""
+        """Interrupt this thread's running gates, or cancel the command if there is none."""
         self.count += 1
-        own = threading.get_ident()  # gates of other threads are not for this one to touch
+        own = threading.get_ident()  # gates may be changed in their own thread only
         gates = [gate for gate in Gate.running if gate.thread == own and not gate.interrupted]
         for gate in gates:
             gate.interrupt()

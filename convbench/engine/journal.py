@@ -1,6 +1,6 @@
-"""The journal of a run's model calls: what makes resume exact to the call.
+"""The journal of a run's model calls, which makes resume exact to the call.
 
-Attempts are written before they are sent, so that none is forgotten.
+Attempts are written before they are sent, so that none is lost.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LAST = "\U0010ffff"
 
 
 def call_hash(ref: str, sampling: Sampling, messages: Sequence[Message]) -> str:
-    """Return 16 hex digits that name one call: model, sampling and messages."""
+    """Return 16 hex digits that identify a call by its model, sampling and messages."""
     data = orjson.dumps(
         [ref, sampling.model_dump(), without_stable(messages)],
         default=plain,
@@ -54,8 +54,8 @@ def call_hash(ref: str, sampling: Sampling, messages: Sequence[Message]) -> str:
 class Journal:
     """Finished calls in a file of JSON lines (`calls.jsonl`), appended one by one.
 
-    A reply survives this process being killed once `append` has returned (it is in the system's
-    cache; no fsync). Memory holds only what `load` asked for, until `forget`.
+    A reply survives a kill of this process once `append` has returned (it is in the system's cache;
+    no fsync). Memory holds only the loaded calls, until they are forgotten.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,10 +68,10 @@ class Journal:
         self._order: list[tuple[str, str]] = []
 
     def load(self, keys: Callable[[str], bool] = lambda _key: True) -> int:
-        """Read the calls whose key `keys` accepts; return how many were kept.
+        """Load the calls whose key `keys` accepts; return how many are in memory.
 
-        Lines that cannot be read (the torn last one of a killed process) are passed over: the
-        call is made again.
+        Unreadable lines (the torn last one of a killed process) are skipped: their calls are made
+        again.
         """
         for _, line in lines(self.path):
             key = _key(line)
@@ -84,8 +84,8 @@ class Journal:
         return len(self._found)
 
     def totals(self) -> tuple[int, float]:
-        """Return tokens and known dollars of every call, of every attempt that gave no reply and of
-        batches whose replies are not there yet, for a run-wide budget."""
+        """Return (tokens, known dollars) of all calls, of attempts without a reply and of batches
+        whose replies are outstanding, for a run-wide budget."""
         tokens, usd, hashes = 0, 0.0, Hashes()
         for _, line in lines(self.path):
             record = _parse(line) or {}
@@ -101,20 +101,21 @@ class Journal:
         return tokens + lost_tokens + sent_tokens, usd + lost_usd + sent_usd
 
     def replied(self, marks: Collection[str]) -> set[str]:
-        """Return the attempts that gave a reply, of those whose name begins with one of these
-        marks."""
+        """Return the names of attempts with a reply whose name begins with one of these marks."""
         names = (str(parse(line).get("attempt")) for _, line in lines(self.path) if marks)
         return {name for name in names if name.rpartition("-")[0] in marks}
 
     def get(self, key: str, hash: str) -> Completion | None:
-        """Return the reply of a finished call; None where there is none that was loaded."""
+        """Return the reply of a loaded call; None if there is none."""
         line = self._found.get((key, hash))
         record = _parse(line) if line is not None else None
         return completion_of(record) if record else None
 
     def begin_attempt(self, key: str, need: Estimate) -> str:
-        """Note that a call is about to be sent; return the attempt's name. The file that its reply
-        goes into is opened before: one that cannot be written must not cost a call."""
+        """Write that a call is about to be sent; return the attempt's name.
+
+        The file for its reply is opened first: a file that cannot be written must not cost a
+        call."""
         self._records.open_file()
         return self.attempts.begin(key, need)
 
@@ -126,10 +127,10 @@ class Journal:
         attempt: str | None = None,
         booked: Booked | None = None,
     ) -> None:
-        """Write one finished call: the attempt that gave the reply, and what it was booked with
-        where the provider did not tell. RunError where the disk is full.
+        """Write one finished call, with its attempt's name and, if the provider did not report its
+        usage, its booking. Raises RunError if the disk is full.
 
-        Log-probabilities of its tokens go before it into a file of their own.
+        Log-probabilities of its tokens are written first, to a file of their own.
         """
         if completion.token_probs is not None:
             self.probs.append(key, text_of(completion.content), completion.token_probs)
@@ -141,7 +142,7 @@ class Journal:
         self._records.write(orjson.dumps(record, default=plain))
 
     def forget(self, prefix: str) -> None:
-        """Drop from memory all calls whose key starts with `prefix`; the file keeps them."""
+        """Remove all calls whose key starts with `prefix` from memory; they stay in the file."""
         low = bisect_left(self._order, (prefix, ""))
         high = bisect_left(self._order, (prefix + _LAST, ""))
         for entry in self._order[low:high]:
@@ -160,7 +161,7 @@ class Journal:
 
 
 def _key(line: bytes) -> str | None:
-    """Return the key of a line without parsing all of it."""
+    """Return the key of a line, if possible without parsing it; None if the line is invalid."""
     if line.startswith(_START):
         end = line.find(b'"', len(_START))
         raw = line[len(_START) : end]
@@ -176,13 +177,13 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 
 def _told(record: dict[str, Any]) -> dict[str, Any]:
-    """Return what the provider told of a call, as a booking."""
+    """Return the usage that the provider reported for a call, as a booking."""
     counts = (count(record.get(name)) or 0 for name in ("prompt_tokens", "completion_tokens"))
     return {"tokens": sum(counts), "usd": record.get("cost_usd")}
 
 
 def plain(value: object) -> object:
-    """Write a noun as its mapping (orjson's `default`)."""
+    """Return a noun's fields as a mapping (orjson's `default`). Raises TypeError."""
     if isinstance(value, Noun):
         return value.model_dump()
     raise TypeError(f"cannot write {type(value).__name__}")
@@ -238,11 +239,11 @@ def _part(part: dict[str, Any]) -> TextPart | ImagePart:
 
 
 class Attempts:
-    """A file of JSON lines (`attempts.jsonl`) beside the journal.
+    """A file of JSON lines (`attempts.jsonl`) next to the journal.
 
-    An attempt's line holds what it is likely billed, its reply at full length; where it gives no
-    reply, a second one holds what it was booked with. The journal's line of a reply names its
-    attempt. A line that stands alone is an attempt whose process was killed: it counts as billed.
+    An attempt's line holds its likely use, with a reply of full length; if it gives no reply, a
+    second line holds its booking. The journal's line of a reply names its attempt. An attempt with
+    neither was made by a process that was killed, and counts as billed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -251,7 +252,7 @@ class Attempts:
         self._number = 0
 
     def begin(self, key: str, need: Estimate) -> str:
-        """Note that a call is about to be sent; return the attempt's name."""
+        """Write that a call is about to be sent; return the attempt's name."""
         self._number += 1
         name = f"{self._prefix}-{self._number}"
         tokens = math.ceil(need.tokens)
@@ -259,12 +260,13 @@ class Attempts:
         return name
 
     def end(self, name: str, booked: Booked | None, why: str) -> None:
-        """Note what an attempt without a reply was booked with; None: nothing was billed."""
+        """Write the booking of an attempt without a reply; None means that nothing was billed."""
         booked = booked or Booked(0, 0.0)
         self._write({"attempt": name, "tokens": booked.tokens, "usd": booked.usd, "lost": why})
 
     def totals(self, replied: Container[str]) -> tuple[int, float]:
-        """Return tokens and known dollars of attempts without a reply; memory holds those."""
+        """Return (tokens, known dollars) of attempts without a reply; memory holds one entry for
+        each."""
         found: dict[str, tuple[int, float]] = {}
         for _, line in lines(self._records.path):
             record = parse(line)
@@ -281,28 +283,28 @@ class Attempts:
 
 
 def amount(record: dict[str, Any]) -> tuple[int, float]:
-    """Return the tokens and known dollars that a line holds; what is no amount counts 0, so that
-    no line of a file from elsewhere makes room in a budget."""
+    """Return the (tokens, known dollars) in a line; an invalid amount counts as 0, so that no
+    foreign line can free a budget."""
     tokens, usd = count(record.get("tokens")), dollars(record.get("usd"))
     return tokens or 0, usd or 0.0
 
 
 MOST = 500
-"""Calls of a conversation that are read, and attempts of a call."""
+"""Most calls of a conversation that are read, and most failed attempts of a call."""
 
 
 @dataclass
 class Exchange:
-    """One call: its key, its newest reply as the journal has it, and what was tried before."""
+    """One call: its key, its newest record in the journal, and its failed attempts."""
 
     key: str
     reply: dict[str, Any] | None = None
     lost: list[dict[str, Any]] = field(default_factory=list)
-    """Attempts without a reply: `lost` says why, `tokens` and `usd` what was booked."""
+    """Attempts without a reply: `lost` says why, `tokens` and `usd` are their booking."""
 
 
 def exchanges(journal: Path, key: str) -> list[Exchange]:
-    """Return the calls of the conversation of this key, in the order of their first line."""
+    """Return the calls of the conversation with this key, in the order of their first lines."""
     found: dict[str, Exchange] = {}
     names: dict[str, str] = {}
     for record in _about(journal.with_name("attempts.jsonl"), key):
@@ -323,7 +325,7 @@ def exchanges(journal: Path, key: str) -> list[Exchange]:
 
 
 def place(key: str) -> int | None:
-    """Return the turn that a call was for: `q1#0@3`, `q1#0@3.1` and `q1#0@3~1` are of turn 3."""
+    """Return the turn number in a call's key, else None: 3 for `q1#0@3`, `q1#0@3.1`, `q1#0@3~1`."""
     digits = ""
     for sign in key.rpartition("@")[2]:
         if not sign.isdecimal():
@@ -333,7 +335,7 @@ def place(key: str) -> int | None:
 
 
 def _about(path: Path, key: str) -> Iterator[dict[str, Any]]:
-    """Yield the records of a conversation's calls: their key is its key, `@` and a turn."""
+    """Yield the records of a conversation's calls, whose keys are its key, `@` and a turn."""
     mark = key.encode("utf-8", "surrogatepass")
     plain = b'"' not in mark and b"\\" not in mark and mark.isascii()
     for _, line in lines(path):

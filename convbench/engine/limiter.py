@@ -1,5 +1,5 @@
-"""How many calls an endpoint gets, and how hard the engine tries: a rate, a concurrency that
-adapts, one call ahead of those that begin alike.
+"""Limits on the calls of an endpoint: a rate, an adaptive concurrency, retries, and one first call
+ahead of others with the same prompt prefix.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from convbench.models.model import Model
 from convbench.schema import Message, text_of
 
 BURST_S = 0.25
-"""Seconds' worth of calls that may go at once after a pause."""
+"""Seconds of calls that may be sent at once after a pause."""
 
 
 class Pace:
-    """Spaces calls out evenly, for each endpoint by itself."""
+    """Spaces the calls of each endpoint evenly."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
@@ -35,7 +35,7 @@ class Pace:
         self._lock = threading.Lock()
 
     async def wait(self, endpoint: str) -> None:
-        """Wait until a call may go."""
+        """Wait until a call to this endpoint may be sent."""
         with self._lock:
             now = time.monotonic()
             at = max(self._next.get(endpoint, 0.0), now - BURST_S)
@@ -46,59 +46,59 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How hard the engine tries. Times in seconds."""
+    """Settings of retries and timeouts. Times are in seconds."""
 
     concurrency: int = 64
     """Most calls at once to one endpoint."""
     timeout_s: float = 120.0
-    """Longest one attempt may take; a `patient` model has none."""
+    """Longest time of one attempt; a `patient` model has no limit."""
     long_reply: int = 1024
-    """Tokens from which on a call has longer, in proportion to what its reply may be."""
+    """Reply length in tokens beyond which the timeout grows in proportion."""
     tries: int = 8
-    """Most attempts of a call that fail other than by 429."""
+    """Most failed attempts of a call, those by 429 not counted."""
     backoff_s: float = 0.5
     """First wait before another try; doubled each time."""
     longest_s: float = 30.0
     """Longest wait of the backoff."""
     retry_after_s: float = 120.0
-    """Longest Retry-After that is waited for; a longer one is cut to this."""
+    """Longest Retry-After that is obeyed; a longer one is shortened to this."""
     patience_s: float = 1800.0
-    """Longest one call is held up by 429 before it fails."""
+    """Longest total wait of a call because of 429 before it fails."""
     dead: int = 10
-    """Calls of one endpoint that used up their tries in a row before the run stops."""
+    """Number of calls of an endpoint in a row that fail for good before the run stops."""
     unreadable: int = 10
-    """Results in a row that nothing could be read of, though they are paid for, before the run
+    """Number of results in a row that cannot be parsed, though they are paid for, before the run
     stops."""
 
     def seconds_for(self, tokens: int) -> float:
-        """Return the longest that an attempt may take whose reply is of at most so many tokens."""
+        """Return the timeout of an attempt whose reply has at most so many tokens."""
         return self.timeout_s * max(1.0, tokens / self.long_reply)
 
     def backoff(self, error: TransientModelError, tries: int) -> float:
-        """Return seconds to wait before try number `tries` + 1: exponential with full jitter, at
+        """Return the seconds to wait before try number `tries` + 1: exponential with jitter, at
         least Retry-After."""
         grown = min(self.backoff_s * 2.0 ** (min(tries, 20) - 1), self.longest_s)
         wait = random.uniform(grown / 2, grown)
         return max(wait, self.retry_after(error) or 0.0)
 
     def retry_after(self, error: TransientModelError) -> float | None:
-        """Return the seconds that a provider asks to wait, cut to what is waited for."""
+        """Return the Retry-After of an error, at most `retry_after_s`; None if it has none."""
         if error.retry_after is None:
             return None
         return min(max(0.0, error.retry_after), self.retry_after_s)
 
 
 SHRINK = 0.6
-"""Factor on the limit at a 429."""
+"""Factor on the limit after a 429."""
 GROW = 1 / 16
-"""Share of the highest limit that is won back by one window of successes."""
+"""Share of the highest limit that one window of successes adds."""
 
 
 class Limiter:
-    """Lets at most `limit` calls run at once (additive increase, multiplicative decrease).
+    """Limits the concurrent calls of an endpoint (additive increase, multiplicative decrease).
 
-    Calls that were sent before the last shrink do not shrink it again: a burst of 429s that one
-    moment of overload caused counts once.
+    Calls that were sent before the last decrease do not cause another one: a burst of 429s from one
+    moment of overload counts once.
     """
 
     def __init__(self, highest: int) -> None:
@@ -109,11 +109,12 @@ class Limiter:
         self._timer: asyncio.TimerHandle | None = None
 
     def slot(self) -> _Slot:
-        """Wait for a free place and hold it; gives the time it was got."""
+        """Return an async context manager that waits for a slot, holds it and yields the time at
+        which it got it."""
         return _Slot(self)
 
     async def take(self) -> None:
-        """Wait for a free place and take it."""
+        """Wait for a free slot and take it."""
         if self._free() and not self._waiting:
             self.state.in_flight += 1
             return
@@ -121,19 +122,19 @@ class Limiter:
             await self._acquire()
 
     def leave(self) -> None:
-        """Give a place back."""
+        """Release a slot."""
         self.state.in_flight -= 1
         self._wake()
 
     def succeeded(self) -> None:
-        """A call came back: grow by a share of a window."""
+        """Increase the limit a little after a successful call."""
         if self._limit < self.state.highest:
             step = max(1.0, self.state.highest * GROW) / self._limit
             self._set(self._limit + step)
             self._wake()
 
     def limited(self, sent: float, retry_after: float | None) -> None:
-        """A call sent at `sent` met 429: shrink, and pause where the provider said how long."""
+        """Decrease the limit after a call sent at `sent` got a 429; pause for `retry_after`."""
         if sent >= self._shrunk_at:
             self._shrunk_at = time.monotonic()
             self._set(min(self._limit, self.state.in_flight or 1) * SHRINK)
@@ -150,7 +151,7 @@ class Limiter:
         return not paused and self.state.in_flight < self.state.limit
 
     async def _acquire(self) -> None:
-        """Wait until one that leaves, or the end of a pause, gives this call its place."""
+        """Wait until a released slot, or the end of a pause, admits this call."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         self._wake()
@@ -178,7 +179,8 @@ class Limiter:
 
 
 class _Slot:
-    """A place that is held; a class and no generator, since every call takes one."""
+    """Context manager that holds a slot; a class is faster than a generator, and every call enters
+    one."""
 
     __slots__ = ("_limiter",)
 
@@ -194,14 +196,14 @@ class _Slot:
 
 
 class Priming:
-    """What has been begun of every beginning that several calls may share."""
+    """Lets the first call of each prompt prefix go ahead of those that share it."""
 
     def __init__(self) -> None:
         self._first: dict[bytes, asyncio.Future[None]] = {}
 
     def turn(self, model: Model, messages: Sequence[Message]) -> AbstractAsyncContextManager[None]:
-        """Wait while the first call of the same beginning is under way, however it ends; the first
-        call goes at once, and so does one that shares nothing."""
+        """Return an async context manager that waits until the first call with the same prefix has
+        ended, however it ends; the first call and one without a shared prefix do not wait."""
         key = _beginning(model, messages)
         return nullcontext() if key is None else self._turn(key)
 
@@ -221,8 +223,8 @@ class Priming:
 
 
 def _beginning(model: Model, messages: Sequence[Message]) -> bytes | None:
-    """Return what names the beginning that a call shares with others at this model; None where
-    there is none, or none worth it."""
+    """Return the hash of the prompt prefix that a call shares with others at this model; None if
+    there is none, or it is too short to be cached."""
     if model.caches is None:
         return None
     marked = next((i for i, message in enumerate(messages) if "stable" in message), None)

@@ -1,6 +1,4 @@
-"""What a command does right now, and its display: how far, how fast, at what cost, what it waits
-for.
-"""
+"""A command's status and its display: how far, how fast, at what cost, and what it waits for."""
 
 from __future__ import annotations
 
@@ -23,28 +21,28 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Endpoint:
-    """One endpoint's state."""
+    """Concurrency and pause of one endpoint."""
 
     limit: int
     """Calls allowed at once now."""
     highest: int
-    """Calls allowed at once when nothing stands against it."""
+    """Most calls allowed at once."""
     in_flight: int = 0
-    """Calls on their way."""
+    """Calls in flight."""
     paused_until: float = 0.0
     """`time.monotonic()` until which nothing is sent (Retry-After)."""
 
 
 @dataclass(slots=True)
 class Status:
-    """Counters of one command. `total` is None where it is not known."""
+    """Counters of one command. `total` is None if it is not known."""
 
     total: int | None = None
     """Jobs in all."""
     done: int = 0
-    """Jobs that ended well, those skipped on resume included."""
+    """Jobs that succeeded, including those skipped on resume."""
     skipped: int = 0
-    """Jobs found done on resume; they do not count in the rate."""
+    """Jobs that were already complete on resume; they do not count in the rate."""
     failed: int = 0
     """Jobs that ended in a recorded failure."""
     calls: int = 0
@@ -54,7 +52,7 @@ class Status:
     cached: int = 0
     """Calls answered by the cache of earlier runs' replies."""
     retries: int = 0
-    """Attempts that failed and were, or are being, made again."""
+    """Failed attempts that were, or are being, repeated."""
     retrying: int = 0
     """Calls that wait for another try now."""
     prompt_tokens: int = 0
@@ -72,10 +70,10 @@ class Status:
     started: float = field(default_factory=time.monotonic)
     """`time.monotonic()` at the start."""
     ready: float = field(default_factory=time.monotonic)
-    """`time.monotonic()` from which calls could be made: the start, or when a model was up."""
+    """`time.monotonic()` from which calls could be made: the start, or when a model was ready."""
 
     def spend(self, told: Usage, usd: float | None) -> None:
-        """Count what an attempt used, by what was told of it and what it was booked with."""
+        """Add the reported tokens and the booked dollars of an attempt."""
         self.prompt_tokens += told.prompt_tokens or 0
         self.completion_tokens += told.completion_tokens or 0
         self.cost_usd += usd or 0.0
@@ -83,14 +81,14 @@ class Status:
 
 
 PLAIN_EVERY_S = 15.0
-"""Seconds between lines where nothing can be drawn."""
+"""Seconds between lines if the display cannot be redrawn."""
 LONGEST = 30
-"""Characters of an endpoint's name."""
+"""Most characters of an endpoint's name."""
 
 
 class Progress:
-    """Shows a Status on stderr while it is entered; plain lines where that is no terminal, or
-    one that cannot move its cursor (TERM=dumb)."""
+    """Context manager that shows a Status on stderr; as lines if that is not a terminal, or one
+    that cannot move its cursor (TERM=dumb)."""
 
     def __init__(
         self, status: Status, label: str, *, quiet: bool = False, console: Console | None = None
@@ -165,7 +163,7 @@ class Progress:
 
 
 def counts(status: Status) -> str:
-    """Return `120/1500 · 3.2/s · ETA 7:11`; without an ETA before the first and after the last."""
+    """Return `120/1500 · 3.2/s · ETA 7:11`; before the first and after the last job without ETA."""
     ended = status.done + status.failed
     if not status.total:
         return f"{ended} · {rate(status):.1f}/s"
@@ -175,7 +173,7 @@ def counts(status: Status) -> str:
 
 
 def numbers(status: Status) -> str:
-    """Return tokens, cost and failures in one line."""
+    """Return tokens, cost, failures and elapsed time in one line."""
     tokens = status.prompt_tokens + status.completion_tokens
     parts = [f"{short(tokens)} tokens", cost(status), f"{status.failed} failed"]
     if status.cached:
@@ -187,7 +185,7 @@ def numbers(status: Status) -> str:
 
 
 def waiting(status: Status) -> str:
-    """Return what it waits for now; empty where nothing stands in its way."""
+    """Return what the command waits for now; empty if it waits for nothing."""
     parts = [status.note] if status.note else []
     for name, endpoint in status.endpoints.items():
         shown = name if len(name) <= LONGEST else "…" + name[1 - LONGEST :]
@@ -204,7 +202,7 @@ def waiting(status: Status) -> str:
 
 
 def cost(status: Status) -> str:
-    """Return the dollars so far; unknown prices are said to be unknown."""
+    """Return the dollars so far as text, with `cost unknown` if a price was not known."""
     if status.cost_unknown:
         known = f"${status.cost_usd:.4f} + " if status.cost_usd else ""
         return f"{known}cost unknown"
@@ -212,21 +210,21 @@ def cost(status: Status) -> str:
 
 
 def rate(status: Status) -> float:
-    """Return jobs a second since the models were up, those skipped on resume left out."""
+    """Return jobs per second since the models were ready, without those skipped on resume."""
     ended = status.done + status.failed - status.skipped
     elapsed = time.monotonic() - status.ready
     return ended / elapsed if elapsed > 0 else 0.0
 
 
 def clock(seconds: float) -> str:
-    """Return `1:02:03` or `2:03`."""
+    """Return seconds as `1:02:03` or `2:03`."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def short(count: int) -> str:
-    """Return `1.2M`, `34k` or the number itself."""
+    """Return a count as `1.2M`, `34k` or the number itself."""
     if count >= 1_000_000:
         return f"{count / 1e6:.1f}M"
     return f"{count / 1000:.0f}k" if count >= 10_000 else str(count)

@@ -1,4 +1,4 @@
-"""Jobs that leave a record each: the one loop of jobs, journal and file behind every stage."""
+"""Run jobs that write one record each: the loop of jobs, journal and file behind every stage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 class RecordedJobs(ABC, Generic[J, R]):
-    """What is done of each job, and what becomes of it: `file` gets its record when it ends."""
+    """Jobs, their work and their records; `file` gets the record of each job when it ends."""
 
     file: Path
 
@@ -30,52 +30,54 @@ class RecordedJobs(ABC, Generic[J, R]):
 
     @abstractmethod
     async def result(self, job: J) -> R:
-        """Do a job. What it raises goes to `failed_result`, unless it ends the whole run."""
+        """Do a job and return its result. An exception that does not stop the run goes to
+        `failed_result`."""
 
     @abstractmethod
     def failed_result(self, job: J, error: Exception) -> R | None:
-        """Return the result of a job that broke; None leaves no record."""
+        """Return the result of a job that raised an error; None writes no record."""
 
     @abstractmethod
     def owns(self, key: str) -> bool:
-        """Whether a call in the journal belongs to these jobs."""
+        """Return True if a call in the journal belongs to these jobs."""
 
     def key_prefix(self, job: J) -> str | None:
-        """Return what the journal's keys of a job begin with: they go once its record is written.
-        None keeps them."""
+        """Return the prefix of a job's keys in the journal, which are dropped from memory once its
+        record is written; None keeps them."""
         return None
 
     def record(self, job: J, result: R) -> bytes:
-        """Return the line of a job that ended."""
+        """Return the line that is written for a job's result."""
         line: str = result.model_dump_json()  # type: ignore[attr-defined]
         return line.encode()
 
     def is_failed(self, result: R) -> bool:
-        """Whether a result is a failure."""
+        """Return True if a result is a failure."""
         return getattr(result, "failure", None) is not None
 
     def count(self, job: J, result: R) -> Any:
-        """Take note of a record that is written."""
+        """Count a record that was written."""
 
     def unreadable(self, result: R) -> str | None:
-        """Return why nothing could be read of what a model replied, None for any other result: too
-        many in a row stop the run."""
+        """Return why a model's reply could not be parsed; None for any other result. Too many in a
+        row stop the run."""
         return None
 
 
 async def run_recorded(
     work: RecordedJobs[J, R], caller: Caller, concurrency: int, of: int | None = None
 ) -> Summary:
-    """Do jobs, so many at once; a crash loses the calls in flight and no more, since finished calls
-    are in the journal until the record that they went into is on disk. `of` is the number of jobs
-    in all where these are a part of those that the caller asks about."""
+    """Run jobs, at most `concurrency` at once, and return how they ended.
+
+    A crash loses only the calls in flight, since finished calls are in the journal until their
+    job's record is on disk. `of` is the total number of jobs if these are only a part of them."""
     total = len(work)
     if caller.journal is not None:
         caller.journal.load(work.owns)
     if caller.waves is not None:
         caller.waves.load(work.owns)
     if caller.waves is not None or concurrency > total:
-        # who waits for a batch costs next to nothing; a worker without a job, memory and no more
+        # a job that waits for a batch costs next to nothing; a worker without a job costs memory
         concurrency = total
     caller.status.total = total if of is None else of
     with Appender(work.file) as file:
@@ -95,7 +97,7 @@ async def run_recorded(
         def stops(result: R) -> FatalModelError | None:
             fault = work.unreadable(result)
             if fault is None and work.is_failed(result):
-                return None  # failed for another reason, which says nothing of replies
+                return None  # failed for another reason, which says nothing about replies
             return caller.count_unreadable(fault)
 
         return await run_jobs(

@@ -1,9 +1,9 @@
-"""Replies that earlier runs paid for, by all that they hang on (`--cache`).
+"""Cache of replies shared by runs, keyed by everything that a reply depends on (`--cache`).
 
-A reply is found again only for the same model at the same address with the same settings, the same
-messages and sampling, and the same place: question, sample and step. So samples stay independent,
-and a second run of the same gets the same replies. Models that run here are asked again: their
-weights may have changed, and they cost nothing.
+A reply is reused only for the same model at the same address with the same settings, the same
+messages and sampling, and the same question, sample and step. So samples stay independent, and a
+repeated run gets the same replies. Replies of models that run here are not cached: their weights
+may have changed, and they cost nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from convbench.regular import open_to_read
 from convbench.schema import Completion, Message, Sampling, without_stable
 
 VERSION = 1
-"""Of what names a reply; raised where the same name would mean something else."""
+"""Version of the names of replies; raised if the same name would mean something else."""
 CONVERSATION = re.compile(r"\b[0-9a-f]{20}\b")
 """A conversation's id in a call's key."""
 
@@ -37,7 +37,7 @@ class ReplyCache:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.found = 0
-        """Replies that it gave."""
+        """Number of replies that it returned."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             _make_private(path)
@@ -52,7 +52,7 @@ class ReplyCache:
             raise self._broken(error) from None
 
     def get(self, name: str) -> Completion | None:
-        """Return a reply, of no cost; None where there is none."""
+        """Return the reply of this name with cost 0; None if there is none. Raises RunError."""
         try:
             query = "SELECT record FROM replies WHERE name = ?"
             row = self._database.execute(query, (name,)).fetchone()
@@ -63,12 +63,12 @@ class ReplyCache:
         try:
             completion = completion_of(orjson.loads(row[0]))
         except (ValueError, TypeError, KeyError, AttributeError):
-            return None  # of an earlier version: asked again
+            return None  # written by an earlier version
         self.found += 1
         return replace(completion, cost_usd=0.0)
 
     def put(self, name: str, completion: Completion) -> None:
-        """Keep a reply. Raises RunError where the disk takes none."""
+        """Store a reply. Raises RunError if it cannot be written."""
         record = exact(orjson.dumps(fields_of(completion), default=plain))
         try:
             self._database.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", (name, record))
@@ -87,8 +87,8 @@ class ReplyCache:
 
 
 def _make_private(path: Path) -> None:
-    """Make the file where it is not there, for its owner alone: it holds what was asked and said.
-    Raises OSError where something else lies there, a device say."""
+    """Create the file if it is missing, readable by its owner only, since it holds conversations.
+    Raises OSError if the path is something else, such as a device."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
@@ -106,9 +106,11 @@ def reply_name(
     sampling: Sampling,
     key: str,
 ) -> str:
-    """Return 64 hex digits that name one reply. `identity`: what the model's replies hang on beside
-    these (`Model.identity`); `key`: the journal's, which says question, sample and step. Where it
-    names a conversation, as a judge's does, that is of one run: its words are in the messages."""
+    """Return 64 hex digits that identify one reply.
+
+    `identity` is what else the model's replies depend on (`Model.identity`); `key` is the journal's
+    key, which names question, sample and step. A conversation id in it, as in a judge's key, is
+    removed: it belongs to one run, and the conversation's text is in the messages."""
     read = without_stable(messages)
     data = orjson.dumps(
         [VERSION, ref, identity, sampling.model_dump(), read, CONVERSATION.sub("", key)],

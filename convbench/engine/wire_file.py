@@ -1,7 +1,8 @@
-"""The requests and replies of a run word for word, where it keeps them (`--keep-wire`).
+"""Write the verbatim requests and replies of a run (`--keep-wire`).
 
-Each in a file of JSON lines beside the journal, without headers, keys and what looks like one,
-images as their sizes; bounded, and what is left out is counted.
+They go to a file of JSON lines next to the journal, without headers, keys and anything that looks
+like a key; images are replaced by their sizes. The file is bounded, and omitted requests are
+counted.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ from convbench.store.jsonl import Appender, lines, parse
 
 NAME = "wire.jsonl"
 LONGEST = 128 << 10
-"""Characters of a request or a reply that are kept."""
+"""Most characters of a request or a reply that are written."""
 LARGEST = 512 << 20
-"""Bytes of the file."""
+"""Most bytes of the file."""
 EMPTY = {"method": "", "url": "", "status": None, "seconds": 0.0, "request": None, "reply": None}
 _IMAGE = re.compile(r"data:[\w/+.-]{1,80};base64,[A-Za-z0-9+/=]+")
 
 
 class WireFile:
-    """Keeps what goes over the wire while a call is made."""
+    """Writes the requests and replies of model calls to a file."""
 
     def __init__(self, path: Path) -> None:
         self._records = Appender(path)
         self._size = path.stat().st_size if path.exists() else 0
         self.left_out = 0
-        """Requests that were not kept, because the file is as large as it may be."""
+        """Number of requests that were not written, because the file is full."""
 
     @contextmanager
     def keeping(self, key: str) -> Iterator[None]:
-        """Keep what is sent and comes back inside, under a call's key."""
+        """Write the requests and replies made within this context, under a call's key."""
         before = LISTENER.set(lambda heard: self._keep(key, heard))
         try:
             yield
@@ -68,7 +69,7 @@ class WireFile:
 
 
 def _body(data: bytes) -> Any:
-    """Return a body as JSON where it is some, else as text; a long one is cut, and says so."""
+    """Return a body as parsed JSON, else as text, keys redacted; a long one is cut, with a note."""
     text = _IMAGE.sub(
         lambda one: f"[image: {len(one[0]):,} characters]", data.decode("utf-8", "replace")
     )
@@ -82,7 +83,7 @@ def _body(data: bytes) -> Any:
 
 
 def kept(path: Path, key: str) -> dict[str, list[dict[str, Any]]]:
-    """Return by call what was kept of the conversation of this key."""
+    """Return the written records of the conversation with this key, by the call's key."""
     found: dict[str, list[dict[str, Any]]] = {}
     for _, line in lines(path):
         record = parse(line)
