@@ -1,6 +1,6 @@
-"""Models behind one seam: providers, local weights, a vLLM server, rules, scripts.
+"""Models behind one interface: providers, local weights, a vLLM server, rules, scripts.
 
-Uses the schema and what lies below the engine.
+Uses the schema and the rooms below the engine.
 """
 
 from convbench.models.aliases import aliases, default_policy, resolve

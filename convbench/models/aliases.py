@@ -34,35 +34,35 @@ Droppable = Literal["temperature", "top_p", "seed", "reasoning_effort"]
 
 
 class Alias(Noun):
-    """What a short name stands for: `ref`, or `retired` with its `successor`."""
+    """The meaning of a short name: a model's `ref`, or `retired` with its `successor`."""
 
     ref: str | None = None
     """Model reference: `provider/name` as litellm writes it, `vllm:ID`, `local:PATH`."""
     drop: tuple[Droppable, ...] = ()
-    """Sampling parameters this model refuses; they are not sent, which is noted once."""
+    """Sampling parameters that this model refuses; they are not sent, which is noted once."""
     headroom: int = Field(default=0, ge=0)
     """Tokens added to max_tokens for reasoning that the provider counts but does not show."""
     reads: Reads = "field"
     """Where its reasoning is read: a field of the reply (`reasoning_content`, `reasoning`,
     `thinking_blocks`), or `tags` such as <think> at the start of its text too."""
     replay: Replay = "never"
-    """Which of its earlier reasoning it is sent with the next call."""
+    """Which of its earlier reasoning is sent back with the next call."""
     extra_body: ExtraBody = Field(default_factory=dict)
-    """More fields of every request."""
+    """Additional fields of every request."""
     structured: Structured | None = None
-    """How it is made to reply by a JSON schema; null goes by provider and price list."""
+    """How it is made to reply by a JSON schema; null decides by provider and price list."""
     weights: str | None = None
     """Where the weights of a served name lie, so that training finds them."""
     input_per_million: float | None = Field(default=None, ge=0)
-    """Dollars for a million prompt tokens, where the price list does not say."""
+    """Dollars per million prompt tokens, if the price list does not say."""
     output_per_million: float | None = Field(default=None, ge=0)
-    """Dollars for a million reply tokens."""
+    """Dollars per million reply tokens."""
     cached_per_million: float | None = Field(default=None, ge=0)
-    """Dollars for a million prompt tokens that the provider had cached; null: as any other."""
+    """Dollars per million prompt tokens that the provider had cached; null: as any other."""
     cache_write_per_million: float | None = Field(default=None, ge=0)
-    """Dollars for a million prompt tokens that it caches; null: as any other."""
+    """Dollars per million prompt tokens that it caches; null: as any other."""
     retired: str | None = None
-    """Why this name is no longer answered."""
+    """Why this name is no longer served."""
     successor: str | None = None
     """The name to use instead."""
     note: str | None = None
@@ -79,21 +79,21 @@ class AliasFile(Noun):
     """A `models.yaml`."""
 
     default: str | None = None
-    """The policy where none is named: a name below, or a reference."""
+    """The policy if none is given: a name below, or a reference."""
     models: dict[str, Alias] = Field(default_factory=dict)
     """Short names."""
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """A model reference with all that is known of it."""
+    """A model reference with its settings."""
 
     ref: str
-    """`scheme:rest` or `provider/name`; what a run records."""
+    """`scheme:rest` or `provider/name`, as a run records it."""
     alias: Alias = field(default_factory=lambda: Alias(ref=""))
     """Its settings."""
     short: str | None = None
-    """The short name it was asked for by."""
+    """The short name by which it was requested."""
 
     @property
     def provider(self) -> str:
@@ -102,12 +102,12 @@ class Resolved:
 
     @property
     def name(self) -> str:
-        """The name the provider knows."""
+        """The model's name at its provider."""
         return self.ref.split("/", 1)[1]
 
 
 def aliases(specs: Sequence[Path] = ()) -> AliasFile:
-    """Return all aliases: --specs, then ./specs, the user's file, the shipped ones."""
+    """Return all aliases; earlier files win: --specs, ./specs, the user's file, the shipped one."""
     default: str | None = None
     models: dict[str, Alias] = {}
     for _, content in _files(specs):
@@ -117,12 +117,12 @@ def aliases(specs: Sequence[Path] = ()) -> AliasFile:
 
 
 def file_of(name: str, specs: Sequence[Path] = ()) -> Path:
-    """Return the file that a known short name is taken from."""
+    """Return the file that defines a known short name."""
     return next(path for path, content in _files(specs) if name in content.models)
 
 
 def _files(specs: Sequence[Path]) -> Iterator[tuple[Path, AliasFile]]:
-    """Yield every file of aliases there is, the first to count first."""
+    """Yield (path, content) of every existing file of aliases, in order of precedence."""
     found = [folder / FILE for folder in folders(specs)]
     found.insert(max(0, len(found) - 1), USER_FILE.expanduser())
     for path in found:
@@ -132,7 +132,7 @@ def _files(specs: Sequence[Path]) -> Iterator[tuple[Path, AliasFile]]:
 
 @lru_cache(maxsize=16)
 def _content(text: str, origin: str) -> AliasFile:
-    """Return a file's aliases; a command resolves many names by the same few files."""
+    """Return a file's aliases; cached, since a command resolves many names by the same files."""
     return check(AliasFile, parse(text, origin), origin)
 
 
@@ -143,11 +143,11 @@ def resolve(
     specs: Sequence[Path] = (),
     short: str | None = None,
 ) -> Resolved:
-    """Return what a name on the command line, or a reference that a run recorded, stands for.
+    """Return the model that a name, or a reference recorded by a run, stands for.
 
-    A reference has the settings of `short`, the name it was once asked for by, if that still
-    stands for it; else of the first short name that does. FatalModelError where a name is retired
-    (naming the successor) or nobody knows it.
+    A reference gets the settings of `short`, the name by which it was once requested, if that still
+    stands for it; else those of the first short name that does. Raises FatalModelError for an
+    unknown name or a retired one (naming its successor).
     """
     known = aliases(specs).models
     if short in known and known[short].ref == ref:
@@ -160,7 +160,7 @@ def resolve(
 
 
 def _reference(ref: str, api_base: str | None, known: list[str]) -> Resolved:
-    """Return what anything but a short name stands for."""
+    """Return the model for anything but a short name. Raises FatalModelError."""
     scheme, _, rest = ref.partition(":")
     if scheme in SCHEMES and rest:
         return Resolved(without_latest(ref))
@@ -173,7 +173,7 @@ def _reference(ref: str, api_base: str | None, known: list[str]) -> Resolved:
     if _checkpoint(Path(ref)):
         if api_base is None:
             return Resolved(f"local:{without_latest(ref)}")
-        # Servers name a model by the folder it was started with.
+        # Servers name a model by the folder that they were started with.
         alias = Alias(ref=f"openai/{ref}", weights=without_latest(ref))
         return Resolved(f"openai/{ref}", alias)
     if api_base is None and _is_path(ref):
@@ -188,7 +188,7 @@ def _reference(ref: str, api_base: str | None, known: list[str]) -> Resolved:
 
 
 def default_policy(specs: Sequence[Path] = ()) -> str:
-    """Return the policy's reference where none is named: CONVBENCH_MODEL, else the files'."""
+    """Return the default policy's name or reference: CONVBENCH_MODEL, else that of the files."""
     return os.environ.get(VARIABLE) or aliases(specs).default or "llama-3.1-8b"
 
 
@@ -203,7 +203,7 @@ def _alias(name: str, alias: Alias) -> Resolved:
 
 
 def _is_path(ref: str) -> bool:
-    """Whether a reference can only be meant as a folder's path, or names one that is there."""
+    """Return True if a reference can only be a folder's path, or names an existing folder."""
     path = Path(ref)
     marked = ref.startswith(("/", ".", "~")) or "checkpoints" in path.parts
     return marked or ("/" in ref and path.is_dir() and not prices.is_provider(path.parts[0]))

@@ -1,8 +1,8 @@
 """Anthropic's message batches: at most 100,000 requests and 256 MB, results by name in any order.
 
-litellm says how a request and a reply are translated, so that a batch asks what a call would. A
-batch holds no words of ours; one whose creation nobody saw the end of is known by its time and
-size, and for sure by the names in its results.
+litellm translates requests and replies, so that a batch asks the same as a single call would. A
+batch carries no mark of ours; one whose creation was not confirmed is recognised by its time and
+size, and with certainty by the names in its results.
 """
 
 from __future__ import annotations
@@ -39,11 +39,10 @@ from convbench.schema import Message, Sampling
 ANTHROPIC = "https://api.anthropic.com"
 VERSION = "2023-06-01"
 SCHEMAS, FORMAT = "structured-outputs-2025-11-13", b'"output_format":'
-"""The beta that replies by a schema belong to, as litellm names it, and the field that asks for
-one."""
+"""The beta header for replies by a schema, as litellm names it, and the field that requests one."""
 COUNTS = ("processing", "succeeded", "errored", "canceled", "expired")
 SKEW_S = 300.0
-"""Seconds by which the provider's clock and ours may differ."""
+"""Most seconds by which the provider's clock and ours may differ."""
 STATUS = {
     "authentication_error": 401,
     "permission_error": 403,
@@ -53,7 +52,7 @@ STATUS = {
     "api_error": 500,
     "overloaded_error": 529,
 }
-"""Kinds of errors as the statuses that an ordinary call gets."""
+"""Kinds of errors → HTTP statuses that an ordinary call gets."""
 
 
 class AnthropicBatches(Batches):
@@ -72,8 +71,8 @@ class AnthropicBatches(Batches):
         self.http = Http(model.ref, self._url, headers)
 
     def line(self, name: str, messages: Sequence[Message], sampling: Sampling) -> bytes:
-        """Return one request."""
-        while True:  # each time without something more: litellm refuses parameters by itself
+        """Return one request as JSON. Raises ModelError if litellm cannot translate it."""
+        while True:  # litellm refuses parameters by itself; each round leaves another one out
             fields = self._model.fields(messages, sampling)
             self._held |= fields
             try:
@@ -83,17 +82,17 @@ class AnthropicBatches(Batches):
                     raise self._model.error_of(error, Seen(self.ref)) from error
 
     def missing(self, sampling: Sampling) -> tuple[str, ...]:
-        """Return what is left out of a request."""
+        """Return the requested parameters that are not sent."""
         return self._model.missing(sampling)
 
     async def create(self, mark: str, file: str | None, lines: Sequence[bytes]) -> str:
-        """Send a batch."""
+        """Send a batch and return its name."""
         body = b'{"requests":[' + b",".join(lines) + b"]}"
         schemas = {"anthropic-beta": SCHEMAS} if any(FORMAT in line for line in lines) else {}
         return self.named((await self._ask("POST", "", body, schemas)).get("id"))
 
     async def find(self, mark: str, file: str | None, since: float, total: int) -> list[str]:
-        """Return the batches of this many requests that were begun since."""
+        """Return the names of batches with `total` requests that were created after `since`."""
         found: list[str] = []
         after = ""
         for _ in range(PAGES):
@@ -107,7 +106,7 @@ class AnthropicBatches(Batches):
         return found
 
     async def look(self, batch: str) -> BatchState:
-        """Return how far a batch is."""
+        """Return the state of a batch."""
         found = await self._ask("GET", f"/{batch}")
         status, counts = str(found.get("processing_status"))[:40], objects(found["request_counts"])
         bad = sum(whole(counts.get(name)) for name in ("errored", "canceled", "expired"))
@@ -116,7 +115,7 @@ class AnthropicBatches(Batches):
     async def results(
         self, batch: str, state: BatchState, most: int
     ) -> AsyncIterator[tuple[str, Outcome] | None]:
-        """Yield the results; the address that the provider names for them is not followed."""
+        """Yield (name, outcome) of the results; the address that the provider gives is not used."""
         try:
             async for line in self.http.lines(f"{self._url}/{batch}/results", most):
                 if line.strip():
@@ -128,7 +127,7 @@ class AnthropicBatches(Batches):
             raise self._model.failure(error.status, message(error.body), error.headers) from None
 
     async def cancel(self, batch: str) -> None:
-        """Ask the provider to end a batch."""
+        """Ask the provider to cancel a batch."""
         await self._ask("POST", f"/{batch}/cancel", b"{}")
 
     async def aclose(self) -> None:
@@ -136,7 +135,7 @@ class AnthropicBatches(Batches):
         await self.http.aclose()
 
     def _translated(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return a call's fields as Anthropic's API writes them."""
+        """Return a call's fields as Anthropic's API expects them."""
         config, name = self._model.litellm.AnthropicConfig(), self._model.ref.partition("/")[2]
         messages = [dict(message) for message in fields["messages"]]
         wanted = {key: value for key, value in fields.items() if key != "messages"}
@@ -158,7 +157,7 @@ class AnthropicBatches(Batches):
         return refusal(self._model, self.ref, status, orjson.dumps({"error": inner}), self.held)
 
     def _read(self, said: dict[str, Any]) -> Outcome:
-        """Return the completion in a message, read as litellm reads a call's."""
+        """Return the completion in a message, parsed as litellm parses a call's, or an error."""
         import httpx
 
         tidy_usage(said)
@@ -181,7 +180,7 @@ class AnthropicBatches(Batches):
     async def _ask(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] = JSON
     ) -> dict[str, Any]:
-        """Return the object that one request gets; raises what another reply means."""
+        """Return the JSON object of one reply. Raises ModelError for any other reply."""
         status, raw, told = await self.http.ask(method, self._url + path, body, {**JSON, **headers})
         if status in (404, 405) and method == "POST" and not path:
             raise unknown(self.ref, status, "/v1/messages/batches")
@@ -197,7 +196,7 @@ class AnthropicBatches(Batches):
 
 
 def _begun(row: dict[str, Any]) -> float:
-    """Return when a batch was begun, in seconds since the epoch; 0 where it does not say."""
+    """Return when a batch was created, in seconds since the epoch; 0 if it does not say."""
     try:
         return datetime.fromisoformat(str(row.get("created_at"))[:40]).timestamp()
     except (ValueError, OverflowError, OSError):

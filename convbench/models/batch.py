@@ -1,4 +1,5 @@
-"""The batch seam: what sends many calls at once, for less, and brings their replies later."""
+"""The interface of providers' batches: many calls are sent at once at a lower price, and their
+replies arrive later."""
 
 from __future__ import annotations
 
@@ -16,45 +17,46 @@ from convbench.net.tidy import loads
 from convbench.schema import Completion, Message, Sampling
 
 Outcome = Completion | ModelError
-"""What became of one request."""
+"""The result of one request: a reply or an error."""
 ID = re.compile(r"\w[\w.-]{0,127}", re.ASCII)
-"""Names that a provider may give a batch or a file: they become part of an address."""
+"""Valid names of a provider's batch or file, which become part of an address."""
 PAGES = 20
-"""Most pages of a provider's list of batches that are looked through."""
+"""Most pages of a provider's list of batches that are searched."""
 SENT = dict.fromkeys(("temperature", "top_p", "seed", "max_tokens")) | {
     "messages": [{"role": "system"}]
 }
-"""What a request that was refused is taken to have held, by whichever process it was sent."""
+"""Parameters that a refused request may have contained, whichever process sent it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchState:
-    """What a provider says of one batch."""
+    """The state of one batch, as the provider reports it."""
 
     status: str
-    """In its own words."""
+    """The status in the provider's own word."""
     ended: bool
     done: int = 0
     """Requests answered so far."""
     failed: int = 0
-    """Requests that came to nothing so far."""
+    """Requests that failed so far."""
     files: tuple[str, ...] = ()
-    """Where the results lie, once it has ended."""
+    """Names of the files of results, once it has ended."""
     refused: str | None = None
-    """Why none of it was taken."""
+    """Why the whole batch was refused; None if it was not."""
     full: bool = False
-    """Refused because too many tokens wait already; it may be sent again later, or in parts."""
+    """True if it was refused because too many tokens are queued; it may be sent again later, or in
+    parts."""
 
 
 class Batches(ABC):
-    """A model's way to take many calls at once. Errors are those of `Model.complete`.
+    """The batches of one model. Errors are those of `Model.complete`.
 
     A batch is sent under a `mark` of ours, and each of its requests under a name that begins with
-    it, so that a batch whose creation nobody saw the end of can be found again.
+    the mark, so that a batch whose creation was not confirmed can be found again.
     """
 
     uploads: bool = False
-    """Whether requests are put in a file first: without one no batch can have begun."""
+    """Whether requests are uploaded as a file first; without the file no batch can exist."""
     most_requests: int
     """Most requests of one batch."""
     most_bytes: int
@@ -66,78 +68,78 @@ class Batches(ABC):
 
     @property
     def held(self) -> Mapping[str, Any]:
-        """What a request may have held that was refused: enough to learn from the refusal."""
+        """The fields that a refused request may have contained, to learn from its refusal."""
         return {**self._held, **SENT}
 
     def price(self, prompt: int, reply: int) -> float | None:
-        """Return the dollars of so many tokens in a batch; None where the price is unknown."""
+        """Return the dollars of so many tokens in a batch; None if the price is unknown."""
         return self._price.of(prompt, reply) if self._price else None
 
     @abstractmethod
     def line(self, name: str, messages: Sequence[Message], sampling: Sampling) -> bytes:
-        """Return one request."""
+        """Return one request as a line of JSON."""
 
     @abstractmethod
     def missing(self, sampling: Sampling) -> tuple[str, ...]:
-        """Return the parameters that were asked for and are not in such a request."""
+        """Return the requested parameters that are not sent."""
 
     async def upload(self, mark: str, lines: Sequence[bytes]) -> str | None:
-        """Put the requests where the provider wants them first; None where it wants no such."""
+        """Upload the requests and return the file's name; None if the provider takes no file."""
         return None
 
     @abstractmethod
     async def create(self, mark: str, file: str | None, lines: Sequence[bytes]) -> str:
-        """Begin a batch; return its name. After a TransientModelError that is no rate limit it
-        may have begun all the same."""
+        """Create a batch and return its name. After a TransientModelError other than a rate limit
+        it may have been created nevertheless."""
 
     @abstractmethod
     async def find(self, mark: str, file: str | None, since: float, total: int) -> list[str]:
-        """Return the batches that may be the one of this mark, begun at `since` (seconds since the
-        epoch) or later; the names in their results tell."""
+        """Return the names of batches that may be the one with this mark, created at `since`
+        (seconds since the epoch) or later; the names in their results show which one it is."""
 
     @abstractmethod
     async def look(self, batch: str) -> BatchState:
-        """Return how far a batch is."""
+        """Return the state of a batch."""
 
     @abstractmethod
     def results(
         self, batch: str, state: BatchState, most: int
     ) -> AsyncIterator[tuple[str, Outcome] | None]:
-        """Yield (name, outcome) in any order, None for a line that cannot be read. At most `most`
-        bytes are read of a file."""
+        """Yield (name, outcome) in any order, None for an invalid line. At most `most` bytes of a
+        file are read."""
 
     @abstractmethod
     async def cancel(self, batch: str) -> None:
-        """Ask the provider to end a batch; what is answered by then is still billed and kept."""
+        """Ask the provider to cancel a batch; what is answered by then is billed and collected."""
 
     async def aclose(self) -> None:
-        """Release connections that are not the model's."""
+        """Close connections of its own, other than the model's."""
         return
 
     def named(self, value: object) -> str:
-        """Return a name that the provider gave; BrokenReply for what is none."""
+        """Return the provider's name of a batch or file. Raises BrokenReply if it is invalid."""
         if isinstance(value, str) and ID.fullmatch(value):
             return value
         raise BrokenReply(f"{self.ref}: found {str(value)[:60]!r} as the name of a batch or file")
 
 
 class Answers(Protocol):
-    """What a model that has batches tells of refusals."""
+    """The part of a model with batches that interprets refusals."""
 
     def learnt(self, status: int, text: str, sent: Mapping[str, Any]) -> bool:
-        """Learn from a refusal; return whether the same call has a chance now."""
+        """Learn from a refusal; return True if the same call may succeed now."""
         ...
 
     def failure(self, status: int, text: str, headers: dict[str, str]) -> ModelError:
-        """Return what a reply means that is not 200."""
+        """Return the error for a reply whose status is not 200."""
         ...
 
 
 def refusal(
     model: Answers, ref: str, status: int, body: bytes, sent: Mapping[str, Any]
 ) -> ModelError:
-    """Return the error of one request that was refused; another try may do where the model has
-    learnt from it what to leave out. `sent` is what the request may have held."""
+    """Return the error of a refused request; a TransientModelError if the model learnt from it what
+    to leave out. `sent` holds the fields that the request may have contained."""
     text = message(body)
     if model.learnt(status, text, sent):
         return TransientModelError(f"{ref}: HTTP {status}: {text}")
@@ -145,7 +147,7 @@ def refusal(
 
 
 def record(line: bytes) -> dict[str, Any] | None:
-    """Return the object of a line of results that has a name; None for any other line."""
+    """Return a line of results as an object with a `custom_id`; None for any other line."""
     try:
         found = loads(line)
     except ValueError:
@@ -155,17 +157,17 @@ def record(line: bytes) -> dict[str, Any] | None:
 
 
 def objects(value: Any) -> dict[str, Any]:
-    """Return an object; an empty one for anything else."""
+    """Return a JSON object unchanged; an empty one for any other value."""
     return value if isinstance(value, dict) else {}
 
 
 def whole(value: object) -> int:
-    """Return a count; 0 for what is none."""
+    """Return a count unchanged; 0 for any other value."""
     return value if type(value) is int and 0 <= value < 10**9 else 0
 
 
 def no_batches(*refs: str) -> str:
-    """Return what is said where nothing of a command can go in batches."""
+    """Return the error message for models that have no batches."""
     return (
         f"--batch: calls of {', '.join(dict.fromkeys(refs))} cannot go in batches; expected a "
         "model of Anthropic or of an OpenAI-compatible server that has them, or leave --batch out"
@@ -173,7 +175,7 @@ def no_batches(*refs: str) -> str:
 
 
 def gone(ref: str, batch: str) -> FatalModelError:
-    """Return the error of a provider that does not know a batch that we sent."""
+    """Return the error for a batch of ours that the provider does not know."""
     return FatalModelError(
         f"{ref}: HTTP 404: no batch {batch}, or its results are gone; is this the key and the "
         "server that it was sent with? To send its calls again: convbench cancel RUN --forget"
@@ -181,5 +183,5 @@ def gone(ref: str, batch: str) -> FatalModelError:
 
 
 def unknown(ref: str, status: int, path: str) -> FatalModelError:
-    """Return the error of a server that knows no batches."""
+    """Return the error for a server without batches."""
     return FatalModelError(f"{ref}: HTTP {status} at {path}; {no_batches(ref)}")

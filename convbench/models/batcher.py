@@ -1,7 +1,7 @@
 """Continuous batching: calls join and leave a running batch, in a thread of its own.
 
-A call's keys and values stay in their slot after it ended, until the slot is needed: the next
-turn of the conversation reads only what is new, and calls that begin alike share the beginning.
+A call's keys and values stay in their slot after it ended, until the slot is needed: the next turn
+of the conversation reads only its new tokens, and calls with a common prefix share it.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from convbench.models.kv_slots import Last, Seats, SlotCache
 from convbench.models.sampling import Generation, draw, fail, log_probs, succeed
 
 PASS_TOKENS = 4096
-"""Most prompt tokens, padding counted, that are read in one pass."""
+"""Most prompt tokens that are read in one pass, padding included."""
 WAIT_STEPS = 6
 """Steps after which waiting calls join even if they are few."""
 IDLE = 1.125
-"""Most slots that a step reads, over the slots of rows that it is for."""
+"""Largest ratio of slots that a step reads to slots of active rows."""
 LOADING_S = 3.0
-"""Seconds for which the end waits for weights."""
+"""Seconds that closing waits for weights that are still loading."""
 MATES_S = 0.002
-"""Seconds for which the first call after a rest waits for others: conversations whose turns ended
-in one step come back one after the other."""
+"""Seconds that the first call after a rest waits for others: conversations whose turns ended in
+one step return one after the other."""
 
 
 class Batcher:
-    """Runs one model: `load` is called in the thread and gives it; then rows run.
+    """Runs one model in a thread, which calls `load` to get it and then runs the rows.
 
-    `memory(model)` gives the bytes that the cache may take.
+    `memory(model)` returns the bytes that the cache may take.
     """
 
     def __init__(
@@ -61,17 +61,17 @@ class Batcher:
         atexit.register(self.close)  # for a loop that ended before
 
     def submit(self, row: Generation) -> None:
-        """Queue a row; its future is set when it is done."""
+        """Queue a row; its future `done` is set when it ends."""
         if self._failed is not None:
             row.done.set_exception(self._failed)
             return
         self._incoming.put(row)
 
     def close(self) -> None:
-        """Stop after the pass that runs now, and let weights and cache go.
+        """Stop after the current pass, and release weights and cache.
 
-        It is waited for however long it takes: an interpreter that ends while torch computes in
-        another thread aborts. Weights that are still being fetched are not waited for.
+        This waits however long the pass takes: an interpreter that ends while torch computes in
+        another thread aborts. It waits LOADING_S at most for weights that are still loading.
         """
         self.closed = True
         self._incoming.put(None)
@@ -85,7 +85,7 @@ class Batcher:
             with torch.inference_mode():
                 batch = self._batch = Batch(self, self._memory(self.model), self._most)
         except Exception as error:  # noqa: BLE001
-            # whatever loading raises belongs to the one who waits for it
+            # whatever loading raises is raised again where the model is awaited
             self.tell(fail, [self.ready], error)
             return
         self.tell(succeed, [self.ready])
@@ -95,13 +95,13 @@ class Batcher:
                     self._take(batch)
                     batch.turn()
         except Exception as error:  # noqa: BLE001
-            # e.g. out of memory: every call gets it, none hangs
+            # e.g. out of memory: every call gets the error, none hangs
             self._failed = error
             self._take(batch, block=False)
             self.tell(fail, [row.done for row in batch.rows()], error)
 
     def _take(self, batch: Batch, *, block: bool | None = None) -> None:
-        """Move what came to the batch; wait where there is nothing else to do."""
+        """Move queued rows to the batch; wait for one if there is nothing else to do."""
         rested = block = batch.idle if block is None else block
         while True:
             try:
@@ -113,7 +113,7 @@ class Batcher:
             block = False
 
     def tell(self, function: Callable[..., None], *args: Any) -> None:
-        """Call in the loop; a loop that is closed has nobody who waits."""
+        """Call a function in the event loop; do nothing if the loop is closed."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function, *args)
 
@@ -127,7 +127,7 @@ class Batch:
     most: int
     waiting: list[Generation] = field(default_factory=list)
     read: int = 0
-    """Tokens that went through the model so far."""
+    """Tokens that the model has read so far."""
 
     def __post_init__(self) -> None:
         self.model = self.owner.model
@@ -143,15 +143,15 @@ class Batch:
 
     @property
     def idle(self) -> bool:
-        """True where there is nothing to do."""
+        """True if there is nothing to do."""
         return not self.seats.active and not self.waiting
 
     def rows(self) -> list[Generation]:
-        """Return all rows that somebody waits for."""
+        """Return all active and waiting rows."""
         return self.seats.rows() + self.waiting
 
     def turn(self) -> None:
-        """Let rows join, read their prompts, make one step."""
+        """Let waiting rows join and read their prompts, then make one step."""
         enough = len(self.waiting) * 8 >= self.seats.active or self.waited >= WAIT_STEPS
         if self.waiting and enough:
             self.waited = 0
@@ -163,8 +163,8 @@ class Batch:
     # joining
 
     def _join(self) -> None:
-        """Give waiting rows slots and read their prompts; rows that begin like one of this very
-        group come after it, and copy."""
+        """Give waiting rows slots and read their prompts; a row that shares a prefix with one of
+        the same group joins after it and copies the prefix."""
         self.waiting = [row for row in self.waiting if not row.done.cancelled()]
         while True:
             group, self.waiting = self.seats.seat(self.waiting)
@@ -183,7 +183,8 @@ class Batch:
     # running
 
     def _read(self, group: list[Generation]) -> None:
-        """Read the rest of prompts [rows, longest rest], padded on the right, and draw."""
+        """Read the rest of prompts [rows, longest rest], padded on the right, and draw a token for
+        each complete one."""
         while group:
             most = max(1, PASS_TOKENS // len(group))
             parts = [row.tokens[row.cached : min(row.prompt, row.cached + most)] for row in group]
@@ -202,8 +203,8 @@ class Batch:
             group = [row for row in group if row.cached < row.prompt]
 
     def _step(self) -> None:
-        """Read the last token of every active row and draw the next; others below them idle along,
-        behind what they hold."""
+        """Read the last token of every active row and draw the next one. Inactive rows in lower
+        slots are computed too, without changing the columns that they hold."""
         held = self.seats.low(IDLE)
         rows = self.seats.rows()
         last = [row.tokens[-1] if row else 0 for row in held]
@@ -218,7 +219,7 @@ class Batch:
         self._leave()
 
     def _pass(self, slots: list[int] | int, ids: Any, starts: Any, ends: Any) -> Any:
-        """Run the model over ids [rows, tokens] that go to columns from `starts` on.
+        """Run the model over ids [rows, tokens] and store them in columns from `starts` on.
 
         Returns logits [rows, vocabulary] at each row's token `ends` (None: its only token).
         """
@@ -248,7 +249,7 @@ class Batch:
             row.ended = token in self.owner.ends
 
     def _leave(self) -> None:
-        """Tell those whose rows are over."""
+        """End the rows that are over and set their futures."""
         over = self.seats.leave()
         if over:
             self.owner.tell(succeed, [row.done for row in over])

@@ -1,6 +1,6 @@
-"""`local:PATH` in a process of its own, which ends and gives its memory back.
+"""`local:PATH` in a subprocess, whose end returns its memory to the system.
 
-The process runs `worker`; it is spoken with in lines of JSON over its pipes, plain data alone.
+The process runs `worker`; both sides exchange lines of JSON over its pipes, plain data only.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from convbench.schema import Completion, Message, Sampling
 LINE = 64 << 20
 """Longest line of the process in bytes."""
 END_S = 10.0
-"""Seconds that the process gets to end when it is asked to."""
+"""Seconds that the process gets to end after its stdin is closed."""
 MODULE = "convbench.models.worker"
 REPLY = TypeAdapter(Completion)
 
 
 class ChildModel(Model):
-    """A transformers model in a child process. It starts, and weights load, with the first call;
-    one that broke down is started again, once for every time that it had answered."""
+    """A transformers model in a subprocess, which starts and loads weights with the first call.
+
+    A process that broke down is restarted if it had answered since its last start."""
 
     starts = True
     priced = True
@@ -54,13 +55,13 @@ class ChildModel(Model):
         *,
         note: Note = to_stderr,
     ) -> None:
-        """`settings` are LocalModel's own, by name. Of several devices it takes the first: weights
-        of ours run on one."""
+        """`settings` are arguments of LocalModel. Of several devices the first is used, since our
+        engine runs on one."""
         names = placement.names if placement.names is None else placement.names[:1]
         self.ref, self.settings = ref, dict(settings or {})
         self.placement = replace(placement, names=names)
         self.given: Mapping[str, Any] = {}
-        """What the process says it was given: `devices` (CUDA_VISIBLE_DEVICES) and `share`."""
+        """What the process reports to have: `devices` (CUDA_VISIBLE_DEVICES) and `share`."""
         self._here = LocalModel(ref)
         self._note = note
         self._starting = asyncio.Lock()
@@ -76,20 +77,20 @@ class ChildModel(Model):
 
     @property
     def endpoint(self) -> str:
-        """A process for each placement: the reference, and its devices where they are named."""
+        """The reference, with its devices if they are set: each placement has its own process."""
         names = self.placement.names
         return self.ref if names is None else f"{self.ref} [{','.join(names) or 'cpu'}]"
 
     def check(self) -> None:
-        """Refuse where the packages that load the weights are missing."""
+        """Raise MissingDependency if the packages that load the weights are missing."""
         self._here.check()
 
     def price(self, prompt: int, reply: int) -> float:
-        """Return 0: our own machine."""
+        """Return 0: it runs on this machine."""
         return 0.0
 
     async def start(self) -> None:
-        """Start the process and have it load; FatalModelError where it cannot."""
+        """Start the process and load the weights. Raises FatalModelError if that fails."""
         async with self._starting:
             if self._broken is not None:
                 raise self._broken
@@ -114,15 +115,15 @@ class ChildModel(Model):
             raise
 
     def command(self) -> list[str]:
-        """Return the process's command line."""
+        """Return the command line of the process."""
         settings = {"ref": self.ref, **self.settings, "share": self.placement.share}
         return [sys.executable, "-m", MODULE, orjson.dumps(settings).decode()]
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return the reply. TransientModelError where the process broke down meanwhile: it is
-        started anew by the next try."""
+        """Return the reply. Raises TransientModelError if the process broke down meanwhile; the
+        next try restarts it."""
         if self._process is None:
             await self.start()
         number = next(self._numbers)
@@ -146,13 +147,13 @@ class ChildModel(Model):
         self._lines.put(orjson.dumps(line, default=_plain) + b"\n")
 
     def ended(self, how: str) -> None:
-        """Hear that the process is gone."""
+        """Handle the end of the process."""
         self._gone(how)
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
 
     def take(self, line: dict[str, Any]) -> None:
-        """Hand a line of the process to who waits for it."""
+        """Handle a line of the process: ready, broken, or the result of a call."""
         assert self._ready is not None
         if "ready" in line:
             self.given = line["ready"]
@@ -170,8 +171,8 @@ class ChildModel(Model):
             asked.set_result(REPLY.validate_python(line["reply"]))
 
     def _gone(self, how: str) -> None:
-        """Tell everyone who waits that the process is gone; the next call starts another one, but
-        not where this one never answered."""
+        """Fail all pending calls because the process is gone; the next call restarts it, unless it
+        never answered."""
         if self._process is None:
             return
         words = f"{self.ref}: its process {how}{self._tail()}"
@@ -186,14 +187,14 @@ class ChildModel(Model):
         self._tell(error)
 
     def _tell(self, error: ModelError) -> None:
-        """Give an error to everyone who waits."""
+        """Fail the start and all pending calls with an error."""
         waiting: list[asyncio.Future[Any]] = [*self._asked.values()]
         for one in waiting if self._ready is None else [self._ready, *waiting]:
             if not one.done():
                 one.set_exception(error)
 
     def _tail(self) -> str:
-        """Return the last telling line of what the process wrote, for the end of a sentence."""
+        """Return the last error line that the process wrote, after a colon; empty if none."""
         if self._said is None:
             return ""
         lines = last_lines(self._said)
@@ -201,7 +202,7 @@ class ChildModel(Model):
         return f": {telling[-1][-300:]}" if telling else ""
 
     async def aclose(self) -> None:
-        """End the process and wait until it is gone, and its memory with it."""
+        """End the process and wait until it is gone, which releases its memory."""
         await self._end()
 
     async def _end(self) -> None:
@@ -222,10 +223,10 @@ class ChildModel(Model):
 
 
 def _write(process: subprocess.Popen[bytes], lines: queue.SimpleQueue[bytes | None]) -> None:
-    """Write lines to the process, and close its stdin at the end; a thread, for a pipe may be
-    full."""
+    """Write lines to the process and close its stdin after the last; runs in a thread, since a full
+    pipe blocks."""
     assert process.stdin is not None
-    with contextlib.suppress(OSError):  # it is gone, as its reader tells
+    with contextlib.suppress(OSError):  # it is gone, which its reader reports
         while (line := lines.get()) is not None:
             process.stdin.write(line)
             process.stdin.flush()
@@ -236,7 +237,7 @@ def _write(process: subprocess.Popen[bytes], lines: queue.SimpleQueue[bytes | No
 def _read(
     process: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop, model: ChildModel
 ) -> None:
-    """Hand every line of the process to the loop, until it ends; a thread."""
+    """Pass every line of the process to the loop until it ends; runs in a thread."""
     assert process.stdout is not None
     how = None
     with process.stdout:
@@ -256,13 +257,13 @@ def _read(
 
 
 def _tell_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None], word: Any) -> None:
-    """Call in the loop; one that is closed has nobody who waits."""
+    """Call a function in the loop with one argument; do nothing if the loop is closed."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(function, word)
 
 
 def _plain(noun: object) -> Any:
-    """Return what JSON has no word for, a message's reasoning, in its words."""
+    """Return a pydantic model, such as a message's reasoning, as JSON data. Raises TypeError."""
     if isinstance(noun, BaseModel):
         return noun.model_dump(mode="json")
     raise TypeError(type(noun).__name__)

@@ -1,6 +1,6 @@
-"""Consent: no call that another's data causes is made unasked, at the user's cost.
+"""Ask for the user's consent before calls that foreign data cause at the user's cost.
 
-Addresses that this user has named here stand in `~/.local/state/convbench`, one a line.
+Addresses that this user has typed are stored in `~/.local/state/convbench`, one per line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from convbench.terminal import agreed
 
 
 def remember(address: str) -> None:
-    """Keep an address that the user typed. Where nothing can be written it is asked for again."""
+    """Store an address that the user typed. If that fails, the user is asked again later."""
     if is_known(address):
         return
     with contextlib.suppress(OSError):
@@ -30,7 +30,8 @@ def remember(address: str) -> None:
 
 
 def is_known(address: str) -> bool:
-    """Whether a run's address may be asked without a question."""
+    """Return True if a run's address may be called without asking: local, stored or in the
+    environment."""
     if _here(urlsplit(address).hostname or ""):
         return True
     named = [v for k, v in os.environ.items() if k.endswith(("_API_BASE", "_BASE_URL"))]
@@ -40,7 +41,7 @@ def is_known(address: str) -> bool:
 
 
 def _origin(address: str) -> str:
-    """Return scheme, host and port: who gets the key."""
+    """Return scheme, host and port of an address: where the key is sent."""
     parts = urlsplit(address)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}".lower()
 
@@ -59,10 +60,10 @@ def _file() -> Path:
 
 
 HARMLESS = ("rule:", "scripted:")
-"""Kinds of model that call nobody and load nothing."""
+"""Prefixes of models that call nobody and load nothing."""
 SHIPPED = ("script", *OURS)
 _agreed: set[str] = set()
-"""What the user has agreed to in this process."""
+"""MODEL@HOST that the user has agreed to in this process."""
 
 
 def consent(
@@ -73,9 +74,9 @@ def consent(
     allowed: Collection[str] = (),
     specs: Sequence[Path] = (),
 ) -> None:
-    """Return where the user lets this model be called for `origin`; RunError where not.
+    """Raise RunError unless the user allows this model to be called for `origin`.
 
-    `allowed` holds what `--allow-calls` named. The line of the error says model, host and flag.
+    `allowed` holds the values of `--allow-calls`. The message names model, host and flag.
     """
     if ref in SHIPPED or ref.startswith(HARMLESS):
         return
@@ -94,7 +95,7 @@ def consent(
 
 def host_of(ref: str, api_base: str | None, specs: Sequence[Path] = ()) -> str:
     """Return the host and port where a model would be called: `here` for weights on this machine,
-    the provider's name where its own address holds."""
+    the provider's name if no other address is set."""
     found = resolve(ref, api_base=api_base, specs=specs)
     if found.ref.partition(":")[0] in ("local", "vllm"):
         return "here"
@@ -103,5 +104,5 @@ def host_of(ref: str, api_base: str | None, specs: Sequence[Path] = ()) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a stranger's words as one line without control characters, at most 200 signs."""
+    """Return untrusted text as one line of at most 200 characters, control characters replaced."""
     return "".join(sign if sign.isprintable() else "?" for sign in text[:200])

@@ -1,8 +1,7 @@
-"""The devices of this machine, and what of them a model is given: no torch.
+"""The accelerators of this machine, and which of them a model gets; does not import torch.
 
-Everything that asks what accelerators there are asks here. `CONVBENCH_SIMULATED_DEVICES=4x80`
-stands for four devices of 80 GB each where there are none: what would run on them runs on the CPU,
-and all else (who is placed where, what waits for what) is as it would be.
+All code that needs to know the accelerators asks here. `CONVBENCH_SIMULATED_DEVICES=4x80` simulates
+four devices of 80 GB each: models run on the CPU, but placement and waiting are as with devices.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ class Device:
     """One accelerator that this process may use."""
 
     name: str
-    """What CUDA_VISIBLE_DEVICES calls it."""
+    """Its name in CUDA_VISIBLE_DEVICES."""
     memory: int
-    """Bytes; 0 where nobody says."""
+    """Its memory in bytes; 0 if unknown."""
 
 
 def inventory() -> tuple[Device, ...]:
-    """Return the accelerators that this process may use; a device's number is its place here."""
+    """Return the accelerators that this process may use; a device's number is its index here."""
     simulated = os.environ.get(SIMULATED)
     found = _simulated(simulated) if simulated else _asked()
     visible = os.environ.get(VISIBLE)
@@ -68,23 +67,23 @@ def _asked() -> tuple[Device, ...]:
 
 @dataclass(frozen=True)
 class Placement:
-    """What a model that runs here is given."""
+    """The devices of a model that runs on this machine."""
 
     names: tuple[str, ...] | None = None
-    """Its devices as CUDA_VISIBLE_DEVICES calls them; none is the CPU, None leaves it all."""
+    """Its devices as in CUDA_VISIBLE_DEVICES; empty is the CPU, None sets no restriction."""
     share: float | None = None
-    """Share of their memory; None: whole cards."""
+    """Share of their memory; None: all of it."""
     vllm: Mapping[str, Flag] | None = field(default=None, hash=False)
-    """Arguments of its vLLM server; None: none is asked for."""
+    """Arguments of its vLLM server; None: none are set."""
 
     def environment(self) -> dict[str, str]:
-        """Return what its process is to have in its environment, and this one's has not."""
+        """Return the environment variables to add for its process."""
         return {} if self.names is None else {VISIBLE: ",".join(self.names)}
 
 
 def placed(devices: Devices, role: str) -> Placement | None:
-    """Return what is said of one part; None where nothing is. SpecError for a device that is not
-    there."""
+    """Return the placement of one role; None if nothing is set. Raises SpecError for a device that
+    is not there."""
     numbers = devices.of(role)
     share, vllm = devices.share.get(role), devices.vllm.get(role)  # type: ignore[call-overload]
     if numbers is None and share is None and vllm is None:
@@ -94,7 +93,8 @@ def placed(devices: Devices, role: str) -> Placement | None:
 
 
 def names_of(numbers: Sequence[int], what: str) -> tuple[str, ...]:
-    """Return devices by their names; SpecError for one that is not there."""
+    """Return the names of devices, given their numbers. Raises SpecError, with `what` in its
+    message, for one that is not there."""
     there = inventory()
     for number in numbers:
         if number >= len(there):
@@ -104,7 +104,7 @@ def names_of(numbers: Sequence[int], what: str) -> tuple[str, ...]:
 
 
 def lacking(devices: Devices) -> dict[Role, str]:
-    """Return why what is said of a part cannot be, by part: devices that are not there."""
+    """Return role → error for each role with a device that is not there."""
     found: dict[Role, str] = {}
     for role in ROLES:
         try:

@@ -1,4 +1,4 @@
-"""Kinds of failed attempts that the engine treats in their own way."""
+"""Errors of failed attempts that the engine treats differently from others."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from convbench.errors import TransientModelError
 class BrokenReply(TransientModelError):
     """A request was sent and gave nothing usable: cut JSON, empty content, a timeout, a reset.
 
-    The provider may bill it, also where it told no `usage`.
+    The provider may bill it, even if it reported no `usage`.
     """
 
 
 class Unreachable(TransientModelError):
-    """No connection could be made: nobody listens, no such host. Nothing was sent."""
+    """No connection could be made: no listener, or no such host. Nothing was sent."""
 
 
 class ToolError(Exception):
-    """What a tool tells the model went wrong."""
+    """A tool failed; the message is what the model is told."""

@@ -1,4 +1,4 @@
-"""Which family of models a name is of: what a judge may prefer because it is its own."""
+"""Families of models by name: a judge may prefer replies of its own family."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ FAMILIES: dict[str, re.Pattern[str]] = {
         "pocket": r"\bpocket\b",
     }.items()
 }
-"""By name, how its models are called; the first that fits counts, so that distilled models are of
-the family that comes last in their name only where none before it fits."""
+"""Family → pattern of its models' names. The first match in this order counts, which decides for
+names of distilled models that mention two families."""
 
 
 def family_of(*names: str | None) -> str | None:
-    """Return the family of the first name that tells one; None where none does."""
+    """Return the family of the first name that matches one; None if none does."""
     for name in names:
         text = (name or "").lower().rpartition("/")[2] or (name or "").lower()
         for family, pattern in FAMILIES.items():

@@ -1,4 +1,4 @@
-"""GGUF files as folders of transformers weights: dequantised once, kept in the user's cache."""
+"""Convert GGUF files to folders of transformers weights, dequantised once into the user's cache."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from convbench.install import with_extra
 MODELS = "models"
 """Kind of the cache: converted and fetched weights."""
 HEAD = 4 << 20
-"""Bytes of a file that tell it from others, beside its size and time: GGUF begins with all of its
-metadata and the list of its tensors."""
+"""Bytes of a file that identify it, with its size and time: GGUF begins with all of its metadata
+and the list of its tensors."""
 WIDE = 1 << 30
-"""Bytes of a file up to which the weights become float32; those of a larger one bfloat16."""
+"""Largest file in bytes whose weights become float32; those of a larger one become bfloat16."""
 GROWTH = 8
-"""Bytes of float32 for a byte of the narrowest quantisation in use, at most."""
+"""Most bytes of float32 for one byte of the narrowest quantisation in use."""
 MAGIC = b"GGUF"
 SOURCE = "source.json"
-"""In a converted or fetched folder: what it was made of."""
+"""File in a converted or fetched folder that says what it was made of."""
 
 
 def is_gguf(path: str) -> bool:
-    """Whether a reference names a GGUF file that is there."""
+    """Return True if a reference names an existing GGUF file."""
     return path.endswith(".gguf") and Path(path).expanduser().is_file()
 
 
 def converted(path: str) -> Path:
-    """Return the folder of transformers weights that holds what the GGUF file holds; made where it
-    is not there yet, which a line on stderr says.
+    """Return the folder of a GGUF file's weights for transformers, converted at first use, which a
+    line on stderr announces.
 
-    FatalModelError where the file cannot be read or the disk is too small, MissingDependency.
+    Raises FatalModelError if the file cannot be read or the disk is too small, MissingDependency.
     """
     file = Path(path).expanduser().resolve()
     target = cache_folder(MODELS) / f"{file.stem}-{_key(file)}"
@@ -49,9 +49,9 @@ def converted(path: str) -> Path:
 
 
 def convert(file: Path, target: Path, source: dict[str, object]) -> None:
-    """Write the folder of a GGUF file's weights, tokenizer and chat template, whole or not at all.
+    """Write the folder of a GGUF file's weights, tokenizer and chat template, atomically.
 
-    Raises as `converted`.
+    Raises FatalModelError if the file cannot be read or the disk is too small, MissingDependency.
     """
     missing = [name for name in ("torch", "transformers", "gguf") if not _there(name)]
     if missing:
@@ -81,8 +81,8 @@ def convert(file: Path, target: Path, source: dict[str, object]) -> None:
 
 
 def _write(file: Path, folder: Path) -> None:
-    """Save what transformers reads from the file, in a process of its own: its memory goes, and
-    what libraries print of their progress."""
+    """Save the file's weights to a folder in a subprocess, which releases its memory and hides what
+    libraries print. Raises FatalModelError."""
     asked = [sys.executable, "-m", "convbench.models.gguf", str(file), str(folder)]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
@@ -91,8 +91,8 @@ def _write(file: Path, folder: Path) -> None:
 
 
 def save(file: Path, folder: Path) -> None:
-    """Save the file's weights, tokenizer and template; transformers saves no model that was
-    quantised, so the tensors go into a plain one."""
+    """Save the file's weights, tokenizer and template to a folder. transformers saves no quantised
+    model, so the tensors are moved to an unquantised one."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -1,6 +1,6 @@
-"""One server asked over HTTP/1.1: no redirect followed, bodies bounded, keys to it alone.
+"""Client of one server over HTTP/1.1: no redirects, bounded bodies, keys sent to this server only.
 
-A request whose connection is lost is not sent again: the server may have billed it.
+A request whose connection is lost is not sent again, since the server may have billed it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from convbench.printable import printable
 CONNECT_S = 20.0
 """Seconds to connect; the whole call is bounded by the caller."""
 FIELD_BYTES = 64 << 10
-"""Longest header of an answer; it has at most 128."""
+"""Longest header line of a response, in bytes; a response has at most 128 headers."""
 JSON = {"Content-Type": "application/json"}
 
 
@@ -46,8 +46,8 @@ class Http:
         body: bytes | aiohttp.FormData | None = None,
         headers: Mapping[str, str] = JSON,
     ) -> tuple[int, bytes, Mapping[str, str]]:
-        """Return status, body and headers of one request. Raises Unreachable, BrokenReply,
-        Redirected, or FatalModelError for a bad URL."""
+        """Return (status, body, headers) of the response to one request. Raises Unreachable,
+        BrokenReply, Redirected, or FatalModelError for a bad URL."""
         with told(method, url, body) as talk:
             try:
                 reply = await self._send(method, url, body, headers)
@@ -61,9 +61,10 @@ class Http:
             return reply.status, talk.reply, reply.headers
 
     async def lines(self, url: str, most: int) -> AsyncIterator[bytes]:
-        """Yield the lines of a file of at most `most` bytes, each at most as long as a reply.
+        """Yield the lines of a remote file of at most `most` bytes, each at most REPLY_BYTES long.
 
-        Raises as `ask` does; BadStatus where there is no such file, BadBody beyond a bound.
+        Raises BadStatus unless the status is 200, BadBody beyond a bound, and connection errors as
+        a request does.
         """
         try:
             reply = await self._send("GET", url, None, {"Accept-Encoding": "identity"})
@@ -92,7 +93,7 @@ class Http:
         body: bytes | aiohttp.FormData | None,
         headers: Mapping[str, str],
     ) -> aiohttp.ClientResponse:
-        """Send a request; return the answer, of which the body is still to be read."""
+        """Send a request; return the response, whose body is not yet read."""
         session = self._session
         if session is None or self._loop is not asyncio.get_running_loop():
             session = await self._open()
@@ -102,14 +103,14 @@ class Http:
             method,
             url,
             data=body,
-            # not the session's own headers: a proxy gets those
+            # not the session's own headers, which a proxy gets too
             headers={**self._headers, **headers},
             allow_redirects=False,
             middlewares=() if method == "POST" else (_Once(),),
         )
 
     async def _open(self) -> aiohttp.ClientSession:
-        """Return a new session in the loop that runs now."""
+        """Return a new session in the running loop. Raises FatalModelError for a malformed key."""
         await self.aclose()
         if not all(value.isascii() and value.isprintable() for value in self._headers.values()):
             raise FatalModelError(
@@ -120,7 +121,7 @@ class Http:
         secure = "https" in (urlsplit(self.base).scheme, urlsplit(proxy or "").scheme)
         self._loop = asyncio.get_running_loop()
         self._session = aiohttp.ClientSession(
-            # as many connections as there are calls under way, which the engine bounds
+            # no limit on connections: the engine bounds the calls in flight
             connector=aiohttp.TCPConnector(limit=0, ssl=_trusted() if secure else True),
             timeout=aiohttp.ClientTimeout(total=None, connect=CONNECT_S),
             proxy=proxy,
@@ -132,8 +133,8 @@ class Http:
         return self._session
 
     async def _body(self, reply: aiohttp.ClientResponse, url: str) -> bytes:
-        """Return the body, an error's cut short; raises Redirected, and BadBody for a reply that
-        is longer than any or compressed in another way."""
+        """Return the body; an error's body is cut short. Raises Redirected, and BadBody for a reply
+        that is too long or compressed in another way."""
         if 300 <= reply.status < 400 and "Location" in reply.headers:
             raise redirected(self.ref, url, reply.headers["Location"])
         body: Body | None = None
@@ -148,7 +149,7 @@ class Http:
         return body.whole() if body else b""
 
     def _failure(self, url: str, error: Exception) -> ModelError:
-        """Return what went wrong with a connection, in our words."""
+        """Return the model error for a connection error."""
         reason = _reason(error)
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             host = urlsplit(url).hostname or ""
@@ -167,7 +168,7 @@ class Http:
 
 _NO_ADDRESS = (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError)
 _FAILURES = (aiohttp.ClientError, OSError, UnicodeError)
-"""What a request may raise; a host's name that is none is a UnicodeError."""
+"""Errors that a request may raise; an invalid host name gives a UnicodeError."""
 _NOT_CONNECTED = (
     aiohttp.ClientConnectorError,
     aiohttp.ClientHttpProxyError,
@@ -176,7 +177,7 @@ _NOT_CONNECTED = (
 
 
 class BadStatus(Exception):
-    """A file that was not given: status, body and headers of the answer."""
+    """A file was not returned; holds status, body and headers of the response."""
 
     def __init__(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         super().__init__(status)
@@ -184,7 +185,7 @@ class BadStatus(Exception):
 
 
 class _Once:
-    """Lets a request be sent once: aiohttp sends all but POST again where a kept connection is
+    """Middleware that sends a request once: aiohttp repeats all but POST if a reused connection is
     lost."""
 
     def __init__(self) -> None:
@@ -200,7 +201,7 @@ class _Once:
 
 
 async def _split(ref: str, content: aiohttp.StreamReader, most: int) -> AsyncIterator[bytes]:
-    """Yield a body's lines within the bounds; an unfinished last one too."""
+    """Yield a body's lines, including an unfinished last one. Raises BadBody beyond a bound."""
     seen, line = 0, bytearray()
     while data := await content.readany():
         seen += len(data)
@@ -225,14 +226,14 @@ def _reason(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientHttpProxyError):
         text = f"the proxy answers {error.status}"
     elif isinstance(error, aiohttp.ClientResponseError):
-        text = error.message  # of the parser: the answer is none
+        text = error.message  # of the parser: the response is not HTTP
     elif isinstance(cause, ssl.SSLCertVerificationError):
         text = cause.verify_message
     elif isinstance(cause, ssl.SSLError):
         text = cause.reason
     elif isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
         text = os.strerror(cause.errno)
-    elif isinstance(cause, OSError):  # of a name that is not found
+    elif isinstance(cause, OSError):  # a host name that is not found
         text = cause.strerror
     text = (text or str(cause) or type(cause).__name__).strip().split("\n")[0]
     return printable(text)[:120]
@@ -240,20 +241,22 @@ def _reason(error: Exception) -> str:
 
 @cache
 def _trusted() -> ssl.SSLContext:
-    """Return what TLS asks for: certificates that this Python trusts, at least TLS 1.2."""
+    """Return the TLS context: the certificates that this Python trusts, at least TLS 1.2."""
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 
 
 def _without_user(url: str) -> str:
-    """Return an address without the user and password in it."""
+    """Return an address without user and password."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def _proxy(ref: str, url: str) -> str | None:
-    """Return the proxy that the environment names for this URL, as other clients would."""
+    """Return the proxy that the environment sets for this URL, as other clients read it, else None.
+
+    Raises FatalModelError if it is not an HTTP address."""
     parts = urlsplit(url)
     proxies = urllib.request.getproxies()
     proxy = proxies.get(parts.scheme)

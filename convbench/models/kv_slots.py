@@ -1,5 +1,5 @@
-"""A key-value cache of slots: sequences of unequal length that come, grow and go, and rows that
-share what they begin alike.
+"""A key-value cache of slots: sequences of unequal length join, grow and leave, and rows with a
+common prefix share it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from transformers.cache_utils import Cache, DynamicCache
 from convbench.models.sampling import Generation
 
 KEPT = 64
-"""Steps for which an ended row's slot is left to its conversation's next turn, while the cache can
-grow instead."""
+"""Steps for which an ended row's slot is reserved for its conversation's next turn, while the cache
+can grow instead."""
 SOON = 8
-"""Steps for which it is left where the cache cannot grow, as long as other rows run: a next turn
-that nobody else has to write comes back within few."""
+"""The same if the cache cannot grow, while other rows run: a next turn that needs no other speaker
+returns within a few steps."""
 
 
 class Seats:
-    """The slots of a cache that may take `memory` bytes and at most `most` slots, and their rows:
-    those that run, and those that ended and whose keys and values nobody has needed the room of."""
+    """Assigns the slots of a cache, of `memory` bytes and `most` slots at most, to rows.
+
+    Rows copy a common prefix, an ended row keeps its slot for its conversation's next turn until
+    the slot is needed, and the cache grows up to its limits."""
 
     def __init__(self, cache: SlotCache, memory: int, most: int) -> None:
         self.cache = cache
@@ -37,25 +39,26 @@ class Seats:
         self._clock = 0
 
     def rows(self) -> list[Generation]:
-        """Return the rows that run, in the order of their slots."""
+        """Return the active rows in the order of their slots."""
         return [row for row in self._held if row is not None and row.active]
 
     def low(self, idle: float) -> list[Generation | None]:
-        """Return who is in each slot up to that of the last row that runs, rows that ended among
-        them. Where more than `idle` times as many slots as rows that run would be read, these move
-        down first."""
+        """Return the row of each slot up to the last active row, ended rows (or None) among them.
+
+        If these are more than `idle` times the active rows, active rows move to lower slots
+        first."""
         if self._top() > idle * self.active + 1:
             self._pack()
         return self._held[: self._top()]
 
     def seat(self, waiting: Sequence[Generation]) -> tuple[list[Generation], list[Generation]]:
-        """Return the rows that got slots now, and those that wait on: for room, or for a row of
-        this very group that begins alike, from which they copy then."""
+        """Return (rows that got slots, rows that keep waiting), which wait for room or for a row of
+        the same group whose prefix they will copy."""
         group: list[Generation] = []
         fresh: set[object] = set()
         left: list[Generation] = []
         self._wanted = self.active + len(waiting)
-        for row in sorted(waiting, key=self._comes_new):  # before their slots are taken
+        for row in sorted(waiting, key=self._comes_new):  # next turns before their slots are taken
             later = fresh.intersection(row.alike) and self._donor(row) is None
             if later or not self._seated(row):
                 left.append(row)
@@ -65,7 +68,7 @@ class Seats:
         return group, left
 
     def leave(self) -> list[Generation]:
-        """End the rows that are over and return them; their slots keep what was read."""
+        """End the rows that are over and return them; their slots keep their keys and values."""
         over = [row for row in self.rows() if row.over]
         self._clock += 1
         for row in over:
@@ -74,12 +77,12 @@ class Seats:
         return over
 
     def _comes_new(self, row: Generation) -> bool:
-        """Return whether no slot waits for this row with the turn before it."""
+        """Return True if no slot holds the ended previous turn of this row's conversation."""
         before = self._named.get(row.alike[0], ()) if row.alike else ()
         return all(one.active for one in before)
 
     def _seated(self, row: Generation) -> bool:
-        """Give a row a slot with as much of its beginning as there is; False for no room."""
+        """Give a row a slot with its longest available prefix; return False if there is no room."""
         if not self._roomy(row.prompt + row.limit):
             return False
         donor = self._donor(row)
@@ -100,7 +103,7 @@ class Seats:
         return True
 
     def _roomy(self, columns: int) -> bool:
-        """Return whether a row of so many columns fits; the cache grows where it must."""
+        """Return True if a row of so many columns fits, after growing the cache if necessary."""
         if columns <= self.cache.columns:
             return True
         slots = self._slots(columns)
@@ -115,11 +118,12 @@ class Seats:
         return True
 
     def _slots(self, columns: int) -> int:
-        """Return how many slots of so many columns the memory holds; one, however long it is."""
+        """Return how many slots of so many columns fit into the memory, at least one."""
         return max(1, min(self._most, self._memory // (self.cache.token_bytes * rounded(columns))))
 
     def _donor(self, row: Generation) -> Generation | None:
-        """Return the row whose slot holds the longest beginning of this one's prompt."""
+        """Return the row whose slot holds the longest prefix of this row's prompt; None without
+        one."""
         for name in row.alike:
             rows = [one for one in self._named.get(name, ())[-8:] if one.cached]
             if rows:
@@ -130,8 +134,8 @@ class Seats:
         return min(common(row.tokens, donor.tokens), donor.cached, row.prompt - 1)
 
     def _free(self, donor: Generation | None) -> int | None:
-        """Return an empty slot, one whose row ended long ago, a new one, or that of the row that
-        ended longest ago; None where its next turn may still come soon."""
+        """Return a slot to use: an empty one, one whose row ended long ago, a new one, or that of
+        the row that ended longest ago; None if that row's next turn may come soon."""
         for slot, held in enumerate(self._held):
             if held is None:
                 return slot
@@ -148,8 +152,8 @@ class Seats:
         return donor.slot if donor is not None and not donor.active else None
 
     def _grow(self) -> bool:
-        """Make slots for the rows that wait, some at a time since all that is held is copied; False
-        where the memory holds no more."""
+        """Add slots for the waiting rows, several at once since growing copies the cache; return
+        False if the memory holds no more."""
         more = self.cache.slots + max(1, self.cache.slots // 8)
         slots = min(max(self._wanted, more), self._slots(self.cache.columns))
         if slots <= self.cache.slots:
@@ -169,8 +173,8 @@ class Seats:
                 del self._named[name]
 
     def _pack(self) -> None:
-        """Bring active rows down to the first slots, so that steps read no others; ended rows go up
-        and keep what their conversation's next turn begins with."""
+        """Move active rows to the lowest slots, so that steps read no others; ended rows move up
+        and keep the prefix of their conversation's next turn."""
         low = 0
         for slot in range(len(self._held) - 1, -1, -1):
             row = self._held[slot]
@@ -194,8 +198,8 @@ class Seats:
 
 
 class Last:
-    """Has the model compute logits at one token of each row, where rows are padded on the right:
-    the head is given the hidden states of these tokens alone."""
+    """Makes the model compute logits at one token of each right-padded row: a hook passes only the
+    hidden states of these tokens to the head."""
 
     def __init__(self, model: Any) -> None:
         self._ends: Any = None
@@ -203,7 +207,8 @@ class Last:
 
     @contextmanager
     def of(self, ends: Any) -> Iterator[None]:
-        """Within it logits are [rows, 1, vocabulary], at the tokens `ends` [rows]; None: all."""
+        """Return a context in which logits are [rows, 1, vocabulary], at tokens `ends` [rows]; with
+        None they are computed at all tokens."""
         self._ends = ends
         yield
         self._ends = None
@@ -217,7 +222,7 @@ class Last:
 
 
 CHUNK = 128
-"""Columns are allocated in multiples of this many tokens."""
+"""Columns are allocated in multiples of this number."""
 
 
 class SlotCache(Cache):  # type: ignore[misc]
@@ -235,8 +240,8 @@ class SlotCache(Cache):  # type: ignore[misc]
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of one token in one slot over all layers, and in one layer once more: so much is
-        held while the cache grows."""
+        """Bytes of one token in one slot over all layers, plus one layer again, which is held twice
+        while the cache grows."""
         sizes: list[int] = [
             sum(one.shape[1] * one.shape[3] * one.element_size() for one in pair)
             for pair in self._like
@@ -244,10 +249,10 @@ class SlotCache(Cache):  # type: ignore[misc]
         return int(sum(sizes) + max(sizes))
 
     def resize(self, slots: int, columns: int, keep: int) -> None:
-        """Make room for `slots` x `columns`; the first `keep` slots keep what they hold.
+        """Resize the cache to `slots` x `columns`; the first `keep` slots keep their contents.
 
-        One layer after the other, each let go as soon as its larger one holds what is kept: old
-        and new are never there at once but for one layer.
+        Layers are resized one after the other, and each old layer is freed at once: old and new
+        exist together for one layer only.
         """
         self.slots, self.columns = slots, rounded(columns)
         if not self.held:
@@ -258,7 +263,7 @@ class SlotCache(Cache):  # type: ignore[misc]
             on_cuda = keys.is_cuda
             del keys, values
             if on_cuda:
-                torch.cuda.empty_cache()  # blocks of the old size hold nothing of the new one
+                torch.cuda.empty_cache()  # freed blocks of the old size do not fit the new one
 
     def _grown(self, held: Any, keep: int) -> Any:
         new = room((self.slots, held.shape[1], self.columns, held.shape[3]), held)
@@ -268,7 +273,7 @@ class SlotCache(Cache):  # type: ignore[misc]
         return new
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """Copy the first `length` columns of one slot over another's."""
+        """Copy the first `length` columns of slot `source` to slot `target`."""
         for keys, values in self.held:
             keys[target, :, :length] = keys[source, :, :length]
             values[target, :, :length] = values[source, :, :length]
@@ -282,8 +287,8 @@ class SlotCache(Cache):  # type: ignore[misc]
                 held[two, :, :length] = kept
 
     def aim(self, slots: Sequence[int] | int, at: Any, width: int) -> None:
-        """Set the slots of the next pass (a number: that many from 0 on) and the columns of its
-        tokens, `at` [slots, tokens]; attention sees the first `width` columns."""
+        """Set the slots of the next pass (an integer: that many from 0 on) and the columns of its
+        tokens, `at` [slots, tokens]; attention reads the first `width` columns."""
         if isinstance(slots, int):
             self._index = slice(0, slots)
             self._rows = torch.arange(slots, device=at.device)[:, None]
@@ -295,23 +300,24 @@ class SlotCache(Cache):  # type: ignore[misc]
     def update(
         self, key_states: Any, value_states: Any, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Any, Any]:
-        """Store the new tokens, return all columns in use; called by the attention."""
+        """Store the keys and values of new tokens; return all columns in use, [slots, heads,
+        columns, head_dim] each. Called by the attention."""
         keys, values = self.held[layer_idx]
         keys[self._rows, :, self._at] = key_states.transpose(1, 2)
         values[self._rows, :, self._at] = value_states.transpose(1, 2)
         return keys[self._index, :, : self._width], values[self._index, :, : self._width]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Return the columns in use; positions and masks are given explicitly."""
+        """Return the number of columns in use; positions and masks are passed explicitly."""
         return self._width
 
 
 def room(shape: tuple[int, ...], like: Any) -> Any:
     """Return zeros of this shape, with the dtype and on the device of `like`.
 
-    On a CPU they are pages of their own, which go back to the system when a larger cache takes
-    their place and are taken from it when they are first written to. The C library's allocator
-    keeps blocks of this size: a cache of 2 GB that had grown slot by slot held 6.
+    On a CPU they are memory-mapped pages, which are allocated when first written and returned to
+    the system when a larger cache replaces them. The C library's allocator keeps blocks of this
+    size: a cache of 2 GB that had grown slot by slot held 6.
     """
     size = math.prod(shape) * like.element_size()
     if like.device.type != "cpu" or not size:
@@ -320,12 +326,12 @@ def room(shape: tuple[int, ...], like: Any) -> Any:
 
 
 def rounded(columns: int) -> int:
-    """Return how many columns are allocated for so many."""
+    """Return a number of columns rounded up to a multiple of CHUNK."""
     return -(-columns // CHUNK) * CHUNK
 
 
 def common(one: Sequence[int], two: Sequence[int]) -> int:
-    """Return the length of the longest common prefix."""
+    """Return the length of the longest common prefix of two token lists."""
     low, high = 0, min(len(one), len(two))
     while low < high:
         middle = (low + high + 1) // 2

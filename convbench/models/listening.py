@@ -1,4 +1,4 @@
-"""Who listens to what goes over the wire to a model's server: nobody, unless a run keeps it."""
+"""A tap on the requests to a model's server; inactive unless a run records them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One request and what came back; never its headers, which hold the key."""
+    """One request and its response, without headers, which hold the key."""
 
     method: str
     url: str
     request: bytes
     status: int | None
-    """None where no answer came."""
+    """None if no response arrived."""
     reply: bytes
     seconds: float
 
@@ -26,8 +26,8 @@ LISTENER: ContextVar[Callable[[Heard], None] | None] = ContextVar("listener", de
 
 
 class told:
-    """Tell whoever listens of a request, however it ends; what came back is noted here, if
-    anything does. A class and no generator, since every call talks."""
+    """Context manager that passes a request to the listener, however it ends; set `status` and
+    `reply` within it. A class is faster than a generator, and every call enters one."""
 
     __slots__ = ("_listener", "_method", "_request", "_since", "_url", "reply", "status")
 

@@ -1,4 +1,4 @@
-"""Any other provider, through litellm: loaded at the first call, quiet, without retries."""
+"""Client of all other providers through litellm: loaded at the first call, quiet, no retries."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ from convbench.schema import Completion, Message, Sampling
 from convbench.words import Structured
 
 UNREAD = (400, 422)
-"""Statuses that litellm makes up for a reply that it cannot read."""
+"""Statuses that litellm invents for a reply that it cannot parse."""
 
 
 def load_litellm() -> Any:
-    """Import litellm without its network fetches, telemetry and prints."""
+    """Return the module litellm, without its network fetches, telemetry and prints.
+
+    Raises MissingDependency."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     os.environ.setdefault("LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS", "True")
     os.environ.setdefault("LITELLM_LOG", "ERROR")
@@ -62,7 +64,7 @@ class LitellmModel(Model):
         price: Price | None = None,
         media: Path | None = None,
     ) -> None:
-        """`needs_key`: false at an address that was typed, where a server may ask for none."""
+        """`needs_key` is False for an address that the user typed, whose server may need none."""
         self.ref = ref
         self.priced = price is not None
         self._api_base, self._needs_key = api_base, needs_key
@@ -76,7 +78,7 @@ class LitellmModel(Model):
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Address and further fields."""
+        """The address and the settings of its requests."""
         return {"url": self._api_base, **self._parameters.settings}
 
     @property
@@ -85,12 +87,12 @@ class LitellmModel(Model):
         return self._parameters.structured
 
     def price(self, prompt: int, reply: int) -> float | None:
-        """Return the dollars of a call of so many tokens; None where the price is unknown."""
+        """Return the dollars of a call of so many tokens; None if the price is unknown."""
         return self._price.of(prompt, reply) if self._price else None
 
     def check(self) -> None:
-        """Load litellm and see that it knows the provider and that the key is there, by name;
-        nothing is sent."""
+        """Load litellm and check that it knows the provider and that its key is set; nothing is
+        sent. Raises FatalModelError, MissingDependency."""
         self.litellm = load_litellm()
         try:
             self.litellm.get_llm_provider(self.ref, api_base=self._api_base)
@@ -108,17 +110,17 @@ class LitellmModel(Model):
             raise FatalModelError(f"{self.ref}: no key; set the environment variable {names}")
 
     async def start(self) -> None:
-        """Check, once."""
+        """Load and check litellm, once."""
         if self.litellm is None:
             self.check()
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return the reply; where a sampling parameter or a system message is refused, the call
-        is made again without."""
+        """Return the reply; if a parameter or the system message is refused, the call is repeated
+        without it."""
         await self.start()
-        while True:  # each time without something more: what was refused is not sent again
+        while True:  # each refusal leaves one more thing out
             fields = self.fields(messages, sampling)
             with guarded(self.ref) as seen:
                 try:
@@ -132,32 +134,33 @@ class LitellmModel(Model):
                         raise self.error_of(error, seen) from error
 
     def fields(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
-        """Return what a call asks, as litellm takes it."""
+        """Return the arguments of a call for litellm."""
         return {
             "messages": wire(self._parameters.messages(messages), self._media, marks=self._marks),
             **self._parameters.fields(sampling),
         }
 
     def missing(self, sampling: Sampling) -> tuple[str, ...]:
-        """Return the parameters that were asked for and are not sent."""
+        """Return the requested parameters that are not sent."""
         return self._parameters.missing(sampling)
 
     @property
     def extra_body(self) -> Mapping[str, Any]:
-        """What a request holds beside what litellm knows."""
+        """The request's fields that litellm does not know."""
         return self._parameters.extra_body
 
     def learnt(self, status: int, text: str, sent: Mapping[str, Any]) -> bool:
-        """Learn from a refusal; return whether the same call has a chance now."""
+        """Learn from a refusal; return True if the same call may succeed now."""
         refused = refused_parameter(status, text)
         return refused and self._parameters.refused(status, text, sent)
 
     def learnt_from(self, error: Exception, sent: Mapping[str, Any]) -> bool:
-        """Learn from a refusal that litellm raised, or made by itself before anything was sent."""
+        """Learn from a refusal that litellm raised, its own included; return True if the same call
+        may succeed now."""
         return self.learnt(_status(error), _line(error), sent)
 
     def failure(self, status: int, text: str, headers: Mapping[str, str]) -> ModelError:
-        """Return what a reply means that is not 200."""
+        """Return the error for a reply whose status is not 200."""
         return failure(
             self.ref,
             status,
@@ -170,7 +173,7 @@ class LitellmModel(Model):
     async def _ask(self, fields: dict[str, Any]) -> Any:
         more: dict[str, Any] = {"extra_body": self.extra_body} if self.extra_body else {}
         if "tools" in fields:
-            # else litellm imports `mcp`, which is not needed; there is no public way to say so
+            # else litellm imports `mcp`, which is not needed; there is no public option for it
             more["_skip_mcp_handler"] = True
         return await self.litellm.acompletion(
             model=self.ref, api_base=self._api_base, num_retries=0, max_retries=0, **fields, **more
@@ -185,7 +188,7 @@ class LitellmModel(Model):
             await close()
 
     def error_of(self, error: Exception, seen: Seen) -> ModelError:
-        """Return what an error of litellm's means; `seen` is what came back of the request."""
+        """Return the model error for an error of litellm; `seen` is the response to the request."""
         if seen.refused is not None:
             return seen.refused
         status, text = _status(error), _line(error)
@@ -205,8 +208,8 @@ class LitellmModel(Model):
         return self.failure(status, text, _headers(error))
 
     def read(self, reply: Any, seen: Seen, price: Price | None = None) -> Completion:
-        """Return the completion in litellm's reply, or raise BrokenReply with the usage it told.
-        `price` is another one than the list's: a batch's."""
+        """Return the completion in litellm's reply. Raises BrokenReply with the reported usage.
+        `price` replaces the list price: a batch's."""
         usage = self.usage(seen, getattr(reply, "usage", None), price)
         try:
             choice = reply.choices[0]
@@ -233,9 +236,9 @@ class LitellmModel(Model):
         return completion
 
     def usage(self, seen: Seen, read: Any = None, price: Price | None = None) -> Usage:
-        """Return what a reply tells of its tokens, and their dollars.
+        """Return the reported tokens of a reply and their dollars.
 
-        litellm's numbers count cached tokens in; it says 0 where nobody told any, None here.
+        litellm's numbers include cached tokens; its 0 for an unreported count becomes None.
         """
         prompt, reply = token_counts(seen.body)
         prompt = count(getattr(read, "prompt_tokens", None)) or prompt
@@ -247,14 +250,14 @@ class LitellmModel(Model):
 
 
 def takes_marks(ref: str) -> bool:
-    """Whether a model's provider caches what is marked for it, and only that."""
+    """Return True if a model's provider caches exactly what is marked for caching."""
     provider, _, name = ref.partition("/")
     return provider == "anthropic" or (provider in ("bedrock", "vertex_ai") and "claude" in name)
 
 
 def _arguments(message: Any) -> str | None:
-    """Return the arguments of the call that a reply had to make, its whole content; None where
-    there is none."""
+    """Return the arguments of the call that a reply was forced to make, which are its content; None
+    if there is none."""
     for call in getattr(message, "tool_calls", None) or ():
         function = getattr(call, "function", None)
         if getattr(function, "name", None) == REPLY:
@@ -273,7 +276,7 @@ def _status(error: Exception) -> int:
 
 
 def _line(error: Exception) -> str:
-    """Return the error's text on one line, without litellm's advice and without keys."""
+    """Return an error's text on one line, without litellm's advice and without keys."""
     said = str(error).split("Traceback (most recent call last)")[0]
     text = message(said.encode("utf-8", "replace"))
     return text.removeprefix("litellm.").split(" Handle with ")[0]

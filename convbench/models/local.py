@@ -1,4 +1,4 @@
-"""`local:PATH`: weights in this process, calls batched together, on CPU or CUDA."""
+"""`local:PATH`: weights in this process, with batched calls, on CPU or CUDA."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from convbench.models.batcher import Batcher
 
 ROWS = 160
-"""Most calls in one batch; as many conversations at once, and each keeps its slot."""
+"""Most calls in one batch, and most conversations at once; each keeps its slot."""
 EFFORT = "reasoning_effort"
 CPU_MEMORY = 2 << 30
 """Bytes of the cache on CPU."""
@@ -30,7 +30,7 @@ CUDA_SHARE = 0.8
 
 
 class LocalModel(Model):
-    """A transformers model in process. Weights load with the first call."""
+    """A transformers model in this process. Weights load with the first call."""
 
     starts = True
     priced = True
@@ -47,8 +47,8 @@ class LocalModel(Model):
         template: Mapping[str, Any] | None = None,
         share: float | None = None,
     ) -> None:
-        """`share` is the part of a CUDA device's memory that weights and cache may take, 0 to 1;
-        None: all that is free."""
+        """`share` is the share of a CUDA device's memory for weights and cache, 0 to 1; None takes
+        all that is free."""
         self.ref, self.reads = ref, reads
         self._options = dict(template or {})
         self.path = where(ref.removeprefix("local:"))
@@ -60,7 +60,7 @@ class LocalModel(Model):
         self._folds_system = self._parts = False
 
     def check(self) -> None:
-        """Refuse where the packages that load the weights are missing; loads nothing."""
+        """Raise MissingDependency if the packages that load the weights are missing."""
         needed = ["torch", "transformers"]
         if adapter_base(self.path) is not None:
             needed.append("peft")
@@ -73,11 +73,11 @@ class LocalModel(Model):
             )
 
     def price(self, prompt: int, reply: int) -> float:
-        """Return 0: our own machine."""
+        """Return 0: it runs on this machine."""
         return 0.0
 
     async def start(self) -> None:
-        """Load tokenizer and weights, once; FatalModelError where they do not load."""
+        """Load tokenizer and weights, once. Raises FatalModelError if they do not load."""
         async with self._starting:
             if self._batcher is None:
                 self._batcher = await self._started()
@@ -115,7 +115,7 @@ class LocalModel(Model):
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return the reply; an empty one is what the model said. Tokens count the end token."""
+        """Return the reply, which may be empty. Its tokens include the end token."""
         from convbench.models.sampling import Generation, Stream
 
         if self._batcher is None:
@@ -153,7 +153,7 @@ class LocalModel(Model):
             said = self._tokenizer.decode(
                 reply[:-1] if row.ended else reply, clean_up_tokenization_spaces=False
             )
-            if reasoning is not None:  # it is told apart, and not twice
+            if reasoning is not None:  # it is returned separately
                 said = cut(said)[1]
             names = {tool["function"]["name"] for tool in sampling.tools}
             words, calls = written(said, names, key)
@@ -178,7 +178,7 @@ class LocalModel(Model):
         )
 
     def _cut(self, text: str) -> tuple[Reasoning | None, str]:
-        """Return the thinking block at the start of a reply, its tokens counted, and the rest."""
+        """Return (thinking block at the start of a reply, with its token count, or None; rest)."""
         found, rest = cut(text)
         if found is None:
             return None, text
@@ -194,8 +194,8 @@ class LocalModel(Model):
         effort: Effort | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> list[int]:
-        """Return the prompt's token ids by the model's own chat template; the system prompt
-        stands in the first user message where the template shows none."""
+        """Return the prompt's token ids by the model's own chat template; the system prompt moves
+        to the first user message if the template ignores it. Raises FatalModelError."""
         options = self._options | ({EFFORT: effort} if effort else {})
         if tools:
             options["tools"] = list(tools)
@@ -217,7 +217,7 @@ class LocalModel(Model):
         return ids
 
     def read_template(self) -> None:
-        """Find out what the chat template does to messages."""
+        """Determine whether the chat template shows system messages and takes content as text."""
         self._parts = not shows_text(self._shown)
         self._folds_system = not shows_system(
             lambda said: self._shown(for_template(said, parts=self._parts))
@@ -227,40 +227,40 @@ class LocalModel(Model):
         return str(self._tokenizer.apply_chat_template(messages, tokenize=False))
 
     async def aclose(self) -> None:
-        """End the thread and let the weights go."""
+        """End the thread and release the weights."""
         batcher, self._batcher = self._batcher, None
         if batcher is not None:
             batcher.close()
 
     def _ends(self, model: Any) -> frozenset[int]:
-        """Return the ids that end a reply: generation_config's, and the tokenizer's own."""
+        """Return the token ids that end a reply: generation_config's and the tokenizer's."""
         named = getattr(model.generation_config, "eos_token_id", None)
         ids = set(named) if isinstance(named, list) else {named}
         ids.add(self._tokenizer.eos_token_id)
         return frozenset(i for i in ids if i is not None)
 
     def _top(self, model: Any) -> int | None:
-        """Return generation_config's top_k; its default of 50, which nobody chose, is none."""
+        """Return generation_config's top_k; None for its default of 50, which nobody chose."""
         self._top_p = getattr(model.generation_config, "top_p", None)
         top = getattr(model.generation_config, "top_k", None)
         return None if top in (None, 0, 50) else int(top)
 
     def _defaults(self, sampling: Sampling) -> Sampling:
-        """Return the sampling with the model's own top_p where none is asked for."""
+        """Return the sampling, with the model's own top_p if none is requested."""
         if sampling.top_p is None and self._top_p is not None:
             return sampling.model_copy(update={"top_p": self._top_p})
         return sampling
 
 
 def _names(messages: Sequence[Message]) -> tuple[tuple[object, ...], tuple[object, ...]]:
-    """Return what a call may share its beginning with (the conversation's turn before, the same
-    messages, the same first message), and what others may find it by."""
+    """Return (keys of calls that may share this one's prefix: the previous turn, the same messages,
+    the same first message; keys under which later calls find this one)."""
     whole = tuple((message["role"], message["content"]) for message in messages)
     return (whole[:-2], whole, whole[:1]), (whole, whole[:1])
 
 
 def plain(ref: str, messages: Sequence[Message]) -> list[Message]:
-    """Return messages whose contents are text; FatalModelError for an image."""
+    """Return the messages with their contents as text. Raises FatalModelError for an image."""
     return [{**message, "content": _text(ref, message)} for message in messages]
 
 
@@ -274,7 +274,8 @@ def _text(ref: str, message: Message) -> str:
 
 
 def _longest(ref: str, config: Any) -> int:
-    """Return the longest context that the batcher is exact for."""
+    """Return the longest context for which the batcher is exact. Raises FatalModelError for layers
+    that cannot be batched."""
     config = config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if kinds - {"full_attention", "sliding_attention"}:
@@ -303,6 +304,6 @@ def _memory(model: Any, share: float | None) -> int:
 
 
 def cache_bytes(room: int, allowed: int | None = None) -> int:
-    """Return the bytes that the cache may take of what is free on a device, where no more than
-    `allowed` may be taken beside the weights; the rest is for what a pass needs."""
+    """Return the bytes for the cache, given the free bytes of a device and the most `allowed`
+    besides the weights; the rest is left for a pass's activations."""
     return max(0, int(min(room, room if allowed is None else allowed) * CUDA_SHARE))

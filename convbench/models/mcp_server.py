@@ -1,7 +1,7 @@
-"""One tool server over stdio (MCP): started, asked for its tools, called, ended.
+"""Client of one tool server over stdio (MCP): start it, list its tools, call them, end it.
 
-It runs in a process of its own behind a relay (`convbench.guard`), which bounds what it says
-and ends it with all that it started. It gets none of this process's environment but what is named.
+The server runs in a subprocess behind a relay (`convbench.guard`), which bounds its output and ends
+it with all its descendants. Of this process's environment it gets only the variables listed.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from convbench.net.tidy import text
 from convbench.schema.tools import Tool, ToolServer
 
 START_S = 30.0
-"""Seconds to start and to tell its tools."""
+"""Seconds to start, and to list its tools."""
 END_S = 15.0
-"""Seconds that its end may take; the relay's own bounds come before."""
+"""Seconds that its end may take; the relay's own limits are shorter."""
 STARTS = 3
-"""Times that it is started; one that ends again and again ends the run."""
+"""Most starts of a server; one that keeps ending stops the run."""
 MOST_TOOLS = 64
 MOST_PAGES = 20
 LONGEST_LINE = 300
-"""Characters of what is told of its end."""
+"""Most characters of its output in an error message."""
 
 
 class McpServer:
-    """A server of a speaker's; calls of all conversations of a command share its process."""
+    """A speaker's tool server; all conversations of a command share its process."""
 
     def __init__(self, name: str, spec: ToolServer) -> None:
         self.name, self.spec = name, spec
@@ -49,8 +49,8 @@ class McpServer:
         self._why = ""
 
     async def start(self) -> None:
-        """Start it where it does not run. Raises FatalModelError where it cannot be, or has ended
-        by itself too often; MissingDependency without the package."""
+        """Start the server unless it runs. Raises FatalModelError if it does not start or has ended
+        by itself too often, MissingDependency."""
         async with self._starting:
             if self._serving is None or self._serving.done():
                 if self._starts >= STARTS:
@@ -63,18 +63,18 @@ class McpServer:
             assert self._ready is not None
             await asyncio.wait({self._ready, self._serving}, return_when=asyncio.FIRST_COMPLETED)
             if not self._ready.done():
-                self._starts = STARTS  # one that never spoke is not started again
+                self._starts = STARTS  # one that never answered is not started again
                 raise FatalModelError(
                     f"tool server {self.name}: {self.command}: does not start{self._why}"
                 )
 
     @property
     def command(self) -> str:
-        """The program, for a message; its arguments may hold secrets."""
+        """The program's name for messages; its arguments may hold secrets."""
         return os.path.basename(self.spec.command[0])
 
     async def _serve(self, ready: asyncio.Future[None]) -> None:
-        """Hold the session open: what opened it must close it, so that this is one task."""
+        """Open the session, keep it open and close it, all in one task, as the library requires."""
         client, stdio, parameters = _package()
         with tempfile.TemporaryFile() as said:
             try:
@@ -101,8 +101,8 @@ class McpServer:
         return {"command": program, "args": arguments, "env": given}
 
     async def tools(self, names: Sequence[str] = ()) -> tuple[Tool, ...]:
-        """Return these of its tools, all that are wanted where none is named. SpecError for a tool
-        that cannot be taken, for one that is not there, and for too many."""
+        """Return the tools with these names, else those of the spec, else all. Raises SpecError for
+        an unusable tool, a missing one, or too many."""
         await self.start()
         try:
             async with asyncio.timeout(START_S):
@@ -141,8 +141,8 @@ class McpServer:
         return SpecError(f"tool server {self.name}: {why}")
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Return what a tool says, as text. ToolError where it says that it failed, or the server
-        ended meanwhile; FatalModelError where it has ended too often."""
+        """Return a tool's result as text. Raises ToolError if the tool failed or the server ended
+        meanwhile, FatalModelError if the server has ended too often."""
         import mcp_types as types
 
         await self.start()
@@ -169,7 +169,7 @@ class McpServer:
         return said
 
     async def _lost(self, serving: asyncio.Task[None], error: Exception) -> str:
-        """Return why a call failed; where the connection is gone, the server is too."""
+        """Return why a call failed, after waiting for the server if its connection is closed."""
         if "closed" not in str(error).lower():
             return _line(error)
         self._leave.set()
@@ -177,7 +177,7 @@ class McpServer:
         return f"its server ended{self._why}"
 
     async def aclose(self) -> None:
-        """End it and all that it started; the relay does so by itself where we no longer can."""
+        """End the server and its descendants; the relay does so by itself if we are gone."""
         if self._serving is None:
             return
         self._leave.set()
@@ -194,12 +194,12 @@ def _package() -> tuple[Any, Any, Any]:
         raise MissingDependency(
             "mcp", needed_for="tool servers", install=with_extra("mcp")
         ) from None
-    logging.getLogger("mcp").addHandler(logging.NullHandler())  # a stranger's words are no news
+    logging.getLogger("mcp").addHandler(logging.NullHandler())  # hides the server's output
     return Client, stdio_client, StdioServerParameters
 
 
 def _tool(server: str, found: Any) -> Tool:
-    """Return a tool as a protocol declares it; SpecError for one that cannot be."""
+    """Return a server's tool as a protocol declares tools. Raises SpecError if it cannot be."""
     schema = {name: value for name, value in found.input_schema.items() if name != "$schema"}
     schema.setdefault("properties", {})
     about = text(found.description or found.title or found.name)[:4000]
@@ -215,7 +215,7 @@ def _tool(server: str, found: Any) -> Tool:
 
 
 def _said(result: Any) -> str:
-    """Return a result's text; what is no text is named."""
+    """Return a result's text; a part that is not text is replaced by a note."""
     parts = list(_parts(result))
     if not parts and result.structured_content is not None:
         return json.dumps(result.structured_content, default=str)
@@ -235,7 +235,7 @@ def _short(name: object) -> str:
 
 
 def _line(error: BaseException) -> str:
-    """Return an error, or the first of a group's, on one line."""
+    """Return an error, or the first one of a group, on one line."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return told(f"{type(error).__name__}: {error}".split("\n")[0])[:LONGEST_LINE]

@@ -1,4 +1,4 @@
-"""The model seam: one async method behind which every kind of speaker stands."""
+"""The interface of models: one async method for every kind of speaker."""
 
 from __future__ import annotations
 
@@ -12,35 +12,34 @@ from convbench.words import Structured
 
 @runtime_checkable
 class Model(Protocol):
-    """Something that answers messages. What a model can do beyond that has a default here, which
-    a model that can do otherwise replaces; whoever asks for an ability asks by these names.
+    """A model answers messages. Further abilities have a default here, which a model with that
+    ability overrides; callers ask for an ability by these names.
 
     `complete` raises TransientModelError where another try may help and FatalModelError where
     none will; it does not retry by itself. `key` names the call (conversation and turn): models
-    that draw random numbers seed their stream with `sampling.seed` and it, so that neither order
-    nor resume shifts a reply.
+    that draw random numbers seed their stream with `sampling.seed` and `key`, so that neither order
+    nor resume changes a reply.
     """
 
     ref: str
-    """The model reference it was opened with, e.g. `openai/gpt-4o-mini` or `local:PATH`."""
+    """The model reference with which it was opened, e.g. `openai/gpt-4o-mini` or `local:PATH`."""
     priced: bool
-    """True where the dollars of a call are known (0 for a local model)."""
+    """True if the dollars of a call are known (0 for a local model)."""
     concurrency: int | None = None
-    """Calls at once that it does best with; None leaves it to the user."""
+    """Best number of concurrent calls; None leaves it to the user."""
     caches: int | None = None
-    """Tokens from which on a beginning of a prompt that was sent before costs less; None where it
-    does not, or nobody knows."""
+    """Fewest tokens of a repeated prompt prefix that cost less; None if none do, or unknown."""
     patient: bool = False
-    """An attempt has no time limit: it runs in this process and ends by itself."""
+    """True if an attempt has no time limit: it runs in this process and ends by itself."""
     headroom: int = 0
     """Tokens that it may spend on a reply beyond `max_tokens` (thinking)."""
     starts: bool = False
-    """Something must be started before the first call (a server, weights to load): `start`."""
+    """True if `start` must run before the first call (a server, weights to load)."""
 
     structured: Structured = "text"
-    """How it is made to reply by a JSON schema; `text` where it is not."""
+    """How it is made to reply by a JSON schema; `text` if it is not."""
     batches: Batches | None = None
-    """What takes many calls of it at once, for less; None where nothing does."""
+    """Its interface for batches; None if it has none."""
 
     @property
     def endpoint(self) -> str:
@@ -48,16 +47,16 @@ class Model(Protocol):
         return self.ref
 
     def price(self, prompt: int, reply: int) -> float | None:
-        """Return the list price of so many tokens in dollars; None where it is unknown."""
+        """Return the list price of so many tokens in dollars; None if it is unknown."""
         return 0.0 if self.priced else None
 
     def check(self) -> None:
-        """Refuse where no call could be made: a key, package or program is missing. Nothing is
-        sent, started or loaded. Raises FatalModelError, MissingDependency."""
+        """Raise FatalModelError or MissingDependency if no call could be made: a key, package or
+        program is missing. Nothing is sent, started or loaded."""
         return
 
     async def start(self) -> None:
-        """Start what must be; called once, before the first call, where `starts`."""
+        """Start servers or load weights; called once before the first call if `starts` is True."""
         return
 
     binds: ClassVar[bool] = False
@@ -69,9 +68,8 @@ class Model(Protocol):
 
     @property
     def identity(self) -> Mapping[str, Any] | None:
-        """What its replies hang on beside messages and sampling: address, fields of its requests.
-        None where a reply cannot be had again, or need not be kept (rules, models that run
-        here)."""
+        """What its replies depend on besides messages and sampling: address, fields of requests.
+        None if its replies are not cached (rules, models that run here)."""
         return None
 
     async def complete(

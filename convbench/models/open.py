@@ -1,4 +1,4 @@
-"""From a model reference to a model."""
+"""Open the model that a reference names."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def open_model(
     placement: Placement | None = None,
     note: Note = to_stderr,
 ) -> Model:
-    """Return the model that a reference or short name names, with that name's settings.
+    """Return the model of a reference or short name, with that name's settings.
 
     Nothing is sent, started or loaded yet: servers start and weights load with the first call.
-    `context` is the longest context in tokens for models that convbench runs itself, `media`
-    the folder of image bytes, `log_dir` where a server's log goes, `downloaded` true for a
-    reference from a pulled run (it may then name no function but convbench's own), `short` the
-    name that a recorded reference was asked for by, `member` what a run recorded of how it is
-    asked, in place of its name's settings, `placement` its devices where convbench runs it itself.
+    `context` is the longest context in tokens for models that convbench runs itself, `media` the
+    folder of image bytes, `log_dir` the folder of a server's log, `downloaded` True for a reference
+    from a pulled run (it may then name only convbench's own functions), `short` the short name by
+    which a recorded reference was requested, `member` the settings that a run recorded, in place of
+    the name's own, `placement` the devices of a model that convbench runs itself.
     Raises FatalModelError for an unknown or retired name or a missing key, MissingDependency.
     """
     if api_base is not None:
@@ -77,8 +77,8 @@ def open_model(
 
 
 def _local(found: Resolved, context: int | None, placement: Placement | None, note: Note) -> Model:
-    """Return a model of our own engine: in a process of its own where it is placed, or where there
-    is a device whose memory it must give back; else in this one, which costs no start."""
+    """Return a model of the local engine: in a subprocess if it has a placement or the machine has
+    devices, whose memory it must release; else in this process, which is faster to start."""
     settings: dict[str, Any] = {
         "context": context,
         "reads": found.alias.reads,
@@ -99,13 +99,13 @@ def _local(found: Resolved, context: int | None, placement: Placement | None, no
 
 
 def recorded(found: Resolved, member: Member) -> Resolved:
-    """Return a model with what a run recorded of how it is asked."""
+    """Return a resolved model with the settings that a run recorded."""
     said = {"reads": member.reads, "extra_body": dict(member.extra_body)}
     return replace(found, alias=found.alias.model_copy(update=said))
 
 
 def never_sent(found: Resolved) -> frozenset[str]:
-    """Return the parameters that a model is known to take none of."""
+    """Return the names of the parameters that a model is known to refuse."""
     takes = prices.capability(found.ref, "sampling_params") is not False
     return frozenset({*found.alias.drop, *(() if takes else ("temperature", "top_p"))})
 
@@ -125,8 +125,9 @@ def _parameters(found: Resolved, base: str | None, note: Note) -> Parameters:
 
 
 def structured_of(found: Resolved) -> Structured:
-    """Return how a model is made to reply by a JSON schema where its name's settings do not say. A
-    server that takes none says so at the first call, and is asked for text from then on."""
+    """Return how a model is made to reply by a JSON schema if its settings do not say.
+
+    A server that takes no schema refuses the first call, and is asked for text from then on."""
     if prices.capability(found.ref, "native_structured_output"):
         return "json_schema"
     if found.provider == "anthropic":
@@ -138,7 +139,7 @@ def structured_of(found: Resolved) -> Structured:
 
 
 def _remote(found: Resolved, api_base: str | None, media: Path | None, note: Note) -> Model:
-    """Return a model that someone else serves."""
+    """Return a model that a provider or another server serves. Raises FatalModelError."""
     base = api_base or base_of(found.provider)
     parameters = _parameters(found, base, note)
     price = price_of(found)
@@ -190,10 +191,10 @@ def policy_or_default(
     vllm_python: str | Path | None = None,
     specs: Sequence[Path] = (),
 ) -> str:
-    """Return `ref`, or the default policy where none is given and it can run here.
+    """Return `ref` if it is given, else the default policy if it can run here.
 
-    The default is CONVBENCH_MODEL, else `default:` of models.yaml. FatalModelError with the
-    ways on where it needs a vLLM that is not here.
+    The default is CONVBENCH_MODEL, else `default:` of models.yaml. Raises FatalModelError, with
+    alternatives, if it needs a vLLM that is not installed.
     """
     if ref:
         return ref
@@ -216,7 +217,8 @@ OPENAI = "https://api.openai.com/v1"
 
 
 def base_of(provider: str) -> str | None:
-    """Return the address the environment names for a provider, as litellm reads it."""
+    """Return the address that the environment sets for a provider, as litellm reads it; None if
+    there is none and the provider is not openai."""
     for name in (f"{provider.upper()}_API_BASE", f"{provider.upper()}_BASE_URL"):
         if base := os.environ.get(name):
             check_address(base, name)
@@ -225,8 +227,7 @@ def base_of(provider: str) -> str | None:
 
 
 def _anthropic_root(base: str) -> str:
-    """Return an address of Anthropic's API as litellm takes it, however much of the path it says:
-    litellm adds `/v1/messages` to what does not end in it."""
+    """Return the root of an address of Anthropic's API; litellm appends `/v1/messages` to it."""
     return base.rstrip("/").removesuffix("/messages").removesuffix("/v1")
 
 
@@ -240,7 +241,7 @@ def _missing(found: Resolved, variable: str) -> str:
 
 
 def price_of(found: Resolved) -> Price | None:
-    """Return the alias's price, else the list's; None where neither knows it."""
+    """Return the price in the alias, else in the price list; None if both lack it."""
     alias = found.alias
     if alias.input_per_million is not None and alias.output_per_million is not None:
         return Price(
@@ -253,14 +254,14 @@ def price_of(found: Resolved) -> Price | None:
 
 
 def batch_price_of(found: Resolved) -> Price | None:
-    """Return the price of a call in a batch of a model that has batches, half where the list does
-    not say; None where its price is unknown."""
+    """Return the price of a model's calls in batches: the list's, else half of the ordinary price;
+    None if that is unknown."""
     listed = price_of(found)
     return prices.in_batches(found.ref, listed) if listed else None
 
 
 def has_batches(found: Resolved) -> bool:
-    """Return whether calls of this model can be sent in batches."""
+    """Return True if calls of this model can be sent in batches."""
     return found.provider in (*OPENAI_LIKE, "anthropic")
 
 

@@ -1,6 +1,6 @@
 """Batches of OpenAI-compatible servers: a file of requests, a batch of it, files of results.
 
-The form is that of OpenAI's Batch API: `POST /files`, `POST /batches`, `GET /batches/ID`,
+The interface is OpenAI's Batch API: `POST /files`, `POST /batches`, `GET /batches/ID`,
 `GET /files/ID/content`; at most 50,000 requests and 200 MB a batch.
 """
 
@@ -41,10 +41,10 @@ ROUTE = "/v1/chat/completions"
 MARK = "convbench"
 """Field of a batch's metadata that holds our mark."""
 SKEW_S = 3600.0
-"""Seconds by which the provider's clock and ours may differ."""
+"""Most seconds by which the provider's clock and ours may differ."""
 ENDED = ("completed", "failed", "expired", "cancelled")
 FULL = re.compile(r"token_limit|enqueued token", re.IGNORECASE)
-"""How a batch is refused when too many tokens wait already."""
+"""Matches a refusal because too many tokens are queued."""
 
 
 class OpenAIBatches(Batches):
@@ -65,11 +65,11 @@ class OpenAIBatches(Batches):
         return orjson.dumps({"custom_id": name, "method": "POST", "url": ROUTE, "body": body})
 
     def missing(self, sampling: Sampling) -> tuple[str, ...]:
-        """Return what is left out of a request."""
+        """Return the requested parameters that are not sent."""
         return self._model.missing(sampling)
 
     async def upload(self, mark: str, lines: Sequence[bytes]) -> str | None:
-        """Upload the file of requests."""
+        """Upload the file of requests and return its name."""
         from aiohttp import FormData
 
         form = FormData()
@@ -83,7 +83,7 @@ class OpenAIBatches(Batches):
         return self.named((await self._ask("POST", "/files", form, {})).get("id"))
 
     async def create(self, mark: str, file: str | None, lines: Sequence[bytes]) -> str:
-        """Begin a batch of an uploaded file."""
+        """Create a batch of an uploaded file and return its name."""
         body = {
             "input_file_id": file,
             "endpoint": ROUTE,
@@ -93,7 +93,7 @@ class OpenAIBatches(Batches):
         return self.named((await self._ask("POST", "/batches", orjson.dumps(body))).get("id"))
 
     async def find(self, mark: str, file: str | None, since: float, total: int) -> list[str]:
-        """Return the batch with our mark, or of our file."""
+        """Return the name of the batch with our mark or our file, as a list; empty without one."""
         after = ""
         for _ in range(PAGES):
             page = await self._ask("GET", f"/batches?limit=100{after}")
@@ -108,7 +108,7 @@ class OpenAIBatches(Batches):
         return []
 
     async def look(self, batch: str) -> BatchState:
-        """Return how far a batch is."""
+        """Return the state of a batch."""
         found = await self._ask("GET", f"/batches/{batch}")
         status, counts = str(found.get("status"))[:40], objects(found.get("request_counts"))
         names = (found.get("output_file_id"), found.get("error_file_id"))
@@ -126,7 +126,8 @@ class OpenAIBatches(Batches):
     async def results(
         self, batch: str, state: BatchState, most: int
     ) -> AsyncIterator[tuple[str, Outcome] | None]:
-        """Yield the lines of the output file, then of the error file."""
+        """Yield (name, outcome) of the output file's lines, then of the error file's; None for an
+        invalid line."""
         for file in state.files:
             url = f"{self._model.base}/files/{file}/content"
             try:
@@ -142,7 +143,7 @@ class OpenAIBatches(Batches):
                 ) from None
 
     async def cancel(self, batch: str) -> None:
-        """Ask the server to end a batch."""
+        """Ask the server to cancel a batch."""
         await self._ask("POST", f"/batches/{batch}/cancel", b"{}")
 
     def _outcome(self, found: dict[str, Any]) -> Outcome:
@@ -165,7 +166,7 @@ class OpenAIBatches(Batches):
         body: bytes | FormData | None = None,
         headers: Mapping[str, str] = JSON,
     ) -> dict[str, Any]:
-        """Return the object that one request gets; raises what another reply means."""
+        """Return the JSON object of one reply. Raises ModelError for any other reply."""
         http, url = self._model.http, self._model.base + path
         status, raw, told = await http.ask(method, url, body, headers)
         if status in (404, 405) and method == "POST" and "cancel" not in path:
@@ -181,7 +182,7 @@ class OpenAIBatches(Batches):
 
 
 def _before(row: dict[str, Any], when: float) -> bool:
-    """Whether a batch was begun before a time; false where it does not say."""
+    """Return True if a batch was created before a time; False if it does not say."""
     created = row.get("created_at")
     return isinstance(created, int | float) and created < when
 

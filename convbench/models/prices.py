@@ -1,4 +1,4 @@
-"""Prices from litellm's own price list, read from its file without importing litellm."""
+"""Prices from litellm's price list, read from its file without importing litellm."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ OPENAI_LIKE = (
     "custom_openai",
     "aiohttp_openai",
 )
-"""Providers that are spoken to with plain HTTP, not through litellm."""
+"""Providers that are called over plain HTTP, not through litellm."""
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Dollars a token."""
+    """A model's price in dollars per token."""
 
     input: float
-    """A prompt token."""
+    """Price of a prompt token."""
     output: float
-    """A reply token."""
+    """Price of a reply token."""
     cached: float | None = None
-    """A prompt token that the provider had cached; None: as any other."""
+    """Price of a prompt token read from the provider's cache; None: as any other."""
     write: float | None = None
-    """A prompt token that it caches now; None: as any other."""
+    """Price of a prompt token written to the cache; None: as any other."""
     least: int = 1024
-    """Tokens of the shortest beginning that it caches."""
+    """Fewest tokens of a prefix that is cached."""
 
     @property
     def caches(self) -> int | None:
-        """Tokens from which on a repeated beginning costs less; None where none does."""
+        """Fewest tokens of a repeated prompt prefix that cost less; None if none do."""
         return self.least if self.cached is not None and self.cached < self.input else None
 
     def of(self, prompt: int, reply: int, cached: int = 0, written: int = 0) -> float:
-        """Return the dollars of a call; tokens read from a cache or written to one are part of the
-        prompt's, and never more than those."""
+        """Return the dollars of a call. `cached` and `written` are the prompt tokens read from and
+        written to the cache; they are capped at the prompt's tokens."""
         cached = min(cached, prompt)
         written = min(written, prompt - cached)
         cheap = self.input if self.cached is None else self.cached
@@ -59,8 +59,8 @@ class Price:
 
 
 def cache_counts(usage: object) -> tuple[int, int]:
-    """Return (tokens read from a cache, tokens written to one) that a usage tells, in whatever
-    object: OpenAI's names, DeepSeek's, Anthropic's."""
+    """Return (tokens read from a cache, tokens written to one) of a usage, a mapping or an object,
+    by the names of OpenAI, DeepSeek or Anthropic."""
     details = _field(usage, "prompt_tokens_details")
     told = (
         _field(details, "cached_tokens"),
@@ -76,7 +76,7 @@ def _field(value: object, name: str) -> object:
 
 
 def _text() -> bytes:
-    """Return litellm's price list as it lies there; an empty one where litellm is not installed."""
+    """Return the bytes of litellm's price list; an empty object if litellm is not installed."""
     spec = importlib.util.find_spec("litellm")
     path = Path(spec.origin).parent / LIST if spec is not None and spec.origin is not None else None
     return path.read_bytes() if path is not None and path.is_file() else b"{}"
@@ -84,16 +84,16 @@ def _text() -> bytes:
 
 @lru_cache(maxsize=1)
 def price_list() -> dict[str, dict[str, Any]]:
-    """Return litellm's price list; empty where litellm is not installed."""
+    """Return litellm's price list by model; empty if litellm is not installed."""
     found: dict[str, dict[str, Any]] = orjson.loads(_text())
     return found
 
 
 @lru_cache
 def entry(ref: str) -> dict[str, Any]:
-    """Return the list's entry of `provider/name`; empty where it has none.
+    """Return the price list's entry for `provider/name`; empty if there is none.
 
-    Megabytes are parsed only where they have the name: a model of one's own is not in them.
+    The list is megabytes long and parsed only if the name occurs in it.
     """
     provider, _, name = ref.partition("/")
     if name.isascii() and f'{name}"'.encode() not in _text():
@@ -106,7 +106,7 @@ def entry(ref: str) -> dict[str, Any]:
 
 
 def price(ref: str) -> Price | None:
-    """Return the price of `provider/name`; None where it is unknown."""
+    """Return the list price of `provider/name`; None if it is unknown."""
     found = entry(ref)
     if "input_cost_per_token" not in found or "output_cost_per_token" not in found:
         return None
@@ -120,7 +120,7 @@ def price(ref: str) -> Price | None:
 
 
 def in_batches(ref: str, listed: Price) -> Price:
-    """Return the price of a call within a batch: the list's own figures, else half."""
+    """Return the price of calls in batches: the list's own figures, else half of `listed`."""
     found = entry(ref) if listed == price(ref) else {}
     half = None if listed.cached is None else listed.cached / 2
     dear = None if listed.write is None else listed.write / 2
@@ -134,8 +134,8 @@ def in_batches(ref: str, listed: Price) -> Price:
 
 
 def capability(ref: str, name: str) -> bool | None:
-    """Return what the list says of `supports_NAME`, of a dated release what it says of the model;
-    None where it does not say."""
+    """Return the list's `supports_NAME` of a model; a dated release falls back to the undated name.
+    None if the list does not say."""
     for known in (ref, _DATE.sub("", ref)):
         said = entry(known).get(f"supports_{name}")
         if isinstance(said, bool):
@@ -144,13 +144,13 @@ def capability(ref: str, name: str) -> bool | None:
 
 
 def retired(ref: str) -> str | None:
-    """Return the date after which the list expects this model gone, as it writes it."""
+    """Return the list's deprecation date of a model, as text; None without one."""
     date = entry(ref).get("deprecation_date")
     return str(date) if date else None
 
 
 def provider(name: str) -> str | None:
-    """Return the provider of a bare chat model name; None where the list has none."""
+    """Return the provider of a chat model given without one; None if it is not in the list."""
     found = price_list().get(name, {})
     kind = found.get("litellm_provider") if found.get("mode") == "chat" else None
     return str(kind) if kind else None
@@ -163,5 +163,5 @@ def _providers() -> frozenset[str]:
 
 
 def is_provider(name: str) -> bool:
-    """Return whether litellm knows a provider of this name."""
+    """Return True if litellm knows a provider of this name."""
     return name in OPENAI_LIKE or name in _providers()

@@ -1,5 +1,5 @@
-"""What a provider's error means: wait, give up this conversation, or stop the run; and what a model
-takes of a request, learnt from its refusals.
+"""Interpret a provider's errors (wait, give up the conversation, or stop the run), and learn from
+refusals which parameters a model takes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OTHER_NAMES = {
     "reasoning_effort": re.compile(r"\b(?:thinking|effort|thinking_?config)\b", re.IGNORECASE),
     "logprobs": re.compile(r"\bresponse_?logprobs\b", re.IGNORECASE),
 }
-"""What providers with an API of their own call parameters."""
+"""Names of parameters in providers' own APIs."""
 _NO_SYSTEM = re.compile(
     r"system (?:role|message|prompt)s? (?:is |are )?not (?:supported|allowed)"
     r"|developer instruction is not enabled|only user and assistant roles|roles must alternate",
@@ -54,24 +54,24 @@ _PAGE = re.compile(r"^\s*<|<(?:!doctype|html|head|body|title|h1|p|div)\b", re.IG
 _TAG = re.compile(r"<[^<>]*>?")
 _TITLE = re.compile(r"<title>([^<]*)", re.IGNORECASE)
 _FAR = re.compile(r"\b\d{5,}\b")
-"""A year that no calendar here reaches."""
+"""A year beyond the range of Python's dates."""
 MOST_BYTES = 16 << 10
-"""Bytes of an error body that are looked at."""
+"""Most bytes of an error body that are read."""
 LONGEST_WAIT_S = 3600.0
-"""Longest wait that a header can ask for; the engine has a shorter limit of its own."""
+"""Longest wait that a header can request; the engine has a shorter limit of its own."""
 WAIT = (408, 409, 425, 429)
 """Statuses below 500 after which another try may help."""
 
 
 def refused_parameter(status: int, text: str) -> bool:
-    """Return whether a reply refuses a request's parameter, or its system message."""
+    """Return True if a reply refuses a request's parameter, schema or system message."""
     refused = status in (400, 422) and bool(_REFUSED.search(text))
     return refused or refused_system(status, text) or refused_schema(status, text)
 
 
 def named_parameters(text: str, names: Sequence[str]) -> list[str]:
-    """Return those of `names` that a refusal names, as the OpenAI chat API writes them; where it
-    names none of them, those that it gives another API's name."""
+    """Return those of `names` (of the OpenAI chat API) that a refusal mentions; if none, those that
+    it mentions by another API's name."""
     written = [name for name in names if re.search(rf"\b{name}\b", text)]
     return written or [
         name for name in names if name in _OTHER_NAMES and _OTHER_NAMES[name].search(text)
@@ -79,12 +79,12 @@ def named_parameters(text: str, names: Sequence[str]) -> list[str]:
 
 
 def refused_schema(status: int, text: str) -> bool:
-    """Return whether a reply to a call with a reply's schema refuses that schema."""
+    """Return True if a reply to a call with a reply schema refuses the schema."""
     return status in (400, 422) and bool(_NO_SCHEMA.search(text))
 
 
 def refused_system(status: int, text: str) -> bool:
-    """Return whether a reply says that the model's chat template takes no system message."""
+    """Return True if a reply says that the model's chat template takes no system message."""
     return status in (400, 422, 500) and bool(_NO_SYSTEM.search(text))
 
 
@@ -98,10 +98,10 @@ def failure(
     hint: str = "",
     answered: bool = False,
 ) -> ModelError:
-    """Return the error of a reply that is not 200.
+    """Return the error for a reply whose status is not 200.
 
     `answered` says whether this model has answered before: an unexplained refusal then concerns
-    this conversation only, and otherwise stops the run. `hint` goes with an unknown model.
+    this conversation only, and otherwise stops the run. `hint` is added for an unknown model.
     """
     said = f"HTTP {status}" + (f": {text}" if text else "")
     if status in (401, 403):
@@ -126,9 +126,9 @@ def failure(
 
 
 def message(raw: bytes) -> str:
-    """Return the text of an error body on one line, keys blotted out, at most 300 characters.
+    """Return the text of an error body on one line, keys redacted, at most 300 characters.
 
-    Of a page no more than its title or first words are repeated.
+    An HTML page is reduced to its title or first words.
     """
     raw = raw[:MOST_BYTES]
     try:
@@ -141,7 +141,7 @@ def message(raw: bytes) -> str:
 
 
 def _without_page(said: str) -> str:
-    """Return a text with the HTML page in it, if one is, cut to its title or first words."""
+    """Return a text in which an HTML page, if any, is reduced to its title or first words."""
     found = _PAGE.search(said)
     if found is None:
         return said
@@ -152,7 +152,7 @@ def _without_page(said: str) -> str:
 
 
 def _dig(body: Any, depth: int = 8) -> str:
-    """Return message, code and parameter of the usual shapes of error bodies."""
+    """Return message, code and parameter of an error body in one of the usual forms."""
     if depth == 0:
         return ""
     if isinstance(body, dict):
@@ -172,7 +172,7 @@ def _dig(body: Any, depth: int = 8) -> str:
 
 
 def _plain(value: Any) -> str:
-    """Return a value of an error body as text; what is nested too deeply to print is left out."""
+    """Return a value of an error body as text; `…` if it is nested too deeply."""
     try:
         return str(value)
     except RecursionError:
@@ -182,7 +182,7 @@ def _plain(value: Any) -> str:
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds of a Retry-After header, given in milliseconds, seconds or as a date.
 
-    Between 0 and `LONGEST_WAIT_S`; None where the header says no time.
+    The result is between 0 and `LONGEST_WAIT_S`; None without a valid header.
     """
     milliseconds = headers.get("retry-after-ms")
     value = headers.get("Retry-After") or headers.get("retry-after")
@@ -193,7 +193,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def _seconds(value: str | None, unit: float) -> float:
-    """Return a number or an HTTP date as seconds from now; NaN where it is neither."""
+    """Return a number or an HTTP date as seconds from now; NaN if it is neither."""
     text = str(value)[:100]
     try:
         return float(text) * unit
@@ -206,21 +206,21 @@ def _seconds(value: str | None, unit: float) -> float:
 
 
 REPLY = "evaluation"
-"""Name of a reply's schema, and of the tool whose arguments are the reply."""
+"""Name of the reply's schema, and of the tool whose arguments are the reply."""
 SCHEMA = "JSON schema of its reply"
 DROPPABLE = ("temperature", "top_p", "seed", "reasoning_effort", "logprobs", "tool_choice")
-"""Parameters without which a model still answers the same question."""
+"""Parameters that may be left out: the model still answers the same question."""
 
 Note = Callable[[str], None]
 
 
 def to_stderr(line: str) -> None:
-    """Print a note for the user."""
+    """Print a note to stderr."""
     print(line, file=sys.stderr)
 
 
 class Parameters:
-    """Which parameters a model gets, learnt from its alias and its refusals."""
+    """The request parameters of a model, learnt from its alias and its refusals."""
 
     def __init__(
         self,
@@ -235,7 +235,7 @@ class Parameters:
         note: Note = to_stderr,
         token_ids: bool = False,
     ) -> None:
-        """`token_ids`: a server that names sampled tokens by their ids where it is asked to."""
+        """`token_ids`: the server can name sampled tokens by their ids."""
         self.ref, self.headroom, self.limit = ref, headroom, limit
         self.reads, self.extra_body = reads, dict(extra_body or {})
         self.structured = structured
@@ -247,7 +247,7 @@ class Parameters:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a reply hangs on beside messages and sampling."""
+        """The settings on which a reply depends besides messages and sampling."""
         return {
             "headroom": self.headroom,
             "reads": self.reads,
@@ -272,7 +272,7 @@ class Parameters:
         return out | self._structure(sampling)
 
     def _structure(self, sampling: Sampling) -> dict[str, Any]:
-        """Return the fields that make the reply follow a schema."""
+        """Return the request's fields that make the reply follow a schema; empty for none."""
         schema = sampling.reply_schema
         if schema is None or self.structured == "text":
             return {}
@@ -280,7 +280,7 @@ class Parameters:
             named = {"name": REPLY, "strict": True, "schema": schema}
             return {"response_format": {"type": "json_schema", "json_schema": named}}
         if sampling.reasoning_effort not in (None, "none"):
-            return {}  # a model that thinks may not be made to call a tool
+            return {}  # a model that thinks cannot be forced to call a tool
         return {
             "tools": [{"type": "function", "function": {"name": REPLY, "parameters": schema}}],
             "tool_choice": {"type": "function", "function": {"name": REPLY}},
@@ -291,15 +291,15 @@ class Parameters:
         return unsent(sampling, self.fields(sampling))
 
     def messages(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return the messages as this model takes them: after a refused system message the system
-        prompt stands in the first user message, as training has it for such a template."""
+        """Return the messages as this model takes them: after a refused system message, the system
+        prompt is part of the first user message, as in training with such a template."""
         return without_system(messages) if self._folds_system else messages
 
     def refused(self, status: int, text: str, sent: Mapping[str, Any]) -> bool:
-        """Learn from a refusal; return whether another try has a chance: whether the request holds
-        what is refused. It may have been sent before another call's refusal was learnt from.
+        """Learn from a refusal; return True if another try may succeed, because the request `sent`
+        contains what is refused. It may have been sent before another call's refusal was handled.
 
-        `text` is what the provider said, with the parameter's name in it; `sent` is the request.
+        `text` is the provider's message, which names the parameter.
         """
         if refused_system(status, text) and sent["messages"][0]["role"] == "system":
             if not self._folds_system:
@@ -329,12 +329,12 @@ class Parameters:
 
 
 def _structured(sent: Mapping[str, Any]) -> bool:
-    """Whether a request has a reply's schema."""
+    """Return True if a request contains a reply schema."""
     return "response_format" in sent or isinstance(sent.get("tool_choice"), dict)
 
 
 def unsent(sampling: Sampling, sent: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the parameters of `sampling` that a request does not hold."""
+    """Return the parameters of `sampling` that a request does not contain."""
     return tuple(name for name in DROPPABLE if _asked(sampling, name) and name not in sent)
 
 

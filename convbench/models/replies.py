@@ -1,5 +1,5 @@
-"""From what a provider sent to a Completion, the same checks for every route: text, reasoning,
-calls of tools (those that open models write into their text too), log-probabilities.
+"""Turn a provider's reply into a Completion, with the same checks for every provider: text,
+reasoning, tool calls (also those that open models write in their text), log-probabilities.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from convbench.schema.token_probs import MOST, TokenProbs, wrong
 from convbench.schema.tools import MOST_CALLS, ToolCall
 
 ID = "token_id:"
-"""How vLLM writes a token where it was asked for ids (`return_tokens_as_token_ids`)."""
+"""Prefix of vLLM's tokens if ids were requested (`return_tokens_as_token_ids`)."""
 
 
 def token_probs(found: Any) -> TokenProbs | None:
-    """Return the log-probabilities of a choice's `logprobs`; None where there are none that hold.
+    """Return the log-probabilities of a choice's `logprobs`; None if they are missing or invalid.
 
-    `content` is a list of {token, logprob, bytes}, one for every sampled token. What cannot be
-    read is as if nobody had told it: the reply itself is good, and how many lack them is counted.
+    `content` is a list of {token, logprob, bytes}, one for every sampled token. Invalid values
+    count as missing: the reply itself is valid, and replies without log-probabilities are counted.
     """
     items = _get(found, "content")
     if not isinstance(items, list) or not 0 < len(items) <= MOST:
@@ -55,7 +55,7 @@ def _number(value: Any) -> float:
 
 
 def _size(raw: Any, name: Any) -> int:
-    """Return the bytes of a token's text: its `bytes`, or those of its name."""
+    """Return the number of bytes of a token's text, from its `bytes` or its name."""
     if isinstance(raw, list):
         return len(raw)
     if not isinstance(name, str):
@@ -68,17 +68,17 @@ def _get(value: Any, name: str) -> Any:
 
 
 FIELDS = ("reasoning_content", "reasoning", "thinking_blocks")
-"""Fields of a reply's message."""
+"""Fields of a reply's message that hold reasoning."""
 MOST_TOKENS = 10_000_000
-"""Tokens that no model thinks."""
+"""Most reasoning tokens that are believed."""
 _BLOCK: TypeAdapter[ThinkingBlock | RedactedBlock] = TypeAdapter(Block)
 _KEPT = {"thinking": ("thinking", "signature"), "redacted_thinking": ("data",)}
 
 
 def thought(said: Mapping[str, Any], usage: object) -> Reasoning | None:
-    """Return the reasoning in a reply's message and usage; None where there is none.
+    """Return the reasoning in a reply's message and usage; None if there is none.
 
-    What is no text and no block is left out: the reply is paid for, and stands without it.
+    Invalid reasoning is dropped: the reply is paid for, and is usable without it.
     """
     blocks, tokens = _blocks(said.get("thinking_blocks")), reasoning_tokens(usage)
     found = "\n".join(b.thinking for b in blocks if isinstance(b, ThinkingBlock))
@@ -91,8 +91,8 @@ def thought(said: Mapping[str, Any], usage: object) -> Reasoning | None:
 
 
 def cut(content: str, tokens: int | None = None) -> tuple[Reasoning | None, str]:
-    """Return (reasoning, reply) of a text that begins with a thinking block; `frame` holds the
-    tags and blanks around it, so that both together are the text."""
+    """Return (reasoning, reply) of a text that begins with a thinking block, else (None, text). The
+    reasoning's `frame` holds the tags and blanks around it, so that the text can be restored."""
     found = first_block(content)
     if found is None:
         return None, content
@@ -103,7 +103,7 @@ def cut(content: str, tokens: int | None = None) -> tuple[Reasoning | None, str]
 
 
 def reasoning_tokens(usage: object) -> int | None:
-    """Return the tokens of reasoning that a usage tells, in whatever object; None where none."""
+    """Return the reasoning tokens of a usage, a mapping or an object; None if it has none."""
     details = _get(usage, "completion_tokens_details") or _get(usage, "output_tokens_details")
     found = count(_get(details, "reasoning_tokens"))
     return found if found and found <= MOST_TOKENS else None
@@ -119,7 +119,7 @@ def _field(said: Mapping[str, Any]) -> tuple[Via, str]:
 
 
 def _blocks(value: object) -> tuple[ThinkingBlock | RedactedBlock, ...]:
-    """Return the blocks, all or none: a part of them could not be sent back."""
+    """Return all thinking blocks, or none if one is invalid: a part could not be sent back."""
     if not isinstance(value, list) or not 0 < len(value) <= MOST_BLOCKS:
         return ()
     try:
@@ -129,7 +129,7 @@ def _blocks(value: object) -> tuple[ThinkingBlock | RedactedBlock, ...]:
 
 
 def _plain(block: Any) -> dict[str, Any]:
-    """Return what is kept of a block, its texts as UTF-8 can hold them."""
+    """Return a block's known fields, with its texts made valid UTF-8."""
     kind = block["type"]
     found = {name: block[name] for name in _KEPT[kind] if block.get(name) is not None}
     return {
@@ -147,8 +147,8 @@ _DECODER = json.JSONDecoder()
 
 
 def written(text: str, names: Collection[str], key: str) -> tuple[str, tuple[ToolCall, ...]]:
-    """Return (words, calls) of a reply; only tools of these names are called. `key` names the call
-    of the model, from which ids are made: nine signs, which all templates take."""
+    """Return (words, tool calls) of a reply's text; (text, ()) unless all calls are valid and name
+    one of `names`. Ids are nine characters, which all templates accept, derived from `key`."""
     words, found = _hermes(text)
     if not found:
         words, found = _mistral(text)
@@ -166,7 +166,7 @@ def _id(key: str, place: int) -> str:
 
 
 def _told(value: Any) -> tuple[str, str] | None:
-    """Return (name, arguments) of an object that is a call."""
+    """Return (name, arguments as JSON) of an object that is a tool call, else None."""
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         return None
     arguments = value.get("arguments", value.get("parameters", {}))
@@ -229,7 +229,7 @@ FINISH: dict[str, FinishReason] = {
     "max_tokens": "length",
     "content_filter": "filter",
 }
-"""Finish reasons as providers name them."""
+"""Providers' finish reasons → ours."""
 
 
 def completion_of(
@@ -244,11 +244,11 @@ def completion_of(
     calls: object = None,
     probs: object = None,
 ) -> Completion:
-    """Return the completion; an empty one raises. `tags`: a thinking block that begins its text
-    is its reasoning, where no field told any.
+    """Return the completion of a reply. With `tags` a thinking block at the start of its text is
+    its reasoning, if no field holds any.
 
-    BrokenReply where another try may give text, FatalModelError (for this conversation only)
-    where the tokens went into reasoning or a filter refused; both carry the usage.
+    Raises BrokenReply for an empty reply if another try may give text, FatalModelError (for this
+    conversation only) if the tokens went into reasoning or a filter refused; both carry the usage.
     """
     finish = FINISH.get(str(reason or "stop"), "other")
     prompt, reply, cost = usage.prompt_tokens, usage.completion_tokens, usage.cost_usd
@@ -287,9 +287,9 @@ def completion_of(
 
 
 def _text(content: object) -> str:
-    """Return the text of a reply's content: a string, a list of parts, or nothing.
+    """Return the text of a reply's content, which is a string, a list of parts, or None.
 
-    Whatever a provider sends there can be written afterwards. TypeError for anything else.
+    The text is valid UTF-8. Raises TypeError for any other content.
     """
     if isinstance(content, list):
         parts = [part.get("text") for part in content if isinstance(part, dict)]
@@ -302,7 +302,7 @@ def _text(content: object) -> str:
 
 
 def _calls(ref: str, found: object, usage: Usage) -> tuple[ToolCall, ...]:
-    """Return the calls in a reply's message, in whatever objects; BrokenReply for what is none."""
+    """Return the tool calls in a reply's message, mappings or objects. Raises BrokenReply."""
     if not found:
         return ()
     try:
@@ -328,5 +328,5 @@ def _call(item: Any, place: int) -> ToolCall:
 
 
 def _name(model: object) -> str | None:
-    """Return the name that the provider gives the model; None where it is none."""
+    """Return the provider's name of the model, at most 200 characters; None if it is not a text."""
     return text(model)[:200] if isinstance(model, str) else None

@@ -1,4 +1,4 @@
-"""Rule speakers: a named Python function behind the model seam."""
+"""Rule speakers: a named Python function used as a model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ with images takes `media`, the folder where their bytes go."""
 
 
 class RuleModel(Model):
-    """A rule; `bind` gives it the example of one conversation."""
+    """A rule as a model; `bind` passes it the example of one conversation."""
 
     priced = True
     patient = True
@@ -43,7 +43,7 @@ class RuleModel(Model):
     binds = True
 
     def bind(self, example: Mapping[str, Any]) -> RuleModel:
-        """Return this rule for one conversation, whose example it then gets."""
+        """Return this rule bound to the example of one conversation."""
         return RuleModel(self.ref, rule=self._rule, example=example, media=self._media)
 
     def price(self, prompt: int, reply: int) -> float:
@@ -53,7 +53,8 @@ class RuleModel(Model):
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return what the rule says. An exception of the rule fails this conversation only."""
+        """Return the rule's answer. An exception of the rule becomes a FatalModelError that fails
+        this conversation only."""
         try:
             extra = {"media": self._media} if _draws(self._rule) else {}
             call = partial(self._rule, list(messages), self._example or {}, **extra)
@@ -72,7 +73,7 @@ class RuleModel(Model):
 
 
 def _draws(rule: Rule) -> bool:
-    """Whether a rule wants the folder of images' bytes (a parameter named `media`)."""
+    """Return True if a rule takes the folder of images' bytes (a parameter named `media`)."""
     return "media" in inspect.signature(rule).parameters
 
 

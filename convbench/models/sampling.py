@@ -1,4 +1,4 @@
-"""Draw the tokens of one call of a batch, as it grows: each row from a random stream of its own."""
+"""Draw the tokens of the calls in a batch, each row from a random stream of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from convbench.schema import Sampling
 
 BLOCK = 256
-"""Tokens whose chances are summed together first."""
+"""Tokens per block, whose probabilities are summed first."""
 
 
 class Stream:
@@ -26,7 +26,7 @@ class Stream:
         self._drawn: list[float] = []
 
     def next(self) -> float:
-        """Return the next number; one is used for each token."""
+        """Return the next number; each token uses one."""
         if not self._drawn:
             self._drawn = self._rng.random(64)[::-1].tolist()
         return self._drawn.pop()
@@ -35,9 +35,9 @@ class Stream:
 def draw(
     logits: Any, samplings: Sequence[Sampling], uniforms: Sequence[float], top_k: int | None
 ) -> list[int]:
-    """Return one token id a row: logits [rows, vocabulary], temperature 0 is greedy.
+    """Return one token id per row of logits [rows, vocabulary]; temperature 0 is greedy.
 
-    Inverse of the cumulative distribution at the row's uniform number, so that a row's token
+    The cumulative distribution is inverted at the row's uniform number, so that a row's token
     depends on its own logits and stream only.
     """
     found: list[int] = logits.argmax(dim=-1).tolist()
@@ -57,9 +57,9 @@ def draw(
 
 
 def _inverse(scaled: Any, uniforms: Any) -> list[int]:
-    """Return the token of each row where its cumulative chance passes its uniform number.
+    """Return the token of each row at which its cumulative probability exceeds its uniform number.
 
-    Sums of blocks say in which block it lies; only that block is summed token by token. Chances are
+    Sums of blocks locate the block; only that block is summed token by token. Probabilities are
     float32, all sums over them float64.
     """
     rows, size = scaled.shape
@@ -76,8 +76,8 @@ def _inverse(scaled: Any, uniforms: Any) -> list[int]:
 
 
 def _found(sums: Any, target: Any) -> Any:
-    """Return where running sums [rows, n] pass the target [rows, 1]; where rounding puts it behind
-    all of them, the last place that adds anything."""
+    """Return the index [rows, 1] at which running sums [rows, n] exceed the target [rows, 1]; if
+    rounding puts the target beyond all of them, the last index that adds anything."""
     last = (sums < sums[:, -1:]).sum(dim=-1, keepdim=True)
     return torch.minimum(torch.searchsorted(sums, target, right=True), last)
 
@@ -85,9 +85,9 @@ def _found(sums: Any, target: Any) -> Any:
 def log_probs(
     logits: Any, samplings: Sequence[Sampling], drawn: Sequence[int], top_k: int | None
 ) -> list[tuple[tuple[float, float], ...]]:
-    """Return a row's ((log pi, log of the chance it was drawn with),) where it asks for them: pi is
-    the model's own distribution at temperature 1, the other one that after temperature, top_k and
-    top_p; a greedy token's chance is 1. Nothing is computed where no row asks."""
+    """Return for each row ((log pi, log of its sampling probability),) if it requests logprobs,
+    else (). pi is the model's distribution at temperature 1; the sampling probability is that after
+    temperature, top_k and top_p, and 1 for a greedy token."""
     asking = [row for row, sampling in enumerate(samplings) if sampling.logprobs]
     if not asking:
         return [()] * len(samplings)
@@ -104,7 +104,7 @@ def log_probs(
 
 
 def _restrict(scaled: Any, samplings: Sequence[Sampling], top_k: int | None) -> Any:
-    """Set to -inf all but the `top_k` likeliest tokens and those outside the nucleus."""
+    """Return logits with -inf at all tokens but the `top_k` likeliest within the nucleus."""
     sorted_, order = scaled.sort(dim=-1, descending=True)
     chances = torch.softmax(sorted_, dim=-1, dtype=torch.float64)
     mass = chances.cumsum(dim=-1)
@@ -132,23 +132,23 @@ class Generation:
     stream: Stream
     """Its random numbers."""
     done: asyncio.Future[None]
-    """Set in the loop when the reply is whole."""
+    """Set in the event loop when the reply is complete."""
     alike: tuple[object, ...] = ()
-    """Names of calls whose beginning this one may share, best first."""
+    """Keys of calls whose prefix this one may share, best first."""
     names: tuple[object, ...] = ()
-    """Names under which later calls find this one."""
+    """Keys under which later calls find this one."""
     cached: int = 0
     """Tokens whose keys and values are in the slot."""
     slot: int = -1
     """Its slot; -1 before it has one."""
     active: bool = False
-    """True from getting a slot to the end."""
+    """True from getting a slot until its end."""
     ended: bool = False
-    """True where the model ended the reply itself."""
+    """True if the model ended the reply itself."""
     parked: int = 0
-    """When it ended, in turns of the batch."""
+    """When it ended, in steps of the batch."""
     probs: list[tuple[float, float]] = field(default_factory=list)
-    """Of each token of the reply (log pi, log of its chance), where they are asked for."""
+    """(log pi, log of the sampling probability) of each reply token, if requested."""
 
     @property
     def reply(self) -> list[int]:
@@ -157,19 +157,19 @@ class Generation:
 
     @property
     def over(self) -> bool:
-        """True when there is nothing more to draw."""
+        """True if no more tokens are to be drawn."""
         return self.ended or len(self.tokens) - self.prompt >= self.limit or self.done.cancelled()
 
 
 def succeed(futures: list[asyncio.Future[None]]) -> None:
-    """Tell those who wait that it is done; in the loop."""
+    """Set the result None of all pending futures; call it in the event loop."""
     for future in futures:
         if not future.done():
             future.set_result(None)
 
 
 def fail(futures: list[asyncio.Future[None]], error: Exception) -> None:
-    """Tell those who wait what went wrong; in the loop."""
+    """Set an error on all pending futures; call it in the event loop."""
     for future in futures:
         if not future.done():
             future.set_exception(error)

@@ -1,4 +1,4 @@
-"""Scripted models, which ship for demos, volume and tests: deterministic, offline, free."""
+"""Scripted models for demos, load tests and tests: deterministic, offline, free."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORD = re.compile(r"\S+\s*")
 
 
 def scripted(name: str) -> ScriptedModel:
-    """Return `scripted:NAME`; FatalModelError for an unknown name."""
+    """Return the model `scripted:NAME`. Raises FatalModelError for an unknown name."""
     if name not in _KINDS:
         known = ", ".join(f"scripted:{kind}" for kind in _KINDS)
         raise FatalModelError(f"scripted:{name}: found no such model; expected one of: {known}")
@@ -26,12 +26,12 @@ def scripted(name: str) -> ScriptedModel:
 
 
 class ScriptedModel(Model):
-    """Base: counts words as tokens and cuts after `max_tokens` of them."""
+    """Base class of scripted models: counts words as tokens and cuts after `max_tokens` of them."""
 
     name = "scripted"
     priced = True
     patient = True
-    """It never waits; clocks for it would only be set, and kept where nothing else waits."""
+    """It never waits, so a timeout would be useless work."""
 
     def __init__(self, example: Mapping[str, Any] | None = None) -> None:
         self.ref = f"scripted:{self.name}"
@@ -40,15 +40,15 @@ class ScriptedModel(Model):
     binds = True
 
     def bind(self, example: Mapping[str, Any]) -> ScriptedModel:
-        """Return this model for one conversation: a puppet may know the gold answer."""
+        """Return this model bound to the example of one conversation, whose answer it may use."""
         return type(self)(example)
 
     def price(self, prompt: int, reply: int) -> float:
-        """Return 0: it costs nothing."""
+        """Return 0: a scripted model costs nothing."""
         return 0.0
 
     def say(self, messages: Sequence[Message], rng: random.Random) -> str:
-        """Return the whole reply."""
+        """Return the complete reply."""
         raise NotImplementedError
 
     async def complete(
@@ -78,16 +78,16 @@ class Echo(ScriptedModel):
 
 
 class ScriptedPolicy(ScriptedModel):
-    """Talks like a policy about a multiple-choice question, now carefully, now carelessly.
+    """Talks like a policy about a multiple-choice question, sometimes carefully, sometimes not.
 
-    Bound to an example it knows the gold letter and names it more often when it is careful, so
-    that scores differ between conversations; what it says is made up all the same.
+    Bound to an example it knows the correct letter and names it more often when it is careful, so
+    that scores differ between conversations; its words are made up.
     """
 
     name = "policy"
 
     def say(self, messages: Sequence[Message], rng: random.Random) -> str:
-        """Return a turn that fits what was asked last."""
+        """Return a turn that fits the last message."""
         asked = text_of(messages[-1]["content"])
         options = _options(messages)
         if "clarification question" in asked:
@@ -105,13 +105,13 @@ class ScriptedPolicy(ScriptedModel):
         )
 
     def _care(self, messages: Sequence[Message]) -> float:
-        """Chance of a careful turn: fixed by the question, so that questions differ."""
+        """Return the probability of a careful turn, derived from the question."""
         return 0.25 + 0.7 * _seeded(_question(messages)).random()
 
     def _letter(
         self, messages: Sequence[Message], options: Mapping[str, str], rng: random.Random
     ) -> str:
-        """Return the letter it holds to: the one it named before, mostly."""
+        """Return the letter of its answer: mostly the one that it named before."""
         named = [
             letter
             for message in messages
@@ -133,7 +133,7 @@ def _options(messages: Sequence[Message]) -> dict[str, str]:
 
 
 def _question(messages: Sequence[Message]) -> str:
-    """Return the message that holds the options, else the first one of the user."""
+    """Return the text of the user message with the options, else of the first user message."""
     texts = [text_of(m["content"]) for m in messages if m["role"] == "user"]
     return next((text for text in texts if OPTION.search(text)), texts[0] if texts else "")
 
@@ -166,7 +166,7 @@ def _careful(letter: str, options: Mapping[str, str], final: bool, thinking: boo
 def _careless(
     letter: str, options: Mapping[str, str], final: bool, thinking: bool, rng: random.Random
 ) -> str:
-    """Return a hasty turn: a guess, a tag left open, or an answer without a form."""
+    """Return a hasty turn: a guess, an unclosed tag, or an answer in no fixed form."""
     guess = f"Option {letter} sounds familiar, so I would go with it."
     kinds = [f"{_lead(letter, final)} {guess}", f"{guess} {options[letter]}, probably."]
     if thinking:

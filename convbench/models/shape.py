@@ -1,4 +1,4 @@
-"""The shape of a model, from its configuration; nothing is loaded."""
+"""The dimensions of a model, from its configuration; no weights are loaded."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from convbench.store.shape import read_object
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a decoder like Llama: embeddings, attention with grouped heads, a gated
+    """Dimensions of a Llama-like decoder: embeddings, attention with grouped heads, a gated
     feed-forward."""
 
     hidden: int
     layers: int
     words: int
-    """Tokens of the vocabulary."""
+    """Size of the vocabulary."""
     wide: int
     """Width of the feed-forward."""
     queries: int
     """Width of all query heads."""
     keys: int
-    """Width of all key heads, as of all value heads."""
+    """Width of all key heads, and of all value heads."""
     tied: bool
     """Whether embeddings and head are one matrix."""
 
     @property
     def weights(self) -> int:
-        """How many weights there are, norms left out."""
+        """The number of weights, without norms."""
         attention = 2 * self.hidden * (self.queries + self.keys)
         embeddings = self.words * self.hidden * (1 if self.tied else 2)
         return embeddings + self.layers * (attention + 3 * self.hidden * self.wide)
@@ -39,8 +39,8 @@ class Shape:
 
 @lru_cache
 def shape_of(model: str) -> Shape | None:
-    """Return the shape of a model (a path, a Hub id or a reference that says where it lies); None
-    where it is not at hand or of no shape that is known."""
+    """Return the dimensions of a model, given by path, Hub id or a reference to either; None if its
+    configuration is unavailable or of an unknown form."""
     file = find(named(model) or model, "config.json")
     config = read_object(Path(file)) if file else {}
     inner = config.get("text_config")

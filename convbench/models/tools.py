@@ -1,7 +1,7 @@
-"""Tools behind the model seam: the calls of a reply go in, their results come out.
+"""Tools as a model: the tool calls of a reply go in, their results come out.
 
-So a round of tools is a call like any other: the journal keeps it, and a resumed run does not run
-a tool again whose round was finished.
+So a round of tools is a call like any other: it is journalled, and a resumed run does not repeat a
+finished round.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from convbench.schema import Completion, Message, Sampling
 from convbench.schema.tools import Tool, ToolCall, ToolLimits, ToolResult, ToolServer
 
 LONGEST_ERROR = 500
-"""Characters of an error that the model is told."""
+"""Most characters of an error that the model is told."""
 Fields = Mapping[str, Mapping[str, Any]]
-"""What each tool's function gets of the example, by tool."""
+"""Tool → the fields of the example that its function gets."""
 
 
 class ToolsModel(Model):
-    """The tools of one speaker; `bind` gives them the example of one conversation."""
+    """The tools of one speaker; `bind` passes them the example of one conversation."""
 
     priced = True
     patient = True
@@ -63,14 +63,14 @@ class ToolsModel(Model):
     binds = True
 
     def bind(self, fields: Fields) -> ToolsModel:
-        """Return these tools for one conversation."""
+        """Return these tools bound to the example of one conversation."""
         tools = list(self._tools.values())
         return ToolsModel(
             tools, self._limits, functions=self._functions, fields=fields, running=self._running
         )
 
     async def start(self) -> None:
-        """Start the servers. SpecError where one no longer offers what it did."""
+        """Start the servers. Raises SpecError if a tool's parameters have changed."""
         for name, server in self._running.items():
             known = {tool.name: tool for tool in self._tools.values() if tool.server == name}
             offered = {tool.name: tool for tool in await server.tools(tuple(known))}
@@ -88,8 +88,8 @@ class ToolsModel(Model):
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return the results of the last message's calls, as JSON; all run at once. A call that
-        fails has an error for its result."""
+        """Return the results of the last message's calls as JSON; all run at once. The result of a
+        failed call is an error."""
         calls = messages[-1].get("tool_calls", ())
         results = await asyncio.gather(*map(self._one, calls[: self._limits.calls]))
         many = f"error: more than {self._limits.calls} calls at once; this one was not made"
@@ -134,7 +134,7 @@ class ToolsModel(Model):
         if inspect.iscoroutinefunction(run):
             said = await run(arguments, fields)
         else:
-            # a thread cannot be ended: one that hangs is left behind, and the model told
+            # a thread cannot be ended: a hanging one is abandoned, and the model gets an error
             said = await asyncio.to_thread(run, arguments, fields)
         return text(said) if isinstance(said, str) else json.dumps(said, default=str)
 
@@ -147,7 +147,7 @@ class ToolsModel(Model):
 
 
 def read_arguments(said: str) -> dict[str, Any] | None:
-    """Return a call's arguments; None where they are no JSON object."""
+    """Return a call's arguments; None if they are not a JSON object."""
     try:
         found = json.loads(said or "{}")
     except (ValueError, RecursionError):
@@ -156,7 +156,7 @@ def read_arguments(said: str) -> dict[str, Any] | None:
 
 
 def wrong(tool: Tool, arguments: dict[str, Any]) -> str:
-    """Return what is wrong with arguments by the tool's schema; empty where nothing is."""
+    """Return how arguments violate the tool's schema; empty if they do not."""
     import jsonschema  # type: ignore[import-untyped]
 
     found = next(
@@ -170,7 +170,9 @@ def _failed(call: ToolCall, line: str) -> ToolResult:
 
 
 async def _sandboxed(code: str, limits: ToolLimits) -> str:
-    """Return what a program's `result` is, as text; it runs without a network and with no files."""
+    """Return a program's `result` as text; it runs in the sandbox, without network and files.
+
+    Raises ToolError."""
     from convbench.sandbox import Limits, arun
 
     inside = Limits(seconds=limits.seconds / 2, output_kb=max(1, limits.output >> 10))

@@ -1,4 +1,4 @@
-"""A vLLM server that we start, wait for, speak to over HTTP, and always stop."""
+"""A vLLM server that we start, wait for, call over HTTP, and always stop."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ START_S = 3600.0
 """Longest start in seconds, the download of weights included."""
 MODULE = "vllm.entrypoints.openai.api_server"
 RAISED = re.compile(r"\b[A-Z]\w*(Error|Exception): ")
-"""An error in a log."""
+"""Matches an error in a log."""
 OURS = ("host", "model", "served-model-name", "enable-lora", "lora-modules", "max-lora-rank")
-"""Arguments that are ours to say."""
+"""Arguments that we set and users may not."""
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""Values that vLLM takes for `--max-lora-rank`."""
+"""Values that vLLM accepts for `--max-lora-rank`."""
 
 
 class VLLMModel(Model):
@@ -80,13 +80,13 @@ class VLLMModel(Model):
         return self._parameters.structured
 
     def price(self, prompt: int, reply: int) -> float:
-        """Return 0: our own machine."""
+        """Return 0: it runs on this machine."""
         return 0.0
 
     async def start(self) -> None:
         """Start the server and wait until it is healthy.
 
-        FatalModelError with the log's last lines where it ends, or takes too long.
+        Raises FatalModelError with the log's last lines if it ends, or takes too long.
         """
         async with self._starting:
             if self._model is None:
@@ -137,7 +137,7 @@ class VLLMModel(Model):
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return the server's reply; a server that died is a FatalModelError with its log."""
+        """Return the server's reply. Raises FatalModelError with its log if the server has died."""
         if self._model is None:
             await self.start()
         assert self._model is not None
@@ -157,7 +157,7 @@ class VLLMModel(Model):
                 await asyncio.sleep(0.05)
 
     async def _healthy(self, base: str) -> None:
-        """Return once the server answers."""
+        """Wait until the server answers. Raises FatalModelError if it ends."""
         from convbench.models.http import Http
 
         server = Http(self.ref, base, {})
@@ -174,8 +174,8 @@ class VLLMModel(Model):
             await server.aclose()
 
     def _tail(self) -> str:
-        """Return the telling lines of the log, on one line, and where it lies: its first and last
-        error, of which the first is what went wrong in an engine's process."""
+        """Return the log's path with its first and last error (the first one is the cause if an
+        engine's process failed), else its last lines, on one line."""
         lines = self.log.read_bytes()[-20_000:].decode("utf-8", "replace").splitlines()
         lines = [line.strip() for line in lines if line.strip()]
         errors = [line[found.start() :] for line in lines if (found := RAISED.search(line))]
@@ -184,9 +184,9 @@ class VLLMModel(Model):
 
 
 def interpreter(given: str | Path | None = None) -> Path:
-    """Return the interpreter that has vLLM: the given one, CONVBENCH_VLLM_PYTHON, or our own.
+    """Return the interpreter that has vLLM: the argument, CONVBENCH_VLLM_PYTHON, or our own.
 
-    FatalModelError where it cannot run vLLM.
+    Raises FatalModelError if it has no vLLM.
     """
     named = given or os.environ.get(PYTHON)
     if named is None:
@@ -207,7 +207,7 @@ def interpreter(given: str | Path | None = None) -> Path:
 
 
 def can_run(python: str | Path | None = None) -> bool:
-    """Return whether vLLM can run here: an interpreter that has it, and a GPU or its CPU build."""
+    """Return True if vLLM can run here: an interpreter has it, and it was named or a GPU exists."""
     try:
         interpreter(python)
     except FatalModelError:
@@ -217,8 +217,8 @@ def can_run(python: str | Path | None = None) -> bool:
 
 
 def placed_arguments(placement: Placement) -> list[str]:
-    """Return the arguments of a server in its place: its devices side by side, its share of their
-    memory, and what else is said of it."""
+    """Return a server's arguments for its placement: tensor parallelism over its devices, its share
+    of their memory, and the user's own arguments. Raises FatalModelError for one that is ours."""
     found: list[str] = []
     if placement.names is not None and len(placement.names) > 1:
         found += ["--tensor-parallel-size", str(len(placement.names))]
@@ -239,8 +239,8 @@ def placed_arguments(placement: Placement) -> list[str]:
 def _guarded(
     command: list[str], log: IO[bytes], more: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start a command under the guard, which ends it when this process is gone; `more` is added to
-    its environment."""
+    """Return a command started under the guard, which ends it when this process is gone; `more` is
+    added to its environment."""
     return subprocess.Popen(  # noqa: S603 - the user's own interpreter and arguments
         guarded(command),
         env={**os.environ, **more},
@@ -252,8 +252,8 @@ def _guarded(
 
 
 def _adapter(folder: Path) -> tuple[str, int] | None:
-    """Return base model and rank of a LoRA checkpoint folder, the rank rounded up to one that
-    vLLM takes; None for anything else."""
+    """Return (base model, rank) of a LoRA checkpoint folder, the rank rounded up to one that vLLM
+    accepts; None for any other folder. Raises FatalModelError."""
     path = folder / "adapter_config.json"
     if not path.is_file():
         return None
@@ -264,7 +264,7 @@ def _adapter(folder: Path) -> tuple[str, int] | None:
 
 
 def free_port() -> int:
-    """Return a port of this machine that nothing listens on."""
+    """Return a free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,5 +1,5 @@
-"""Load tokenizers and weights with transformers: LoRA folders on top of their base, linear layers
-by oneDNN in float32 on a CPU.
+"""Load tokenizers and weights with transformers: LoRA folders merged into their base, and float32
+linear layers on a CPU computed by oneDNN.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from convbench.models.where import adapter_base
 
 
 class Packed(torch.nn.Module):  # type: ignore[misc]
-    """A linear layer without gradients. Its weights lie in oneDNN's own order; those that another
-    layer has too (tied embeddings) stay as they are, which costs some speed and no memory."""
+    """A linear layer without gradients, its weights in oneDNN's own order. Weights shared with
+    another layer (tied embeddings) stay as they are, which costs some speed but no memory."""
 
     def __init__(self, linear: torch.nn.Linear, *, tied: bool) -> None:
         super().__init__()
@@ -27,16 +27,16 @@ class Packed(torch.nn.Module):  # type: ignore[misc]
         self.bias = linear.bias
 
     def forward(self, given: Any) -> Any:
-        """Return `given` [..., in] times the weights: [..., out]."""
+        """Return inputs [..., in] times the weights, plus the bias: [..., out]."""
         return torch.ops.mkldnn._linear_pointwise(given, self.packed, self.bias, "none", [], "")
 
 
 def pack(model: Any) -> None:
-    """Replace the model's float32 linear layers, one after the other; nothing is done where torch
-    has no oneDNN.
+    """Replace the model's float32 linear layers by oneDNN layers, in place; do nothing if torch has
+    no oneDNN.
 
-    What stays is copied out of the mapped file of weights, so that the file's pages, of which most
-    were copied into oneDNN's order, need not be there as well.
+    The other weights are copied out of the mapped file of weights, so that its pages, most of which
+    were copied into oneDNN's order, need not stay in memory as well.
     """
     if not torch.backends.mkldnn.is_available():
         return
@@ -56,7 +56,8 @@ all the more on a machine that has other work (5 times the CPU time on two busy 
 
 
 def load_tokenizer(path: str) -> Any:
-    """Return the tokenizer; ValueError where it has no chat template."""
+    """Return the tokenizer of a folder, else of its base. Raises ValueError without a chat
+    template."""
     base = adapter_base(path)
     own = base is None or (Path(path) / "tokenizer_config.json").is_file()
     tokenizer = AutoTokenizer.from_pretrained(path if own else base)
@@ -66,8 +67,8 @@ def load_tokenizer(path: str) -> Any:
 
 
 def load_model(path: str, device: str | None = None, *, trains: bool = False) -> Any:
-    """Return the model on CUDA (bfloat16) where there is one, else on CPU (float32); one that
-    `trains` keeps the layers that gradients go through."""
+    """Return the model on CUDA (bfloat16) if available, else on the CPU (float32). With `trains`
+    its layers stay differentiable."""
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
     base = adapter_base(path)
@@ -86,7 +87,7 @@ def load_model(path: str, device: str | None = None, *, trains: bool = False) ->
 
 
 def _adapted(model: Any, path: str) -> Any:
-    """Return the base with the adapter merged into it."""
+    """Return the base model with the adapter merged into it. Raises MissingDependency."""
     try:
         from peft import PeftModel
     except ImportError:

@@ -1,5 +1,5 @@
-"""Where a model's weights lie (a folder, the Hub, or what ships with convbench), and which they are
-by their content; nothing is loaded.
+"""Locate a model's weights (a folder, the Hub, or shipped with convbench) and identify them by
+their content; nothing is loaded.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from convbench.schema import Member, RunManifest
 from convbench.store.shape import read_object, text_in
 
 ENDS = 1 << 20
-"""Bytes at each end of a weights file that its fingerprint reads."""
+"""Bytes at each end of a weights file that its fingerprint covers."""
 
 
 def weights_fingerprint(folder: Path) -> str | None:
-    """Return a hash of a local model: small files whole, large ones by size and both ends."""
+    """Return 16 hex digits that identify a local model by the size and both ends of each file; None
+    if the folder is missing."""
     if not folder.is_dir():
         return None
     digest = hashlib.sha256()
@@ -38,18 +39,18 @@ def weights_fingerprint(folder: Path) -> str | None:
 
 
 SHIPPED = {"pocket": ("pocket", "weights"), "pocket-grids": ("pocket", "grids", "weights")}
-"""`local:pocket` and `vllm:pocket` are the small policy that ships with convbench, and where its
-weights lie in the package; `pocket-grids` is the one of the grids."""
+"""Names of the small policies that ship with convbench (`local:pocket`, `vllm:pocket`) → where
+their weights lie in the package; `pocket-grids` is the policy for grids."""
 OURS = tuple(f"local:{name}" for name in SHIPPED)
-"""The policies that ship with convbench: named so in records, which then hold on any machine."""
+"""References of the shipped policies; records name them so, and are valid on any machine."""
 
 SHOWN = 8
-"""Folders named where another one was looked for."""
+"""Most folders that an error message lists as alternatives."""
 
 
 def shipped(path: str) -> str:
-    """Return the folder of the weights that ship with convbench for their names, of those fetched
-    for a name of `packaged`, of a GGUF file's converted ones; else the path."""
+    """Return the folder of weights that a name or path stands for: shipped, fetched (`packaged`),
+    or converted from a GGUF file; else the path unchanged."""
     if path in KNOWN and not Path(path).exists():
         return str(place(path)) if have(path) else path
     if is_gguf(path):
@@ -60,7 +61,7 @@ def shipped(path: str) -> str:
 
 
 def where(path: str) -> str:
-    """Return the folder or Hub id that a local reference names."""
+    """Return the folder or Hub id that a local reference names. Raises FatalModelError."""
     path = shipped(path)
     folder = Path(path).expanduser()
     if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file():
@@ -81,8 +82,8 @@ def folder_of(policy: str) -> Path:
 
 
 def without_latest(ref: str) -> str:
-    """Return a reference or a path with `runs/latest` replaced by the run that it names now: a
-    record must name the same weights when the link has moved on."""
+    """Return a reference or a path with the link `latest` replaced by its current target: a record
+    must name the same weights after the link has changed."""
     scheme, colon, path = ref.rpartition(":")
     parts = Path(path).parts
     for end in range(1, len(parts) + 1):
@@ -94,7 +95,7 @@ def without_latest(ref: str) -> str:
 
 
 def beside(path: str) -> str:
-    """Return words on what weights there are in the folder where some were looked for in vain."""
+    """Return a hint that lists the folders of weights next to a missing path; empty if none."""
     folder = Path(path).expanduser().parent
     files = [*folder.glob("*/config.json"), *folder.glob("*/adapter_config.json")]
     names = sorted({file.parent.name for file in files})[:SHOWN]
@@ -102,7 +103,7 @@ def beside(path: str) -> str:
 
 
 def adapter_base(folder: str) -> str | None:
-    """Return the base model of a LoRA folder; None for a folder of whole weights."""
+    """Return the base model of a LoRA folder; None for any other folder."""
     path = Path(folder) / "adapter_config.json"
     if not path.is_file():
         return None
@@ -110,8 +111,8 @@ def adapter_base(folder: str) -> str | None:
 
 
 def named(model: str) -> str | None:
-    """Return the path or Hub id in a model reference that says where the weights are
-    (`local:PATH`, `vllm:ID`, either with `pocket`); None for any other."""
+    """Return the path or Hub id of a reference that says where the weights are (`local:PATH`,
+    `vllm:ID`, or a shipped name); None for any other reference."""
     scheme, _, rest = model.partition(":")
     if scheme == "vllm":
         return shipped(rest)
@@ -120,19 +121,19 @@ def named(model: str) -> str | None:
     try:
         return where(rest)
     except FatalModelError:
-        return rest  # told apart from a Hub id later, with a message about training
+        return rest  # checked later, with an error message about training
 
 
 def weights_place(model: str, weights: str | None) -> str | None:
-    """Return the path or Hub id of a model's weights: those of a served name, else those that its
-    reference names; None where nobody knows."""
+    """Return the path or Hub id of a model's weights: `weights` of a served name, else that of its
+    reference; None if unknown."""
     return (named(weights) or weights) if weights else named(model)
 
 
 def own_sampling(place: str | None, *, fetch: bool = False) -> dict[str, float]:
-    """Return how weights' own generation_config.json cuts sampling: `top_p` below 1, `top_k` other
-    than 0 and than transformers' 50, which is not gone by. With `fetch` the file is looked for on
-    the Hub too."""
+    """Return how the weights' generation_config.json restricts sampling: `top_p` other than 1, and
+    `top_k` other than 0 and transformers' default of 50, which we ignore. With `fetch` the file is
+    also looked up on the Hub."""
     file = find(place, "generation_config.json", fetch=fetch) if place else None
     config = read_object(file) if file else {}
     free: dict[str, tuple[float, ...]] = {"top_p": (1,), "top_k": (0, 50)}
@@ -144,13 +145,14 @@ def own_sampling(place: str | None, *, fetch: bool = False) -> dict[str, float]:
 
 
 def policy_weights(manifest: RunManifest) -> str:
-    """Return where the weights of the run's own policy lie: a path, a Hub id or a reference that
-    says so; TrainError where nobody knows."""
+    """Return the location of the weights of a run's policy: a path, a Hub id or a reference. Raises
+    TrainError if it is unknown."""
     return member_weights(manifest.cast[manifest.protocol.policy], f"run {manifest.id}")
 
 
 def member_weights(member: Member, who: str) -> str:
-    """Return where the weights of a policy lie, likewise."""
+    """Return the location of a policy's weights: a path, a Hub id or a reference. Raises
+    TrainError, with `who` in its message, if it is unknown."""
     if member.weights:
         return member.weights
     if named(member.model) is not None:
@@ -162,7 +164,7 @@ def member_weights(member: Member, who: str) -> str:
 
 
 def names_weights(manifest: RunManifest) -> bool:
-    """Return whether the run says where the weights of its own policy lie."""
+    """Return True if the run says where the weights of its policy lie."""
     try:
         policy_weights(manifest)
     except TrainError:
@@ -171,7 +173,7 @@ def names_weights(manifest: RunManifest) -> bool:
 
 
 def check_model(model: str) -> None:
-    """Refuse a model that is not there or has no chat template, before torch is loaded."""
+    """Raise TrainError for a model that is missing or has no chat template; torch is not loaded."""
     if find(model, "config.json") is None:
         raise TrainError(
             f"model {model!r}: found no config.json; expected a folder with a model, or the id of "
@@ -188,8 +190,8 @@ def check_model(model: str) -> None:
 
 
 def find(model: str, name: str, *, fetch: bool = True) -> Path | None:
-    """Return a file of the model, from its folder or the Hub (cached; with `fetch` asked); None
-    without it."""
+    """Return the path of a model's file, from its folder, the Hub's cache or, with `fetch`, the
+    Hub; None if there is no such file."""
     folder = Path(model).expanduser()
     if folder.is_dir():
         return folder / name if (folder / name).is_file() else None
@@ -209,8 +211,8 @@ def find(model: str, name: str, *, fetch: bool = True) -> Path | None:
 
 
 def content(model: str) -> str | None:
-    """Return what tells the model's weights from all others: their fingerprint, or the commit of
-    a Hub id; None where the model is not on this machine."""
+    """Return what identifies the model's weights: their fingerprint, or the commit of a Hub id;
+    None if the model is unavailable."""
     folder = Path(model).expanduser()
     if folder.is_dir():
         return weights_fingerprint(folder)
@@ -219,7 +221,7 @@ def content(model: str) -> str | None:
 
 
 def positions(model: str) -> int | None:
-    """Return how many positions the model has, from its config.json; None where it does not say."""
+    """Return the number of positions in the model's config.json; None if it does not say."""
     file = find(model, "config.json")
     config = read_object(Path(file)) if file else {}
     inner = config.get("text_config", config)

@@ -1,7 +1,7 @@
-"""The process of a `child` model: `python -m convbench.models.worker SETTINGS`.
+"""The subprocess of a local model: `python -m convbench.models.worker SETTINGS`.
 
-Reads calls from stdin and writes replies to stdout, a line of JSON each; what libraries print goes
-to stderr. It ends when its stdin does, and with its parent.
+It reads calls from stdin and writes replies to stdout, one line of JSON each; what libraries print
+goes to stderr. It ends with its stdin, and with its parent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REPLY = TypeAdapter(Completion)
 
 
 class Worker:
-    """One model and the calls that it has in hand."""
+    """One model and its pending calls."""
 
     def __init__(self, settings: dict[str, Any], out: BinaryIO) -> None:
         self.model = LocalModel(settings.pop("ref"), **settings)
@@ -37,7 +37,7 @@ class Worker:
         self._asked: dict[int, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Load, say so, and answer until stdin ends."""
+        """Load the model, report that it is ready, and answer calls until stdin ends."""
         lines = asyncio.StreamReader(limit=LINE)
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, lines), sys.stdin)
@@ -58,7 +58,7 @@ class Worker:
                     task.cancel()
                 continue
             self._asked[call["id"]] = asyncio.ensure_future(self._answer(call))
-        os._exit(0)  # at once, whatever the batch does: the system takes all memory back
+        os._exit(0)  # at once, whatever the batch does: the system reclaims all memory
 
     async def _answer(self, call: dict[str, Any]) -> None:
         number = call["id"]
@@ -78,7 +78,7 @@ class Worker:
             self._asked.pop(number, None)
 
     def say(self, **line: Any) -> None:
-        """Write a line to the parent; one that is gone needs none."""
+        """Write a line to the parent; exit if the parent is gone."""
         try:
             self._out.write(orjson.dumps(line) + b"\n")
             self._out.flush()
@@ -87,14 +87,14 @@ class Worker:
 
 
 def _message(found: dict[str, Any]) -> Message:
-    """Return a message as it was before it became JSON."""
+    """Return a message restored from JSON."""
     if "reasoning" in found:
         found["reasoning"] = Reasoning.model_validate(found["reasoning"])
     return found  # type: ignore[return-value]
 
 
 def main() -> None:
-    """Run the process."""
+    """Run the worker process; does not return."""
     out = serve_parent()
     asyncio.run(Worker(orjson.loads(sys.argv[1]), out).run())
     os._exit(1)
