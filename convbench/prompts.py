@@ -1,4 +1,4 @@
-"""Render templates over an example's fields, hidden ones only by permission."""
+"""Render templates over an example's fields; hidden fields need permission."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from convbench.plain_data import Missing, Plain, Refused
 from convbench.schema import Example, Mode, ProtocolSpec, Step, TaskSpec, pick
 
 OF_CHOICES = frozenset({"choices", "letters"})
-"""Fields that are empty where a question has no options."""
+"""Fields that are empty if a question has no options."""
 
 
 def render(
@@ -20,10 +20,10 @@ def render(
     origin: str = "template",
     quote: templates.Quote | None = None,
 ) -> str:
-    """Return the template filled in: the one place where a template meets data.
+    """Return the filled-in template. All templates meet data here.
 
-    `quote` says how a text of the fields stands in it. An unknown field, bad syntax, or more than
-    a template may do is a SpecError in one line that begins with `origin`.
+    `quote` says how texts of the fields are quoted. Raises SpecError in one line that begins with
+    `origin` for an unknown field, bad syntax, or a template that does more than it may.
     """
     try:
         return templates.fill(templates.template(text), fields, quote)
@@ -34,7 +34,8 @@ def render(
 
 
 def value(text: str, fields: Mapping[str, Any]) -> Plain:
-    """Return the value of an expression over the fields, in plain data; SpecError in one line."""
+    """Return the value of an expression over the fields as plain data. Raises SpecError in one
+    line."""
     try:
         return templates.evaluate(templates.expression(text), fields)
     except Missing as error:
@@ -52,7 +53,8 @@ def letters(labels: tuple[str, ...]) -> str:
 
 
 def fields(example: Example, task: TaskSpec, mode: Mode, turns: int) -> dict[str, Any]:
-    """Return what every template may use: question, choices, letters, instruction, inputs."""
+    """Return the fields that every template may use: question, choices, letters, instruction,
+    inputs."""
     return {
         **example.inputs,
         "question": example.question,
@@ -66,7 +68,8 @@ def fields(example: Example, task: TaskSpec, mode: Mode, turns: int) -> dict[str
 
 
 def hidden(example: Example, sees: tuple[str, ...]) -> dict[str, Any]:
-    """Return the hidden fields a speaker may use, `answer` among them only if named."""
+    """Return the hidden fields that a speaker may use; `answer` is among them only if `sees` names
+    it. Raises SpecError for a name that the example lacks."""
     if not sees:
         return {}
     reference = {**example.hidden, "answer": example.answer}
@@ -82,7 +85,8 @@ def hidden(example: Example, sees: tuple[str, ...]) -> dict[str, Any]:
 def system(
     task: TaskSpec, protocol: ProtocolSpec, speaker: str, mode: Mode, values: Mapping[str, Any]
 ) -> str | None:
-    """Return a speaker's system prompt, the task's own where it has one; None for none."""
+    """Return a speaker's system prompt, the task's override if there is one, or None if it has
+    none."""
     text = _system_template(task, protocol, speaker, mode)
     return render(text, values, f"system prompt of {speaker}") if text else None
 
@@ -90,7 +94,8 @@ def system(
 def step(
     task: TaskSpec, protocol: ProtocolSpec, item: Step, mode: Mode, values: Mapping[str, Any]
 ) -> str | None:
-    """Return what a step says or asks, the task's own where it has one; None for nothing."""
+    """Return the text that a step says or asks, the task's override if there is one, or None if
+    there is none."""
     template = _step_template(task, protocol, item, mode)
     return render(template, values, f"step {item.id}") if template else None
 
@@ -118,9 +123,9 @@ def refuse_absent_choices(
     examples: Iterable[Example],
     fix: str = "--protocol chat",
 ) -> None:
-    """Raise SpecError where a template of the protocol lists options or letters and no example has
-    any; one that asks first whether there are some (`{% if choices %}`) is fine. `fix` is what a
-    user may type to have another protocol."""
+    """Raise SpecError if a template of the protocol uses options or letters and no example has any.
+    A template that tests for them first (`{% if choices %}`) is allowed. `fix` is what the user may
+    type to choose another protocol."""
     if any(example.choices for example in examples):
         return
     named = {

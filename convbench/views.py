@@ -1,8 +1,9 @@
-"""What a speaker sees of a conversation: the one function behind build, judge and train.
+"""Build the messages that a speaker sees of a conversation. Build, judge and train all use these
+functions.
 
 A speaker's own turns are `assistant` messages, all others' are `user` messages. A step's
-instruction is appended to the message it answers and stays there, so that the messages before
-one turn are always a prefix of the messages before the next.
+instruction is appended to the message it answers and stays there, so that the messages before one
+turn are always a prefix of the messages before the next.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ SEPARATOR = "\n\n"
 THOUGHT_KEYS = ("reasoning_content", "reasoning", "thinking")
 """Names under which chat templates look for reasoning."""
 SENTINEL = "convbenchsentinel"
-"""A text that stands in no chat template."""
+"""A text that occurs in no chat template."""
 
 
 def _side(protocol: ProtocolSpec, name: str) -> Speaker:
@@ -47,8 +48,8 @@ def _side(protocol: ProtocolSpec, name: str) -> Speaker:
 
 
 def public(protocol: ProtocolSpec, turn: Turn) -> Content:
-    """Return what others see of a turn: private thought dropped, then cut; a scripted turn whole,
-    for the limit is on what a speaker says of its own."""
+    """Return what other speakers see of a turn: without private thought, then cut to the speaker's
+    limit. A scripted turn is not cut, because the limit is on what a speaker says itself."""
     speaker, content = _side(protocol, turn.speaker), turn.content
     if not isinstance(content, str) or turn.finish_reason == "scripted":
         return content
@@ -59,17 +60,17 @@ def public(protocol: ProtocolSpec, turn: Turn) -> Content:
 
 
 def heard(protocol: ProtocolSpec, turn: Turn) -> str:
-    """Return the text of what others see of a turn."""
+    """Return the text of what other speakers see of a turn."""
     return text_of(public(protocol, turn))
 
 
 def texts(conversation: Conversation) -> list[str]:
-    """Return the text of every turn, by whomever."""
+    """Return the text of every turn, of all speakers."""
     return [text_of(turn.content) for turn in conversation.turns]
 
 
 def hears(protocol: ProtocolSpec, listener: str, speaker: str) -> bool:
-    """Whether one speaker hears another's turns."""
+    """Return whether one speaker sees another's turns."""
     only = _side(protocol, speaker).heard_by
     return not only or listener in only
 
@@ -82,11 +83,11 @@ def messages(
     *,
     replay: Replay | None = None,
 ) -> list[Message]:
-    """Return the messages `speaker` saw before turn `upto` (all turns where None).
+    """Return the messages that `speaker` saw before turn `upto`, or after all turns if it is None.
 
-    The last message is of role `user` whenever turn `upto` is the speaker's own; that turn's
-    instruction is included, because it was part of what the speaker answered. Its own earlier
-    reasoning stands in them as it was sent back, or as `replay` says.
+    If turn `upto` is the speaker's own, the last message has role `user` and includes that turn's
+    instruction, because the speaker answered it. The speaker's earlier reasoning is included as it
+    was sent back at the time, or as `replay` says.
     """
     turns = conversation.turns if upto is None else conversation.turns[:upto]
     pending = None
@@ -112,8 +113,8 @@ def view(
 ) -> list[Message]:
     """Return the messages for `speaker` to answer next, given the turns so far.
 
-    `instruction` is that of the turn about to be spoken; earlier ones stand in the turns.
-    `replay` says which of its own reasoning it sees again; nobody sees another's.
+    `instruction` is that of the turn about to be spoken; the turns hold the earlier ones. `replay`
+    says which of its own reasoning the speaker is sent again. No speaker sees another's reasoning.
     """
     out: list[Message] = [{"role": "system", "content": system}] if system else []
     start = len(out)
@@ -139,8 +140,8 @@ def view(
 def called(
     rounds: Sequence[ToolRound], replay: Replay = "never", *, latest: bool = True
 ) -> list[Message]:
-    """Return the messages of a turn's calls of tools and their results. `replay` says which of the
-    reasoning before them is sent back, `latest` whether the turn is the speaker's latest."""
+    """Return the messages of a turn's tool calls and their results. `replay` says which of the
+    reasoning before the calls is sent back, `latest` whether the turn is the speaker's latest."""
     out: list[Message] = []
     for one in rounds:
         asked: Message = {"role": "assistant", "content": one.content, "tool_calls": one.calls}
@@ -166,9 +167,9 @@ def called(
 
 
 def framed(messages: Sequence[Message]) -> list[Message]:
-    """Return messages with the marks of Llama 2's chat format in their text; the system prompt
-    stands in the first user message. Messages that a longer conversation begins with keep theirs,
-    so that contexts still extend each other."""
+    """Return the messages with the marks of Llama 2's chat format written into their text; the
+    system prompt goes into the first user message. A prefix of a conversation gets the same marks,
+    so that longer contexts still extend shorter ones."""
     system, rest = "", list(messages)
     if rest and rest[0]["role"] == "system":
         system = f"<<SYS>>\n{text_of(rest.pop(0)['content'])}\n<</SYS>>\n\n"
@@ -189,7 +190,7 @@ def _between(before: str, content: Content) -> Content:
 
 
 def _instruct(out: list[Message], start: int, instruction: str | None, opening: str | None) -> None:
-    """Make sure a user message stands last, with the instruction appended to it."""
+    """Make the last message a user message that ends with the instruction."""
     if len(out) == start and (opening or instruction):
         out.append(
             {"role": "user", "content": SEPARATOR.join(filter(None, [opening, instruction]))}
@@ -199,7 +200,7 @@ def _instruct(out: list[Message], start: int, instruction: str | None, opening: 
 
 
 def _append(out: list[Message], start: int, role: str, content: Content) -> None:
-    """Append a message; one of the same role as the last is joined to it."""
+    """Append a message, or join it to the last one if that has the same role."""
     if len(out) > start and out[-1]["role"] == role:
         out[-1] = {**out[-1], "content": _join(out[-1]["content"], content)}
     else:
@@ -207,7 +208,7 @@ def _append(out: list[Message], start: int, role: str, content: Content) -> None
 
 
 def _again(reasoning: Reasoning, replay: Replay, latest: bool) -> Reasoning | None:
-    """Return what of a turn's reasoning is sent back; None for nothing."""
+    """Return the part of a turn's reasoning that is sent back, or None if nothing is."""
     if replay == "never" or (replay == "last" and not latest):
         return None
     if replay == "signed":
@@ -216,7 +217,7 @@ def _again(reasoning: Reasoning, replay: Replay, latest: bool) -> Reasoning | No
 
 
 def _remember(message: Message, reasoning: Reasoning | None) -> None:
-    """Give an assistant message what was thought before it, joined where it is of two turns."""
+    """Add reasoning to an assistant message, joined to the reasoning that it already has."""
     before = message.get("reasoning")
     if reasoning is not None and before is not None:
         text = SEPARATOR.join(filter(None, [before.raw, reasoning.raw]))
@@ -228,13 +229,13 @@ def _remember(message: Message, reasoning: Reasoning | None) -> None:
 
 
 def shown(reasoning: Reasoning, content: str) -> str:
-    """Return a reply as the model wrote it, with the reasoning that was cut out of it."""
+    """Return a reply as the model wrote it: with the tagged reasoning that was cut out of it."""
     return reasoning.raw + content if reasoning.via == "tags" else content
 
 
 def shows_text(render: Callable[[list[Any]], str]) -> bool:
-    """Whether a chat template shows a message whose content is a text; those of some models that
-    see take a list of parts."""
+    """Return whether a chat template shows a message whose content is a text. Templates of some
+    vision models take a list of parts only."""
     try:
         return SENTINEL in render([{"role": "user", "content": SENTINEL}])
     except Exception:  # noqa: BLE001 - a template raises whatever it likes
@@ -242,9 +243,9 @@ def shows_text(render: Callable[[list[Any]], str]) -> bool:
 
 
 def for_template(messages: Sequence[Message], *, parts: bool = False) -> list[dict[str, Any]]:
-    """Return text messages as a chat template takes them: reasoning under every name in use, or in
-    the text that it was cut out of; contents as lists of one part where it wants `parts`. Build
-    and training both ask this one function."""
+    """Return text messages in the form that chat templates take: reasoning under every key in use,
+    or in the text that it was cut out of; contents as lists of one part if `parts`. Build and
+    training both use this function."""
     out: list[dict[str, Any]] = []
     for message in messages:
         reasoning = message.get("reasoning")
@@ -264,7 +265,8 @@ def for_template(messages: Sequence[Message], *, parts: bool = False) -> list[di
 
 
 def _call_for_template(call: ToolCall) -> dict[str, Any]:
-    """Return a call with its arguments as an object, which templates of all families take."""
+    """Return a tool call with its arguments as an object, which templates of all model families
+    take."""
     try:
         arguments = json.loads(call.arguments)
     except ValueError:
@@ -289,7 +291,7 @@ def _shows_sentinel(render: Callable[[list[Message]], str], chat: list[Message])
 
 
 def shows_system(render: Callable[[list[Message]], str]) -> bool:
-    """Whether a chat template shows a system message; some refuse one, some drop it.
+    """Return whether a chat template shows a system message; some refuse it, some drop it.
 
     `render` returns the text of messages under the template.
     """
@@ -301,9 +303,9 @@ def shows_system(render: Callable[[list[Message]], str]) -> bool:
 
 
 def without_system(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages for a chat template that shows no system message: the system prompt
-    stands before the first user message. Build and training both ask this one function, so that
-    a policy is trained on what it was asked with."""
+    """Return the messages for a chat template that shows no system message: the system prompt is
+    put before the first user message. Build and training both use this function, so that a policy
+    is trained on the messages it was sent."""
     if not messages or messages[0]["role"] != "system":
         return list(messages)
     system, *rest = messages
@@ -314,7 +316,7 @@ def without_system(messages: Sequence[Message]) -> list[Message]:
 
 
 def shows_late_system(render: Callable[[list[Message]], str]) -> bool:
-    """Whether a chat template shows a system message that stands behind others.
+    """Return whether a chat template shows a system message that comes after others.
 
     `render` returns the text of messages under the template.
     """
@@ -328,8 +330,8 @@ def shows_late_system(render: Callable[[list[Message]], str]) -> bool:
 
 
 def without_late_system(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages for a chat template that shows no system message behind others: what
-    such ones say is the user's, joined to the user's messages beside it."""
+    """Return the messages for a chat template that shows no system message after others: such
+    messages become the user's and are joined to adjacent user messages."""
     out: list[Message] = []
     for message in messages:
         late = message["role"] == "system" and bool(out)
@@ -341,7 +343,7 @@ def without_late_system(messages: Sequence[Message]) -> list[Message]:
 
 
 def sent_temperature(protocol: ProtocolSpec, conversation: Conversation) -> float | None:
-    """Return the temperature that the policy was asked with; None where none was sent."""
+    """Return the temperature that was sent to the policy's model, or None if none was."""
     sent = conversation.sent.get(protocol.policy)
     missing = sent is not None and "temperature" in sent.left_out
     return None if missing else conversation.temperature
@@ -354,15 +356,15 @@ def policy_turns(protocol: ProtocolSpec, conversation: Conversation) -> list[int
 
 
 def own_turns(protocol: ProtocolSpec, conversation: Conversation) -> list[int]:
-    """Return the indices of the turns that the policy's model said, scripted ones left out."""
+    """Return the indices of the turns that the policy's model wrote, without scripted ones."""
     turns = conversation.turns
     return [i for i in policy_turns(protocol, conversation) if turns[i].finish_reason != "scripted"]
 
 
 def asking_turns(protocol: ProtocolSpec, conversation: Conversation) -> list[int]:
-    """Return the indices of the policy's turns that another speaker answers in its own words.
+    """Return the indices of the policy's turns that another speaker's model answers.
 
-    These are the questions of a talk. The turn with the marker, which a scripted step follows,
+    These are the questions of a dialogue. The turn with the marker, which a scripted step follows,
     asks nobody, and neither does the answer, which nothing follows.
     """
     scripted = {step.id for step in protocol.all_steps() if step.say is not None}
@@ -375,14 +377,15 @@ def asking_turns(protocol: ProtocolSpec, conversation: Conversation) -> list[int
 
 
 def final_text(protocol: ProtocolSpec, conversation: Conversation) -> str | None:
-    """Return the text of the final policy turn; None where the policy never spoke."""
+    """Return the text of the final policy turn, or None if the policy never spoke."""
     indices = policy_turns(protocol, conversation)
     return text_of(conversation.turns[indices[-1]].content) if indices else None
 
 
 def transcript(conversation: Conversation, *, reasoning: bool = False) -> str:
-    """Return the conversation as a judge reads it: speakers labelled, tagged thinking included,
-    no system prompts, no instructions; what was thought in a channel of its own where asked."""
+    """Return the conversation as a judge reads it: turns with their speakers' names and with tagged
+    thinking, without system prompts and instructions. With `reasoning` it includes what was thought
+    in a separate channel."""
     said: list[str] = []
     for turn in conversation.turns:
         name = turn.speaker.capitalize()
@@ -396,7 +399,7 @@ def transcript(conversation: Conversation, *, reasoning: bool = False) -> str:
 
 
 def round_lines(name: str, one: ToolRound) -> list[tuple[str, str]]:
-    """Return (who, what) of a round of tools, as a judge reads it."""
+    """Return (speaker, text) lines of a tool round, as a judge reads it."""
     said = [(name, one.content)] if one.content.strip() else []
     said += [(f"{name} calls {call.name}", call.arguments) for call in one.calls]
     return said + [(f"Result of {result.name}", result.content) for result in one.results]

@@ -1,4 +1,4 @@
-"""Conversations: the cast, the manifest, the play of a protocol, resume, branches.
+"""Conversations: the cast, the manifest, playing a protocol, resuming, branches.
 
 May use engine, store, models and what lies below them.
 """

@@ -1,5 +1,5 @@
-"""The calls of a conversation, made again from its record; how many of a run's replies have
-log-probabilities.
+"""The model calls of a recorded conversation, reconstructed from its record; how many of a run's
+replies have log-probabilities.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from convbench.store.token_probs import Recorded, replies_of
 from convbench.views import called, messages
 
 NOT_ASKED = ("scripted", "rule")
-"""Finish reasons of turns for which no model was asked."""
+"""Finish reasons of turns for which no model was called."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One call of a model."""
+    """One call of a model, as it was sent."""
 
     key: str
-    """What the journal calls it."""
+    """The call's key in the journal."""
     model: str
     """The model's reference."""
     sampling: Sampling
@@ -31,7 +31,7 @@ class Asked:
 
 
 def asked(run: RunManifest, conversation: Conversation) -> Iterator[Asked]:
-    """Yield the calls of every turn a model spoke, in order: those of its rounds with tools, and
+    """Yield the calls of every turn that a model spoke, in order, with those of its tool rounds and
     of replies that were drawn again."""
     for place, turn in enumerate(conversation.turns):
         member = run.cast.get(turn.speaker)
@@ -53,7 +53,8 @@ def asked(run: RunManifest, conversation: Conversation) -> Iterator[Asked]:
 
 
 def sampling(run: RunManifest, speaker: str, temperature: float, seed: int) -> Sampling:
-    """Return the run's sampling for a speaker, with a conversation's temperature and seed."""
+    """Return the sampling settings of a speaker's calls in a conversation with this temperature and
+    seed."""
     given, fixed = run.cast[speaker].sampling, run.protocol.speakers[speaker]
     return given.model_copy(
         update={
@@ -65,13 +66,13 @@ def sampling(run: RunManifest, speaker: str, temperature: float, seed: int) -> S
 
 
 def redrawn(first: Sampling, seed: int, draw: int) -> Sampling:
-    """Return the sampling of a reply that is drawn again, for the `draw`-th time."""
+    """Return the sampling settings of a reply that is drawn again, for the `draw`-th time."""
     return first.model_copy(update={"seed": digits(seed, "draw", draw)})
 
 
 def recorded_of(run: Run) -> tuple[int, int] | None:
-    """Return (replies of the policy with log-probabilities, all its replies); None where the run
-    was not asked to record any."""
+    """Return (policy replies with log-probabilities, all its replies), or None if the run does not
+    record them."""
     policy = run.manifest.protocol.policy
     if not run.manifest.cast[policy].sampling.logprobs:
         return None

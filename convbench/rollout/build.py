@@ -1,5 +1,5 @@
-"""Build: from a task and a cast to a run full of conversations. What a run lacks is played and
-appended; what it has is left.
+"""Build a run: from a task and a cast to its conversations. Missing conversations are played and
+appended; existing ones are not touched.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class Built:
     jobs: Summary = Summary(0, 0)
     """How the jobs ended."""
     kept: int = 0
-    """Conversations that the run had before."""
+    """Conversations that the run already had."""
     failures: Counter[str] = field(default_factory=Counter)
-    """Their messages."""
+    """Failed conversations by message."""
     flags: Counter[str] = field(default_factory=Counter)
-    """Fidelity findings of this build, by flag."""
+    """Findings of the fidelity checks in this build, by flag."""
     cut: int = 0
     """Policy turns cut by max_tokens."""
     turns: int = 0
@@ -65,29 +65,29 @@ class Built:
 
     @property
     def had(self) -> int:
-        """Conversations that the run has now."""
+        """Return the number of complete conversations that the run has now."""
         return self.kept + self.jobs.done
 
     @property
     def lost(self) -> int:
-        """Conversations that ended in a recorded failure."""
+        """Return the number of conversations that ended in a recorded failure."""
         return self.jobs.failed
 
 
 Planned = Callable[[Run], Iterable[Rollout]]
-"""What a run still lacks, asked under its lock."""
+"""Function that returns a run's missing conversations; called under the run's lock."""
 
 
 def every_sample(run: Run) -> Iterable[Rollout]:
-    """Return what a run still lacks: the samples of each question of its split, or the branches
-    that are wanted."""
+    """Return a run's missing conversations: the samples of each question of its split, or its
+    branches."""
     if run.manifest.kind == "branch":
         return wanted(run)
     return plan(run.manifest, run.examples.values(), run.attempts())
 
 
 class Building(RecordedJobs[Rollout, Conversation]):
-    """The conversations that a run lacks."""
+    """The jobs that play a run's missing conversations."""
 
     def __init__(
         self, run: Run, cast: Mapping[str, Model], caller: Caller, planned: Planned
@@ -95,7 +95,7 @@ class Building(RecordedJobs[Rollout, Conversation]):
         self.file = run.conversations_file
         self.built = Built(kept=run.attempts().good)
         self.tools: Mapping[str, ToolsModel] | None = None
-        """Those of the run, once they are open."""
+        """The run's tools, once they are open."""
         self._run, self._cast, self._caller, self._planned = run, cast, caller, planned
         downloaded = run.manifest.pulled_from is not None
         self._checks = [
@@ -105,14 +105,14 @@ class Building(RecordedJobs[Rollout, Conversation]):
         self._keys = Names(job.key for job in planned(run))
 
     def jobs(self) -> Iterable[Rollout]:
-        """Return what the run lacks."""
+        """Return the missing conversations."""
         return self._planned(self._run) if self._keys else ()
 
     def __len__(self) -> int:
         return len(self._keys)
 
     async def result(self, job: Rollout) -> Conversation:
-        """Have a conversation, and look for lapses of its speakers."""
+        """Play a conversation and check it for lapses of its speakers."""
         run, manifest = self._run, self._run.manifest
         example = run.examples[job.example_id]
         conversation = await play(manifest, example, job, self._cast, self._caller, self.tools)
@@ -129,19 +129,19 @@ class Building(RecordedJobs[Rollout, Conversation]):
         return conversation.model_copy(update={"flags": tuple(dict.fromkeys(flags))})
 
     def failed_result(self, job: Rollout, error: Exception) -> Conversation:
-        """Return a conversation without turns that says why."""
+        """Return a conversation without turns that records the error."""
         return failed(job, self._run.manifest, error)
 
     def owns(self, key: str) -> bool:
-        """Whether a call is of one of these conversations."""
+        """Return whether a call belongs to one of these conversations."""
         return key.rpartition("@")[0] in self._keys
 
     def key_prefix(self, job: Rollout) -> str:
-        """Return what the keys of a conversation's calls begin with."""
+        """Return the prefix of the keys of a conversation's calls."""
         return f"{job.key}@"
 
     def count(self, job: Rollout, conversation: Conversation) -> None:
-        """Count flags, failures and turns that were cut."""
+        """Count a conversation's flags, failures and cut turns."""
         built, policy = self.built, self._run.manifest.protocol.policy
         built.flags.update(conversation.flags)
         if conversation.failure is not None:
@@ -160,7 +160,7 @@ async def build_run(
     concurrency: int,
     planned: Planned = every_sample,
 ) -> Built:
-    """Have the conversations that the run lacks. The caller holds the run's lock."""
+    """Play the run's missing conversations. The caller holds the run's lock."""
     work = Building(run, cast, caller, planned)
     async with open_tools(run.manifest, start=len(work) > 0) as work.tools:
         work.built.jobs = await run_recorded(work, caller, concurrency)
@@ -168,7 +168,7 @@ async def build_run(
 
 
 def identical_samples(run: Run) -> int:
-    """Return the number of examples all of whose samples say the same, word for word."""
+    """Return the number of questions whose samples are all identical, word for word."""
     return alike(
         (conversation.example_id, str([turn.content for turn in conversation.turns]))
         for conversation in run.conversations()
@@ -179,7 +179,7 @@ def identical_samples(run: Run) -> int:
 def fill(
     run: Run, options: CallOptions, label: str = "build", planned: Planned = every_sample
 ) -> Built:
-    """Have the conversations that the run lacks, under its lock."""
+    """Play the run's missing conversations under its lock. Raises RunError for a run in shards."""
     if is_sharded(run.path):
         raise RunError(f"{run.path}: its records lie in shards; resume with convbench build")
     with run.lock():
@@ -189,7 +189,8 @@ def fill(
 async def filled(
     run: Run, options: CallOptions, label: str = "build", planned: Planned = every_sample
 ) -> Built:
-    """The same in a loop that runs already; the caller holds the run's lock."""
+    """Play the run's missing conversations in a running event loop. The caller holds the run's
+    lock."""
     async with open_cast(run, options) as cast:
         many = at_once(options, cast.values())
         async with calling(run, options, label, many, cast.values()) as caller:
@@ -198,10 +199,10 @@ async def filled(
 
 
 UNBORN = re.compile(r"examples(-\d+)?\.jsonl(\.zst)?|seals\.jsonl")
-"""Questions and their seal, which are written before the manifest."""
+"""Files of questions and their seal, which are written before the manifest."""
 
 Load = Callable[[TaskSpec, int], Loaded]
-"""From a task and a seed to its questions."""
+"""Function from a task and a seed to the task's questions."""
 
 
 @dataclass
@@ -215,27 +216,27 @@ class BuildResult:
     built: Built | None = None
     preview: Preview | None = None
     problem: ConvbenchError | None = None
-    """Why a dry run could not be followed by the run itself; None where it could."""
+    """Why the run would fail after this dry run, or None if it would not."""
     splits: dict[Split, int] = field(default_factory=dict)
-    """Questions of each split that the run has, whether built or not."""
+    """Number of questions of each split, built or not."""
     warnings: list[str] = field(default_factory=list)
     foreseen: Any = None
-    """What work on shards would take (shards.forecast.ShardForecast); None where nobody asked."""
+    """What work on shards would take (shards.forecast.ShardForecast), or None if it was not asked
+    for."""
     told_probs: tuple[int, int] | None = None
-    """(replies of the policy whose log-probabilities are recorded, all its replies); None where
-    they were not asked for."""
+    """(policy replies with recorded log-probabilities, all its replies), or None if the run does
+    not record them."""
 
 
 Have = Callable[[Run, CallOptions], Built]
-"""Has the conversations that a run lacks."""
+"""Function that generates a run's missing conversations: in this process, or by shards."""
 
 
 def build(options: BuildOptions, load: Load = load_examples, have: Have = fill) -> BuildResult:
-    """Make a run and have its conversations, or resume the run that is there.
+    """Create a run and play its conversations, or resume an existing run.
 
-    `load` reads the questions.
-    Raises ConvbenchError subclasses; nothing is written before the questions are loaded and the
-    first prompts rendered.
+    `load` reads the questions. Raises subclasses of ConvbenchError. Nothing is written before the
+    questions are loaded and the first prompts rendered.
     """
     load_plugins(options.specs)
     existing = _existing(options.run)
@@ -288,14 +289,15 @@ def build(options: BuildOptions, load: Load = load_examples, have: Have = fill) 
 
 
 def _ready(run: Run, calls: CallOptions) -> None:
-    """Refuse a cast that cannot be asked, or not in batches where it is to be."""
+    """Raise an error if the cast cannot be called, or not in batches although `--batch` is
+    given."""
     if not ready_cast(run, calls) and calls.batch:
         asked = (one.model for one in run.manifest.cast.values() if one.model != SCRIPT)
         raise FatalModelError(no_batches(*asked))
 
 
 def _problem(options: BuildOptions, run: Run, calls: CallOptions) -> ConvbenchError | None:
-    """Return what would stop the run that a dry run speaks of; None where nothing would."""
+    """Return the error that would stop the run after a dry run, or None if nothing would."""
     try:
         if options.task is not None:
             _runnable(options)
@@ -306,7 +308,7 @@ def _problem(options: BuildOptions, run: Run, calls: CallOptions) -> ConvbenchEr
 
 
 def _typed(options: BuildOptions, manifest: RunManifest) -> list[str]:
-    """Return the references in the cast that the user named; the cast is what they stand for."""
+    """Return the references of the cast's models that the user named."""
     policy = manifest.protocol.policy
     return [
         member.model
@@ -328,7 +330,8 @@ def _existing(path: Path | None) -> Run | None:
 
 
 def _unborn(name: str) -> bool:
-    """Return whether a build that was killed before it wrote run.json leaves such a file."""
+    """Return whether this is a file that a build leaves if it is killed before it writes
+    run.json."""
     began = name == ".lock" or UNBORN.fullmatch(name) is not None
     return began or (name[0] == "." and name.endswith(".tmp"))
 
@@ -372,7 +375,7 @@ def begun(options: BuildOptions, load: Load = load_examples) -> tuple[RunManifes
 
 
 def _runnable(options: BuildOptions) -> str:
-    """Return the policy asked for, else the default where that can run here."""
+    """Return the policy that the user named, or the default policy if it can run here."""
     return policy_or_default(
         options.model,
         api_base=options.calls.api_base,

@@ -1,4 +1,6 @@
-"""What every command that calls models shares: options, budget, journal, display."""
+"""What commands that call models share: the ledger, the journal, the progress display, opening a
+run's models, and the user's consent.
+"""
 
 from __future__ import annotations
 
@@ -32,16 +34,16 @@ from convbench.store.shards import superseded
 CALLS = "calls.jsonl"
 """A run's journal."""
 USUAL = 32
-"""Calls in flight where nobody says."""
+"""Calls in flight if the user sets no number."""
 AHEAD = 1.5
-"""Conversations under way for each call that may be in flight."""
+"""Conversations in progress for each call that may be in flight."""
 
 SCRIPT = "script"
-"""Stands for a model where all of a speaker's steps are scripted."""
+"""Stands for a model if all of a speaker's steps are scripted."""
 
 
 def ledger_of(run: Run, options: CallOptions, journal: Journal) -> Budget:
-    """Return the command's ledger, with what this run has spent before."""
+    """Return the command's ledger, with this run's earlier spend counted if there is a limit."""
     ledger: Budget = options.ledger or Budget()
     ledger.limit(options.budget, options.budget_tokens)
     if ledger.limited:
@@ -50,8 +52,8 @@ def ledger_of(run: Run, options: CallOptions, journal: Journal) -> Budget:
 
 
 def share_ledger(options: CallOptions, folder: Path) -> CallOptions:
-    """Return the options of a command that goes on with all runs in a folder: with one ledger,
-    which holds what they have spent before."""
+    """Return the options with one ledger for all runs in a folder, which counts their earlier spend
+    if there is a limit."""
     options = options.one_ledger()
     assert options.ledger is not None
     options.ledger.limit(options.budget, options.budget_tokens)
@@ -63,25 +65,25 @@ def share_ledger(options: CallOptions, folder: Path) -> CallOptions:
 
 
 def count(ledger: Budget, journal: Journal) -> None:
-    """Count what a journal's calls have cost before this command, once."""
+    """Add the cost of a journal's earlier calls to the ledger, once."""
     name = str(journal.path.resolve())
     if not ledger.knows(name):
         ledger.count(name, *journal.totals())
 
 
 def at_once(options: CallOptions, models: Iterable[Model]) -> int:
-    """Return how many jobs to have at once with these models."""
+    """Return the most calls to have in flight with these models."""
     own = [model.concurrency or USUAL for model in models]
     return options.concurrency or max(own, default=USUAL)
 
 
 def under_way(calls: int, models: Iterable[Model]) -> int:
-    """Return how many conversations to have under way for so many calls in flight.
+    """Return the most conversations to have in progress for so many calls in flight.
 
-    Some more, so that a place that falls free is taken at once, by the turn that has waited
-    longest, until the last ones: as many would leave places empty while the last conversations
-    have their turns one after the other, and wherever two models take turns. A model that says
-    its own number keeps each conversation's cache, and gets no more than that.
+    It is larger than `calls`, so that a free slot is taken at once by the turn that has waited
+    longest. With as many conversations as calls, slots would stay empty while the last
+    conversations take their turns one after the other, and wherever two models take turns. A model
+    that sets its own number keeps each conversation's cache and gets no more than that.
     """
     if any(model.concurrency for model in models):
         return calls
@@ -89,7 +91,7 @@ def under_way(calls: int, models: Iterable[Model]) -> int:
 
 
 def raise_stop(jobs: Summary) -> None:
-    """Raise what ended jobs before all were done: Ctrl-C, or the error that stopped them."""
+    """Raise what stopped the jobs before all were done: KeyboardInterrupt, or the error."""
     if jobs.interrupted:
         raise KeyboardInterrupt
     if jobs.stopped is not None:
@@ -99,8 +101,9 @@ def raise_stop(jobs: Summary) -> None:
 def check_outcome(
     jobs: Summary, options: CallOptions, what: str, failures: Mapping[str, int] | None = None
 ) -> str | None:
-    """Raise what ended jobs before all were done, or RunError where too many failed; return words
-    on fewer. `what` is what was to be had, `failures` counts their messages."""
+    """Raise what stopped the jobs early, or RunError if too many failed; return a line about the
+    failures if there were fewer, else None. `what` names the jobs' results, `failures` counts
+    messages."""
     raise_stop(jobs)
     if not jobs.failed:
         return None
@@ -121,8 +124,8 @@ async def calling(
     concurrency: int,
     models: Iterable[Model] = (),
 ) -> AsyncIterator[Caller]:
-    """Open what a command needs to make calls for a run; closes the journal at the end. With
-    `--batch` calls of those `models` that have batches go in waves."""
+    """Open a caller for a run's calls and close its journal at the end. With `--batch`, calls of
+    those `models` that have batches are sent in batches."""
     journal = Journal(run.calls_file)
     status = Status()
     caller = Caller(
@@ -158,7 +161,7 @@ async def calling(
 
 @asynccontextmanager
 async def open_cast(run: Run, options: CallOptions) -> AsyncIterator[dict[str, Model]]:
-    """Open the models of a run's cast; equal members share one model."""
+    """Open the models of a run's cast; equal configurations share one model."""
     opened: dict[str, Model] = {}
     cast: dict[str, Model] = {}
     try:
@@ -181,8 +184,8 @@ async def open_cast(run: Run, options: CallOptions) -> AsyncIterator[dict[str, M
 
 
 def ready_cast(run: Run, options: CallOptions) -> bool:
-    """Refuse a cast that cannot be asked, before the run is written or anything spent; return
-    whether calls of any of it can go in batches.
+    """Check that every model of the cast can be called, before the run is written or money is
+    spent. Return whether any of them can be called in batches.
 
     `run` need not be on disk yet. Raises ModelError, MissingDependency, BudgetError, RunError.
     """
@@ -197,7 +200,8 @@ def ready_cast(run: Run, options: CallOptions) -> bool:
 
 
 def affordable(model: Model, options: CallOptions) -> None:
-    """Refuse a model that could not be asked, or not under the budget."""
+    """Raise ModelError if a model cannot be called, BudgetError if there is a budget and its price
+    is unknown."""
     model.check()
     if options.budget is not None and not model.priced:
         raise BudgetError(
@@ -207,21 +211,22 @@ def affordable(model: Model, options: CallOptions) -> None:
 
 
 def as_typed(recorded: str | None, options: CallOptions) -> str | None:
-    """Return the address as the user typed it where a run recorded it without user and query."""
+    """Return the address as the user typed it if the run recorded it without user and query."""
     typed = options.api_base
     return typed if typed and recorded == address(typed) else recorded
 
 
 def _address(run: Run, member: Member, options: CallOptions) -> str | None:
-    """Return where a member of the cast is served now: --api-base is the policy's server, and that
-    of whoever was served beside it."""
+    """Return the address that serves a speaker now: --api-base for the policy and for speakers with
+    the same model and address, else the recorded one."""
     policy = run.manifest.cast[run.manifest.protocol.policy]
     same = (member.model, member.api_base) == (policy.model, policy.api_base)
     return (options.api_base if same else None) or member.api_base
 
 
 def placement(options: CallOptions, role: Role) -> Placement | None:
-    """Return where a model runs; a teacher of whom nothing is said, where the policy does."""
+    """Return the devices of a role's model; a teacher without devices of its own gets the
+    policy's."""
     devices = devices_of(options.devices)
     found = placed(devices, role)
     return placed(devices, "policy") if found is None and role == "teacher" else found
@@ -237,12 +242,11 @@ def open_for(
     member: Member | None = None,
     role: Role,
 ) -> Model:
-    """Open a model for a run: a speaker's, a judge's, a grader's, a learner's.
+    """Open a model for a run: a speaker's, a judge's, a grader's or a learner's.
 
-    `short` is the short name it was asked for by, whose settings (headroom, parameters it
-    refuses, price) hold; `member` says how a run recorded that it is asked, `role` which devices
-    are its own. RunError where the user
-    did not agree to its being called.
+    `short` is the short name it was asked for by, whose settings (headroom, refused parameters,
+    price) apply; `member` is its recorded configuration; `role` says which devices are its own.
+    Raises RunError if the user did not agree to its being called.
     """
     base = as_typed(api_base, options)
     permit(run, ref, base, options)
@@ -270,19 +274,20 @@ def open_for(
 
 
 class ModelPool:
-    """Models that one process keeps open over its shards, of one loop: a server is started once."""
+    """Models that one process keeps open across its shards, in one event loop, so that a server is
+    started once."""
 
     def __init__(self) -> None:
         self._open: dict[str, _Borrowed] = {}
 
     def open(self, mark: str, opener: Callable[[], Model]) -> Model:
-        """Return the model of this mark; who closes it lets it be."""
+        """Return the model with this key, opened at first use. Closing it does nothing."""
         if mark not in self._open:
             self._open[mark] = _Borrowed(opener())
         return cast(Model, self._open[mark])
 
     async def aclose(self) -> None:
-        """Close them all."""
+        """Close all models."""
         for borrowed in self._open.values():
             await borrowed.model.aclose()
         self._open.clear()
@@ -302,7 +307,8 @@ class _Borrowed:
 
 
 def _refuse_body(run: Run, member: Member, api_base: str | None, options: CallOptions) -> None:
-    """Raise RunError where a pulled set would have fields sent that are not the user's own."""
+    """Raise RunError if a pulled run would have request fields sent that the user's own settings do
+    not have."""
     if run.manifest.pulled_from is None or not member.extra_body:
         return
     found = resolve(member.model, api_base=api_base, specs=options.specs, short=member.short)
@@ -318,8 +324,8 @@ def _refuse_body(run: Run, member: Member, api_base: str | None, options: CallOp
 
 
 def permit(run: Run, ref: str, api_base: str | None, options: CallOptions) -> None:
-    """Raise RunError where a run has a model called that the user did not agree to: any model of a
-    pulled run, and those of any run at an address that this user never named."""
+    """Raise RunError if a run would have a model called that the user did not agree to: any model
+    of a pulled run, and any run's model at an address that this user never named."""
     if api_base is not None:
         check_address(api_base, f"{ref}: its address in the run")
     if api_base is not None and api_base == options.api_base:

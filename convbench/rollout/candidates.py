@@ -1,7 +1,7 @@
-"""Candidates for single replies: more of what a policy could have said to exactly what it saw.
+"""Candidates for single replies: more replies of a policy to exactly the messages that it saw.
 
-A folder of them is a run whose `candidates.json` says what is wanted, so that any process can
-sample them from it alone:
+A folder of them is a run whose `candidates.json` says which are to be sampled, so that any process
+can sample them from it alone:
 
     RUN/candidates.json    the model and its temperature
     RUN/asked.jsonl        the replies, a record a candidate
@@ -36,27 +36,27 @@ from convbench.views import shown
 
 FILE, ASKED, SAID = "candidates.json", "asked.jsonl", "candidates.jsonl"
 CUT = ("length", "filter")
-"""Finish reasons of a reply that did not end by itself."""
+"""Finish reasons of a reply that was cut."""
 
 
 class Asking(Noun):
-    """Of whom candidates are wanted."""
+    """Which model's candidates are to be sampled, and how."""
 
     model: str = Field(max_length=4000)
     """Reference of the model."""
     temperature: float = Field(ge=0, le=100)
-    """What they are sampled at."""
+    """The sampling temperature."""
 
 
 class Reply(Noun):
-    """One candidate that is wanted, and where it stands."""
+    """One candidate to be sampled, and its position."""
 
     conversation_id: ConversationId
     """The conversation."""
     turn: int = Field(ge=0)
     """Its turn."""
     rounds: int = Field(default=0, ge=0)
-    """Rounds of tools before it."""
+    """Tool rounds before it."""
     candidate: int = Field(ge=0)
     """Its number."""
 
@@ -68,14 +68,14 @@ class Sampled:
     jobs: Summary = Summary(0, 0)
     """How the jobs ended."""
     failures: Counter[str] = field(default_factory=Counter)
-    """Messages of those that failed."""
+    """Number of failed jobs, by message."""
 
 
 Wanted = tuple[Conversation, Reply]
 
 
 def want(run: Run, asking: Asking, wanted: Iterable[Wanted]) -> None:
-    """Write down what is wanted of a folder; what it has stays."""
+    """Write the list of candidates to be sampled into a folder; candidates that it has stay."""
     talks: dict[str, bytes] = {}
     asked = []
     for talk, reply in wanted:
@@ -88,8 +88,8 @@ def want(run: Run, asking: Asking, wanted: Iterable[Wanted]) -> None:
 
 
 def lacking(run: Run) -> Iterator[Wanted]:
-    """Yield the candidates that a folder, or one of its shards, lacks: of its own questions.
-    RunError for a record that is none."""
+    """Yield the candidates that a folder, or one of its shards, lacks for its own questions. Raises
+    RunError for a record that is invalid."""
     home = (run.home or run).path
     if not (home / FILE).exists():
         return
@@ -107,12 +107,12 @@ def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def said(file: Path) -> Iterator[dict[str, Any]]:
-    """Return the candidates in a file; none where there is none."""
+    """Return the candidates in a file, none if the file does not exist."""
     return iter(records(file, "conversation_id", "text")) if file.exists() else iter(())
 
 
 async def sampled(run: Run, calls: CallOptions) -> Sampled:
-    """Sample what a folder lacks."""
+    """Sample the candidates that a folder lacks."""
     jobs = list(lacking(run))
     if not jobs:
         return Sampled()
@@ -127,7 +127,7 @@ async def sampled(run: Run, calls: CallOptions) -> Sampled:
 
 
 def open_candidates(run: Run, reference: str, calls: CallOptions) -> Model:
-    """Open the model whose candidates are wanted, in the policy's place."""
+    """Open the model to sample from, with the policy's configuration."""
     member = run.manifest.cast[run.manifest.protocol.policy]
     return open_for(
         run, reference, member.api_base, calls, short=member.short, member=member, role="policy"
@@ -135,7 +135,7 @@ def open_candidates(run: Run, reference: str, calls: CallOptions) -> Model:
 
 
 class Candidates(RecordedJobs[Wanted, Completion]):
-    """Candidates to be sampled, each appended to a file once it is there."""
+    """Candidates to be sampled; each is appended to a file when it is done."""
 
     def __init__(
         self,
@@ -153,14 +153,14 @@ class Candidates(RecordedJobs[Wanted, Completion]):
         self._keys = {_key(job) for job in jobs}
 
     def jobs(self) -> Sequence[Wanted]:
-        """Return what is lacking."""
+        """Return the missing candidates."""
         return self._jobs
 
     def __len__(self) -> int:
         return len(self._jobs)
 
     async def result(self, job: Wanted) -> Completion:
-        """Sample one."""
+        """Sample one candidate."""
         talk, reply = job
         return await candidate(
             self._run.manifest,
@@ -174,15 +174,15 @@ class Candidates(RecordedJobs[Wanted, Completion]):
         )
 
     def failed_result(self, job: Wanted, error: Exception) -> None:
-        """Count why there is none; it leaves no record and is asked again."""
+        """Count the error. A failed candidate leaves no record and is sampled again next time."""
         self.sampled.failures.update([str(error)])
 
     def owns(self, key: str) -> bool:
-        """Whether a call is one of these."""
+        """Return whether a call belongs to one of these candidates."""
         return key in self._keys
 
     def record(self, job: Wanted, result: Completion) -> bytes:
-        """Return a candidate's line."""
+        """Return a candidate's line in the file."""
         return json.dumps(record(job[1], result)).encode()
 
 
@@ -195,7 +195,7 @@ async def sample(
     many: int,
     temperature: float,
 ) -> Sampled:
-    """Append these candidates to a file, each once it is there, so many at once."""
+    """Sample these candidates, `many` at once, and append each to a file when it is done."""
     work = Candidates(run, model, jobs, file, caller, temperature)
     work.sampled.jobs = await run_recorded(work, caller, many)
     return work.sampled
@@ -207,7 +207,7 @@ def _key(job: Wanted) -> str:
 
 
 def record(reply: Reply, answer: Completion) -> dict[str, Any]:
-    """Return what is kept of a candidate."""
+    """Return a candidate's record."""
     text = text_of(answer.content) if answer.raw is None else answer.raw
     found: dict[str, Any] = {
         "conversation_id": reply.conversation_id,

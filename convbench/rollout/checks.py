@@ -1,8 +1,8 @@
-"""Fidelity checks: does each speaker keep to its part? Findings are flags, nothing is changed.
+"""Fidelity checks: whether each speaker keeps to its part. Findings are flags; nothing is changed.
 
 Each check is `fn(conversation, example, protocol) -> list of flags` and is named in a protocol's
-`checks:`. A flag is `SPEAKER:FINDING`. The checks read wording, so they are kept to what is
-rarely meant otherwise: they miss some lapses and raise few false alarms.
+`checks:`. A flag is `SPEAKER:FINDING`. The checks match wording that is rarely meant otherwise:
+they miss some lapses and raise few false alarms.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ASKS = re.compile(
 
 
 def words(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Flag `SPEAKER:words` where a spoken turn has more words than its step's `words`.
+    """Flag `SPEAKER:words` if a spoken turn has more words than its step's `words`.
 
     Thinking counts, tags do not.
     """
@@ -57,11 +57,11 @@ def words(conversation: Conversation, example: Example, protocol: ProtocolSpec) 
 
 
 def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Flag `SPEAKER:leak` where another speaker than the policy gives the answer away.
+    """Flag `SPEAKER:leak` if another speaker than the policy gives the answer away.
 
-    That is: it states an answer, advises or confirms one, or rules out all others (`giveaways`);
-    it affirms or denies what the policy proposed (`talk`); or a disguise of its words gives it
-    away (`answers.disguises`). Explaining the gold option is no leak.
+    That is: it states an answer, advises or confirms one, or rules out all others (`giveaways`); it
+    affirms or denies what the policy proposed (`talk`); or a disguise of its words gives it away
+    (`answers.disguises`). Explaining the gold option is no leak.
     """
     flags = []
     talk = Talk()
@@ -79,7 +79,7 @@ def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
 
 
 def asks(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Flag `SPEAKER:asks` where another speaker than the policy answers with nothing but questions.
+    """Flag `SPEAKER:asks` if another speaker than the policy answers with nothing but questions.
 
     A question after an answer ("Shall I go on?") is no lapse.
     """
@@ -93,7 +93,7 @@ def asks(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
 
 
 def role(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Flag `SPEAKER:role` where another speaker than the policy speaks as the student.
+    """Flag `SPEAKER:role` if another speaker than the policy speaks as the student.
 
     That is: it calls itself a student, gives "my answer", writes the other's lines, or thinks in
     the tags that only the policy is asked for.
@@ -108,8 +108,8 @@ def role(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
 
 
 def answers(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Flag the policy where it should ask: `POLICY:answers` where it answers the question itself,
-    `POLICY:no-question` where it does not ask.
+    """Flag a policy that should ask: `POLICY:answers` if it answers the question itself,
+    `POLICY:no-question` if it does not ask.
 
     It should ask in every turn that another speaker's model answers.
     """

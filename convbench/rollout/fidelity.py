@@ -1,7 +1,7 @@
-"""Does a simulated human keep to its part where it knows a hidden reference?
+"""Check whether a simulated human who knows a hidden reference keeps to its part.
 
 Checks of `checks.py`'s kind: `fn(conversation, example, protocol) -> list of flags`, a flag is
-`SPEAKER:FINDING`. They look at what the policy heard, so a turn that was cut counts as cut.
+`SPEAKER:FINDING`. They read what the policy saw, so a cut turn is checked as cut.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ FAREWELL = re.compile(
 
 
 def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Flag `SPEAKER:leak` where a speaker that sees hidden text says LEAK or more tokens of it in
-    a row that the question does not say, or `disguises.RUN` letters of it in a disguise, and
-    `SPEAKER:code` where it writes code."""
+    """Flag `SPEAKER:leak` if a speaker that sees hidden text says LEAK or more tokens of it in a
+    row that the question does not have, or `disguises.RUN` letters of it in a disguise, and
+    `SPEAKER:code` if it writes code."""
     flags = []
     for speaker, hidden in secrets(example, protocol).items():
         said = [heard(protocol, turn) for turn in spoken(conversation, speaker)]
@@ -55,8 +55,8 @@ def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
 
 
 def tells(said: Sequence[str], hidden: Sequence[str], question: str) -> bool:
-    """Whether a speaker's turns tell a hidden text: one of them openly, or in a disguise that may
-    go on from turn to turn."""
+    """Return whether a speaker's turns reveal a hidden text: one of them openly, or in a disguise
+    that may continue from turn to turn."""
     asked = tokens(unmasked(question))
     for secret in (tokens(unmasked(text)) for text in hidden):
         if any(shared_run(tokens(unmasked(text)), secret, asked) >= LEAK for text in said):
@@ -66,8 +66,8 @@ def tells(said: Sequence[str], hidden: Sequence[str], question: str) -> bool:
 
 
 def role(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Flag `SPEAKER:role` where another speaker than the policy gives the agent's result (the
-    answer marker or the policy's private marker), or any speaker writes another one's lines."""
+    """Flag `SPEAKER:role` if another speaker than the policy gives the agent's result (the answer
+    marker or the policy's private marker), or any speaker writes another one's lines."""
     policy = protocol.speakers[protocol.policy]
     marks = [mark for mark in (protocol.answer_after, policy.private_before) if mark]
     flags = []
@@ -80,8 +80,8 @@ def role(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
 
 
 def early(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Flag `SPEAKER:early` where another speaker than the policy says nothing, or ends the talk
-    while the policy still asks."""
+    """Flag `SPEAKER:early` if another speaker than the policy says nothing, or ends the
+    conversation while the policy still asks."""
     others = (t for t in spoken(conversation) if t.speaker != protocol.policy)
     return _once(
         f"{turn.speaker}:early"
@@ -91,7 +91,7 @@ def early(conversation: Conversation, example: Example, protocol: ProtocolSpec) 
 
 
 def repeats(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
-    """Flag `SPEAKER:repeats` where a turn says again what the same speaker said before."""
+    """Flag `SPEAKER:repeats` if a turn repeats an earlier turn of the same speaker."""
     flags = []
     before: dict[str, list[list[str]]] = {}
     for turn in spoken(conversation):
@@ -104,13 +104,13 @@ def repeats(conversation: Conversation, example: Example, protocol: ProtocolSpec
 
 
 def tokens(text: str) -> list[str]:
-    """Return words and signs, in lower case."""
+    """Return a text's words and signs in lower case."""
     return _TOKEN.findall(text.lower())
 
 
 def shared_run(one: Sequence[str], two: Sequence[str], but: Sequence[str] = ()) -> int:
-    """Return the length of the longest run of tokens in both; runs that stand in `but` too do
-    not count. Time is in proportion to their lengths."""
+    """Return the length of the longest run of tokens that both sequences have; runs that also occur
+    in `but` do not count. Time is linear in their lengths."""
     both = zip(runs_of(tuple(two)).longest(one), runs_of(tuple(but)).longest(one), strict=True)
     return max((length for length, known in both if length > known), default=0)
 
@@ -121,7 +121,8 @@ def _alike(one: Sequence[str], two: Sequence[str]) -> bool:
 
 
 def secrets(example: Example, protocol: ProtocolSpec) -> dict[str, list[str]]:
-    """Return the hidden texts that each speaker but the policy sees; a gold letter is none."""
+    """Return the hidden texts that each speaker but the policy sees; a gold letter does not
+    count."""
     gold = None if example.answer in example.letters else example.answer
     return {
         name: [

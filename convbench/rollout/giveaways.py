@@ -1,16 +1,20 @@
-"""Whether words give a question's answer away.
+"""Detect texts that give a question's answer away.
 
-They do where a sentence that names the gold option, and no other, says anything of it that is more
-than a fact of its own: where it is what the sentence comes to, stands with words of the question
-or with praise, advice or a conclusion, or beside a confirmation. They do where a turn opens by
-confirming whatever was proposed or advises to keep it, where all other options are ruled out, where
-a question takes the answer for granted, where first letters or a count of letters leave one option
-only, and where a picture sign shows the gold one.
+A text does if
 
-An option is named by its letter, its text or its place in the list (`option_names`). What is
+- a sentence names the gold option and no other, and says more of it than a plain fact: it is what
+  the sentence comes to, or stands with words of the question, praise, advice, a conclusion, or
+  next to a confirmation;
+- a turn opens by confirming whatever was proposed, or advises to keep it;
+- all other options are ruled out;
+- a question takes the answer for granted;
+- first letters or a count of letters leave one option only;
+- a picture sign shows the gold option.
+
+An option is named by its letter, its text or its position in the list (`option_names`). What is
 supposed, denied, or somebody else's view gives nothing away, and neither does a bare "yes" or
-"correct": what it confirms is for `talk` to say, which reads what was proposed before. A paraphrase
-is not seen.
+"correct": what it confirms is for `talk` to say, which reads what was proposed before. Paraphrases
+are not detected.
 """
 
 from __future__ import annotations
@@ -38,9 +42,10 @@ from convbench.rollout.option_names import (
 from convbench.schema import Example
 
 LONGEST = 20_000
-"""Characters of a turn that are read; no teacher says as many."""
+"""Characters of a turn that are read; no teacher writes as many."""
 LONG = 6
-"""Letters of a gold option's text that are told apart from chance in a disguise."""
+"""Shortest gold option text, in letters, that is searched for in disguises; shorter ones occur by
+chance."""
 
 _SENTENCES = re.compile(r"[^.!?\n]++(?:\.(?=\S)[^.!?\n]++)*+[.!?]*+")
 _QUESTION_BEHIND = re.compile(
@@ -305,9 +310,9 @@ _MAY_SAY = re.compile(r"answer|option|choice|correct|right|best|boxed", re.IGNOR
 
 
 def leaks(text: str, example: Example, *, asked_about: Collection[str] = ()) -> bool:
-    """Return whether these words give the answer away.
+    """Return whether a text gives the answer away.
 
-    `asked_about` are the labels of options that the words were asked about: to name one of these in
+    `asked_about` are the labels of options that the text was asked about: naming one of these in
     reply, even by its letter, points to none.
     """
     words = IN_YOUR_PLACE.sub("", radio_letters(number_words(plain(text[:LONGEST]))))
@@ -337,7 +342,7 @@ def is_question(sentence: str) -> bool:
 
 
 def split_sentences(text: str) -> Iterator[str]:
-    """Yield sentences, a statement apart from the question behind it."""
+    """Yield the sentences of a text; a statement and the question that follows it are two."""
     for match in _SENTENCES.finditer(text):
         sentence = match[0]
         behind = _QUESTION_BEHIND.search(sentence) if sentence.rstrip().endswith("?") else None
@@ -349,7 +354,8 @@ def split_sentences(text: str) -> Iterator[str]:
 
 
 def _states(sentence: str, example: Example) -> bool:
-    """Whether a sentence states an answer as one's own, be it the gold one or not."""
+    """Return whether a sentence states an answer as the speaker's own, be it the gold one or
+    not."""
     if final_answer(sentence, example.letters, strict=True) is not None:
         return True
     asserted = statements(sentence, prepared(example.options), strict=False)
@@ -357,7 +363,7 @@ def _states(sentence: str, example: Example) -> bool:
 
 
 def _confirms(opening: list[str]) -> bool:
-    """Whether a turn's opening confirms what was proposed."""
+    """Return whether a turn's opening confirms what was proposed."""
     return any(
         _OPENS.search(" ".join(sentence.split())) and not _ON_THE_WAY.search(sentence)
         for sentence in opening
@@ -366,12 +372,12 @@ def _confirms(opening: list[str]) -> bool:
 
 
 def _advises_to_keep(sentence: str) -> bool:
-    """Whether a sentence advises to keep what was proposed."""
+    """Return whether a sentence advises to keep what was proposed."""
     return bool(_KEEP.search(sentence)) and not _ON_THE_WAY.search(_KEEP.sub("", sentence))
 
 
 def _shows_picture(text: str, example: Example) -> bool:
-    """Whether a picture sign shows the gold option, and no other one is shown."""
+    """Return whether a picture sign shows the gold option, and none shows another."""
     signs = [unicodedata.name(sign, "").lower() for sign in set(text) if sign > "\u2190"]
     shown = {
         choice.label
@@ -387,10 +393,10 @@ def _without_article(text: str) -> str:
 
 
 def _names(read: list[str], i: int, example: Example, asked_about: bool) -> bool:
-    """Whether the i-th sentence names the gold option and points to it.
+    """Return whether the i-th sentence names the gold option and points to it.
 
-    `read` are the turn's sentences, their options marked; `asked_about` says that the gold option
-    is what was asked about.
+    `read` are the turn's sentences with their options marked; `asked_about` says that the gold
+    option is what was asked about.
     """
     sentence = read[i]
     if not re.search(GOLD, sentence):
@@ -436,13 +442,15 @@ def _names(read: list[str], i: int, example: Example, asked_about: bool) -> bool
 
 
 def _unsaid(part: str) -> bool:
-    """Whether the gold option's place in a part of a sentence is denied, supposed, or another's."""
+    """Return whether a part of a sentence denies or supposes the gold option, or ascribes it to
+    others."""
     place = re.search(rf"{GOLD}(?: [\w']+){{0,3}}", part)
     return place is not None and _UNSAID.search(part[: place.end()]) is not None
 
 
 def shares_words(sentence: str, example: Example, most: bool = False) -> bool:
-    """Whether a sentence has a word of the question that is in no option, or `most` of these."""
+    """Return whether a sentence has a word of the question that is in no option, or, if `most`,
+    more than half of these."""
     topic, kind = topic_words(example)
     words = {*topic, *kind}
     shared = words & {word[:4] for word in re.findall(r"[a-z]{3,}", sentence.lower())}
@@ -469,7 +477,8 @@ def topic_words(example: Example) -> tuple[list[str], list[str]]:
 
 
 def _points_beside(sentence: str, example: Example) -> bool:
-    """Whether a sentence points to the gold option by its place beside others that it names."""
+    """Return whether a sentence points to the gold option by its position next to others that it
+    names."""
     for match in _BESIDE_NAMED.finditer(sign_options(sentence, example)):
         at = [example.letters.index(label) for label in labels_in(match[0], example)]
         spans = len(at) == 2 and at[1] - at[0] == 2 if match["between"] else len(at) == 1
@@ -480,7 +489,7 @@ def _points_beside(sentence: str, example: Example) -> bool:
 
 
 def _leaves_one(sentences: list[str], marked: list[tuple[str, set[str]]], example: Example) -> bool:
-    """Whether all options but the gold one are ruled out, or said to be something else.
+    """Return whether all options but the gold one are ruled out, or said to be something else.
 
     `marked` are the sentences with their options marked, and the labels that each names.
     """
@@ -500,15 +509,15 @@ def _leaves_one(sentences: list[str], marked: list[tuple[str, set[str]]], exampl
 
 
 def _says_what(sentence: str, read: str, pointed: bool) -> bool:
-    """Whether a sentence rules out the options that it names, or, where the turn points to the one
-    that is left, says what they are."""
+    """Return whether a sentence rules out the options that it names, or, if the turn points to the
+    one that is left, says what they are."""
     if _RULES_OUT.search(sentence):
         return True
     return pointed and not _LOOKS.search(sentence) and len(re.findall(r"\w{2,}", read)) > 1
 
 
 def _spells(sentence: str, example: Example) -> bool:
-    """Whether how a word is written tells the gold option from all others."""
+    """Return whether how a word is written tells the gold option from all others."""
     words = {c.label: re.findall(r"\w+", c.text.lower()) for c in example.choices}
     for match in _SPELT.finditer(sentence):
         start = (match["start"] or re.sub(r"\W", "", match["spelt"] or "")).lower()
@@ -531,8 +540,8 @@ def _spells(sentence: str, example: Example) -> bool:
 
 
 def _describes_gold(sentence: str, example: Example) -> bool:
-    """Whether the size or the wording that a sentence ascribes to the answer leaves the gold option
-    alone."""
+    """Return whether the size or the wording that a sentence ascribes to the answer fits the gold
+    option only."""
     match = None if _DESCRIBES_NOTHING.search(sentence) else _DESCRIBED.search(sentence)
     if match is None or (match["length"] and match["length"][:-3] in example.question.lower()):
         return False
@@ -553,7 +562,7 @@ def _describes_gold(sentence: str, example: Example) -> bool:
 
 
 def _is_within(text: str, match: re.Match[str]) -> bool:
-    """Whether an option's number is on the side of a bound that is spoken of."""
+    """Return whether an option's number is on the side of a bound that is spoken of."""
     number = re.search(r"-?\d+(?:\.\d+)?", plain(text).replace(",", ""))
     bound = float(match["bound"]) if (match["bound"] or "zero") != "zero" else 0.0
     if number is None:
@@ -563,9 +572,9 @@ def _is_within(text: str, match: re.Match[str]) -> bool:
 
 
 def smuggles(text: str, example: Example) -> bool:
-    """Return whether these words give the answer away in a disguise.
+    """Return whether a text gives the answer away in a disguise.
 
-    There the gold option's text alone is enough, where it is long and not said openly too: nobody
+    The gold option's text alone is enough there if it is long and not said openly too: nobody
     disguises an explanation.
     """
     gold = letters(example.options.get(example.answer or "", ""))
@@ -581,7 +590,7 @@ def smuggles(text: str, example: Example) -> bool:
 
 
 def _says(text: str, gold: str) -> bool:
-    """Whether the words of an option stand in the text, as words."""
+    """Return whether the words of an option stand in the text, as words."""
     return (
         re.search(r"(?<![^\W_])" + r"[\W_]*+".join(gold) + r"(?![^\W_])", text.lower()) is not None
     )

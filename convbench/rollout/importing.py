@@ -1,4 +1,4 @@
-"""Logged conversations and rewards from elsewhere to a run."""
+"""Create a run from logged conversations and rewards."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from convbench.store.run import refuse_latest, set_latest
 
 
 def import_(file: str, run: Path | None = None, names: Mapping[str, str] | None = None) -> Imported:
-    """Make a run of a JSON lines file; it becomes the newest run. `run` is its directory.
+    """Create a run from a JSON lines file; it becomes the newest run. `run` is its directory.
 
-    Raises DataError naming the line, or RunError (directory taken).
+    Raises DataError naming the line, or RunError if the directory is taken.
     """
     run_id = new_run_id()
     name = re.sub(r"[^a-z0-9._-]+", "-", Path(file).stem.lower()).strip("-._") or "imported"
@@ -34,7 +34,7 @@ def import_(file: str, run: Path | None = None, names: Mapping[str, str] | None 
 
 
 def _place(name: str, run_id: str) -> Path:
-    """Return a folder in runs/, made now, so that no other import of this second takes it."""
+    """Create and return a folder in runs/, so that no other import of the same second takes it."""
     target = Path("runs") / name
     try:
         target.parent.mkdir(exist_ok=True)

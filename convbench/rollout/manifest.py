@@ -1,5 +1,5 @@
-"""Make a run's cast and manifest from what the user asked for, or check them against what is
-there.
+"""Create a run's cast and manifest from the user's options, or compare the options with an existing
+run.
 """
 
 from __future__ import annotations
@@ -55,12 +55,11 @@ def make_cast(
     top_p: float | None = None,
     logprobs: bool = False,
 ) -> dict[str, Member]:
-    """Return who speaks for every speaker of the protocol.
+    """Return the model configuration of every speaker of the protocol.
 
-    `teacher` is the model of the speakers other than the policy that are not scripted, `effort`
-    how long the policy is to think, `top_p` the nucleus that it samples from; with `logprobs` what
-    it samples is recorded token by token.
-    Raises SpecError where a speaker needs a model and none is named.
+    `teacher` is the model of the speakers other than the policy that are not scripted, `effort` the
+    policy's reasoning effort, `top_p` its nucleus. With `logprobs` its sampled tokens'
+    log-probabilities are recorded. Raises SpecError if a speaker needs a model and none is named.
     """
     wanted = model or default_policy(specs.folders)
     cast = {protocol.policy: make_member(wanted, max_tokens, calls.api_base, specs, effort, top_p)}
@@ -91,9 +90,9 @@ def make_cast(
 
 
 def teachers(protocol: ProtocolSpec, teacher: str | None = None) -> list[str]:
-    """Return the speakers that `--teacher` speaks for: all with a model of their own, except that
-    a rule is a part of the setting, such as a renderer. SpecError where it would speak for none.
-    """
+    """Return the speakers that `--teacher` sets the model of: all with a model of their own, except
+    those whose default is a rule, which is part of the setting (a renderer, for example). Raises
+    SpecError if `teacher` is given and there is none."""
     spoken = {step.speaker for step in protocol.all_steps() if step.say is None}
     found = [
         name
@@ -111,7 +110,7 @@ def teachers(protocol: ProtocolSpec, teacher: str | None = None) -> list[str]:
 
 
 def logging(member: Member) -> Member:
-    """Return the member whose tokens' log-probabilities are recorded."""
+    """Return the model configuration with token log-probabilities recorded."""
     sampling = member.sampling.model_copy(update={"logprobs": True})
     return member.model_copy(update={"sampling": sampling})
 
@@ -124,7 +123,7 @@ def make_member(
     effort: Effort | None = None,
     top_p: float | None = None,
 ) -> Member:
-    """Return the member of the cast that a model's name stands for."""
+    """Return the model configuration that a model's name stands for."""
     resolved = resolve(name, api_base=api_base, specs=specs.folders)
     return with_fingerprint(
         Member(
@@ -143,8 +142,9 @@ def make_member(
 
 
 def asked_alike(member: Member, old: Member) -> Member:
-    """Return a policy that follows another, told to think and to sample as that one was; weights
-    that run here also get its chat template's options, as training renders them."""
+    """Return a policy's configuration with the reasoning and sampling settings of the one that it
+    follows. Weights that run on this machine also get its chat template's options, as training
+    renders them."""
     alike = {name: getattr(old.sampling, name) for name in ("reasoning_effort", "top_p")}
     sampling = member.sampling.model_copy(update=alike)
     member = member.model_copy(update={"sampling": sampling})
@@ -157,15 +157,15 @@ def asked_alike(member: Member, old: Member) -> Member:
 
 
 def with_fingerprint(member: Member) -> Member:
-    """Return the member with the fingerprint of its weights as they lie there now."""
+    """Return the configuration with the fingerprint of its local weights as they are now."""
     scheme, _, rest = member.model.partition(":")
     mark = weights_fingerprint(Path(rest)) if scheme == "local" else None
     return member.model_copy(update={"fingerprint": mark})
 
 
 DEFAULT_TEMPERATURES = (0.3, 0.7, 1.0)
-"""Mukherjee et al. solve each task three times at different temperatures (section 4) and do not
-say which; these are ours."""
+"""Mukherjee et al. solve each task three times at different temperatures (section 4) and do not say
+which; these are ours."""
 
 PACKAGES = ("litellm", "transformers", "torch", "vllm", "datasets", "huggingface_hub")
 
@@ -183,7 +183,8 @@ def make_manifest(
     cast: Mapping[str, Member],
     **more: Any,
 ) -> RunManifest:
-    """Return the manifest of a new run; a mode or length the protocol lacks is refused."""
+    """Return the manifest of a new run. Raises SpecError for a mode or a number of turns that the
+    protocol does not support."""
     samples, temperatures = spread(shape.samples, shape.temperatures)
     now = datetime.now(UTC)
     regime = shape.regime or "clean"
@@ -224,10 +225,11 @@ def ask_again(
     protocol: ProtocolSpec | None = None,
     **more: Any,
 ) -> RunManifest:
-    """Return the manifest of a run in which a cast meets another run's questions of a split, in
-    its protocol or in another one of that one's own length.
+    """Return the manifest of a run in which a cast answers another run's questions of a split, in
+    its protocol or in another one with that protocol's default length.
 
-    What follows a pulled run holds its specs, and so stays marked as pulled: they are data.
+    A run that follows a pulled one is marked as pulled too: it holds the same specs, which are
+    data.
     """
     same = protocol is None or protocol.name == old.protocol.name
     shape = Shape(
@@ -252,14 +254,14 @@ def ask_again(
 
 
 def identity(member: Member) -> dict[str, Any]:
-    """Return what makes a member of the cast the same one: not the address it is served at, nor
-    the name it was asked for by."""
+    """Return the fields that identify a model configuration: without the address that serves it and
+    the name that it was asked for by."""
     left = dict.fromkeys(("api_base", "weights", "short", "own_sampling", "left_out"), True)
     return member.model_dump(mode="json", exclude={**left, "sampling": {"logprobs"}})
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the packages that matter to a result, those installed."""
+    """Return the installed versions of the packages that affect results."""
     found = {}
     for name in PACKAGES:
         try:
@@ -270,7 +272,8 @@ def versions() -> dict[str, str]:
 
 
 def mode_of(protocol: ProtocolSpec, mode: Mode | None) -> Mode:
-    """Return the mode asked for, or the protocol's first."""
+    """Return the requested mode, or the protocol's first. Raises SpecError for an unsupported
+    one."""
     if mode is None:
         return protocol.modes[0]
     if mode not in protocol.modes:
@@ -283,7 +286,8 @@ def mode_of(protocol: ProtocolSpec, mode: Mode | None) -> Mode:
 
 
 def turns_of(protocol: ProtocolSpec, turns: int | None) -> int:
-    """Return the number of policy turns asked for, or the protocol's default."""
+    """Return the requested number of policy turns, or the protocol's default. Raises SpecError for
+    an unsupported one."""
     limits = protocol.turns
     if turns is None:
         return limits.default
@@ -300,9 +304,11 @@ def turns_of(protocol: ProtocolSpec, turns: int | None) -> int:
 def spread(
     samples: int | None, temperatures: tuple[float, ...] | None
 ) -> tuple[int, tuple[float, ...]]:
-    """Return samples and temperatures: one value for all, or one for each sample.
+    """Return the number of samples and their temperatures: one value for all, or one for each
+    sample.
 
-    With another number of samples and no temperatures given, they lie evenly between 0.3 and 1.
+    For another number of samples than 3 and no temperatures they are spaced evenly from 0.3 to 1.
+    Raises UsageError for numbers that do not match.
     """
     if temperatures is None:
         n = 3 if samples is None else samples
@@ -322,8 +328,8 @@ def spread(
 
 
 def refuse_unsent_temperatures(manifest: RunManifest) -> None:
-    """Raise SpecError where samples are to differ by temperatures that the policy's model is known
-    to take none of: all of them would be drawn alike."""
+    """Raise SpecError if samples are to differ by temperature and the policy's model is known to
+    take none, so that all samples would be drawn alike."""
     policy = manifest.protocol.policy
     member, fixed = manifest.cast[policy], manifest.protocol.speakers[policy].temperature
     asked = dict.fromkeys(manifest.temperatures)
@@ -339,13 +345,13 @@ def refuse_unsent_temperatures(manifest: RunManifest) -> None:
 def sampling_of(
     max_tokens: int | None, effort: Effort | None = None, top_p: float | None = None
 ) -> Sampling:
-    """Return the sampling of a speaker; the temperature is set by conversation."""
+    """Return a speaker's sampling settings; the temperature is set for each conversation."""
     limit = {} if max_tokens is None else {"max_tokens": max_tokens}
     return Sampling(reasoning_effort=effort, top_p=top_p, **limit)
 
 
 def refuse_changes(old: RunManifest, new: RunManifest) -> None:
-    """Raise RunError naming the differences where a resume would change the run's specs."""
+    """Raise RunError that lists the differences if a resume would change the run's specs."""
     keys = (
         "task",
         "protocol",
@@ -378,7 +384,8 @@ def refuse_changes(old: RunManifest, new: RunManifest) -> None:
 
 
 def _without_latest(member: Member) -> Member:
-    """Return the member by the name that its weights have today: older records hold the link."""
+    """Return the configuration with the path that its weights have today; older records hold the
+    link."""
     return member.model_copy(update={"model": without_latest(member.model)})
 
 
@@ -389,7 +396,7 @@ def _plain(value: Any) -> Any:
 def resume(run: Run, options: BuildOptions) -> RunManifest:
     """Return the run's manifest as it was written.
 
-    Raises RunError where the user now says something else: a run never changes its specs or cast.
+    Raises RunError if the user's options differ from it: a run never changes its specs or cast.
     """
     old = run.manifest
     if old.kind == "import":
@@ -415,7 +422,8 @@ def resume(run: Run, options: BuildOptions) -> RunManifest:
 
 
 def _task_again(old: TaskSpec, options: BuildOptions, sets: Sets) -> TaskSpec:
-    """Return the task as the user names it now; what is not said again stays as it was."""
+    """Return the task as the user names it now; options that are not repeated keep their old
+    values."""
     if options.task is None:
         return sized(with_sets(old, "task", sets), options.tasks)
     task = load_task(options.task, options.specs, sets)
@@ -431,8 +439,8 @@ def _protocol_again(old: ProtocolSpec, options: BuildOptions, sets: Sets) -> Pro
 
 
 def _cast_again(old: RunManifest, options: BuildOptions) -> dict[str, Member]:
-    """Return the cast as the user names it now, with local weights as they lie there now. Who is
-    not named again keeps the model that speaks for it."""
+    """Return the cast as the user names it now, with the fingerprints of today's local weights.
+    Speakers that are not named again keep their models."""
     taught = teachers(old.protocol, options.teacher)
     named = {name: options.teacher if name in taught else None for name in old.cast}
     named[old.protocol.policy] = options.model
@@ -443,8 +451,8 @@ def _cast_again(old: RunManifest, options: BuildOptions) -> dict[str, Member]:
 
 
 def _again(old: Member, named: str | None, options: BuildOptions, *, policy: bool) -> Member:
-    """Return a speaker's member where the user now names this model, or none, and how the policy is
-    to be asked, or not."""
+    """Return a speaker's configuration with the model `named` in its place, if it is not None, and
+    with the user's new sampling options."""
     shape = options.shape
     own = {"reasoning_effort": shape.reasoning_effort, "top_p": shape.top_p} if policy else {}
     said = {"max_tokens": shape.max_tokens, **own}

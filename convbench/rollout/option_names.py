@@ -1,4 +1,4 @@
-"""Where a sentence names a question's options: by letter, by text or by place in the list."""
+"""Find where a sentence names a question's options: by letter, by text or by position in the list."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from convbench.answers.plain import plain
 from convbench.schema import Example
 
 GOLD, GOLD_BY_TEXT, GOLD_BY_LETTER, OTHER = "[◆◈]", "◆", "◈", "◇"
-"""A pattern of the gold option where it is marked, its two marks, and the mark of any other."""
+"""A pattern of a marked gold option, its two marks, and the mark of any other."""
 SIGN = "[\ue000-\uefff]"
-"""A pattern of any option where each has a sign of its own (`sign_options`)."""
+"""A pattern of any option in a text where each has its own sign (`sign_options`)."""
 _BY_TEXT, _BY_LETTER = 0xE000, 0xE800
 """The signs of the first option, named by its text and by its letter or place."""
 
@@ -70,7 +70,7 @@ _NEIGHBOUR = re.compile(
     r" (?:option )?(?:(?P<beside>[A-H])(?(between) and (?P<end>[A-H]))"
     rf"|(?:the )?(?P<nth>{'|'.join(_PLACES)})(?: one| line| option| row)?)\b"
 )
-"""An option by those beside it."""
+"""An option named by its neighbours."""
 
 _AFTER = {
     "and",
@@ -109,11 +109,11 @@ _AFTER = {
     "minus",
     "per",
 }
-"""Beginnings of words behind a number that it does not count."""
+"""Beginnings of words after a number that it does not count."""
 
 
 def number_words(text: str) -> str:
-    """Return the text with the words of small numbers as digits."""
+    """Return the text with the words of small numbers written as digits."""
 
     def digits(match: re.Match[str]) -> str:
         if match["small"]:
@@ -131,7 +131,7 @@ _RADIO = re.compile(
 
 
 def radio_letters(text: str) -> str:
-    """Return the text with letters that are chosen by their name in radio talk as letters."""
+    """Return the text with letters that are chosen by radio alphabet names written as letters."""
     return _RADIO.sub(lambda match: f"{match[1]} {match[2][0].upper()}", text)
 
 
@@ -156,7 +156,7 @@ def labels_in(read: str, example: Example) -> list[str]:
 
 
 def sign_options(sentence: str, example: Example) -> str:
-    """Return a sentence with each name of an option as one sign, of its own for each option."""
+    """Return a sentence in which each option's name is replaced by that option's sign."""
     pattern, labels = _names(tuple((c.label, c.text) for c in example.choices), example.question)
     letters = [choice.label for choice in example.choices]
 
@@ -190,7 +190,7 @@ def sign_options(sentence: str, example: Example) -> str:
 
 
 def _label_at(match: re.Match[str], labels: list[str]) -> str:
-    """Return the label at the place that is spoken of; empty where there is none."""
+    """Return the label at the position that is spoken of, or an empty text if there is none."""
     place = _PLACES[(match["nth"] or match["from_end"]).lower()]
     if (match["end"] or "").lower() in ("bottom", "end"):
         place = -1 - place
@@ -201,7 +201,7 @@ def _label_at(match: re.Match[str], labels: list[str]) -> str:
 def _names(
     choices: tuple[tuple[str, str], ...], question: str
 ) -> tuple[re.Pattern[str], dict[str, str]]:
-    """Return the pattern of all that names an option, and the label by name."""
+    """Return the pattern of all names of options, and the label of each name."""
     labels = {label: label for label, _ in choices}
     names: list[str] = []
     for label, text in choices:
@@ -228,7 +228,7 @@ def _names(
 
 
 def _stems(text: str) -> str:
-    """Return the words of a name, each by its first letters: inflections are one."""
+    """Return the first letters of each word of a name, so that inflections are equal."""
     words = re.sub(r"^(?:an?|the)\s+", "", text.lower().rstrip(".")).split()
     return " ".join(word[:4] for word in words)
 
@@ -253,10 +253,9 @@ def _spellings(text: str, others: list[str], question: str) -> list[str]:
 
 
 def _spelled(name: str, nouns: str) -> str:
-    """Return the pattern of a name; a number's groups may be set off by commas.
+    """Return the pattern of a name; a number's groups may be separated by commas.
 
-    A number before a word that begins with none of `nouns`, where there are any, counts something
-    else.
+    A number before a word that begins with none of `nouns` counts something else, if there are any.
     """
     words = re.escape(name)
     if name[-1:].isdigit():

@@ -1,4 +1,4 @@
-"""Rule speaker of ColBench's frontend: shows the human how the agent's page and theirs look."""
+"""Rule speaker of ColBench's frontend: shows the human the agent's page and their own."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ BROKEN = "The agent's page could not be shown."
 async def screens(
     messages: list[Message], example: Mapping[str, Any], media: Path | None = None
 ) -> tuple[Part, ...]:
-    """Show both pages as pictures, for a human played by a model that sees.
+    """Return screenshots of both pages, for a human played by a vision model.
 
-    Needs the hidden field `reference` (HTML) and the folder of images' bytes.
+    Needs the hidden field `reference` (HTML) and the run's media folder. Raises DataError without
+    the folder.
     """
     if media is None:
         raise DataError("the screenshots need a run's media folder; found none")
@@ -38,7 +39,7 @@ async def screens(
 
 
 async def structure(messages: list[Message], example: Mapping[str, Any]) -> str:
-    """Tell what is visible of both pages, for a human played by a model that reads only."""
+    """Return a text of what is visible on both pages, for a human played by a text-only model."""
     wanted = visible((await shoot(str(example["reference"]))).boxes)
     made, words = await _made(messages)
     first = words if made is None else f"{words}\n{visible(made.boxes)}"
@@ -46,7 +47,8 @@ async def structure(messages: list[Message], example: Mapping[str, Any]) -> str:
 
 
 async def _made(messages: list[Message]) -> tuple[Shot | None, str]:
-    """Return the agent's page, if there is one that can be shown, and the words that go with it."""
+    """Return a shot of the agent's page, or None if it has none that can be shown, and the line to
+    go with it."""
     page = page_of(messages)
     if page is None:
         return None, NO_PAGE
@@ -57,7 +59,7 @@ async def _made(messages: list[Message]) -> tuple[Shot | None, str]:
 
 
 def page_of(messages: list[Message]) -> str | None:
-    """Return the last whole page that was shown to this speaker."""
+    """Return the last complete page that was shown to this speaker, or None."""
     for message in reversed(messages):
         page = html_of(text_of(message["content"])) if message["role"] == "user" else None
         if page is not None:
@@ -66,7 +68,7 @@ def page_of(messages: list[Message]) -> str | None:
 
 
 def _picture(shot: Shot, media: Path) -> ImagePart:
-    """Write the picture under a name of its content."""
+    """Write the picture to a file named by its content."""
     name = hashlib.sha256(shot.png).hexdigest()[:24] + ".png"
     if not (media / name).exists():
         media.mkdir(parents=True, exist_ok=True)

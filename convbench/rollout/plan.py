@@ -1,5 +1,5 @@
 """Which conversations a run consists of: deterministic keys, ids and seeds; branches that leave a
-logged one at a turn, and what a run of branches is to hold.
+logged conversation at a turn, and which branches a run is to have.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from convbench.views import called, messages, policy_turns
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One conversation to be had."""
+    """One conversation to be played."""
 
     key: str
     conversation_id: str
@@ -44,18 +44,18 @@ class Rollout:
     attempt: int = 0
     branch: Branch | None = None
     prefix: tuple[Turn, ...] = ()
-    """Turns taken over from the parent of a branch."""
+    """Turns copied from the parent of a branch."""
 
 
 class OnDisk(Protocol):
-    """What was tried before: `Run.attempts()`."""
+    """Earlier attempts by key: `Run.attempts()`."""
 
     def get(self, key: str, default: tuple[int, bool], /) -> tuple[int, bool]:
         """Return (number of attempts, whether the newest succeeded) of a key."""
 
 
 def digits(*parts: object) -> int:
-    """Return a 63-bit number named by these parts, the same on every machine."""
+    """Return a 63-bit number derived from these parts, the same on every machine."""
     text = "/".join(str(part) for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
@@ -66,7 +66,8 @@ def conversation_id(run_id: str, key: str) -> str:
 
 
 def plan(manifest: RunManifest, examples: Iterable[Example], on_disk: OnDisk) -> Iterator[Rollout]:
-    """Yield the jobs still to do: no finished key, failed keys again as a new attempt."""
+    """Yield the conversations still to play: no finished key, failed keys again as a new
+    attempt."""
     for example in examples:
         if manifest.split not in ("all", example.split):
             continue
@@ -89,14 +90,14 @@ FILE, PARENTS = "wanted.json", "parents.jsonl"
 
 
 class Wanted(Noun):
-    """How many branches are wanted."""
+    """How many branches a run is to have."""
 
     per_turn: int = Field(ge=1, le=10_000)
     """Branches at each turn of the policy."""
 
 
 def want(run: Run, talks: Iterable[Conversation], per_turn: int) -> None:
-    """Write down which branches a run is to hold; those it has already stay."""
+    """Write which branches a run is to have; those it has already stay."""
     records = b"".join(talk.model_dump_json().encode() + b"\n" for talk in talks)
     write_whole(run.path / PARENTS, records)
     said = Wanted(per_turn=per_turn)
@@ -104,8 +105,8 @@ def want(run: Run, talks: Iterable[Conversation], per_turn: int) -> None:
 
 
 def wanted(run: Run) -> Iterator[Rollout]:
-    """Yield the branches that a run, or one of its shards, lacks: of its own questions. RunError
-    for a record that is none."""
+    """Yield the branches that a run, or one of its shards, lacks for its own questions. Raises
+    RunError for a record that is invalid."""
     home = (run.home or run).path
     if not (home / FILE).exists():
         return
@@ -114,8 +115,8 @@ def wanted(run: Run) -> Iterator[Rollout]:
 
 
 def parents(run: Run) -> Iterator[Conversation]:
-    """Yield what is written in `parents.jsonl` of a run, or of the one that it is a shard of: the
-    conversations about its own questions. RunError for a record that is none."""
+    """Yield the conversations in `parents.jsonl` of a run, or of the run that it is a shard of,
+    about its own questions. Raises RunError for a record that is invalid."""
     file = (run.home or run).path / PARENTS
     found = (checked(f"{file}:{number}", line, Conversation) for number, line in lines(file))
     return (talk for talk in found if talk.example_id in run.examples)
@@ -133,10 +134,10 @@ def branches(
     per_turn: int = 1,
     on_disk: OnDisk,
 ) -> Iterator[Rollout]:
-    """Yield jobs that play each parent again from each policy turn on, to its end.
+    """Yield jobs that play each parent again from each policy turn to its end.
 
-    What was said before the turn is taken over; the seed is the branch's own. `on_disk` is
-    `Run.attempts()` of the run that holds the branches: no finished key, failed keys again.
+    Turns before it are copied; the seed is the branch's own. `on_disk` is `Run.attempts()` of the
+    run that holds the branches: finished keys are skipped, failed ones tried again.
     """
     for parent in parents:
         for turn in policy_turns(manifest.protocol, parent):
@@ -182,8 +183,8 @@ async def candidate(
     temperature: float,
     rounds: int = 0,
 ) -> Completion:
-    """Return one more reply of the policy to exactly what it saw before a turn, or after so many
-    of the turn's rounds of tools."""
+    """Return one more reply of the policy to exactly what it saw before a turn, or after so many of
+    the turn's tool rounds."""
     protocol = manifest.protocol
     speaker = protocol.speakers[protocol.policy]
     key = branch_key(parent.key, turn, number)
@@ -204,7 +205,8 @@ async def candidate(
 def seen_before(
     protocol: ProtocolSpec, parent: Conversation, turn: int, rounds: int = 0
 ) -> list[Message]:
-    """Return what the policy saw before a turn, or after so many of its rounds of tools."""
+    """Return the messages that the policy saw before a turn, or after so many of its tool
+    rounds."""
     replay = parent.sent.get(protocol.policy, Sent()).replay
     done = parent.turns[turn].rounds[:rounds]
     return [*messages(protocol, parent, protocol.policy, turn), *called(done, replay)]

@@ -1,4 +1,4 @@
-"""Play one conversation: walk the protocol's steps, ask the cast, keep every turn."""
+"""Play one conversation: walk the protocol's steps, call the speakers' models, record every turn."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from convbench.views import heard, view
 
 @dataclass
 class Play:
-    """The state of one conversation while it is had."""
+    """State of one conversation while it is played."""
 
     run: RunManifest
     example: Example
@@ -47,10 +47,10 @@ class Play:
     """Policy turns so far."""
     systems: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, set[str]] = field(default_factory=dict)
-    """By speaker, the parameters that were not sent."""
+    """Parameters that were not sent, by speaker."""
     stop: Stop | None = None
     samplings: dict[str, Sampling] = field(default_factory=dict)
-    """By speaker, how its model is asked."""
+    """Sampling settings, by speaker."""
 
     def __post_init__(self) -> None:
         self.base = prompts.fields(self.example, self.run.task, self.run.mode, self.run.turns)
@@ -62,7 +62,7 @@ class Play:
                 self.systems[name] = text
 
     def sampling(self, speaker: str) -> Sampling:
-        """Return how this speaker's model is asked in this conversation."""
+        """Return the sampling settings of this speaker's model in this conversation."""
         if speaker not in self.samplings:
             self.samplings[speaker] = asked.sampling(
                 self.run, speaker, self.job.temperature, self.job.seed
@@ -70,7 +70,8 @@ class Play:
         return self.samplings[speaker]
 
     def values(self, speaker: str) -> dict[str, Any]:
-        """Return what this speaker's templates may use, hidden fields only by `sees`."""
+        """Return the fields that this speaker's templates may use; hidden ones only if `sees` names
+        them."""
         sees = self.run.protocol.speakers[speaker].sees
         return {
             **self.base,
@@ -87,10 +88,10 @@ async def play(
     caller: Calls,
     tools: Mapping[str, ToolsModel] | None = None,
 ) -> Conversation:
-    """Return the conversation, as a failed one where a model gave up on it. `tools` are those of
+    """Return the conversation, as a failed one if a model gave up on it. `tools` holds the tools of
     each speaker that has any.
 
-    Errors that end the whole run (a wrong key, a spent budget) pass through.
+    Errors that end the run (a wrong key, a spent budget) pass through.
     """
     state = Play(run, example, job, cast, caller, tools or {})
     try:
@@ -110,8 +111,8 @@ async def play(
 def walk(state: Play) -> Iterator[Step]:
     """Yield the steps in order; a loop ends at its marker.
 
-    In the last round of a loop that ends the protocol, nothing is said after the policy:
-    nobody would answer it.
+    In the last round of a loop that ends the protocol, no other speaker speaks after the policy,
+    since nobody would answer.
     """
     protocol = state.run.protocol
     outside = sum(
@@ -143,7 +144,8 @@ def _rounds(item: Loop, rounds: int, final: bool, state: Play) -> Iterator[Step]
 
 
 async def _speak(state: Play, step: Step) -> None:
-    """Add the turn of one step: said by script, or asked of the speaker's model."""
+    """Add the turn of one step: the scripted text, or a reply of the speaker's model. A reply
+    without the step's form is drawn again."""
     run = state.run
     text = prompts.step(run.task, run.protocol, step, run.mode, state.values(step.speaker))
     if step.say is not None:
@@ -204,18 +206,19 @@ def _formed(said: Said) -> bool:
 
 
 def draws(step: Step, sampling: Sampling) -> int:
-    """Return how many replies a step may draw: greedy ones would all be the same."""
+    """Return the most replies that a step may draw; greedy ones would all be the same, so 1."""
     return step.draws if step.form is not None and sampling.temperature else 1
 
 
 def total(said: Sequence[Said], name: str) -> Any:
-    """Return the sum of a usage field over all draws, None where one is unknown."""
+    """Return the sum of a usage field over all draws, or None if one is unknown."""
     values = [one.total(name) for one in said]
     return None if None in values else sum(values)
 
 
 def _tools(state: Play, speaker: str) -> Model | None:
-    """Return a speaker's tools; each gets what the speaker sees, and the hidden fields it names."""
+    """Return a speaker's tools, each bound to the fields that the speaker sees and the hidden
+    fields that the tool names, or None if it has none."""
     found = state.tools.get(speaker)
     if found is None:
         return None
@@ -227,8 +230,8 @@ def _tools(state: Play, speaker: str) -> Model | None:
 
 
 def _mark_stable(state: Play, messages: list[Message]) -> None:
-    """Mark what another call will begin with: all of it where the talk goes on, or where other
-    samples ask the same; else what the call before it was asked."""
+    """Mark the prefix that another call will begin with: all of the messages if the conversation
+    goes on or other samples send the same, else the previous call's messages."""
     asked = [place for place, message in enumerate(messages) if message["role"] == "user"]
     goes_on = state.spoken + 1 < state.run.turns
     alike = state.spoken == 0 and len(asked) == 1 and state.run.samples > 1
@@ -243,7 +246,7 @@ def _keep(state: Play, turn: Turn) -> None:
 
 
 def _bound(state: Play, speaker: str) -> Model:
-    """Return the speaker's model; a rule gets the fields that this speaker may see."""
+    """Return the speaker's model; a rule is bound to the fields that this speaker may see."""
     model = state.cast[speaker]
     if not model.binds:
         return model
@@ -253,8 +256,8 @@ def _bound(state: Play, speaker: str) -> Model:
 
 
 def _sent(state: Play) -> dict[str, Sent]:
-    """Return by speaker what was not sent, and how its reasoning was sent back, where that is
-    anything to tell."""
+    """Return what was left out of each speaker's calls and how its reasoning was sent back;
+    speakers with nothing to record are left out."""
     found = {
         name: Sent(left_out=tuple(sorted(names)), replay=state.run.cast[name].replay)
         for name, names in state.left_out.items()
@@ -263,7 +266,7 @@ def _sent(state: Play) -> dict[str, Sent]:
 
 
 def failed(job: Rollout, run: RunManifest, error: Exception) -> Conversation:
-    """Return the record of an attempt that broke outside the models."""
+    """Return the record of an attempt that failed outside the models."""
     return _record(job, run, None, Failure.of(error))
 
 

@@ -1,4 +1,6 @@
-"""What a build would send: the exact messages of the first example, tokens and dollars."""
+"""What a build would send: the exact messages of the first example, and tokens and dollars of the
+run.
+"""
 
 from __future__ import annotations
 
@@ -46,16 +48,17 @@ class Call:
 
 @dataclass(frozen=True)
 class Preview:
-    """What a run would do."""
+    """What a run would send and cost."""
 
     example: Example
     calls: list[Call]
     estimate: Tokens
-    """For the whole run, all replies at full length; no price where no model is named."""
+    """Estimate for the whole run with all replies at full length; without a price if no model is
+    named."""
     unpriced: tuple[str, ...]
     """Models whose price is unknown."""
     played: Conversation
-    """The first conversation, with a mark for each reply."""
+    """The first conversation, with a placeholder for each reply."""
     replies: int
     """Upper bound of the tokens of one conversation's replies."""
 
@@ -67,10 +70,10 @@ def preview(
     *,
     batch: bool = False,
 ) -> Preview:
-    """Return what this run would send, in batches where so wished and possible. Raises SpecError
-    where a template cannot be rendered.
+    """Return what this run would send, with batch prices if `batch` and the provider has batches.
 
-    Replies are not known, so each stands as a mark; loops are walked to their end.
+    Replies are unknown, so each is a placeholder, and loops run to their end. Raises SpecError if a
+    template cannot be rendered, RunError if the split has no question.
     """
     wanted = (e for e in examples if manifest.split in ("all", e.split))
     first = next(wanted, None)
@@ -117,7 +120,7 @@ def preview(
 
 
 class _Recorder:
-    """Stands for the engine: keeps what would be sent, answers with a mark."""
+    """Records the calls in place of the engine and answers with a placeholder."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -131,7 +134,7 @@ class _Recorder:
 
 
 class _Named(Model):
-    """Stands for a model: a name, nothing behind it."""
+    """Model with a name and nothing behind it."""
 
     priced = True
 
@@ -148,7 +151,7 @@ class _Named(Model):
 
 
 def _calls(manifest: RunManifest, example: Example) -> tuple[list[Call], Conversation]:
-    """Play the first conversation against marks; return what was asked, and it."""
+    """Play the first conversation with placeholders; return its calls and the conversation."""
     recorder = _Recorder()
     cast: dict[str, Model] = {
         name: _Named(f"{name}\0{member.model}") for name, member in manifest.cast.items()
@@ -168,7 +171,8 @@ def _calls(manifest: RunManifest, example: Example) -> tuple[list[Call], Convers
 
 
 def of_any_form(protocol: ProtocolSpec) -> ProtocolSpec:
-    """Return the protocol without the forms that its steps ask for: no mark has them."""
+    """Return the protocol without the forms that its steps ask for, since no placeholder has
+    them."""
 
     def free(step: Step) -> Step:
         return step.model_copy(update={"form": None})
@@ -196,7 +200,7 @@ def dollars(
     *,
     batch: bool = False,
 ) -> float | None:
-    """Return the price of a call, 0 for what runs here, None where it is unknown."""
+    """Return the price of a call: 0 for a model that runs here, None if it is unknown."""
     if model.partition(":")[0] in SCHEMES:
         return 0.0
     if "/" not in model:
@@ -207,5 +211,5 @@ def dollars(
 
 
 def headroom(model: str, specs: Sequence[Path] = (), short: str | None = None) -> int:
-    """Return the tokens that a model may spend on hidden reasoning, beyond its reply's limit."""
+    """Return the tokens that a model may spend on hidden reasoning beyond its reply's limit."""
     return resolve(model, specs=specs, short=short).alias.headroom if "/" in model else 0

@@ -110,13 +110,13 @@ _CUT_SHORT = re.compile(
 
 
 def turn_sentences(text: str, example: Example) -> list[str]:
-    """Return the sentences of a text, numbers as digits and words cut short in full."""
+    """Return the sentences of a text, with numbers as digits and cut words completed."""
     text = _CUT_SHORT.sub(lambda match: _completed_word(match, example), text)
     return list(split_sentences(IN_YOUR_PLACE.sub("", radio_letters(number_words(plain(text))))))
 
 
 def _completed_word(match: re.Match[str], example: Example) -> str:
-    """Return the option of which one word alone begins like a word that is cut short."""
+    """Return the option that alone has a word with this beginning, or the text as it was."""
     begins = match[1].lower()
     fit = [
         choice.text
@@ -150,8 +150,8 @@ def proposed_options(words: str, example: Example) -> tuple[list[str], list[str]
 
 
 def _sign_of_part(part: str, example: Example) -> str:
-    """Return a part of a sentence with the words that are one option's own ("the clouds?") as its
-    sign; nothing where there are none or others' too."""
+    """Return a part of a sentence with the words that belong to one option only ("the clouds?")
+    replaced by its sign; an empty text if there are none, or words of several options."""
     own = _own_words(tuple((c.label, c.text) for c in example.choices), example.question)
     words = _WORDS.findall(part.lower())
     named = [word for word in words if word not in _CLOSE_WORDS]
@@ -165,7 +165,8 @@ def _sign_of_part(part: str, example: Example) -> str:
 
 @lru_cache(maxsize=512)
 def _own_words(choices: tuple[tuple[str, str], ...], question: str) -> dict[str, str]:
-    """Return what words of one option only, not in the question, begin with, and its label."""
+    """Return the stems of words that occur in one option only and not in the question, with its
+    label."""
     words = {label: set(map(_word_stem, _WORDS.findall(text.lower()))) for label, text in choices}
     asked_of = set(map(_word_stem, _WORDS.findall(question.lower())))
     return {
@@ -183,7 +184,8 @@ def _word_stem(word: str) -> str:
 
 
 def _only_proposes(part: str, example: Example) -> bool:
-    """Whether a part of a sentence says nothing of its options but that they may be the answer."""
+    """Return whether a part of a sentence says no more of its options than that they may be the
+    answer."""
     others = {word for word in _WORDS.findall(part.lower()) if word not in _CLOSE_WORDS}
     if not others:
         return True
@@ -197,7 +199,7 @@ def _only_proposes(part: str, example: Example) -> bool:
 
 
 def what_yes_answers(last: str, proposes: bool, any_proposed: bool) -> Answering:
-    """Return what a yes or no to a student's turn would answer, by its last sentence."""
+    """Return what a yes or no to a student's turn would answer, judged by its last sentence."""
     asks = is_question(last)
     if _DOUBTS.search(last):
         return "doubt"

@@ -28,7 +28,7 @@ from convbench.schema import Example
 
 
 class Talk(NamedTuple):
-    """What was proposed and denied in a talk so far."""
+    """What was proposed and denied in a conversation so far."""
 
     options: tuple[str, ...] = ()
     """What the student proposed last, in order."""
@@ -47,7 +47,7 @@ class Talk(NamedTuple):
     """What the teacher conceded something of before speaking against it, or spoke of without a
     question, after which the student proposed another option."""
     replied: bool = False
-    """Whether the teacher's last turn spoke of what was proposed and asked nothing."""
+    """Whether the teacher's last turn spoke of the proposal and asked nothing."""
     gives_away: bool = False
     """Whether the teacher's last turn gave the answer away by what it affirms or denies."""
 
@@ -79,7 +79,7 @@ _BESIDE = re.compile(
 
 
 def after_student(talk: Talk, text: str, example: Example) -> Talk:
-    """Return the talk after a student's turn."""
+    """Return the state of the conversation after a student's turn."""
     if example.answer not in example.letters:
         return talk
     sentences = turn_sentences(visible(text[:LONGEST]), example)
@@ -118,7 +118,7 @@ def after_student(talk: Talk, text: str, example: Example) -> Talk:
 
 
 def after_teacher(talk: Talk, text: str, example: Example) -> Talk:
-    """Return the talk after a teacher's turn."""
+    """Return the state of the conversation after a teacher's turn."""
     gold = example.answer
     if gold is None or gold not in example.letters:
         return talk
@@ -150,8 +150,8 @@ def after_teacher(talk: Talk, text: str, example: Example) -> Talk:
 
 
 def resolve_references(talk: Talk, text: str, example: Example) -> str:
-    """Return a teacher's text with what it says of the student's proposals by their place as
-    options: "the latter", "the one below yours"."""
+    """Return a teacher's text with references to the student's proposals ("the latter", "the one
+    below yours") replaced by the options' names."""
     letters = list(example.letters)
 
     def by_order(match: re.Match[str]) -> str:
@@ -171,7 +171,7 @@ def resolve_references(talk: Talk, text: str, example: Example) -> str:
 
 
 def _affirms_any(talk: Talk, read: list[str], example: Example) -> bool:
-    """Whether a teacher's turn affirms what was proposed."""
+    """Return whether a teacher's turn affirms what was proposed."""
     opening = _opening_length(read)
     affirms = any(_affirms_proposal(talk, read, i, opening, example) for i in range(len(read)))
     return affirms or _is_content(talk, read)
@@ -200,14 +200,14 @@ def _conceded_options(talk: Talk, read: list[str]) -> set[str]:
 
 
 def _refuses_proposal(talk: Talk, read: list[str], i: int) -> bool:
-    """Whether a teacher's sentence refuses what was proposed."""
+    """Return whether a teacher's sentence refuses what was proposed."""
     if talk.answering == "other" or is_question(read[i]) or _asked_before(read, i):
         return False
     return replies.REFUSAL.search(read[i]) is not None and not replies.NO_OBJECTION.search(read[i])
 
 
 def _affirms_proposal(talk: Talk, read: list[str], i: int, opening: int, example: Example) -> bool:
-    """Whether a teacher's sentence affirms what was proposed.
+    """Return whether a teacher's sentence affirms what was proposed.
 
     In the turn's opening "it" is what was proposed.
     """
@@ -228,8 +228,8 @@ def _affirms_proposal(talk: Talk, read: list[str], i: int, opening: int, example
 
 
 def _is_certain(words: str, kind: re.Pattern[str]) -> bool:
-    """Whether a sentence has words of a kind that its clause does not limit, and nothing behind it
-    takes back."""
+    """Return whether a sentence has words of a kind that its clause does not limit, and nothing
+    behind it takes back."""
     match = kind.search(words)
     if match is None or replies.TURNS_BACK.search(words, match.end()):
         return False
@@ -240,7 +240,7 @@ def _is_certain(words: str, kind: re.Pattern[str]) -> bool:
 
 
 def _is_content(talk: Talk, read: list[str]) -> bool:
-    """Whether a teacher is pleased with what was proposed and asks for nothing more."""
+    """Return whether a teacher is pleased with what was proposed and asks for nothing more."""
     return (
         talk.answering in ("proposal", "statement")
         and any(replies.PLEASED.search(words) or replies.APPROVING.search(words) for words in read)
@@ -256,7 +256,8 @@ def _is_content(talk: Talk, read: list[str]) -> bool:
 
 
 def _is_done_with(words: str) -> bool:
-    """Whether a sentence says to write down what was proposed, or to go on to the next question."""
+    """Return whether a sentence says to write down what was proposed, or to go on to the next
+    question."""
     if replies.NEXT_QUESTION.search(words) and not replies.FOR_NOW.search(words):
         return True
     elsewhere = replies.WRITE_DOWN.sub(" ", words)
@@ -264,7 +265,7 @@ def _is_done_with(words: str) -> bool:
 
 
 def _assents_to_proposal(talk: Talk, read: list[str], i: int, example: Example) -> bool:
-    """Whether a sentence begins or ends with a yes to what was proposed."""
+    """Return whether a sentence begins or ends with a yes to what was proposed."""
     assent = replies.ASSENT.search(read[i])
     rest = read[i][assent.end() :] if assent else ""
     if assent is None or replies.RESERVES.search(rest) or replies.REQUESTS.match(rest):
@@ -283,12 +284,12 @@ def _assents_to_proposal(talk: Talk, read: list[str], i: int, example: Example) 
 
 
 def _asked_before(read: list[str], i: int) -> bool:
-    """Whether a sentence may answer the teacher's own question."""
+    """Return whether a sentence may answer the teacher's own question."""
     return i > 0 and is_question(read[i - 1]) and not ASKS_MORE.match(read[i - 1])
 
 
 def _opening_length(read: list[str]) -> int:
-    """Return how many sentences there are up to the first that states something of its own."""
+    """Return the number of sentences up to the first that states something of its own."""
     states = (i for i, words in enumerate(read) if not is_question(words) and words.count(" ") > 6)
     return next(states, len(read)) + 1
 

@@ -1,5 +1,5 @@
-"""One turn with tools: what the servers offer, ask, run what was called, tell the results, until
-nothing is called.
+"""One turn with tools: call the model, run the tools it calls, send back the results, until it
+calls none. Also what tool servers offer.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from convbench.views import called
 
 
 def tools_of(run: RunManifest) -> dict[str, ToolsModel]:
-    """Return the tools of each speaker that has any; nothing is started. SpecError where a function
-    is not there, or is not for a pulled spec to name."""
+    """Return the tools of each speaker that has any; starts nothing. Raises SpecError for a
+    function that does not exist or that a pulled spec may not name."""
     return {
         name: ToolsModel(
             speaker.tools,
@@ -50,8 +50,7 @@ def tools_of(run: RunManifest) -> dict[str, ToolsModel]:
 
 @asynccontextmanager
 async def open_tools(run: RunManifest, *, start: bool) -> AsyncIterator[Mapping[str, ToolsModel]]:
-    """Open the tools of a run, their servers started where there is something to do, and end
-    those at the end."""
+    """Open a run's tools, start their servers if `start`, and close them at the end."""
     found = tools_of(run)
     try:
         for tools in found.values() if start else ():
@@ -63,8 +62,8 @@ async def open_tools(run: RunManifest, *, start: bool) -> AsyncIterator[Mapping[
 
 
 def with_offered(protocol: ProtocolSpec) -> ProtocolSpec:
-    """Return a protocol of the user's own with what its tool servers offer now among its tools;
-    they are started for it and ended."""
+    """Return a protocol with what its tool servers offer now added to its tools. The servers are
+    started for this and stopped."""
     if not any(speaker.tool_servers for speaker in protocol.speakers.values()):
         return protocol
     return run_loop(lambda: _offered(protocol))
@@ -87,12 +86,12 @@ async def _offered(protocol: ProtocolSpec) -> ProtocolSpec:
 
 
 def _dumped(speakers: Mapping[str, Speaker]) -> dict[str, object]:
-    """Return speakers as data, so that all of a protocol's own checks are made again."""
+    """Return speakers as plain data, so that the protocol validates them again."""
     return {name: speaker.model_dump(mode="json") for name, speaker in speakers.items()}
 
 
 def as_began(protocol: ProtocolSpec, began: ProtocolSpec) -> ProtocolSpec:
-    """Return a protocol with what its servers offered when a run of it began."""
+    """Return a protocol with what its servers offered when its run began."""
     speakers = {
         name: speaker.model_copy(update={"tools": (*speaker.tools, *_of_servers(speaker, old))})
         if (old := began.speakers.get(name)) and old.tool_servers == speaker.tool_servers
@@ -130,13 +129,13 @@ class Using:
 
 @dataclass
 class Said:
-    """What a turn came to."""
+    """Result of a turn: the reply, and the tool rounds before it."""
 
     reply: Completion
     rounds: list[ToolRound] = field(default_factory=list)
 
     def total(self, name: str) -> Any:
-        """Return the sum of a usage field over all replies, None where one is unknown."""
+        """Return the sum of a usage field over all replies, or None if one is unknown."""
         if not self.rounds:
             return getattr(self.reply, name)
         values = [getattr(one, name) for one in (*self.rounds, self.reply)]
@@ -145,9 +144,9 @@ class Said:
 
 async def speak(using: Using, messages: list[Message], sampling: Sampling, key: str) -> Said:
     """Return a speaker's turn. The first call's key is `key`; those of round n are `key.n`, its
-    tools' `key.n!`, so that a resumed run asks and runs only what was not finished.
+    tools' `key.n!`, so that a resumed run repeats only unfinished calls.
 
-    Raises FatalModelError, for this conversation only, where the reply after the last round says
+    Raises FatalModelError, for this conversation only, if the reply after the last round says
     nothing.
     """
     limits = using.speaker.tool_limits
@@ -174,8 +173,9 @@ async def speak(using: Using, messages: list[Message], sampling: Sampling, key: 
 
 
 def offering(speaker: Speaker, sampling: Sampling, rounds: int) -> Sampling:
-    """Return the sampling of a reply after so many rounds, with the tools that it may call; those
-    of the last are offered still, for what was called stands in the messages."""
+    """Return the sampling settings of a reply after so many rounds, with the tools that it may
+    call. In the last round tools are still sent, because earlier messages call them, but with
+    tool_choice none."""
     if not speaker.offered:
         return sampling
     last = {"tool_choice": "none"} if rounds >= speaker.tool_limits.rounds else {}
@@ -183,7 +183,7 @@ def offering(speaker: Speaker, sampling: Sampling, rounds: int) -> Sampling:
 
 
 def in_words(speaker: Speaker, reply: Completion, key: str, number: int) -> tuple[ToolCall, ...]:
-    """Return the call that a reply makes in plain words, or none."""
+    """Return the call that a reply makes in plain words, or an empty tuple."""
     said = text_of(reply.content)
     for tool in speaker.tools:
         if (found := tool.asked(said)) is not None:
@@ -196,7 +196,7 @@ def in_words(speaker: Speaker, reply: Completion, key: str, number: int) -> tupl
 async def _round(
     using: Using, reply: Completion, key: str, spoken: tuple[ToolCall, ...] = ()
 ) -> ToolRound:
-    """Run what a reply called; `spoken` is what it called in plain words."""
+    """Run the tools that a reply called; `spoken` are its calls in plain words."""
     assert using.tools is not None
     calls = spoken or unique(reply)
     asked: Message = {"role": "assistant", "content": "", "tool_calls": calls}
@@ -216,7 +216,7 @@ async def _round(
 
 
 def unique(reply: Completion) -> tuple[ToolCall, ...]:
-    """Return the calls of a reply, each with an id of its own: some servers give one to all."""
+    """Return the calls of a reply, each with a unique id: some servers use one id for all."""
     counts: dict[str, int] = {}
     out: list[ToolCall] = []
     for call in reply.tool_calls:
