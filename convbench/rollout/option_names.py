@@ -1,4 +1,4 @@
-"""Find where a sentence names a question's options: by letter, by text or by position in the list."""
+"""Find where a sentence names a question's options: by letter, text or position in the list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Play one conversation: walk the protocol's steps, call the speakers' models, record every turn."""
+"""Play one conversation: walk the protocol's steps, call the speakers' models, record turns."""
 
 from __future__ import annotations
 

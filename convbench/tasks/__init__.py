@@ -1,4 +1,4 @@
-"""Question sets: sources, rows to examples, draws and splits.
+"""Question sets: sources, mapping rows to examples, draws and splits.
 
-Uses hub and catalog beside it, and what lies below.
+May use hub, catalog and what lies below them.
 """

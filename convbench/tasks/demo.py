@@ -1,4 +1,4 @@
-"""Forty science questions of our own in arc's schema, for the demo and for tests."""
+"""Forty science questions of our own in the schema of ARC, for the demo and for tests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from typing import Any
 
 
 def rows(*, seed: int) -> list[dict[str, Any]]:
-    """Return the rows; `seed` changes nothing, they are written down."""
+    """Return the rows. They are fixed; `seed` has no effect."""
     text = resources.files("convbench.tasks").joinpath("demo.jsonl").read_text("utf-8")
     return [json.loads(line) for line in text.splitlines()]

@@ -1,4 +1,4 @@
-"""Draw questions and split them by group: the same on every machine for the same seed."""
+"""Draw questions and split them by group, with the same result on every machine for the same seed."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ SPLITS: dict[str, Split] = {
     "test": "test",
 }
 ORDER: tuple[Split, ...] = ("train", "validation", "test")
-"""From what is trained on to what is held out most."""
+"""From the split that is trained on to the one held out most."""
 PART = 4096
-"""Names that are sorted at once, about."""
+"""About how many names are sorted at once."""
 
 
 def rank(seed: int, purpose: str, key: str) -> bytes:
@@ -35,8 +35,8 @@ def rank(seed: int, purpose: str, key: str) -> bytes:
 
 
 def in_order(seed: int, purpose: str, numbers: Sequence[int], names: Numbered) -> array[int]:
-    """Return the numbers of some names in the order of their ranks, which are taken in parts: what
-    is held of each is its number."""
+    """Return numbers of names in the order of the names' ranks. Ranks are computed in parts, so
+    that memory holds only the numbers."""
     parts = [array("i") for _ in range(1 + len(numbers) // PART)]
     for number in numbers:
         first = int.from_bytes(rank(seed, purpose, names[number])[:4], "big")
@@ -48,7 +48,7 @@ def in_order(seed: int, purpose: str, numbers: Sequence[int], names: Numbered) -
 
 
 def counted(splits: Iterable[Split]) -> dict[Split, int]:
-    """Return how many there are of each split, all three named, in their usual order."""
+    """Return the number of questions of each split, with all three splits, in their usual order."""
     found = Counter(splits)
     return {split: found[split] for split in ORDER}
 
@@ -59,8 +59,8 @@ def listed(count: Mapping[Split, int]) -> str:
 
 
 def without_errors(examples: Iterable[Example]) -> str | None:
-    """Return why figures of these test questions will have no standard error: all are of one group.
-    None where they are of several, or there are none."""
+    """Return a warning that figures on these test questions will have no standard error if all are
+    of one group, or None if they are of several groups or there are none."""
     groups: set[str] = set()
     count = 0
     for example in examples:
@@ -80,7 +80,7 @@ def without_errors(examples: Iterable[Example]) -> str | None:
 
 
 def refuse_untested(what: object, count: Mapping[Split, int], split: str = "test") -> None:
-    """Raise DataError where there is no question of the split that is to be evaluated."""
+    """Raise DataError if there is no question of the split that is to be evaluated."""
     if not any(count.get(one) for one in ORDER if split in ("all", one)):
         raise DataError(
             f"{what}: found no question of split {split} ({listed(count)}); expected some to "
@@ -90,16 +90,16 @@ def refuse_untested(what: object, count: Mapping[Split, int], split: str = "test
 
 
 def asked(item: Question | Example) -> str:
-    """Return what a question asks and shows beside its options, in lower-case words alone: equal
-    for two questions where a policy that knows one knows the other."""
+    """Return the words of a question and its inputs, in lower case: equal for two questions if a
+    policy that knows one knows the other."""
     shown = [item.question, *(str(item.inputs[name]) for name in sorted(item.inputs))]
     words = " ".join(re.findall(r"\w+", " ".join(shown).casefold()))
     return item.question if words in ("", item.question) else words  # no copy of what is held
 
 
 def sizes(task: TaskSpec, total: int, there: Mapping[Split, int]) -> dict[Split, int]:
-    """Return how many of `total` questions each split gets by the task's shares; a split that
-    has no row gets none, and the others its share."""
+    """Return how many of `total` questions each split gets by the task's shares. A split without
+    rows gets none, and the others share its part."""
     shares: dict[Split, float] = {"train": task.sample.train, "validation": task.sample.validation}
     shares["test"] = max(0.0, 1 - sum(shares.values()))
     if not all(there.get(split) for split in ORDER):
@@ -117,11 +117,11 @@ def sizes(task: TaskSpec, total: int, there: Mapping[Split, int]) -> dict[Split,
 
 
 def by_fraction(task: TaskSpec, found: Found, chosen: Sequence[int], seed: int) -> bytes:
-    """Split whole units: test first, then validation, the rest train. Return, of each question
-    chosen, the place of its split in ORDER.
+    """Split whole units: test first, then validation; the rest is train. Return the index in ORDER
+    of each chosen question's split.
 
-    A unit is a group and all groups that ask one of its questions too. It goes to a split only
-    while it fits, so that sizes come out exact wherever some unit is small enough.
+    A unit is a group with all groups that ask one of its questions. It goes to a split only if it
+    fits, so that sizes come out exact wherever some unit is small enough.
     """
     unit = units(found, chosen)
     members = array("i", [0]) * len(unit)
@@ -139,8 +139,8 @@ def by_fraction(task: TaskSpec, found: Found, chosen: Sequence[int], seed: int) 
 
 
 def units(found: Found, chosen: Sequence[int]) -> array[int]:
-    """Return by group the unit it is split with: the first by name of the groups that a question
-    of the same words links, directly or through others."""
+    """Return the unit of each group: the first by name of the groups that are linked by questions
+    with the same words, directly or through others."""
     unit = array("i", range(len(found.groups)))
 
     def head(group: int) -> int:
@@ -150,7 +150,7 @@ def units(found: Found, chosen: Sequence[int]) -> array[int]:
         return group
 
     first = array("i", [-1]) * len(found.words)
-    """Of each question's words, a group that asks it."""
+    """The first group that asks a question with these words."""
     for number in chosen:
         group, words = found.group_of[number], found.words_of[number]
         if first[words] < 0:
@@ -164,15 +164,16 @@ def units(found: Found, chosen: Sequence[int]) -> array[int]:
 
 
 class Drawn(Made[Example]):
-    """So many questions in the order of a draw, added in any: memory holds 4 bytes of each."""
+    """A fixed number of examples in the order of a draw, added in any order: memory holds 4 bytes
+    of each."""
 
     def __init__(self, count: int) -> None:
         self._added = array("i", [0]) * count
-        """Of each, as the how manieth it was added."""
+        """When each example was added, as a position among the records."""
         self._records = Pieces()
 
     def add(self, at: int, example: Example) -> None:
-        """Add the one that the draw has at a place from 0."""
+        """Add the example at index `at` of the draw."""
         self._added[at] = len(self._records)
         self._records.add(example.model_dump_json().encode())
 
@@ -184,22 +185,22 @@ class Drawn(Made[Example]):
 
 
 class Found:
-    """Questions of different keys, numbered in the order of their rows."""
+    """Questions with distinct keys, numbered in the order of their rows."""
 
     def __init__(self) -> None:
         self.keys, self.groups, self.words = Numbered(), Numbered(), Numbered()
         """Their names; `words` are digests of what is asked."""
         self.group_of, self.words_of = array("i"), array("i")
-        """Of each question, the number of its group and of its words."""
+        """Numbers of each question's group and of its words."""
         self.split_of = bytearray()
-        """Of each question, the place in ORDER of the split that its row says."""
+        """Index in ORDER of each question's own split."""
         self.unsaid = False
-        """Whether some row says no split."""
+        """Whether some row names no split."""
         self.odd: Question | None = None
-        """The first whose row says no split, or none that there is."""
+        """The first question whose row names no split, or an unknown one."""
 
     def add(self, item: Question) -> int:
-        """Add a question, unless there is one of its key; return the number of that key."""
+        """Add a question unless its key is present; return the number of its key."""
         number = self.keys.number(item.key)
         if number == len(self):
             self.group_of.append(self.groups.number(item.group))
@@ -219,7 +220,7 @@ class Found:
 
 
 def digest(text: str) -> bytes:
-    """Return 16 bytes that name a text."""
+    """Return a digest of a text, 16 bytes."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:16]
 
 
@@ -230,10 +231,10 @@ ELSEWHERE = "also asked in the source's held-out rows"
 def choose(
     task: TaskSpec, found: Found, seed: int, rejected: Counter[str] | None = None
 ) -> tuple[Sequence[int], bytes]:
-    """Return the numbers of the drawn questions in the seeded order, and of each the place of its
-    split in ORDER.
+    """Return the numbers of the drawn questions in the seeded order, and the index in ORDER of each
+    one's split.
 
-    What is left out for its split's sake is counted in `rejected`. Raises DataError where there
+    Questions left out because of their split are counted in `rejected`. Raises DataError if there
     are fewer questions than `sample.count`, in all or of an official split.
     """
     said = by_source(task, found)
@@ -251,10 +252,10 @@ def choose(
 
 
 def by_source(task: TaskSpec, found: Found) -> bool:
-    """Return whether the source says the splits, else fractions are to split. Raises DataError
-    where it says one that there is not.
+    """Return whether the source's own splits are used; else questions are split by fractions.
+    Raises DataError for an unknown split.
 
-    With `official` fractions are to where all rows are of one split, as in a local copy of one
+    With `official`, fractions are used if all rows are of one split, as in a local copy of one
     file.
     """
     how = task.sample.split
@@ -269,9 +270,9 @@ def by_source(task: TaskSpec, found: Found) -> bool:
 
 
 def _apart(found: Found, rejected: Counter[str] | None) -> array[int]:
-    """Return the questions without those that the source also asks in a split more held out."""
+    """Return the questions that the source does not also ask in a split held out more."""
     held = bytearray(len(found.words))
-    """Of each question's words, the split most held out that asks it."""
+    """The split held out most that asks a question with these words."""
     for words, split in zip(found.words_of, found.split_of, strict=True):
         held[words] = max(held[words], split)
     apart = array(
@@ -297,7 +298,8 @@ def _enough(task: TaskSpec, there: int) -> None:
 
 
 def _official(task: TaskSpec, ordered: array[int], split_of: Sequence[int]) -> array[int]:
-    """Return the first questions of each official split, as many as the task's shares say."""
+    """Return the first questions of each official split, as many as the task's shares say. Raises
+    DataError if a split has too few."""
     if task.sample.count == "all":
         return ordered
     there = Counter(ORDER[split_of[number]] for number in ordered)

@@ -1,10 +1,10 @@
-"""Choosing among wrong options by chance, such that nothing that shows tells the right one.
+"""Choose wrong options at random such that no visible feature tells the right one.
 
-Of each question many sets of wrong options are drawn. Sets then become likelier or less likely, all
-by one rule, until over all questions the right option can be expected to stand in the middle by
-each thing that shows: the distribution nearest to chance that does so (maximum entropy). What is
-drawn is left to chance: were it evened out to the exact count, any part of the questions would tell
-the right options of the rest, by what that part has too few of.
+Many sets of wrong options are drawn for each question. The sets are then made more or less likely
+by one rule, until the right option is expected to stand in the middle of each visible feature over
+all questions: the distribution nearest to a uniform draw that does so (maximum entropy). The draw
+itself is random. If it were balanced to the exact count, any part of the questions would reveal the
+right options of the rest, by what that part has too few of.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from random import Random
 import numpy as np
 
 _RIDGE = 3.0
-"""What holds the rule back from bending the draw to a few questions, shared among all of them."""
+"""Strength of the ridge that keeps the rule from fitting a few questions, shared among all of
+them."""
 _RIDGE_BESIDE, _RIDGE_OF_PLACE = 2.0, 1.0
-"""The same where questions have places: of the rule over all beside those of places, and of each
-of these. Of 10, the rule over all leaves what leans; of 1, it evens out so exactly that the
-questions learnt from tell the rest, turned around."""
+"""Ridges if questions have groups: of the rule over all, and of the rule of each group. With 10,
+the rule over all leaves what leans; with 1, it balances so exactly that the questions learnt from
+reveal the rest, reversed."""
 _TURNS = 3
-"""How often the rule over all and those of places are fitted, one after the other."""
+"""How often the rule over all and those of the groups are fitted in turn."""
 _STEPS, _SMALL = 30, 1e-6
 
 
 def standing(values: np.ndarray) -> np.ndarray:
-    """Return how far the first row stands from the middle of all in each column, how much oftener
-    than by chance it is the most, and the least: (rows, columns) become three times the columns."""
+    """Return features of the first row among all rows, by column: its rank from the middle, and how
+    much more often than by chance it is the largest, and the smallest. (rows, columns) become 3 x
+    columns."""
     own, count = values[0], len(values)
     below, equal = (values < own).sum(0), (values == own).sum(0)
     place = (below + (equal - 1) / 2) / (count - 1) - 0.5
@@ -37,33 +39,34 @@ def standing(values: np.ndarray) -> np.ndarray:
 
 
 def apart(values: np.ndarray) -> np.ndarray:
-    """Return how far the first row lies from the mean of all, and how much farther than rows do
-    on average, in units that even out the columns: (rows, columns) become twice the columns."""
+    """Return the distance of the first row from the mean of all rows, and how much it exceeds the
+    mean distance, scaled by column. (rows, columns) become 2 x columns."""
     away = (values - values.mean(0)) / (np.abs(values).mean(0) / 4 + 1e-9)
     return np.concatenate([away[0], np.abs(away[0]) - np.abs(away).mean(0)])
 
 
 def among(kinds: np.ndarray, count: int) -> np.ndarray:
-    """Return by kind whether the first row is of it, beside the share of all that are: (rows,
-    columns) of kinds from 0, all below `count`, become count times the columns."""
+    """Return for each kind whether the first row is of it, minus the share of all rows that are.
+    (rows, columns) of kinds from 0 to `count` - 1 become count x columns."""
     each = np.minimum(kinds, count - 1)[:, :, None] == np.arange(count)
     found: np.ndarray = (each[0] - each.mean(0)).ravel()
     return found
 
 
 def drawn(shown: np.ndarray, rng: Random, places: Sequence[str] = ()) -> list[int]:
-    """Return which set each question takes, of what shows in each (questions, sets, looks)."""
+    """Return the set that each question takes, given the features of each set (questions, sets,
+    features)."""
     chances = evened(shown, places)
     return [rng.choices(range(len(row)), list(row))[0] for row in chances]
 
 
 def evened(shown: np.ndarray, places: Sequence[str] = ()) -> np.ndarray:
-    """Return chances (questions, sets) that even out all questions, and those of each place.
+    """Return the chances (questions, sets) that balance all questions, and those of each group.
 
-    A rule over all and one of each place are fitted in turn, each beside the other. Were it one
-    over all alone, right options elsewhere would have too seldom what those of one place have too
-    often, and who learns elsewhere would be told these, turned around. Were it those of places
-    alone, of too few questions each to be evened out, what leans the same way in all would stay.
+    A rule over all and one for each group are fitted in turn, each given the other. With a rule
+    over all alone, right options elsewhere would have too seldom what those of one group have too
+    often, and a learner elsewhere would see them, reversed. With rules for groups alone, each of
+    too few questions to be balanced, a lean that all groups share would stay.
     """
     members = [np.array([one == place for one in places]) for place in dict.fromkeys(places)]
     own, size = np.zeros(shown.shape[:2]), shown.shape[2]
@@ -79,9 +82,9 @@ def evened(shown: np.ndarray, places: Sequence[str] = ()) -> np.ndarray:
 
 
 def _rule(shown: np.ndarray, before: np.ndarray, weight: float, rule: np.ndarray) -> np.ndarray:
-    """Return what one rule takes off the logarithms `before` of chances (questions, sets), by look,
-    to even out the mean of what shows: exponential tilting with a ridge, by Newton's method from
-    `rule` on."""
+    """Return what one rule subtracts from the log-chances `before` (questions, sets), by feature,
+    to balance the mean features: exponential tilting with a ridge, by Newton's method from `rule`
+    on."""
     count, _, size = shown.shape
     ridge = weight / count
     for _ in range(_STEPS):

@@ -1,8 +1,8 @@
-"""Questions that take long to make, kept on this machine by what they are made of.
+"""Cache of questions that take long to generate, on this machine, by what they are made from.
 
-A file holds plain data (JSON, a line each), is named after a hash of the code, the rows and the
-seed, and is read only where it is this user's own, of a size that can be, and as it was written;
-else the questions are made again.
+A file holds plain data (JSON, a line each) and is named after a hash of the code, the rows and the
+seed. It is read only if it belongs to this user, has a plausible size and is unchanged since it was
+written; else the questions are generated again.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from convbench.errors import RunError
 from convbench.store.jsonl import write_whole
 
 LARGEST = 64 << 20
-"""Bytes of a file that is read."""
+"""Most bytes of a file that is read."""
 MANY = 32
-"""Files that are kept; the oldest go."""
+"""Most files in the cache; the oldest are deleted."""
 Row = Mapping[str, Any]
 
 
@@ -38,10 +38,11 @@ def kept(
     seed: int,
     make: Callable[[], Iterable[dict[str, Any]]],
 ) -> list[dict[str, Any]]:
-    """Return what `make` makes of rows and a seed, or made and kept at an earlier time.
+    """Return the questions that `make` generates from rows and a seed, from the cache if it has
+    them.
 
-    `of` are the modules and packages of ours that make it, `packages` the distributions that they
-    rest on: with another version of either it is made again.
+    `of` are our modules and packages that generate them, `packages` the distributions that they
+    use: with another version of either the questions are generated again.
     """
     try:
         mark = _mark(of, packages, rows, seed)
@@ -56,7 +57,8 @@ def kept(
 
 
 def _mark(of: Sequence[ModuleType], packages: Sequence[str], rows: Iterable[Row], seed: int) -> str:
-    """Return a hash of all that the questions depend on. TypeError for rows that are no data."""
+    """Return a hash of everything that the questions depend on. Raises TypeError for rows that are
+    not plain data."""
     found = hashlib.sha256(f"{seed} {platform.python_version()}".encode())
     for package in packages:
         found.update(f"{package} {version(package)}\n".encode())
@@ -72,7 +74,7 @@ def _mark(of: Sequence[ModuleType], packages: Sequence[str], rows: Iterable[Row]
 
 
 def _read(file: Path, mark: str) -> list[dict[str, Any]] | None:
-    """Return what a file holds; None where it is not there, not ours, or not as it was written."""
+    """Return a file's questions, or None if it is missing, not this user's, or changed."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(descriptor, "rb") as opened:
@@ -92,7 +94,8 @@ def _read(file: Path, mark: str) -> list[dict[str, Any]] | None:
 
 
 def _write(file: Path, mark: str, found: Sequence[dict[str, Any]]) -> None:
-    """Keep what was made, whole or not at all; where it cannot be written, it is made again."""
+    """Write the questions to the cache, atomically. A failure is ignored: they are generated
+    again."""
     try:
         body = b"".join(orjson.dumps(one) + b"\n" for one in found)
         if found != [orjson.loads(line) for line in body.splitlines()] or len(body) > LARGEST // 2:

@@ -1,4 +1,4 @@
-"""From a task spec to its examples: read rows, make questions, count what is left out, draw."""
+"""Load a task's examples: read rows, make questions, count rejected rows, draw."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from convbench.tasks.mapping import Question, question
 from convbench.templates import expression
 
 MEMORY = 4 << 30
-"""Bytes that reading a source may take beside what the process has."""
+"""Bytes that reading a source may take on top of what the process uses."""
 MANY = 4096
-"""Questions that are held in memory; more lie in a file."""
+"""Most questions held in memory; more are spilled to a file."""
 KEPT = 1 << 30
-"""Bytes of the rows of drawn questions."""
+"""Most bytes of the rows of drawn questions."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Loaded:
 def load_examples(task: TaskSpec, seed: int, *, downloaded: bool = False) -> Loaded:
     """Return the drawn examples of a task.
 
-    Rows are read twice where no function makes them: once for what the draw goes by, once for
-    what was drawn, so that memory holds no more than that. Raises HubError or DataError in one
-    line that says what to do; nothing is written.
+    Rows are read twice unless a function makes them: once for what the draw depends on, once for
+    the drawn questions, so that memory holds no more than these. Writes nothing. Raises HubError or
+    DataError in one line that says what to do.
     """
     try:
         with address_space(MEMORY):
@@ -84,7 +84,7 @@ def _load(task: TaskSpec, seed: int, downloaded: bool) -> Loaded:
 
 
 class _Counted:
-    """Rows of a function, counted as they are taken."""
+    """Rows from a function, counted as they are read."""
 
     def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
         self.rows, self.count = rows, 0
@@ -99,8 +99,8 @@ class _Counted:
 def _questions(
     task: TaskSpec, made: Iterable[Mapping[str, Any]], rejected: Counter[str], *, hold: bool
 ) -> tuple[Found, array[int], list[Question]]:
-    """Return what the draw goes by, the place of each question's row and, where they are to be
-    held, the questions."""
+    """Return what the draw depends on, the position of each question's row and, if `hold`, the
+    questions."""
     found, places, held, total = Found(), array("q"), list[Question](), 0
     marks = Bytes()
     for place, row in enumerate(made):
@@ -137,10 +137,10 @@ def _whole(
     chosen: Sequence[int],
     splits: bytes,
 ) -> Sequence[Example]:
-    """Return the drawn examples with all that they hold, read from their rows: of each question
-    there is its key and the place of its row, of each chosen its split; many in a file."""
+    """Return the complete drawn examples, read again from their rows. `places` are the positions of
+    the questions' rows, `splits` those of the chosen ones. Many are spilled to a file."""
     drawn = array("i", [-1]) * len(keys)
-    """Of each question, its place in the draw; -1 where it is not in it."""
+    """Index of each question in the draw, or -1 if it is not drawn."""
     for at, number in enumerate(chosen):
         drawn[number] = at
     made, total = Drawn(len(chosen)), 0
@@ -175,7 +175,7 @@ def _held(task: TaskSpec, total: int, row: Mapping[str, Any]) -> int:
 
 
 def _columns(task: TaskSpec) -> set[str] | None:
-    """Return the columns that the task's expressions name; None where they may name any."""
+    """Return the columns that the task's expressions name, or None if they may name any."""
     rows = task.rows
     given = (rows.where, rows.key, rows.group, rows.split, rows.question, rows.choices, rows.answer)
     texts = [text for text in (*given, *rows.inputs.values(), *rows.hidden.values()) if text]

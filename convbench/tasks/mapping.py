@@ -1,4 +1,4 @@
-"""One raw row becomes one question: expressions, options and labels brought to one form."""
+"""Map one raw row to a question: expressions, options and labels in one form."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Question:
 
 
 def question(task: TaskSpec, row: Mapping[str, Any]) -> Question | str:
-    """Return the row's question, or why there is none: `rows.where` leaves it out, or nobody could
-    choose among its options.
+    """Return the row's question, or the reason why it makes none: `rows.where` excludes it, or its
+    options cannot be chosen among.
 
-    Raises DataError where the row does not have the fields the task names.
+    Raises DataError if the row lacks the fields that the task names.
     """
     rows = task.rows
     if rows.where is not None and not _value(task, "where", rows.where, row):
@@ -64,7 +64,8 @@ def question(task: TaskSpec, row: Mapping[str, Any]) -> Question | str:
 
 
 def _name(task: TaskSpec, key: str, text: str, row: Mapping[str, Any]) -> str:
-    """Return what an expression names a row or its group; nothing is no name."""
+    """Return the name that an expression gives a row or its group. Raises DataError for an empty
+    one."""
     value = _value(task, key, text, row)
     if value is None or not str(value).strip():
         raise _changed(task, key, text, row, f"found {value!r}; expected a name")
@@ -72,7 +73,7 @@ def _name(task: TaskSpec, key: str, text: str, row: Mapping[str, Any]) -> str:
 
 
 def _unfit(options: Sequence[str]) -> str | None:
-    """Return why nobody could choose among these options; None where somebody can."""
+    """Return why nobody could choose among these options, or None if somebody can."""
     if len(options) < 2:
         return "with one option only"
     if not all(options):
@@ -81,7 +82,7 @@ def _unfit(options: Sequence[str]) -> str | None:
 
 
 def _split(task: TaskSpec, row: Mapping[str, Any]) -> str | None:
-    """Return the split that the row says, else the source's file or split that it lay in."""
+    """Return the split that the row names, else the split of the source that it comes from."""
     place = row.get("_split")
     if task.rows.split:
         place = _value(task, "split", task.rows.split, row)
@@ -89,7 +90,7 @@ def _split(task: TaskSpec, row: Mapping[str, Any]) -> str | None:
 
 
 def _value(task: TaskSpec, key: str, text: str, row: Mapping[str, Any]) -> Any:
-    """Return the value of one expression over the row."""
+    """Return the value of an expression over the row. Raises DataError for a bad one."""
     try:
         return prompts.value(text, {**row, "row": row})
     except SpecError as error:
@@ -129,7 +130,7 @@ def _options(task: TaskSpec, row: Mapping[str, Any]) -> tuple[list[str], list[st
 def _gold(
     task: TaskSpec, row: Mapping[str, Any], options: list[str], labels: list[str]
 ) -> int | str | None:
-    """Return the gold's position among the options, or its text where there are none."""
+    """Return the gold's position among the options, or its text if there are none."""
     if task.rows.answer is None:
         return None
     value = _value(task, "answer", task.rows.answer, row)
@@ -153,7 +154,8 @@ def _gold(
 def _shuffled(
     key: str, options: list[str], gold: int | str | None
 ) -> tuple[list[str], int | str | None]:
-    """Shuffle the options by a seed of the question's own, the same on every machine."""
+    """Return the options shuffled by a seed of the question's own, the same on every machine, and
+    the gold's new position."""
     order = list(range(len(options)))
     random.Random(hashlib.sha256(f"options/{key}".encode()).digest()).shuffle(order)
     return [options[i] for i in order], order.index(gold) if isinstance(gold, int) else gold

@@ -1,6 +1,6 @@
-"""Word problems whose numbers stand in a price list that only a tool can read, and the tools.
+"""Word problems whose numbers are in a price list that only a tool can read, and the tools.
 
-The questions, goods and prices are made here, from a fixed seed.
+Questions, goods and prices are generated from a fixed seed.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ GOODS = (
 )
 ROWS = 60
 MOST_DIGITS = 30
-"""Digits of a number that the calculator takes or gives."""
+"""Most digits of a number that the calculator takes or returns."""
 MOST_POWER = 20
 
 
 def rows(*, seed: int) -> list[dict[str, Any]]:
-    """Return the rows; `seed` changes nothing, they are made from a seed of their own."""
+    """Return the rows. They come from a fixed seed; `seed` has no effect."""
     rng = random.Random("market")
     return [_row(rng, number) for number in range(ROWS)]
 
@@ -75,15 +75,15 @@ def _row(rng: random.Random, number: int) -> dict[str, Any]:
 
 
 def _payable(drawn: list[int], spare: list[int], right: int) -> list[int]:
-    """Return three wrong amounts that somebody can pay: spare ones, or `right` and some tens, in
-    the place of those that are not above 0."""
+    """Return three wrong amounts that can be paid: amounts not above 0 are replaced by spare ones,
+    or by `right` and some tens."""
     above = [one for one in (*drawn, *spare) if one > 0]
     tens = (right + 10 * step for step in range(1, 9))
     return (above + [one for one in tens if one not in above])[:3]
 
 
 def lookup(arguments: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
-    """Return the price of one good in today's list."""
+    """Return the price of one good in today's list. Raises KeyError for any other."""
     name = str(arguments["item"]).strip().lower()
     prices = fields["prices"]
     if name not in prices:
@@ -102,7 +102,8 @@ _BINARY: Mapping[type, Callable[[Any, Any], Any]] = {
 
 
 def calculate(arguments: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
-    """Return what an expression of numbers, + - * / // % ** and brackets is, exactly."""
+    """Return the exact value of an expression of numbers, + - * / // % ** and brackets. Raises
+    ValueError for any other expression."""
     text = str(arguments["expression"])
     if len(text) > 200:
         raise ValueError(f"found {len(text)} characters; expected at most 200")

@@ -1,4 +1,4 @@
-"""SQuAD by passage: all questions about one context together."""
+"""SQuAD by passage: all questions about one context in one row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WebSight's pages as ColBench's frontend tasks: an idea is what is asked for, its page the goal.
+"""WebSight's pages as ColBench's frontend tasks: the idea is the request, its page the goal.
 
 Zhou et al. 2025 (SWEET-RL), released code: the first 20,000 rows, half to train, half to test.
 """
@@ -10,14 +10,14 @@ from itertools import islice
 from typing import Any
 
 FIRST = 20_000
-"""Rows that are taken, in the set's order; it streams, so that no more are read."""
+"""Rows that are read, in the set's order; it is streamed, so that no more are read."""
 
 
 def pages(
     rows: Iterable[Mapping[str, Any]], *, seed: int, first: int = FIRST
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row a page: id, idea, page and split, the first half of `first` train. Rows without
-    an idea or a page are rejected."""
+    """Yield one row a page: id, idea, page and split; the first half of `first` is train. Rows
+    without an idea or a page are rejected."""
     del seed  # the split is the rows' order
     for number, row in enumerate(islice(rows, first)):
         idea, page = (str(row.get(name) or "").strip() for name in ("llm_generated_idea", "text"))

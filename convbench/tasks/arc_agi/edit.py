@@ -1,4 +1,4 @@
-"""A self-edit for a task of grids: which tools make the rows, and the rows that it trains on."""
+"""Self-edits for tasks of grids: which tools make the training rows, and the rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Change = Callable[[Grid], Grid]
 
 @dataclass(frozen=True)
 class Tool:
-    """One way to change a grid. `rolls`: by how much is drawn once for a whole task."""
+    """One way to change a grid. If `rolls`, its shift is drawn once for a whole task."""
 
     name: str
     group: Group
@@ -37,7 +37,7 @@ class Tool:
         return roll(grid, *shift) if self.rolls else self.change(grid)
 
     def back(self, grid: Grid, shift: Shift = (0, 0)) -> Grid:
-        """Return the grid that `apply` made this of."""
+        """Return the grid from which `apply` made this one."""
         return roll(grid, -shift[0], -shift[1]) if self.rolls else self.undo(grid)
 
     def over(self, puzzle: Puzzle, shift: Shift = (0, 0)) -> Puzzle:
@@ -46,7 +46,7 @@ class Tool:
 
 
 def every(puzzle: Puzzle, change: Change) -> Puzzle:
-    """Return a puzzle with all its grids changed in one way."""
+    """Return a puzzle with all its grids changed by one function."""
     shown, test = puzzle.shown, puzzle.test
     pairs = tuple(Pair(change(one.input), change(one.output)) for one in (*shown, test))
     return Puzzle(pairs[:-1], pairs[-1])
@@ -68,21 +68,21 @@ def flip_columns(grid: Grid) -> Grid:
 
 
 def rotate(grid: Grid, quarters: int) -> Grid:
-    """Turn counter-clockwise by quarters of a circle."""
+    """Rotate counter-clockwise by quarter turns."""
     for _ in range(quarters % 4):
         grid = flip_rows(transpose(grid))
     return grid
 
 
 def roll(grid: Grid, down: int, right: int) -> Grid:
-    """Move all cells; what leaves on one side comes in on the other."""
+    """Shift all cells; those that leave on one side enter on the other."""
     down, right = down % len(grid), right % len(grid[0])
     moved = grid[-down:] + grid[:-down] if down else grid
     return tuple(row[-right:] + row[:-right] if right else row for row in moved)
 
 
 def stretch(grid: Grid, rows: int, columns: int) -> Grid:
-    """Make every cell a block of cells."""
+    """Replace every cell by a block of cells."""
     wide = tuple(tuple(cell for cell in row for _ in range(columns)) for row in grid)
     return tuple(row for row in wide for _ in range(rows))
 
@@ -93,7 +93,7 @@ def shrink(grid: Grid, rows: int, columns: int) -> Grid:
 
 
 def tile(grid: Grid, rows: int, columns: int) -> Grid:
-    """Lay the grid beside itself."""
+    """Repeat the grid down and across."""
     return tuple(row * columns for row in grid) * rows
 
 
@@ -124,7 +124,8 @@ _PLAIN: Final[Mapping[str, tuple[Change, Change]]] = {
 
 
 def _reflections() -> list[Tool]:
-    """Return the four: mirrored down or across, the mirror image before the grid or after it."""
+    """Return four tools: mirror down or across, with the mirror image before the grid or after
+    it."""
     tools = []
     for axis, down in (("rows", True), ("columns", False)):
         for place, before in (("before", True), ("after", False)):
@@ -136,7 +137,7 @@ def _reflections() -> list[Tool]:
 
 
 def _factors(group: Group, names: Mapping[str, tuple[int, int]]) -> list[Tool]:
-    """Return tools that make grids larger by these factors."""
+    """Return tools that enlarge grids by these factors."""
     grow, back = (stretch, shrink) if group == "size" else (tile, piece)
     return [
         Tool(
@@ -150,7 +151,7 @@ def _factors(group: Group, names: Mapping[str, tuple[int, int]]) -> list[Tool]:
 
 
 def _chain(name: str) -> Tool:
-    """Return a plain tool followed by twice the resolution."""
+    """Return a basic tool followed by doubling the resolution."""
     do, undo = _PLAIN[name]
     return Tool(
         f"{name}-resolution",
@@ -174,12 +175,12 @@ BY_NAME: Final[Mapping[str, Tool]] = {tool.name: tool for tool in TOOLS}
 
 
 MOST = 250
-"""Rows of one edit."""
+"""Most rows of one edit."""
 
 
 def left_out(pairs: Sequence[Pair], removed: int) -> list[Puzzle]:
-    """Return every way to ask for one demonstration with `removed` of the others away: n rows for
-    0, n(n - 1) for 1. With two demonstrations and 1 removed nothing is shown."""
+    """Return every puzzle that asks for one demonstration with `removed` of the others left out: n
+    puzzles for 0, n(n - 1) for 1. With two demonstrations and 1 removed none is shown."""
     found = []
     for place, test in enumerate(pairs):
         others = [one for at, one in enumerate(pairs) if at != place]
@@ -190,8 +191,8 @@ def left_out(pairs: Sequence[Pair], removed: int) -> list[Puzzle]:
 
 
 def augmented(plain: Iterable[Puzzle], groups: Set[Group], stream: random.Random) -> list[Puzzle]:
-    """Return what the tools of these groups make of rows; a row with a side of more than 30 is
-    dropped. How far `translate` moves is drawn row by row, the same for all grids of one."""
+    """Return the puzzles that the tools of these groups make; one with a side of more than 30 is
+    dropped. The shift of `translate` is drawn for each puzzle, the same for all its grids."""
     plain, found = list(plain), []
     for tool in (tool for tool in TOOLS if tool.group in groups):
         for puzzle in plain:
@@ -203,7 +204,7 @@ def augmented(plain: Iterable[Puzzle], groups: Set[Group], stream: random.Random
 
 
 def recoloured(puzzle: Puzzle, stream: random.Random) -> Puzzle:
-    """Return a row with its colours permuted; 0, the background, stays."""
+    """Return a puzzle with its colours permuted; 0, the background, stays."""
     order = list(range(1, COLOURS))
     stream.shuffle(order)
     colours = (0, *order)
@@ -211,7 +212,7 @@ def recoloured(puzzle: Puzzle, stream: random.Random) -> Puzzle:
 
 
 def shuffled(puzzle: Puzzle, stream: random.Random) -> Puzzle:
-    """Return a row with its demonstrations in another order."""
+    """Return a puzzle with its demonstrations in another order."""
     shown = list(puzzle.shown)
     stream.shuffle(shown)
     return replace(puzzle, shown=tuple(shown))
@@ -225,9 +226,9 @@ def rows(
     most: int = MOST,
     fits: Callable[[Puzzle], bool] = lambda puzzle: True,
 ) -> list[Puzzle]:
-    """Return the rows of a self-edit: augmented and plain ones, a copy of each with permuted
-    colours (where a tool is on) and shuffled demonstrations; duplicates out, then those that do
-    not fit, then a seeded draw of at most `most`."""
+    """Return the training rows of a self-edit: augmented and unchanged ones, and a copy of each
+    with permuted colours (if a tool is on) and shuffled demonstrations. Duplicates are removed,
+    then those that do not fit, then at most `most` are drawn by the seed."""
     stream = random.Random(f"few-shot rows {seed}")
     found: dict[Puzzle, None] = {}
     for removed in (0, 1):
@@ -248,12 +249,12 @@ MOST_STEPS = 375
 
 
 class NoEdit(ValueError):
-    """A text that asks for nothing that can be trained on; the message says why."""
+    """A text does not ask for a valid self-edit; the message says why."""
 
 
 @dataclass(frozen=True)
 class SelfEdit:
-    """What a self-edit asks for."""
+    """Settings that a self-edit asks for."""
 
     groups: frozenset[Group]
     strategy: Strategy
@@ -261,11 +262,11 @@ class SelfEdit:
     epochs: int
 
     def steps(self, rows: int) -> int:
-        """Return the steps that the guard counts, in batches of two."""
+        """Return the number of training steps that the guard counts, in batches of two."""
         return self.epochs * rows // 2
 
     def written(self) -> str:
-        """Return it as the JSON that a policy writes."""
+        """Return the JSON that a policy would write."""
         return json.dumps(
             {
                 "data_generation": {name: group in self.groups for name, group in SWITCHES.items()},
@@ -279,7 +280,8 @@ class SelfEdit:
 
 
 def self_edit(text: str) -> SelfEdit:
-    """Return what the first JSON object of a text asks for; NoEdit where it is no valid edit."""
+    """Return the settings that the first JSON object of a text asks for. Raises NoEdit if it is no
+    valid edit."""
     found = first_object(text)
     if found is None:
         raise NoEdit("found no JSON object")

@@ -1,6 +1,4 @@
-"""Grids of coloured cells: what they may be, how they stand in a text, and ARC-AGI's files of
-them.
-"""
+"""Grids of coloured cells: their limits, their text form, and ARC-AGI's files."""
 
 from __future__ import annotations
 
@@ -17,8 +15,8 @@ from convbench.schema.chat import Message
 Grid = tuple[tuple[int, ...], ...]
 """Rows from the top, cells from the left; colours 0 to 9."""
 Style = Literal["lists", "digits", "places"]
-"""How a grid is written: `[[0, 1], [2, 3]]`; a row of digits a line; or every cell with its place,
-`r1c1=0 r1c2=1 r2c1=2 r2c2=3`."""
+"""How a grid is written: `[[0, 1], [2, 3]]`; a row of digits a line; or every cell with its
+position, `r1c1=0 r1c2=1 r2c1=2 r2c2=3`."""
 SIDE = 30
 """Most cells of a side."""
 COLOURS = 10
@@ -33,25 +31,25 @@ class Pair:
 
     @property
     def side(self) -> int:
-        """The longest side of both."""
+        """Return the longest side of both grids."""
         return max(len(self.input), len(self.input[0]), len(self.output), len(self.output[0]))
 
 
 @dataclass(frozen=True, slots=True)
 class Puzzle:
-    """One question: demonstrations, and a test pair whose output is wanted."""
+    """One question: demonstrations, and a test pair whose output is to be found."""
 
     shown: tuple[Pair, ...]
     test: Pair
 
     @property
     def side(self) -> int:
-        """The longest side of all grids."""
+        """Return the longest side of all grids."""
         return max(pair.side for pair in (*self.shown, self.test))
 
 
 def grid(value: Any) -> Grid:
-    """Return nested lists as a grid; ValueError says what is wrong with them."""
+    """Return nested lists as a grid. Raises ValueError that says what is wrong with them."""
     if not isinstance(value, (list, tuple)) or not 1 <= len(value) <= SIDE:
         raise ValueError(f"a grid has 1 to {SIDE} rows")
     rows = []
@@ -67,7 +65,8 @@ def grid(value: Any) -> Grid:
 
 
 def pair(value: Mapping[str, Any]) -> Pair:
-    """Return a mapping with `input` and `output` as a pair; ValueError where it is none."""
+    """Return a mapping with `input` and `output` as a pair. Raises ValueError for any other
+    value."""
     if not isinstance(value, Mapping) or not {"input", "output"} <= set(value):
         raise ValueError("a pair has an input and an output")
     return Pair(grid(value["input"]), grid(value["output"]))
@@ -93,7 +92,7 @@ _FINDS = {"lists": _LISTS, "digits": _DIGITS, "places": _PLACES}
 
 
 def read(text: str, style: Style = "lists") -> Grid | None:
-    """Return the first grid that a text holds; None where there is none that is one."""
+    """Return the first grid in a text, or None if there is none."""
     tried = _FINDS[style].finditer(text[:20_000])
     found = next((one["grid"] for one in tried if one["grid"]), None)
     if found is None:
@@ -109,7 +108,8 @@ def read(text: str, style: Style = "lists") -> Grid | None:
 
 
 def _placed(text: str) -> Grid | None:
-    """Return the grid of cells that are named one by one, in order and without gaps."""
+    """Return the grid of cells that are named one by one, or None if they are not in order or have
+    gaps."""
     cells = [tuple(map(int, one)) for one in re.findall(r"r(\d+)c(\d+)=(\d)", text)]
     wide = max(right for _, right, _ in cells)
     rows = [cells[start : start + wide] for start in range(0, len(cells), wide)]
@@ -118,7 +118,7 @@ def _placed(text: str) -> Grid | None:
 
 
 END = "#"
-"""What ends an output grid."""
+"""Marks the end of an output grid."""
 SENTENCE = (
     "Each line shows a grid of colours from 0 to 9 and the grid that one and the same rule makes "
     f"of it, ended by {END}. Find the rule and apply it to the last grid; answer with the grid "
@@ -135,17 +135,17 @@ def prompt(puzzle: Puzzle, style: Style = "lists", sentence: str = SENTENCE) -> 
 
 
 def answer(grid: Grid, style: Style = "lists") -> str:
-    """Return what is said of an output."""
+    """Return the reply that states an output grid."""
     return written(grid, style) + END
 
 
 def heard(reply: str, style: Style = "lists") -> Grid | None:
-    """Return the grid of a reply, up to its end mark; None where there is none."""
+    """Return the grid of a reply, up to its end mark, or None if there is none."""
     return read(reply.partition(END)[0], style)
 
 
 SPLITS = {"training": "train", "evaluation": "test"}
-"""ARC-AGI's folders, and the split that each is."""
+"""The split of each of ARC-AGI's folders."""
 MOST_PAIRS = 30
 LARGEST = 4 << 20
 """Bytes of one file."""
@@ -155,7 +155,8 @@ def load(
     *, seed: int, folder: str | None = None, ids: Sequence[str] = ()
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each task of a folder that holds `training/ID.json` and, to test on,
-    `evaluation/ID.json`; all of them, or those of `ids`. A file that is no task is rejected."""
+    `evaluation/ID.json`: all of them, or those of `ids`. A file that is no task is rejected. Raises
+    DataError for a missing folder or id."""
     del seed  # every task is yielded, in the order of the ids
     wanted = {str(name) for name in ids}
     found = _files(folder)
@@ -174,8 +175,8 @@ def load(
 
 
 def row(name: str, split: str | None, task: Any) -> dict[str, Any]:
-    """Return a task's row: demonstrations and test inputs that may be shown, hidden outputs.
-    ValueError where it is no task."""
+    """Return a task's row: demonstrations and test inputs that may be shown, hidden outputs. Raises
+    ValueError for any other value."""
     if not isinstance(task, dict):
         raise ValueError("expected an object")
     parts = [task.get("train"), task.get("test")]

@@ -1,9 +1,9 @@
 """CoSQL (Yu et al. 2019) as multiple choice: which query answers the question?
 
 The form is that of Mukherjee et al. (NeurIPS 2025), section E.6. The paper does not say how the
-wrong queries were made; here each has the build of another question's or turn's right query
-(see `options`). All are written by one formatter, and kept only where made databases tell all four
-apart (see `databases`).
+wrong queries were made; here each has the structure of another question's or turn's right query
+(`options`). All are written by one formatter, and used only if generated databases distinguish all
+four (`databases`).
 """
 
 from __future__ import annotations
@@ -52,10 +52,9 @@ _FIELDS = (
 def questions(rows: Iterable[Mapping[str, Any]], *, seed: int) -> Iterator[dict[str, Any]]:
     """Yield a question, or the reason why there is none, for each row of the builder's schema.
 
-    The group is the dialogue. Rows must come in the data's order: it alone delimits dialogues.
-    A question's wrong queries have the builds of other right queries in these rows (see `options`
-    and `drawing`). Raises DataError for another schema. What was made once of the same rows is not
-    made again (`convbench.tasks.kept`).
+    The group is the dialogue. Rows must come in the data's order, which alone delimits dialogues. A
+    question's wrong queries have the structure of other right queries in these rows. Raises
+    DataError for another schema. Results are cached by the rows and the seed.
     """
     every = list(_checked(rows))
     made_by, packages = (sys.modules[__name__], evening), ("sqlglot", "numpy")
@@ -88,7 +87,7 @@ def _made(every: Sequence[Mapping[str, Any]], seed: int) -> Iterator[dict[str, A
 
 
 def _checked(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Pass rows on that have the fields needed."""
+    """Yield the rows. Raises DataError for one that lacks a field."""
     for row in rows:
         missing = [name for name in _FIELDS if name not in row]
         if missing:
@@ -101,7 +100,7 @@ def _checked(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
 
 @dataclass(frozen=True)
 class Found:
-    """A question that stands alone, its schema and the build of its right query."""
+    """A question that stands alone, its schema and the template of its right query."""
 
     alone: Alone
     tables: Tables
@@ -119,7 +118,7 @@ class Found:
 
 
 def _lent(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Build]]:
-    """Yield the builds of later turns' right queries: those turns are no questions."""
+    """Yield the templates of later turns' right queries, which are not questions themselves."""
     for number, row in enumerate(rows):
         if row["turn_idx"] not in (GOAL, FIRST):
             with suppress(BadQuery):
@@ -130,7 +129,7 @@ def _lent(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Build]]:
 def _wrong(
     found: Sequence[Found], lent: Iterable[tuple[str, Build]], seed: int
 ) -> Iterator[tuple[str, list[Wrong] | str]]:
-    """Yield by question the wrong queries that it may have, or why it has none."""
+    """Yield for each question its possible wrong queries, or why it has none."""
     by_shape: dict[Shape, list[tuple[str, Build]]] = defaultdict(list)
     for name, build in lent:
         by_shape[build.shape].append((name, build))
@@ -164,5 +163,5 @@ def _question(found: Found, wrong: Sequence[Wrong], seed: int) -> dict[str, Any]
 
 
 def _random(what: str, seed: int, key: str) -> Random:
-    """Return a generator that depends on nothing but the seed and the question's id."""
+    """Return a generator that depends on the seed and the question's id only."""
     return Random(hashlib.sha256(f"cosql:{what}:{seed}:{key}".encode()).digest())

@@ -1,6 +1,4 @@
-"""The build of a query: all of it that has no name and no value, with slots for what has, and its
-phrases.
-"""
+"""Query templates: a query without its names and values, with slots for them, and its phrases."""
 
 from __future__ import annotations
 
@@ -17,7 +15,8 @@ from convbench.tasks.cosql.shared import words
 
 
 def phrases(query: Query, tables: Tables) -> Counter[str]:
-    """Return the words and pairs of words of a query, with its columns' sorts for their names."""
+    """Return the counts of a query's words and pairs of words, with sorts in place of column
+    names."""
     tree = query.tree.copy()
     for _, node in columns(tree):
         if COLUMN in node.meta:
@@ -36,7 +35,7 @@ def _sort(column: int, tables: Tables) -> str:
 
 
 Shape = tuple[tuple[int, ...], int, int]
-"""How many tables each SELECT reads; how many texts and how many numbers a query has."""
+"""Number of tables that each SELECT reads; numbers of texts and of numbers in a query."""
 
 Sort = tuple[bool, str, bool]
 """Whether a column is part of a key, its type, and whether it is called a name."""
@@ -47,39 +46,39 @@ _ORDERED = (exp.GT, exp.LT, exp.GTE, exp.LTE, exp.Max, exp.Min)
 
 @dataclass(frozen=True)
 class Slot:
-    """A place where a build names a column."""
+    """A position where a template names a column."""
 
     select: int
-    """Which SELECT it belongs to, outer ones first."""
+    """Number of its SELECT, outer ones first."""
     name: str
-    """Same for places of one SELECT that name the same column."""
+    """Equal for slots of one SELECT that name the same column."""
     table: int | None
-    """Which of the SELECT's tables the column is of; None for any."""
+    """Number of the SELECT's table that the column belongs to; None for any."""
     value: int | None
-    """Which value it is compared with: `literals`, texts first."""
+    """Number of the value that it is compared with (texts first); None for none."""
     kinds: tuple[str, ...]
-    """Types of column that make sense there; empty for any."""
+    """Types of column that make sense here; empty for any."""
     sort: Sort | None
-    """What sort of column it names; None for what a SELECT makes."""
+    """Sort of the column it names; None for one that a SELECT computes."""
     like: tuple[int, str] | None
-    """The first place (select, name) of another SELECT whose column is linked with this one's."""
+    """The first slot (select, name) of another SELECT whose column is linked with this one's."""
 
 
 @dataclass(frozen=True, eq=False)
 class Build:
-    """A right query, taken as a pattern."""
+    """A right query used as a template."""
 
     query: Query
     slots: tuple[Slot, ...]
     shape: Shape
     form: str
-    """Its text without names and values, tables and joins."""
+    """Its text without names, values, tables and joins."""
     words: frozenset[str]
     """Words of its keywords."""
 
     @classmethod
     def of(cls, query: Query, schema: Tables) -> Build:
-        """Return the build of a query on a database."""
+        """Return the template of a query on a database."""
         values = literals(query.tree)
         texts = sum(literal.is_string for literal in values)
         tables = tuple(len(sources(select)) for select in selects(query.tree))
@@ -95,7 +94,7 @@ def selects(tree: exp.Expression) -> list[exp.Expression]:
 
 
 def columns(tree: exp.Expression) -> Iterator[tuple[int, exp.Column]]:
-    """Yield (number of its SELECT, column) of all named columns outside FROM and JOIN."""
+    """Yield (number of its SELECT, column) for all named columns outside FROM and JOIN."""
     found = selects(tree)
     for node in tree.find_all(exp.Column):
         select = node.find_ancestor(exp.Select)
@@ -105,7 +104,7 @@ def columns(tree: exp.Expression) -> Iterator[tuple[int, exp.Column]]:
 
 
 def literals(tree: exp.Expression) -> list[exp.Literal]:
-    """Return the texts, then the numbers of a query. `LIMIT 1` is a keyword, no number."""
+    """Return the texts, then the numbers of a query. The 1 of `LIMIT 1` counts as a keyword."""
     found = [
         node
         for node in tree.find_all(exp.Literal)
@@ -115,14 +114,14 @@ def literals(tree: exp.Expression) -> list[exp.Literal]:
 
 
 def compared(node: exp.Column) -> exp.Literal | None:
-    """Return the value that a column is compared with."""
+    """Return the value that a column is compared with, or None."""
     if not isinstance(node.parent, _COMPARED):
         return None
     return next((v for v in node.parent.iter_expressions() if isinstance(v, exp.Literal)), None)
 
 
 def sort(column: int, tables: Tables) -> Sort:
-    """Return what sort of column it is, by its position in the schema."""
+    """Return the sort of a column, given its position in the schema."""
     found = tables.columns[column]
     return column in tables.keys, found.kind, _is_name(found.name)
 
@@ -160,7 +159,7 @@ def _slots(query: Query, values: list[exp.Literal], schema: Tables) -> Iterator[
 def _like(
     select: int, column: int, before: dict[tuple[int, str], int], tables: Tables
 ) -> tuple[int, str] | None:
-    """Return the first place of another SELECT whose column is linked with this one."""
+    """Return the first slot of another SELECT whose column is linked with this one, or None."""
     others = ((place, other) for place, other in before.items() if place[0] != select)
     return next((place for place, other in others if linked(column, other, tables)), None)
 
@@ -172,7 +171,7 @@ def _kinds(node: exp.Column) -> tuple[str, ...]:
 
 
 def _form(query: Query) -> str:
-    """Return what any query of this build has: the names and values are dropped."""
+    """Return the query's text without names, values, tables and joins."""
     tree = query.tree.copy()
     for node in list(tree.find_all(exp.Literal)):
         node.set("this", "0")

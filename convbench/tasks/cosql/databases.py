@@ -1,5 +1,5 @@
-"""Small random databases that honour a schema's types and keys, filled with what queries ask for,
-and what queries give on them.
+"""Small random databases that honour a schema's types and keys and hold what queries ask for, and
+the results of queries on them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp
 
 
 def wanted(trees: Iterable[exp.Expression]) -> dict[int, list[Value]]:
-    """Return, by schema column, the values that these queries compare it with."""
+    """Return the values that these queries compare each schema column with."""
     found: dict[int, list[Value]] = defaultdict(list)
     for tree in trees:
         for node in tree.find_all(*_COMPARISONS):
@@ -37,7 +37,7 @@ def wanted(trees: Iterable[exp.Expression]) -> dict[int, list[Value]]:
 
 
 def joined(trees: Iterable[exp.Expression]) -> Iterator[tuple[int, int]]:
-    """Yield pairs of schema columns that are compared with each other: they share values."""
+    """Yield pairs of schema columns that are compared with each other and so share values."""
     for tree in trees:
         for node in tree.find_all(exp.EQ, exp.In):
             columns = [c.meta[COLUMN] for c in node.find_all(exp.Column) if COLUMN in c.meta]
@@ -46,7 +46,7 @@ def joined(trees: Iterable[exp.Expression]) -> Iterator[tuple[int, int]]:
 
 
 def _own(node: exp.Expression, *kinds: type[exp.Expression]) -> list[exp.Expression]:
-    """Return the nodes of these kinds that are direct arguments (not those of a nested query)."""
+    """Return the nodes of these kinds that are direct arguments, not those of nested queries."""
     return [child for child in node.iter_expressions() if isinstance(child, kinds)]
 
 
@@ -74,14 +74,14 @@ _WORDS = (
 
 @dataclass(frozen=True)
 class Kind:
-    """What the columns that are no key look like."""
+    """What the columns outside keys look like."""
 
     rows: tuple[int, int]
-    """Rows of a table that refers to no other, least and most."""
+    """Fewest and most rows of a table that refers to no other."""
     values: tuple[int, ...]
-    """How many values a column takes besides the ones asked for."""
+    """How many values a column takes beyond the required ones."""
     once: bool = False
-    """Whether most values come once."""
+    """Whether most values occur once."""
     nulls: float = 0.0
     """Share of values that are missing."""
 
@@ -92,25 +92,25 @@ KINDS = (
     Kind((18, 24), (3, 6, 9)),
     Kind((8, 14), (3, 9, 40), nulls=0.12),
 )
-"""The kinds of databases; a question has as many of each."""
+"""The kinds of databases; each question has the same number of each."""
 
 
 @dataclass
 class Maker:
-    """Makes the rows of one database."""
+    """Generates the rows of one database."""
 
     tables: Tables
     wanted: Mapping[int, Sequence[Value]]
-    """Values by column that must be likely to occur."""
+    """Values that must be likely to occur, by column."""
     groups: Mapping[int, int]
-    """Columns that keys or joins link, and the number of their group: they share values."""
+    """Group number of columns that keys or joins link; columns of a group share values."""
     rng: Random
     kind: Kind = KINDS[0]
     made: dict[int, dict[int, list[Value]]] = field(default_factory=dict)
-    """Values by table and column."""
+    """Generated values, by table and column."""
 
     def rows(self, table: int) -> Rows:
-        """Return a table's rows, made together with those it refers to."""
+        """Return a table's rows, generated together with those of the tables it refers to."""
         self._make(table)
         columns = self.tables.of_table(table)
         return list(zip(*(self.made[table][c.index] for c in columns), strict=True))
@@ -137,7 +137,7 @@ class Maker:
             self.made[table][column.index] = values
 
     def _values(self, choices: list[Value], count: int, column: Column) -> list[Value]:
-        """Draw a column's values; a key's that refers to another table repeat in any kind."""
+        """Draw a column's values; a foreign key's repeat in any kind."""
         key = column.index in self.tables.keys
         if self.kind.once and not key:
             some = self.rng.sample(choices, min(count, len(choices)))
@@ -148,14 +148,14 @@ class Maker:
         return [None if self.rng.random() < self.kind.nulls else value for value in drawn]
 
     def _sample(self, identity: list[tuple[Value, ...]], count: int) -> list[tuple[Value, ...]]:
-        """Draw distinct keys; early ones, where the wanted values are, are likelier."""
+        """Draw distinct keys; early ones, which hold the required values, are likelier."""
         weighed = sorted(range(len(identity)), key=lambda i: self.rng.random() * (i + 3))
         chosen = [identity[i] for i in weighed[:count]]
         self.rng.shuffle(chosen)
         return chosen
 
     def _parents(self, columns: Iterable[Column]) -> dict[int, list[int]]:
-        """Make the tables referred to; return the columns that each column refers to."""
+        """Generate the tables referred to; return the columns that each column refers to."""
         found: dict[int, list[int]] = {}
         for column in columns:
             for child, parent in self.tables.foreign:
@@ -165,7 +165,7 @@ class Maker:
         return found
 
     def _choices(self, column: Column, parents: Iterable[int]) -> list[Value]:
-        """Return the values a column may take: those of its parents, or of a pool."""
+        """Return the values that a column may take: those of its parents, or of a pool."""
         allowed: list[Value] | None = None
         for parent in parents:
             values = self.made[self.tables.columns[parent].table].get(parent)
@@ -198,7 +198,7 @@ class Maker:
             yield from _WORDS
 
     def _asked(self, column: Column) -> list[Value]:
-        """Return the wanted values of a column and of those in its group."""
+        """Return the required values of a column and of those in its group."""
         group = self.groups.get(column.index)
         same = [c for c, g in self.groups.items() if g == group] if group else [column.index]
         found = (value for index in sorted(same) for value in self.wanted.get(index, ()))
@@ -215,21 +215,22 @@ def groups(pairs: Iterable[tuple[int, int]]) -> dict[int, int]:
 
 
 OF_A_KIND = 4
-"""Databases of each kind (`databases.KINDS`) per question."""
+"""Databases of each kind for one question."""
 
 
 @dataclass(frozen=True)
 class Digest:
-    """What a query gave on one database."""
+    """A query's result on one database."""
 
     rows: int
-    """Mark of its rows with how often each came."""
+    """Hash of its rows and how often each occurs."""
     order: int | None
-    """Mark of its rows in order, None where the query leaves the order open, be it among equals."""
+    """Hash of its rows in order, or None if the query leaves the order open, even only among
+    equals."""
     empty: bool
 
     def differs(self, other: Digest) -> bool:
-        """Return whether the two are certainly different: other rows, or another order."""
+        """Return whether the results are certainly different: other rows, or another order."""
         if self.rows != other.rows:
             return True
         return None not in (self.order, other.order) and self.order != other.order
@@ -237,17 +238,17 @@ class Digest:
 
 @dataclass(frozen=True)
 class Told:
-    """A query's results on all databases of a question, kind after kind and again."""
+    """A query's results on all databases of a question, by kind in turn."""
 
     results: tuple[Digest | None, ...]
 
     @property
     def any_row(self) -> bool:
-        """Whether it gives a row anywhere."""
+        """Return whether it gives a row on any database."""
         return any(result and not result.empty for result in self.results)
 
     def differs(self, other: Told) -> bool:
-        """Return whether databases of each kind tell the two apart."""
+        """Return whether databases of each kind distinguish the two queries."""
         apart = [
             a is not None and b is not None and a.differs(b)
             for a, b in zip(self.results, other.results, strict=True)
@@ -275,15 +276,15 @@ class Bench:
             self._pairs.append((_load(tables, rows), _load(tables, back)))
 
     def close(self) -> None:
-        """Drop the databases."""
+        """Close the databases."""
         for connection in (c for pair in self._pairs for c in pair):
             connection.close()
 
     def told(self, query: Query) -> Told:
         """Return the query's result on each database.
 
-        None where it has none that counts: it fails, takes too long, gives too many rows, or
-        which rows it gives depends on their order in the tables, as with `LIMIT 1` among equals.
+        The result is None if the query fails, takes too long, gives too many rows, or its rows
+        depend on their order in the tables, as with `LIMIT 1` among equals.
         """
         ordered = bool(query.tree.args.get("order"))
         return Told(tuple(_result(pair, query.text, ordered) for pair in self._pairs))
@@ -312,7 +313,8 @@ def _quoted(name: str) -> str:
 
 
 def _result(pair: Sequence[sqlite3.Connection], text: str, ordered: bool) -> Digest | None:
-    """Return a query's result on a database given in two row orders."""
+    """Return a query's result on a database given in two row orders, or None if it does not
+    count."""
     first, second = (_run(connection, text) for connection in pair)
     if first is None or second is None or Counter(first) != Counter(second):
         return None
@@ -323,7 +325,7 @@ def _result(pair: Sequence[sqlite3.Connection], text: str, ordered: bool) -> Dig
 
 
 def _run(connection: sqlite3.Connection, text: str) -> list[tuple[object, ...]] | None:
-    """Return a query's rows, None where it fails or does too much."""
+    """Return a query's rows, or None if it fails or does too much."""
     # Counts virtual machine steps, not seconds, so that every machine stops at the same point.
     ticks = iter(range(_TICKS))
     connection.set_progress_handler(lambda: next(ticks, None) is None, _STEP)
@@ -335,12 +337,12 @@ def _run(connection: sqlite3.Connection, text: str) -> list[tuple[object, ...]] 
 
 
 def _in_one_column_order(rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
-    """Return rows with their columns sorted by what they hold: who lists the same columns in
-    another order answers the same."""
+    """Return rows with their columns sorted by content, so that the order of the listed columns
+    does not matter."""
     columns = sorted(zip(*rows, strict=True), key=lambda column: sorted(map(repr, column)))
     return list(zip(*columns, strict=True))
 
 
 def _plain(value: object) -> object:
-    """Return a value such that equal numbers are equal, whatever the rounding."""
+    """Return a value rounded, so that equal numbers are equal."""
     return round(value, 6) if isinstance(value, float) else value

@@ -25,9 +25,9 @@ class Alone:
 
 
 def stand_alone(rows: Iterable[Mapping[str, Any]]) -> Iterator[Alone | str]:
-    """Yield goals, then first turns, each distinct question once; a reason for any other row.
+    """Yield goals, then first turns, each distinct question once; for any other row a reason.
 
-    Later turns lean on earlier ones. A goal often repeats its dialogue's first turn.
+    Later turns depend on earlier ones. A goal often repeats its dialogue's first turn.
     """
     kept: dict[int, list[Alone]] = {GOAL: [], FIRST: []}
     for dialogue, row in _dialogues(rows):
@@ -46,8 +46,8 @@ def stand_alone(rows: Iterable[Mapping[str, Any]]) -> Iterator[Alone | str]:
 def _dialogues(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield each row with its dialogue's id.
 
-    The rows carry no dialogue id. A dialogue's rows follow each other, with one first turn and
-    at most one goal (after or before the turns), so that a second one begins the next dialogue.
+    The rows carry no dialogue id. A dialogue's rows follow each other, with one first turn and at
+    most one goal (after or before the turns), so that a second one begins the next dialogue.
     """
     number = 0
     database: str | None = None

@@ -1,11 +1,10 @@
-"""Which wrong options each question takes, so that nothing that can be counted tells the right one.
+"""Choose each question's wrong options such that nothing that can be counted reveals the right one.
 
-Wrong options have the builds of right queries: of other questions that are asked, and of turns that
-stand not alone. Sets of three are drawn by chance, evened out over all databases and on each by
-what shows (`looks`, `convbench.tasks.evening`), by how likely each looks alone (`likely`), by words
-and pairs of words, with columns by their sort (`builds.phrases`) and, where several databases share
-them, by their names, and by how many other right answers have an option's build: else the right one
-would be the one whose build is new.
+Wrong options have the structure of right queries: of other questions, and of turns that do not
+stand alone. Sets of three are drawn at random, balanced over all databases and on each by surface
+features, by how plausible each option looks alone, by words and pairs of words, with sorts in place
+of columns and, where several databases share them, with their names, and by how many other right
+answers have an option's template: else the right one would be the one whose template is new.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from convbench.tasks.cosql.options import Wrong
 from convbench.tasks.evening import among, standing
 
 Texts = Mapping[str, tuple[str, str]]
-"""Each question and its right query, by key."""
+"""Each question's text and its right query, by key."""
 
 _WRONG = 3
 _OFTEN = (1, 2, 4, 8, 16)
-"""Where kinds of how often a build is known end."""
+"""Limits of the kinds of how often a template occurs."""
 _RIGHT, _POSSIBLE = 0.04, 0.1
-"""Share of right queries that have a phrase, or of questions where it is possible, from which it
-is evened out."""
+"""Share of right queries that have a phrase, or of questions where it is possible, from which it is
+balanced."""
 _SEVERAL = 3
-"""Databases on which a word must be possible to be evened out as it is."""
+"""Databases on which a word must be possible to be balanced as it is."""
 _WEIGHT = 2.0
-"""How much builds and phrases count beside the ridge that holds the draw back."""
+"""Weight of templates and phrases relative to the ridge that holds the draw back."""
 _DRAWS = 60
 """Sets of three drawn for one question."""
 
@@ -47,10 +46,10 @@ def choose(
     databases: Mapping[str, str],
     rng: Random,
 ) -> dict[str, list[Wrong]]:
-    """Return three wrong options by question; questions without fair ones are left out.
+    """Return three wrong options for each question; questions without fair ones are left out.
 
-    `forms` are the builds of all questions' right queries, by key (`Build.form`), `said`
-    the right queries' phrases, `databases` what each question asks of.
+    `forms` are the template texts of all questions' right queries, `said` the right queries'
+    phrases, `databases` the questions' databases, all by key.
     """
     drawn = {key: _draws(wrong, rng) for key, wrong in _closed(sets).items()}
     drawn = {key: triples for key, triples in drawn.items() if triples}
@@ -88,8 +87,8 @@ def _texts(text: tuple[str, str], three: Sequence[Wrong]) -> tuple[str, list[str
 
 
 def _known(known: Counter[str], own: str, three: Sequence[Wrong]) -> np.ndarray:
-    """Return how often the right query's build is that of another right query, beside how often
-    the wrong ones' are."""
+    """Return how often the right query's template is that of another right query, relative to the
+    wrong ones'."""
     counts = [known[form] - (form == own) for form in (own, *(w.form for w in three))]
     kinds = np.searchsorted(_OFTEN, np.array(counts), side="right")[:, None]
     return np.concatenate([standing(np.array(counts)[:, None]), among(kinds, len(_OFTEN) + 1)])
@@ -112,8 +111,9 @@ def _usual(
 def _common(
     drawn: Mapping[str, Sequence[Sequence[Wrong]]], texts: Texts, databases: Mapping[str, str]
 ) -> list[str]:
-    """Return the words and pairs of words, as they are, of which options can have more or fewer in
-    enough questions, on several databases: what is said on one alone, no other tells."""
+    """Return the words and pairs of words, with their names, of which options can have more or
+    fewer in enough questions and on several databases. What occurs on one database alone, no other
+    reveals."""
     possible: Counter[str] = Counter()
     places: dict[str, set[str]] = defaultdict(set)
     for key, triples in drawn.items():
@@ -130,19 +130,19 @@ def _common(
 def _said(
     usual: Sequence[str], common: Sequence[str], phrases: Counter[str], own: Counter[str]
 ) -> np.ndarray:
-    """Return how often a query has each phrase, and each word as it is; twice is often."""
+    """Return how often a query has each phrase and each word, at most 2."""
     return np.array([*(min(2, phrases[p]) for p in usual), *(min(2, own[w]) for w in common)])
 
 
 def _leaning(counts: Sequence[np.ndarray]) -> np.ndarray:
-    """Return how much oftener the first query has each than all have on average."""
+    """Return how much more often the first query has each than all have on average."""
     away: np.ndarray = counts[0] - np.mean(counts, axis=0)
     return away
 
 
 def _closed(sets: Mapping[str, Sequence[Wrong]]) -> dict[str, list[Wrong]]:
-    """Return the sets of three donors and more, all of them questions that have such a set, or
-    none that could be."""
+    """Return the sets with at least three donors, where all donors that are questions have such a
+    set too, or could not be questions."""
     kept = {key: list(wrong) for key, wrong in sorted(sets.items())}
     while True:
         gone = sets.keys() - kept.keys()
@@ -154,7 +154,7 @@ def _closed(sets: Mapping[str, Sequence[Wrong]]) -> dict[str, list[Wrong]]:
 
 
 def _draws(wrong: Sequence[Wrong], rng: Random) -> list[list[Wrong]]:
-    """Return as many sets of three as are wanted, none where there is none."""
+    """Return the sets of three drawn for a question, or an empty list if there is none."""
     found: list[list[Wrong]] = []
     for _ in range(_DRAWS * 3):
         three: list[Wrong] = []
@@ -168,6 +168,6 @@ def _draws(wrong: Sequence[Wrong], rng: Random) -> list[list[Wrong]]:
 
 
 def _apart(wrong: Wrong, drawn: Sequence[Wrong]) -> bool:
-    """Return whether an option is of another donor than those drawn, and databases tell it from
-    them."""
+    """Return whether an option has another donor than those drawn, and databases distinguish it
+    from them."""
     return all(w.donor != wrong.donor and w.told.differs(wrong.told) for w in drawn)

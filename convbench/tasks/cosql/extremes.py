@@ -1,4 +1,6 @@
-"""Whether a right query looks at the wrong end: the least is asked for and it takes the most."""
+"""Detect right queries that take the wrong end: the question asks for the least and the query takes
+the most, or the other way round.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ _AMOUNTS = (
     re.compile(r"(?<!at )\b(?:least|lowest|smallest|minimum|fewest)\b(?! rank)", re.I),
 )
 _AGES = (re.compile(r"\boldest\b", re.IGNORECASE), re.compile(r"\byoungest\b", re.IGNORECASE))
-"""Words of the one end and of the other. Others ("first", "best") go by what a column means."""
+"""Words of the one end and of the other. Others ("first", "best") depend on what a column means."""
 
 
 def at_the_wrong_end(text: str, query: exp.Expression) -> bool:
-    """Return whether a question asks for one end alone and its query takes the other alone.
+    """Return whether a question asks for one end only and its query takes only the other.
 
-    A query's ends are told by `ORDER BY` with a limit, `max` and `min`.
+    A query's ends are found in `ORDER BY` with a limit, `max` and `min`.
     """
     ends = list(_limited(query)) or list(_aggregated(query))
     of_ages = all(column.name.lower() == "age" for column, _ in ends)
@@ -30,7 +32,7 @@ def at_the_wrong_end(text: str, query: exp.Expression) -> bool:
 
 
 def _limited(query: exp.Expression) -> Iterator[tuple[exp.Expression, bool]]:
-    """Yield what is ordered by under a limit, and whether the most comes first."""
+    """Yield what is ordered by under a limit, and whether the largest comes first."""
     for select in query.find_all(exp.Select):
         order = select.args.get("order")
         if order is not None and select.args.get("limit"):
@@ -38,6 +40,6 @@ def _limited(query: exp.Expression) -> Iterator[tuple[exp.Expression, bool]]:
 
 
 def _aggregated(query: exp.Expression) -> Iterator[tuple[exp.Expression, bool]]:
-    """Yield what the most or the least is taken of, and which."""
+    """Yield what the largest or smallest is taken of, and whether it is the largest."""
     for end in query.find_all(exp.Max, exp.Min):
         yield end.this, isinstance(end, exp.Max)

@@ -1,8 +1,9 @@
-"""How likely each of several queries looks by itself, to who knows what is usually asked.
+"""How plausible each of several queries looks by itself, to somebody who knows what is usually
+asked.
 
-Nothing of the question or the tables is read: whether a query does what hardly anybody asks for
-(sums keys, orders by a code), compares texts that are given by name, lists a name, and says what
-the others say too.
+Question and tables are not read, only whether a query does what hardly anybody asks for (sums keys,
+orders by a code), compares texts that are given by name, lists a name, and shares words with the
+other queries.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _TITLE, _ID = re.compile(r"name|title"), re.compile(r"id\b|code\b")
 
 
 def likely(options: Sequence[str]) -> np.ndarray:
-    """Return where the first option stands among all by each sign, and by all of them together."""
+    """Return the rank features of the first option among all, by each sign and by their sum."""
     said = [set(pairs(option.lower())) for option in options]
     shared = Counter(part for one in said for part in one)
     common = [sum(shared[part] for part in one) / len(one) for one in said]

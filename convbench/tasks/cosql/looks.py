@@ -1,4 +1,4 @@
-"""Where the right query stands among the four by what shows without reading it."""
+"""Features of the right query among the four that show without understanding it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TOKENS = (*(word for line in _KEYWORDS for word in line.split()), *"=<>,.(*", "
 
 
 def looks(question: str, options: Sequence[str]) -> np.ndarray:
-    """Return where the first option stands among all by each thing that can be counted."""
+    """Return the rank features of the first option among all, by everything that can be counted."""
     counts = np.array([_counts(text) for text in options])
     likeness = np.hstack(
         [counts[:, -2:], np.array([_likeness(question, t) for t in options]), _alike(options)]
@@ -36,14 +36,14 @@ def tokens(text: str) -> list[str]:
 
 @lru_cache(100_000)
 def _counts(text: str) -> tuple[float, ...]:
-    """Return how often each token comes, how many there are, and the length."""
+    """Return how often each token occurs, the number of tokens, and the length."""
     found = Counter(tokens(text))
     return (*(found[token] for token in _TOKENS), found.total(), len(text))
 
 
 @lru_cache(100_000)
 def _likeness(question: str, text: str) -> tuple[float, ...]:
-    """Return how much a text says of a question: in words, and in pieces of three letters."""
+    """Return how much a text shares with a question: in words, and in pieces of three letters."""
     asked, own = set(mentions(question)), mentions(text)
     said, parts = sum(word in asked for word in own), pieces(text)
     both, common = len(asked.intersection(own)), len(parts & pieces(question))
@@ -58,8 +58,8 @@ def _likeness(question: str, text: str) -> tuple[float, ...]:
 
 
 def _alike(options: Sequence[str]) -> np.ndarray:
-    """Return how much each option resembles the others: on average, the nearest and the
-    farthest one, and by how many changes."""
+    """Return the likeness of each option to the others: on average, the nearest and the farthest
+    one, and the number of changes."""
     sets = [set(tokens(option)) for option in options]
     shared = np.array([[len(a & b) / len(a | b) for b in sets] for a in sets])
     others = shared[~np.eye(len(sets), dtype=bool)].reshape(len(sets), -1)
@@ -84,6 +84,6 @@ def _changes(first: str, second: str) -> int:
 
 
 def pairs(text: str) -> Counter[str]:
-    """Return how often each token, and each pair of tokens in a row, comes in a text."""
+    """Return how often each token, and each pair of adjacent tokens, occurs in a text."""
     found = tokens(text)
     return Counter([*found, *(f"{a} {b}" for a, b in pairwise(found))])

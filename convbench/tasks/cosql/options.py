@@ -1,11 +1,11 @@
-"""Wrong queries: what other turns ask, over the tables, columns and values of this one.
+"""Wrong queries: what other turns ask, over the tables, columns and values of this question.
 
-A wrong query takes the build of another turn's right query (`builds`) and this question's
-tables, joins and values; its columns are drawn by how often right queries on the database name
-them, mostly of the sorts that the build's own query names there: else right queries would be those
-that list names and compare keys. So each option, looked at alone, is as much like a right query as
-the right one: whatever can be counted in it, it has from a right query. It shares as many words
-with the question as the right one does, and its names have as many others.
+A wrong query takes the template of another turn's right query and this question's tables, joins and
+values. Its columns are drawn by how often right queries on the database name them, mostly of the
+sorts that the template's own query names there: else right queries would be those that list names
+and compare keys. So each option, looked at alone, is as much like a right query as the right one:
+whatever can be counted in it comes from a right query. It shares as many words with the question as
+the right one does, and its names have as many others.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from convbench.tasks.cosql.queries import COLUMN, Column, Query
 from convbench.tasks.cosql.shared import shared, words
 
 _DONORS = 40
-"""Builds tried for one question."""
+"""Templates tried for one question."""
 _TRIES = 60
-"""Choices of columns tried for one build."""
+"""Choices of columns tried for one template."""
 _EACH = 3
-"""Wrong queries of one build that are kept."""
+"""Most wrong queries of one template."""
 _LIKELY = 8.0
-"""How much likelier a column is of the sort that a build's own query names in its place, and how
-much likelier if it is linked to another SELECT's column where the own one is."""
+"""How much likelier a column is of the sort that a template's own query names in its slot, and how
+much likelier if it is linked to another SELECT's column as the own one is."""
 _OWN = 0.75
 """How often a value is compared with the column that the right query compares it with."""
 
@@ -53,24 +53,24 @@ class Wrong:
     """A possible wrong option."""
 
     donor: str
-    """Key of the question, or later turn, whose build it has."""
+    """Key of the question, or later turn, whose template it has."""
     form: str
-    """Text of that build (`Build.form`)."""
+    """Text of that template."""
     query: Query
     told: Told
     phrases: Counter[str]
-    """Its words and pairs of words (`builds.phrases`)."""
+    """Counts of its words and pairs of words, with sorts in place of column names."""
 
     @cached_property
     def pairs(self) -> Counter[str]:
-        """The same with the columns' own names."""
+        """Return the counts of its words and pairs of words with the columns' own names."""
         return pairs(self.query.text)
 
 
 def candidates(
     asked: Asked, donors: Sequence[tuple[str, Build]], bench: Bench, rng: Random
 ) -> list[Wrong] | str:
-    """Return wrong queries that databases tell from the right one, or why there are none."""
+    """Return wrong queries that databases distinguish from the right one, or why there are none."""
     gold = bench.told(asked.gold)
     if not gold.any_row:
         return "the gold's result is empty on every database"
@@ -87,10 +87,10 @@ def candidates(
 
 
 def transplanted(build: Build, asked: Asked, rng: Random) -> Iterator[Query]:
-    """Yield queries of this build for the question that are sound and not the right one.
+    """Yield valid queries of this template for the question that are not the right one.
 
-    Like the right one they have as many different words of the question, and their names as many
-    that are not in it.
+    They have as many different words of the question as the right one, and as many in their names
+    that are not in the question.
     """
     wanted, spare = shared(asked.words, asked.gold.text), len(asked.named - asked.words)
     values = _values(asked, rng)
@@ -136,7 +136,7 @@ def _values(asked: Asked, rng: Random) -> list[exp.Literal]:
 def _drawn(
     slots: Sequence[Slot], values: Sequence[exp.Literal], asked: Asked, rng: Random
 ) -> list[tuple[str, Column]] | None:
-    """Return (alias, column) for each slot: one column for one name, None where none fits."""
+    """Return (alias, column) for each slot, one column for one name, or None if none fits."""
     known: dict[tuple[int, str], tuple[str, Column]] = {}
     for slot in slots:
         if (slot.select, slot.name) not in known:
@@ -156,10 +156,11 @@ def _column(
     before: tuple[set[Column], tuple[str, Column] | None],
     rng: Random,
 ) -> tuple[str, Column] | None:
-    """Return a column for a slot, drawn by how often right queries name it and by its sort.
+    """Return a column for a slot, drawn by how often right queries name it and by its sort, or None
+    if none fits.
 
-    `before` are the columns that its SELECT names already, and what it is linked with in the
-    build's own query.
+    `before` are the columns that its SELECT names already, and the one that it is linked with in
+    the template's own query.
     """
     taken, like = before
     value = values[slot.value] if slot.value is not None else None
@@ -176,7 +177,7 @@ def _column(
 
 
 def _weight(column: int, slot: Slot, like: int | None, asked: Asked) -> float:
-    """Return how likely a column is for a slot, which may be linked with a column before."""
+    """Return how likely a column is for a slot, given the column that it may be linked with."""
     alike = slot.sort == sort(column, asked.tables)
     alike_linked = like is None or linked(column, like, asked.tables)
     often = asked.popular.get(column, 0) + 0.5
@@ -184,7 +185,7 @@ def _weight(column: int, slot: Slot, like: int | None, asked: Asked) -> float:
 
 
 def _named(asked: Asked, slot: Slot) -> Iterator[tuple[str, Column]]:
-    """Yield what a slot can name: the columns of its table, or of any that its SELECT reads."""
+    """Yield what a slot can name: the columns of its table, or of all that its SELECT reads."""
     for place, (alias, table) in enumerate(asked.scopes[slot.select]):
         if slot.table in (None, place):
             yield from ((alias, column) for column in asked.tables.of_table(table))
@@ -203,7 +204,8 @@ def _written(
     drawn: Sequence[tuple[str, Column]],
     asked: Asked,
 ) -> Query:
-    """Return the build with these values and columns, over the question's tables and joins."""
+    """Return the template's query with these values and columns, over the question's tables and
+    joins."""
     tree = build.query.tree.copy()
     for place, value in zip(literals(tree), values, strict=True):
         place.set("this", value.this)

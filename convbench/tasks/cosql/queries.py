@@ -1,4 +1,4 @@
-"""The tables, columns and keys of a row's database, and its gold query in one canonical form."""
+"""The schema of a row's database, and its gold query in one canonical form."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Column:
     table: int
     name: str
     kind: str
-    """Type as the data has it: text, number, time, boolean or others."""
+    """Type in the data: text, number, time, boolean or others."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,14 @@ class Tables:
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """Table numbers by lower-case name, without SQLite's own tables, which some list."""
+        """Return table numbers by lower-case name, without SQLite's own tables, which some schemas
+        list."""
         names = enumerate(name.lower() for name in self.names)
         return {name: number for number, name in names if not name.startswith("sqlite_")}
 
     @cached_property
     def keys(self) -> frozenset[int]:
-        """Columns that take part in any key."""
+        """Return the columns that take part in any key."""
         return self.primary | {column for pair in self.foreign for column in pair}
 
     def of_table(self, table: int) -> list[Column]:
@@ -70,7 +71,7 @@ class Tables:
         return [column for column in self.columns if column.table == table]
 
     def find(self, table: int, name: str) -> Column | None:
-        """Return a table's column by name, whatever its case."""
+        """Return a table's column by name, ignoring case, or None."""
         same = (column for column in self.of_table(table) if column.name.lower() == name.lower())
         return next(same, None)
 
@@ -81,7 +82,7 @@ class Tables:
 
 
 COLUMN = "column"
-"""Mark that a canonical column carries: its position in the schema."""
+"""Key of a canonical column's metadata: its position in the schema."""
 
 _SPLIT_OPERATOR = re.compile(r"([<>!])\s+=")
 
@@ -92,21 +93,21 @@ class BadQuery(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """A query as a tree, and as the text that shows it."""
+    """A query as a tree and as text."""
 
     tree: exp.Expression
 
     @cached_property
     def text(self) -> str:
-        """The one formatter: gold and mutations all come through here."""
+        """Return the query's SQL. Gold and wrong queries are all formatted here."""
         return str(self.tree.sql(dialect="sqlite"))
 
 
 def canonical(sql: str, tables: Tables) -> Query:
-    """Parse a gold query; names as the schema writes them, text in single quotes.
+    """Parse a gold query; write names as the schema does and texts in single quotes.
 
-    Mutations take names from the schema, so the gold must write them alike not to stand out.
-    Every column is marked with its position in the schema.
+    Wrong queries take names from the schema, so the gold must write them alike not to stand out.
+    Every column is marked with its position in the schema. Raises BadQuery if it cannot be used.
     """
     try:
         # The data has operators pulled apart, as in `count(*) > = 3`.
@@ -171,7 +172,8 @@ def _name_column(node: exp.Column, tables: Tables) -> None:
 
 
 def _resolve(node: exp.Column, tables: Tables) -> tuple[str, Column] | None:
-    """Return the table alias and schema column that a reference means, innermost SELECT first."""
+    """Return the table alias and schema column that a reference means, innermost SELECT first, or
+    None."""
     select = node.find_ancestor(exp.Select)
     while select is not None:
         for alias, number in scope_tables(select, tables):

@@ -1,4 +1,4 @@
-"""How many words of a question a query has."""
+"""Words of questions and queries, and how many they share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 
 def words(text: str) -> set[str]:
-    """Return a text's words in lower case and in the singular; names are taken apart at their
-    underscores and capitals."""
+    """Return a text's set of words in lower case and singular; names are split at underscores and
+    capitals."""
     return set(mentions(text))
 
 
@@ -18,13 +18,13 @@ def shared(question: Iterable[str], text: str) -> int:
 
 
 def mentions(text: str) -> list[str]:
-    """Return all of a text's words, as often as they come."""
+    """Return all of a text's words, with repetitions."""
     apart = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", text)
     return [_singular(word.lower()) for word in re.findall(r"[^\W\d]+|\d+", apart)]
 
 
 def pieces(text: str) -> set[str]:
-    """Return a text's pieces of three letters."""
+    """Return a text's set of three-letter pieces."""
     plain = " ".join(re.findall(r"\w+", text.lower()))
     return {plain[i : i + 3] for i in range(len(plain) - 2)}
 

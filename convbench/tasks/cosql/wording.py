@@ -21,7 +21,7 @@ _PLAIN = "Consider which columns answer the question."
 def worded(text: str, options: Sequence[exp.Expression], tables: Tables) -> dict[str, Any]:
     """Return the question's text and its parts: utterance, hint, tables, foreign_keys.
 
-    Tables and hint go by what all options have in common, so that they point to none of them.
+    Tables and hint depend on what all options have in common, so that they point to none of them.
     """
     used = sorted({tables.numbers[t.name.lower()] for o in options for t in o.find_all(exp.Table)})
     names = [tables.names[number] for number in used]
@@ -58,5 +58,5 @@ def _hint(options: Sequence[exp.Expression]) -> str:
 
 
 def _sentence(text: str) -> str:
-    """Close a sentence that has no mark at its end."""
+    """Return the text with a full stop if it has no mark at its end."""
     return text if text.endswith((".", "?", "!")) else f"{text}."

@@ -1,9 +1,9 @@
 """MathDial (Macina et al. 2023) as multiple choice: which final number is right?
 
-The form is that of Mukherjee et al. (NeurIPS 2025), section E.8: the problem, a student's
-wrong attempt, and four numbers, the student's among them. The paper does not say how the other
-wrong numbers were made; see `slips` for how they are made here. As the attempt gives the student's
-number away, one in three is what guessing finds.
+The form is that of Mukherjee et al. (NeurIPS 2025), section E.8: the problem, a student's wrong
+attempt, and four numbers, the student's among them. The paper does not say how the other wrong
+numbers were made; `slips` describes how they are made here. The attempt reveals the student's
+number, so that guessing is right one time in three.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Pairs = list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Found:
-    """A row that can be a question."""
+    """A row that can become a question."""
 
     row: Mapping[str, Any]
     group: str
@@ -43,7 +43,7 @@ def questions(rows: Iterable[Mapping[str, Any]], *, seed: int) -> Iterator[dict[
 
     A problem (`qid`) has a row for every student who was tutored on it; the row's id is the
     problem's with a running number, and the problem is the group. Which slips a question takes
-    depends on all rows (see `convbench.tasks.evening`). Raises DataError for another schema.
+    depends on all rows, since they are balanced together. Raises DataError for another schema.
     """
     found = [_found(row, group, number) for row, group, number in _numbered(rows)]
     cases = [one for one in found if isinstance(one, Found)]
@@ -61,7 +61,8 @@ def questions(rows: Iterable[Mapping[str, Any]], *, seed: int) -> Iterator[dict[
 def _numbered(
     rows: Iterable[Mapping[str, Any]],
 ) -> Iterator[tuple[Mapping[str, Any], str, int]]:
-    """Yield rows with their problem and their number among its rows."""
+    """Yield rows with their problem and their number among its rows. Raises DataError for a row
+    that lacks a field."""
     seen: Counter[str] = Counter()
     for row in rows:
         missing = [name for name in _FIELDS if name not in row]
@@ -98,7 +99,7 @@ def _found(row: Mapping[str, Any], group: str, number: int) -> Found | str:
 
 
 def _pairs(cases: Sequence[Found], seed: int) -> dict[str, Pairs]:
-    """Return possible pairs of slips by question."""
+    """Return the possible pairs of slips of each question."""
     ratios = [one.case.gold / one.case.student for one in cases if one.case.student]
     return {
         one.key: found
@@ -135,5 +136,5 @@ def _question(found: Found, slips: tuple[int, int], seed: int) -> dict[str, Any]
 
 
 def _random(what: str, seed: int, key: str) -> Random:
-    """Return a generator that depends on nothing but the seed and the question's id."""
+    """Return a generator that depends on the seed and the question's id only."""
     return Random(hashlib.sha256(f"mathdial:{what}:{seed}:{key}".encode()).digest())

@@ -1,5 +1,5 @@
 """Numbers as MathDial writes them, and two more wrong ones for each question, such that neither the
-numbers nor the texts tell which is right.
+numbers nor the texts reveal the right one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LINE = re.compile(rf"(?P<sign>-?)\s*+(?:\$\s*+)?(?P<digits>{_NUMBER})\s*[%.]?")
 
 @dataclass(frozen=True)
 class Format:
-    """How all options of one question are written."""
+    """How all options of a question are written."""
 
     decimals: int
     """Digits after the point."""
@@ -32,7 +32,7 @@ class Format:
     """Whether thousands are grouped by commas."""
 
     def units(self, value: Decimal) -> int | None:
-        """Return the value in units of the last written digit, None where it needs more digits."""
+        """Return the value in units of the last written digit, or None if it needs more digits."""
         scaled = value.scaleb(self.decimals)
         return int(scaled) if scaled == scaled.to_integral_value() else None
 
@@ -49,7 +49,7 @@ def last_line(text: str) -> str:
 
 
 def read(line: str) -> Decimal | None:
-    """Return the number that makes up this whole line, None where it holds anything else."""
+    """Return the number that makes up this line, or None if the line holds anything else."""
     found = _LINE.fullmatch(line)
     if found is None:
         return None
@@ -76,36 +76,38 @@ _RATIOS = 40
 _USUAL = (0.5, 0.6, 0.75, 0.8, 0.9, 1.1, 1.2, 1.25, 1.5, 2.0)
 """Ratios that are tried for every question."""
 _LEAST = 3
-"""A question with fewer possible slips is left out: the right number could not be hidden."""
+"""Fewest possible slips of a question; with fewer, the right number could not be hidden."""
 _STRICT = 8
-"""How much likelier a slip is for each stricter way in which it stands as the right answer does."""
+"""How much likelier a slip is for each stricter way in which it relates to the texts as the right
+answer does."""
 _STEPS = (2, 3, 4, 5, 7, 8, 9, 10, 12, 100)
-"""By what numbers may be divisible."""
+"""Divisors that are looked at."""
 
 _BELOW = (1 / 8, 1 / 4, 0.4, 0.499, 0.501, 0.66, 0.8, 0.95, 1)
 _ABOVE = (1.05, 1.25, 1.5, 1.99, 2.01, 2.5, 4, 8)
 _EDGES = np.log((*_BELOW, *_ABOVE))
-"""Where kinds of ratios to the student's number end; one half and twice are of their own."""
+"""Limits of the kinds of ratios to the student's number; one half and twice are kinds of their
+own."""
 _KINDS = len(_EDGES) + 1
 _WIDTH = 0.1
 
 
 @dataclass(frozen=True)
 class Case:
-    """The numbers that a question shows, in units of the options' format (`Format.units`)."""
+    """The numbers of a question, in units of the options' format."""
 
     gold: int
     student: int
     problem: Counter[int]
     attempt: Counter[int]
     made: Counter[int]
-    """What one operation on two numbers of the texts makes, and in how many ways."""
+    """Results of one operation on two numbers of the texts, and in how many ways each is made."""
     from_student: frozenset[int]
-    """What one operation on the student's number and any number makes, itself among them."""
+    """Results of one operation on the student's number and any number, and that number itself."""
 
     @classmethod
     def of(cls, problem: str, attempt: str, gold: int, student: int, form: Format) -> Case:
-        """Return the numbers of a question's texts."""
+        """Return the numbers in a question's texts."""
         texts = [list(numbers(text)) for text in (problem, attempt)]
         said = Decimal(student).scaleb(-form.decimals)
         known = sorted({*texts[0], *texts[1]} - {said})
@@ -121,8 +123,8 @@ class Case:
         )
 
     def stands(self, number: int) -> Sequence[tuple[bool, ...]]:
-        """Return how a number stands to the texts, the strictest first: whether each says it, and
-        whether one operation on theirs, or on the student's, makes it."""
+        """Return how a number relates to the texts, the strictest description first: whether each
+        text holds it, and whether one operation on their numbers, or on the student's, makes it."""
         asked, tried = number in self.problem, number in self.attempt
         made, onwards = number in self.made, number in self.from_student
         return (
@@ -132,12 +134,13 @@ class Case:
         )
 
     def alike(self, number: int) -> int:
-        """Return in how many ways (`stands`) a number stands to the texts as the right answer."""
+        """Return in how many of these ways a number relates to the texts as the right answer
+        does."""
         both = zip(self.stands(number), self.stands(self.gold), strict=True)
         return sum(own == right for own, right in both)
 
     def slips(self, ratios: Sequence[float], rng: Random) -> list[int]:
-        """Return the numbers that stand to what is shown as the right answer does."""
+        """Return the numbers that relate to the texts as the right answer does."""
         some = (*_USUAL, *rng.sample(ratios, min(_RATIOS, len(ratios))))
         like = (near for ratio in some for near in _near(self.student * ratio))
         pool = {*self.problem, *self.attempt, *self.made, *self.from_student, *like}
@@ -150,7 +153,7 @@ class Case:
         )
 
     def pairs(self, ratios: Sequence[float], rng: Random) -> list[tuple[int, int]]:
-        """Return pairs of slips drawn by chance, none where there are too few slips."""
+        """Return randomly drawn pairs of slips, or an empty list if there are too few slips."""
         found = self.slips(ratios, rng)
         if len(found) < _LEAST:
             return []
@@ -166,8 +169,8 @@ class Case:
         return drawn
 
     def looks(self, slips: tuple[int, int]) -> np.ndarray:
-        """Return where the right number stands: among those that can be right by all that is
-        shown, and among all four by the numbers alone."""
+        """Return features of the right number: among those that can be right by all that is shown,
+        and among all four by the numbers alone."""
         three = [self.gold, *slips]
         four = [*three, self.student]
         alone = np.array([(*_form(number), *_far(number, four)) for number in four])
@@ -181,8 +184,8 @@ class Case:
         )
 
     def _kinds(self, number: int) -> tuple[int, ...]:
-        """Return what kind of ratio to the student's number it has, in how many ways one
-        operation makes it, and how many numbers divide it."""
+        """Return a number's kind of ratio to the student's, in how many ways one operation makes
+        it, and how many numbers divide it."""
         ratio = math.log(max(1, number) / max(1, self.student))
         return (
             int(np.searchsorted(_EDGES, ratio)),
@@ -212,13 +215,14 @@ class Case:
 
 
 def _likely(ratios: np.ndarray, others: np.ndarray) -> list[float]:
-    """Return how likely ratios are by how near other questions' lie (logarithms; a kernel)."""
+    """Return the likelihood of ratios by how near other questions' ratios are (logarithms; a
+    kernel)."""
     apart = (ratios[:, None] - others[None, :]) / _WIDTH
     return [float(weight) for weight in np.exp(-(apart**2) / 2).sum(1) + 1e-3]
 
 
 def _form(number: int) -> tuple[float, ...]:
-    """Return what shows in a number: size, end, digits, and what divides it."""
+    """Return visible features of a number: size, trailing zeros, digits, divisors."""
     text = str(number)
     return (
         number,
@@ -231,25 +235,25 @@ def _form(number: int) -> tuple[float, ...]:
 
 
 def _far(number: int, options: Sequence[int]) -> tuple[float, float]:
-    """Return how far the nearest other option lies, and all of them (logarithms)."""
+    """Return the distance of the nearest other option, and the sum over all others (logarithms)."""
     others = [abs(math.log((1 + number) / (1 + other))) for other in options if other != number]
     return min(others), sum(others)
 
 
 def _made(a: Decimal, b: Decimal) -> Iterator[Decimal]:
-    """Yield what the four operations make of two numbers."""
+    """Yield the results of the four operations on two numbers."""
     yield from (a + b, abs(a - b), a * b)
     yield from (x / y for x, y in ((a, b), (b, a)) if y)
 
 
 def _units(form: Format, values: Iterator[Decimal] | Sequence[Decimal]) -> Iterator[int]:
-    """Yield those values that the format can write, in its units."""
+    """Yield the values that the format can write, in its units."""
     found = (form.units(value) for value in values if value < 10**12)
     return (value for value in found if value is not None)
 
 
 def _near(value: float) -> tuple[int, ...]:
-    """Return whole numbers about a value, exact and rounded to tens and hundreds."""
+    """Return whole numbers near a value: rounded to ones, tens and hundreds."""
     if value >= 1e12:
         return ()
     return tuple({int(round(value, -digits)) for digits in range(3)})
