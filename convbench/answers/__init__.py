@@ -1,5 +1,5 @@
-"""What a conversation answered, read from its text: the one place where answers are parsed.
+"""Read what a conversation answered from its text. All parsing of answers is here.
 
-Uses the schema alone. It loads none of its files by itself: what reads an answer is long to load,
-and most who are here only want to tell a thinking block.
+Uses the schema alone. The package imports none of its modules: those that read answers are slow to
+load, and most callers only need to recognise thinking blocks.
 """

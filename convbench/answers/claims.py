@@ -1,9 +1,9 @@
-"""Whether a reply asserts what it says at a place, as its own view and of the question asked.
+"""Decide whether a reply asserts what it says at a position: as its own view, about this question.
 
-Read is the sentence around the place. Not asserted is what is asked, denied, said under a
-condition, ascribed to somebody else or to a first thought, and what stands in a quotation. Most is
-told by what is allowed, not by what is forbidden: a noun phrase is "the correct answer" by its
-words alone, so that "a tempting answer" needs no entry of its own.
+The sentence around the position is read. Not asserted is what is asked, denied, conditional,
+ascribed to somebody else or to a first thought, or quoted. Most rules say what is allowed, not what
+is forbidden: a noun phrase is "the correct answer" by its words alone, so that "a tempting answer"
+needs no entry of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from convbench.answers.plain import lower
 
 REACH = 240
-"""Characters that are read before and behind a place."""
+"""Characters that are read before and after a position."""
 
 _BOUNDARY = re.compile(r"(?<!\bi\.e)(?<!\be\.g)[.!?…]++[)\"'*_`\]]*+(?=\s|$)|\n(?![a-z]{2})")
 _MARKS = str.maketrans("", "", "*_`")
@@ -135,7 +135,7 @@ _QUOTED = re.compile(r"\"[^\"\n]{8,400}\"")
 
 
 def sentence_start(text: str, at: int) -> int:
-    """Return where the sentence that holds a place begins, at most `REACH` characters before."""
+    """Return where the sentence at a position begins, at most `REACH` characters before it."""
     start = max(0, at - REACH)
     for match in _BOUNDARY.finditer(text, start, at):
         start = match.end()
@@ -143,17 +143,17 @@ def sentence_start(text: str, at: int) -> int:
 
 
 def sentence_end(text: str, at: int) -> int:
-    """Return where the sentence that holds a place ends, its sign included."""
+    """Return where the sentence at a position ends, including its mark."""
     match = _BOUNDARY.search(text, at, at + REACH)
     return match.end() if match else min(len(text), at + REACH)
 
 
 def own_noun_phrase(before: str, noun: str, label: bool = False) -> int | None:
-    """Return where the noun phrase begins whose noun follows `before` (lower case), None where it
+    """Return where the noun phrase begins whose noun follows `before` (lower case), or None if it
     is not "the answer", "my final answer", "the best option" and the like.
 
-    A noun that is only sometimes an answer needs a word that says so ("the best option"), or to be
-    the label of its line (`label`: a colon follows).
+    A noun that is only sometimes an answer needs a word that says so ("the best option"), or must
+    be the label of its line (`label`: a colon follows).
     """
     words = list(_WORDS.finditer(before[-80:]))
     offset, i = max(0, len(before) - 80), len(words) - 1
@@ -181,7 +181,7 @@ def own_noun_phrase(before: str, noun: str, label: bool = False) -> int | None:
 
 
 def _in_a_phrase(words: list[re.Match[str]]) -> bool:
-    """Whether the last word describes what follows: "the popular", "a most tempting"."""
+    """Return whether the last word describes what follows: "the popular", "a most tempting"."""
     for match in reversed(words[-4:-1]):
         word = match[0]
         if word in ("the", "my", "a", "an") or _OTHERS_DETERMINERS.fullmatch(word):
@@ -192,13 +192,14 @@ def _in_a_phrase(words: list[re.Match[str]]) -> bool:
 
 
 def about_another(before: str) -> bool:
-    """Whether the sentence begins with what it speaks of, other than the question: "For igneous
+    """Return whether the sentence begins with another subject than the question: "For igneous
     rocks, the answer is"."""
     return _ABOUT.match(_words(before)) is not None
 
 
 def own_aside(aside: str) -> bool:
-    """Whether what is set between commas leaves the answer the speaker's: ", in my view,"."""
+    """Return whether a phrase between commas leaves the answer the speaker's own: ", in my
+    view,"."""
     aside = _words(aside)
     return not (
         _ACCORDING.search(aside + ",")
@@ -209,10 +210,10 @@ def own_aside(aside: str) -> bool:
 
 
 def asserted(text: str, start: int, end: int, subjunctive: bool = False) -> bool:
-    """Whether the reply itself says what stands from `start` to `end`, and of this question.
+    """Return whether the reply itself asserts the text from `start` to `end`, about this question.
 
-    `subjunctive` says that it is said with "would": then a condition behind it counts as one
-    before it does.
+    `subjunctive` says that it is said with "would"; then a condition after it counts like one
+    before it.
     """
     opening = sentence_start(text, start)
     before = _words(text[opening:start]).lstrip()
@@ -229,7 +230,7 @@ def asserted(text: str, start: int, end: int, subjunctive: bool = False) -> bool
 
 
 def _ascribed(before: str) -> bool:
-    """Whether it is another's view, or a first thought."""
+    """Return whether the text before ascribes the answer to somebody else or to a first thought."""
     if _FIRST_THOUGHT.search(before) or _ACCORDING.search(before):
         return True
     said = _SAID.search(before[-120:])
@@ -246,12 +247,12 @@ def _ascribed(before: str) -> bool:
 
 
 def denies(sentence: str) -> bool:
-    """Whether a sentence has a word that denies."""
+    """Return whether a sentence has a word of denial."""
     return _DENIES.search(_NO_DOUBT.sub(" ", _words(sentence))) is not None
 
 
 def _words(text: str) -> str:
-    """Return a text in lower case without emphasis, one blank between its words."""
+    """Return a text in lower case without emphasis, its words separated by single blanks."""
     return _BLANKS.sub(" ", lower(text).translate(_MARKS))
 
 
@@ -271,7 +272,8 @@ def _conditional(before: str, after: str, subjunctive: bool) -> bool:
 
 
 def _quoted(text: str, opening: int, start: int, end: int) -> bool:
-    """Whether it stands in a quotation that words before it introduce, or in a quoted line."""
+    """Return whether the text is in a quotation that words before it introduce, or in a quoted
+    line."""
     line = text.rfind("\n", 0, start) + 1
     if text[line : line + 2] in ("> ", ">\t") and text[:line].strip():
         return True

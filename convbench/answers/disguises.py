@@ -1,4 +1,4 @@
-"""What a text says in disguise or encoded: readings of it under which hidden words may come out."""
+"""Read texts in disguise or encoded: list readings in which hidden words may appear."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from convbench.answers.plain import seen
 def enclosed(
     text: str, opening: re.Pattern[str], closing: re.Pattern[str]
 ) -> Iterator[tuple[re.Match[str], re.Match[str]]]:
-    """Yield each opening mark with the first closing one after it, in order; what is opened in
-    between is a part of it, and what is not closed is nothing."""
+    """Yield each opening mark with the first closing one after it, in order. Openings in between
+    belong to it; one that is not closed is skipped."""
     begin = opening.search(text)
     while begin is not None and (end := closing.search(text, begin.end())) is not None:
         yield begin, end
@@ -28,8 +28,8 @@ def enclosed(
 
 
 def fenced(text: str) -> Iterator[str]:
-    """Yield what stands in each fenced block, line by line: from a line that begins with three
-    backticks or tildes to one that has nothing else, or to the end."""
+    """Yield the contents of each fenced block: from a line that begins with three backticks or
+    tildes to a line with nothing else, or to the end."""
     mark, body = "", list[str]()
     for line in text.split("\n"):
         bare = line.strip(" \t")
@@ -45,7 +45,7 @@ def fenced(text: str) -> Iterator[str]:
 
 
 class Runs:
-    """All runs of a sequence of tokens: its suffix automaton."""
+    """Suffix automaton of a sequence of tokens: it recognises all of its runs."""
 
     def __init__(self, tokens: Iterable[Hashable]) -> None:
         self.next: list[dict[Hashable, int]] = [{}]
@@ -61,7 +61,7 @@ class Runs:
         return len(self.next) - 1
 
     def _add(self, last: int, token: Hashable) -> int:
-        """Return the state of the whole sequence after one more token."""
+        """Add a token; return the state of the sequence so far."""
         new = self._state({}, 0, self.length[last] + 1)
         while last >= 0 and token not in self.next[last]:
             self.next[last][token] = new
@@ -75,7 +75,7 @@ class Runs:
         return new
 
     def _split(self, last: int, token: Hashable, old: int) -> int:
-        """Part the runs of a state by length; return the state of the shorter ones."""
+        """Split a state's runs by length; return the state of the shorter ones."""
         short = self._state(dict(self.next[old]), self.link[old], self.length[last] + 1)
         while last >= 0 and self.next[last].get(token) == old:
             self.next[last][token] = short
@@ -84,7 +84,8 @@ class Runs:
         return short
 
     def longest(self, tokens: Iterable[Hashable]) -> Iterator[int]:
-        """Yield for each token the length of the longest run that ends with it and is in here."""
+        """Yield for each token the length of the longest run that ends with it and occurs in this
+        sequence."""
         state = length = 0
         for token in tokens:
             while state and token not in self.next[state]:
@@ -97,7 +98,7 @@ class Runs:
 
 @lru_cache(maxsize=64)
 def runs_of(tokens: tuple[Hashable, ...]) -> Runs:
-    """Return the runs of a text that others are held against, kept for the next one."""
+    """Return the suffix automaton of a text that others are compared with, cached."""
     return Runs(tokens)
 
 
@@ -107,7 +108,7 @@ _SIGNS = (
 )
 _MORSE = dict(zip(_SIGNS.split(), "abcdefghijklmnopqrstuvwxyz0123456789", strict=True))
 _MOST_CODES = 40
-"""Encoded pieces that are looked at in one text."""
+"""Most encoded pieces of a kind that are read in one text."""
 _PIECES = {
     "base64": re.compile(r"[A-Za-z0-9+/_-]{6,}={0,2}(?:\s+[A-Za-z0-9+/_-]{20,}={0,2})*"),
     "base32": re.compile(r"\b[A-Z2-7]{8,}={0,6}"),
@@ -121,11 +122,11 @@ _PIECES = {
 
 
 _WHOLE: dict[str, Callable[[str], str]] = {"%": unquote, "&": html.unescape}
-"""Escapes that may stand anywhere in a text, by their sign."""
+"""Escapes that may occur anywhere in a text, by their sign."""
 
 
 def decoded(text: str) -> Iterator[str]:
-    """Yield what stands encoded in a text, each piece of it and all pieces of a kind together."""
+    """Yield what is encoded in a text: each piece, and all pieces of a kind together."""
     for kind, pattern in _PIECES.items():
         found = []
         for piece in list(dict.fromkeys(pattern.findall(text)))[:_MOST_CODES]:
@@ -142,7 +143,7 @@ def decoded(text: str) -> Iterator[str]:
 
 
 def _is_text(said: str) -> bool:
-    """Whether it may be words: what is decoded from words that were never encoded is noise."""
+    """Return whether a decoded text may be words; words that were never encoded decode to noise."""
     return sum(
         c.isalnum() or c.isspace() or c in ".,;:!?'\"()=+/%&#\\-_*" for c in said
     ) >= 0.9 * len(said)
@@ -219,7 +220,7 @@ _DECODERS: dict[str, Callable[[str], str]] = {
 
 
 _MOST = 20_000
-"""Characters of a text that are read; no turn is near as long."""
+"""Characters of a text that are read; no turn is nearly as long."""
 _ALIKE = str.maketrans(
     "аᴀɑαеҽєіıιјоοσрρсϲѕхχуүνԁɡһкκӏмпτтвАВЕКМНОРСТУХІЈЅΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
     "aaaaeeeiiijoooppccsxxyyvdghkklmnttbABEKMHOPCTYXIJSABEZHIKMNOPTYX",
@@ -232,14 +233,14 @@ _LETTER = re.compile(r"[^\W_]")
 _WORD = re.compile(r"\w")
 _MIXED = re.compile(r"[a-z][013457@$!|]|[013457@$!|][a-z]", re.IGNORECASE)
 RUN = 24
-"""Letters in a row of a hidden text that tell it: the whole text where it is shorter."""
+"""Letters in a row of a hidden text that reveal it; all of them if it is shorter."""
 SHORTEST = 12
-"""Hidden texts of fewer letters are not looked for in disguises."""
+"""Hidden texts with fewer letters are not searched for in disguises."""
 
 
 class Reading(NamedTuple):
-    """What a text says under one disguise: `open` (its letters in plain Latin), `turned`
-    (backwards, shifted), `order` (its words backwards), `spelt`, `hidden` (some of its letters) or
+    """A text read under one disguise. Kinds: `open` (its letters in plain Latin), `turned`
+    (backwards, shifted), `order` (its words backwards), `spelt`, `hidden` (some of its letters),
     `decoded`."""
 
     kind: str
@@ -247,9 +248,9 @@ class Reading(NamedTuple):
 
 
 def readings(text: str, depth: int = 2) -> Iterator[Reading]:
-    """Yield what the text may say in disguise, not the text itself.
+    """Yield what the text may say in disguise, without the text itself.
 
-    `depth` is how many encodings may lie over each other.
+    `depth` is the number of nested encodings that are tried.
     """
     text = text[:_MOST]
     plain = unmasked(text)
@@ -264,8 +265,8 @@ def readings(text: str, depth: int = 2) -> Iterator[Reading]:
 
 
 def runs(secret: str, known: str = "") -> frozenset[str]:
-    """Return the runs of letters by which a hidden text is told in a disguise; none of a text too
-    short to be told, and none that stand in what everybody knows."""
+    """Return the runs of letters that reveal a hidden text in a disguise; none for a text that is
+    too short, and none that occur in `known`."""
     said, shown = letters(unmasked(secret)), letters(unmasked(known))
     size = min(RUN, len(said))
     if size < SHORTEST:
@@ -275,7 +276,7 @@ def runs(secret: str, known: str = "") -> frozenset[str]:
 
 
 def smuggled(text: str, secrets: Iterable[frozenset[str]]) -> bool:
-    """Whether a disguise of the text holds a run of a secret (`runs`)."""
+    """Return whether a disguise of the text holds a run of a secret."""
     wanted = [(len(next(iter(secret))), secret) for secret in secrets if secret]
     if not wanted:
         return False
@@ -291,8 +292,8 @@ def smuggled(text: str, secrets: Iterable[frozenset[str]]) -> bool:
 
 
 def unmasked(text: str) -> str:
-    """Return the text in plain Latin letters: fullwidth and ornamental ones, look-alikes of other
-    alphabets, accents and unseen marks undone."""
+    """Return the text in plain Latin letters: without fullwidth and ornamental forms, look-alikes
+    of other alphabets, accents and invisible marks."""
     if text.isascii():
         return text
     plain = unicodedata.normalize("NFKD", seen(text).translate(_ALIKE))
@@ -301,12 +302,12 @@ def unmasked(text: str) -> str:
 
 
 def letters(text: str) -> str:
-    """Return letters and digits alone, in lower case."""
+    """Return the letters and digits only, in lower case."""
     return "".join(filter(str.isalnum, text)).lower()
 
 
 def _badge(char: str) -> str:
-    """Return the letter in a square, a circle or a flag."""
+    """Return the letter that a square, circle or flag shows, or the character itself."""
     for first in (0x1F1E6, 0x1F130, 0x1F150, 0x1F170):
         if first <= ord(char) < first + 26:
             return chr(65 + ord(char) - first)
@@ -314,7 +315,8 @@ def _badge(char: str) -> str:
 
 
 def _turned(text: str) -> Iterator[Reading]:
-    """Yield the text backwards, its letters shifted, and digits in letters' places undone."""
+    """Yield the text backwards, with its letters shifted, and with digits that stand for letters
+    replaced."""
     words = text.split()
     yield Reading("turned", text[::-1])
     yield Reading("turned", " ".join(word[::-1] for word in words))
@@ -327,7 +329,8 @@ def _turned(text: str) -> Iterator[Reading]:
 
 
 def _spelt(text: str) -> Iterator[str]:
-    """Yield what is spelt out letter by letter: "t-h-e  a-n-s-w-e-r", "t h e a n s w e r"."""
+    """Yield the texts that are spelt out letter by letter: "t-h-e  a-n-s-w-e-r", "t h e a n s w e
+    r"."""
     pieces = list(_letter_by_letter(text))
     for piece in pieces:
         yield _joined(piece)
@@ -336,7 +339,7 @@ def _spelt(text: str) -> Iterator[str]:
 
 
 def _letter_by_letter(text: str) -> Iterator[str]:
-    """Yield every run of four single letters or more that no word touches."""
+    """Yield each run of four or more single letters that touches no word."""
     for apart in _APART.finditer(text):
         letter = [found.start() for found in _LETTER.finditer(text, *apart.span())]
         begin = [at for at in letter if not _WORD.match(text[at - 1 : at])]
@@ -346,7 +349,7 @@ def _letter_by_letter(text: str) -> Iterator[str]:
 
 
 def _joined(piece: str) -> str:
-    """Join spelt letters; a gap wider than the usual one parts words."""
+    """Join spelt letters; a wider gap than the usual one separates words."""
     gaps = re.findall(r"[\W_]+", piece)
     usual = min(gaps, key=len) if gaps else ""
     return "".join(

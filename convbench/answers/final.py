@@ -1,15 +1,14 @@
 """The option that a final turn answers with.
 
-Read is every place where the turn, outside thinking blocks, says which option it answers with
+Every place outside thinking blocks is read where the turn says which option it answers with
 (`statements`), in English and the languages of `languages`: "the answer is X" and its variants, a
 box, "I choose X", "X is the correct answer", a sentence that ends in "so X", a line or a turn that
-is nothing but one option; X is the option's letter, its text, or its number in any writing. Said
-under a condition, denied, asked, quoted or ascribed to others it is no answer (`claims`). The last
-one counts, and one that is taken back does not (`taken_back`); what follows another turn or another
-question is not the reply's (`own_part`). An answer that names two options is none, and in doubt
-there is none.
+is nothing but one option. X is the option's letter, its text, or its number in any writing. What is
+conditional, denied, asked, quoted or ascribed to others is no answer (`claims`). The last answer
+counts, and one that is retracted does not; what follows another turn or another question is not the
+reply's (`own_part`). An answer that names two options is none, and in doubt there is none.
 
-`strict` reads no more than the paper's phrase, "The answer is X" in its usual variants.
+`strict` reads only the paper's phrase, "The answer is X" in its usual variants.
 """
 
 from __future__ import annotations
@@ -30,24 +29,23 @@ _STRUCK = re.compile(r"~~[^~\n]{0,400}~~|<(del|s|strike)>[^<]{0,400}</\1>", re.I
 
 _TICK = re.compile("[✅✔☑✓]")
 _CROSSED = re.compile(r"^[^\n❌✗✘✖]*+[❌✗✘✖][^\n]*+$", re.MULTILINE)
-"""A line with a cross, where others have a tick."""
+"""A line with a cross in a text where others have a tick."""
 _MARKED = re.compile(
     r"^(?P<item>[ \t|>*#(_•-]*+\(?[A-Z]\b[^\n❌✗✘✖✅✔☑✓]*+)(?:(?P<tick>[✅✔☑✓])|[❌✗✘✖])\ufe0f?",
     re.MULTILINE,
 )
 """An option of a list with a tick or a cross."""
 _NEAR = 60
-"""Characters behind an answer in which "that is wrong" is said of it."""
+"""Characters after an answer in which "that is wrong" refers to it."""
 
 
 def final_answer(
     text: str, letters: Letters, carried: bool = False, strict: bool = False
 ) -> str | None:
-    """Return the option's letter that the final turn answers with, None where it names none.
+    """Return the letter of the option that the final turn answers with, or None if it names none.
 
-    `text` is the final policy turn, whole. `carried` says that an earlier turn of the same
-    speaker left a thinking block open (`left_open`). Pure and cheap, so that it can serve as an
-    SQL function.
+    `text` is the complete final policy turn. `carried` says that an earlier turn of the same
+    speaker left a thinking block open. Pure and cheap, so that it can serve as an SQL function.
     """
     options = prepared(letters)
     texts = letters.values() if isinstance(letters, Mapping) else ()
@@ -70,9 +68,9 @@ def _ticks_in_words(text: str) -> str:
 def after_marker(
     text: str, marker: str, letters: Letters, carried: bool = False, strict: bool = False
 ) -> str | None:
-    """Return the option in what follows the last `marker`: a bare letter or text will do there.
+    """Return the option named after the last `marker`; there a bare letter or text is enough.
 
-    Without the marker the whole turn is read as `final_answer` does.
+    Without the marker the complete turn is read as `final_answer` does.
     """
     shown = visible(text, carried)
     _, marked, rest = shown.rpartition(marker)
@@ -85,8 +83,8 @@ def after_marker(
 
 
 class _Stand(NamedTuple):
-    """What the reply answers so far (None: nothing yet, NOBODY: with nothing in its place), since
-    where it is in doubt, and where it was said last."""
+    """The answer so far (None: nothing yet, NOBODY: retracted without another), whether it is firm,
+    since where it is in doubt, and where it was said last."""
 
     letter: str | None = None
     firm: bool = False
@@ -96,15 +94,15 @@ class _Stand(NamedTuple):
 
 
 def _answer(text: str, options: Options, strict: bool) -> str | None:
-    """Return the option that one piece answers with, NOBODY where it takes its answer back or
-    names two, None where it says nothing."""
+    """Return the option that one piece answers with, NOBODY if it retracts its answer or names two,
+    None if it says nothing."""
     if not strict and (whole := options.whole(text)):
         return whole
     return _Reading(text, options, strict).answer()
 
 
 class _Reading:
-    """One piece of a reply, read from its first statement to its last."""
+    """Reads one piece of a reply from its first statement to its last."""
 
     def __init__(self, text: str, options: Options, strict: bool) -> None:
         self._text, self._options, self._strict = text, options, strict
@@ -112,7 +110,8 @@ class _Reading:
         self._named = options.last_named(text)
 
     def answer(self) -> str | None:
-        """Return what it comes to: in doubt, or between two that are only said softly, nothing."""
+        """Return the piece's answer: none if it stays in doubt, or between two that are said
+        softly."""
         stand = _Stand()
         for event in self._events():
             if isinstance(event, Statement):
@@ -127,7 +126,7 @@ class _Reading:
         return stand.letter
 
     def _events(self) -> list[Statement | re.Match[str]]:
-        """Return statements, and words that take back or doubt what was said, in order."""
+        """Return statements, and words that retract or doubt them, in order."""
         said = statements(self._text, self._options, self._strict)
         if not self._strict:
             said += closing(self._text, self._options)
@@ -137,25 +136,25 @@ class _Reading:
         return sorted({*said, *doubts}, key=_place)
 
     def _instead(self, at: int) -> Iterator[Statement]:
-        """Yield the option that stands right behind words that take another one back."""
+        """Yield the option that directly follows words of retraction."""
         start = INSTEAD.match(self._text, at).end()  # type: ignore[union-attr]
         named = self._options.named_at(self._text, start)
         if named and named.letter and wording.FINISHED.match(self._text, named.end):
             yield Statement(at, named.end, named.letter, False)
 
     def _another(self, at: int, letter: str) -> bool:
-        """Whether another option is named at a place or after it."""
+        """Return whether another option is named at a position or after it."""
         return any(place >= at for other, place in self._named.items() if other != letter)
 
     def _doubted(self, stand: _Stand, words: re.Match[str]) -> _Stand:
-        """Return what is answered after words that doubt the answer or take it back."""
+        """Return the state after words that doubt or retract the answer."""
         if words.re is DENIED and words.start() - stand.end > _NEAR:
             return stand
         letter = stand.letter if words.re is DOUBTED else NOBODY
         return _Stand(letter, stand.firm, words.end(), stand.end)
 
     def _after(self, stand: _Stand, said: Statement) -> _Stand:
-        """Return what is answered after one more statement."""
+        """Return the state after one more statement."""
         now = _Stand(said.letter, said.firm, None, said.end)
         if stand.doubted is not None:
             return now._replace(firm=True)
@@ -175,5 +174,6 @@ class _Reading:
 
 
 def _place(event: Statement | re.Match[str]) -> tuple[int, int]:
-    """Return the order of what is said: doubt stands before what takes the answer's place."""
+    """Return the sort key of an event: doubt comes before the statement that replaces the
+    answer."""
     return (event.start, 1) if isinstance(event, Statement) else (event.start(), 0)

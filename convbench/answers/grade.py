@@ -19,13 +19,13 @@ class Graded:
     """What the policy's turns say.
 
     `answer`: the letter, or for a question without options what follows the protocol's
-    `answer_after`; None where it cannot be read. `correct`: None where nothing can be said (the
-    conversation failed, or the example has no options or no gold), False where the answer is
-    unparsed. `thinking` (headline): an opening `<thinking>` in the final turn; `thinking_any`: in
-    any policy turn; `thinking_closed`: in the final turn and closed there; all None where the
-    conversation failed. `reasoned`: the final turn was thought of in a channel of its own, beside
-    its text; None where it failed or nobody told. `words`: whitespace-separated words of all policy
-    turns. `n_turns`: policy turns.
+    `answer_after`; None if it cannot be read. `correct`: None if it cannot be decided (the
+    conversation failed, or the example has no options or no gold), False if the answer is unparsed.
+    `thinking` (headline): an opening `<thinking>` in the final turn; `thinking_any`: in any policy
+    turn; `thinking_closed`: in the final turn and closed there; all None if the conversation
+    failed. `reasoned`: whether the final turn has reasoning in a separate channel; None if it
+    failed or the text alone was graded. `words`: whitespace-separated words of all policy turns.
+    `n_turns`: policy turns.
     """
 
     answer: str | None
@@ -39,7 +39,7 @@ class Graded:
 
 
 def grade(protocol: ProtocolSpec, conversation: Conversation, example: Example) -> Graded:
-    """Grade the conversation by its final policy turn."""
+    """Return the grade of a conversation by its final policy turn."""
     own = [conversation.turns[i] for i in policy_turns(protocol, conversation)]
     failed = conversation.failure is not None
     found = grade_texts(
@@ -65,7 +65,7 @@ def grade_texts(
     reading: AnswerReading = "any",
     failed: bool = False,
 ) -> Graded:
-    """Grade what the policy said, turn by turn: `grade` without the records around it.
+    """Return the grade of the policy's turns, given as texts.
 
     `options` are the options' texts by letter, or their letters alone, `marker` is the protocol's
     `answer_after`, `reading` its `answers`.

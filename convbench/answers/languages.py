@@ -1,8 +1,8 @@
-"""Answers in other languages than English: what an answer is called, and what joins it to one.
+"""Answers in other languages than English: words for an answer, and what joins them to an option.
 
-A language is a line of words here. As in English a noun counts in its own right ("het juiste
-antwoord is C") and a denial does not ("het antwoord is niet C"): what is no option where an option
-should stand is none, and a few languages deny behind it.
+A language is a line of words here. As in English, a noun counts on its own ("het juiste antwoord is
+C") and a denial does not ("het antwoord is niet C"): the word after it is no option, and a few
+languages deny after the option.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _CONCLUDED = re.compile(
     r"|(?:(?<=[.!?:] )|(?<=\n)|^)(?:es|è|é)|(?:het|dat)\s+is|is\s+het|(?:das|es)\s+ist|bence)"
     rf"(?:\s(?:l['’]|(?:{_ARTICLE})(?!\w)))?(?:[\s*_`~\"(]*+(?:{_OPTION})(?!\w)\s*:?)?\s*"
 )
-"""What a sentence comes to, softly: "dus C", "c'est la C"."""
+"""What a sentence comes to, as a soft statement: "dus C", "c'est la C"."""
 _RIGHT = re.compile(r"(?:\s+(?:richtig|korrekt|juist|correct[aeo]?|giusta|certa)\b)?")
 _CHOSEN_SPACELESS = re.compile(r"(?:(?<![^\n。，,])|我|所以|因此|故|应该|應該)[选選](?:择|擇)?\s*")
 _JUDGED = re.compile(
@@ -98,7 +98,7 @@ _WRONG = re.compile(
 
 
 def statements(text: str, low: str, options: Options) -> Iterator[Statement]:
-    """Yield what is answered in another language than English."""
+    """Yield the answers in other languages than English."""
     ascii_alone = text.isascii()
     named = [
         m for m in _NAMED.finditer(low) if ascii_alone is False or _begins_a_word(low, m.start())
@@ -134,10 +134,10 @@ _LENIENT = re.compile(
 
 
 def _ends(low: str, end: int) -> bool:
-    """Whether hardly more than a copula follows: "cevap C'dir", "उत्तर C है"."""
+    """Return whether hardly more than a copula follows: "cevap C'dir", "उत्तर C है"."""
     return _LENIENT.match(low, end) is not None
 
 
 def _refused(low: str, start: int) -> bool:
-    """Whether what stands before says that it is wrong, or supposed."""
+    """Return whether the words before say that it is wrong, or supposed."""
     return _WRONG.search(low[max(0, start - 24) : start]) is not None

@@ -39,7 +39,7 @@ _SAYS_MORE = re.compile(
     r"|over|squared|cubed|out|through|x|of|and\s+a\s+(?:half|quarter|third))\b",
     re.IGNORECASE,
 )
-"""Words that make another number of the one before them."""
+"""Words that turn the number before them into another one."""
 _EQUALS = re.compile(r"[-+*/×÷^·x\d\s.,()$€£%\\{}a-z]{1,80}?=\s*+(?=[-+$€£\d. ])")
 _GROUPED = str.maketrans("", "", ", \u00a0\u202f")
 _UNITS = {
@@ -76,7 +76,8 @@ _UNIT_NAME = re.compile(rf"(?P<prefix>{'|'.join(_PREFIXES)})(?P<base>{'|'.join(_
 
 
 LONGEST = 100
-"""Characters of a number; more digits than that are no answer, and Python converts no 5,000."""
+"""Most characters of a number; longer ones are no answer, and Python does not convert 5,000
+digits."""
 
 
 NUMBER_WORDS = (
@@ -102,7 +103,7 @@ NUMBER_WORDS = (
     "nineteen",
     "twenty",
 )
-"""The number is the place in this list."""
+"""A word's index is its number."""
 TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 NUMBER_VALUES = {
     **{word: number for number, word in enumerate(NUMBER_WORDS[:20])},
@@ -116,7 +117,7 @@ _RANGE = re.compile(r"\s*+(?:to|through|[-–—])\s*+[-+$€£]?\d")
 
 
 class Number(NamedTuple):
-    """A number, its unit in one spelling (empty where it has none) and where it ends."""
+    """A number, its unit in one spelling (empty if it has none) and where it ends."""
 
     value: Fraction
     unit: str
@@ -124,14 +125,14 @@ class Number(NamedTuple):
 
 
 def whole_number(text: str) -> Number | None:
-    """Return the number that a text is and no more than that, None where it says more."""
+    """Return the number that makes up the text, or None if it says anything else."""
     found = number_at(text, 0)
     return found if found is not None and not text[found.end :].strip(" .") else None
 
 
 def number_at(text: str, at: int) -> Number | None:
-    """Return the number that begins at `at`, of an equation the last one; None where there is
-    none, or where it is only a part of an expression, a ratio or a range."""
+    """Return the number that begins at `at`, or the last one of an equation; None if there is none,
+    or it is only a part of an expression, a ratio or a range."""
     if word := _IN_WORDS.match(text, at):
         digits = ("-" if word["minus"] else "") + str(NUMBER_WORDS.index(word["word"].lower()))
         written = number_at(digits + text[word.end() : word.end() + 60], 0)
@@ -186,8 +187,8 @@ def _spelling_of_part(unit: str) -> str:
 
 
 def same(said: Number, option: Number, one_unit: bool) -> bool:
-    """Whether a number said is the option's; a unit that one of both leaves out may be any where
-    all options have the same (`one_unit`)."""
+    """Return whether a number is an option's. A unit that one of them leaves out may be any if all
+    options have the same one (`one_unit`)."""
     if said.value != option.value:
         return False
     if said.unit == option.unit:

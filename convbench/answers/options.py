@@ -1,7 +1,7 @@
-"""A question's options, and which of them a text names at a place.
+"""Recognise a question's options in a text.
 
-An option is named by its letter, by its text, or by both ("C. marble"); a number by any way to
-write it, a query whole or not at all.
+An option is named by its letter, by its text, or by both ("C. marble"); a number in any writing, a
+query only in full.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Letters = Mapping[str, str] | Collection[str]
 """The options' letters in upper case (a tuple, or a string such as "ABCD"), or their texts by
 letter: only then an option's text is read as an answer."""
 NOBODY = ""
-"""In a letter's place: two options are named, or a letter with another one's text."""
+"""Stands for a letter if two options are named, or a letter with another option's text."""
 
 _CODE = re.compile(r"\s*(?:select|with|insert|update|delete|create)\b", re.IGNORECASE)
 _TOKEN = re.compile(r"\w+|[^\w\s]")
@@ -33,14 +33,14 @@ _UNKNOWN = re.compile(r"[a-z]\s*=\s*")
 _NAME = re.compile(
     r"(?P<first>[^\W\d_a-z][\w.'-]*(?: [^\W\d_a-z][\w.'-]*)*) (?P<last>[^\W\d_a-z][\w'-]{2,})"
 )
-"""A name of several words, of which the last is enough where no other option has it."""
+"""A name of several words; the last one is enough if no other option has it."""
 _FIGURES = re.compile(r"(?<![\w.,/])[-$€£]?\d[\d.,]*+")
 _JUDGING = {"yes", "no", "true", "false", "correct", "incorrect", "right", "wrong"}
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\n?|```")
 
 
 class Named(NamedTuple):
-    """An option that stands at a place, or NOBODY, and where it ends."""
+    """An option, or NOBODY, at a position of a text, and where it ends."""
 
     letter: str
     end: int
@@ -48,7 +48,7 @@ class Named(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """An option said at a place (NOBODY: two are), and how."""
+    """An option that is stated (NOBODY: two are), where, and how."""
 
     start: int
     end: int
@@ -59,7 +59,7 @@ class Statement(NamedTuple):
 
 
 class Options:
-    """The options of one question, prepared to be looked for."""
+    """Recognises the options of one question in texts."""
 
     def __init__(self, letters: tuple[str, ...], texts: tuple[tuple[str, str], ...]) -> None:
         self.letters = letters
@@ -76,7 +76,7 @@ class Options:
             self._prepare(letter, written.removeprefix(self._unknown), surnames)
         self._one_unit = len({number.unit for number in self._numbers.values()}) == 1
         self.judge = any(written.lower().strip(". ") in _JUDGING for written in plainly.values())
-        """Whether an option is a verdict itself."""
+        """Whether an option is a verdict itself ("true", "correct")."""
 
     def _prepare(self, letter: str, written: str, surnames: list[str]) -> None:
         number = whole_number(written)
@@ -99,9 +99,9 @@ class Options:
             self._texts.append((letter, re.compile(whole, re.IGNORECASE)))
 
     def named_at(self, text: str, at: int, link: str = ":") -> Named | None:
-        """Return the option that stands at `at`, in whatever dress; NOBODY where two do.
+        """Return the option at position `at`, in whatever markup, NOBODY if there are two, or None.
 
-        `link` is what stands before it: after a line's end a letter must be ended by a sign.
+        `link` is the text before it: after a line's end a letter must be followed by a mark.
         """
         start = wording.WRAPPED.match(text, at).end()  # type: ignore[union-attr]
         hit = self._by_number(text, start) or self._by_text(text, start)
@@ -137,7 +137,7 @@ class Options:
         return self._with_letter(text, named)
 
     def _ended(self, text: str, end: int, letter: str) -> bool:
-        """Whether an option's text ends here and nothing goes on with it."""
+        """Return whether an option's text ends here and nothing continues it."""
         if letter in self._codes:
             return _CODE_ENDS.match(text, end) is not None
         if text[end - 1].isdigit() and wording.GOES_ON.match(text, end):
@@ -164,7 +164,7 @@ class Options:
         return Named(letter, match.end())
 
     def _by_order(self, text: str, at: int) -> Named | None:
-        """Read "the third option"."""
+        """Return the option that an ordinal names: "the third option"."""
         match = wording.ORDINAL.match(text, at)
         letter = self._placed(match)
         if match is None or not letter or not wording.CLOSED.match(text, match.end()):
@@ -172,7 +172,7 @@ class Options:
         return Named(letter, match.end())
 
     def _placed(self, ordinal: re.Match[str] | None) -> str:
-        """Return the letter of an option by its place in the list, empty where none has it."""
+        """Return the letter of an option by its position in the list, empty if there is none."""
         if ordinal is None:
             return NOBODY
         named = ordinal["place"].lower()
@@ -180,7 +180,8 @@ class Options:
         return self.letters[place] if place < len(self.letters) else NOBODY
 
     def _with_letter(self, text: str, named: Named) -> Named:
-        """Read "marble (C)"; with another option's letter it names none."""
+        """Return the option of a text with a letter after it, "marble (C)"; NOBODY for another
+        option's letter."""
         beside = _IN_BRACKETS.match(text, named.end)
         if beside is None or beside["letter"].upper() not in self.letters:
             return named
@@ -199,8 +200,8 @@ class Options:
         return second is not None and second.letter != hit.letter
 
     def named_before(self, text: str, end: int) -> Named | None:
-        """Return the option that ends at `end`, a capital letter, a text or a number, with where
-        it begins in the end's place; None where none does."""
+        """Return the option that ends at `end` (a capital letter, a text or a number) with its
+        start in place of its end, or None."""
         piece = text[max(0, end - 64) : end]
         stop = end - len(piece) + len(piece.rstrip("*_`\"'), "))
         match = wording.LETTER_BEFORE.search(text, max(0, stop - 24), stop)
@@ -221,7 +222,7 @@ class Options:
         return None
 
     def whole(self, text: str) -> str | None:
-        """Return the option that a text is and nothing beside it; None where it is more."""
+        """Return the option that makes up a text, or None if the text says anything else."""
         written = _FENCE.sub(" ", text).strip()
         if self._codes and (code := self.code(written)):
             return code
@@ -234,23 +235,23 @@ class Options:
         return named.letter
 
     def is_number(self, letter: str) -> bool:
-        """Whether an option's text is a number."""
+        """Return whether an option's text is a number."""
         return letter in self._numbers
 
     def ends_in_another_number(self, text: str, letter: str) -> bool:
-        """Whether the last figures of a text are not this option's."""
+        """Return whether the last figures of a text belong to another option, or none."""
         figures = [match.start() for match in _FIGURES.finditer(text)]
         named = self._by_number(text, figures[-1]) if figures else None
         return bool(figures) and (named is None or named.letter != letter)
 
     def code(self, written: str) -> str | None:
-        """Return the option whose query a text is, however it is laid out."""
+        """Return the option whose query the text is, in any layout, or None."""
         bare = bare_code(written)
         fit = [letter for letter, code in self._codes.items() if code == bare]
         return fit[0] if len(fit) == 1 else None
 
     def last_named(self, text: str) -> dict[str, int]:
-        """Return where each option is named last, by a capital letter or by its text."""
+        """Return the last position of each option that is named by a capital letter or its text."""
         hit = {
             match["letter"]: match.start()
             for match in wording.LETTERS.finditer(text)
@@ -262,7 +263,7 @@ class Options:
         return hit
 
     def named_in(self, text: str) -> set[str]:
-        """Return the options whose letter, text or number stands in a text."""
+        """Return the options whose letter, text or number occurs in a text."""
         hit = set(self.last_named(text))
         for start in wording.starts(text, 0, len(text)) if self._numbers else ():
             named = (
@@ -281,7 +282,7 @@ def _prepared(letters: tuple[str, ...], texts: tuple[tuple[str, str], ...]) -> O
 
 
 def prepared(letters: Letters) -> Options:
-    """Return the options, prepared once for all replies to a question."""
+    """Return the recogniser of a question's options, cached for all replies to it."""
     if isinstance(letters, Mapping):
         return _prepared(tuple(letters), tuple(letters.items()))
     return _prepared(tuple(letters), ())
@@ -292,7 +293,7 @@ def _words(written: str) -> str:
 
 
 def _signs(written: str) -> str:
-    """Return the pattern of a ratio, a range, a time or a term, however its signs are set."""
+    """Return the pattern of a ratio, a range, a time or a term, with any spacing of its signs."""
     ratio = re.fullmatch(r"\d+\s*:\s*\d+", written) is not None
     signs = {"-": r"\s*[-–—]\s*", ":": r"(?:\s*:\s*|\s+to\s+)" if ratio else r"\s*:\s*"}
     pieces = [
@@ -305,12 +306,12 @@ def _signs(written: str) -> str:
 
 
 def bare_code(text: str) -> str:
-    """Return a query's tokens in lower case, one blank between them."""
+    """Return a query's tokens in lower case, separated by single blanks."""
     return " ".join(_TOKEN.findall(text)).lower().rstrip("; ")
 
 
 def _spaced(tokens: list[str]) -> re.Pattern[str]:
-    """Return the pattern of a query's tokens, however they are laid out."""
+    """Return the pattern of a query's tokens in any layout."""
     words = [re.escape(token) for token in tokens]
     for i in range(1, len(tokens)):
         joined = tokens[i - 1][-1].isalnum() and tokens[i][0].isalnum()
@@ -319,7 +320,7 @@ def _spaced(tokens: list[str]) -> re.Pattern[str]:
 
 
 def _stands_alone(text: str, match: re.Match[str], link: str) -> bool:
-    """Tell a letter from a word: "the answer is a mess", "Answer: A system of tubes"."""
+    """Return whether a letter is no word: "the answer is a mess", "Answer: A system of tubes"."""
     letter, (at, end) = match["letter"], match.span("letter")
     after = text[end : end + 1]
     if link == "\n" and after and after not in wording.ENDS:

@@ -1,8 +1,8 @@
-"""A reply's own part: what stands before it goes on with a question or a turn of its own.
+"""Cut a reply off where it continues with a question or a turn of its own.
 
-A model without chat training ends its answer and writes on, as its texts did: a next question with
-its options, "User:", a template's marks. That is no part of the reply. What a reply begins with is
-(a restated question), and the question restated later is as long as its options are the same.
+A model without chat training ends its answer and writes on, as its training texts did: a next
+question with its options, "User:", a template's marks. That is not part of the reply. A question at
+the reply's beginning is (it restates the question), and so is a later one with the same options.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MARK = re.compile(
     re.IGNORECASE,
 )
 _FURTHER = re.compile(rf"\s*{_DRESS}(?:next|new|another|second|follow-?up|bonus)\b", re.IGNORECASE)
-"""How a question begins that follows the one that was answered."""
+"""How a question begins that follows the answered one."""
 ASKS = ("asked", "listed", "inline", "running")
 """Marks of a question."""
 _LIST = re.compile(
@@ -50,14 +50,14 @@ _LIST = re.compile(
 
 
 class Part(NamedTuple):
-    """A piece of a reply, and what it begins with: a mark's name, empty for the reply's start."""
+    """A piece of a reply, and the kind of mark it begins with: empty for the reply's start."""
 
     kind: str
     text: str
 
 
 def parts(text: str) -> list[Part]:
-    """Return the reply cut at the marks of another turn or question, in order."""
+    """Return the reply's pieces, cut at the marks of another turn or question, in order."""
     found, kind, start = [], "", 0
     for mark in _MARK.finditer(text):
         found.append(Part(kind, text[start : mark.start()]))
@@ -86,12 +86,12 @@ def own_parts(text: str, texts: frozenset[str]) -> Iterator[str]:
 
 
 def _introduces(piece: str) -> bool:
-    """Whether a piece only leads to a question that is said again."""
+    """Return whether a piece only introduces a question that is restated."""
     last = piece.strip().rpartition("\n")[2].lower()
     return last.endswith(":") and len(piece) < 300
 
 
 def _foreign(piece: str, texts: frozenset[str]) -> bool:
-    """Whether a question is another one: it lists options that are not these."""
+    """Return whether a question is another one: it lists options that are not these."""
     listed = [match[1].strip(" .;*").lower() for match in _LIST.finditer(piece)]
     return len(listed) > 1 and not texts.issuperset(listed[:2])

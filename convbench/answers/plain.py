@@ -1,6 +1,4 @@
-"""A reply's text as one kind of plain text; the JSON objects that stand in it; how much the policy
-said.
-"""
+"""Normalise a reply's text; find JSON objects in it; count the policy's words."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ _MARK_TAG = re.compile(
 
 
 def plain(text: str) -> str:
-    """Return the text with its signs written plainly; an `<answer>` tag becomes `Answer:`."""
+    """Return the text with its marks in plain form; an `<answer>` tag becomes `Answer:`."""
     if "&" in text:
         text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
     if not text.isascii():
@@ -56,17 +54,17 @@ def plain(text: str) -> str:
 
 
 def untagged(text: str) -> str:
-    """Return the text without HTML's emphasis, its paragraphs and cells on lines of their own."""
+    """Return the text without HTML emphasis, with paragraphs and cells on separate lines."""
     return _MARK_TAG.sub("", _LINE_TAG.sub("\n", text))
 
 
 def seen(text: str) -> str:
-    """Return the text without the characters that nobody sees."""
+    """Return the text without invisible characters."""
     return text if text.isascii() else _UNSEEN.sub("", text)
 
 
 def lower(text: str) -> str:
-    """Lower-case without changing positions (a few letters lower to two)."""
+    """Return the text in lower case with all positions unchanged (a few letters lower to two)."""
     low = text.lower()
     return low if len(low) == len(text) else "".join(c.lower() if c < "\x80" else c for c in text)
 
@@ -74,11 +72,11 @@ def lower(text: str) -> str:
 LONGEST = 20_000
 """Characters of a reply that are read."""
 TRIES = 50
-"""Braces that are tried: a text of braces alone is no reason to go on for long."""
+"""Braces that are tried, so that a text of braces alone takes bounded time."""
 
 
 def first_object(text: str) -> dict[str, Any] | None:
-    """Return the first JSON object that stands in a text; None where there is none."""
+    """Return the first JSON object in a text, or None."""
     text = text[:LONGEST]
     decoder = json.JSONDecoder()
     at, tries = text.find("{"), 0
@@ -94,5 +92,5 @@ def first_object(text: str) -> dict[str, Any] | None:
 
 
 def word_count(said: Iterable[str]) -> int:
-    """Return the whitespace-separated words of these turns."""
+    """Return the number of whitespace-separated words in these texts."""
     return sum(len(text.split()) for text in said)

@@ -1,9 +1,9 @@
-"""Where a reply may say which option it answers with, and how firmly.
+"""Find the places where a reply may say which option it answers with, and how firmly.
 
 Firm are "the answer is C" and its like, a box, "I choose C" and "C is the correct answer". Soft is
-what only a reply's end, or a correction, makes an answer: "so it's C", "C is right", a line with
-nothing but an option. The paper's own phrase, "The answer is X" in its usual variants, is all that
-is read where it is asked for (`strict`).
+what counts only at a reply's end, or as a correction: "so it's C", "C is right", a line with
+nothing but an option. With `strict` only the paper's own phrase is read, "The answer is X" in its
+usual variants.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _LABELS = re.compile(
     r"answer|ans|option|choice|letter|pick|selection|response|decision|verdict|vote|guess"
     r"|solution|conclusion"
 )
-"""Nouns that are the label of an answer where a line begins with them and a colon follows."""
+"""Nouns that label an answer at the beginning of a line, followed by a colon."""
 _PAPERS = ("answer", "option", "choice", "letter", "ans")
-"""Nouns that are read where the paper's phrase alone is."""
+"""Nouns that are read with `strict`."""
 _LINK = re.compile(
     r"[*_`]*+(?:\s++(?:to|for|of|here|that|which|on|left|remaining|available|consistent|matching|among)\b(?:\s++(?!(?:is|was)\b)[\w'’-]++){0,7}?)?"
     r"(?P<aside>\s*,[^,.\n:;]{1,40},)?"
@@ -139,14 +139,14 @@ _NO_SUBJECT = re.compile(
     rf"\b(?:non-?)?(?:{_KIND.removesuffix('|one')}|ans|opposite|key\s?word|tempting|popular|least|unlikely|clue|people|usually|often|distractor|competitor|contender|rival|runner-up|trap|lure"
     r"|temptation|favou?rite|mistake|error|example|step|hint)s?\b"
 )
-"""Of what a sentence says which option it is, and the answer is said by `_named` or not at all."""
+"""Subjects after which an option is a statement of `_named`, or none."""
 _ASIDE = re.compile(
     r"\b(?:page|chapter|lesson|lecture|slide|worksheet|handout|textbook|atlas|exercise|yesterday"
     r"|previous|mix(?:es|ed)?\s+up|confus\w+"
     r"|(?:my|our)\s+(?!calculation|result|total|sum|count|estimate|reasoning|working))\b"
     r"|\bi\s+(?:was|am)\b"
 )
-"""What a sentence about the lesson, the speaker or what others take for it speaks of."""
+"""Subjects of a sentence about the lesson, the speaker, or what others take for the answer."""
 _A_THING = re.compile(r"\W*(?:[Tt]he|[Aa]n?|[Oo]ne|[Tt]h(?:is|at))\s+(?:[a-z'’-]+\s+)*+$")
 """A subject without a name: "The flight was delayed in Madrid" says where something happened,
 "Magna Carta was sealed in 1215" when this did."""
@@ -187,7 +187,7 @@ _REASONED = re.compile(
 
 
 def statements(text: str, options: Options, strict: bool) -> list[Statement]:
-    """Return what a reply asserts, in order. `text` is plain (`plain`)."""
+    """Return the statements of a reply, in order. `text` is in plain form."""
     low = lower(text)
     found = [*_named(text, low, options, strict), *_boxed(text, low, options)]
     elsewhere = languages.statements(text, low, options)
@@ -200,7 +200,7 @@ def statements(text: str, options: Options, strict: bool) -> list[Statement]:
 
 
 def _named(text: str, low: str, options: Options, strict: bool) -> Iterator[Statement]:
-    """Yield what is said after "answer" and its like."""
+    """Yield statements after "answer" and the like."""
     for noun in _NOUN.finditer(low):
         if low[noun.start() - 1 : noun.start()].isalnum() or (strict and noun[0] not in _PAPERS):
             continue
@@ -227,7 +227,7 @@ def _named(text: str, low: str, options: Options, strict: bool) -> Iterator[Stat
 
 
 def _changed(text: str, noun: re.Match[str], options: Options) -> Iterator[Statement]:
-    """Yield "I change my answer" + " from A to B"."""
+    """Yield the option of "I change my answer from A to B"."""
     to = _CHANGED_TO.match(text, noun.end())
     named = options.named_at(text, to.end()) if to else None
     if named and claims.asserted(text, noun.start(), named.end):
@@ -237,7 +237,7 @@ def _changed(text: str, noun: re.Match[str], options: Options) -> Iterator[State
 def _linked(
     text: str, low: str, options: Options, link: re.Match[str], begin: int
 ) -> Iterator[Statement]:
-    """Yield "the answer" + " is C"."""
+    """Yield the option of "the answer is C"."""
     named = options.named_at(text, link.end(), link["link"])
     if named is None or not claims.own_aside(lower(link["aside"] or "")):
         return
@@ -248,7 +248,7 @@ def _linked(
 
 
 def _boxed(text: str, low: str, options: Options) -> Iterator[Statement]:
-    r"""Yield `\boxed{C}`; what is in it is no option where it is a result."""
+    r"""Yield the option of `\boxed{C}`, unless the box is an intermediate result."""
     for box in wording.BOXED.finditer(low) if "boxed" in low else ():
         start = claims.sentence_start(text, box.start())
         before = low[start : box.start()]
@@ -273,7 +273,7 @@ def _chosen(text: str, low: str, options: Options) -> Iterator[Statement]:
 
 
 def _judged(text: str, low: str, options: Options) -> Iterator[Statement]:
-    """Yield the option of which it is said that it is the answer, or right."""
+    """Yield options that are said to be the answer, or right."""
     for said in _PREDICATE.finditer(low):
         found = options.named_before(text, said.start())
         if found is None:
@@ -292,7 +292,7 @@ def _judged(text: str, low: str, options: Options) -> Iterator[Statement]:
 
 
 def _made(text: str, low: str, options: Options) -> Iterator[Statement]:
-    """Yield "making C the correct answer"."""
+    """Yield the option of "making C the correct answer"."""
     for verb in _MAKES.finditer(low):
         named = options.named_at(text, verb.end())
         verdict = _MADE.match(low, named.end) if named else None
@@ -302,7 +302,7 @@ def _made(text: str, low: str, options: Options) -> Iterator[Statement]:
 
 
 def _concluded(text: str, low: str, options: Options) -> Iterator[Statement]:
-    """Yield what a sentence comes to: "so C", "that leaves C"."""
+    """Yield what a sentence concludes: "so C", "that leaves C"."""
     for word in _CONCLUDE.finditer(low):
         named = options.named_at(text, word.end())
         if named is None or not named.letter or not _closed(text, named.end):
@@ -329,8 +329,8 @@ def last_sentence(text: str) -> int:
 
 
 def closing(text: str, options: Options) -> list[Statement]:
-    """Return the options that a reply begins or ends with and says no more of, softly: its first
-    line or its last one, a fenced query, a number that the last sentence comes to."""
+    """Return soft statements: options that a reply begins or ends with and says no more of. These
+    are its first or last line, a fenced query, a number that the last sentence comes to."""
     found = list(_lines(text, options))
     found += [*_judged_list(text, options), *_fenced(text, options)]
     found += _coded(text, options)
@@ -339,7 +339,7 @@ def closing(text: str, options: Options) -> list[Statement]:
 
 
 def _lines(text: str, options: Options) -> Iterator[Statement]:
-    """Yield an option that is all of the first line, or of the last line or sentence."""
+    """Yield an option that makes up the first line, or the last line or sentence."""
     body = text.strip()
     listed = {match["letter"] for match in _LIST_LINE.finditer(text)}
     start, end = text.find(body[:1]) if body else 0, len(text.rstrip())
@@ -363,7 +363,7 @@ def _lines(text: str, options: Options) -> Iterator[Statement]:
 
 
 def _judged_list(text: str, options: Options) -> Iterator[Statement]:
-    """Yield what a list that judges option by option comes to: NOBODY where it affirms several."""
+    """Yield the result of a list that judges option by option: NOBODY if it affirms several."""
     if options.judge:
         return
     judged: dict[str, bool] = {}
@@ -383,7 +383,7 @@ def _judged_list(text: str, options: Options) -> Iterator[Statement]:
 
 
 def _fenced(text: str, options: Options) -> list[Statement]:
-    """Return the one option that fenced blocks hold, none where they hold several."""
+    """Return the one option in fenced blocks, or an empty list if they hold several."""
     found = [
         Statement(fence.start(), fence.end(), letter, False)
         for fence in (_FENCED.finditer(text) if "```" in text else ())
@@ -393,7 +393,7 @@ def _fenced(text: str, options: Options) -> list[Statement]:
 
 
 def _coded(text: str, options: Options) -> Iterator[Statement]:
-    """Yield the query that a last sentence ends in."""
+    """Yield the query that the last sentence ends in."""
     start, end = last_sentence(text), len(text)
     start = text.rfind("\n", 0, start) + 1 if "`" in text[start - 1 : start] else start
     spans = list(_SPAN.finditer(text, start)) if "`" in text[start:] else []
@@ -405,7 +405,7 @@ def _coded(text: str, options: Options) -> Iterator[Statement]:
 
 
 def _referred(text: str, options: Options) -> Iterator[Statement]:
-    """Yield the one option of which it is said right behind it that "that is my answer"."""
+    """Yield the one option that a following "that is my answer" refers to."""
     low = lower(text)
     for said in _THAT_IS_IT.finditer(low):
         start = claims.sentence_start(text, said.start())
@@ -417,8 +417,8 @@ def _referred(text: str, options: Options) -> Iterator[Statement]:
 
 
 def _summed_up(text: str, options: Options) -> Iterator[Statement]:
-    """Yield the one option that a last sentence comes to: a number or its last words where it
-    begins with "so", or a text with its letter behind "is"."""
+    """Yield the one option that the last sentence comes to: a number or its last words if it begins
+    with "so", or a text with its letter after "is"."""
     start = last_sentence(text)
     end = min(claims.sentence_end(text, start), len(text))
     sentence = lower(text[start:end])
@@ -443,7 +443,8 @@ def _summed_up(text: str, options: Options) -> Iterator[Statement]:
 
 
 def _comes_to(text: str, start: int, alone: bool, options: Options) -> Iterator[Statement]:
-    """Yield what the last sentence says that something is: "The river in Paris is the Seine."."""
+    """Yield the option that the last sentence says something is: "The river in Paris is the
+    Seine."."""
     for word in _IS.finditer(text, start):
         named = options.named_at(text, word.end())
         if not named or not named.letter or not wording.NO_MORE.match(text, named.end):
@@ -465,7 +466,7 @@ def _comes_to(text: str, start: int, alone: bool, options: Options) -> Iterator[
 
 
 def _ends_in_a_letter(text: str, start: int, options: Options) -> Iterator[Statement]:
-    """Yield "It asks about urine: D." and "Only option B does what is asked."."""
+    """Yield the option of "It asks about urine: D." and "Only option B does what is asked."."""
     last = _LAST_LETTER.search(text, max(start, len(text) - 40))
     noun = _NOUN.search(lower(text), start, last.start()) if last else None
     if last and (noun is None or noun[0] == "one") and last["letter"] in options.letters:
@@ -477,5 +478,5 @@ def _ends_in_a_letter(text: str, start: int, options: Options) -> Iterator[State
 
 
 def _line(text: str, at: int) -> int:
-    """Return where the line of a place begins, at most 80 characters before it."""
+    """Return where the line of a position begins, at most 80 characters before it."""
     return max(at - 80, text.rfind("\n", 0, at) + 1)

@@ -1,17 +1,16 @@
-"""Thinking tags: where a turn thinks and where it speaks.
+"""Thinking tags: which part of a turn is thinking and which is speech.
 
-Tags are `<thinking>` and `</thinking>` in any case, and what models were trained to write in
-their place: `<think>`, `<thought>`, `<reasoning>`, `[THINK]`, `◁think▷`, `<|begin_of_thought|>`.
-The rules:
+Tags are `<thinking>` and `</thinking>` in any case, and what models were trained to write instead:
+`<think>`, `<thought>`, `<reasoning>`, `[THINK]`, `◁think▷`, `<|begin_of_thought|>`. The rules:
 
 - a block opens at an opening tag and closes at the next closing one, whatever their names; an
   opening tag inside an open block changes nothing;
 - a block that is not closed runs to the end of its turn;
-- a turn whose first tag is a closing one closes what an earlier turn left open: all before it is
-  thinking. Where no earlier turn left anything open, `</thinking>` is a slip and hides nothing;
-  `</think>` and `[/THINK]` close a block that the chat template opened in the prompt, so that all
-  before them is thinking too;
-- any other text, stray template marks such as `[/INST]` among it, is the model's output.
+- a turn whose first tag is a closing one closes the block that an earlier turn left open: all text
+  before it is thinking. If no earlier turn left one open, `</thinking>` is a slip and hides
+  nothing; `</think>` and `[/THINK]` close a block that the chat template opened in the prompt, so
+  that all text before them is thinking too;
+- any other text, stray template marks such as `[/INST]` included, is the model's output.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ _BY_TEMPLATE = re.compile(r"<\s*+/\s*+think\s*+>|\[/THINK\]|◁/think▷", re.IG
 
 
 def may_hold_tags(text: str) -> bool:
-    """Whether a text has one of the signs that tags begin with; most have none."""
+    """Return whether a text has one of the characters that tags begin with; most have none."""
     return "<" in text or "[" in text or "◁" in text
 
 
 def _tags(text: str) -> Iterator[tuple[bool, re.Match[str]]]:
-    """Yield each tag with whether it closes."""
+    """Yield (whether it closes, match) of each tag."""
     for tag in TAG.finditer(text):
         yield any(tag.groups()), tag
 
@@ -45,14 +44,14 @@ def thinking(text: str) -> bool:
     """Return whether a thinking block opens in the text: the `Thinking` of reports.
 
     The paper's "percentage of times that the model outputs <thinking> tags" (section 4). A block
-    that the chat template opened counts where it closes here.
+    that the chat template opened counts if it closes here.
     """
     found = list(_tags(text))
     return any(not closing for closing, _ in found) or _opened_before(found)
 
 
 def closes(text: str) -> bool:
-    """Return whether some thinking block opens and closes in the same text."""
+    """Return whether a thinking block opens and closes in the text."""
     found = list(_tags(text))
     opened = False
     for closing, _ in found:
@@ -64,7 +63,7 @@ def closes(text: str) -> bool:
 
 
 def _opened_before(found: list[tuple[bool, re.Match[str]]]) -> bool:
-    """Whether the first tag closes a block that the chat template opened."""
+    """Return whether the first tag closes a block that the chat template opened."""
     return bool(found) and _BY_TEMPLATE.fullmatch(found[0][1][0]) is not None
 
 
@@ -78,7 +77,7 @@ def left_open(earlier: Iterable[str]) -> bool:
 
 
 class Segment(NamedTuple):
-    """A piece of a turn, by its place in the text; tags lie between pieces."""
+    """A piece of a turn between tags, and whether it is thinking."""
 
     thinking: bool
     start: int
@@ -86,9 +85,9 @@ class Segment(NamedTuple):
 
 
 def segments(text: str, carried: bool = False) -> list[Segment]:
-    """Return what is thought and what is said, in order; some pieces are empty.
+    """Return the pieces of thinking and speech, in order; some are empty.
 
-    `carried` says that an earlier turn left a block open (`left_open`).
+    `carried` says that an earlier turn left a block open.
     """
     found: list[Segment] = []
     tags = list(_tags(text))
@@ -106,8 +105,8 @@ def segments(text: str, carried: bool = False) -> list[Segment]:
 
 
 def first_block(text: str) -> tuple[int, int, int] | None:
-    """Return (start, stop, rest) of the thinking block that a text begins with: where its words
-    start and stop, and where what follows it begins, blanks left out; None where there is none.
+    """Return (start, stop, rest) of the thinking block that a text begins with, or None: the range
+    of its words, and where the text after it begins, without blanks.
 
     A block that is not closed runs to the end of the text.
     """
@@ -127,7 +126,7 @@ def first_block(text: str) -> tuple[int, int, int] | None:
 
 
 def visible(text: str, carried: bool = False) -> str:
-    """Return the text outside thinking blocks; a newline stands where a block was."""
+    """Return the text outside thinking blocks; a newline replaces each block."""
     if not may_hold_tags(text):
         return text
     pieces = segments(text, carried)

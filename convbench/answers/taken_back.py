@@ -1,4 +1,4 @@
-"""Words that take back what was just said, and words that put it in doubt."""
+"""Words that retract what was just said, and words that put it in doubt."""
 
 from __future__ import annotations
 
@@ -62,30 +62,30 @@ WITHDRAWN = (
         r"|before\s+i\s+(?:can|could)\s+(?:give|say|answer|choose|decide|pick|name)\b"
     ),
 )
-"""Words of a reply, in lower case, that take back the answer before them."""
+"""Words of a reply, in lower case, that retract the answer before them."""
 DENIED = re.compile(
     rf"{_BEGIN}(?:(?:that|this|it|which)(?:['’]s|\s+(?:is|was))\s+(?:not\s+(?:right|correct|it|true)"
     r"|wrong|incorrect|false|an?\s+(?:mistake|slip|typo|error))|(?:that|this|it)\s+(?:(?:isn['’]t"
     r"|wasn['’]t|can['’]?t\s+be|cannot\s+be|(?:doesn['’]t|does\s+not)\s+(?:seem|look|sound))\s+"
     r"(?:right|correct|true|it)|(?:doesn['’]t|does\s+not|cannot|can['’]t|won['’]t)\s+(?:fit|work|hold)))\b"
 )
-"""Words, in lower case, that take back an answer where no other option is named in between."""
+"""Words, in lower case, that retract an answer if no other option is named in between."""
 DOUBTED = re.compile(
     rf"{_BEGIN}(?:actually|hm++|however|although|then\s+again|yet|but\s+(?:wait|no|actually)"
     r"|let\s+me\s+(?:double|check|verify|re-?check|see|look|go\s+through|make\s+sure)"
     r"|is\s+(?:it|that)\b[^.!?\n]{0,30}\?|am\s+i\s+sure|are\s+you\s+sure|really\?)"
 )
-"""Words, in lower case, after which another option may take the answer's place."""
+"""Words, in lower case, after which another option may replace the answer."""
 UNSURE = re.compile(
     r"\b(?:not|no\s+longer|un|less)[\s-]*(?:so\s+|quite\s+|really\s+|that\s+|entirely\s+)?(?:sure|certain|convinced|clear)\b"
     r"|\b(?:don['’]t|do\s+not|cannot|can['’]t)\s+(?:know|tell|decide|say)\b",
     re.IGNORECASE,
 )
-"""What doubt may end in."""
+"""How doubt may end."""
 INSTEAD = re.compile(
     r"[\s,.:;!—–)-]*+(?:(?:so|then|rather|instead|now|no|yes|sorry|of\s+course)[\s,:]++)*"
     r"(?:(?:it|that|this)(?:['’]s|\s+(?:is|was|should\s+be|must\s+be|has\s+to\s+be|should\s+have\s+been|ought\s+to\s+be))\s+"
     r"|i\s+(?:meant?|should\s+have\s+(?:said|written|chosen|picked)|say|choose|pick)\s+(?:to\s+(?:say|write)\s+)?|make\s+(?:it|that)\s+|rather\s+|indeed\s+|to\s+|instead\s+)?",
     re.IGNORECASE,
 )
-"""What may stand between words that take back and the option put in its place."""
+"""What may come between words of retraction and the option that replaces the answer."""

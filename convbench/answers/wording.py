@@ -1,7 +1,8 @@
-"""The words and signs around an option: what it is dressed in, what ends it, what joins two.
+"""Words and marks around an option: its markup, what ends it, what joins two.
 
-They are read in plain text (`plain`). Quantifiers that could fight over the same characters are
-possessive: time stays linear. What is looked for before a place is looked for in a bounded piece.
+They are matched in plain form. Quantifiers that could compete for the same characters are
+possessive, so that time stays linear. What is searched before a position is searched in a bounded
+piece.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ ONE_LETTER = re.compile(
     r"(?!['’](?!(?:[dt][iıuü]r|y[iıuü])\w{0,3}\b)\w|-\w|♭|♯|(?-i:\.[a-z0-9]|\.[A-Z]\.))",
     re.IGNORECASE,
 )
-"""An option's letter in its dress."""
+"""An option's letter in its markup."""
 BOXED = re.compile(r"\\f?boxed\s*+\{")
 WRAPPED = re.compile(
     rf"{OPENING}(?:(?<=```)[\w+-]{{1,12}}\s*\n{OPENING})?(?:{_WRAP}{OPENING}){{0,3}}"
     rf"(?:(?:the\s+)?{_WORD}{OPENING})?",
     re.IGNORECASE,
 )
-"""What an option's text is dressed in."""
+"""The markup of an option's text."""
 
 ENDS = frozenset(".,;:!?)]}*_~`'\"’”$<>\n")
 OPENERS = frozenset("*_~`'\"“‘$([{<")
@@ -71,7 +72,7 @@ DRESS = re.compile(
     r"|it['’]s|i\s+think|i\s+guess)\b[,:]?\s+)*+",
     re.IGNORECASE,
 )
-"""What a line may begin with that says nothing but an option."""
+"""How a line may begin that says nothing but an option."""
 LETTER_BEFORE = re.compile(
     r"(?<![A-Za-z0-9_'’])(?:(?:[Tt]he\s+)?(?:[Oo]ption|[Cc]hoice|[Ll]etter|[Aa]nswer|[Ss]tatement)\s+)?"
     r"[(*_`\"'\[]{0,8}(?P<letter>[A-Z]|(?<=\()[a-z](?=\)))$"
@@ -97,7 +98,7 @@ _BESIDE = re.compile(r"(?:[ \t]+|\s?:\s?)(?P<letter>[A-Z])[ \t]*(?:[.,;!?]|$|\n)
 
 
 def names_two(text: str, end: int, letters: Collection[str]) -> bool:
-    """Whether a second option follows the letter that ends at `end`."""
+    """Return whether a second option follows the letter that ends at `end`."""
     if _TWO.match(text, end):
         return True
     beside = _BESIDE.match(text, end)
@@ -105,6 +106,6 @@ def names_two(text: str, end: int, letters: Collection[str]) -> bool:
 
 
 def starts(text: str, low: int, stop: int) -> Iterator[int]:
-    """Yield where words begin between two places, the first one first."""
+    """Yield the positions between two positions where words begin, in order."""
     for match in _STARTS.finditer(text, low, stop):
         yield match.start()

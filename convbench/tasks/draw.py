@@ -1,4 +1,4 @@
-"""Draw questions and split them by group, with the same result on every machine for the same seed."""
+"""Draw questions and split them by group: the same on every machine for the same seed."""
 
 from __future__ import annotations
 
