@@ -351,7 +351,7 @@ def sent_temperature(protocol: ProtocolSpec, conversation: Conversation) -> floa
 
 def policy_turns(protocol: ProtocolSpec, conversation: Conversation) -> list[int]:
     """Return the indices of the policy's turns."""
-    policy = protocol.policy  # looked for among the speakers, so asked for once
+    policy = protocol.policy  # the property searches the speakers, so it is read once
     return [i for i, turn in enumerate(conversation.turns) if turn.speaker == policy]
 
 

@@ -139,7 +139,8 @@ _NO_SUBJECT = re.compile(
     rf"\b(?:non-?)?(?:{_KIND.removesuffix('|one')}|ans|opposite|key\s?word|tempting|popular|least|unlikely|clue|people|usually|often|distractor|competitor|contender|rival|runner-up|trap|lure"
     r"|temptation|favou?rite|mistake|error|example|step|hint)s?\b"
 )
-"""Subjects after which an option is a statement of `_named`, or none."""
+"""Subjects of which an option is predicated without being the answer, unless a noun such as
+"answer" states it."""
 _ASIDE = re.compile(
     r"\b(?:page|chapter|lesson|lecture|slide|worksheet|handout|textbook|atlas|exercise|yesterday"
     r"|previous|mix(?:es|ed)?\s+up|confus\w+"
@@ -148,8 +149,8 @@ _ASIDE = re.compile(
 )
 """Subjects of a sentence about the lesson, the speaker, or what others take for the answer."""
 _A_THING = re.compile(r"\W*(?:[Tt]he|[Aa]n?|[Oo]ne|[Tt]h(?:is|at))\s+(?:[a-z'’-]+\s+)*+$")
-"""A subject without a name: "The flight was delayed in Madrid" says where something happened,
-"Magna Carta was sealed in 1215" when this did."""
+"""A subject without a name. "The flight was delayed in Madrid" says where something happened;
+"Magna Carta was sealed in 1215" says when it happened itself."""
 _NOT_THE_OTHERS = re.compile(r",?\s(?:and\s)?(?:not|rather\s+than|instead\s+of)\s[^.,\n]{1,40}\W*$")
 _BUT = re.compile(r"\bi\.e\.|[,;]\s(?:but|yet|so|hence|thus|therefore)\b|;")
 _SPAN = re.compile(r"(?<!`)`(?P<code>[^`\n]{1,2000}+)`(?!`)")
@@ -355,7 +356,7 @@ def _lines(text: str, options: Options) -> Iterator[Statement]:
     if not _LABEL_BEFORE.search(text, max(0, last_sentence(text) - 8), last_sentence(text)):
         pieces.add(last_sentence(text))
     for at in pieces:
-        fenced = "```" in text[at:end]  # `_fenced` reads those together
+        fenced = "```" in text[at:end]  # fenced blocks are read together
         letter = options.whole(text[at:end]) if end - at < 2_000 and not fenced else None
         lines = (at, text.rfind("\n", 0, at) + 1)
         if letter and not (len(listed) > 1 and any(_ITEM.match(text, line) for line in lines)):

@@ -1,6 +1,6 @@
 """The Hugging Face Hub: rows of question sets, and published runs, with errors in one line.
 
-Uses what lies below the engine.
+May use what lies below the engine.
 """
 
 from convbench.hub.rows import load_rows, open_rows

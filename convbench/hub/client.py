@@ -1,5 +1,5 @@
-"""The Hub's HTTP client: bounded, quiet, asked one question before anything is loaded, its errors
-said in one line with what to do.
+"""The Hub's HTTP client: bounded, quiet, asked once before anything is loaded; its errors become
+one line that says what to do.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ OFFLINE = "unset HF_HUB_OFFLINE, or load it once while online so that it lies in
 
 @contextmanager
 def translating(what: str, *, writing: bool = False, way_out: str = "") -> Iterator[None]:
-    """Turn what huggingface_hub, datasets and httpx raise into a HubError about `what`.
+    """Turn exceptions of huggingface_hub, datasets and httpx into a HubError about `what`.
 
     `what` names the repository as a user does, e.g. `dataset allenai/ai2_arc`; `way_out` is what
-    else can be done where the Hub cannot be reached.
+    else can be done if the Hub cannot be reached.
     """
     try:
         yield
@@ -40,7 +40,7 @@ def translating(what: str, *, writing: bool = False, way_out: str = "") -> Itera
 
 
 def _line(error: BaseException, what: str, writing: bool, way_out: str) -> str | None:
-    """One line for the deepest cause that is known; None for an error that is not the Hub's."""
+    """Return one line for the deepest known cause, or None for an error that is not the Hub's."""
     chain = list(causes(error))
     if any(isinstance(cause, MemoryError) for cause in chain):
         return "its rows take more memory than those of a question set may"
@@ -56,7 +56,7 @@ def _line(error: BaseException, what: str, writing: bool, way_out: str) -> str |
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and everything it came from, deepest last."""
+    """Yield the error and its causes, the deepest last."""
     seen: set[int] = set()
     at: BaseException | None = error
     while at is not None and id(at) not in seen:
@@ -66,7 +66,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _hub_line(error: BaseException, what: str, writing: bool) -> str | None:
-    """What the Hub itself said, by its error class and HTTP status."""
+    """Return one line for the Hub's own errors, by error class and HTTP status, or None."""
     from huggingface_hub import errors
 
     name = what.split()[-1]
@@ -94,7 +94,7 @@ def _hub_line(error: BaseException, what: str, writing: bool) -> str | None:
 
 
 def _status_line(error: BaseException, writing: bool) -> str:
-    """One line for an HTTP status."""
+    """Return one line for an HTTP status."""
     response = getattr(error, "response", None)
     status = getattr(response, "status_code", None)
     said = first_line(getattr(error, "server_message", None) or error)
@@ -113,7 +113,7 @@ def _status_line(error: BaseException, writing: bool) -> str:
 
 
 def _network_line(error: BaseException, way_out: str) -> str | None:
-    """One line where nobody answered."""
+    """Return one line for an error of the network, or None."""
     import httpx
     from huggingface_hub import errors
 
@@ -132,7 +132,7 @@ def _network_line(error: BaseException, way_out: str) -> str | None:
 
 
 def _datasets_line(error: BaseException) -> str | None:
-    """One line for what the datasets library finds wrong."""
+    """Return one line for an error of the datasets library, or None."""
     import pyarrow
     from datasets import exceptions
 
@@ -156,14 +156,14 @@ def _page(what: str) -> str:
 
 
 def endpoint() -> str:
-    """Address of the Hub in use."""
+    """Return the address of the Hub in use."""
     from huggingface_hub import constants
 
     return constants.ENDPOINT
 
 
 def first_line(error: object, limit: int = 200) -> str:
-    """The first line of an error's text that says something."""
+    """Return the first line of an error's text that is not empty."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:limit].rstrip(".")
 
@@ -172,10 +172,11 @@ PUBLIC = "https://huggingface.co"
 
 
 def prepare() -> None:
-    """Set what the clients read when they are imported; what the user set stays.
+    """Set the environment variables that the clients read when they are imported; the user's own
+    stay.
 
-    A Hub other than the public one mostly lacks the Xet endpoints; the client would ask for
-    them again and again for minutes.
+    Hubs other than the public one mostly lack the Xet endpoints; the client would ask for them
+    again and again for minutes.
     """
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     if os.environ.get("HF_ENDPOINT", PUBLIC).rstrip("/") != PUBLIC:
@@ -184,7 +185,7 @@ def prepare() -> None:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Run with the clients' progress bars and warnings off; as before afterwards."""
+    """Turn the clients' progress bars and warnings off, and restore them afterwards."""
     prepare()
     import datasets
     from datasets.utils import logging as datasets_logging
@@ -214,24 +215,24 @@ def quietly() -> Iterator[None]:
 
 
 HUB_BYTES = 128 << 20
-"""Most bytes, decompressed, of an answer of the Hub's that is not written to a file."""
+"""Most bytes, decompressed, of a Hub response that is not written to a file."""
 REDIRECTS = 10
 """Most redirects of one request."""
 
 
 @lru_cache(maxsize=1)
 def bound() -> None:
-    """Have huggingface_hub ask through the bounded client from now on."""
+    """Make huggingface_hub send its requests through the bounded client from now on."""
     import httpx
     from huggingface_hub import get_session, set_client_factory
 
     class Bounded(httpx.Client):
-        """httpx's client whose `send` is `sent`."""
+        """httpx's client with bounded responses."""
 
         def send(self, request: httpx.Request, **more: Any) -> httpx.Response:
             return sent(super().send, request, self.follow_redirects, **more)
 
-    usual = get_session()  # the client's own settings, or those that somebody gave it
+    usual = get_session()  # with the client's own settings, or the caller's
     set_client_factory(
         lambda: Bounded(
             event_hooks=usual.event_hooks,
@@ -242,7 +243,8 @@ def bound() -> None:
 
 
 def sent(send: Any, request: httpx.Request, usually: bool, **more: Any) -> httpx.Response:
-    """Send a request; follow redirects without reading their bodies; bound the answer's."""
+    """Send a request and follow redirects without reading their bodies; bound the size of the
+    response."""
     stream = more.pop("stream", False) or request.method == "HEAD"
     follow = more.pop("follow_redirects", usually)
     if not stream:
@@ -257,7 +259,7 @@ def sent(send: Any, request: httpx.Request, usually: bool, **more: Any) -> httpx
 
 
 def _read(request: httpx.Request, response: httpx.Response, stream: bool) -> httpx.Response:
-    """Return the response, read into memory unless the caller streams it; HubError where that is
+    """Return the response, read into memory unless the caller streams it. Raises HubError if it is
     too long."""
     if stream:
         if request.method == "HEAD":
@@ -280,18 +282,19 @@ TIMEOUT = 20.0
 
 @dataclass(frozen=True)
 class Found:
-    """What the Hub said of a dataset."""
+    """What the Hub says about a dataset."""
 
     commit: str | None = None
     """The commit its revision resolves to."""
     refused: Exception | None = None
-    """The Hub answered, and refused."""
+    """Error of the Hub, if it answered and refused."""
     unreachable: Exception | None = None
-    """Nobody answered, or offline mode is on: the cache is all there is."""
+    """Error of the network, if nobody answered or offline mode is on: only the cache can be
+    read."""
 
 
 def ask(repo: str, revision: str | None) -> Found:
-    """Return what the Hub says of this dataset and whether its files may be read."""
+    """Return what the Hub says about this dataset, and whether its files may be read."""
     import httpx
     from huggingface_hub import HfApi, errors
 
@@ -309,7 +312,7 @@ def ask(repo: str, revision: str | None) -> Found:
 
 @contextmanager
 def offline(yes: bool) -> Iterator[None]:
-    """Make the clients use their caches only, if `yes`; as before afterwards."""
+    """Make the clients use only their caches, if `yes`, and restore their mode afterwards."""
     import datasets.config
     from huggingface_hub import constants
 
@@ -322,18 +325,15 @@ def offline(yes: bool) -> Iterator[None]:
         constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = before
 
 
-"""Seconds to wait for the Hub's answer."""
-
-
 @lru_cache
 def on_hub(model: str) -> bool:
-    """Ask the Hub once whether it has this model: the clients ask five times for every file
-    where nobody answers."""
+    """Return whether the Hub has this model. It is asked once: the clients would ask five times for
+    every file if nobody answers."""
     import httpx
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-    bound()  # whatever the Hub is asked for later, too
+    bound()  # also bounds all later requests
     try:
         HfApi().model_info(model, timeout=TIMEOUT)
     except (HfHubHTTPError, HFValidationError, httpx.TransportError, OSError):

@@ -1,4 +1,4 @@
-"""Put a folder on the Hub in one commit, and look at what a repository holds."""
+"""Upload a folder to the Hub in one commit, and read what a repository holds."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ if TYPE_CHECKING:
 
 Kind = Literal["dataset", "model"]
 TRIES = 4
-"""Tries of a commit that the Hub's own faults or the network break."""
+"""Tries of a commit that fails because of the Hub or the network."""
 PAUSE = 1.0
 """Seconds before the second try; doubled for each further one."""
 MOVED_ON = 412
-"""The Hub's status for a commit whose parent is no longer the newest."""
+"""The Hub's status for a commit whose parent is not the newest any more."""
 BARE = frozenset({".gitattributes", "README.md"})
-"""What a repository made by hand holds; it may be filled."""
+"""Files of an empty repository; it may be filled."""
 
 
 @dataclass(frozen=True)
 class Uploaded:
-    """What an upload did."""
+    """Result of an upload."""
 
     repo: str
     url: str
     commit: str
     created: bool
-    """The repository is new."""
+    """Whether the repository is new."""
     changed: bool
-    """False where it held the same content already; then there is no new commit."""
+    """Whether there is a new commit; False if the repository held the same content already."""
 
 
 def check_name(repo: str, kind: Kind = "dataset") -> None:
-    """Raise HubError for what can be no repository's name, before anything is written for it."""
+    """Raise HubError for an invalid repository name, before anything is written for it."""
     with translating(f"{kind} {repo!r}"):
         from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
@@ -59,8 +59,8 @@ def upload(
 ) -> Uploaded:
     """Make the repository hold exactly the folder's files, in one commit.
 
-    Files are sent first and the commit comes last: a fault on the way leaves the repository as
-    it was. A repository that holds something else is refused: its `mark` file must be that of
+    Files are sent first and the commit comes last: an error before it leaves the repository
+    unchanged. A repository that holds something else is refused: its `mark` file must be that of
     the same run, in the very commit that this one follows. Raises HubError.
     """
     what = f"{kind} {repo}"
@@ -92,7 +92,7 @@ def _url(api: HfApi, kind: Kind, repo: str) -> str:
 def _files(
     api: HfApi, repo: str, kind: Kind, revision: str | None = None
 ) -> tuple[str, ...] | None:
-    """Return the files of a repository, None where there is none."""
+    """Return the files of a repository, or None if it does not exist."""
     from huggingface_hub.errors import RepositoryNotFoundError
 
     try:
@@ -111,7 +111,7 @@ def _same_owner(
     mark: str,
     revision: str | None = None,
 ) -> None:
-    """Refuse to write over what is not this run."""
+    """Raise HubError if the repository holds anything else than this run."""
     if set(found) <= BARE:
         return
     here = _id(folder / mark)
@@ -129,7 +129,7 @@ def _same_owner(
 
 
 def _id(file: Path) -> object:
-    """Return whose mark this file is; None where it says nothing that can be read."""
+    """Return the id in a mark file, or None if it cannot be read."""
     try:
         found = orjson.loads(file.read_bytes())
     except orjson.JSONDecodeError:
@@ -146,11 +146,10 @@ def _commit(
     message: str,
     parent: str | None,
 ) -> CommitInfo:
-    """Commit all files and deletions at once; once more after a fault of the Hub's own.
+    """Commit all files and deletions at once; try again after an error of the Hub's own.
 
-    A try whose reply was lost is found out by the next one: nothing differs any more, and no
-    second commit is made. Where another commit came in between, after `parent`, nothing is
-    written: a HubError.
+    If a try's reply was lost, the next try finds no difference and makes no second commit. If
+    another commit came in between, after `parent`, nothing is written. Raises HubError.
     """
     from httpx import TransportError
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete

@@ -1,5 +1,5 @@
-"""Raw rows of a question set, from the Hub or from local files, one after another, whatever the
-size of the file they lie in.
+"""Raw rows of a question set, from the Hub or from local files, read one after another whatever the
+size of the file.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from convbench.regular import open_to_read
 from convbench.schema.task import Source
 
 BATCH = 64
-"""Rows that are made at a time."""
+"""Rows that are converted at a time."""
 BATCH_BYTES = 256 << 20
-"""Bytes of these rows in the file's own form."""
+"""Most bytes of these rows in the file's own form."""
 CELL = 4 << 20
-"""Bytes of one text."""
+"""Most bytes of one text."""
 ITEMS = 100_000
-"""Values within one row."""
+"""Most values in one row."""
 VALUES = 50_000_000
-"""Values of one column in one group of rows."""
+"""Most values of one column in one row group."""
 ROWS = 10_000_000
-"""Rows of a source."""
+"""Most rows of a source."""
 TOTAL = 4 << 30
-"""Bytes that a file stands for, unpacked, in the columns that are read."""
+"""Most bytes of a file, unpacked, in the columns that are read."""
 MANY = 1 << 16
-"""Rows whose texts are measured at a time, without being made."""
+"""Rows whose texts are measured at a time, without being converted."""
 MEDIA = "[media]"
-"""Stands for an image, audio or video that is there but not loaded."""
+"""Stands for an image, audio or video that exists but is not loaded."""
 
 Row = dict[str, Any]
 Columns = Collection[str] | None
 Part = Callable[[Columns], Iterator[Row]]
-"""Yields the rows of a split, with these columns (or all) where the form allows to leave some."""
+"""Yields the rows of a split, with these columns only (or all), if the format allows it."""
 
 
 class Rows:
-    """The rows of a source, read anew each time they are iterated; each has its `_split`."""
+    """The rows of a source, read again each time they are iterated; each has its `_split`."""
 
     def __init__(self, parts: Iterable[tuple[str, Part]], columns: Columns = None) -> None:
         self.parts = tuple(parts)
         self.columns = columns
         self.count = 0
-        """Rows that the last iteration gave."""
+        """Rows that the last iteration yielded."""
 
     def only(self, columns: Columns) -> Rows:
-        """Return the same rows with these columns alone, as far as the form allows."""
+        """Return the same rows with these columns only, if the format allows it."""
         return Rows(self.parts, columns)
 
     def __iter__(self) -> Iterator[Row]:
@@ -74,7 +74,8 @@ class Rows:
 
 
 def weight(value: Any, where: str) -> int:
-    """Return about how many bytes a row takes. Raises DataError for a text or a row too large."""
+    """Return the approximate bytes of a row. Raises DataError for a text or a row that is too
+    large."""
     todo, items, total = [value], 0, 0
     while todo:
         found = todo.pop()
@@ -96,7 +97,7 @@ def weight(value: Any, where: str) -> int:
 
 
 def parquet(path: Path, columns: Columns) -> Iterator[Row]:
-    """Yield the rows of a parquet file."""
+    """Yield the rows of a parquet file. Raises DataError if it cannot be read."""
     import pyarrow
     import pyarrow.parquet
 
@@ -121,7 +122,7 @@ def parquet(path: Path, columns: Columns) -> Iterator[Row]:
 
 
 def arrow(what: str, table: Any, columns: Columns) -> Iterator[Row]:
-    """Yield the rows of an Arrow table that lies in a mapped file."""
+    """Yield the rows of an Arrow table in a mapped file."""
     wanted = _wanted(table.schema, columns)
     media = [name for name in wanted if is_media(table.schema.field(name).type)]
     for batch in table.select(wanted).to_batches(max_chunksize=BATCH):
@@ -129,7 +130,7 @@ def arrow(what: str, table: Any, columns: Columns) -> Iterator[Row]:
 
 
 def is_media(kind: Any) -> bool:
-    """Whether a column's Arrow type is how `datasets` stores media: {bytes, path}."""
+    """Return whether a column's Arrow type is how `datasets` stores media: {bytes, path}."""
     import pyarrow
 
     if not pyarrow.types.is_struct(kind):
@@ -139,13 +140,14 @@ def is_media(kind: Any) -> bool:
 
 
 def _wanted(schema: Any, columns: Columns) -> list[str]:
-    """Return the columns to read, at least one, which tells how many rows there are."""
+    """Return the columns to read, at least one, which shows how many rows there are."""
     names = list(schema.names)
     return names if columns is None else [n for n in names if n in columns] or names[:1]
 
 
 def _bounded(path: Path, metadata: Any) -> None:
-    """Refuse more rows, or values of a column in a group of rows, than any question set has."""
+    """Raise DataError for more rows, or values of a column in a row group, than any question set
+    has."""
     if metadata.num_rows > ROWS:
         raise DataError(f"{path}: found {metadata.num_rows:,} rows; expected at most {ROWS:,}")
     for group in range(metadata.num_row_groups):
@@ -161,7 +163,7 @@ def _bounded(path: Path, metadata: Any) -> None:
 
 
 def _unpacked(path: Path, batches: Iterable[Any]) -> None:
-    """Refuse a file whose texts take more than TOTAL once each row has its own."""
+    """Raise DataError if a file's texts take more than TOTAL bytes once each row has its own."""
     total = 0
     for batch in batches:
         total += sum(_size(column) for column in batch.columns)
@@ -190,8 +192,8 @@ def _size(column: Any) -> int:
 
 
 def _made(what: str, batch: Any, media: Collection[str], names: Iterable[str]) -> Iterator[Row]:
-    """Yield the rows of a batch: of media only whether there is something, None for columns that
-    were not read."""
+    """Yield the rows of a batch: `[media]` or None for media, None for columns that were not
+    read."""
     import pyarrow
 
     for name in media:
@@ -210,7 +212,7 @@ def _made(what: str, batch: Any, media: Collection[str], names: Iterable[str]) -
 
 
 def _longest(column: Any) -> int:
-    """Return the bytes of the longest text that a column says more than once."""
+    """Return the bytes of the longest text in a dictionary-encoded column."""
     import pyarrow
     import pyarrow.compute
 
@@ -229,16 +231,16 @@ def _longest(column: Any) -> int:
 
 KINDS = (".parquet", ".jsonl", ".json", ".csv")
 SPLITS = ("train", "validation", "valid", "dev", "test")
-"""Names of a single file that say which split it is."""
+"""File names that name a split."""
 WHOLE = 512 << 20
-"""Bytes of a JSON file that is one list, which is read whole."""
+"""Most bytes of a JSON file that is one list, which is read at once."""
 LINE = 16 << 20
-"""Bytes of one line."""
+"""Most bytes of one line."""
 
 
 def read_files(place: str) -> tuple[dict[str, Part], str]:
-    """Return (what yields the rows, by split; `sha256:…` of the contents) of a file or a folder
-    of files.
+    """Return (readers of the rows, by split; `sha256:…` of the contents) of a file or a folder of
+    files.
 
     A single file is one split: the one it is named after (`test.parquet`), else `train`. Raises
     DataError.
@@ -261,7 +263,7 @@ def read_files(place: str) -> tuple[dict[str, Part], str]:
 
 
 def _alone(files: dict[str, Path], file: Path) -> None:
-    """Take a split's file. Raises DataError where another one is of the same split."""
+    """Add a split's file. Raises DataError if the split has another one."""
     other = files.setdefault(file.stem, file)
     if other != file:
         raise DataError(
@@ -271,9 +273,9 @@ def _alone(files: dict[str, Path], file: Path) -> None:
 
 
 def read_json(data: bytes | str, where: str) -> Any:
-    """Return what JSON of others holds. Raises DataError where it is none, and for a key that an
-    object has twice, of which a reader would take one and never tell. A byte order mark, with which
-    some programs begin a file, is passed over."""
+    """Return the value of JSON from a stranger. Raises DataError for invalid JSON, and for a key
+    that an object has twice, since readers would silently take one of them. A byte order mark, with
+    which some programs begin a file, is skipped."""
     if isinstance(data, bytes):
         data = data.removeprefix(codecs.BOM_UTF8)
     try:
@@ -290,7 +292,7 @@ def read_json(data: bytes | str, where: str) -> Any:
 
 
 class _Twice(Exception):
-    """A key that stands twice in one object."""
+    """One object has a key twice."""
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -331,7 +333,7 @@ def _read(path: Path, columns: Columns) -> Iterator[Row]:
 
 
 def _csv(path: Path) -> Iterator[Row]:
-    """Every value is text; an empty one stays an empty text."""
+    """Yield the rows of a CSV file. Every value is a text; an empty one stays empty."""
     before = csv.field_size_limit(CELL)
     with path.open(encoding="utf-8-sig", newline="") as file:
         try:
@@ -350,7 +352,7 @@ def _csv(path: Path) -> Iterator[Row]:
 
 
 def _json(path: Path) -> Iterator[Row]:
-    """JSON lines, or one JSON list of objects."""
+    """Yield the rows of JSON lines, or of one JSON list of objects."""
     with path.open("rb") as file:
         mark = file.read(len(codecs.BOM_UTF8))
         file.seek(len(mark) if mark == codecs.BOM_UTF8 else 0)
@@ -386,7 +388,7 @@ def _objects(where: str, data: bytes, *, whole: bool) -> Iterator[Row]:
 USUAL = ("train", "validation", "dev", "test")
 """Splits that come first, in this order; others follow by name."""
 LOCAL = "--set task.source.hub=null --set task.source.file=PATH"
-"""How a local copy takes the place of a Hub repository."""
+"""How a local copy replaces a Hub repository."""
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -446,7 +448,7 @@ def _from_hub(repo: str, source: Source) -> tuple[Rows, str]:
 
 
 def _loaded_commit(splits: Any) -> str | None:
-    """Return the commit that was loaded: it names the folder in the cache."""
+    """Return the commit that was loaded, which names its folder in the cache, or None."""
     for dataset in splits.values():
         for file in dataset.cache_files:
             if COMMIT.fullmatch(Path(file["filename"]).parent.name):
@@ -455,7 +457,7 @@ def _loaded_commit(splits: Any) -> str | None:
 
 
 def _value_line(error: ValueError) -> str:
-    """One line for a ValueError of load_dataset: a missing configuration, mostly."""
+    """Return one line for a ValueError of load_dataset: mostly a missing configuration."""
     text = " ".join(str(error).split()).partition(" Example of usage")[0]
     return f"{text[:400].rstrip('.')}; choose one: --set task.source.config=NAME"
 
@@ -466,7 +468,8 @@ def pooled(
     what: str,
     error: type[HubError] | type[DataError],
 ) -> Rows:
-    """Return the rows of the wanted splits (all where none is named), each with `_split`."""
+    """Return the rows of these splits (all if none is named), each with `_split`. Raises `error`
+    for a missing one."""
     names = sorted(parts, key=_order)
     missing = [name for name in wanted if name not in parts]
     if missing:

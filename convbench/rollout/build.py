@@ -101,7 +101,7 @@ class Building(RecordedJobs[Rollout, Conversation]):
         self._checks = [
             function(c.function, downloaded=downloaded) for c in run.manifest.protocol.checks
         ]
-        tools_of(run.manifest)  # a function that is not there is found before any call
+        tools_of(run.manifest)  # a missing function stops the build before any call
         self._keys = Names(job.key for job in planned(run))
 
     def jobs(self) -> Iterable[Rollout]:
@@ -207,7 +207,7 @@ Load = Callable[[TaskSpec, int], Loaded]
 
 @dataclass
 class BuildResult:
-    """What `build` did, or would do."""
+    """What a build did, or would do."""
 
     path: Path | None
     manifest: RunManifest
@@ -252,7 +252,7 @@ def build(options: BuildOptions, load: Load = load_examples, have: Have = fill) 
         result.warnings.append(line)
     if options.tested:
         refuse_untested(manifest.task.name, result.splits)
-    # A resumed run's questions are read as needed: one tells whether its prompts render.
+    # A resumed run's questions are read as needed: one shows whether its prompts render.
     looked_at = None if existing is None or options.dry_run else 1
     wanted = (e for e in examples if manifest.split in ("all", e.split))
     some = islice(wanted, looked_at)

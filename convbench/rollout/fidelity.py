@@ -17,7 +17,8 @@ from convbench.views import heard
 LEAK = 12
 """Tokens in a row that a turn may not share with the reference (words and signs)."""
 ALIKE = 0.9
-"""Share of a turn's tokens in one run with an earlier turn that makes it a repetition."""
+"""Share of a turn's tokens in one common run with an earlier turn from which it counts as a
+repetition."""
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 CODE = re.compile(

@@ -77,7 +77,7 @@ _PRETENDED = re.compile(
     r"|\b(?:far be it|unfair|naughty|officially|unofficially|slip\w*|blurt\w*)\b",
     re.IGNORECASE,
 )
-"""What is said by saying that it is not: "I shouldn't tell you that it is marble"."""
+"""Words that say something by claiming not to: "I shouldn't tell you that it is marble"."""
 _SAY = (
     r"(?:think\w*|thought|sa(?:y|ys|id|ying)|believe\w*|cho(?:se|oses|osing|sen)|pick(?:s|ed|ing)"
     r"|went (?:for|with)|mean|meant|propose\w*|claim\w*|reckon\w*|state\w*|suggest\w*|wrote|write"
@@ -96,7 +96,7 @@ _UNSAID = re.compile(
     rf"|{GOLD} (?:says?|states?|reads?|mentions?|speaks?|talks?|claims?)\b",
     re.IGNORECASE,
 )
-"""What is said there is denied, supposed, or somebody else's view."""
+"""Words of a sentence whose statement is denied, supposed, or somebody else's view."""
 _PARTS = re.compile(
     r"[;:—–]|, (?:and|but|so)\b(?= \w)|\bbut\b|\band (?=\w+ing\b|leave\b|not\b|we\b)"
 )
@@ -118,7 +118,7 @@ _CUES = re.compile(
     rf"(?:need|want|get|look|seek|ask|after))|=|\b{_CHOOSE}(?: [\w']+){{0,3}} ?{GOLD}",
     re.IGNORECASE,
 )
-"""Praise, verdicts and conclusions that no plain fact about an option has."""
+"""Praise, verdicts and conclusions, which a plain fact about an option does not have."""
 _BUT = re.compile(rf"\b(?:but|while|whereas|yet|however)\b[^{OTHER}]*{GOLD}", re.IGNORECASE)
 _RESULT = re.compile(
     rf"\d[^.;]{{0,60}}?\b(?:gives?|makes?|is|equals|leaves|get|comes to)"
@@ -134,7 +134,7 @@ _PREDICATE = re.compile(
     rf"|hm+|well)\b)\w[\w']* {GOLD}",
     re.IGNORECASE,
 )
-"""The gold option is what the words before it come to, not what they are about."""
+"""The gold option is what the words before it come to, not their subject."""
 _CONFIRMS = re.compile(
     r"\b(?:spot[\s-]on|bingo|jackpot|bull's[\s-]?eye|nailed (?:it|that)|i agree"
     r"|i (?:can|do) confirm|well (?:spotted|reasoned|guessed|chosen|picked|done)"
@@ -160,7 +160,7 @@ _BARE = re.compile(
     rf"{GOLD}(?=\W|$)(?! \w+s\b)",
     re.IGNORECASE,
 )
-"""The gold option, of which nothing is said: what a confirmation beside it confirms."""
+"""The gold option without any statement about it: what an adjacent confirmation confirms."""
 _GRANTED = re.compile(
     r"\bwhy (?:it |the \w+ )?(?:is|are|was|were|must|does|has|had)(?: be)? (?!you\b)"
     rf"(?:[\w']+ ){{0,3}}?{GOLD}"
@@ -201,13 +201,13 @@ _BESIDE_NAMED = re.compile(
     r"|immediately) (?:(?P<ahead>above|before)"
     rf"|below|after|under)) {SIGN}(?(between),? and {SIGN}(?:\W{{1,3}}{SIGN})?)"
 )
-"""An option by its place in the list beside one that is named, or between two."""
+"""An option by its position in the list next to one that is named, or between two."""
 _ONE_IS_LEFT = re.compile(
     r"\b(?:left|leaves?|remain\w*|only (?:1|one|\w+ one)|one more|just one|last one|(?:the )?fourth"
     r"|the other one|still standing|narrows?|conclusions?|case|conclude)\b",
     re.IGNORECASE,
 )
-"""Words that send the other one to the option that was not spoken of."""
+"""Words that point to the option that was not spoken of."""
 _NO = re.compile(r"^\W*(?:no|nope|nah|not|wrong|out|gone|never)\b", re.IGNORECASE)
 _WAY = (
     r"equation|step|approach|method|formula|operation|way|idea|track|direction|path|lines?\b"
@@ -233,7 +233,7 @@ _OPENS = re.compile(
     r"|\bno (?:reason|need) to (?:change|revise|doubt) your (?:answer|choice)\b",
     re.IGNORECASE,
 )
-"""A turn confirms what was proposed, whatever it was."""
+"""Openings of a turn that confirm what was proposed, whatever it was."""
 _KEEP = re.compile(
     r"\byour (?:first|initial|original|earlier|previous|gut|old) (?:thought|hunch|instinct|guess"
     r"|idea|answer|impression|choice|pick|feeling|reaction|suggestion)\b[^.;!?]{0,20}?"
@@ -257,7 +257,7 @@ _ON_THE_WAY = re.compile(
     r"|half(?:way)?|except|still|yet|until|first|next|same)\b|n't\b",
     re.IGNORECASE,
 )
-"""What is confirmed is no answer, or not all of it."""
+"""Words that limit a confirmation: it is of no answer, or not of all of it."""
 _SPELT = re.compile(
     r"\b(?:start|begin)(?:s|ning|ing)? (?:with|on|in)(?: (?:the|a|an|letters?))* [\"']?"
     r"(?P<start>[a-z](?![\w'])|\w{2,}(?=[\"']))"
@@ -297,16 +297,16 @@ _COMMON = frozenset(
         "named statement true correct answer",
     )
 )
-"""Words of any question, which say nothing of what it is about."""
+"""Words of any question, which do not describe its subject."""
 _KIND = re.compile(
     r"\b(?:which|what)(?: (?:\d+|one|kind|type|sort))?(?: of (?:these|the following|the))? "
     r"(?!is\b|are\b|was\b|does\b|do\b|has\b)(?P<kind>\w+)"
 )
-"""Where a question says of what kind the options are."""
+"""Part of a question that names the kind of the options."""
 _RUN_ON = re.compile(r"(the)?(?:correct)?(answer|option|choice)(is)(?=\w)", re.IGNORECASE)
-"""Words that run together where letters were picked out of a text."""
+"""Words that run together when letters were picked out of a text."""
 _MAY_SAY = re.compile(r"answer|option|choice|correct|right|best|boxed", re.IGNORECASE)
-"""Only a disguised text with one of these is read for an answer."""
+"""A disguised text is read for an answer only if it has one of these words."""
 
 
 def leaks(text: str, example: Example, *, asked_about: Collection[str] = ()) -> bool:

@@ -416,7 +416,7 @@ def resume(run: Run, options: BuildOptions) -> RunManifest:
     protocol = in_regime(_protocol_again(old.protocol, options, sets), old.regime)
     protocol = as_began(protocol, old.protocol)
     new = old.model_copy(update={**shape, "task": task, "protocol": protocol})
-    refuse_changes(old, new)  # before the cast, which another protocol may not even have
+    refuse_changes(old, new)  # before the cast, whose speakers another protocol may lack
     refuse_changes(old, new.model_copy(update={"cast": _cast_again(old, options)}))
     return old
 

@@ -1,9 +1,9 @@
-"""What a student proposes in a sentence, and what a yes or no to the turn would answer.
+"""Detect what a student proposes in a sentence, and what a yes or no to the turn would answer.
 
-Words propose an option where they say no more than that it may be the answer: "Is it marble?", "so
-C", "I'm between A and B", "Is marble metamorphic?" of the question which rock is. An option that is
-spoken of in other words is not proposed. A yes or no answers the student's last words: after a
-question about something else it says nothing of the proposal.
+Words propose an option if they say no more than that it may be the answer: "Is it marble?", "so C",
+"I'm between A and B", "Is marble metamorphic?" for the question which rock is. An option mentioned
+in other words is not proposed. A yes or no answers the student's last words: after a question about
+something else it says nothing about the proposal.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ _CLOSE_WORDS = frozenset(
         "entered fine",
     )
 )
-"""Words that propose an option or say nothing: with others beside it, it is spoken about."""
+"""Words that propose an option or carry no meaning; with other words, an option is only spoken
+about."""
 _UNSURE = re.compile(
     r"\b(?:not (?:\w+ )?(?:sure|certain)|unsure|don't know|do not know|no (?:idea|clue))\b"
     r"(?: (?:if|whether|that|but|about))?|\bi(?: would|'d) like\b|\bwhy not\b|\bnot only\b"
@@ -84,7 +85,7 @@ _INVERTED = re.compile(
 )
 """How a question begins that denies nothing: "Isn't it marble?"."""
 _ONLY_JOINS = re.compile(rf"(?:\W|{SIGN}|\b(?:and|or|nor)\b)*", re.IGNORECASE)
-"""A part of a list of options, of which the part before it says what they are."""
+"""A part of a list of options; the part before it says what they are."""
 _DOUBTS = re.compile(
     r"\b(?:should|shall|must|need|do|would|ought)\b[^?]{0,12}?\b(?:change|switch|reconsider|revise"
     r"|rethink|drop|doubt)\b|\bam i (?:\w+ )?(?:wrong|mistaken|off)\b"
@@ -100,13 +101,13 @@ _ASKS_ABOUT = re.compile(
     r"^\W*(?:(?:and|so|but) )?(?:why(?! not)|how(?! about)|what(?! about| if)|where|when|who)\b",
     re.IGNORECASE,
 )
-"""How a question begins that asks something else of an option than whether it is right."""
+"""Beginnings of questions that ask something else about an option than whether it is right."""
 _CUT_SHORT = re.compile(
     r"\b([^\W\d_]{3,})(?:-| ?\.{2,3} ?| )?"
     r"(?:something|thing(?:y|ummy|amajig)?|what(?:ever|sit|not)|sth|or other)\b",
     re.IGNORECASE,
 )
-"""A word of which the speaker knows the beginning: "tropo-something"."""
+"""A word of which the speaker knows only the beginning: "tropo-something"."""
 
 
 def turn_sentences(text: str, example: Example) -> list[str]:

@@ -1,4 +1,5 @@
-"""What a teacher's sentence says to what a student proposed: yes, no, or to be done with it.
+"""Patterns of what a teacher's sentence says to a student's proposal: yes, no, or that it is
+settled.
 
 Each pattern is a kind of reply, not a phrase: assents and refusals, elliptic ones too ("so do I",
 "it isn't"), what "that" is or is not, praise of an answer, objections that are denied, going on to
@@ -12,7 +13,7 @@ import re
 from convbench.rollout.option_names import SIGN
 
 _BETWEEN = rf"[^\w{SIGN[1:-1]}]*+"
-"""Signs between words, but for those of options."""
+"""Characters between words, except the signs of options."""
 _LEAD = (
     rf"{_BETWEEN}(?:(?:oh|o|ah|aha|ooh|hm+|mm+|well|haha|hehe|ha|wow|so|and|but|ok|okay|now|look"
     r"|then"
@@ -60,16 +61,16 @@ AGREES_FURTHER = re.compile(
     r"|perfect|bravo|sir|my|dear|friend|of|course|and)\b\W*){0,4}$)",
     re.IGNORECASE,
 )
-"""What follows an assent to an answer, and no fact."""
+"""What follows an assent to an answer rather than to a fact."""
 TURNS_BACK = re.compile(r"\b(?:but|however|although|though|yet)\b", re.IGNORECASE)
-"""What takes something back of what is said before it."""
+"""Words that take back part of what is said before them."""
 CONCEDES = re.compile(
     r"\b(?:sure|true|granted|admittedly|fair|yes|right|indeed|some|many|close|tempting|(?:do|does"
     r"|did)"
     r" \w+)\b[^.?!]{0,60}?\b(?:but|yet|however|though)\b",
     re.IGNORECASE,
 )
-"""A point that is granted before it is said what speaks against it."""
+"""A point that is granted before an objection."""
 REQUESTS = re.compile(
     r"(?:^|[,;:—–] ?|\b(?:and|then|now|please|so|first|but|just|can|could|to) )\W{0,3}(?:look"
     r"|check|find|try"
@@ -81,7 +82,7 @@ REQUESTS = re.compile(
     r"|\bup to you\b|\bfor yourself\b",
     re.IGNORECASE,
 )
-"""Something more that a student is to do."""
+"""Something more that a student should do."""
 WITHHOLDS = re.compile(
     r"\b(?:won't|can't|cannot|not|never|n't|nor|neither)\b[^.?!]{0,30}?\b(?:say|saying|tell|telling"
     r"|confirm|reveal|judge|help|answer)|\bsecre\w+|\blips\b|\bguess(?:es|ing)?\b|\bmaybe\b"
@@ -142,7 +143,7 @@ VERDICT = re.compile(
     r"|think|thought|took|taken|write|wrote|written|reach\w*) (?:it |that |the )?(?:same|too)\b",
     re.IGNORECASE,
 )
-"""What "that" or "you" are said to be, where it is the answer or right."""
+"""Statements about "that" or "you" that it is the answer or right."""
 _ANSWER = (
     r"(?:answer|choice|pick|conclusion|selection|decision|verdict|result|proposal|hunch|instinct"
     r"|intuition|solution|suggestion|guess|option|candidate)"
@@ -207,7 +208,7 @@ FOR_NOW = re.compile(
     r"|once|when|until|after|feature|explain|unless|both|also|even)\b|n't\b",
     re.IGNORECASE,
 )
-"""What is written down or gone on with is not settled."""
+"""Words that show that what is written down or left behind is not settled."""
 _UNIT = (
     r"(?:question|problem|exercise|sentence|item|one|task|puzzle|riddle|card|round|sum|page|topic)"
 )
@@ -272,7 +273,7 @@ RULES_OUT = re.compile(
     rf"|{SIGN}[^\w{SIGN[1:-1]}]{{1,4}}(?:no|nope|wrong|out|neither)\b|\btoo \w+\W*$",
     re.IGNORECASE,
 )
-"""A verdict against the options that are named beside it."""
+"""A verdict against the options that are named next to it."""
 NEGATIVE = re.compile(rf"\b{NOT}\b|\b(?:no|not|never|nor|neither|hardly)\b", re.IGNORECASE)
 TURNS = re.compile(
     r"[;:—–]|(?:^|,? )\b(?:but|while|whereas)\b|, (?:so|and)\b"
@@ -280,6 +281,6 @@ TURNS = re.compile(
     r"|write|put)\b)",
     re.IGNORECASE,
 )
-"""Where a sentence turns to something else."""
+"""Positions where a sentence turns to something else."""
 ALSO = re.compile(r"^\W*(?:and|also|nor|neither|likewise|same|as for|similarly)\b", re.IGNORECASE)
 """How a sentence goes on with a denial."""

@@ -1,9 +1,9 @@
-"""What a teacher gives away in a talk by affirming or denying what the student proposed.
+"""Detect what a teacher gives away by affirming or denying what the student proposed.
 
 A teacher's words affirm a proposal by an assent, by praise of the answer, by the advice to write it
 down, by going on to the next question and by being content without asking more (`replies`). They
-deny it by a refusal, or by naming an option and ruling it out. The answer is given away where the
-gold option, proposed alone, is affirmed, and where all others are denied: over the talk, or of
+deny it by a refusal, or by naming an option and ruling it out. The answer is given away if the gold
+option, proposed alone, is affirmed, and if all others are denied: over the conversation, or among
 those that the student had narrowed the choice to.
 """
 
@@ -31,21 +31,21 @@ class Talk(NamedTuple):
     """What was proposed and denied in a conversation so far."""
 
     options: tuple[str, ...] = ()
-    """What the student proposed last, in order."""
+    """The student's last proposals, in order."""
     opposed: tuple[str, ...] = ()
-    """What the student says or asks to be none."""
+    """Options that the student rejects or asks to reject."""
     answering: Answering = "other"
-    """What a yes or no of the teacher's answers: whether the proposal is right, or wrong
+    """What a yes or no of the teacher's would answer: whether the proposal is right, or wrong
     (`doubt`), a statement with its reasons, or something else."""
     asked_about: tuple[str, ...] = ()
-    """What the student named last without proposing it."""
+    """Options that the student named last without proposing them."""
     offered: tuple[str, ...] = ()
-    """What the teacher asked whether the student means it."""
+    """The option of which the teacher asked whether the student means it."""
     denied: frozenset[str] = frozenset()
-    """What the teacher has denied."""
+    """Options that the teacher has denied."""
     unlikely: frozenset[str] = frozenset()
-    """What the teacher conceded something of before speaking against it, or spoke of without a
-    question, after which the student proposed another option."""
+    """Options of which the teacher conceded something before speaking against them, or spoke
+    without a question, after which the student proposed another."""
     replied: bool = False
     """Whether the teacher's last turn spoke of the proposal and asked nothing."""
     gives_away: bool = False
@@ -68,14 +68,14 @@ _EARLIER = re.compile(
     r"|guess|choice|pick|instinct)\b",
     re.IGNORECASE,
 )
-"""An option by its place among those that the student proposed."""
+"""An option by its position among the student's proposals."""
 _BESIDE = re.compile(
     r"\b(?:the )?(?:one|option|line|letter|row)(?: that| which)?(?: (?:is|comes|stands|sits))?"
     r"(?: (?:right|just|directly))? (?:(?P<ahead>above|before)|after|below|beneath|under)"
     r" (?:it|that|this|yours|that one|your (?:pick|choice|guess|answer|one))\b",
     re.IGNORECASE,
 )
-"""An option by its place beside the proposed one."""
+"""An option by its position next to the proposed one."""
 
 
 def after_student(talk: Talk, text: str, example: Example) -> Talk:
@@ -192,7 +192,7 @@ def _denied_options(
 
 
 def _conceded_options(talk: Talk, read: list[str]) -> set[str]:
-    """Return the proposed options where a teacher concedes something, speaks against them and asks
+    """Return the proposed options if a teacher concedes something, speaks against them and asks
     nothing."""
     if talk.answering == "other" or any(map(is_question, read)):
         return set()

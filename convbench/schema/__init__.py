@@ -1,6 +1,6 @@
-"""The nouns: frozen records and specs, each with its JSON schema.
+"""The data model: frozen records and specs, each with its JSON schema.
 
-Uses words and errors alone.
+May use words and errors only.
 """
 
 from convbench.schema.chat import (

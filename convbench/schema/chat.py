@@ -1,4 +1,4 @@
-"""The chat API's words: messages with text and image parts, sampling, completions."""
+"""Chat messages with text and image parts, sampling settings, completions."""
 
 from __future__ import annotations
 
@@ -37,33 +37,33 @@ Content = str | tuple[Part, ...]
 
 
 class Message(TypedDict):
-    """One chat message as a model gets it."""
+    """One chat message as a model receives it."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: Content
     name: NotRequired[str]
     reasoning: NotRequired[Reasoning]
-    """What the assistant thought before it, where it is sent back."""
+    """What the assistant thought before it, if it is sent back."""
     tool_calls: NotRequired[tuple[ToolCall, ...]]
-    """What the assistant called."""
+    """The assistant's tool calls."""
     tool_call_id: NotRequired[str]
-    """With role `tool`: the call whose result this is; `name` is the tool's."""
+    """With role `tool`: the call that this is the result of; `name` is the tool's."""
     stable: NotRequired[int]
-    """Characters at the start of the content with which other calls begin too; no part of what
-    is said."""
+    """Characters at the start of the content that other calls begin with too; not part of the
+    message itself."""
 
 
 class Sampling(Noun):
-    """How a model draws its reply."""
+    """Settings by which a model samples a reply."""
 
     temperature: float = Field(default=1.0, ge=0)
     """Softmax temperature; 0 is greedy."""
     top_p: float | None = Field(default=None, gt=0, le=1)
     """Nucleus mass; null leaves the model's own default."""
     max_tokens: int = Field(default=512, ge=1)
-    """Most tokens of one reply. A longer reply is cut, kept, and marked `length`."""
+    """Most tokens of one reply. A longer reply is cut, recorded, and marked `length`."""
     seed: int | None = None
-    """Seed of this one call, where the model takes one."""
+    """Seed of this one call, for a model that takes one."""
     reasoning_effort: Effort | None = Field(default=None, exclude_if=lambda value: value is None)
     """How long the model is to think; null leaves the model's own default."""
     reply_schema: dict[str, Any] | None = Field(
@@ -75,9 +75,9 @@ class Sampling(Noun):
     tool_choice: Literal["none"] | None = Field(
         default=None, exclude_if=lambda value: value is None
     )
-    """`none`: tools are told, since earlier messages call them, and may not be called."""
+    """`none`: tools are listed, since earlier messages call them, and may not be called."""
     logprobs: Literal[True] | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Log-probabilities of the sampled tokens are asked for, and kept beside the run."""
+    """Log-probabilities of the sampled tokens are requested, and stored beside the run."""
 
 
 FinishReason = Literal["stop", "length", "scripted", "rule", "filter", "tool_calls", "other"]
@@ -85,7 +85,7 @@ FinishReason = Literal["stop", "length", "scripted", "rule", "filter", "tool_cal
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A model's reply. Token counts and cost are None where nobody told them, never 0."""
+    """A model's reply. Unknown token counts and costs are None, never 0."""
 
     content: Content
     finish_reason: FinishReason = "stop"
@@ -93,21 +93,21 @@ class Completion:
     completion_tokens: int | None = None
     cost_usd: float | None = None
     model: str | None = None
-    """The id that the provider says answered, where it does."""
+    """The model id that the provider reports, if it does."""
     reasoning: Reasoning | None = None
-    """What it thought before it; None where there is nothing to tell."""
+    """What the model thought before the reply; None if there is nothing to record."""
     left_out: tuple[str, ...] = ()
-    """Parameters that were asked for and not sent, because the model takes none of them."""
+    """Parameters that were requested and not sent, because the model takes none of them."""
     tool_calls: tuple[ToolCall, ...] = ()
-    """Tools that it calls."""
+    """Tool calls of the reply."""
     raw: str | None = None
-    """The reply word for word, where the calls stood in its text."""
+    """The reply word for word, if the calls were in its text."""
     token_probs: TokenProbs | None = None
-    """Log-probabilities of its tokens, where they were asked for and told."""
+    """Log-probabilities of its tokens, if they were requested and reported."""
 
 
 def without_stable(messages: Sequence[Message]) -> list[Message]:
-    """Return messages as a model reads them, without what `stable` says of prompt caches."""
+    """Return messages without their `stable` marks for prompt caches."""
     return [
         cast("Message", {name: value for name, value in m.items() if name != "stable"})
         if "stable" in m
@@ -117,7 +117,7 @@ def without_stable(messages: Sequence[Message]) -> list[Message]:
 
 
 def text_of(content: Content) -> str:
-    """Return the text of a message's content; an image stands as `[image]`."""
+    """Return the text of a message's content; an image becomes `[image]`."""
     if isinstance(content, str):
         return content
     return "\n".join(part.text if isinstance(part, TextPart) else "[image]" for part in content)

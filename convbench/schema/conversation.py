@@ -1,5 +1,5 @@
-"""Conversation: one record from build to train, immutable, one a finished attempt; and the credit
-of its turns.
+"""Conversation: one immutable record from build to train, one for each finished attempt; and the
+credit of its turns.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from convbench.schema.tools import ToolCall, ToolResult, ToolRound
 
 
 class TurnCredit(Noun):
-    """The advantage of one policy turn: how much better it was than what the policy says there
-    on the average."""
+    """The advantage of one policy turn: how much better it was than the policy's average turn
+    there."""
 
     conversation_id: ConversationId
-    """Whose turn it is."""
+    """The conversation of the turn."""
     turn_index: Count
     """Index of the turn among all turns of the conversation, from 0."""
     source: str = Field(min_length=1, max_length=200)
-    """Who says so: `critic:NAME` of a checkpoint, `critic-raw:NAME`, `branches:JUDGE`."""
+    """Where the advantage comes from: `critic:NAME` of a checkpoint, `critic-raw:NAME`,
+    `branches:JUDGE`."""
     advantage: Score
     """In log-probability a token for a critic (Zhou et al. 2025, equation 3, with mean 0 under the
     base), in units of the reward for branches."""
 
 
 LONGEST = 1000
-"""Characters of a failure's words."""
+"""Most characters of a failure's message."""
 
 Stop = Literal["complete", "marker", "limit"]
 
@@ -45,46 +46,47 @@ class Turn(Noun):
     step: str
     """Id of the protocol's step."""
     content: Content
-    """What was said, whole."""
+    """The complete text of the turn."""
     reasoning: Reasoning | None = Field(default=None, exclude_if=lambda value: value is None)
-    """What was thought before it in a channel of its own; no other speaker sees it."""
+    """What was thought before it in a separate channel; no other speaker sees it."""
     rounds: tuple[ToolRound, ...] = Field(default=(), exclude_if=lambda value: not value)
-    """What it called of tools before it was said; tokens and dollars of the turn are of all its
-    replies."""
+    """Tool calls and results before the turn was said; tokens and dollars of the turn include all
+    its replies."""
     instruction: str | None = None
     """Instruction this speaker got with the message it answered."""
     redrawn: Count = Field(default=0, exclude_if=lambda value: value == 0)
-    """Replies before this one that had not the form that the step asks for (`form`); tokens and
-    dollars of the turn are of all of them."""
+    """Number of replies before this one without the form that the step asks for (`form`); tokens
+    and dollars of the turn include all of them."""
     finish_reason: FinishReason = "stop"
-    """`length` where the reply was cut by max_tokens; `tool_calls` where a logged turn ended with
-    its calls, and no words followed."""
+    """`length` if the reply was cut by max_tokens; `tool_calls` if a logged turn ended with its
+    calls, and no words followed."""
     prompt_tokens: Count | None = None
     """Tokens of the prompt, as the provider counts."""
     completion_tokens: Count | None = None
     """Tokens of the reply, as the provider counts."""
     cost_usd: Dollars | None = None
-    """Price of the call in dollars; null where unknown."""
+    """Price of the call in dollars; null if unknown."""
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """What it called of tools before it was said, in order: `tool_calls` of `query`."""
+        """Return the tool calls before the turn was said, in order: `tool_calls` of `query`."""
         return tuple(call for one in self.rounds for call in one.calls)
 
     @property
     def tool_results(self) -> tuple[ToolResult, ...]:
-        """What came of them, in the calls' order: `tool_results` of `query`."""
+        """Return the results of these calls, in the calls' order: `tool_results` of `query`."""
         return tuple(result for one in self.rounds for result in one.results)
 
     @property
     def calls_alone(self) -> bool:
-        """Whether it has calls of tools and no words after them: its content is nobody's reply."""
+        """Return whether it has tool calls and no words after them, so that its content is no
+        reply."""
         return bool(self.rounds) and self.finish_reason == "tool_calls"
 
     @property
     def replies(self) -> int:
-        """How many replies of the speaker's model it is made of: those that called tools, and the
-        words after them."""
+        """Return how many replies of the speaker's model it consists of: those that called tools,
+        and the words after them."""
         return len(self.rounds) + (not self.calls_alone)
 
 
@@ -98,19 +100,19 @@ class Failure(Noun):
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """Return what a record says of an error: its kind and one line, without keys and paths."""
+        """Return the record of an error: its kind and one line, without keys and paths."""
         kind = type(error).__name__
         known = isinstance(error, ConvbenchError)
         return cls.said(kind, str(error) if known else f"{kind}: {error}")
 
     @classmethod
     def said(cls, kind: str, message: str) -> Failure:
-        """Return a failure of these words, without keys and paths."""
+        """Return a failure with this message, without keys and paths."""
         return cls(kind=kind, message=told(message)[:LONGEST])
 
 
 class Branch(Noun):
-    """Where this conversation left another one."""
+    """Where this conversation branched off another one."""
 
     parent: ConversationId
     """conversation_id of the parent."""
@@ -121,7 +123,8 @@ class Branch(Noun):
 
 
 class Sent(Noun):
-    """How a speaker's calls differed from what was asked for, and what of its thought they held."""
+    """How a speaker's calls differed from the requested settings, and which of its reasoning they
+    included."""
 
     left_out: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
     """Parameters that were not sent, because the model takes none of them."""
@@ -143,25 +146,26 @@ class Conversation(Noun):
     sample: Count = 0
     """Number among the samples of the question."""
     temperature: float = Field(default=1.0, ge=0)
-    """Sampling temperature asked of the policy; not sent where `sent` says that it was left out."""
+    """Sampling temperature of the policy; not sent if `sent` lists it as left out."""
     seed: Seed = 0
     """Seed of this conversation's random streams."""
     systems: dict[str, str] = Field(default_factory=dict)
-    """System prompt each speaker got, rendered."""
+    """Rendered system prompt of each speaker."""
     turns: tuple[Turn, ...] = ()
     """All messages but system ones, in order."""
     sent: dict[str, Sent] = Field(default_factory=dict, exclude_if=lambda value: not value)
-    """By speaker; written only where there is something to tell."""
+    """What was left out of each speaker's calls and which reasoning was sent back; written only if
+    there is anything to record."""
     stop: Stop | None = None
-    """Why it ended; null where it failed."""
+    """Why it ended; null if it failed."""
     failure: Failure | None = None
-    """Set where the attempt failed; such a key is tried again on resume."""
+    """Set if the attempt failed; such a key is tried again on resume."""
     metadata: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda value: not value)
-    """What an imported log said beside what is known here; written only where there is any."""
+    """Further fields of an imported log; written only if there are any."""
     flags: tuple[str, ...] = ()
     """Findings of the fidelity checks, e.g. `teacher:words`."""
     branch: Branch | None = None
-    """Set where it left another conversation."""
+    """Set if it branched off another conversation."""
     specs: str = ""
     """Fingerprint of task, protocol and cast."""
     version: str = ""

@@ -22,7 +22,8 @@ class Choice(Noun):
 
 
 class Example(Noun):
-    """One question. `reference` never enters a prompt of a speaker that may not see it."""
+    """One question. Its answer and hidden fields never enter a prompt of a speaker that may not see
+    them."""
 
     example_id: str
     """Key, unique within the task."""
@@ -35,7 +36,7 @@ class Example(Noun):
     question: str
     """The question's text."""
     choices: tuple[Choice, ...] = ()
-    """Options in the order they are shown; empty where the answer is free."""
+    """Options in the order they are shown; empty for a free answer."""
     inputs: dict[str, Any] = Field(default_factory=dict)
     """More fields for templates."""
     answer: str | None = None
@@ -45,10 +46,10 @@ class Example(Noun):
 
     @property
     def letters(self) -> tuple[str, ...]:
-        """The options' letters."""
+        """Return the options' letters."""
         return tuple(choice.label for choice in self.choices)
 
     @property
     def options(self) -> dict[str, str]:
-        """The options' texts by letter."""
+        """Return the options' texts by letter."""
         return {choice.label: choice.text for choice in self.choices}

@@ -1,4 +1,4 @@
-"""Experiment: a whole table from one file."""
+"""Experiment: a results table from one file."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from convbench.schema.run import Devices
 from convbench.words import Regime
 
 POOLED = "pooled-"
-"""Before the name of a recipe that learns of all tasks' logs."""
+"""Prefix of a recipe that learns from all tasks' logs together."""
 
 
 def recipe_of(learner: str) -> str:
-    """Return the recipe of a learner, without its label and what says that it learns of all."""
+    """Return the recipe of a learner, without its label and the prefix of pooled ones."""
     return learner.removeprefix(POOLED).partition(":")[0]
 
 
 def _flat(value: Any) -> Any:
-    """Return `{task: {sample: {train: 0.8}}}` as `{task.sample.train: 0.8}`: so a nested file or
-    `--set sets.task.sample.train=0.8` says one value, not the whole of `task`. A key that has
-    its dots already means its whole value."""
+    """Return `{task: {sample: {train: 0.8}}}` as `{task.sample.train: 0.8}`, so that a nested file
+    or `--set sets.task.sample.train=0.8` sets one value, not all of `task`. A key that has dots
+    already stands for its complete value."""
     return dict(_leaves(value, "")) if isinstance(value, dict) else value
 
 
@@ -37,7 +37,7 @@ def _leaves(value: Mapping[Any, Any], above: str) -> Iterator[tuple[str, Any]]:
 
 
 def _listed(value: Any) -> Any:
-    """Return one value as a list of it."""
+    """Return a single value as a list of it."""
     return value if value is None or isinstance(value, (list, tuple)) else [value]
 
 
@@ -46,14 +46,14 @@ Sets = Annotated[dict[str, Any], BeforeValidator(_flat)]
 
 
 class Settings(Noun):
-    """What may be said of some cells alone; null leaves what the experiment says."""
+    """Settings of some cells only; null keeps the experiment's."""
 
     teacher: str | None = None
     """Model of the other speaker."""
     count: int | Literal["all"] | None = None
-    """Questions a task."""
+    """Questions per task."""
     samples: int | None = Field(default=None, ge=1)
-    """Conversations a question."""
+    """Conversations per question."""
     temperatures: tuple[float, ...] | None = None
     """Temperatures."""
     max_tokens: int | None = None
@@ -61,11 +61,11 @@ class Settings(Noun):
     sets: Sets = Field(default_factory=dict)
     """`--set` of build, e.g. `task.source.file`; laid over the experiment's."""
     recipe_sets: dict[str, Sets] = Field(default_factory=dict)
-    """`--set` of train, by learner; `all` holds for every learner. Laid over the experiment's."""
+    """`--set` of train, by learner; `all` applies to every learner. Laid over the experiment's."""
 
 
 class Match(Noun):
-    """Which cells are meant: one value or several of each; null is any."""
+    """Which cells are selected: one value or several of each; null selects any."""
 
     task: Annotated[tuple[str, ...] | None, BeforeValidator(_listed)] = None
     """Tasks."""
@@ -79,13 +79,13 @@ class Match(Noun):
     """Seeds."""
 
     def meets(self, cell: Mapping[str, Any]) -> bool:
-        """Whether a cell of these values is meant."""
+        """Return whether a cell with these values is selected."""
         wanted = {name: getattr(self, name) for name in type(self).model_fields}
         return all(some is None or cell[name] in some for name, some in wanted.items())
 
 
 class CellSettings(Settings):
-    """What holds for the cells that match."""
+    """Settings of the cells that match."""
 
     match: Match
     """The cells."""
@@ -108,30 +108,30 @@ class ExperimentSpec(Noun):
     """Policy turns; null is the protocol's own number."""
     rows: tuple[int | None, ...] = (None,)
     """Sizes of the logged train set in rows of the recipe's unit (`data.unit`): for each the nested
-    subset of whole tasks nearest to it; null takes all."""
+    subset of complete tasks nearest to it; null takes all."""
     seeds: tuple[int, ...] = (0,)
     """Seeds of questions, conversations and training."""
     model: str | None = None
     """The policy; null takes the default."""
     teacher: str | None = None
-    """Model of the other speaker, where a protocol asks for one."""
+    """Model of the other speaker, if a protocol needs one."""
     judges: tuple[str, ...] = Field(min_length=1)
     """Judges; the first one's reward trains."""
     learners: tuple[str, ...] = ()
     """Recipes; `base` is the untrained policy. `NAME:LABEL` is a recipe once more, e.g. at another
-    rate: `recipe_sets` says of it by that name, laid over what it says of the recipe."""
+    rate: `recipe_sets` has its settings under that name, laid over those of the recipe."""
     after: dict[str, str | None] = Field(default_factory=dict)
-    """Learners that start from another one's checkpoint in place of the policy's weights, with
-    whose, e.g. `{"swift:warm": refit}`: both are among `learners`, that other one before it; of a
-    size it is the checkpoint of the same size. Null takes back what an extended file says."""
+    """Learners that start from another learner's checkpoint in place of the policy's weights, e.g.
+    `{"swift:warm": refit}`: both must be in `learners`, the other one first; with sizes it is the
+    checkpoint of the same size. Null cancels an entry of an extended file."""
     pooled: tuple[str, ...] = ()
-    """Recipes trained once on the logs of all tasks as one (`train --run A --run B`), for each
-    mode, protocol, length and seed, and evaluated on every task. `recipe_sets` says of one by
-    `pooled-NAME`, laid over what it says of the recipe; a task's own settings do not hold."""
+    """Recipes trained once on the logs of all tasks together (`train --run A --run B`), for each
+    mode, protocol, length and seed, and evaluated on every task. `recipe_sets` has their settings
+    under `pooled-NAME`, laid over those of the recipe; a task's own settings do not apply."""
     count: int | Literal["all"] | None = None
-    """Questions a task; null is the task's own number."""
+    """Questions per task; null is the task's own number."""
     samples: int = Field(default=3, ge=1)
-    """Conversations a question."""
+    """Conversations per question."""
     temperatures: tuple[float, ...] | None = None
     """Temperatures; null takes the defaults."""
     max_tokens: int | None = None
@@ -142,17 +142,17 @@ class ExperimentSpec(Noun):
     sets: Sets = Field(default_factory=dict)
     """`--set` of build: dotted keys `task.…` and `protocol.…`."""
     recipe_sets: dict[str, Sets] = Field(default_factory=dict)
-    """`--set` of train, by learner; `all` holds for every learner."""
+    """`--set` of train, by learner; `all` applies to every learner."""
     per_task: dict[str, Settings] = Field(default_factory=dict)
-    """Settings of one task's cells, e.g. where its files are, laid over the experiment's."""
+    """Settings of one task's cells, e.g. paths of its files, laid over the experiment's."""
     per_cell: tuple[CellSettings, ...] = ()
-    """Settings of the cells that match, in turn laid over those of their task."""
+    """Settings of the cells that match, laid in turn over those of their task."""
     devices: Devices = Devices()
-    """Which devices policy, teacher, judge and trainer run on; `--devices` is laid over it."""
+    """Devices of policy, teacher, judge and trainer; `--devices` is laid over them."""
     also: tuple[str, ...] = ()
-    """Experiments that belong to the same table and are run after this one, in the same folder;
-    a cell that both have is one run. What `--set` says of this one holds for them too, but for
-    what makes their cells (tasks, modes, protocols, turns, rows)."""
+    """Experiments that belong to the same table and are run after this one, in the same folder; a
+    cell that both have is one run. `--set` of this one applies to them too, except for what defines
+    their cells (tasks, modes, protocols, turns, rows)."""
     reference: str | None = None
     """What it reproduces."""
 
@@ -184,15 +184,15 @@ class ExperimentSpec(Noun):
         return self
 
     def start_of(self, learner: str) -> tuple[str, ...]:
-        """Return the learners whose training a learner's start has had, the last one first."""
+        """Return the learners that are trained before this one starts, the last one first."""
         found: list[str] = []
         while (other := self.after.get(learner)) is not None:
             found.append(learner := other)
         return tuple(found)
 
     def sets_of(self, learner: str) -> dict[str, Any]:
-        """Return the `--set` of train for one learner: what holds for all, for its recipe, for it
-        with its label, and for it where it learns of all tasks."""
+        """Return the `--set` of train for one learner: for all learners, for its recipe, for it
+        with its label, and for it as a pooled one, in rising priority."""
         alone = learner.removeprefix(POOLED)
         names = dict.fromkeys(("all", recipe_of(learner), alone, learner))
         return {
@@ -200,7 +200,8 @@ class ExperimentSpec(Noun):
         }
 
     def of_cell(self, **cell: Any) -> Self:
-        """Return the experiment as it holds for one cell (task, mode, protocol, turns, seed)."""
+        """Return the experiment with the settings of one cell (task, mode, protocol, turns,
+        seed)."""
         own = self.per_task.get(cell["task"])
         layers = [own] if own else []
         layers += [one for one in self.per_cell if one.match.meets(cell)]

@@ -1,4 +1,4 @@
-"""Gold: which conversations people label, drawn with known probabilities, and what they said."""
+"""Gold labels: which conversations people label, drawn with known chances, and their labels."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Drawn(Noun):
 
 
 class Draw(Noun):
-    """One draw of conversations for people to label. Its order is random, so that those labelled
-    first are a draw of their own."""
+    """One draw of conversations for people to label. Its order is random, so that the first ones
+    labelled are a draw themselves."""
 
     judge: Label
     """The judge whose scores are to be corrected."""
@@ -33,34 +33,34 @@ class Draw(Noun):
     by: DrawBy
     """How it was drawn."""
     count: Count
-    """Places asked for: a question and sample, of every policy that has it."""
+    """Units asked for: a question and sample, with every policy that has it."""
     raters: Annotated[int, Field(ge=1, le=20)] = 1
-    """People who are to label each."""
+    """People who are to label each conversation."""
     seed: Seed = 0
     """Seed of the draw."""
     pool: Count
-    """Places there were to draw from."""
+    """Units that could be drawn."""
     drawn: tuple[Drawn, ...]
-    """What was drawn, in random order."""
+    """The drawn conversations, in random order."""
     made: str = ""
     """UTC time, ISO 8601."""
 
 
 class GoldLabel(Noun):
-    """What one person said of one drawn conversation; the newest of a person counts."""
+    """One person's label of one drawn conversation; the newest of a person counts."""
 
     conversation_id: ConversationId
     """The conversation."""
     rater: Annotated[str, Field(min_length=1, max_length=RATER)]
-    """Who said it."""
+    """The person."""
     scores: dict[str, Score] = Field(default_factory=dict)
-    """Score by metric; empty where it was skipped."""
+    """Score by metric; empty if the conversation was skipped."""
     note: Annotated[str, Field(max_length=NOTE)] = ""
-    """What they added."""
+    """The person's note."""
     skipped: Annotated[str, Field(min_length=1, max_length=NOTE)] | None = None
-    """Why they gave no score; null where they did."""
+    """Why they gave no score; null if they did."""
     blind: bool = True
-    """Whether they saw neither policy nor judge: labels given in the queue are; imported ones say
+    """Whether they saw neither policy nor judge: labels from the queue are blind; imported ones say
     so themselves."""
     given: str = ""
     """UTC time, ISO 8601."""

@@ -1,6 +1,4 @@
-"""Judge, rubric, verdict, comparison: how a conversation gets its reward, and how two are
-compared.
-"""
+"""Judge, rubric, verdict, comparison: how a conversation gets its reward, and how two compare."""
 
 from __future__ import annotations
 
@@ -28,13 +26,13 @@ from convbench.schema.reasoning import Effort
 Per = Literal["conversation", "turn", "pair", "group"]
 Together = Literal["mean", "sum", "last", "discount"]
 Fence = Literal["quoted", "nonce", "none"]
-"""How others' words stand in a rubric's prompt. `quoted`: the transcript between marks that nobody
-in it can know, with its lines quoted, and question, options and hidden texts quoted where they have
-several lines. `nonce`: the transcript alone, as before. `none`: all as it is."""
+"""How others' words are written into a rubric's prompt. `quoted`: the transcript between marks that
+nobody in it can know, with its lines quoted, and question, options and hidden texts quoted if they
+have several lines. `nonce`: only the transcript between marks. `none`: everything as it is."""
 Words = Literal["optional", "required"]
-"""Whether a score must come with words for it."""
+"""Whether a score must come with a justification."""
 Replies = Literal["structured", "text"]
-"""What a judge model is asked for: JSON by a schema, where it takes one; or text alone."""
+"""What a judge model is asked for: JSON by a schema, if the model takes one; or text only."""
 Criteria = Literal["appended", "as-written"]
 """Whether a rubric's metrics, their ranges and the form of a reply are added to its prompts."""
 if TYPE_CHECKING:
@@ -55,13 +53,13 @@ class Metric(Noun):
     about: str = ""
     """What it asks."""
     optional: bool = False
-    """Whether a function may leave it out where there is nothing to measure it by."""
+    """Whether a function may leave it out if there is nothing to measure it by."""
     lowest: float | None = Field(default=None, exclude_if=lambda value: value is None)
     """Smallest score of this metric; null: the judge's."""
     highest: float | None = Field(default=None, exclude_if=lambda value: value is None)
     """Largest score of this metric; null: the judge's."""
     weight: float | None = Field(default=None, gt=0, exclude_if=lambda value: value is None)
-    """How much it counts in `overall`, which is then nobody's score but the weighted mean of the
+    """Its weight in `overall`, which is then not a score of its own but the weighted mean of the
     metrics with a weight, each brought to the judge's scale."""
 
 
@@ -82,7 +80,7 @@ class Reward(Noun):
 
 
 class TurnScores(Noun):
-    """What a judge with `per: turn` said of one policy turn."""
+    """Scores that a judge with `per: turn` gave to one policy turn."""
 
     turn: Count
     """Index of the turn among all turns of the conversation, from 0."""
@@ -106,35 +104,36 @@ class JudgeSpec(Noun):
     title: Label
     """One line for lists and cards."""
     kind: JudgeKind
-    """`rubric`: a model scores; `rules`: a function; `human`: labels from a file; `review`: how a
-    simulated human kept to its part; the others grade the task's own kind of answer."""
+    """`rubric`: a model scores; `rules`: a function; `human`: labels from a file; `review`: how
+    well a simulated human played its part; the others grade the task's own kind of answer."""
     model: Label | None = None
-    """The judge model of a rubric; usually given on the command line."""
+    """The judge model of a rubric; usually set on the command line."""
     api_base: str | None = None
-    """Address of the server of `model`, where it is not the provider's own."""
+    """Address of the server of `model`, if it is not the provider's own."""
     system: str | None = None
     """System prompt of a rubric."""
     prompt: str | None = None
     """Prompt template of a rubric."""
     metrics: tuple[Metric, ...] = ()
-    """The scores, in order, each of its own name; `reward.metric` must be among them. `overall` is
-    where they have weights, and must not be named then."""
+    """The scores, in order, each with a name of its own; `reward.metric` must be among them. If
+    they have weights, `overall` exists and must not be listed."""
     lowest: float = 0.0
-    """Smallest score, of every metric that names none of its own."""
+    """Smallest score, for every metric without one of its own."""
     highest: float = 10.0
-    """Largest score, likewise."""
+    """Largest score, for every metric without one of its own."""
     justification: Words = Field(default="optional", exclude_if=lambda words: words == "optional")
-    """Whether each score needs words for it (`required`): a judge's reply without them is asked
+    """Whether each score needs a justification (`required`): a judge's reply without one is asked
     for again, and people must write a note. For kinds `rubric` and `human`."""
     asks: int = Field(default=3, ge=1)
-    """Most replies asked for: the first, and more with the complaint while one is malformed."""
+    """Most replies asked for: the first, and further ones with the complaint while a reply is
+    malformed."""
     per: Per = Field(default="conversation", exclude_if=lambda per: per == "conversation")
     """What is scored: the conversation once; every policy turn (`turn`), each with the conversation
-    up to it; two conversations (`pair`: `judge --pairwise A B`); or all of a run about a question
-    beside each other (`group`). Of turns the scores are means, the reward is that of all
-    together (`reward.together`), and each turn's own stand in the verdict's details. Of a pair the
-    scale of the reward's metric goes from the first conversation (lowest) to the second. Kind
-    `rubric` knows all, `rules` knows no group."""
+    up to it; two conversations (`pair`: `judge --pairwise A B`); or all conversations of a run
+    about a question together (`group`). For turns the scores are means, the reward combines all
+    turns (`reward.together`), and each turn's own scores are in the verdict's details. For a pair
+    the scale of the reward's metric goes from the first conversation (lowest) to the second. Kind
+    `rubric` supports all, `rules` all but `group`."""
     temperature: float = Field(default=0.0, ge=0)
     """Sampling temperature of the judge model."""
     max_tokens: int = Field(default=1024, ge=1)
@@ -142,19 +141,19 @@ class JudgeSpec(Noun):
     reasoning_effort: Effort | None = Field(default=None, exclude_if=lambda value: value is None)
     """How long the judge model is to think; null leaves its own default."""
     sees_reasoning: bool = Field(default=False, exclude_if=lambda value: not value)
-    """Whether the transcript holds what speakers thought in a channel of their own."""
+    """Whether the transcript includes what speakers thought in a separate channel."""
     fence: Fence | None = Field(default=None, exclude_if=lambda value: value is None)
-    """How others' words stand in the prompt. A rubric that is named gets `quoted` where it says
-    nothing, and so do the prompts of a grader (`args.inner.grade: model`); one that a run kept from
-    before stays as it was."""
+    """How others' words are written into the prompt. A rubric that is named on the command line
+    gets `quoted` if it sets nothing, and so do the prompts of a grader (`args.inner.grade: model`);
+    one stored in an older run stays as it was."""
     replies: Replies | None = Field(default=None, exclude_if=lambda value: value is None)
-    """What is asked for. A rubric that is named gets `structured` where it says nothing; one that a
-    run kept from before stays with text."""
+    """What is asked for. A rubric that is named on the command line gets `structured` if it sets
+    nothing; one stored in an older run stays with text."""
     criteria: Criteria | None = Field(default=None, exclude_if=lambda value: value is None)
     """Whether the system prompt ends with the metrics (`about`), their ranges and the form of a
-    reply (`appended`), or is sent as it is written. A rubric that is named gets `appended` where it
-    says nothing and its prompts do not name every label (`Label: [score]`); one that a run kept
-    stays as it was asked."""
+    reply (`appended`), or is sent as it is written. A rubric that is named on the command line gets
+    `appended` if it sets nothing and its prompts do not contain every label (`Label: [score]`); one
+    stored in a run stays as it was."""
     function: PythonRef | None = None
     """Function of a `rules` judge: `fn(conversation, example, protocol) -> dict of scores`; of a
     `review`: `-> list of convbench.judge.review.faults.Fault`."""
@@ -186,7 +185,7 @@ class JudgeSpec(Noun):
         return self
 
     def _metrics(self) -> None:
-        """Raise ValueError for metrics that cannot stand in one rubric."""
+        """Raise ValueError for metrics that one rubric cannot have together."""
         names = [metric.name for metric in self.metrics]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -208,40 +207,43 @@ class JudgeSpec(Noun):
 
     @property
     def relative(self) -> bool:
-        """Whether its scores say which conversations about a question are better, and nothing
-        across questions or policies."""
+        """Return whether its scores rank conversations about the same question only, and mean
+        nothing across questions or policies."""
         return self.per == "group"
 
     @property
     def scores_policy(self) -> bool:
-        """Whether its scores are of a policy, and may be its reward; a review is of the human."""
+        """Return whether its scores are of the policy, and may be its reward; a review's are of the
+        human."""
         return self.kind != "review"
 
     @property
     def weighted(self) -> bool:
-        """Whether `overall` is made of the metrics' weights."""
+        """Return whether `overall` is computed from the metrics' weights."""
         return any(metric.weight is not None for metric in self.metrics)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the scores of a verdict: the metrics', and `overall` where weights make it."""
+        """Return the names of a verdict's scores: the metrics', and `overall` if weights define
+        it."""
         made = (OVERALL,) if self.weighted else ()
         return (*(metric.name for metric in self.metrics), *made)
 
     @property
     def headline(self) -> str:
-        """The metric that the judge is read by: `overall` where it has one, else the reward's."""
+        """Return the metric that stands for the judge: `overall` if it has one, else the
+        reward's."""
         return OVERALL if not self.metrics or OVERALL in self.names else self.reward.metric
 
     @property
     def labels(self) -> dict[str, str]:
-        """Labels of these scores by name."""
+        """Return the labels of these scores by name."""
         made = {OVERALL: OVERALL_LABEL} if self.weighted else {}
         return {**{metric.name: metric.label for metric in self.metrics}, **made}
 
     def limits(self, name: str) -> tuple[float, float]:
-        """Return (smallest, largest) score of a metric; those of the judge where it has none of
-        its own."""
+        """Return (smallest, largest) score of a metric, or the judge's limits if it has none of its
+        own."""
         for metric in self.metrics:
             if metric.name == name:
                 return (
@@ -251,8 +253,8 @@ class JudgeSpec(Noun):
         return self.lowest, self.highest
 
     def whole(self, scores: Mapping[str, float]) -> dict[str, float]:
-        """Return a verdict's scores with `overall` where weights make it: the weighted mean of
-        those there are, each metric's range stretched to the judge's."""
+        """Return a verdict's scores, with `overall` added if weights define it: the weighted mean
+        of the scores present, each metric's range stretched to the judge's."""
         counted = [m for m in self.metrics if m.weight is not None and m.name in scores]
         if not counted:
             return dict(scores)
@@ -263,7 +265,7 @@ class JudgeSpec(Noun):
 
 
 def _share(value: float, low: float, high: float) -> float:
-    """Return where a score lies in its range, 0 to 1."""
+    """Return where a score lies in its range, from 0 to 1."""
     return (value - low) / (high - low)
 
 
@@ -275,8 +277,8 @@ class _Detailed(Protocol):
 
 
 def turn_scores(verdict: _Detailed) -> tuple[TurnScores, ...]:
-    """Return what a verdict holds of single turns, in order; empty where its judge scored the
-    conversation alone, or what is there cannot be read."""
+    """Return a verdict's scores of single turns, in order; empty if its judge scored the
+    conversation only, or they cannot be read."""
     try:
         return _TURNS.validate_python(verdict.details.get("turns") or ())
     except ValidationError:
@@ -284,79 +286,79 @@ def turn_scores(verdict: _Detailed) -> tuple[TurnScores, ...]:
 
 
 class Verdict(Noun):
-    """What one judge said of one conversation. Judging again appends a new one."""
+    """One judge's verdict on one conversation. Judging again appends a new one."""
 
     conversation_id: JudgedId
     """The conversation."""
     judge: Label
-    """Name of the judge as it was asked for, e.g. `claude-opus`."""
+    """Name of the judge on the command line, e.g. `claude-opus`."""
     fingerprint: str
     """Fingerprint of the judge's spec and model."""
     scores: dict[str, Score] = Field(default_factory=dict)
-    """Score by metric; empty where it failed."""
+    """Score by metric; empty if it failed."""
     reward: Score | None = None
-    """Reward; null where it failed."""
+    """Reward; null if it failed."""
     justifications: dict[str, str] = Field(default_factory=dict)
     """The judge's words by metric."""
     details: dict[str, Any] = Field(default_factory=dict)
-    """More that this kind of judge found."""
+    """Further results of this kind of judge."""
     reply: str | None = None
-    """The raw reply, kept where it could not be read."""
+    """The raw reply, stored if it could not be read."""
     failure: Failure | None = None
-    """Set where there is no score."""
+    """Set if there is no score."""
     attempts: Count = 1
-    """Replies asked for."""
+    """Number of replies asked for."""
     prompt_tokens: Count | None = None
     """Tokens of all prompts."""
     completion_tokens: Count | None = None
     """Tokens of all replies."""
     cost_usd: Dollars | None = None
-    """Dollars; null where unknown."""
+    """Dollars; null if unknown."""
     ended: str = ""
     """UTC time, ISO 8601."""
 
     @property
     def scored(self) -> bool:
-        """Whether it gave scores: it is no failure."""
+        """Return whether it has scores: it is no failure."""
         return self.failure is None
 
 
 class Comparison(Noun):
-    """What one judge said of two conversations in one order. The other order is another one."""
+    """One judge's comparison of two conversations in one order. The other order is another one."""
 
     first: ConversationId
     """conversation_id of the one that was shown first."""
     second: ConversationId
     """conversation_id of the one that was shown second."""
     judge: Label
-    """Name of the judge as it was asked for."""
+    """Name of the judge on the command line."""
     fingerprint: str
     """Fingerprint of the judge's spec and model."""
     group_id: str
     """The independent unit that both belong to."""
     preferred: float | None = Field(default=None, ge=0, le=1)
-    """How far the one shown first is preferred: 1 wholly, 0.5 a tie, 0 the other; null where the
-    judge said nothing that could be read."""
+    """How far the one shown first is preferred: 1 fully, 0.5 a tie, 0 the other; null if the
+    judge's reply could not be read."""
     scores: dict[str, Score] = Field(default_factory=dict)
     """Score by metric, as the judge gave it."""
     justifications: dict[str, str] = Field(default_factory=dict)
     """The judge's words by metric."""
     until_decided: bool = Field(default=False, exclude_if=lambda value: not value)
-    """Whether it was asked under a rule that stops once the winner is sure, so that intervals must
-    hold at every time."""
+    """Whether it was asked for under a rule that stops once the winner is certain, so that
+    intervals must hold at every time."""
     reply: str | None = None
-    """The raw reply, kept where it could not be read."""
+    """The raw reply, stored if it could not be read."""
     failure: Failure | None = None
-    """Set where there is no preference."""
+    """Set if there is no preference."""
     attempts: Count = 1
-    """Replies asked for."""
+    """Number of replies asked for."""
     details: dict[str, Any] = Field(default_factory=dict)
-    """More that was found."""
+    """Further results."""
     prompt_tokens: Count | None = None
     """Tokens of all prompts."""
     completion_tokens: Count | None = None
     """Tokens of all replies."""
     cost_usd: Dollars | None = None
-    """Dollars; null where unknown."""
+    """Dollars; null if unknown."""
     ended: str = ""
     """UTC time, ISO 8601."""

@@ -1,5 +1,5 @@
-"""What every noun shares: frozen, nothing unknown accepted, a canonical fingerprint, and how two
-records differ.
+"""Base of all records and specs: frozen, unknown fields rejected, a canonical fingerprint; and how
+two records differ.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ def _shown(text: str) -> str:
 
 
 Label = Annotated[str, AfterValidator(_shown)]
-"""A name or title that is shown: nothing in it steers a terminal."""
+"""A name or title that is shown; it holds no control characters."""
 ConversationId = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$", max_length=200)]
-"""What names a conversation: letters, digits, dot, dash, underscore, as files may be named."""
+"""Id of a conversation: letters, digits, dot, dash, underscore, as in file names."""
 JudgedId = Annotated[
     str, StringConstraints(pattern=r"^(\w[\w.-]*(#turn-[0-9]+)?|control:[a-z]+:[\s\S]*)$")
 ]
-"""What a judge scores: a conversation, one up to a turn, or a control about an example."""
+"""Id of what a judge scores: a conversation, one up to a turn, or a control about an example."""
 
 Count = Annotated[int, Field(ge=0, lt=2**53)]
-"""A number of things; larger ones are no counts, and other programs do not hold them."""
+"""A number of things, below 2^53, which other programs hold exactly."""
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Dollars = Annotated[float, Field(ge=0)]
 LARGEST = 1e100
-"""Largest score or reward: sums and squares of larger ones are beyond all numbers."""
+"""Largest score or reward, so that sums and squares stay finite."""
 Score = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 
 
@@ -60,7 +60,7 @@ class Noun(Described):
     """Base of all records and specs."""
 
     MOVED: ClassVar[Mapping[str, str]] = {}
-    """Where a field lay in older files, as SECTION.KEY, to its name now; both are read."""
+    """Older location of a field, as SECTION.KEY, to its name now; both are read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -73,7 +73,8 @@ def canonical(value: Any) -> str:
 
 
 def fingerprint(*values: Any) -> str:
-    """Return 16 hex digits that name these values; equal values on any machine agree."""
+    """Return 16 hex digits that identify these values; equal values give the same on any
+    machine."""
     digest = hashlib.sha256()
     for value in values:
         digest.update(canonical(value).encode())
@@ -82,17 +83,17 @@ def fingerprint(*values: Any) -> str:
 
 
 def pick(text: Text | None, mode: Mode) -> str | None:
-    """Return the template of this mode, None where there is none for it."""
+    """Return the template of this mode, or None if there is none."""
     return text.get(mode) if isinstance(text, dict) else text
 
 
 def part_of(value: Any, key: str) -> Any:
-    """Return a field of what is a mapping, or an object already, before it is checked."""
+    """Return a field of a mapping or of an object, before validation."""
     return value.get(key) if isinstance(value, dict) else getattr(value, key, None)
 
 
 LONGEST = 60
-"""Characters of a value that are shown."""
+"""Most characters of a value that are shown."""
 
 
 def differences(key: str, old: Any, new: Any) -> list[str]:

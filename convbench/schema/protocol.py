@@ -10,12 +10,12 @@ from convbench.schema.noun import Label, Mode, Name, Noun, PythonRef, Text, part
 from convbench.schema.tools import Tool, ToolLimits, ToolServer
 
 Framing = Literal["none", "llama-2"]
-"""Marks around the messages a speaker's model gets: none, or those of Llama 2's chat format written
-out in the messages' text (`[INST] <<SYS>> ... <</SYS>> ... [/INST]`)."""
+"""Marks around the messages that a speaker's model gets: none, or those of Llama 2's chat format
+written out in the messages' text (`[INST] <<SYS>> ... <</SYS>> ... [/INST]`)."""
 
 AnswerReading = Literal["any", "strict"]
-"""Which final answers are read: whatever chooses an option, or no more than the paper's phrase,
-"The answer is X" in its usual variants."""
+"""Which final answers are read: everything that chooses an option, or only the paper's phrase, "The
+answer is X" in its usual variants."""
 
 
 class Speaker(Noun):
@@ -28,22 +28,22 @@ class Speaker(Noun):
     sees: tuple[str, ...] = ()
     """Hidden fields (`answer` or names under the task's `rows.hidden`) this speaker may use."""
     default: str | None = None
-    """Model when none is named: a model reference, `policy` (the policy's base model), or
-    null, which asks for one."""
+    """Model if none is named: a model reference, `policy` (the policy's base model), or null, which
+    requires one to be named."""
     opening: str | None = None
-    """User message put first where this speaker would otherwise speak first."""
+    """User message put first if this speaker would otherwise speak first."""
     history: Literal["all", "last"] = "all"
     """How much of the conversation this speaker's model gets."""
     private_before: str | None = None
     """Text of a turn up to and including this marker is private thought: others do not see it."""
     role: Literal["user", "system"] = Field(default="user", exclude_if=lambda role: role == "user")
-    """Role of its messages to other speakers' models; `system` of what a log has as such behind
-    other messages."""
+    """Role of its messages to other speakers' models; `system` for system messages of a log that
+    come after other messages."""
     heard_by: tuple[str, ...] = ()
-    """The only other speakers that hear this one; empty: all do."""
+    """The only other speakers that see this one's turns; empty: all do."""
     cut: int | None = Field(default=None, ge=1)
-    """Others see at most this many characters of what this speaker says; a scripted turn is seen
-    whole."""
+    """Others see at most this many characters of this speaker's turns; a scripted turn is seen in
+    full."""
     temperature: float | None = Field(default=None, ge=0)
     """Fixed temperature; null takes the conversation's."""
     max_tokens: int | None = Field(default=None, ge=1)
@@ -51,16 +51,16 @@ class Speaker(Noun):
     tools: tuple[Tool, ...] = Field(default=(), exclude_if=lambda value: not value)
     """Tools that this speaker's model may call before it says its turn."""
     tool_servers: dict[Name, ToolServer] = Field(default={}, exclude_if=lambda value: not value)
-    """Servers whose tools are offered beside these. A run keeps what they offered when it began."""
+    """Servers whose tools are offered too. A run stores what they offered when it began."""
     tool_limits: ToolLimits = Field(
         default=ToolLimits(), exclude_if=lambda value: value == ToolLimits()
     )
-    """How much of them one turn may use."""
+    """Limits of tool use in one turn."""
 
     @property
     def offered(self) -> list[dict[str, Any]]:
-        """The tools that its model is told of, as the chat API and chat templates take them; those
-        called in plain words stand in the prompt."""
+        """Return the schemas of the tools that its model is sent, as the chat API and chat
+        templates take them; tools called in plain words are described by the prompt instead."""
         return [tool.wire for tool in self.tools if tool.words is None]
 
     @model_validator(mode="after")
@@ -86,14 +86,15 @@ class Step(Noun):
     say: Text | None = None
     """Template of a scripted turn."""
     ask: Text | None = None
-    """Instruction to the speaker, appended to the message it answers and kept there."""
+    """Instruction to the speaker, appended to the message it answers and left there in later
+    turns."""
     words: int | None = Field(default=None, ge=1)
     """Word limit named in the prompt; an overrun is flagged, nothing is cut."""
     form: Literal["json"] | None = Field(default=None, exclude_if=lambda form: form is None)
-    """`json`: a sampled reply without a JSON object is drawn again, by another seed, at most
-    `draws` times in all; the last one stays as it is."""
+    """`json`: a sampled reply without a JSON object is drawn again with another seed, at most
+    `draws` times in all; the last one is used as it is."""
     draws: int = Field(default=10, ge=1, le=100, exclude_if=lambda draws: draws == 10)
-    """Most replies drawn where `form` asks for one."""
+    """Most replies drawn if `form` is set."""
 
     @model_validator(mode="after")
     def _not_both(self) -> Self:
@@ -103,7 +104,7 @@ class Step(Noun):
 
 
 class Loop(Noun):
-    """Steps said several times, at most `times`, ending early at a marker."""
+    """Steps repeated at most `times`, ending early at a marker."""
 
     loop: tuple[Step, ...] = Field(min_length=1)
     """The steps."""
@@ -117,7 +118,7 @@ class Turns(Noun):
     """How many policy turns a conversation has."""
 
     default: int = Field(default=1, ge=1)
-    """n when none is asked for."""
+    """n if none is given."""
     min: int = Field(default=1, ge=1)
     """Smallest n."""
     max: int = Field(default=1, ge=1)
@@ -145,24 +146,24 @@ class ProtocolSpec(Noun):
     mode_reason: str | None = None
     """Reason to give when a mode is refused."""
     turns: Turns = Turns()
-    """Number of policy turns; where nothing is said and no loop goes by it, as many as the steps
+    """Number of policy turns; if nothing is set and no loop depends on it, as many as the steps
     have."""
     speakers: dict[str, Speaker]
     """Speakers by name; exactly one is the policy."""
     steps: tuple[Step | Loop, ...] = Field(min_length=1)
     """The steps in order."""
     answer_after: str | None = None
-    """The final answer is what follows this marker (the whole turn where it is absent)."""
+    """The final answer is what follows this marker (the complete turn if it is absent)."""
     answers: AnswerReading = Field(default="any", exclude_if=lambda answers: answers == "any")
-    """Which answers with an option are read. `any`: whatever chooses one, a last turn that is
-    nothing but an option too. `strict`: "The answer is X" and its usual variants alone."""
+    """Which answers with an option are read. `any`: everything that chooses one, also a last turn
+    that is nothing but an option. `strict`: only "The answer is X" and its usual variants."""
     discount: float | None = Field(default=None, gt=0, le=1)
     """gamma: the reward is multiplied by gamma^n, n policy turns that another speaker answers (the
     turn with the marker and the answer do not count); a judge may set its own."""
     framing: Framing = Field(default="none", exclude_if=lambda framing: framing == "none")
     """Marks written into the messages that every speaker's model gets. `llama-2`: the system prompt
-    stands between `<<SYS>>` marks in the first user message and each user message between `[INST]`
-    marks, in the text, whatever the model's own chat template then adds."""
+    is put between `<<SYS>>` marks in the first user message and each user message between `[INST]`
+    marks, in the text, in addition to the model's own chat template."""
     checks: tuple[Check, ...] = ()
     """Fidelity checks."""
     reference: str | None = None
@@ -171,7 +172,7 @@ class ProtocolSpec(Noun):
     @model_validator(mode="before")
     @classmethod
     def _count_turns(cls, value: Any) -> Any:
-        """Say how many policy turns there are where the steps alone decide it and nobody did."""
+        """Set the number of policy turns if the steps alone determine it and it is not set."""
         if not isinstance(value, dict) or value.get("turns") is not None:
             return value
         speakers, steps = value.get("speakers"), value.get("steps")
@@ -206,14 +207,17 @@ class ProtocolSpec(Noun):
 
     @property
     def policy(self) -> str:
-        """Name of the policy's speaker."""
-        for name, speaker in self.speakers.items():  # asked of every turn: no generator
+        """Return the name of the policy's speaker."""
+        for (
+            name,
+            speaker,
+        ) in self.speakers.items():  # called for every turn: a generator would be slower
             if speaker.policy:
                 return name
         raise AssertionError
 
     def all_steps(self) -> list[Step]:
-        """Every step once, loops opened."""
+        """Return every step once, those of loops included."""
         return [
             step
             for item in self.steps

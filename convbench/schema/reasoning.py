@@ -1,4 +1,4 @@
-"""Reasoning: what a model thought before a reply, in a channel of its own; how it is sent back."""
+"""Reasoning: what a model thought before a reply in a separate channel, and how it is sent back."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from convbench.schema.noun import Count, Noun, canonical
 from convbench.words import Effort as Effort
 
 Replay = Literal["never", "last", "always", "signed"]
-"""Which of a speaker's earlier reasoning it is sent with the next call: none; that of its latest
-turn; that of every turn; that of every turn as the provider's own blocks, signatures unchanged."""
+"""Which of a speaker's earlier reasoning is sent with the next call: none; that of its latest turn;
+that of every turn; that of every turn as the provider's own blocks, signatures unchanged."""
 Reads = Literal["field", "tags"]
-"""Where reasoning is read: a field of the reply, or tags in its text too."""
+"""Where reasoning is read: from a field of the reply, or from tags in its text too."""
 Via = Literal["reasoning_content", "reasoning", "blocks", "tags"]
 Trained = Literal["loss", "context", "drop"]
-"""What training does with a turn's reasoning: learns it, shows it, or leaves it out."""
+"""What training does with a turn's reasoning: learns it, shows it without loss, or leaves it
+out."""
 
 MOST_BLOCKS = 256
-"""Blocks of one reply."""
+"""Most blocks of one reply."""
 BODY_BYTES = 16 << 10
-"""Bytes of `extra_body` as JSON."""
+"""Most bytes of `extra_body` as JSON."""
 BODY_DEPTH = 8
-"""Levels of `extra_body`."""
+"""Most levels of `extra_body`."""
 OURS = frozenset(
     {
         "model",
@@ -42,12 +43,12 @@ OURS = frozenset(
         "response_format",
     }
 )
-"""Fields of a request that are said elsewhere."""
+"""Fields of a request that other settings fill."""
 _SECRET = re.compile(
     r"(?i)(.*[_-])?(api[_-]?key|password|passwd|secret|credentials?|authorization|headers?"
     r"|(access|auth|bearer|api)[_-]?token)|(api|base)[_-]?(base|url)"
 )
-"""Keys that say who pays or where a request goes."""
+"""Keys that hold credentials or set a request's address."""
 
 
 class ThinkingBlock(Noun):
@@ -55,7 +56,7 @@ class ThinkingBlock(Noun):
 
     type: Literal["thinking"] = "thinking"
     thinking: str
-    """What was thought, or its summary; empty where the provider keeps it."""
+    """What was thought, or its summary; empty if the provider withholds it."""
     signature: str | None = None
     """The provider's seal, sent back unchanged."""
 
@@ -72,14 +73,14 @@ Block = Annotated[ThinkingBlock | RedactedBlock, Field(discriminator="type")]
 
 
 class Reasoning(Noun):
-    """What a model thought before a reply, beside the reply's own text."""
+    """What a model thought before a reply, apart from the reply's own text."""
 
     text: str = ""
     """What was thought, as far as it is shown."""
     tokens: Count | None = None
-    """Tokens of it, as the provider counts; they are part of the reply's."""
+    """Number of its tokens, as the provider counts; they are part of the reply's."""
     via: Via = "reasoning_content"
-    """The field it came in, or `tags` where it was cut out of the reply's text."""
+    """The field it came in, or `tags` if it was cut out of the reply's text."""
     frame: tuple[str, str] | None = Field(default=None, exclude_if=lambda value: value is None)
     """With `tags`: the exact text before and after it, so that nothing of the reply is lost."""
     blocks: tuple[Block, ...] = Field(
@@ -89,18 +90,18 @@ class Reasoning(Noun):
 
     @property
     def thinks(self) -> bool:
-        """Whether anything was thought: an empty block is no thought."""
+        """Return whether anything was thought; an empty block does not count."""
         return bool(self.text.strip() or self.blocks or self.tokens)
 
     @property
     def raw(self) -> str:
-        """The text that stood before the reply's, where it was cut out of it."""
+        """Return the text that was cut out before the reply's, with its tags."""
         before, after = self.frame or ("", "")
         return before + self.text + after
 
 
 def check_body(body: dict[str, Any]) -> dict[str, Any]:
-    """Return more fields of a request that may be sent; ValueError for any other."""
+    """Return these further fields of a request if they may be sent. Raises ValueError if not."""
     kwargs = body.get("chat_template_kwargs", {})
     if not isinstance(kwargs, dict):
         raise ValueError(

@@ -1,7 +1,7 @@
 """Recipe: how a policy is learnt from a judged run. Launch: on which processes.
 
-A recipe is a choice at four points: which logged conversations, which reward, how it becomes a
-weight or a pair, and how the model is fitted.
+A recipe makes four choices: which logged conversations, which reward, how it becomes a weight or a
+pair, and how the model is fitted.
 """
 
 from __future__ import annotations
@@ -32,45 +32,45 @@ class Data(Noun):
     metric: str = "reward"
     """`reward`, or the name of a score, taken as it is."""
     least: dict[str, float] = Field(default_factory=dict)
-    """Scores that a conversation must reach to be used at all, by name, where its judge gives
-    them."""
+    """Scores that a conversation must reach to be used, by name, if its judge gives them."""
     flagged: FlaggedRule = "drop"
     """Conversations with findings of the fidelity checks (the policy's own overrun of a word limit,
-    missing question or repetition does not count): `drop` leaves them out, `zero` gives them
-    reward 0, `keep` takes them as they are. How many there are is shown and recorded."""
+    missing question or repetition does not count): `drop` leaves them out, `zero` gives them reward
+    0, `keep` takes them as they are. Their number is shown and recorded."""
     unit: Unit = "conversation"
-    """What one row is: a `conversation` with the loss on all of the policy's turns, in one forward
-    pass where its tokens are prefix-stable; or a `turn`, one policy turn under its history.
-    Batches, steps, `rows` and sizes in tables count this unit. A preference learner's row is a
-    pair, whatever stands here."""
+    """What one row is: a `conversation` with the loss on all of the policy's turns, in one
+    forward pass if its tokens are prefix-stable; or a `turn`, one policy turn under its history.
+    Batches, steps, `rows` and sizes in tables count this unit. A preference learner's row is
+    always a pair."""
     rows: int | None = Field(default=None, ge=1)
-    """Size of the logged dataset in rows of `unit`: whole tasks are taken, in an order of their
-    own, until they come nearest to it, so that a smaller dataset is part of a larger one. Null
-    takes all."""
+    """Size of the logged dataset in rows of `unit`: complete tasks are taken, in a fixed order,
+    until they come nearest to it, so that a smaller dataset is part of a larger one. Null takes
+    all."""
     reasoning: Trained = "loss"
-    """What the policy thought in a channel of its own: `loss` is learnt with the reply, `context`
-    stands before the reply without loss, `drop` is left out. Tags within a reply are its text."""
+    """What the policy thought in a separate channel: `loss` is learnt with the reply, `context`
+    comes before the reply without loss, `drop` is left out. Tags within a reply are its text."""
     max_length: int | None = Field(default=None, ge=8)
     """Longest row in tokens; a longer one is cut at its end and counted. Null: no limit but
     the model's own."""
     mix: tuple[Share, ...] = ()
-    """Of several runs (`--run A --run B`) how often each one's questions are taken, in their order:
-    2 trains on every row twice, 0.5 on half of the questions, by a hash of their names. Empty takes
-    all once."""
+    """With several runs (`--run A --run B`), how often each one's questions are taken, in their
+    order: 2 trains on every row twice, 0.5 on half of the questions, by a hash of their names.
+    Empty takes all once."""
     judges: tuple[str, ...] = ()
-    """Of several runs each one's judge, in their order; empty takes `judge` for all, or each one's
-    only one."""
+    """With several runs, each one's judge, in their order; empty takes `judge` for all, or each
+    one's only one."""
     align: Align = "none"
-    """Rewards of judges that use other scales, made comparable over the conversations of one task
-    and judge: `standard` subtracts their mean and divides by their standard deviation, `range` puts
-    lowest and highest at 0 and 1, `rank` takes each one's rank, from 0 to 1."""
+    """Makes rewards of judges with different scales comparable, over the conversations of one task
+    and judge: `standard` subtracts their mean and divides by their standard deviation, `range` maps
+    lowest and highest to 0 and 1, `rank` takes each one's rank, from 0 to 1."""
     order: Order = "shuffled"
     """Curriculum of questions: `easy` and `hard` begin with the highest and the lowest mean reward,
-    `spread` with the largest standard deviation, `even` with the smallest. Rows of equals are in an
-    order by a hash of their names, and every epoch goes the same way. `shuffled` has none."""
+    `spread` with the largest standard deviation, `even` with the smallest. Ties are ordered by a
+    hash of their names, and every epoch has the same order. `shuffled` has none."""
     unrewarded: Literal["drop", "sft"] = "drop"
-    """Conversations that have no reward: left out, or learnt by plain likelihood, -log pi times
-    `unrewarded_weight`, whatever the objective (a run that nobody judged is such a whole)."""
+    """Conversations without a reward: left out, or learnt by plain likelihood, -log pi times
+    `unrewarded_weight`, whatever the objective (all conversations of a run without judge are
+    such)."""
     unrewarded_weight: float = Field(default=1.0, gt=0)
     """Weight of a conversation without a reward (`unrewarded: sft`)."""
 
@@ -79,13 +79,13 @@ class Weighting(Noun):
     """How rewards become weights."""
 
     reward: Literal["conversation", "turn", "advantage"] = "conversation"
-    """Whose reward weighs (`refit`, `swift`): the conversation's for all of its turns, or each
-    turn's own, where its judge scored turns (`per: turn`). SWiFt then standardises a turn among the
-    same turns of the task's conversations. `advantage` (`weighted`) takes what `convbench credit`
-    gave each turn; conversations without are left out. Both need `data.unit: turn`."""
+    """Whose reward is the weight (`refit`, `swift`): the conversation's for all of its turns, or
+    each turn's own, if its judge scored turns (`per: turn`). SWiFt then standardises a turn among
+    the same turns of the task's conversations. `advantage` (`weighted`) takes what `convbench
+    credit` gave each turn; conversations without are left out. Both need `data.unit: turn`."""
     credit: str | None = None
-    """Who gave the advantages (`reward: advantage`), as `convbench credit` names it; null takes the
-    only one there is."""
+    """Source of the advantages (`reward: advantage`), as `convbench credit` names it; null takes
+    the only one there is."""
     center: bool = True
     """Subtract the mean over the task's conversations (standardized)."""
     scale: bool = True
@@ -96,8 +96,8 @@ class Weighting(Noun):
     leave_one_out: bool = False
     """Subtract the mean of the others in place of the mean of all (`weighted`, with `center`)."""
     rank: bool = False
-    """Put a reward's rank in its place before all else (`weighted`), from 0 to 1; equal rewards
-    share the mean of their ranks."""
+    """Replace a reward by its rank first (`weighted`), from 0 to 1; equal rewards share the mean of
+    their ranks."""
     shape: Literal["linear", "exponential", "one"] = "linear"
     """From the advantage A to the weight (`weighted`): A itself, exp(A / temperature), or 1."""
     temperature: float = Field(default=1.0, gt=0)
@@ -109,10 +109,11 @@ class Weighting(Noun):
     """Clip weights to [-clip, clip]; null leaves them."""
     threshold: float | None = None
     """Keep every conversation with at least this reward: `star-gate` in place of each task's best
-    one, `weighted` of those that `keep` leaves."""
+    one, `weighted` among those that `keep` leaves."""
     ties: TieRule = "random"
-    """Several best conversations of a task (`star-gate`): `random` draws one by `fit.seed`, `all`
-    takes all of them, `drop` leaves the task out. How many tasks are tied is told and recorded."""
+    """Several best conversations of a task (`star-gate`): `random` draws one by `fit.seed`,
+    `all` takes all of them, `drop` leaves the task out. The number of tied tasks is shown and
+    recorded."""
 
     @model_validator(mode="after")
     def _of_a_batch(self) -> Self:
@@ -128,7 +129,8 @@ class Loss(Noun):
     """Objective: a file of `convbench/learn/losses/` by its stem (`nll`, `tis`, `a-lol`, `ppo`), or
     a path to your own."""
     ratio: Literal["token", "sequence"] = "token"
-    """Over what pi / pi_0 is taken (`tis`, and `negative: taper`): each token, or the whole row."""
+    """What pi / pi_0 is taken over (`tis`, and `negative: taper`): each token, or the complete
+    row."""
     most: float = Field(default=1.0, gt=0)
     """Largest importance weight (`tis`)."""
     low: float = Field(default=0.2, ge=0)
@@ -136,24 +138,24 @@ class Loss(Noun):
     high: float = Field(default=0.2, ge=0)
     """pi / pi_0 is clipped at 1 + high (`ppo`, `a-lol`)."""
     negative: Literal["full", "unlikelihood", "floor", "taper"] = "full"
-    """What a weight below 0 does (`nll`): `full`, the paper's, lowers log pi without end;
+    """Effect of a weight below 0 (`nll`): `full`, the paper's, lowers log pi without end;
     `unlikelihood` minimises -log(1 - pi); `floor` stops `floor` nats below log pi_0; `taper`
     multiplies by min(1, pi / pi_0)."""
     floor: float = Field(default=1.0, gt=0)
     """Nats a token below log pi_0 at which `negative: floor` stops."""
     pi_0: Pi0 = "base"
-    """Where log pi_0 of the logged tokens comes from, where the objective needs it: computed with
-    the `base`, the model that training starts from, or `recorded` with the log."""
+    """Source of log pi_0 of the logged tokens, if the objective needs it: computed with the `base`,
+    the model that training starts from, or `recorded` with the log."""
     anchor: Literal["none", "sft", "k3", "kl", "forward-kl"] = "none"
-    """What holds the policy to its base: `sft` adds -log pi of every logged token; `k3` an estimate
-    of the KL divergence from the base on these; `kl` and `forward-kl` are exact, KL(pi || base) and
-    KL(base || pi) over the whole vocabulary at each of them."""
+    """What keeps the policy near its base: `sft` adds -log pi of every logged token; `k3` an
+    estimate of the KL divergence from the base on these; `kl` and `forward-kl` are exact, KL(pi ||
+    base) and KL(base || pi) over the complete vocabulary at each of them."""
     anchor_weight: float = Field(default=0.0, ge=0)
     """Factor of the anchor; 0 is none."""
 
     @property
     def anchored(self) -> bool:
-        """Whether an anchor holds."""
+        """Return whether there is an anchor."""
         return self.anchor != "none" and self.anchor_weight > 0
 
     @model_validator(mode="after")
@@ -178,11 +180,11 @@ class Pairing(Noun):
     protocol: str | None = None
     """Protocol under whose first prompt the final replies are compared (`dpo`)."""
     min_gap: float = Field(default=0.0, ge=0)
-    """Two conversations make a pair where their rewards differ by more than this."""
+    """Two conversations make a pair if their rewards differ by more than this."""
     ties: TieRule = "random"
     """Several best or several worst conversations of a task (`dpo`, and `step-dpo` from the log):
     `random` draws one of each by `fit.seed`, `all` pairs every best with every worst, `drop` leaves
-    the task out. How many tasks are tied is told and recorded."""
+    the task out. The number of tied tasks is shown and recorded."""
     loss: Literal["dpo", "ipo"] = "dpo"
     """-log sigmoid of the margin, or IPO's squared distance of the margin from 1 / (2 beta)."""
     beta: float = Field(default=0.1, gt=0)
@@ -195,7 +197,7 @@ class Distil(Noun):
     teacher: str | None = None
     """Teacher checkpoint; null takes the run's newest `star-gate` checkpoint."""
     student_layers: int | None = Field(default=None, ge=1)
-    """The student is the base's first k layers; null takes the whole base. A line warns where the
+    """The student is the base's first k layers; null takes the complete base. A line warns if the
     student starts further from the teacher than half a nat a token."""
     lora_on: Literal["teacher", "student"] = "teacher"
     """Who carries the LoRA adapter of `lora`. On the teacher, which is frozen, a fresh adapter
@@ -246,23 +248,23 @@ class Fit(Noun):
     """Batches summed up for one step."""
     batch: int | None = Field(default=None, ge=1)
     """Rows of one step over all processes; `accumulation` then follows from it, and `batch_size` x
-    processes must divide it. Null, and where a user sets `accumulation`: `batch_size` x
+    processes must divide it. If it is null, or a user sets `accumulation`: `batch_size` x
     `accumulation` x processes."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Adam's two decay rates."""
     floor: float = Field(default=0.0, ge=0, lt=1)
     """Share of the peak learning rate that a cosine ends at; 0 ends at none."""
     packing: bool = False
-    """Lay the rows of a batch end to end in place of padding them, each seen by itself alone: the
-    same gradient with fewer tokens read. Refused where the model's attention cannot keep rows
-    apart, and where a trainer pads by itself (pairs, KTO, distillation)."""
+    """Concatenate the rows of a batch in place of padding them, each attending to itself only: the
+    same gradient with fewer tokens read. Refused if the model's attention cannot keep rows apart,
+    or if a trainer does its own padding (pairs, KTO, distillation)."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward pass to save memory."""
     activation_offloading: bool = False
-    """Keep activations in the machine's own memory until the backward pass, by TRL: a GPU's is
-    saved. Refused on a CPU, where there is no other memory."""
+    """Keep activations in the machine's main memory until the backward pass, by TRL, to save GPU
+    memory. Refused on a CPU, which has no other memory."""
     precision: Literal["auto", "bf16", "fp32", "fp64"] = "auto"
-    """`auto`: bf16 on an accelerator that has it, fp32 elsewhere."""
+    """`auto`: bf16 on an accelerator that supports it, fp32 elsewhere."""
     optimizer: str = "adamw_torch"
     """Optimiser by the name transformers gives it, e.g. `adamw_torch`, `sgd`."""
     scheduler: str = "linear"
@@ -290,10 +292,10 @@ class Fit(Noun):
     """When to save: after each epoch, to resume from (`checkpoint-*`, gone once training is done),
     or only the end result; `keep`: after each epoch, and these stay."""
     save_limit: int = Field(default=4, ge=1)
-    """Saved epochs that are there at once."""
+    """Most saved epochs at a time."""
     trackers: tuple[Tracker, ...] = ()
-    """Experiment trackers that get the numbers of the log, and no paths, keys or machine; none
-    unless asked for (`--track`)."""
+    """Experiment trackers that get the numbers of the log, and no paths, keys or machine names;
+    none unless asked for (`--track`)."""
 
     @model_validator(mode="after")
     def _floor_of_a_cosine(self) -> Self:
@@ -326,27 +328,27 @@ class Recipe(Noun):
     pairing: Pairing = Pairing()
     """How rewards become pairs."""
     distil: Distil | None = None
-    """Distillation, where the trainer distils."""
+    """Distillation, if the trainer distils."""
     lora: Lora | None = None
     """Train an adapter; null trains all weights."""
     fit: Fit = Fit()
     """Hyper-parameters."""
     rounds: int | None = Field(default=None, ge=1)
-    """Rounds: log, reward, fit, then log again with the policy that came out; `train --rounds N`
-    says the same. Null trains once, on the run as it is."""
+    """Rounds: log, reward, fit, then log again with the resulting policy; the same as `train
+    --rounds N`. Null trains once, on the run as it is."""
     replay: float = Field(default=0.0, ge=0, lt=1)
-    """Share of a later round's rows that earlier rounds' logs give (`rounds`), all of these alike;
-    where they have fewer, as many as they have. 0 learns from the round's own log alone."""
+    """Share of a later round's rows that come from earlier rounds' logs (`rounds`), all of these
+    alike; if they have fewer, all they have. 0 learns from the round's own log only."""
     fresh: bool = False
     """Every later round draws train questions from the task's source that no earlier one saw, as
-    many as the first has, in place of asking the same anew."""
+    many as the first has, instead of asking the same again."""
     filter: EditFilter | None = None
     """Which self-edits are learnt (`seal`). `best-of-k`: each passage's best one; `improves`: every
     one that raises the accuracy (SEAL, equation 2); `right`: every one after which the task is
     solved (SEAL, few-shot). Null is for recipes that learn from others."""
     launch: str = "none"
-    """Launch spec. Where `--launch` is not given it is used if this machine has the
-    accelerators it asks for; otherwise one process trains."""
+    """Launch spec. Without `--launch` it is used if this machine has the accelerators it asks for;
+    otherwise one process trains."""
     eval_protocol: str | None = None
     """Protocol the result is evaluated in; null takes the run's."""
     args: dict[str, Any] = Field(default_factory=dict)
@@ -361,7 +363,7 @@ class Recipe(Noun):
 
     @property
     def shuffles(self) -> bool:
-        """Whether rows are shuffled; a curriculum has its order."""
+        """Return whether rows are shuffled; a curriculum has a fixed order."""
         return self.fit.shuffle and self.data.order == "shuffled"
 
 
@@ -391,5 +393,5 @@ class Launch(Noun):
 
     @property
     def processes(self) -> int:
-        """Processes on all machines together."""
+        """Return the number of processes on all machines together."""
         return int(self.accelerate["num_processes"]) if self.accelerate else 1

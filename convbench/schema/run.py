@@ -1,6 +1,4 @@
-"""Run manifest (`run.json`): everything needed to know what a run is, with its regime and its
-devices.
-"""
+"""Run manifest (`run.json`): what a run is, with its regime and its devices."""
 
 from __future__ import annotations
 
@@ -21,12 +19,12 @@ from convbench.words import ErrorKind, Regime
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a regime sets."""
+    """Settings of a regime."""
 
     max_tokens: int | None
-    """Limit of a reply where none is given; None leaves the default."""
+    """Limit of a reply if none is given; None leaves the default."""
     framing: Framing
-    """How messages are framed, whatever the protocol says."""
+    """How messages are framed; `none` leaves a protocol's own."""
     answers: AnswerReading
     """Which answers are read; `any` leaves a protocol's own."""
     errors: ErrorKind
@@ -40,12 +38,12 @@ RULES: Mapping[Regime, Rules] = {
 
 
 def reply_limit(max_tokens: int | None, regime: Regime | None) -> int | None:
-    """Return the limit of one reply: the one given, else the regime's; None leaves the default."""
+    """Return the limit of one reply: the given one, else the regime's; None leaves the default."""
     return max_tokens or RULES[regime or "clean"].max_tokens
 
 
 def in_regime(protocol: ProtocolSpec, regime: Regime) -> ProtocolSpec:
-    """Return the protocol as the regime sets it; `clean` leaves a protocol's own."""
+    """Return the protocol with the regime's settings; `clean` keeps the protocol's own."""
     rules = RULES[regime]
     framing = protocol.framing if rules.framing == "none" else rules.framing
     answers = protocol.answers if rules.answers == "any" else rules.answers
@@ -55,12 +53,12 @@ def in_regime(protocol: ProtocolSpec, regime: Regime) -> ProtocolSpec:
 
 
 Role = Literal["policy", "teacher", "judge", "trainer"]
-"""Who needs a device: the model that is trained, every other speaker, a judge's model, and what
-trains."""
+"""What needs a device: the model that is trained, every other speaker, a judge's model,
+training."""
 
 
 def _listed(value: Any) -> Any:
-    """Return one number as a list of it."""
+    """Return a single number as a list of it."""
     return [value] if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -83,11 +81,12 @@ class Devices(Noun):
     trainer: Numbers = None
     """Devices of the training."""
     share: dict[Role, float] = Field(default_factory=dict)
-    """Share of each device's memory, above 0 and up to 1, by who takes it; without one a sampler
-    takes the whole card, as training always does."""
+    """Share of each device's memory, above 0 and up to 1, by role; without one a sampler takes the
+    complete card, as training always does."""
     vllm: dict[Role, dict[str, Flag]] = Field(default_factory=dict)
-    """Who is served by a vLLM of its own, with that server's arguments by name, e.g. `judge:
-    {max-model-len: 8192}`; true stands for an argument without a value, `port` fixes the port."""
+    """Roles that are served by a vLLM of their own, with that server's arguments by name, e.g.
+    `judge: {max-model-len: 8192}`; true stands for an argument without a value, `port` fixes the
+    port."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -104,7 +103,7 @@ class Devices(Noun):
         return self
 
     def of(self, role: str) -> tuple[int, ...] | None:
-        """Return the devices of one part; None where nothing is said of it."""
+        """Return the devices of a role, or None if it has none set."""
         found: tuple[int, ...] | None = getattr(self, role)
         return found
 
@@ -129,45 +128,45 @@ RENDERING = frozenset(
         "tokenizer_kwargs",
     }
 )
-"""Options of rendering a chat template that are not for it to see."""
+"""Options of rendering a chat template that the template itself does not see."""
 MOST = 100_000
-"""Samples of a question, and policy turns, that a run may have."""
+"""Most samples of a question, and most policy turns, of a run."""
 EVALUATION = "evaluation"
-"""Key of a manifest's `extra`: the folder's name that an evaluation was made as."""
+"""Key of a manifest's `extra`: the folder name under which an evaluation was created."""
 
 
 class Member(Noun):
-    """One speaker's part in the cast."""
+    """Configuration of one speaker's model."""
 
     model: Label
     """Model reference as resolved, e.g. `openai/gpt-4o-mini`, `local:PATH`, `rule:pkg.mod:fn`,
     `script` for a speaker whose steps are all scripted."""
     short: Label | None = None
-    """The short name (`models.yaml`) it was asked for by, whose settings hold."""
+    """The short name (`models.yaml`) it was named by, whose settings apply."""
     sampling: Sampling = Sampling()
     """Sampling; the policy's temperature is set by sample."""
     api_base: str | None = None
-    """Address of the server, where it is not the provider's own."""
+    """Address of the server, if it is not the provider's own."""
     weights: str | None = None
-    """Where the weights of a served name lie, so that training finds them."""
+    """Path of a served model's weights, so that training finds them."""
     fingerprint: str | None = None
     """Hash of local weights."""
     reads: Reads = Field(default="field", exclude_if=lambda value: value == "field")
-    """Where its reasoning is read."""
+    """Where its reasoning is read from."""
     replay: Replay = Field(default="never", exclude_if=lambda value: value == "never")
-    """Which of its earlier reasoning it is sent."""
+    """Which of its earlier reasoning is sent back."""
     extra_body: ExtraBody = Field(default_factory=dict, exclude_if=lambda value: not value)
-    """More fields of its requests."""
+    """Further fields of its requests."""
     own_sampling: dict[str, float] = Field(default_factory=dict, exclude_if=lambda value: not value)
-    """How its weights' own `generation_config.json` cuts sampling (`top_p`, `top_k`) where
-    `sampling` does not say."""
+    """Sampling limits of its weights' own `generation_config.json` (`top_p`, `top_k`), for those
+    that `sampling` does not set."""
     left_out: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
-    """Parameters that are known not to be sent; more may be learnt from its refusals, which the
-    conversations tell."""
+    """Parameters that are known not to be sent; refusals may reveal more, which the conversations
+    record."""
 
     @property
     def template(self) -> dict[str, Any]:
-        """What its chat template is rendered with beside the messages."""
+        """Return the options that its chat template is rendered with, besides the messages."""
         said = self.extra_body.get("chat_template_kwargs")
         options = {k: v for k, v in said.items() if k not in RENDERING} if said else {}
         effort = self.sampling.reasoning_effort
@@ -202,11 +201,11 @@ class RunManifest(Noun):
     seed: Seed
     """Seed of sampling, splits and conversations."""
     regime: Regime = "clean"
-    """The rules its tables go by."""
+    """The rules of its tables."""
     split: Literal["train", "validation", "test", "all"] = "all"
     """Which split was built."""
     cast: dict[str, Member]
-    """Who speaks, by speaker."""
+    """Model configuration of each speaker."""
     source_revision: str | None = None
     """Commit the source's revision resolved to, or a hash of the rows."""
     parent: Label | None = None
@@ -225,7 +224,8 @@ class RunManifest(Noun):
     @model_validator(mode="before")
     @classmethod
     def _read_as_its_regime(cls, data: Any) -> Any:
-        """Give a protocol that was written before it had `answers` those of the run's regime."""
+        """Set `answers` of a protocol from before it had that field to those of the run's
+        regime."""
         if not isinstance(data, dict) or not isinstance(data.get("protocol"), dict):
             return data
         rules = RULES.get(data.get("regime") or "clean")
@@ -245,15 +245,15 @@ class RunManifest(Noun):
         return self
 
     def temperature(self, sample: int) -> float:
-        """Temperature of this sample."""
+        """Return the temperature of this sample."""
         return self.temperatures[sample if len(self.temperatures) > 1 else 0]
 
     def samples_of(self, split: Split) -> int:
-        """Conversations of a question of this split."""
+        """Return the number of conversations of a question of this split."""
         return min(self.samples, self.task.sample.each.get(split, self.samples))
 
     def planned(self, questions: Mapping[Split, int]) -> int:
-        """Conversations that so many questions of each split are meant to have; 0 for an import,
-        which has what it has."""
+        """Return the number of conversations that the run is to have for so many questions of each
+        split; 0 for an import, whose number is not planned."""
         asked = (one for one in questions if self.split in ("all", one))
         return 0 if self.kind == "import" else sum(self.samples_of(s) * questions[s] for s in asked)

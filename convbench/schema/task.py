@@ -10,7 +10,7 @@ from convbench.schema.noun import Label, Name, Noun, PythonRef, Text, part_of
 
 
 class Source(Noun):
-    """Where the raw rows lie: `hub`, `file` (a local copy, which goes before `hub`), `rows`."""
+    """Where the raw rows come from: `hub`, `file` (a local copy, preferred to `hub`), `rows`."""
 
     hub: str | None = None
     """Dataset repository on the Hub, `owner/name`."""
@@ -21,10 +21,10 @@ class Source(Noun):
     revision: str | None = None
     """Branch, tag or commit. The commit it resolves to is recorded in the run."""
     file: str | None = None
-    """Local parquet, JSON lines or CSV file, or a folder of `SPLIT.parquet` files; used in the
-    place of `hub` where both are given."""
+    """Local parquet, JSON lines or CSV file, or a folder of `SPLIT.parquet` files; used instead of
+    `hub` if both are given."""
     rows: PythonRef | None = None
-    """Function `fn(*, seed, **args) -> iterable of rows` that makes the rows."""
+    """Function `fn(*, seed, **args) -> iterable of rows` that generates the rows."""
     args: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of `rows`."""
 
@@ -44,10 +44,10 @@ class Rows(Noun):
     key: str | None = None
     """The row's own id; without it the key is a hash of the question's text and options."""
     group: str | None = None
-    """The independent unit that splits and error bars go by; without it the key."""
+    """The independent unit for splits and error bars; without it the key."""
     split: str | None = None
     """The row's own split (train, validation, test), for `sample.split: rows` and `official`;
-    without it the split of the source that the row lies in."""
+    without it the split of the source that the row comes from."""
     question: str = "question"
     """The question's text."""
     choices: str | None = None
@@ -55,26 +55,26 @@ class Rows(Noun):
     answer: str | None = None
     """Gold: a label, a position from 0, or an option's text."""
     inputs: dict[str, str] = Field(default_factory=dict)
-    """More fields that templates may use; no secret."""
+    """Further fields that templates may use; not hidden."""
     hidden: dict[str, str] = Field(default_factory=dict)
     """Fields that only speakers naming them in `sees` (and judges) may use."""
     shuffle: bool = False
-    """Shuffle the options by a seed of their own (where the gold always comes first)."""
+    """Shuffle the options by a seed of their own (for sources whose gold always comes first)."""
     maker: PythonRef | None = None
     """Function `fn(rows, *, seed) -> iterable of questions`, run on the raw rows before this
-    mapping, for tasks whose options must be made."""
+    mapping, for tasks whose options must be generated."""
 
 
 class Sample(Noun):
     """How many questions are drawn, and how they are split."""
 
     count: int | Literal["all"] = Field(default=500)
-    """Questions drawn with the run's seed; `all`, the default of a file of one's own, takes what
-    there is."""
+    """Questions drawn with the run's seed; `all`, the default for a file of your own, takes every
+    question."""
     split: Literal["fraction", "official", "rows"] = "fraction"
-    """`fraction`: split the drawn questions by group; `rows`: each row says its split; `official`:
+    """`fraction`: split the drawn questions by group; `rows`: each row names its split; `official`:
     the source's own splits, with the shares below saying how many are drawn of each, and no
-    question of one asked in another; by fraction where all rows are of one (a copy of one file)."""
+    question of one asked in another; by fraction if all rows are of one (a copy of one file)."""
     train: float = Field(default=0.8, ge=0, le=1)
     """Share of the drawn questions that goes to train."""
     validation: float = Field(default=0.0, ge=0, le=1)
@@ -83,7 +83,7 @@ class Sample(Noun):
     each: dict[Literal["train", "validation", "test"], Annotated[int, Field(ge=1)]] = Field(
         default_factory=dict, exclude_if=lambda each: not each
     )
-    """Most conversations a question of a split has; a split that is not named has the run's
+    """Most conversations of a question in a split; a split that is not named has the run's
     samples."""
 
     @model_validator(mode="after")
@@ -100,17 +100,17 @@ class Answer(Noun):
     """What a final answer looks like."""
 
     kind: Literal["choice", "text", "code", "html", "none"] = "choice"
-    """`choice`: the letter of an option; other kinds are graded by their own judge. A task whose
-    rows have no options has `none` where it says nothing."""
+    """`choice`: the letter of an option; other kinds are graded by their own judge. The default is
+    `none` for a task whose rows have no options."""
 
 
 class Overrides(Noun):
-    """What a task puts in the place of a protocol's own texts."""
+    """Texts of a task that replace a protocol's own."""
 
     systems: dict[str, Text] = Field(default_factory=dict)
     """System prompt by speaker."""
     steps: dict[str, Text] = Field(default_factory=dict)
-    """What a step says (scripted) or asks of its speaker (spoken), by step id."""
+    """Text of a step: what is said (scripted) or asked of its speaker (spoken), by step id."""
 
 
 class Licence(Noun):
@@ -119,7 +119,7 @@ class Licence(Noun):
     id: Label = "unknown"
     """Licence id as the Hub writes it, e.g. `cc-by-sa-4.0`."""
     note: str | None = None
-    """What else must be known, e.g. where upstream and the card disagree."""
+    """Further facts, e.g. a difference between upstream and the card."""
     source: str | None = None
     """Where the set comes from: address or Hub repository."""
     citation: str | None = None
@@ -146,12 +146,11 @@ class TaskSpec(Noun):
     overrides: dict[str, Overrides] = Field(default_factory=dict)
     """Texts that replace a protocol's own, by protocol name."""
     protocol: Name = "reasoning"
-    """Protocol when none is asked for; that of a task whose rows have no options is `chat` where
-    it says nothing."""
+    """Default protocol; `chat` for a task whose rows have no options and that sets nothing."""
     speakers: dict[str, str] = Field(default_factory=dict)
     """Model of a speaker other than the policy, e.g. `teacher: rule:FILE.py:fn`."""
     judge: str | None = None
-    """Judge when none is asked for."""
+    """Default judge."""
     licence: Licence = Licence()
     """Licence and origin of the source set."""
     language: str = "en"
@@ -160,7 +159,7 @@ class TaskSpec(Noun):
     @model_validator(mode="before")
     @classmethod
     def _usual_for_its_rows(cls, value: Any) -> Any:
-        """Fill in what a task of one's own does not say: a file is drawn whole, and questions
+        """Fill in the defaults of a user's own task: a file is drawn completely, and questions
         without options are asked as they are."""
         if not isinstance(value, dict):
             return value

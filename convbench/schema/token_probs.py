@@ -1,4 +1,4 @@
-"""Log-probabilities of a reply's tokens, as the model that sampled them had them."""
+"""Log-probabilities of a reply's tokens under the model that sampled them."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import math
 from dataclasses import dataclass
 
 MOST = 1_000_000
-"""Tokens of one reply."""
+"""Most tokens of one reply."""
 ABOVE = 1e-3
-"""How far above 0 a log-probability may lie by rounding."""
+"""How far above 0 rounding may put a log-probability."""
 LARGEST = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
 class TokenProbs:
-    """log pi_0 of every sampled token of one reply, in nats, its end-of-turn token last where it
-    is there; and which tokens these are: their ids, or how many bytes of text each is."""
+    """log pi_0 of every sampled token of one reply, in nats, with its end-of-turn token last if it
+    is there; and the tokens' ids, or the number of bytes of each one's text."""
 
     log_probs: tuple[float, ...]
     """At temperature 1, before any cut of the distribution."""
     ids: tuple[int, ...] = ()
-    """Token ids; empty where nobody told them."""
+    """Token ids; empty if unknown."""
     sizes: tuple[int, ...] = ()
-    """UTF-8 bytes of each token's text, where there are no ids."""
+    """UTF-8 bytes of each token's text, if there are no ids."""
     drawn: tuple[float, ...] = ()
-    """In the distribution that was drawn from (temperature, top_p, top_k); empty where unknown."""
+    """Under the distribution that was drawn from (temperature, top_p, top_k); empty if unknown."""
 
 
 def wrong(probs: TokenProbs) -> str | None:
-    """Say what makes log-probabilities unusable; None where nothing does."""
+    """Return what makes log-probabilities unusable, or None if nothing does."""
     n = len(probs.log_probs)
     if not 0 < n <= MOST:
         return f"found {n} tokens; expected 1 to {MOST}"

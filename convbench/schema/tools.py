@@ -1,4 +1,4 @@
-"""Tools: what a model may call, what it called, and what came of it."""
+"""Tools: what a model may call, its calls, and their results."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from convbench.schema.noun import Count, Dollars, Noun, PythonRef, canonical
 from convbench.schema.reasoning import Reasoning
 
 MOST_CALLS = 64
-"""Calls of one reply."""
+"""Most calls of one reply."""
 MOST_ARGUMENTS = 256 << 10
-"""Characters of a call's arguments."""
+"""Most characters of a call's arguments."""
 MOST_RESULT = 1 << 20
-"""Characters of a call's result."""
+"""Most characters of a call's result."""
 SCHEMA_BYTES = 16 << 10
-"""Bytes of a tool's JSON schema."""
+"""Most bytes of a tool's JSON schema."""
 
 PLACE = re.compile(r"\{(\w+)\}")
-"""Where a parameter stands in `words`."""
+"""Where a parameter is inserted in `words`."""
 MOST_PLACES = 2
 LONGEST_SAID = 200
-"""Characters of an argument that is said in words."""
+"""Most characters of an argument that is said in words."""
 
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*$", max_length=200)]
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w-]*$", max_length=64)]
 
 
 REFUSED = frozenset({"$ref", "$dynamicRef", "$id", "$schema", "pattern", "patternProperties"})
-"""Keys of a schema that name another place, or take a program to check."""
+"""Keys of a schema that refer elsewhere, or whose check runs a program."""
 
 
 def _keys(value: Any) -> Iterator[str]:
@@ -60,14 +60,14 @@ def _is_object(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 class ToolServer(Noun):
-    """A program of the user's that offers tools over its stdin and stdout (MCP)."""
+    """A program of the user that offers tools over its stdin and stdout (MCP)."""
 
     command: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = Field(min_length=1)
     """The program and its arguments; no shell reads them."""
     env: tuple[EnvName, ...] = Field(default=(), exclude_if=lambda value: not value)
-    """Variables of the environment that it gets beside PATH, HOME and the like."""
+    """Environment variables that it gets in addition to PATH, HOME and the like."""
     tools: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
-    """Those of its tools that are offered; empty: all."""
+    """Which of its tools are offered; empty: all."""
 
 
 class Tool(Noun):
@@ -76,19 +76,19 @@ class Tool(Noun):
     name: ToolName
     """Name by which it is called."""
     about: str
-    """What it does, as the model is told."""
+    """Description for the model."""
     parameters: Annotated[dict[str, Any], AfterValidator(_is_object)]
     """JSON schema of its arguments, an object."""
     function: PythonRef | None = None
-    """Function `fn(arguments, fields)`, plain or async, that gives text or what JSON can hold."""
+    """Function `fn(arguments, fields)`, sync or async, that returns text or a JSON value."""
     python: bool = Field(default=False, exclude_if=lambda value: not value)
-    """Run the argument `code` in the sandbox and give what it sets `result` to."""
+    """Run the argument `code` in the sandbox and return what it sets `result` to."""
     server: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """The speaker's server that offers it, under the same name."""
     words: str | None = Field(default=None, min_length=1, exclude_if=lambda value: value is None)
-    """A reply that calls it in plain words, e.g. `Which {property}?`, for models without a form of
-    calls of their own; a reply is a call where it is these words and nothing else. The tool is
-    then for the prompt to tell of, and its result comes as a message of the user."""
+    """A reply that calls it in plain words, e.g. `Which {property}?`, for models without a call
+    format of their own; a reply is a call if it is these words and nothing else. The prompt must
+    then describe the tool, and its result comes as a user message."""
     sees: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
     """Hidden fields that the function gets, whether its speaker may use them or not."""
 
@@ -113,7 +113,7 @@ class Tool(Noun):
         return self
 
     def asked(self, said: str) -> dict[str, str] | None:
-        """Return the arguments where a reply calls it in words; None where it does not."""
+        """Return the arguments of a reply that calls it in words, or None if it does not."""
         if self.words is None:
             return None
         pieces = PLACE.split(self.words)
@@ -126,29 +126,29 @@ class Tool(Noun):
 
     @property
     def wire(self) -> dict[str, Any]:
-        """The tool as the chat API and chat templates take it."""
+        """Return the tool as the chat API and chat templates take it."""
         told = {"name": self.name, "description": self.about, "parameters": self.parameters}
         return {"type": "function", "function": told}
 
 
 class ToolLimits(Noun):
-    """How much of tools one turn may use."""
+    """Limits of tool use in one turn."""
 
     rounds: int = Field(default=8, ge=1, le=100)
     """Replies of a turn that call tools; the reply after them must do without."""
     calls: int = Field(default=8, ge=1, le=MOST_CALLS)
-    """Calls of one reply that are made; the others are answered with an error."""
+    """Calls of one reply that are run; the others are answered with an error."""
     seconds: float = Field(default=10.0, gt=0, le=600)
     """Seconds of one call."""
     output: int = Field(default=16 << 10, ge=1, le=MOST_RESULT)
-    """Bytes of one result; a longer one is cut, which it says."""
+    """Most bytes of one result; a longer one is cut and says so."""
 
 
 class ToolCall(Noun):
-    """A call that a model asked for."""
+    """A model's call of a tool."""
 
     id: Annotated[str, StringConstraints(min_length=1, max_length=200)]
-    """By which its result is known."""
+    """Identifies its result."""
     name: Annotated[str, StringConstraints(max_length=200)]
     """The tool."""
     arguments: Annotated[str, StringConstraints(max_length=MOST_ARGUMENTS)]
@@ -156,20 +156,20 @@ class ToolCall(Noun):
 
     @property
     def wire(self) -> dict[str, Any]:
-        """The call as the chat API writes it."""
+        """Return the call as the chat API writes it."""
         told = {"name": self.name, "arguments": self.arguments}
         return {"id": self.id, "type": "function", "function": told}
 
 
 class ToolResult(Noun):
-    """What came of a call."""
+    """The result of a call."""
 
     id: str
-    """The call's."""
+    """Id of the call."""
     name: str
     """The tool."""
     content: Annotated[str, StringConstraints(max_length=MOST_RESULT + 200)]
-    """What the model is told."""
+    """Text for the model."""
     error: bool = Field(default=False, exclude_if=lambda value: not value)
     """Whether the call failed."""
 
@@ -178,7 +178,7 @@ class ToolRound(Noun):
     """A reply that called tools, and their results."""
 
     content: str = ""
-    """What was said beside the calls."""
+    """What was said with the calls."""
     reasoning: Reasoning | None = Field(default=None, exclude_if=lambda value: value is None)
     """What was thought before it."""
     calls: tuple[ToolCall, ...] = Field(min_length=1, max_length=MOST_CALLS)
@@ -186,9 +186,10 @@ class ToolRound(Noun):
     results: tuple[ToolResult, ...] = Field(default=(), max_length=MOST_CALLS)
     """The results, in the calls' order."""
     raw: str | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The reply word for word, where the calls stood in its text."""
+    """The reply word for word, if the calls were in its text."""
     spoken: bool = Field(default=False, exclude_if=lambda value: not value)
-    """Whether its text called in plain words: reply and results are then messages like others."""
+    """Whether its text made the calls in plain words: reply and results are then ordinary
+    messages."""
     prompt_tokens: Count | None = None
     """Tokens of the prompt."""
     completion_tokens: Count | None = None

@@ -94,7 +94,7 @@ def asked(item: Question | Example) -> str:
     policy that knows one knows the other."""
     shown = [item.question, *(str(item.inputs[name]) for name in sorted(item.inputs))]
     words = " ".join(re.findall(r"\w+", " ".join(shown).casefold()))
-    return item.question if words in ("", item.question) else words  # no copy of what is held
+    return item.question if words in ("", item.question) else words  # saves a copy in memory
 
 
 def sizes(task: TaskSpec, total: int, there: Mapping[Split, int]) -> dict[Split, int]:

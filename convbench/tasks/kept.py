@@ -41,12 +41,12 @@ def kept(
     """Return the questions that `make` generates from rows and a seed, from the cache if it has
     them.
 
-    `of` are our modules and packages that generate them, `packages` the distributions that they
-    use: with another version of either the questions are generated again.
+    They are generated again with another version of the modules and packages of ours that generate
+    them, or of the distributions (`packages`) that these use.
     """
     try:
         mark = _mark(of, packages, rows, seed)
-    except TypeError:  # rows of what JSON has not
+    except TypeError:  # rows that JSON cannot hold
         return list(make())
     file = cache_folder("questions") / f"{name}-{mark}.jsonl"
     found = _read(file, mark)
@@ -99,7 +99,7 @@ def _write(file: Path, mark: str, found: Sequence[dict[str, Any]]) -> None:
     try:
         body = b"".join(orjson.dumps(one) + b"\n" for one in found)
         if found != [orjson.loads(line) for line in body.splitlines()] or len(body) > LARGEST // 2:
-            return  # not what would come back
+            return  # would not be read back equal
         head = orjson.dumps({"made_of": mark, "sha256": hashlib.sha256(body).hexdigest()})
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_whole(file, head + b"\n" + body)

@@ -112,7 +112,9 @@ def _questions(
             rejected[item] += 1
             continue
         number = found.add(item)
-        mark = digest(repr(item)) if task.rows.key else b""  # else the key is what it says
+        mark = (
+            digest(repr(item)) if task.rows.key else b""
+        )  # else the key is a hash of the question
         if number == len(places):
             places.append(place)
             marks.add(mark)
@@ -181,7 +183,7 @@ def _columns(task: TaskSpec) -> set[str] | None:
     texts = [text for text in (*given, *rows.inputs.values(), *rows.hidden.values()) if text]
     try:
         names = {name for text in texts for name in expression(text).names}
-    except Refused:  # said with its place where a question is made
+    except Refused:  # reported with its key when a question is made
         return None
     return None if "row" in names else names
 

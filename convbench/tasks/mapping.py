@@ -137,7 +137,7 @@ def _gold(
     if not options:
         return None if value is None else str(value)
     whole = isinstance(value, int) and not isinstance(value, bool)
-    if str(value) in labels:  # of labels "1" to "4", 1 names the first: it is no position
+    if str(value) in labels:  # of labels "1" to "4", 1 names the first: it is not a position
         return labels.index(str(value))
     if whole and not any(label.lstrip("-").isdigit() for label in labels):
         if 0 <= value < len(options):

@@ -88,7 +88,7 @@ def stretch(grid: Grid, rows: int, columns: int) -> Grid:
 
 
 def shrink(grid: Grid, rows: int, columns: int) -> Grid:
-    """Undo `stretch`."""
+    """Return the grid that was stretched by these factors."""
     return tuple(row[::columns] for row in grid[::rows])
 
 

@@ -48,8 +48,8 @@ def choose(
 ) -> dict[str, list[Wrong]]:
     """Return three wrong options for each question; questions without fair ones are left out.
 
-    `forms` are the template texts of all questions' right queries, `said` the right queries'
-    phrases, `databases` the questions' databases, all by key.
+    All mappings are by question: `forms` has the template texts of the right queries, `databases`
+    the databases; the counters are the right queries' phrases.
     """
     drawn = {key: _draws(wrong, rng) for key, wrong in _closed(sets).items()}
     drawn = {key: triples for key, triples in drawn.items() if triples}
