@@ -163,7 +163,7 @@ def _bounded(path: Path, metadata: Any) -> None:
 
 
 def _unpacked(path: Path, batches: Iterable[Any]) -> None:
-    """Raise DataError if a file's texts take more than TOTAL bytes once each row has its own."""
+    """Raise DataError if a file is too large once each row has its own copy of its texts."""
     total = 0
     for batch in batches:
         total += sum(_size(column) for column in batch.columns)

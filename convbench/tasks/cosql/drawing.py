@@ -141,8 +141,8 @@ def _leaning(counts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _closed(sets: Mapping[str, Sequence[Wrong]]) -> dict[str, list[Wrong]]:
-    """Return the sets with at least three donors, where all donors that are questions have such a
-    set too, or could not be questions."""
+    """Return the sets with at least three donors. Options whose donor is a question without such a
+    set are dropped first, until none is left."""
     kept = {key: list(wrong) for key, wrong in sorted(sets.items())}
     while True:
         gone = sets.keys() - kept.keys()
