@@ -1,4 +1,4 @@
-"""A checkpoint's folder: the resolved recipe it was trained with, and what the training wrote."""
+"""Read the folder of a checkpoint: the resolved recipe and what the training wrote."""
 
 from __future__ import annotations
 
@@ -15,43 +15,45 @@ from convbench.store.shape import read_bytes, read_object, there
 RECIPE = "recipe.yaml"
 """The resolved recipe; written before the training."""
 TRAINING = "training.json"
-"""What came of it; written last, so that it marks a finished checkpoint."""
+"""What the training wrote; written last, so that it marks a finished checkpoint."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A folder that holds a checkpoint, or will."""
+    """A folder that holds a checkpoint, or will hold one."""
 
     folder: Path
 
     @property
     def finished(self) -> bool:
-        """Whether its training came to the end."""
+        """Return True if its training ended."""
         return (self.folder / TRAINING).is_file()
 
     @cached_property
     def recipe(self) -> Mapping[str, Any]:
-        """The resolved recipe; empty where none lies there. RunError where it cannot be read."""
+        """Return the resolved recipe, empty if there is no file. Raises RunError if it cannot be
+        read."""
         return _recipe(self.folder / RECIPE)
 
     @cached_property
     def training(self) -> Mapping[str, Any]:
-        """What the training wrote; empty while unfinished. RunError where it cannot be read."""
+        """Return what the training wrote, empty if it is not finished. Raises RunError if it cannot
+        be read."""
         return read_object(self.folder / TRAINING)
 
     @property
     def id(self) -> str:
-        """What a repository is known by to hold this checkpoint: RUN/FOLDER."""
+        """Return RUN/FOLDER, by which a repository of this checkpoint is recognised."""
         return f"{self.training.get('run')}/{self.folder.resolve().name}"
 
     @property
     def adapter(self) -> bool:
-        """Whether the weights are an adapter's, without their base."""
+        """Return True if the weights are an adapter's, without their base model."""
         return not (self.folder / "config.json").is_file()
 
 
 def _recipe(file: Path) -> Mapping[str, Any]:
-    """Return a recipe, read as every other YAML: plain, bounded."""
+    """Return a recipe, read with the same limits as every other YAML file."""
     if not there(file):
         return {}
     data = read_bytes(file)

@@ -1,4 +1,4 @@
-"""How the records of a run look to DuckDB: the columns of each JSON lines file."""
+"""DuckDB columns and types of the JSON lines files of a run."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ METRICS = (
     "pedagogical",
     "confidence",
 )
-"""Metrics that have columns of their own whoever judged; a run's judges have more."""
+"""Metrics that have columns of their own whoever judged; the judges of a run may add more."""
 VERDICT_COLUMNS = frozenset(
     {
         "conversation_id",
@@ -134,10 +134,10 @@ VERDICT_COLUMNS = frozenset(
         "fence",
     }
 )
-"""Columns of the tables of verdicts that are no metric: a metric of such a name stands in `scores`
-alone."""
+"""Columns of the verdict tables that are no metric. A metric with such a name is only in
+`scores`."""
 MOST_METRICS = 200
-"""Most metrics that have columns of their own."""
+"""Largest number of metrics with columns of their own."""
 
 HEAVY = frozenset(
     {
@@ -158,4 +158,4 @@ HEAVY = frozenset(
         "cut_turns",
     }
 )
-"""Names that need the conversations' text, `conversations` as a whole row among them."""
+"""Names that need the text of the conversations; `conversations` selects a whole row."""

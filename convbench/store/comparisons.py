@@ -1,4 +1,4 @@
-"""Comparisons of conversations, kept in a run: `comparisons.jsonl`, a line an order that ended."""
+"""Read the comparisons of a run, `comparisons.jsonl`: one line for each order that was judged."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from convbench.store.run import Run
 from convbench.store.shape import an_object, checked
 
 Asked = tuple[str, str, str]
-"""conversation_id shown first, the one shown second, fingerprint of the judge."""
+"""(conversation_id shown first, conversation_id shown second, fingerprint of the judge)."""
 
 
 def comparisons_file(run: Run) -> Path:
-    """Return where a run's comparisons lie."""
+    """Return the path of a run's comparisons."""
     return run.path / "comparisons.jsonl"
 
 
 def asked(one: Comparison) -> Asked:
-    """Return what names a comparison."""
+    """Return the key of a comparison."""
     return one.first, one.second, one.fingerprint
 
 
 def comparisons(run: Run) -> Iterator[Comparison]:
-    """Return the newest comparison of every (first, second, judge), in the order they came."""
+    """Return the newest comparison of each key, in the order of the file. Raises RunError for a
+    damaged line."""
     found: dict[Asked, Comparison] = {}
     path = comparisons_file(run)
     for number, line in lines(path):

@@ -1,4 +1,4 @@
-"""Credit of single turns as plain data of a run: one line a turn in `advantages.jsonl`."""
+"""Read and append the credit of turns: one line a turn in `advantages.jsonl` of a run."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from convbench.store.run import Run
 from convbench.store.shape import an_object, checked
 
 FILE = "advantages.jsonl"
-"""In the run's folder; appended, the newest line of a (conversation, turn, source) counts."""
+"""In the run's folder. The newest line of a (conversation, turn, source) counts."""
 
 Advantages = dict[str, dict[int, float]]
 """conversation_id to turn index to advantage."""
 
 
 def keep_credit(run: Run, found: Iterable[TurnCredit]) -> int:
-    """Append the credit of turns to the run, under its lock; return how many."""
+    """Append the credit of turns to a run, under its lock. Return the number of turns."""
     count = 0
     with run.lock(), Appender(run.path / FILE) as file:
         for one in found:
@@ -28,7 +28,7 @@ def keep_credit(run: Run, found: Iterable[TurnCredit]) -> int:
 
 
 def newest_advantages(run: Run) -> Advantages:
-    """Return the newest advantage of every turn that has one, whoever said it; empty without."""
+    """Return the newest advantage of every turn that has one, from any source."""
     found: Advantages = {}
     for one in _credit(run):
         found.setdefault(one.conversation_id, {})[one.turn_index] = one.advantage
@@ -36,7 +36,7 @@ def newest_advantages(run: Run) -> Advantages:
 
 
 def credit_by_source(run: Run) -> dict[str, Advantages]:
-    """Return the newest advantage of every turn, by who said it; empty without any."""
+    """Return the newest advantage of every turn by source, e.g. `critic:sweet`."""
     found: dict[str, Advantages] = {}
     for one in _credit(run):
         of = found.setdefault(one.source, {}).setdefault(one.conversation_id, {})
@@ -45,10 +45,10 @@ def credit_by_source(run: Run) -> dict[str, Advantages]:
 
 
 def turn_advantages(run: Run, source: str | None = None) -> Advantages:
-    """Return the advantage of every policy turn that has one, of one source.
+    """Return the newest advantage of every turn that one source credited.
 
-    Without a source the only one there is. Raises RunError where there is none, where several
-    are and none is named, or where the file is damaged. Turns that were not credited are missing.
+    Without `source` the run must have exactly one. Raises RunError if the source is missing or
+    ambiguous, or if the file is damaged.
     """
     by_source, path = credit_by_source(run), run.path / FILE
     there = ", ".join(sorted(by_source)) or "none"

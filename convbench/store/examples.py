@@ -1,4 +1,4 @@
-"""The questions of a large run: read where they lie, not held in memory."""
+"""Read the questions of a run; those of a large file are looked up, not held in memory."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from convbench.store.places import Places, size_of
 from convbench.store.shape import an_object, checked
 
 LARGE = 8 << 20
-"""Bytes of questions that are held in memory."""
+"""Bytes of a file from which on its questions are not held in memory."""
 KEPT = 4096
-"""Questions of a larger file that are."""
+"""Questions of a larger file that stay in memory."""
 KEY = ("example_id",)
 
 
 def read_examples(path: Path) -> Mapping[str, Example]:
-    """Return the questions in a file by example_id, in its order; RunError for two of one id."""
+    """Return the questions in a file by example_id, in its order. Raises RunError if an id occurs
+    twice."""
     if size_of(path) > LARGE:
         return ExampleFile(path)
     found: dict[str, Example] = {}
@@ -43,7 +44,7 @@ def _twice(path: Path, number: int, name: str) -> RunError:
 
 
 class ExampleFile(Mapping[str, Example]):
-    """Questions by example_id, which are looked up in temporary files."""
+    """Questions by example_id, read from the file at their byte offsets."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -57,7 +58,7 @@ class ExampleFile(Mapping[str, Example]):
         self._ordinals = Ordinals(hashes)
         self._kept: OrderedDict[str, Example] = OrderedDict()
         self._there = ""
-        """The name that was found last: conversations about one question stand together."""
+        """Saves a lookup: conversations about the same question follow each other."""
 
     def _refuse_twice(self, hashes: Hashes) -> None:
         twice = hashes.repeated()
@@ -105,11 +106,11 @@ class ExampleFile(Mapping[str, Example]):
         return (found.example_id for found in self._all())
 
     def values(self) -> ValuesView[Example]:
-        """The questions in the order of the file, each read once."""
+        """Return the questions in the order of the file, each read once."""
         return _Values(self)
 
     def items(self) -> ItemsView[str, Example]:
-        """The same with their ids."""
+        """Return (example_id, question) in the order of the file, each read once."""
         return _Items(self)
 
     def _all(self) -> Iterator[Example]:

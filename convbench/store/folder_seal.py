@@ -1,5 +1,5 @@
-"""`seal.json` of a folder that was written at once: a digest of every file, and what it was made
-of, so that it can be made again and compared."""
+"""Write and check `seal.json` of a folder: a digest of every file, and the inputs from which the
+folder can be made again for comparison."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ Kind = Literal["set", "model", "checkpoint", "report"]
 
 @dataclass(frozen=True, slots=True)
 class FolderSeal:
-    """What `seal.json` says."""
+    """Contents of a `seal.json`, and how the folder differs from it."""
 
     kind: str
     about: Mapping[str, Any]
-    """What the folder was made of."""
+    """Inputs from which the folder was made."""
     problems: tuple[str, ...]
-    """One line for each file that is not as it was written; none where all are."""
+    """One line for each file that differs; empty if none does."""
     names: tuple[str, ...]
-    """Files that it covers, paths within the folder."""
+    """Files that it covers, as paths within the folder."""
 
     @property
     def files(self) -> int:
-        """How many files it covers."""
+        """Return the number of files that it covers."""
         return len(self.names)
 
 
 def seal_folder(folder: Path, kind: Kind, names: Iterable[str], about: Mapping[str, Any]) -> None:
-    """Write `seal.json` over these files of a folder, paths within it. Equal files give equal
-    text. Raises RunError where they cannot be read or the seal not be written."""
+    """Write `seal.json` for these files, paths within the folder. Equal files give equal text.
+    Raises RunError if a file cannot be read or the seal cannot be written."""
     try:
         files = {name: file_digest(folder / name) for name in sorted(set(names) - {FILE})}
     except OSError as error:
@@ -50,13 +50,13 @@ def seal_folder(folder: Path, kind: Kind, names: Iterable[str], about: Mapping[s
 
 
 def names_in(folder: Path) -> list[str]:
-    """Return all files of a folder, as a seal names them."""
+    """Return the paths of all files of a folder within it, as a seal names them."""
     return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
 
 
 def check_folder(folder: Path, *, whole: bool = False) -> FolderSeal:
-    """Compare a sealed folder with its seal; with `whole` no other file may lie in it. Raises
-    RunError where it has none that can be read."""
+    """Compare a folder with its seal. With `refuse_extra` a file that the seal does not cover is a
+    problem too. Raises RunError if there is no readable seal."""
     path = folder / FILE
     found = read_object(path)
     if not found:
@@ -90,12 +90,12 @@ def _differs(folder: Path, name: str, digest: object) -> list[str]:
 
 
 def _text(value: Mapping[str, Any], *, ordered: bool = True) -> bytes:
-    """Return a seal as it is written: keys in order, so that no two lines can change places."""
+    """Return the text of a seal. Keys are sorted, so that no two lines can be swapped."""
     return (json.dumps(value, indent=1, ensure_ascii=False, sort_keys=ordered) + "\n").encode()
 
 
 def _older(value: Mapping[str, Any]) -> bytes:
-    """Return a seal as it used to be written: what it is about in the order in which it came."""
+    """Return the text of a seal as earlier versions wrote it, `about` in its original order."""
     names = [name for name in ("kind", "about", "files", "sha256") if name in value]
     files = value.get("files")
     in_order = {"files": dict(sorted(files.items()))} if isinstance(files, dict) else {}

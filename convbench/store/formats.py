@@ -1,4 +1,4 @@
-"""A query's result as a table for eyes, or as JSON, CSV or parquet for programs."""
+"""Format the result of a query as a printed table, JSON, CSV or parquet."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ Format = Literal["table", "json", "csv", "parquet"]
 FORMATS: tuple[Format, ...] = ("table", "json", "csv", "parquet")
 
 MOST_ROWS = 1000
-"""Rows that a table shows."""
+"""Rows that a printed table shows at most."""
 NARROWEST = 12
-"""Columns are not cut below this width; a result too wide for that stands one field a line."""
+"""Smallest width of a column. A result that is too wide for it is printed one field a line."""
 FORMULA = r"^(?:[=+@\t\r]|-[^\s\d-])"
 NUMBERS = ("INT", "DOUBLE", "FLOAT", "DECIMAL")
 
 
 def render(result: Result, form: Format, width: int = 80) -> bytes:
-    """Return the result in a format; only `parquet` is binary. `width` is the table's."""
+    """Return the bytes of a result in a format. `width` is the number of terminal columns for
+    `table`. Raises QueryError if parquet cannot hold the columns."""
     if form == "parquet":
         return _parquet(result)
     if form == "json":
@@ -53,14 +54,14 @@ def _parquet(result: Result) -> bytes:
 
 
 def _json(result: Result) -> bytes:
-    """One JSON list, an object a line."""
+    """Return one JSON list with an object a line."""
     rows = [dict(zip(result.columns, _values(result, row), strict=True)) for row in result.rows]
     lines = [orjson.dumps(row, option=orjson.OPT_NON_STR_KEYS, default=str) for row in rows]
     return b"[" + b",\n ".join(lines) + b"]\n"
 
 
 def _csv(result: Result) -> bytes:
-    """Header and rows; null is empty, lists and mappings are JSON."""
+    """Return a header and rows; null is empty, lists and mappings are JSON."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(result.columns)
@@ -70,8 +71,8 @@ def _csv(result: Result) -> bytes:
 
 
 def formulas(result: Result) -> int:
-    """Return how many texts begin as a spreadsheet's formulas do. They are written as they are, for
-    programs; a spreadsheet that opens the file would run them."""
+    """Return the number of texts that a spreadsheet would run as formulas. They are written
+    unchanged, for programs."""
     import pyarrow
     import pyarrow.compute
 
@@ -85,7 +86,7 @@ def _values(result: Result, row: Sequence[Any]) -> list[Any]:
 
 
 def _plain(value: Any, kind: str) -> Any:
-    """A value as JSON knows it: mappings as dicts, decimals as numbers, times as text."""
+    """Return a value for JSON: mappings as dicts, decimals as numbers, bytes as hex digits."""
     if isinstance(value, Decimal):
         whole = value == value.to_integral_value()
         return _whole(int(value)) if whole and kind.endswith((",0)", "HUGEINT")) else float(value)
@@ -97,12 +98,12 @@ def _plain(value: Any, kind: str) -> Any:
 
 
 def _whole(value: int) -> int | str:
-    """An integer, as text where it is larger than those of JSON are read as."""
+    """Return an integer, as text if it needs more than 64 bits."""
     return value if -(2**63) <= value < 2**64 else str(value)
 
 
 def _flat(value: Any) -> Any:
-    """A value in one cell: true/false in lower case, nested values as JSON."""
+    """Return a value for one cell: true/false in lower case, nested values as JSON."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict | list):
@@ -111,7 +112,8 @@ def _flat(value: Any) -> Any:
 
 
 def _cell(value: Any) -> str:
-    """Return a value or a column's name in one line: a model's words may hold terminal escapes."""
+    """Return a value or a column's name in one line. Text of a model may hold terminal escapes,
+    which are replaced."""
     if value is None:
         return "-"
     if isinstance(value, float):
@@ -139,7 +141,8 @@ def _table(result: Result, width: int) -> str:
 
 
 def _fit(wants: Sequence[int], width: int) -> list[int] | None:
-    """Cut the widest columns until all fit; None where they would become too narrow."""
+    """Return column widths that fit, the widest columns cut. Return None if a column would become
+    too narrow."""
     room = width - 2 * (len(wants) - 1)
     widths = [min(want, max(room, NARROWEST)) for want in wants]
     while widths and sum(widths) > room:
@@ -170,7 +173,7 @@ def _sized(text: str, size: int, right: bool) -> str:
 
 
 def _records(heads: list[str], cells: list[list[str]], width: int) -> str:
-    """One field a line, for results of many columns."""
+    """Return one field a line, for results of many columns."""
     name_width = min(max(map(cell_len, heads)), 30)
     blocks = []
     for number, row in enumerate(cells, 1):

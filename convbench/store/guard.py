@@ -1,4 +1,4 @@
-"""Which SQL may run: one statement that reads, and nothing else."""
+"""Check SQL before it runs: only one statement that reads is allowed."""
 
 from __future__ import annotations
 
@@ -42,12 +42,13 @@ LONG = frozenset(
         "replace",
     }
 )
-"""Functions that make long values of short ones."""
+"""Functions that make long values from short ones."""
 WRITES = re.compile(r"(?:INSERT|UPDATE|DELETE|MERGE|COPY)\w*_NODE")
 
 
 def only(connection: DuckDBPyConnection, sql: str) -> Statement:
-    """Return the one reading statement in `sql`; anything else is a QueryError."""
+    """Return the single statement in `sql`. Raises QueryError for several, none, invalid SQL, or a
+    statement that writes."""
     import duckdb
 
     try:
@@ -77,23 +78,21 @@ def _check(connection: DuckDBPyConnection, statement: Statement) -> None:
 
 
 def _writes(connection: DuckDBPyConnection, sql: str) -> bool:
-    """Whether a statement inside it writes (`WITH x AS (INSERT …)`)."""
+    """Return True if a nested statement writes, as in `WITH x AS (INSERT …)`."""
     return any(WRITES.match(str(node.get("type"))) for node in _nodes(serialized(connection, sql)))
 
 
 def small(tree: Any) -> bool:
-    """Whether no value in an expression is much longer than its parts: DuckDB cannot be
-    interrupted while it makes one. Functions in a FROM give rows, which it can."""
+    """Return True if no expression calls a function of LONG. DuckDB cannot be interrupted while
+    one makes its value; in a FROM they make rows, and it can."""
     rows = [node["function"] for node in _nodes(tree) if node.get("type") == "TABLE_FUNCTION"]
     named = (n for n in _nodes(tree) if not any(n is row for row in rows))
     return not any(str(node.get("function_name")).lower() in LONG for node in named)
 
 
 def needs(connection: DuckDBPyConnection, sql: str) -> tuple[set[str], bool]:
-    """Return (the views that `sql` reads, whether it needs the conversations' text).
-
-    In doubt it says more than is needed.
-    """
+    """Return (the views that `sql` reads, whether it needs the text of conversations). In doubt it
+    returns more than is needed."""
     tree = serialized(connection, sql)
     if tree is None:  # DESCRIBE, SUMMARIZE, EXPLAIN, …
         named = {name for name in ALL if re.search(rf"\b{name}\b", sql, re.IGNORECASE)}
@@ -107,7 +106,7 @@ def needs(connection: DuckDBPyConnection, sql: str) -> tuple[set[str], bool]:
 
 
 def _wants_text(tree: Any) -> bool:
-    """Whether the query names a heavy column, or all columns at once."""
+    """Return True if the query names a heavy column, or all columns at once."""
     for node in _nodes(tree):
         if node.get("class") == "STAR" or "NATURAL" in str(node.get("ref_type")):
             return True
@@ -120,7 +119,7 @@ def _wants_text(tree: Any) -> bool:
 
 
 def serialized(connection: DuckDBPyConnection, sql: str) -> Any:
-    """Return DuckDB's own tree of a SELECT; None where it has none for it."""
+    """Return DuckDB's syntax tree of a SELECT, or None for another statement."""
     rows = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     tree = json.loads(rows[0][0])
     return None if tree.get("error") else tree
@@ -147,6 +146,6 @@ def _strings(tree: Any) -> Iterator[str]:
 
 
 def first(error: object) -> str:
-    """The first line of DuckDB's message, without its class."""
+    """Return the first line of DuckDB's message, without the error's class."""
     line = str(error).splitlines()[0] if str(error) else type(error).__name__
     return re.sub(r"^\w+ Error: ", "", line)

@@ -1,8 +1,8 @@
-"""JSON lines files that are only appended to, with a torn last line tolerated.
+"""Append and read JSON lines files, and write small files atomically.
 
 A process killed while it writes leaves at most one line without its newline. Readers skip it;
-the next writer cuts it off. What has grown long is compressed beside the file (`store.parts`), and
-read as if it stood in it.
+the next writer cuts it off. The older lines of a long file are compressed into parts beside it
+(`store.parts`), which are read as if they were in it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from convbench.store.parts import LONG, WORTH, Compressor, raw_lines
 from convbench.store.shape import LONGEST, an_object
 
 SHOWN = 40
-"""Letters of a file's name in that of its temporary file, which must not be too long for one."""
+"""Characters of a file's name in that of its temporary file, whose length is limited."""
 
 
 class Appender:
-    """Appends whole lines, without keys in use; with them where `blotted` is false, for a copy that
-    is looked through for keys. The first line, or `with`, opens the file, which cuts off a torn
-    last line. One process at a time may have it open."""
+    """Appends complete lines and redacts the API keys in use, unless `redacted` is false (for a
+    copy that is searched for keys). The first line, or `with`, opens the file and cuts off a torn
+    last line. Only one process may have it open."""
 
     def __init__(self, path: Path, *, blotted: bool = True) -> None:
         self.path = path
@@ -41,7 +41,7 @@ class Appender:
         self._size = 0
 
     def open_file(self) -> FileIO:
-        """Return the file, opened. RunError where it cannot be written."""
+        """Return the open file. Raises RunError if it cannot be written."""
         if self._file is not None:
             return self._file
         try:
@@ -50,13 +50,13 @@ class Appender:
             self._size = _cut_torn_line(self.path, file.fileno())
         except OSError as error:
             raise disk_error(self.path, error) from None
-        self._file = file  # not before: what could not be cut is not written behind
+        self._file = file  # only now: nothing is appended to a torn line that could not be cut
         return file
 
     def write(self, line: bytes) -> None:
-        """Append one line and hand it to the system at once, so that a kill cannot take it.
+        """Append one line and pass it to the system at once, so that a kill does not lose it.
 
-        A line that does not fit on the disk leaves nothing behind.
+        A line that does not fit on the disk leaves no torn line. Raises RunError.
         """
         file = self.open_file()
         data = memoryview(exact(line, self._hidden) + b"\n")
@@ -73,7 +73,7 @@ class Appender:
             self._rotate(file)
 
     def _rotate(self, file: FileIO) -> FileIO:
-        """Have what was written compressed, and go on with an empty file."""
+        """Start to compress what was written, and open an empty file for the next lines."""
         file.close()
         self._file = None
         try:
@@ -84,8 +84,8 @@ class Appender:
         return self.open_file()
 
     def close(self) -> None:
-        """Write the file to the disk and close it, a long one compressed; a later line opens it
-        again."""
+        """Sync the file to the disk and close it, after compressing a long one. A later line opens
+        it again."""
         file, compressor = self._file, self._compressor
         if file is None:
             return
@@ -115,7 +115,7 @@ class Appender:
 
 
 def _cut_torn_line(path: Path, descriptor: int) -> int:
-    """Cut off what follows the last line end; return the bytes that are left."""
+    """Cut off what follows the last newline. Return the number of bytes that are left."""
     size = os.fstat(descriptor).st_size
     at = size
     while at > 0:
@@ -133,14 +133,14 @@ def _cut_torn_line(path: Path, descriptor: int) -> int:
 
 
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (line number from 1, bytes) of every whole line, those of compressed parts first and
-    numbered on; nothing where there is no file."""
+    """Yield (line number from 1, line) of every complete line, those of compressed parts first.
+    Yield nothing if there is no file."""
     return ((number, line) for number, _, line in placed(path))
 
 
 def placed(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (line number from 1, first byte, line) of every whole line. The byte is one of the
-    file and its parts as one text (`store.places`)."""
+    """Yield (line number from 1, byte offset, line) of every complete line. Offsets count through
+    the parts and the file as one text."""
     start = 0
     for number, line in enumerate(raw_lines(path), 1):
         if line.endswith(b"\n") and line != b"\n":
@@ -149,14 +149,14 @@ def placed(path: Path) -> Iterator[tuple[int, int, bytes]]:
 
 
 def records(path: Path, *texts: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON object of every whole line, with a text in each of these fields; a line
-    without is a RunError naming it."""
+    """Yield the JSON object of every complete line. Raises RunError naming the line if it holds
+    none, or if one of the fields `texts` is missing or no text."""
     for number, line in lines(path):
         yield an_object(f"{path}:{number}", line, texts)
 
 
 def parse(line: bytes) -> dict[str, Any]:
-    """Return a line's object; an empty one where it holds none."""
+    """Return the JSON object in a line, empty if the line holds none."""
     try:
         record = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -165,8 +165,8 @@ def parse(line: bytes) -> dict[str, Any]:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a small file of ours so that it is there whole or not at all, without keys in use.
-    What lay there is replaced, a link itself and not what it leads to."""
+    """Write a small file of ours atomically, with the API keys in use redacted. A link at this path
+    is replaced, not followed. Raises RunError if it cannot be written."""
     temporary = path.with_name(f".{path.name[:SHOWN]}.{os.getpid()}.tmp")
     try:
         with open_new(temporary) as file:
@@ -180,16 +180,16 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def write_file(path: Path, data: bytes, *, named: bool) -> None:
-    """Write a file of ours, or one that the user named."""
+    """Write a file of ours, or with `named_by_user` one whose path the user gave."""
     (write_named if named else write_whole)(path, data)
 
 
 def write_named(path: Path, data: bytes) -> None:
-    """Write a file that the user named, without keys in use. One that is there stays what it is:
-    its link is followed, its mode and owner hold, and a device or pipe is written to."""
+    """Write a file whose path the user gave, with the API keys in use redacted. An existing one is
+    written in place: a link is followed, mode and owner stay, a device or pipe gets the bytes."""
     try:
         if not path.exists():
-            write_whole(path.resolve(), data)  # where a link to nothing yet leads
+            write_whole(path.resolve(), data)  # a dangling link is followed too
             return
         with path.open("wb") as file:
             file.write(exact(data))
@@ -198,7 +198,8 @@ def write_named(path: Path, data: bytes) -> None:
 
 
 def move_named(made: Path, path: Path) -> None:
-    """Put a file of ours where the user named one, which stays what it is. Raises OSError."""
+    """Move a file of ours to a path that the user gave; an existing file there is written in place.
+    Raises OSError."""
     if not path.exists():
         made.replace(path.resolve())
         return
@@ -207,7 +208,7 @@ def move_named(made: Path, path: Path) -> None:
 
 
 def disk_error(path: Path, error: OSError) -> RunError:
-    """Say in one line why a file cannot be written."""
+    """Return a RunError that says in one line why a file cannot be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return RunError(
             f"{path}: the disk is full; what was written stays readable. Free some space, "

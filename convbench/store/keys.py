@@ -1,7 +1,7 @@
-"""What names the records of a file, in eight bytes each: 64-bit hashes.
+"""Sets and counts of record keys that hold a 64-bit hash of each, and read keys from JSON lines.
 
-A set of a million names takes 150 MB of memory. Where two hashes are equal the names themselves are
-compared, if a record could get lost by it.
+A set of a million names would take 150 MB of memory. Names with equal hashes are compared
+themselves wherever a record could get lost otherwise.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from convbench.errors import RunError
 from convbench.store.shape import an_object
 
 FEW = 4096
-"""So many hashes are sorted without loading numpy."""
+"""Fewer hashes than this are sorted without loading numpy."""
 
 
 class Hashes:
-    """Hashes of names in the order they were added."""
+    """Hashes of names, in the order in which the names were added."""
 
     def __init__(self, names: Iterable[object] = ()) -> None:
         self.all = array("q", map(hash, names))
@@ -31,17 +31,17 @@ class Hashes:
         self.all.append(hash(name))
 
     def repeated(self) -> set[int]:
-        """Return those that were added more than once."""
+        """Return the hashes that were added more than once."""
         ordered = self.all[:]
         _sort(ordered)
         return {one for one, after in pairwise(ordered) if one == after}
 
 
 class Names(Collection[str]):
-    """A set of names that tells which are in it and how many, and not their texts."""
+    """A set of names by their hashes: membership and size, but no iteration."""
 
     def __init__(self, names: Iterable[str] | Hashes = ()) -> None:
-        """`Hashes` are taken over, and put in order."""
+        """Take over `Hashes` without a copy; they are sorted in place."""
         self._hashes = (names if isinstance(names, Hashes) else Hashes(names)).all
         _sort(self._hashes)
         self._repeats = sum(one == after for one, after in pairwise(self._hashes))
@@ -58,18 +58,18 @@ class Names(Collection[str]):
 
 
 class Ordinals:
-    """The place of each name among others."""
+    """Finds the position at which a name was added."""
 
     def __init__(self, hashes: Hashes) -> None:
         self._places = array("q", _order(hashes.all))
         self._hashes = array("q", map(hashes.all.__getitem__, self._places))
 
     def of(self, name: str) -> int | None:
-        """Return where a name stands; None where it is not among them."""
+        """Return the first position of a name, or None if it was not added."""
         return next(self.every(name), None)
 
     def every(self, name: str) -> Iterator[int]:
-        """Yield where a name may stand: once, or more often where others have its hash."""
+        """Yield the positions of all names that have this name's hash."""
         one = hash(name)
         at = bisect_left(self._hashes, one)
         while at < len(self._hashes) and self._hashes[at] == one:
@@ -78,7 +78,7 @@ class Ordinals:
 
 
 def _sort(hashes: array[int]) -> None:
-    """Put hashes in order."""
+    """Sort hashes in place."""
     if len(hashes) < FEW:
         hashes[:] = array("q", sorted(hashes))
         return
@@ -88,7 +88,7 @@ def _sort(hashes: array[int]) -> None:
 
 
 def _order(hashes: array[int]) -> Iterable[int]:
-    """Return the places of hashes in their order, of equal ones the first before."""
+    """Return the positions of hashes in sorted order; equal hashes keep theirs."""
     if len(hashes) < FEW:
         return sorted(range(len(hashes)), key=hashes.__getitem__)
     import numpy as np
@@ -97,7 +97,7 @@ def _order(hashes: array[int]) -> Iterable[int]:
 
 
 class Attempts:
-    """How often each key was tried, and whether the newest attempt succeeded."""
+    """Number of attempts by key, and whether the newest one succeeded."""
 
     def __init__(self, tried: Iterable[tuple[str, bool]]) -> None:
         hashes, well = Hashes(), bytearray()
@@ -106,7 +106,7 @@ class Attempts:
             well.append(good)
         repeated = hashes.repeated()
         self._told: dict[int, tuple[int, bool]] = {}
-        """Of those that failed, or were tried more than once."""
+        """Attempts and success by hash, only of keys that failed or were tried more than once."""
         for one, flag in zip(hashes.all, well, strict=True):
             if not flag or one in repeated:
                 self._told[one] = (self._told.get(one, (0, False))[0] + 1, bool(flag))
@@ -122,7 +122,7 @@ class Attempts:
 
     @property
     def good(self) -> int:
-        """Number of keys whose newest attempt succeeded."""
+        """Return the number of keys whose newest attempt succeeded."""
         return self._once + sum(good for _, good in self._told.values())
 
     def __len__(self) -> int:
@@ -130,8 +130,8 @@ class Attempts:
 
 
 def superseded_ordinals(names: Callable[[], Iterable[tuple[str, ...]]]) -> set[int]:
-    """Return the ordinals of names that come once more after them. `names` is asked a second time
-    where some do, and must yield the same."""
+    """Return the ordinals of names that occur again later. `names` is called a second time if any
+    may do so, and must yield the same names."""
     hashes = Hashes(names())
     repeated = hashes.repeated()
     last: dict[tuple[str, ...], int] = {}
@@ -145,8 +145,8 @@ def superseded_ordinals(names: Callable[[], Iterable[tuple[str, ...]]]) -> set[i
 
 
 def named(where: str, line: bytes, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the texts of these fields of a record, which stand first in a line of ours; RunError
-    where one is no text."""
+    """Return the texts of these fields of a JSON line. If they come first, as in our own lines, the
+    rest is not parsed. Raises RunError if one is no text."""
     found = _first(names).match(line)
     if found is not None:
         try:

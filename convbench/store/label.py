@@ -1,4 +1,4 @@
-"""A run's tags and note: what its owner calls it, beside what it is, and free to change."""
+"""Read and change the tags and the note that a user gives a run."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from convbench.store.shape import read_model, there
 FILE = "label.json"
 TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
 MOST = 64
-"""Tags of one run."""
+"""Largest number of tags of one run."""
 LONGEST_NOTE = 2000
-"""Characters of a note."""
+"""Largest number of characters of a note."""
 
 
 class RunLabel(Noun):
-    """What a run is called by those who work with it."""
+    """Tags and note of a run."""
 
     tags: tuple[str, ...] = Field(default=(), max_length=MOST)
-    """Short names to find it by."""
+    """Short names to find the run by."""
     note: str | None = Field(default=None, max_length=LONGEST_NOTE)
-    """A line of words."""
+    """One line of text."""
 
 
 def read_label(run: Run) -> RunLabel:
-    """Return a run's tags and note; none where nobody gave it any."""
+    """Return the tags and the note of a run, empty if it has none."""
     file = run.path / FILE
     return read_model(file, RunLabel) if there(file) else RunLabel()
 
@@ -40,8 +40,9 @@ def read_label(run: Run) -> RunLabel:
 def write_label(
     run: Run, tags: Iterable[str] = (), without: Iterable[str] = (), note: str | None = None
 ) -> RunLabel:
-    """Add tags, take some off, set the note (empty: none); one process after another. Raises
-    RunError for what is no tag."""
+    """Add `tags`, remove those of `without`, set the note (an empty one removes it), under a lock.
+    Return the new label. Raises UsageError for an invalid tag, RunError for one to remove that the
+    run does not have and for too many."""
     with folder_lock(run.path, "changing its tags", name=".label.lock", wait_s=10):
         return _write_label(run, tuple(tags), set(without), note)
 

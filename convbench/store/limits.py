@@ -1,7 +1,7 @@
-"""What a question may use: seconds, and memory beyond what the runs themselves take.
+"""Limit the time and the memory of a query, beyond what the tables of the runs take.
 
-DuckDB gives up between two blocks of rows, so one huge value can hold it; the limit on address
-space ends most of those, and a program that does nothing but ask (`hard`) ends itself.
+DuckDB can be interrupted only between two blocks of rows, so one huge value can block it. The limit
+on address space ends most of those; with `hard` the program ends itself.
 """
 
 from __future__ import annotations
@@ -20,45 +20,45 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 SECONDS = 30.0
-"""Seconds a query may take, where nobody says otherwise."""
+"""Seconds that a query may take by default."""
 GRACE_S = 5.0
-"""Seconds after the limit in which DuckDB must have given up, for a program that may end."""
+"""Seconds after the limit at which a program ends itself if DuckDB is still at work (`hard`)."""
 MEMORY_MB = 2048
-"""MiB a question may use beside the runs' own tables, of which it may hold three more copies."""
+"""MiB that a query may use, besides the runs' own tables and three copies of them."""
 
 SMALL = 32 << 20
-"""Bytes of records that one thread reads: each has buffers of its own."""
+"""Bytes of records up to which one thread reads them: each thread has buffers of its own."""
 
 
 class NoRoom(QueryError):
-    """A question needs more memory than it may have."""
+    """A query needs more memory than it may use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What records may hold of memory."""
+    """How much memory records may take."""
 
     large: int
-    """Bytes of records beyond which they lie in temporary files."""
+    """Bytes of records beyond which they are spilled to temporary files."""
     held_mb: int
-    """MiB that is held of those."""
+    """MiB of spilled records that stay in memory."""
 
 
 ONCE = Room(64 << 20, 256)
-"""For a question that is asked once."""
+"""For a single query."""
 OFTEN = Room(256 << 20, 512)
-"""For a viewer, which is asked again and again."""
+"""For the viewer, which runs many queries."""
 SPILLED = 8
-"""Most bytes of temporary files for a byte of records."""
+"""Largest number of bytes of temporary files for a byte of records."""
 
 
 def spill(connection: DuckDBPyConnection, size: int, room: Room = ONCE) -> bool:
-    """Have records of so many bytes kept in temporary files where there is no room for them; return
-    whether they are. DuckDB removes its files when it is closed."""
+    """Let DuckDB spill records of `size` bytes to temporary files if they exceed the limit. Return
+    True if it may. DuckDB removes its files when it is closed."""
     import duckdb
 
-    # It would be drawn on stdout without a terminal too. A notebook without ipywidgets has none,
-    # and there DuckDB refuses the setting.
+    # The bar would be drawn on stdout even without a terminal. In a notebook without ipywidgets
+    # there is none, and DuckDB refuses the setting.
     with contextlib.suppress(duckdb.InvalidInputException):
         connection.execute("SET enable_progress_bar = false")
     if size <= SMALL:
@@ -75,7 +75,7 @@ def spill(connection: DuckDBPyConnection, size: int, room: Room = ONCE) -> bool:
 
 
 def seal_memory(connection: DuckDBPyConnection) -> None:
-    """Limit the connection's memory, its runs loaded, and keep it from spilling to the disk."""
+    """Limit the memory of a connection whose runs are loaded, and forbid spilling to the disk."""
     connection.execute("SET temp_directory = ''")
     connection.execute(f"SET memory_limit = '{MEMORY_MB + 4 * _used_mb(connection)}MiB'")
 
@@ -84,10 +84,11 @@ def seal_memory(connection: DuckDBPyConnection) -> None:
 def bounded(
     connection: DuckDBPyConnection, seconds: float, more: str, *, hard: bool = False
 ) -> Iterator[None]:
-    """Ask within limits; QueryError after `seconds`, NoRoom where memory runs out.
+    """Run the body of `with` within limits. Raises QueryError after `seconds`, and a subclass of it
+    if memory runs out; both messages end with the advice `more`.
 
-    `more` says how to get further. `hard`: this program does nothing else, so it ends itself
-    (exit code 1) where DuckDB does not give up, and may be held to an address space.
+    With `hard` the address space is limited too, and this process ends itself (exit code 1) if
+    DuckDB cannot be interrupted: for a program that does nothing else.
     """
     import duckdb
 
@@ -116,7 +117,7 @@ def bounded(
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C be what it is everywhere: DuckDB makes a RuntimeError of it."""
+    """Raise KeyboardInterrupt for Ctrl-C in the body of `with`: DuckDB makes it a RuntimeError."""
     try:
         yield
     except RuntimeError as error:
@@ -132,8 +133,8 @@ def _used_mb(connection: DuckDBPyConnection) -> int:
 
 @contextlib.contextmanager
 def address_space(more: int) -> Iterator[None]:
-    """Hold this process to what it has and so many bytes more, where that can be told: beyond
-    them it gets a MemoryError."""
+    """Limit the address space of this process to what it has now and `more` bytes, beyond which it
+    gets a MemoryError. Do nothing on systems without /proc."""
     try:
         import resource
 

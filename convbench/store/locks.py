@@ -1,5 +1,5 @@
-"""Locks of folders. The system holds them for a process and takes them back when it is gone, so
-that a crash leaves nothing to clear away."""
+"""Lock folders. The system releases the locks of a process that ends, so that a crash leaves no
+stale lock."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from convbench.regular import open_lock
 from convbench.store.jsonl import disk_error
 
 LOCK = ".lock"
-"""The file of a folder's lock; it also says who holds it."""
+"""The file of a folder's lock; it also names the holder."""
 
 
 @contextmanager
 def folder_lock(
     folder: Path, doing: str, way_out: str = "", name: str = LOCK, wait_s: float = 0.0
 ) -> Iterator[int]:
-    """Hold a folder while something is done: `writing to this run`, say. A second process is
-    refused with a RunError that names the holder, after `wait_s` seconds.
+    """Lock a folder for the body of `with`; `doing` says what for, e.g. `writing to this run`.
+    Raises RunError naming the holder if another process has the lock for longer than `wait_s`
+    seconds; its message ends with `way_out`.
 
-    Yields the lock's descriptor: a child process that inherits it holds the lock on, should this
-    process be killed.
+    Yields the lock's descriptor: a child process that inherits it keeps the lock if this process
+    is killed.
     """
     descriptor = _locked(folder, name, fcntl.LOCK_EX, doing, way_out, wait_s)
     try:
@@ -40,8 +41,8 @@ def folder_lock(
 
 @contextmanager
 def shared_folder_lock(folder: Path, doing: str) -> Iterator[int | None]:
-    """Hold a folder against `folder_lock`, beside others that share it. One that this process may
-    not write to is not held: then None is yielded."""
+    """Lock a folder against `folder_lock`, together with other holders of a shared lock. Yields the
+    lock's descriptor, or None without a lock if this process may not write to the folder."""
     if not os.access(folder, os.W_OK):
         yield None
         return
@@ -53,8 +54,8 @@ def shared_folder_lock(folder: Path, doing: str) -> Iterator[int | None]:
 
 
 def _released(descriptor: int) -> None:
-    """Give a lock back. Closing it is not enough: a process that another thread is just starting
-    has all descriptors until its program begins, and would hold the lock so long."""
+    """Release a lock. Closing the file is not enough: a process that another thread is starting has
+    all descriptors until its program begins, and would hold the lock until then."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
 
@@ -62,7 +63,8 @@ def _released(descriptor: int) -> None:
 def _locked(
     folder: Path, name: str, kind: int, doing: str, way_out: str, wait_s: float = 0.0
 ) -> int:
-    """Return the descriptor of the lock, signed; RunError where another process has it."""
+    """Return the descriptor of a lock, with this process noted as its holder. Raises RunError if
+    another process has it."""
     descriptor = None
     try:
         descriptor = open_lock(folder / name)
@@ -81,7 +83,7 @@ def _locked(
 
 
 def _take(descriptor: int, kind: int, wait_s: float) -> None:
-    """Lock a file; BlockingIOError where another process has it for longer than `wait_s`."""
+    """Lock a file. Raises BlockingIOError if another process has it for longer than `wait_s`."""
     ends = time.monotonic() + wait_s
     while True:
         try:
@@ -93,7 +95,7 @@ def _take(descriptor: int, kind: int, wait_s: float) -> None:
 
 
 def _sign(descriptor: int, doing: str) -> None:
-    """Write who holds the lock, for whoever is refused."""
+    """Write the holder into the lock's file, for the message to processes that are refused."""
     program = Path(sys.argv[0])
     name = program.parent.name if program.stem == "__main__" else program.stem
     words = [name, *(word for word in sys.argv[1:2] if word.isalpha())]
@@ -103,8 +105,8 @@ def _sign(descriptor: int, doing: str) -> None:
 
 
 def _signature(descriptor: int) -> str:
-    """Return what the holder does, and who it is where it says so: at once, or the moment after
-    it took the lock."""
+    """Return what the holder does and who it is. Wait up to half a second for its note, which it
+    writes just after it has the lock."""
     for _ in range(50):
         if text := os.pread(descriptor, 4096, 0):
             break

@@ -1,4 +1,4 @@
-"""Sequences whose items are made when they are looked at."""
+"""Base class of sequences whose items are made when they are read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Made(Sequence[T]):
-    """Items that are made when they are looked at: of a place, by `_made`."""
+    """A sequence that makes its items on each access; subclasses define its length and an item."""
 
     @overload
     def __getitem__(self, at: int) -> T: ...
@@ -25,4 +25,4 @@ class Made(Sequence[T]):
 
     @abstractmethod
     def _made(self, at: int) -> T:
-        """Return the one at a place from 0."""
+        """Return the item at an index from 0."""

@@ -1,7 +1,7 @@
-"""Names numbered in the order in which they came first: 12 to 24 bytes of memory each.
+"""Number names in the order of their first occurrence, with 12 to 24 bytes of memory each.
 
-A set of a million names takes 150 MB, and `store.keys` finds a name by its hash alone once all are
-there. Here each new name is compared with those that may be equal, which lie in a temporary file.
+A set of a million names would take 150 MB, and `store.keys` works on hashes alone once all names
+are known. Here each new name is compared with those of equal hash, which lie in a temporary file.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from array import array
 from convbench.store.spilled import Pieces
 
 FIRST = 1 << 6
-"""Slots of the table at first."""
+"""Initial number of slots of the hash table."""
 LOW = (1 << 32) - 1
 
 
 class Numbered:
-    """Texts that are all different, numbered from 0."""
+    """Distinct names, numbered from 0."""
 
     def __init__(self) -> None:
         self._texts = Pieces()
         self._slots = array("Q", [0]) * FIRST
-        """Half of a name's hash and, in the lower half, its number and one more; 0 where there is
-        no name. A name stands in the first free slot from its hash on."""
+        """Upper half: half of a name's hash; lower half: its number plus one; 0 is a free slot.
+        A name is in the first free slot from its hash on."""
 
     def number(self, name: str) -> int:
-        """Return a name's number: the next one where it is new."""
+        """Return the number of a name; a new name gets the next one."""
         half, text = hash(name) >> 32 & LOW, name.encode("utf-8", "surrogatepass")
         last, new = len(self._slots) - 1, len(self)
         at = half & last

@@ -1,4 +1,4 @@
-"""What a run holds, in a few numbers, from the index."""
+"""Count what a run holds: conversations, judges, child runs and cost, from the index."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ class Overview:
     run: Run
     label: RunLabel
     conversations: int
-    """Conversations that ended well."""
+    """Conversations that completed."""
     failed: int
-    """Those that ended in a recorded failure."""
+    """Conversations that ended in a recorded failure."""
     judges: tuple[str, ...]
-    """Who has scored it, in the order of their first verdicts."""
+    """Names of the judges that scored it, in the order of their first verdicts."""
     evals: int
-    """Child runs."""
+    """Number of child runs."""
     usd: float | None
-    """Cost of the newest record of each, judges' too; None where a price is unknown."""
+    """Dollars for the newest conversations and verdicts; None if a price is unknown."""
 
     @property
     def policy(self) -> str:
-        """Reference of its policy."""
+        """Return the reference of its policy, or `imported`."""
         m = self.run.manifest
         return m.cast[m.protocol.policy].model if m.cast else "imported"
 
 
 def overview(run: Run) -> Overview:
-    """Return what a run holds. Raises RunError naming the line that cannot be read."""
+    """Return the counts of a run. Raises RunError naming a line that cannot be read."""
     counts, usd = [0, 0], 0.0
-    """Of those that ended well, and of those that did not; nan where a price is unknown."""
+    """Conversations that completed and that failed; dollars, nan if a price is unknown."""
     for row in run.heads():
         counts[not row.ended] += 1
         usd += math.nan if row.usd is None else row.usd

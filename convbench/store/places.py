@@ -1,7 +1,7 @@
-"""Where each record of a file of JSON lines lies, and reading it there.
+"""Read records of a JSON lines file at their byte offsets.
 
-A place is a byte of the file and its parts as one text: it stays the same when lines are moved
-into a compressed part.
+An offset counts through the parts and the file as one text, so it stays the same when lines are
+moved into a compressed part.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from convbench.store.parts import COMPRESSED, Frame, checked_frames, contents, e
 from convbench.store.shape import Record, checked
 
 KEPT = 16
-"""Decompressed frames that are kept."""
+"""Decompressed frames that stay in memory."""
 RECORDS_KEPT = 64
-"""Records that are."""
+"""Parsed records that stay in memory."""
 
 
 class Places:
-    """Reads a file of JSON lines at places. Safe to use from several threads."""
+    """Reads bytes of a JSON lines file and its parts by offset. Safe for several threads."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,7 +34,7 @@ class Places:
         self._look()
 
     def _look(self) -> None:
-        """Find out what lies in which part."""
+        """List the pieces of the text, plain files and compressed frames, with their offsets."""
         self._pieces: list[tuple[Path, Frame | None]] = []
         sizes: list[int] = []
         for part in files(self.path):
@@ -49,7 +49,7 @@ class Places:
         self._kept.clear()
 
     def end(self) -> int:
-        """Return the place behind the last whole line there is now."""
+        """Return the offset of the end of the last complete line, looked up anew."""
         with self._lock:
             self._look()
             if not self._pieces:
@@ -58,13 +58,13 @@ class Places:
             return self._starts[-1] if frame is not None else self._starts[-2] + whole(path)
 
     def read(self, start: int, length: int) -> bytes:
-        """Return so many bytes from a place on. Raises RunError where they are not there."""
+        """Return `length` bytes from an offset. Raises RunError if the file has fewer."""
         with self._lock:
             try:
                 found = self._read(start, length)
             except FileNotFoundError:
                 found = b""
-            if len(found) != length:  # the file has grown, or was compressed meanwhile
+            if len(found) != length:  # the file has grown or was compressed since it was listed
                 self._look()
                 found = self._read(start, length)
         if len(found) != length:
@@ -101,14 +101,14 @@ class Places:
 
 
 class Records(Generic[Record]):
-    """Reads the records of one file at their places."""
+    """Reads and parses the records of one file by offset."""
 
     def __init__(self, path: Path, model: type[Record]) -> None:
         self.path, self._places, self._model = path, Places(path), model
         self._kept: OrderedDict[int, Record] = OrderedDict()
 
     def read(self, start: int, length: int) -> Record:
-        """Return the record that begins at this byte. RunError for a damaged one."""
+        """Return the record at an offset. Raises RunError for a damaged one."""
         found = self._kept.get(start)
         if found is None:
             line = self._places.read(start, length)
@@ -120,12 +120,12 @@ class Records(Generic[Record]):
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes of a file and its parts as one text; 0 where there is none."""
+    """Return the number of bytes of a file and its parts as one text, 0 if there is none."""
     return Places(path)._starts[-1] if exists(path) else 0
 
 
 def whole(path: Path) -> int:
-    """Return the bytes up to the end of the last whole line."""
+    """Return the offset of the end of the last complete line of one plain file."""
     with open_to_read(path) as file:
         size = at = file.seek(0, 2)
         while at > 0:

@@ -1,9 +1,8 @@
-"""What of a manifest or a judge means something on another machine, and may be heeded there.
+"""Remove what is private to a machine, or unsafe on another one, from manifests and judges.
 
-One function stands at every boundary: what is published and what is pulled goes through
-`portable`. Addresses, keys, headers and request bodies are dropped, paths are cut to their last
-part, and the settings of a judge lift no limit. Models keep their names: a call that they cause
-needs a consent (`convbench.models.consent`).
+Whatever is published or pulled goes through the same function. Addresses, keys, headers and request
+bodies are dropped, paths are cut to their last part, and a judge's settings are held to limits.
+Models keep their names: a call that they cause needs a consent (`convbench.models.consent`).
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ DROPPED = re.compile(
     r"|.*(password|secret|credentials?|_token|_key)|authorization|organi[sz]ation"
     r"|weights|learner|vllm[_-]?python|interpreter|python|env(ironment)?|file|folder|log_dir"
 )
-"""Free settings that say where calls go, with which key, or what is loaded from a disk."""
+"""Free settings that direct calls, hold keys, or name what is loaded from a disk."""
 FREE = ("args", "extra")
-"""Fields of settings that no schema names."""
+"""Fields with settings that no schema names."""
 MINE = re.compile(r"[/~\\]|\.{1,2}[/\\]|[A-Za-z]:[\\/]|file:")
 """How a path of one machine begins."""
 TEXTS = frozenset(
@@ -53,9 +52,9 @@ TEXTS = frozenset(
         "line",
     }
 )
-"""Fields of words and templates: what looks like a path there is none."""
+"""Fields with text and templates, in which nothing is taken for a path."""
 REFERENCES = frozenset({"model", "default", "judge", "grader", "speakers", "checkpoint"})
-"""Fields that name models: an address in one would be asked."""
+"""Fields that name models: an address in one would be called."""
 ADDRESS = re.compile(r"(?i)\b[a-z][a-z0-9+.-]{0,60}+://\S*")
 
 LIMITS: Mapping[str, float] = {
@@ -77,18 +76,18 @@ LIMITS: Mapping[str, float] = {
     "ask_at_once": 256,
     "r": 256,
 }
-"""The most that the settings (`args`) of another's judge may ask for, each with its unit in its
-name; what is no number above 0 counts as asking for too much."""
+"""Largest values of a foreign judge's settings (`args`), in the unit that the name says. Anything
+but a number from 0 up to the limit is replaced by the limit."""
 ASKS, REPLY = 5, 8192
-"""The most replies, and tokens of one, that another's rubric may ask for."""
+"""Largest number of replies, and of tokens of one, of a foreign rubric."""
 MODULES = frozenset({"numpy", "pandas", "scipy", "bs4", "requests", "dateutil", "pytz", "sympy"})
-"""Modules of this machine that another's judge may open to the code in a sandbox."""
+"""Modules that a foreign judge may make available to the code in a sandbox."""
 FIXED: Mapping[str, str] = {"kind": "auto", "clip": "openai/clip-vit-base-patch32"}
-"""Settings that another's judge may not change: the wall of the sandbox, what CLIP is loaded."""
+"""Settings that a foreign judge may not change: kind of sandbox, which CLIP is loaded."""
 
 
 def portable(noun: N) -> N:
-    """Return a manifest or judge as it may cross from one machine to another, either way."""
+    """Return a copy of a manifest or judge that is safe to publish, or to use after a pull."""
     value = type(noun).model_validate(_walk(noun.model_dump(mode="json")))
     if isinstance(value, JudgeSpec):
         return within_limits(value).model_copy(update={"api_base": None, "file": None})
@@ -100,7 +99,7 @@ def portable(noun: N) -> N:
 
 
 def within_limits(spec: JudgeSpec) -> JudgeSpec:
-    """Return another's judge with settings that ask for no more than `LIMITS`."""
+    """Return a copy of a foreign judge with its settings held to the limits above."""
     return spec.model_copy(
         update={
             "asks": min(spec.asks, ASKS),
@@ -111,12 +110,12 @@ def within_limits(spec: JudgeSpec) -> JudgeSpec:
 
 
 def portable_values(value: Any) -> Any:
-    """Return a JSON value (a recipe, a model's configuration) in the same way."""
+    """Return a portable copy of a JSON value, such as a recipe or a model's configuration."""
     return _walk(value)
 
 
 def _walk(value: Any, key: str = "", *, free: bool = False) -> Any:
-    """Return a JSON value with portable texts and, in free settings, without what is `DROPPED`."""
+    """Return a JSON value with portable texts; keys of `DROPPED` are left out of free settings."""
     if key in TEXTS or (isinstance(value, str) and "\n" in value):
         return value
     if isinstance(value, Mapping):
@@ -133,8 +132,8 @@ def _walk(value: Any, key: str = "", *, free: bool = False) -> Any:
 
 
 def plain(text: str) -> str:
-    """Return a name, path or address without what tells of a machine: a path's last part, an
-    address without user, query and fragment."""
+    """Return the last part of a local path, an address without user, query and fragment, or any
+    other text unchanged."""
     scheme, colon, rest = text.partition(":")
     if MINE.match(text):
         return re.split(r"[/\\]", text.rstrip("/\\"))[-1]
@@ -146,7 +145,7 @@ def plain(text: str) -> str:
 
 
 def _limited(value: Any, key: str = "") -> Any:
-    """Return settings whose every value is one of ours or below it."""
+    """Return settings with every value held to FIXED, LIMITS and MODULES."""
     if key == "modules":
         return [name for name in value if name in MODULES] if isinstance(value, list) else []
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Which process wrote something, so that another of the same machine can tell whether it lives."""
+"""Identify processes, so that one can tell whether another of the same machine still runs."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ Short = Field(max_length=200)
 
 
 class Process(Noun):
-    """A process by its number, its start and its machine."""
+    """Identity of a process: number, start and machine."""
 
     host: str = Short
-    """Name of the machine, for people."""
+    """Host name, for people."""
     machine: str = Short
-    """Mark of the running system and its space of processes; empty where it tells none."""
+    """Boot id and PID namespace of the system; empty if unknown."""
     pid: int = Field(ge=1, le=1 << 40)
-    """Its number there."""
+    """Process id."""
     started: str = Short
-    """When it began, in the system's own count."""
+    """Start time in clock ticks since boot, as /proc has it."""
 
 
 def boot_mark() -> str:
-    """Return the mark of this machine's system and space of processes; empty where unknown."""
+    """Return boot id and PID namespace of this system, empty if unknown."""
     with suppress(OSError):
         mark = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{mark}:{os.stat('/proc/self/ns/pid').st_ino}"
@@ -37,8 +37,8 @@ def boot_mark() -> str:
 
 
 def start_time(pid: int) -> str | None:
-    """Return when a process began; None where there is none, or it has ended and waits for its
-    parent."""
+    """Return the start time of a process in clock ticks since boot. Return None if it does not
+    exist or is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -52,14 +52,14 @@ def _machine() -> tuple[str, str]:
 
 
 def this_process() -> Process:
-    """Return this process."""
+    """Return the identity of this process."""
     host, machine = _machine()
     pid = os.getpid()
     return Process(host=host, machine=machine, pid=pid, started=start_time(pid) or "")
 
 
 def ended(process: Process) -> bool:
-    """Return whether a process is known to be no more; one of another machine never is."""
+    """Return True if a process of this machine has ended; False if it runs or is of another."""
     machine = _machine()[1]
     here = bool(machine) and machine == process.machine
     return here and start_time(process.pid) != process.started

@@ -1,4 +1,4 @@
-"""Run one reading query over runs."""
+"""Run one read-only SQL query over runs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MORE = "ask for less, or allow more time: --timeout SECONDS"
 
 @dataclass(frozen=True)
 class Result:
-    """What a query found. `rows` are tuples of Python values, in the order of `columns`."""
+    """Result of a query."""
 
     columns: tuple[str, ...]
-    """Names, made different where the query gave one twice."""
+    """Names; a repeated one gets a number."""
     types: tuple[str, ...]
     """DuckDB types, e.g. `VARCHAR`, `DOUBLE`."""
     arrow: Any
@@ -34,22 +34,22 @@ class Result:
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
-        """All rows. Of a column with times beyond Python's (infinite ones, the year 290000) every
-        value is DuckDB's text of it."""
+        """Return all rows as tuples of Python values. A column with times that Python lacks
+        (infinite ones, the year 290000) is returned as DuckDB's text."""
         lists = [_values(column) for column in self.arrow.columns]
         return list(zip(*lists, strict=True)) if lists else []
 
     def head(self, count: int) -> Result:
-        """The first rows."""
+        """Return a result with the first `count` rows."""
         return Result(self.columns, self.types, self.arrow.slice(0, count))
 
 
 def query(sql: str, runs: Sequence[Run], *, seconds: float = SECONDS, hard: bool = False) -> Result:
-    """Run one SELECT-like statement over the views of these runs.
+    """Return the result of one SELECT-like statement over the views of these runs (`views`).
 
-    Views: examples, conversations, turns, verdicts, runs. Raises QueryError for SQL that is wrong
-    or does more than read, takes longer than `seconds` or too much memory; RunError for a damaged
-    run. `hard`: see `limits.bounded`.
+    Raises QueryError for SQL that is wrong, does more than read, takes longer than `seconds` or too
+    much memory; RunError for a damaged run. With `hard` this process ends itself if DuckDB cannot
+    be interrupted (`limits`).
     """
     import duckdb
 
@@ -90,7 +90,7 @@ def _texts(column: Any) -> list[str | None]:
 
 
 def _plain_integers(table: Any) -> Any:
-    """Make 64-bit integers of whole decimals, which sums of integers arrive as, if they fit."""
+    """Return a table with decimals of scale 0, which sums of integers are, as 64-bit integers."""
     import pyarrow
 
     for index, field in enumerate(table.schema):
@@ -104,7 +104,7 @@ def _plain_integers(table: Any) -> Any:
 
 
 def _plain_intervals(table: Any) -> Any:
-    """Make texts of columns with intervals (`1 day`), which parquet and JSON do not hold."""
+    """Return a table with intervals (`1 day`) as text, since parquet and JSON have none."""
     import pyarrow
 
     for index, field in enumerate(table.schema):
@@ -122,7 +122,7 @@ def _has_interval(kind: Any) -> bool:
 
 
 def _different(names: list[str]) -> tuple[str, ...]:
-    """Number the names that stand twice: x, x_1."""
+    """Return names with a number added to repeated ones: x, x_1."""
     out: list[str] = []
     for name in names:
         new, count = name, 0
@@ -134,7 +134,7 @@ def _different(names: list[str]) -> tuple[str, ...]:
 
 
 def _line(connection: DuckDBPyConnection, error: Exception, wanted: Collection[str]) -> str:
-    """One line for what DuckDB says, with the tables or columns there are."""
+    """Return DuckDB's message in one line, with the tables or columns that exist."""
     import duckdb
 
     said = guard.first(error).rstrip("!.")

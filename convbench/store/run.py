@@ -1,6 +1,6 @@
-"""Run: a directory that holds everything of one build, import or evaluation.
+"""A run: the directory of one build, import or evaluation, with its files and records.
 
-The folder with its files; what `run.json` in it says is the record `schema.run.RunManifest`.
+`run.json` in it holds the `schema.run.RunManifest`.
 """
 
 from __future__ import annotations
@@ -30,38 +30,39 @@ from convbench.store.shards import parts
 
 
 class Told(NamedTuple):
-    """A conversation and where its record lies."""
+    """A conversation with its record: file, byte offset and line."""
 
     path: Path
     start: int
-    """First byte of its line (`store.places`)."""
+    """Byte offset of the line in the file and its parts, read as one text."""
     line: bytes
     conversation: Conversation
 
 
 class Question(NamedTuple):
-    """Where a question belongs."""
+    """Split and group of a question."""
 
     split: Split
     group_id: str
 
 
 class Run:
-    """A run directory. `run.json` is written once; all else is appended."""
+    """A run directory. `run.json` is written once; records are appended."""
 
     def __init__(self, path: Path, manifest: RunManifest, home: Run | None = None) -> None:
         self.path = path
         self.manifest = manifest
         self.home = home
-        """The run that this one is a shard of; it keeps images, judges and the lock of all."""
+        """The run of which this is a shard. It holds the images, judges and lock of all shards."""
         self._attempts: tuple[int, Attempts] | None = None
-        """Size of the conversations, and what they said."""
+        """Bytes of the conversations when they were counted, and the counts."""
         self._records: dict[Path, Records[Conversation]] = {}
         self._verdicts: dict[Path, Records[Verdict]] = {}
 
     @classmethod
     def create(cls, path: Path, manifest: RunManifest, examples: Iterable[Example]) -> Run:
-        """Make a run; `run.json` comes last, so that a directory with one is a whole run."""
+        """Create a run and return it. `run.json` is written last, so that a directory with one is
+        complete. Raises RunError if the directory holds a run or cannot be written."""
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -69,7 +70,7 @@ class Run:
         with cls(path, manifest).lock():
             if (path / "run.json").exists():
                 raise RunError(f"{path}: there is a run already; expected an empty directory")
-            for left in files(path / "examples.jsonl"):  # of one that was killed before run.json
+            for left in files(path / "examples.jsonl"):  # from a process killed before run.json
                 left.unlink()
             with Appender(path / "examples.jsonl") as file:
                 for example in examples:
@@ -78,13 +79,13 @@ class Run:
 
     @classmethod
     def complete(cls, path: Path, manifest: RunManifest) -> Run:
-        """Make a run of a folder that holds its records."""
+        """Write `run.json` into a folder that holds the records, and return its run."""
         write_whole(path / "run.json", manifest.model_dump_json(indent=1).encode() + b"\n")
         return cls(path, manifest)
 
     @classmethod
     def open(cls, path: Path) -> Run:
-        """Open a run; anything but a run directory is a RunError."""
+        """Return the run in a directory. Raises RunError if it holds none or a damaged one."""
         if not (path / "run.json").exists():
             raise RunError(
                 f"{path}: found no run.json; expected a run directory (see: convbench list runs)"
@@ -92,7 +93,7 @@ class Run:
         return cls(path, read_model(path / "run.json", RunManifest))
 
     def shards(self) -> list[Run]:
-        """Return the shards that hold this run's records; none where it holds them itself."""
+        """Return the shards that hold this run's records, none if it holds them itself."""
         if self.home is not None:
             return []
         return [Run(folder, self.manifest, self) for folder in parts(self.path).values()]
@@ -102,58 +103,58 @@ class Run:
         return [self.path, *(shard.path for shard in self.shards())]
 
     def files(self, name: str) -> list[Path]:
-        """Return the files of records of this name, `verdicts.jsonl` say: the run's own, then its
-        shards'. Conversations lie in shards alone, where there are any."""
+        """Return the paths of one file of records, e.g. `verdicts.jsonl`: the run's own, then those
+        of its shards. Conversations of a sharded run are in its shards only."""
         own, *found = (folder / name for folder in self.folders())
         return found if found and own == self.conversations_file else [own, *found]
 
     @property
     def examples_file(self) -> Path:
-        """The file of questions."""
+        """Return the path of the file of questions."""
         return self.path / "examples.jsonl"
 
     @property
     def conversations_file(self) -> Path:
-        """The file of conversations, one record an attempt that ended."""
+        """Return the path of the conversations: one record for each attempt that ended."""
         return self.path / "conversations.jsonl"
 
     @property
     def verdicts_file(self) -> Path:
-        """The file of verdicts."""
+        """Return the path of the verdicts."""
         return self.path / "verdicts.jsonl"
 
     @property
     def calls_file(self) -> Path:
-        """The journal of finished model calls."""
+        """Return the path of the journal of finished model calls."""
         return self.path / "calls.jsonl"
 
     @property
     def media(self) -> Path:
-        """Folder of images that turns refer to."""
+        """Return the folder of the images that turns refer to."""
         return (self.home or self).path / "media"
 
     @property
     def checkpoints(self) -> Path:
-        """Folder of what was trained on this run."""
+        """Return the folder of the checkpoints that were trained on this run."""
         return self.path / "checkpoints"
 
     @property
     def evals(self) -> Path:
-        """Folder of child runs."""
+        """Return the folder of child runs, which are evaluations."""
         return self.path / "evals"
 
     @property
     def branches(self) -> Path:
-        """Folder of the run of branches that left this run's conversations."""
+        """Return the folder of the run that holds branches of this run's conversations."""
         return self.path / "branches"
 
     @property
     def reports(self) -> Path:
-        """Folder of reports."""
+        """Return the folder of reports."""
         return self.path / "reports"
 
     def children(self) -> list[Run]:
-        """Return the child runs, by name."""
+        """Return the child runs, sorted by name."""
         if not self.evals.is_dir():
             return []
         paths = sorted(path for path in self.evals.iterdir() if (path / "run.json").exists())
@@ -161,18 +162,19 @@ class Run:
 
     @cached_property
     def examples(self) -> Mapping[str, Example]:
-        """Return the run's questions by example_id; those of a large run are read as needed."""
+        """Return the questions by example_id; those of a large run are read when looked up."""
         return read_examples(self.examples_file)
 
     def conversations(self) -> Iterator[Conversation]:
-        """Yield the newest conversation of every key, in the order they were written.
+        """Yield the newest conversation of every key, in the order of the files.
 
-        Raises RunError for one of no question of the run, and for two of one id.
+        Raises RunError for a conversation about no question of the run, and for an id that two of
+        them have.
         """
         return (told.conversation for told in self.told())
 
     def told(self) -> Iterator[Told]:
-        """Yield what `conversations` yields, with its record."""
+        """Yield the same conversations as `conversations`, each with its record."""
         files = self.files("conversations.jsonl")
         ids, examples = Hashes(), self.examples
         for path, number, start, line, found in _newest(files, Conversation, ("key",)):
@@ -187,12 +189,12 @@ class Run:
             _refuse_twice(files, twice)
 
     def heads(self) -> Iterator[ConversationRow]:
-        """Yield of every newest conversation what names it and how it ended, its texts unread."""
+        """Yield the index row of the newest conversation of every key, without reading texts."""
         return Index(index.CONVERSATIONS, self.files("conversations.jsonl")).newest_rows()
 
     def joined_rows(self) -> Iterator[tuple[ConversationRow, Question]]:
-        """Yield what `heads` yields, with its question. Raises RunError as `conversations` does
-        where that can be seen without texts."""
+        """Yield (index row of a newest conversation, split and group of its question). Raises
+        RunError as `conversations` does."""
         return self._join_questions(self.heads(), self.questions)
 
     def _join_questions(
@@ -210,7 +212,7 @@ class Run:
 
     @cached_property
     def questions(self) -> Mapping[str, Question]:
-        """Where every question belongs, by its example_id."""
+        """Return split and group of every question, by example_id."""
         questions: dict[str, Question] = {}
         splits = {name: name for name in SPLITS}
         rows = Index(index.EXAMPLES, [self.examples_file]).all_rows()
@@ -218,16 +220,16 @@ class Run:
             group = row.example_id if row.group_id == row.example_id else row.group_id
             questions[row.example_id] = Question(splits[row.split], group)
             if len(questions) < count:
-                len(self.examples)  # which names the line of the second one
+                len(self.examples)  # raises naming the line of the second one
         return questions
 
     def _walk_conversations(self) -> None:
-        """Read all conversations, so that what is wrong with one is raised with its line."""
+        """Read all conversations, so that an error is raised with its line number."""
         for _ in self.told():
             pass
 
     def read_conversation(self, path: Path, start: int, length: int) -> Conversation:
-        """Return the conversation of a row of the index. Raises RunError for a damaged one."""
+        """Return the conversation at this offset. Raises RunError for a damaged record."""
         if path not in self._records:
             self._records[path] = Records(path, Conversation)
         try:
@@ -237,17 +239,18 @@ class Run:
             raise
 
     def read_verdict(self, row: VerdictRow) -> Verdict:
-        """Return a row's verdict."""
+        """Return the verdict of an index row. Raises RunError for a damaged record."""
         if row.path not in self._verdicts:
             self._verdicts[row.path] = Records(row.path, Verdict)
         return self._verdicts[row.path].read(row.start, row.length)
 
     def judged_by(self) -> dict[tuple[str, str], None]:
-        """Return (judge, fingerprint) of the newest verdicts, those that came first before."""
+        """Return the (judge, fingerprint) pairs of the newest verdicts as keys, in the order of
+        first occurrence."""
         return dict.fromkeys((row.judge, row.fingerprint) for row in self.verdict_rows())
 
     def verdict_rows(self) -> Iterator[VerdictRow]:
-        """Yield what each newest verdict gave, its words unread."""
+        """Yield the index row of each newest verdict, without reading justifications."""
         return Index(index.VERDICTS, self.files("verdicts.jsonl")).newest_rows()
 
     def verdicts(self) -> Iterator[Verdict]:
@@ -256,14 +259,15 @@ class Run:
         return (verdict for *_, verdict in _newest(files, Verdict, ("conversation_id", "judge")))
 
     def has_one(self) -> bool:
-        """Whether a conversation ended well; looks no further than the first."""
+        """Return True if a conversation completed. Stops at the first one."""
         found = chain.from_iterable(
             records(file, "key") for file in self.files("conversations.jsonl")
         )
         return any(one.get("failure") is None for one in found)
 
     def attempts(self) -> Attempts:
-        """Return, for every key on disk, (number of attempts, whether the newest succeeded)."""
+        """Return (number of attempts, whether the newest succeeded) of every key on disk. Counted
+        again only if the files have grown."""
         files = self.files("conversations.jsonl")
         size = sum(map(size_of, files))
         if self._attempts is None or self._attempts[0] != size:
@@ -273,20 +277,20 @@ class Run:
         return self._attempts[1]
 
     def judge_specs(self) -> dict[str, JudgeSpec]:
-        """Return the resolved spec of every judge this run was judged by, by fingerprint."""
+        """Return the resolved specs of the judges of this run, by fingerprint."""
         found = {}
         for path in sorted(((self.home or self).path / "judges").glob("*.json")):
             found[path.stem] = read_model(path, JudgeSpec)
         return found
 
     def reviewers(self) -> frozenset[str]:
-        """Return the fingerprints of judges that review the simulated human: what they say is no
-        score of a policy, and no reward."""
+        """Return the fingerprints of the judges that review the simulated human. Their verdicts are
+        neither scores of the policy nor rewards."""
         specs = self.judge_specs().items()
         return frozenset(mark for mark, spec in specs if not spec.scores_policy)
 
     def keep_judge(self, fingerprint: str, spec: JudgeSpec) -> None:
-        """Record a judge's resolved spec under its fingerprint."""
+        """Write the resolved spec of a judge under its fingerprint, once."""
         path = (self.home or self).path / "judges" / f"{fingerprint}.json"
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
@@ -294,8 +298,9 @@ class Run:
 
     @contextmanager
     def lock(self) -> Iterator[int]:
-        """Hold the run for writing, and seal what was written; a second process, and one beside a
-        reader, is refused. A shard is held by its attempt already."""
+        """Lock the run for writing in the body of `with`, then seal what was written. Raises
+        RunError if another process writes or reads under a lock. A shard needs no lock: its attempt
+        has the folder to itself. Yields the lock's descriptor, -1 for a shard."""
         if self.home is not None:
             yield -1
             return
@@ -308,19 +313,20 @@ class Run:
                 seal(self.path)
 
     def reading(self, doing: str) -> AbstractContextManager[int | None]:
-        """Hold the run against writers, beside other readers."""
+        """Lock the run against writers, together with other readers. Raises RunError if it is being
+        written."""
         return shared_folder_lock(self.path, doing)
 
 
 def _newest(
     files: Sequence[Path], model: type[Record], key: tuple[str, ...]
 ) -> Iterator[tuple[Path, int, int, bytes, Record]]:
-    """Yield (file, line number, first byte, last line, the record in it) of every key, the texts of
-    these fields. Two passes, so that memory holds no key but those that stand there again."""
+    """Yield (file, line number, byte offset, line, record) of the last record of every key; `key`
+    names its fields. Reads twice, so that memory holds only keys that occur again."""
     counts: dict[Path, int] = {}
 
     def read() -> Iterator[tuple[Path, int, int, bytes, tuple[str, ...]]]:
-        """All lines, and later the same ones: not those written since."""
+        """Yield all lines; on the second pass not those written since the first."""
         for path in files:
             found = islice(placed(path), counts.get(path))
             counts[path] = 0
@@ -337,7 +343,7 @@ def _newest(
 
 
 def _refuse_twice(files: Sequence[Path], twice: set[int]) -> None:
-    """Raise RunError for two conversations of one id, of those whose ids have these hashes."""
+    """Raise RunError if two conversations have the same id; `twice` are the hashes to look for."""
     seen: set[str] = set()
     for path, number, *_, found in _newest(files, Conversation, ("key",)):
         name = found.conversation_id
@@ -351,8 +357,8 @@ def _refuse_twice(files: Sequence[Path], twice: set[int]) -> None:
 
 
 def set_latest(run: Run) -> None:
-    """Point `runs/latest` at a run that lies in `runs` and holds a conversation; one that lies
-    elsewhere is named whenever it is meant."""
+    """Point the link `runs/latest` at a run in `runs` that has a completed conversation. Do nothing
+    for other runs."""
     link, path = Path("runs") / "latest", run.path
     if not path.resolve().is_relative_to(link.parent.resolve()):
         return
@@ -370,8 +376,8 @@ def set_latest(run: Run) -> None:
 
 
 def refuse_latest(path: Path) -> None:
-    """Raise RunError, before a run is made in `runs`, where a folder has the name of the link to
-    the newest one, or would get it."""
+    """Raise RunError, before a run is created, if it would be named `runs/latest` or if something
+    other than a link has that name."""
     link = Path("runs") / "latest"
     if path.parent.resolve() != link.parent.resolve():
         return
@@ -385,7 +391,8 @@ def refuse_latest(path: Path) -> None:
 
 
 def find_run(path: Path | None) -> Run:
-    """Open the run given, or the newest one (`runs/latest`)."""
+    """Return the run at a path, or the newest one (`runs/latest`) for None. Raises RunError if
+    there is none."""
     if path is not None:
         return Run.open(path)
     latest = Path("runs") / "latest"
@@ -398,7 +405,7 @@ def find_run(path: Path | None) -> Run:
 
 
 def all_runs(root: Path = Path("runs")) -> list[Run]:
-    """Return the runs under a folder, oldest first."""
+    """Return the runs directly in a folder, oldest first."""
     if not root.is_dir():
         return []
     paths = [path for path in root.iterdir() if not path.is_symlink()]

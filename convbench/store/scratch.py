@@ -1,5 +1,5 @@
-"""Folders of temporary files, named by the process that makes them: those of one that was killed
-are cleared by the next that makes one."""
+"""Make temporary folders named by their process; folders of killed processes are removed when the
+next one is made."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from convbench.store.jsonl import disk_error
 from convbench.store.process import Process, ended, this_process
 
 NAME = re.compile(r"([0-9a-f]{8})-(\d{1,12})-(\d{1,20})-[0-9a-f]{8}")
-"""Mark of the machine and its space of processes, process, when it began, and what sets apart."""
+"""Hash of boot id and PID namespace, process id, start time, random suffix."""
 
 
 def scratch() -> Path:
-    """Return where a folder of temporary files may be made, after clearing what processes that are
-    no more left there."""
+    """Return a new path for a folder of temporary files, which the caller makes. Folders of ended
+    processes are removed first."""
     return _place(Path(tempfile.gettempdir()), "convbench-")
 
 
 @contextmanager
 def workspace(folder: Path, prefix: str) -> Iterator[Path]:
-    """Make a folder beside what is made in it, and remove it at the end; those of this prefix that
-    killed processes left are removed first. Raises RunError where none can be made."""
+    """Make a temporary folder inside `folder` for the body of `with`, and remove it at the end.
+    Folders of this prefix from ended processes are removed first. Raises RunError if it cannot be
+    made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         place = _place(folder, prefix)
@@ -51,7 +52,7 @@ def _place(folder: Path, prefix: str) -> Path:
 
 
 def _clear(folder: Path, start: str, mine: Process) -> None:
-    """Remove this user's folders of processes of this machine that have ended."""
+    """Remove this user's folders from ended processes of this machine."""
     with os.scandir(folder) as found:
         names = [one for one in found if one.name.startswith(start)]
     for one in names:

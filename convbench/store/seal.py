@@ -1,8 +1,9 @@
-"""Seals: digests of a run's records, written when a writer lets the run go.
+"""Write and check the seals of a run: a hash chain over its records, extended when a writer
+releases the run.
 
-Records are only ever appended, so a seal covers the bytes that came since the last one (of the
-text, in whatever parts it lies), and says the seal before it: changing a record, or a seal, leaves
-the chain broken. Nobody signs it. Who writes a whole new chain is found by the head that was noted
+Records are only appended, so a seal covers the bytes since the last one (of the text, whatever
+parts hold it) and the digest of the seal before it: a changed record or seal breaks the chain.
+Seals are not signed. A completely new chain is found only by comparing its head with one noted
 elsewhere.
 """
 
@@ -35,46 +36,47 @@ GROWING = (
     "advantages.jsonl",
 )
 WHOLE = ("run.json", "judges/*.json", "media/*")
-"""Files that are written once."""
+"""Patterns of files that are written once."""
 BLOCK = 1 << 20
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class Seal(Noun):
-    """The digest of some bytes of a file, and of the seal before it."""
+    """The digest of a byte range of a file, chained to the seal before it."""
 
     file: str = Field(max_length=300)
     start: int = Field(ge=0)
     end: int = Field(ge=0)
     sha256: Digest
     before: str = Field(max_length=64)
-    """The head of the chain before this seal; empty for the first."""
+    """Digest of the seal before this one; empty for the first."""
 
     @property
     def head(self) -> str:
-        """The digest of this seal, and so of all before it."""
+        """Return the digest of this seal, which covers all seals before it."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a run's seals say of it."""
+    """Result of checking a run against its seals."""
 
     problems: tuple[str, ...]
-    """One line a fault; none where every byte of the records is as it was written."""
+    """One line for each difference; empty if every byte is as it was written."""
     files: int
     size: int
-    """Bytes that are sealed and unchanged."""
+    """Bytes under a seal."""
     head: str
-    """The newest seal's digest, over shards one of all of theirs; empty for a run without seals."""
+    """Digest of the newest seal, of a sharded run the digest of all its heads; empty without
+    seals."""
 
 
 def seal(folder: Path) -> None:
-    """Seal what came since the last seal. Called by who holds the run for writing.
+    """Seal the bytes that were appended since the last seal. The caller holds the run's lock.
 
-    A disk that takes no more is the writer's error, not the seal's: then there is none, and
-    `check_seals` says so.
+    Errors are ignored: on a full disk the writer has raised already, and `check_seals` reports
+    unsealed bytes.
     """
     with suppress(RunError, OSError):
         found = read_seals(folder)
@@ -94,13 +96,13 @@ def seal(folder: Path) -> None:
 
 
 def read_seals(folder: Path) -> list[Seal]:
-    """Return a run's seals in order. Raises RunError for a line that is none."""
+    """Return the seals of a run in order. Raises RunError for a damaged line."""
     return [checked(f"{folder / FILE}:{at}", line, Seal) for at, line in lines(folder / FILE)]
 
 
 def check_seals(folder: Path) -> Checked:
-    """Read every sealed byte of a run again, of its shards too, each of which has a chain of its
-    own. Raises RunError where the seals cannot be read."""
+    """Read every sealed byte again and compare it with the seals, also of the shards, each of which
+    has its own chain. Raises RunError if seals cannot be read."""
     own, shards = _check(folder), {part.name: _check(part) for part in parts(folder).values()}
     if not shards:
         return own
@@ -155,10 +157,10 @@ def _digest(path: Path, start: int, end: int) -> str:
 
 
 def _blocks(path: Path, start: int, end: int) -> Iterator[bytes]:
-    """Yield the bytes between two places of a file; of records, of their text in all parts."""
+    """Yield the bytes between two offsets of a file; records are read through all parts."""
     at = 0
     for part, stream in streams(path):
-        if part.suffix == COMPRESSED:  # whole parts before the first place are not decompressed
+        if part.suffix == COMPRESSED:  # parts that end before `start` are not decompressed
             size = sum(frame.size for frame in checked_frames(part))
             if at + size <= start:
                 at += size
@@ -184,8 +186,8 @@ def _files(folder: Path) -> Iterator[str]:
 
 
 def _whole(path: Path) -> int:
-    """Return the bytes of a file: of records those of whole lines, for the next writer cuts off a
-    torn one."""
+    """Return the number of bytes to seal: of records only complete lines, since the next writer
+    cuts off a torn one."""
     size = plain_size(path)
     if path.name not in GROWING or not path.exists():
         return size
@@ -202,7 +204,7 @@ def _whole(path: Path) -> int:
 
 
 def _changed(folder: Path, one: Seal) -> str | None:
-    """Return how the bytes of a seal differ from what they were; None where they do not."""
+    """Return a line that says how sealed bytes have changed, or None if they have not."""
     path = folder / one.file
     if not exists(path):
         return f"{one.file}: is gone"
@@ -219,14 +221,14 @@ def _changed(folder: Path, one: Seal) -> str | None:
 
 
 def _lines_of(path: Path, start: int, end: int) -> str:
-    """Return the lines between two places of a file, in words."""
+    """Return `line 3 `, or words for several lines, for a byte range of a file."""
     first = 1 + sum(block.count(b"\n") for block in _blocks(path, 0, start))
     last = first + sum(block.count(b"\n") for block in _blocks(path, start, end - 1))
     return f"line {first} " if first == last else f"something in lines {first} to {last} "
 
 
 def _unsealed(folder: Path, ends: dict[str, int]) -> Sequence[str]:
-    """Return what lies in a run and under no seal."""
+    """Return a line for each file of a run with unsealed bytes."""
     found = []
     for name in _files(folder):
         size = plain_size(folder / name)

@@ -1,7 +1,7 @@
-"""The one reader of a run's small files and records: of the right shape and size, or one line.
+"""Read and validate small files and records of a run.
 
-Files of a run may come from strangers, from a crash or from an editor. Whatever is wrong in one is
-a RunError that names file, line and field; nothing else is raised.
+Files of a run may come from strangers, from a crash or from an editor. Whatever is wrong in one
+raises a RunError that names file, line and field, and no other error.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from convbench.regular import open_to_read
 Record = TypeVar("Record", bound=BaseModel)
 
 LARGEST = 16 << 20
-"""Bytes of a file that is read whole: a manifest, a judge, a note."""
+"""Largest number of bytes of a small file: a manifest, a judge, a note."""
 LONGEST = 256 << 20
-"""Bytes of one record."""
+"""Largest number of bytes of one record."""
 DEEPEST = 64
-"""Deepest nesting of such a file."""
+"""Deepest nesting in a small file."""
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the contents of a small file. Raises RunError where it is none, or is not there."""
+    """Return the contents of a small file. Raises RunError if it is missing, too large or no
+    regular file."""
     try:
         with open_to_read(path) as file:
             data = file.read(LARGEST + 1)
@@ -39,7 +40,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def there(path: Path) -> bool:
-    """Whether this is a file; a name that no file can have is none."""
+    """Return True if a file exists; False also for a name that no file can have."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -47,12 +48,13 @@ def there(path: Path) -> bool:
 
 
 def read_model(path: Path, model: type[Record]) -> Record:
-    """Return what a JSON file holds."""
+    """Return the record in a JSON file. Raises RunError if it does not match `model`."""
     return checked(str(path), read_bytes(path), model)
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file; empty where there is no file."""
+    """Return the object in a JSON file, empty if there is no file. Raises RunError if it is damaged
+    or nested too deeply."""
     found = an_object(str(path), read_bytes(path)) if there(path) else {}
     if deeper(found, DEEPEST):
         raise RunError(f"{path}: found values nested more than {DEEPEST} deep")
@@ -60,7 +62,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def text_in(path: Path, name: str) -> str:
-    """Return a text that the object in a JSON file must have."""
+    """Return a text field of the object in a JSON file. Raises RunError if it has none."""
     found = read_object(path).get(name)
     if not isinstance(found, str):
         raise RunError(f"{path}: {name}: found {found!r:.60}; expected text")
@@ -68,7 +70,7 @@ def text_in(path: Path, name: str) -> str:
 
 
 def deeper(value: Any, most: int) -> bool:
-    """Whether a JSON value has more than so many levels, itself among them; without recursion."""
+    """Return True if a JSON value has more than `most` levels, its own included. Not recursive."""
     level = [value]
     for _ in range(most):
         level = [item for one in level for item in _inside(one)]
@@ -82,7 +84,8 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def checked(where: str, data: bytes, model: type[Record]) -> Record:
-    """Return the record that these bytes hold; `where` names them in errors."""
+    """Return the record in JSON bytes. Raises RunError beginning with `where` if they do not match
+    `model`."""
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
@@ -94,14 +97,15 @@ def checked(where: str, data: bytes, model: type[Record]) -> Record:
 
 
 def one_value(where: str, record: BaseModel, names: tuple[str, ...], mark: int) -> None:
-    """Raise RunError where fields of a record are not those that were read first in its line, of
-    which `mark` is the hash: they stand there twice."""
+    """Raise RunError if a JSON line holds one of these keys twice. `expected_hash` is the hash of
+    their first values."""
     if hash(tuple(getattr(record, name) for name in names)) != mark:
         raise RunError(f"{where}: found two values of {' or '.join(names)}; expected one")
 
 
 def an_object(where: str, data: bytes, texts: Collection[str] = ()) -> dict[str, Any]:
-    """Return the JSON object that these bytes hold, with a text in each of these fields."""
+    """Return the JSON object in these bytes. Raises RunError beginning with `where` if they hold
+    none, or if one of the fields `texts` is missing or no text."""
     try:
         found = orjson.loads(data)
     except orjson.JSONDecodeError as error:

@@ -1,15 +1,15 @@
-"""Attempts at the shards of a run: which process works on a folder, and what is left to do in it.
+"""Attempts at the shards of a run: which process works on a shard, and whether work is left.
 
-Whoever starts shards (Slurm, Kubernetes, Ray, a process here) may start one again at any time. Two
-files in a shard's folder say how far it is; where there is neither, all is done:
+A scheduler (Slurm, Kubernetes, Ray, a process here) may start a shard again at any time. Two files
+in a shard's folder give its state; with neither, all is done:
 
     .working   the process that works there, or that was killed there
-    .left      why something is left to do
+    .left      why work is left
 
-A process begins in the newest folder where nobody works, else in a copy of it under the next
-number. So one that lost contact with its scheduler writes on into a folder that nobody reads, and
-is refused before its next call (`ShardAttempt.check`). Two that begin at once get two folders, for
-a file is made and a folder renamed by one of them alone.
+A process begins in the newest folder if nobody works there, else in a copy of it under the next
+number. So a process that lost contact with its scheduler writes on into a folder that nobody reads,
+and is stopped before its next model call. Two processes that begin at once get two folders, because
+only one of them can create the file, or rename the copy.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from convbench.store.shards import part, parts, read_plan
 WORKING, LEFT = ".working", ".left"
 NOT_BEGUN = "not begun yet"
 MOST_KILLED = 12
-"""Processes in a row that may be killed at a shard before it is not begun again."""
+"""Processes in a row that may be killed at a shard before it is given up."""
 LONGEST = 2000
-"""Characters that are kept of why something is left."""
+"""Largest number of characters of a reason in `.left`."""
 THERE = {errno.EEXIST, errno.ENOTEMPTY}
 
 
 class LostShard(RunError):
-    """A shard is another process's now."""
+    """Another process has begun this shard again."""
 
 
 class Worker(Noun):
-    """Who works on a shard."""
+    """The process that works on a shard, as `.working` holds it."""
 
     process: Process
-    """The process."""
+    """Its identity."""
     killed: int = Field(default=0, ge=0, le=1_000_000)
-    """Processes in a row before it that did not come to an end of their own."""
+    """Number of processes in a row before it that were killed."""
 
 
 @dataclass(frozen=True)
 class ShardAttempt:
-    """One process's work on a shard, in a folder of its own."""
+    """The work of one process on a shard, in a folder of its own."""
 
     run: Path
     index: int
@@ -64,15 +64,15 @@ class ShardAttempt:
 
     @property
     def folder(self) -> Path:
-        """The shard's records."""
+        """Return the folder that holds the records of this attempt."""
         return part(self.run, self.index, self.number)
 
     def lost(self) -> bool:
-        """Return whether another process began after this one."""
+        """Return True if another process began this shard after this one."""
         return part(self.run, self.index, self.number + 1).exists()
 
     def check(self) -> None:
-        """Raise LostShard where another process began after this one."""
+        """Raise LostShard if another process began this shard after this one."""
         if self.lost():
             raise LostShard(
                 f"shard {self.index} was begun again by another process; what this one did since "
@@ -80,15 +80,15 @@ class ShardAttempt:
             )
 
     def end(self, left: str | None) -> None:
-        """Note that nobody works here any more, and why something is left to do."""
+        """Note that this process no longer works here, and why work is left (None: all is done)."""
         if left is not None:
             _note_left(self.folder, left)
         (self.folder / WORKING).unlink(missing_ok=True)
 
 
 def begin_attempt(run: Path, index: int) -> ShardAttempt:
-    """Begin to work on a shard. RunError where it has killed too many processes in a row, or the
-    disk does not let it."""
+    """Claim a shard for this process and return the attempt. Raises RunError if too many processes
+    in a row were killed at it, or if the disk cannot be written."""
     while True:
         before = parts(run).get(index)
         if before is None:
@@ -109,7 +109,7 @@ def begin_attempt(run: Path, index: int) -> ShardAttempt:
 
 
 def _take(folder: Path, worker: Worker) -> bool:
-    """Say that this process works in a folder; return False where somebody does already."""
+    """Mark a folder as worked on by this process. Return False if another process has done so."""
     try:
         with (folder / WORKING).open("xb") as file:
             file.write(worker.model_dump_json().encode())
@@ -121,7 +121,7 @@ def _take(folder: Path, worker: Worker) -> bool:
 
 
 def _copy(before: Path, target: Path, worker: Worker) -> bool:
-    """Copy a folder to a new name; return False where it is there already."""
+    """Copy a folder to a new name for this process. Return False if the name exists already."""
     space = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     try:
         shutil.copytree(before, space, symlinks=True, ignore=shutil.ignore_patterns(".*"))
@@ -137,7 +137,7 @@ def _copy(before: Path, target: Path, worker: Worker) -> bool:
 
 
 def _worker(folder: Path) -> Worker | None:
-    """Return who works in a folder; None where nobody does, or its file cannot be read."""
+    """Return the process that works in a folder, or None if there is none or it cannot be read."""
     with suppress(RunError):
         return read_model(folder / WORKING, Worker)
     return None
@@ -149,14 +149,14 @@ def _killed(folder: Path) -> int:
 
 
 def mark_left(run: Path, reasons: Mapping[int, str]) -> None:
-    """Note of shards why something is left to do."""
+    """Write for each shard of `reasons`, by index, why work is left."""
     folders = parts(run)
     for index, why in reasons.items():
         _note_left(folders[index], why)
 
 
 def _note_left(folder: Path, why: str) -> None:
-    """Write why something is left; no fsync, for it is found out anew where it is lost."""
+    """Write why work is left. Not synced: a lost reason is found again by the next pass."""
     try:
         (folder / LEFT).write_bytes(why[:LONGEST].encode("utf-8", "replace"))
     except OSError as error:
@@ -165,22 +165,22 @@ def _note_left(folder: Path, why: str) -> None:
 
 @dataclass
 class ShardStates:
-    """How far the shards of a run are."""
+    """State of the shards of a run."""
 
     count: int
     working: dict[int, Worker | None] = field(default_factory=dict)
-    """Those that a process works on, or was killed at."""
+    """Shards that a process works on, or was killed at, by index."""
     left: dict[int, str] = field(default_factory=dict)
-    """Those that nobody works on, with why something is left to do."""
+    """Shards that nobody works on, by index, with the reason why work is left."""
 
     @property
     def done(self) -> int:
-        """Those with nothing left to do."""
+        """Return the number of shards with no work left."""
         return self.count - len(self.working.keys() | self.left.keys())
 
     @property
     def alive(self) -> list[int]:
-        """Those whose process may be there still."""
+        """Return the indexes of the shards whose process may still run."""
         return [
             index
             for index, worker in self.working.items()
@@ -189,11 +189,11 @@ class ShardStates:
 
 
 def shard_states(run: Path) -> ShardStates:
-    """Return how far each shard is. RunError for a run without shards."""
+    """Return the state of the shards of a run. Raises RunError for a run without shards."""
     states = ShardStates(read_plan(run).count)
     for index, folder in parts(run).items():
         if os.path.lexists(folder / LEFT):
-            with suppress(RunError):  # who begins removes it
+            with suppress(RunError):  # a process that begins removes the file
                 why = read_bytes(folder / LEFT)[: 4 * LONGEST].decode("utf-8", "replace")
                 states.left[index] = why[:LONGEST]
                 continue
@@ -203,7 +203,7 @@ def shard_states(run: Path) -> ShardStates:
 
 
 def refuse_in_work(run: Path, doing: str) -> None:
-    """Raise RunError where processes work on a run's shards, or may."""
+    """Raise RunError if processes work on shards of a run, or may; `doing` says what needs none."""
     if alive := shard_states(run).alive:
         raise RunError(
             f"{run}: {len(alive)} of its shards {'is' if len(alive) == 1 else 'are'} in work; "

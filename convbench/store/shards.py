@@ -1,11 +1,11 @@
-"""Shards of a run: folders beside its `run.json`, each an ordinary run with a part of the groups.
+"""Shards of a run: folders beside its `run.json`, each an ordinary run of some question groups.
 
-    RUN/shards/plan.json    how many there are, what is to be done with each, what each may spend
+    RUN/shards/plan.json    number of shards, tasks for each, and what each may spend
     RUN/shards/00007.0/     the records of shard 7; .3 once a third process had to begin anew
-    RUN/shards/logs/        what the processes print
+    RUN/shards/logs/        output of the processes
 
-The newest folder of a shard counts (`store.shard_attempts`): who lost contact and does not know it
-writes on into one that nobody reads.
+The newest folder of a shard counts (`store.shard_attempts`); a process that lost contact without
+knowing it writes on into an older one that nobody reads.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from convbench.store.token_probs import whole
 
 FOLDER, PLAN = "shards", "plan.json"
 MOST = 100_000
-"""Shards of one run."""
+"""Largest number of shards of one run."""
 PART = re.compile(r"(\d{5})\.(\d{1,6})")
 """Name of a shard's folder: index, attempt."""
 GREW = re.compile(r"([A-Za-z][\w-]*?)(?:-\d{5,9})?(\.jsonl|\.bin)(?:\.zst)?")
-"""Name of a file of records, or of a part of one."""
+"""Name of a file of records, or of one of its parts."""
 BUFFER = 64 << 20
-"""Bytes of records that are held while they are spread."""
+"""Bytes of records that are held in memory while they are spread."""
 
 
 class ShardTask(Noun):
-    """Something that is done with every shard."""
+    """A task for every shard."""
 
     name: str = Field(pattern=r"^(build|candidates|judge-[0-9a-f]{4,64})$")
     """`build`, `candidates`, or `judge-` and the judge's fingerprint."""
     judge: str | None = Field(default=None, max_length=300)
-    """The judge's name, where one judges."""
+    """The judge's name; None for other tasks."""
 
 
 class ShardLimit(Noun):
-    """What a shard may spend, with what it has spent before; null is no limit."""
+    """What a shard may spend in total, earlier spending included; null is no limit."""
 
     usd: float | None = Field(default=None, ge=0, le=1e12)
     """Dollars."""
@@ -59,43 +59,44 @@ class ShardLimit(Noun):
 
 
 class ShardPlan(Noun):
-    """How a run is sharded, and what is to be done."""
+    """Number of shards of a run, the tasks for each, and their limits."""
 
     format: Literal[1, 2] = 2
     """Version of this layout; 1 is that of convbench 0.1."""
     count: int = Field(ge=1, le=MOST)
-    """Shards."""
+    """Number of shards."""
     tasks: tuple[ShardTask, ...] = Field(default=(), max_length=256)
-    """What is done with each, in this order."""
+    """Tasks for each shard, in this order."""
     limits: dict[int, ShardLimit] = Field(default_factory=dict, max_length=MOST)
-    """What each may spend, by index."""
+    """What each shard may spend, by index."""
     lease_s: float | None = Field(default=None, exclude=True)
-    """Stands in a plan of format 1, without effect."""
+    """Part of format 1, without effect."""
 
 
 def shard_of(group: str, count: int) -> int:
-    """Return which of `count` shards a group belongs to, the same on every machine."""
+    """Return the index of the shard, of `count`, for a group: the same on every machine."""
     digest = hashlib.blake2b(group.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") % count
 
 
 def is_sharded(run: Path) -> bool:
-    """Whether a run's records lie in shards."""
+    """Return True if a run's records are in shards."""
     return (run / FOLDER / PLAN).is_file()
 
 
 def read_plan(run: Path) -> ShardPlan:
-    """Return how a run is sharded. RunError where it is not, or the file is damaged."""
+    """Return the plan of a sharded run. Raises RunError if it has none or a damaged one."""
     return read_model(run / FOLDER / PLAN, ShardPlan)
 
 
 def write_plan(run: Path, plan: ShardPlan) -> None:
-    """Write how a run is sharded."""
+    """Write the plan of a sharded run."""
     write_whole(run / FOLDER / PLAN, plan.model_dump_json(indent=1).encode() + b"\n")
 
 
 def newest(folder: Path, count: int) -> dict[int, int]:
-    """Return the newest attempt at each shard that has a folder here, of those there can be."""
+    """Return the number of the newest attempt by shard index, of shards below `count` that have a
+    folder here. Raises RunError if the folder cannot be read."""
     found: dict[int, int] = {}
     try:
         names = os.listdir(folder)
@@ -110,13 +111,13 @@ def newest(folder: Path, count: int) -> dict[int, int]:
 
 
 def part(run: Path, index: int, number: int) -> Path:
-    """Return the folder of an attempt at a shard."""
+    """Return the path of the folder of an attempt at a shard."""
     return run / FOLDER / f"{index:05}.{number}"
 
 
 def parts(run: Path) -> dict[int, Path]:
-    """Return the folder of each shard that counts now, by index; none where a run has no shards.
-    RunError for one that leads elsewhere."""
+    """Return the newest folder of each shard by index, empty for a run without shards. Raises
+    RunError for a link."""
     if not is_sharded(run):
         return {}
     found = newest(run / FOLDER, read_plan(run).count)
@@ -132,10 +133,10 @@ def begin(
     plan: ShardPlan,
     groups: Mapping[str, str],
 ) -> None:
-    """Spread a run over shards, with the records that it has; `groups` tells the group of each
-    question. A run that was killed meanwhile is as it was, and may be spread anew.
+    """Spread a run and its records over the shards of a plan; `groups` is group by example_id.
 
-    Raises RunError where the disk does not let it.
+    If the process is killed, the run stays as it was and may be spread again. Raises RunError if
+    the disk cannot be written.
     """
     target, space = run / FOLDER, run / f".{FOLDER}.tmp"
     of_example = {name: shard_of(group, plan.count) for name, group in groups.items()}
@@ -164,7 +165,8 @@ def _same_file(source: Path, target: Path) -> None:
 
 
 def _spread_all(run: Path, space: Path, of_example: Mapping[str, int]) -> list[str]:
-    """Spread every file of records; return those that need not stay."""
+    """Spread every file of records over shards. Return the names of those that the run itself no
+    longer needs."""
     spread(run / "examples.jsonl", space, "example_id", of_example.get)
     of_talk: dict[str, int] = {}
 
@@ -200,8 +202,9 @@ def spread(
     *,
     strict: bool = True,
 ) -> None:
-    """Append each record of a file to its shard's. What belongs to none is a RunError, or left
-    out where it is of a journal (not `strict`)."""
+    """Append each record of a file to the file of its shard; `shard` returns the index for the
+    fields `name`, joined by NUL. Raises RunError for a record of no shard; with `strict` false, for
+    journals, unreadable lines are left out."""
     names = (name,) if isinstance(name, str) else name
     held: dict[int, list[bytes]] = {}
     size = 0
@@ -232,8 +235,8 @@ def _flush(held: dict[int, list[bytes]], space: Path, name: str) -> None:
 
 
 def merge(run: Path) -> dict[str, int]:
-    """Make one folder of a run and its shards; return the records of each file. Killed meanwhile,
-    the run is as it was."""
+    """Move the records of all shards into the run's own folder. Return the number of lines by file
+    name. If the process is killed while it copies, the run stays as it was."""
     space = run / ".merged.tmp"
     counts: dict[str, int] = {}
     try:
@@ -260,7 +263,7 @@ def merge(run: Path) -> dict[str, int]:
 
 
 def _files_of(folders: Iterable[Path]) -> list[str]:
-    """Return the names of the files that shards grew, but those each has of the whole."""
+    """Return the names of the files of records in shards, without questions and seals."""
     names: set[str] = set()
     for folder in folders:
         with os.scandir(folder) as found:
@@ -272,7 +275,8 @@ def _files_of(folders: Iterable[Path]) -> list[str]:
 
 
 def _joined(sources: Iterable[Path], target: Path) -> int:
-    """Write files one after another, each up to its last whole record; return how many."""
+    """Concatenate files, each up to its last complete record. Return the number of lines, 0 for a
+    binary file."""
     count = 0
     if target.suffix == ".bin":
         with target.open("wb") as file:
@@ -291,13 +295,12 @@ def _joined(sources: Iterable[Path], target: Path) -> int:
 
 
 def of_shard(folder: Path) -> bool:
-    """Whether a folder is a shard's, by its name and place."""
+    """Return True if a folder is a shard's, by its name and its parent's."""
     return folder.parent.name == FOLDER and PART.fullmatch(folder.name) is not None
 
 
 def superseded(folder: Path) -> bool:
-    """Whether a folder is a shard's that a later attempt goes on with: what it holds stands in a
-    newer one too, up to there."""
+    """Return True if a folder is a shard's and a later attempt has copied its records."""
     if not of_shard(folder):
         return False
     index, number = map(int, folder.name.split("."))

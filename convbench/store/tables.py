@@ -1,9 +1,9 @@
-"""The records of one or several runs as DuckDB views, closed to the outside.
+"""Load the records of runs into DuckDB and define the views of `query` over them.
 
-The raw records are read first, only those and only as wide as is needed, those of large runs into
-temporary files; then the database is cut off from files and network for good, and the views are
-laid over them. What must
-be parsed from text (answer, correct, thinking) is a function, run where a query asks for it.
+First the raw records are read, only the tables and columns that are needed, those of large runs
+into temporary files. Then the database is cut off from files and network for good, and the views
+are created. What must be parsed from text (answer, correct, thinking) is an SQL function that runs
+only if a query uses it.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ RAW: dict[str, tuple[Mapping[str, str], str]] = {
     "advantages": (columns.ADVANTAGES, "run_no, conversation_id, turn_index, source"),
     "gold_labels": (columns.GOLD_LABELS, "run_no, conversation_id, rater"),
 }
-"""Columns of each file, and what names a record in it: of those alike the last one counts."""
+"""Columns of each file, and the key of its records: the last record of a key counts."""
 
 PLACES = {"gold_labels": "gold/labels.jsonl"}
-"""Where in a run a file lies that is not called like its table."""
+"""Path within the run of a file that is not named like its table."""
 MODELS: dict[str, type[BaseModel]] = {
     "conversations": Conversation,
     "verdicts": Verdict,
@@ -72,7 +72,7 @@ WRONG = {
     "gold_labels": "conversation_id IS NULL OR rater IS NULL OR rater = '' OR "
     f"len([1 FOR s IN map_values(scores) IF NOT coalesce(abs(s) <= {LARGEST}, false)]) > 0",
 }
-"""What DuckDB lets pass that no record of ours is; the rest it refuses itself."""
+"""Condition for invalid records that DuckDB reads without an error."""
 
 CLOSED = (
     "SET enable_external_access = false",
@@ -82,9 +82,9 @@ CLOSED = (
     "SET lock_configuration = true",
 )
 AT_ONCE = 4
-"""Parts of a file that are read together: DuckDB holds buffers for each."""
+"""Parts of a file that are read at once: DuckDB holds buffers for each."""
 LONGEST = (1, 16, 256)
-"""Longest record in MiB: the first limit tried, and the last (it costs memory)."""
+"""Largest record in MiB: limits that are tried in turn, since a large one costs memory."""
 
 
 @interruptible()
@@ -100,11 +100,11 @@ def connect(
 ) -> DuckDBPyConnection:
     """Return a connection with the views over these runs.
 
-    All views exist; only those `wanted` hold rows, and without `text` the conversations have no
-    turns. The schema `raw` holds the records as they stand, with `run_no` (place in `runs`). The
-    statements of `laid` make a raw table of that name of something else than its files; what they
-    read, `readable`, stays open to queries. Where it is not `closed` nothing is cut off, so that
-    no query of a user's may reach it.
+    All views exist, but only those of `view_names` hold rows; without `text` conversations have no
+    turns. The schema `raw` holds the records, with `run_no` (index in `runs`). `raw_statements`
+    replace the files of a raw table by SQL; the files which that reads, `readable`, stay open to
+    queries. Unless `closed` is true the database is not cut off and must not run SQL of a user.
+
     Raises RunError for a damaged file.
     """
     import duckdb
@@ -176,7 +176,7 @@ def _load_runs(connection: DuckDBPyConnection, runs: Sequence[Run]) -> None:
 
 
 def _load(connection: DuckDBPyConnection, name: str, runs: Sequence[Run], text: bool) -> None:
-    """Make raw.NAME of the runs' files, the newest record of a key alone."""
+    """Create raw.NAME from the files of the runs, with only the newest record of a key."""
     _, key = RAW[name]
     _make(connection, name)
     for number, run in enumerate(runs):
@@ -195,8 +195,8 @@ def _load(connection: DuckDBPyConnection, name: str, runs: Sequence[Run], text: 
 
 
 def read_part(connection: DuckDBPyConnection, name: str, path: Path, part: Path) -> None:
-    """Make raw.NAME of one part of a run's file, every record of it. Raises RunError for a damaged
-    file."""
+    """Create raw.NAME from one part of a run's file, with every record of it. Raises RunError for a
+    damaged file."""
     _make(connection, name)
     _read(connection, name, 0, path, part, text=True)
 
@@ -207,15 +207,15 @@ def _make(connection: DuckDBPyConnection, name: str) -> None:
 
 
 def _files(run: Run, name: str) -> list[Path]:
-    """Return the files of a run that a raw table is made of."""
+    """Return the files of a run from which a raw table is read."""
     if name in ("examples", *PLACES):
         return [run.path / PLACES.get(name, f"{name}.jsonl")]
     return run.files(f"{name}.jsonl")
 
 
 def _twice(connection: DuckDBPyConnection, name: str, key: str) -> bool:
-    """Whether records may share these columns: whether any hashes are equal. It takes a tenth of
-    the memory that the columns themselves would."""
+    """Return True if hashes of these columns are equal for any two records. Takes a tenth of the
+    memory that comparing the columns themselves would."""
     counts = f"SELECT count(*), count(DISTINCT hash({key})) FROM raw.{name}"  # noqa: S608
     every, different = connection.execute(counts).fetchall()[0]
     return bool(every != different)
@@ -224,7 +224,7 @@ def _twice(connection: DuckDBPyConnection, name: str, key: str) -> bool:
 def _refuse_twice(
     connection: DuckDBPyConnection, name: str, column: str, runs: Sequence[Run]
 ) -> None:
-    """Raise RunError for two records of a run that share what names one alone."""
+    """Raise RunError if two records of a run have the same value in a column."""
     found = connection.execute(
         f"SELECT run_no, {column} FROM raw.{name} GROUP BY ALL HAVING count(*) > 1 LIMIT 1"  # noqa: S608
     ).fetchone()
@@ -241,8 +241,8 @@ def _read(
     part: Path | None,
     text: bool,
 ) -> None:
-    """Append one file, or one part of it, to raw.NAME. A torn last line is left out, other damage
-    is a RunError."""
+    """Append one file, or one part of it, to raw.NAME. A torn last line is left out. Raises
+    RunError for other damage."""
     import duckdb
 
     read = {c: kind for c, kind in RAW[name][0].items() if text or c != "turns"}
@@ -254,7 +254,7 @@ def _read(
     )
     said = ""
     with tempfile.TemporaryDirectory() as folder:
-        for longest in LONGEST:  # and once more where the file grew while it was read
+        for longest in LONGEST:  # a further try also helps if the file grew while it was read
             connection.execute("BEGIN")
             try:
                 places = [
@@ -269,7 +269,7 @@ def _read(
                 connection.execute("ROLLBACK")
                 _name_fault(path, name)
                 said = str(error).splitlines()[0]
-                if isinstance(error, duckdb.OutOfMemoryException):  # more memory is no way out
+                if isinstance(error, duckdb.OutOfMemoryException):  # a larger limit cannot help
                     raise RunError(f"{path}: cannot be read: {said:.300}") from None
         else:
             raise RunError(f"{path}: cannot be read: {said:.300}")
@@ -280,7 +280,7 @@ def _read(
 
 
 def _name_fault(path: Path, name: str) -> None:
-    """Raise RunError for the first record that is not what the file should hold."""
+    """Raise RunError for the first invalid record of a file, if there is any."""
     for number, line in lines(path):
         where = f"{path}:{number}"
         an_object(where, line)
@@ -288,8 +288,8 @@ def _name_fault(path: Path, name: str) -> None:
 
 
 def _readable(parts: Sequence[Path], folder: Path) -> list[Path]:
-    """Return parts of a file without a torn last line, of names without a wildcard, which DuckDB
-    would follow: the files themselves, links to them, or a copy of whole lines."""
+    """Return paths that DuckDB can read instead of these parts: the part itself, a link in `folder`
+    if its name has wildcards, or a copy of its complete lines if the last one is torn."""
     found = []
     for one in parts:
         packed = one.suffix == COMPRESSED
@@ -313,14 +313,14 @@ def _readable(parts: Sequence[Path], folder: Path) -> list[Path]:
 
 
 def _copy(path: Path, other: Path, length: int) -> None:
-    """Copy the first bytes of a file."""
+    """Copy the first `length` bytes of a file."""
     with open_to_read(path) as source, other.open("wb") as target:
         while part := source.read(min(length - target.tell(), 1 << 20)):
             target.write(part)
 
 
 def literal(path: Path) -> str:
-    """Return a path as SQL has it."""
+    """Return a path as an SQL string literal."""
     return "'" + str(path).replace("'", "''") + "'"
 
 

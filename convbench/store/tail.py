@@ -1,4 +1,4 @@
-"""How a run's files look from outside, and how far they are written: whether it grew."""
+"""Tell whether a run has grown: size and time of its files, and how far they can be read."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from convbench.store.places import Places
 from convbench.store.run import Run
 
 GROWING = ("conversations", "verdicts", "comparisons", "advantages")
-"""Files that are only appended to."""
+"""Names of the files that are only appended to."""
 LOOKED_AT = 4096
-"""Bytes before a mark that tell whether the file is still the one that was read."""
+"""Bytes before an offset whose hash shows whether the file is still the one that was read."""
 
 Signs = tuple[tuple[str, int, int], ...]
-"""Name within the run, bytes and time of change of every file that grows: a quick look."""
+"""(path within the run, bytes, modification time in ns) of every file that grows."""
 
 
 def signs(run: Run) -> Signs:
-    """Return how the files look from outside."""
+    """Return path, size and time of the files that grow, without reading them."""
     found = []
     for file in _files(run):
         for path in files(file):
@@ -29,7 +29,7 @@ def signs(run: Run) -> Signs:
 
 
 def changed(run: Run) -> float:
-    """Return when a run's files were written last, as seconds of the clock."""
+    """Return when a run's files were last written, in seconds since the epoch."""
     made = (run.path / "run.json").stat().st_mtime_ns
     return max([made, *(at for _, _, at in signs(run))]) / 1e9
 
@@ -39,8 +39,8 @@ def _files(run: Run) -> list[Path]:
 
 
 def marks(run: Run) -> dict[Path, tuple[int, str]]:
-    """Return how far each file can be read now, those of shards among them: the place behind its
-    last whole line, and a hash of what stands before that."""
+    """Return by file, those of shards included, the offset of the end of its last complete line and
+    a hash of the bytes before it."""
     found = {}
     for path in _files(run):
         places = Places(path)

@@ -1,8 +1,8 @@
-"""`logprobs.bin`: log-probabilities of sampled tokens beside a run, 8 to 12 bytes a token.
+"""Read and append `logprobs.bin` of a run: log-probabilities of sampled tokens, 8 to 12 bytes each.
 
-Frames, appended: mark, length and checksum of the body, then the body: the call's key, a hash of
-the reply's text, what the numbers are, and float32 and uint32 arrays. A torn last frame is passed
-over, and cut off by the next writer; anything else that is no frame is an error.
+The file is a sequence of frames: mark, length and checksum of the body, then the body: the call's
+key, a hash of the reply's text, the kind of numbers, and float32 and uint32 arrays. Readers skip a
+torn last frame, which the next writer cuts off; any other damage is an error.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ _MARK = b"CBLP"
 _BODY = struct.Struct("<H8sBI")
 _IDS, _DRAWN = 1, 2
 _LONGEST = 12 * MOST + 70_000
-"""Bytes of a body."""
+"""Largest number of bytes of a body."""
 
 
 def call_key(conversation: Conversation, turn: int, reply: int | None = None) -> str:
-    """Return the key of the call that gave a turn's reply, or its n-th one that called tools."""
+    """Return the key of the model call behind a turn's reply, or behind its n-th tool round."""
     number = len(conversation.turns[turn].rounds) if reply is None else reply
     return f"{conversation.key}@{turn}" + (f".{number}" if number else "")
 
 
 class ProbsFile:
-    """Appends frames; opened with the first one."""
+    """Appends frames; the first one opens the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: IO[bytes] | None = None
 
     def append(self, key: str, text: str, probs: TokenProbs) -> None:
-        """Write the log-probabilities of one reply. RunError where the disk is full."""
+        """Append the log-probabilities of one reply. Raises RunError if it cannot be written."""
         body = _packed(key, text, probs)
         frame = _HEAD.pack(_MARK, len(body), zlib.crc32(body)) + body
         try:
@@ -64,11 +64,11 @@ class ProbsFile:
 
 
 class Recorded:
-    """What was recorded of a run's replies; memory holds where each frame lies."""
+    """Log-probabilities of a run's replies; memory holds only the offsets of the frames."""
 
     def __init__(self, *folders: Path) -> None:
-        """`folders` are the run's, its shards' too. RunError for a file that is damaged before its
-        end."""
+        """Index the files in these folders, the run's and its shards'. Raises RunError for a
+        damaged one."""
         self._at: dict[tuple[str, bytes], tuple[Path, int, int]] = {}
         for path in (folder / FILE for folder in folders):
             for start, body in _frames(path):
@@ -79,8 +79,7 @@ class Recorded:
         return len(self._at)
 
     def of(self, key: str, text: str) -> TokenProbs | None:
-        """Return the log-probabilities of the reply of this text to this call; None where there
-        are none."""
+        """Return the log-probabilities of this reply to this call, or None if there are none."""
         where = self._at.get((key, _hash(text)))
         if where is None:
             return None
@@ -91,7 +90,7 @@ class Recorded:
 
 
 def replies_of(conversation: Conversation, policy: str) -> Iterator[tuple[str, str]]:
-    """Yield (key, text) of every reply of the policy, those that called tools too."""
+    """Yield (call key, text) of every reply of the policy, including those that call tools."""
     for place, turn in enumerate(conversation.turns):
         if turn.speaker == policy:
             for number, one in enumerate(turn.rounds):
@@ -118,7 +117,7 @@ def _packed(key: str, text: str, probs: TokenProbs) -> bytes:
 
 
 def _named(path: Path, start: int, body: bytes) -> tuple[str, bytes]:
-    """Return key and text hash of a body whose lengths fit."""
+    """Return (key, hash of the text) of a body. Raises RunError if its lengths do not fit."""
     if len(body) >= _BODY.size:
         length, mark, kind, n = _BODY.unpack_from(body)
         numbers = 12 if kind & _DRAWN else 8
@@ -146,7 +145,7 @@ def _unpacked(path: Path, start: int, body: bytes) -> TokenProbs:
 
 
 def _frames(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (place, body) of every whole frame."""
+    """Yield (byte offset, body) of every complete frame. Raises RunError for a damaged one."""
     try:
         size = path.stat().st_size
         with open_to_read(path) as file:
@@ -169,7 +168,7 @@ def _frames(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def whole(path: Path) -> int:
-    """Return where the last whole frame ends."""
+    """Return the byte offset of the end of the last complete frame."""
     end = 0
     for start, body in _frames(path):
         end = start + _HEAD.size + len(body)

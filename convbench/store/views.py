@@ -1,4 +1,4 @@
-"""The views of `query`, as SQL over the raw records."""
+"""SQL that defines the views of `query` over the raw records."""
 # ruff: noqa: S608 - the SQL is made of names of our own
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from convbench.store.columns import METRICS, MOST_METRICS, VERDICT_COLUMNS
 
 
 def metric_columns(specs: Iterable[JudgeSpec]) -> tuple[str, ...]:
-    """Return the metrics that are columns of `verdicts`: those that always are, then what these
-    judges score, in their order."""
+    """Return the metrics that are columns of `verdicts`: the standing ones, then those of these
+    judges, in their order."""
     single = (spec for spec in specs if spec.per != "pair")
     named = (name for spec in single for name in spec.names if name not in VERDICT_COLUMNS)
     return tuple(dict.fromkeys((*METRICS, *named)))[:MOST_METRICS]
 
 
 def _scores(table: str, metrics: Sequence[str]) -> str:
-    """Name a column for each metric; a metric's name is a `Name`, so that it holds no quote."""
+    """Return a column for each metric. The name is a `Name`, so that it holds no quote."""
     return ", ".join(f"{table}.scores['{name}'] AS \"{name}\"" for name in metrics)
 
 
 def _total(field: str, kind: str) -> str:
-    """Sum over the turns that a model spoke; null where any of them is unknown."""
+    """Return a column with the sum over the turns of models; null if one of them is unknown."""
     return (
         f"CASE WHEN len([1 FOR t IN c.turns IF t.{field} IS NULL "
         "AND t.finish_reason NOT IN ('scripted', 'rule')]) > 0 THEN NULL "
@@ -35,11 +35,12 @@ THINKS = (
     "trim(t.reasoning.text, E' \\n\\t') != '' OR t.reasoning.tokens > 0 "
     "OR t.reasoning.blocks IS NOT NULL"
 )
-"""Whether a turn was thought of: an empty block is no thought."""
+"""Condition for a turn with reasoning; an empty block is none."""
 
 
 def _reasoned(turns: str) -> str:
-    """Whether any of these turns was thought of in a channel of its own; null where it failed."""
+    """Return SQL for whether any of these turns has reasoning in a channel of its own; null for a
+    failed conversation."""
     return (
         "CASE WHEN c.failure IS NOT NULL THEN NULL "
         f"ELSE len([1 FOR t IN {turns} IF {THINKS}]) > 0 END"
@@ -50,7 +51,7 @@ SCORED = (
     '[{"turn":"BIGINT","scores":"MAP(VARCHAR,DOUBLE)","reward":"DOUBLE",'
     '"justifications":"MAP(VARCHAR,VARCHAR)"}]'
 )
-"""What a verdict's details hold of each turn, where its judge scored turns."""
+"""JSON structure of the turn scores in a verdict's details, from a judge of turns."""
 OWN = "[t FOR t IN c.turns IF t.speaker = r.speaker]"
 UNSENT = "list_contains(coalesce(c.sent[r.speaker].left_out, []), 'temperature')"
 
@@ -67,8 +68,8 @@ FROM raw.examples
 
 
 def select_conversations(also: str = "") -> str:
-    """Return the query of the view `conversations`, with columns of raw.conversations `c` and
-    raw.examples `e` before its own."""
+    """Return the query of the view `conversations`; `also` is put before its columns and may use
+    raw.conversations `c` and raw.examples `e`."""
     return f"""
 SELECT {also}c.conversation_id, r.run, r.task, r.protocol, r.mode, c.example_id, e.group_id,
   e.split, r.policy, c.sample, CASE WHEN {UNSENT} THEN NULL ELSE c.temperature END AS temperature,
@@ -151,7 +152,7 @@ FOUND = (
     '[{"fault":"VARCHAR","severity":"VARCHAR","turn":"BIGINT","speaker":"VARCHAR",'
     '"said":"VARCHAR","by":"VARCHAR"}]'
 )
-"""What the details of a review hold of each fault."""
+"""JSON structure of the faults in the details of a review."""
 
 FAULTS = f"""
 CREATE VIEW faults AS
@@ -210,7 +211,7 @@ ALL = (
 
 
 def statements(metrics: Sequence[str] = METRICS) -> tuple[str, ...]:
-    """Return what makes the views, with a column of `verdicts` for each of these metrics."""
+    """Return the statements that create the views; `verdicts` gets a column for each metric."""
     verdicts = (_verdicts(metrics), _turn_verdicts(metrics), _gold_labels(metrics))
     conversations = f"CREATE VIEW conversations AS {select_conversations()}"
     of_turns = (SAID, EXAMPLES, conversations, TURNS)
@@ -229,4 +230,4 @@ NEEDS = {
     "gold_labels": ("gold_labels",),
     "runs": (),
 }
-"""Raw tables that a view reads, beside `runs`."""
+"""Raw tables that each view reads, besides `runs`."""
