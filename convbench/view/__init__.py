@@ -1,4 +1,4 @@
-"""The conversation browser: an index over runs, a local server, and the same page as files.
+"""The conversation browser: an index over runs, a local server, and the same pages as files.
 
 May use every stage before it.
 """

@@ -1,4 +1,4 @@
-"""The overview: what there is, how good it is, how sure that is."""
+"""Figures of the viewer's overview: counts, costs, means with errors, comparisons with Base."""
 # ruff: noqa: S608 - the SQL is made of names of our own
 
 from __future__ import annotations
@@ -34,13 +34,12 @@ JUDGING = """
 SELECT sum(cost_usd) AS usd, bool_or(cost_usd IS NULL AND list_contains(?, fingerprint)) AS unknown
 FROM raw.verdicts
 """
-"""Dollars of verdicts, the newest of each (conversation, judge), and whether a model's are unknown
-of the judges that ask one."""
+"""Dollars of the newest verdicts, and whether one is unknown whose judge calls a model."""
 
 
 def overview(index: Index, *, drawings: bool = True) -> dict[str, Any]:
-    """Return totals, what can be chosen, figures by policy and temperature, and pictures: as
-    `drawings` (SVG) where there are."""
+    """Return the data of the overview page: totals, filters with counts, figures by policy and
+    temperature, and pictures, as SVG if `drawings` is true and there is one."""
     return {
         "judges": index.judges,
         "totals": _totals(index),
@@ -54,7 +53,7 @@ def overview(index: Index, *, drawings: bool = True) -> dict[str, Any]:
 
 
 def _totals(index: Index) -> dict[str, Any]:
-    """Return the counts of all runs, with what judging cost and what all of it did."""
+    """Return the counts of all runs, and dollars for judging and in total."""
     totals: dict[str, Any] = tidy(index.one(f"SELECT {COUNTS} FROM conversations"))
     totals |= index.one("SELECT count(DISTINCT hash(group_id)) AS groups FROM conversations")
     judged = _judge_usd(index.one(JUDGING, [paid(index.runs)]))
@@ -65,7 +64,8 @@ def _totals(index: Index) -> dict[str, Any]:
 
 
 def costs(index: Index) -> list[dict[str, float | None]]:
-    """Return what each run's conversations and verdicts cost in dollars; None where unknown."""
+    """Return for each run the dollars for conversations, for verdicts and in total; None if
+    unknown."""
     talked = {
         row["run_no"]: row["usd"]
         for row in index.ask(
@@ -87,7 +87,7 @@ def costs(index: Index) -> list[dict[str, float | None]]:
 
 
 def _judge_usd(found: Mapping[str, Any]) -> float | None:
-    """Return the dollars that JUDGING found; None where unknown."""
+    """Return the dollars in a row of JUDGING, or None if unknown."""
     return None if found["unknown"] else found["usd"] or 0.0
 
 
@@ -114,17 +114,17 @@ def _run(index: Index, number: int) -> dict[str, Any]:
 
 
 def _name(run: Run) -> str:
-    """What a person calls it: its folder, with its parent's for an evaluation."""
+    """Return the name to show for a run: its folder, of an evaluation with the parent's before."""
     path = run.path.resolve()
     of = path.parent.parent.name + "/" if path.parent.name == "evals" else ""
     return of + path.name
 
 
 def figures(index: Index, keys: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a row for each combination of `keys`: counts, accuracy and rewards, as means with
-    the errors that the report and the cards tell (`convbench.stats.means`).
+    """Return a row for each combination of `keys`: counts, accuracy and rewards, as means with the
+    same errors as the report (`convbench.stats.means`).
 
-    What a million rows are grouped by is hashed: texts as they are take 300 MB.
+    Rows are grouped by a hash of the keys: the texts of a million rows would take 300 MB.
     """
     listed = ", ".join(keys)
     rows = index.ask(
@@ -143,8 +143,8 @@ def figures(index: Index, keys: Sequence[str]) -> list[dict[str, Any]]:
 def means(
     index: Index, table: str, key: str, values: Sequence[str]
 ) -> dict[Any, list[Estimate | None]]:
-    """Return the clustered means of some columns of a table with `group_id`, by the column `key`;
-    None where a column has no number. Added up by the database, a row a group."""
+    """Return by `key` the mean of each column in `values`, clustered by `group_id`; None for a
+    column without numbers. The database computes the sums, one row a group."""
     each = range(len(values))
     sums = "".join(f", count({v}) AS n{k}, fsum({v}) AS s{k}" for k, v in enumerate(values))
     whole = "".join(f", sum(n{k}) AS all{k}, fsum(s{k}) / sum(n{k}) AS mean{k}" for k in each)
@@ -171,14 +171,15 @@ def means(
 
 
 def told(mean: Estimate | None) -> dict[str, Any] | None:
-    """Return an estimate as the page gets it."""
+    """Return an estimate for the page, None for None."""
     if mean is None:
         return None
     return {"mean": mean.mean, "error": mean.error, "groups": mean.groups, "n": mean.n}
 
 
 def histogram(index: Index, judge: int) -> dict[str, Any]:
-    """Return the counts of one judge's rewards in equal bins from the least to the greatest."""
+    """Return the counts of one judge's rewards in BINS equal bins, from the least reward or 0 to
+    the greatest or 1."""
     column = f"reward_{judge}"
     ends = index.one(
         f"SELECT least(min({column}), 0) AS low, greatest(max({column}), 1) AS high "
@@ -207,7 +208,7 @@ def histogram(index: Index, judge: int) -> dict[str, Any]:
 
 
 def pictures(index: Index, drawings: bool) -> list[dict[str, Any]]:
-    """Return the report's pictures of each run, SVG where there is one and `drawings` may be."""
+    """Return the pictures in the reports of each run; SVG is preferred if `drawings` is true."""
     found = []
     for number, run in enumerate(index.runs):
         files = {path.stem: path.name for path in rasters(run.reports)}
@@ -222,16 +223,16 @@ def pictures(index: Index, drawings: bool) -> list[dict[str, Any]]:
 
 
 MISSED = ("wrong", "unparsed")
-"""Results of what is graded and not right."""
+"""Results of graded conversations that are not correct."""
 NAMED = 4
-"""Differences between two runs that are named."""
+"""Largest number of differences between two runs that are listed."""
 
 
 def versus(index: Index, base: str | None = None) -> dict[str, Any]:
-    """Return every run against its Base, by split: `rows`; and the runs that may be `base`.
+    """Return the comparison of every run with its Base, by split.
 
-    Without `base`, which is a run's id, a child's Base is its parent, and of several runs of one
-    task the first is that of the others.
+    `base` is the id of a run. Without it a child's Base is its parent, and the first of several
+    runs of one task is the Base of the others. Raises QueryError for an unknown id.
     """
     rows = []
     for number, first in sorted(_bases(index, base).items()):
@@ -243,7 +244,7 @@ def versus(index: Index, base: str | None = None) -> dict[str, Any]:
 
 
 def _bases(index: Index, base: str | None) -> dict[int, int]:
-    """Return the number of its Base by a run's number."""
+    """Return the number of a run's Base by the run's number."""
     ids = [run.manifest.id for run in index.runs]
     if base is not None:
         if base not in ids:
@@ -261,7 +262,7 @@ def _bases(index: Index, base: str | None) -> dict[int, int]:
 
 
 def _against(index: Index, first: int, other: int) -> list[dict[str, Any]]:
-    """Return a row a split: the matrix of results, and each measure's paired difference."""
+    """Return a row for each split: the matrix of results and each measure's paired difference."""
     cells = index.ask(
         paired(f"b.split, {result('a')} AS was, {result('b')} AS now, count(*) AS n", first, other)
         + " GROUP BY ALL"
@@ -308,7 +309,8 @@ def _against(index: Index, first: int, other: int) -> list[dict[str, Any]]:
 def _measure(
     was: Estimate | None, now: Estimate | None, less: Estimate | None
 ) -> dict[str, Any] | None:
-    """Return both means over the pairs and their difference with its 95% interval."""
+    """Return both means over the pairs and their difference with the margin of its 95% interval,
+    or None if one is missing."""
     if was is None or now is None or less is None:
         return None
     return {
@@ -324,14 +326,15 @@ def _measure(
 
 
 def _adjust(measures: list[dict[str, Any] | None]) -> None:
-    """Put Holm's p over these runs beside each p."""
+    """Add to each measure its p adjusted by Holm's method over these runs."""
     told = [one for one in measures if one is not None]
     for one, p in zip(told, holm([one["p"] for one in told]), strict=True):
         one["adjusted"] = p
 
 
 def _apart(first: Run, other: Run) -> list[str]:
-    """Return what the two runs differ in beside their policies, as the report would refuse them."""
+    """Return the differences between two runs, besides their policies, for which the report would
+    not compare them."""
     child = other.manifest.parent == first.manifest.id
     one, two = (
         Policy(name="", run=run, split="all", rows=(), planned=0, family="")
@@ -346,9 +349,9 @@ def _apart(first: Run, other: Run) -> list[str]:
 FILE = re.compile(r"[A-Za-z0-9_-][\w.-]{0,199}", re.ASCII)
 """A file name that is served: without a folder, and not hidden."""
 RASTER = (".png", ".jpg", ".jpeg", ".webp", ".gif")
-"""How their names end."""
+"""Suffixes of pictures made of pixels."""
 LARGEST = 32 << 20
-"""Bytes of one."""
+"""Largest number of bytes of a picture."""
 _STARTS = (
     (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
     (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
@@ -358,7 +361,7 @@ _STARTS = (
 
 
 def raster(path: Path) -> str | None:
-    """Return the media type of a picture made of pixels; None for any other file."""
+    """Return the media type of a picture made of pixels, by its content; None for other files."""
     good = FILE.fullmatch(path.name) and path.suffix in RASTER
     if not good or path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST:
         return None
@@ -368,6 +371,6 @@ def raster(path: Path) -> str | None:
 
 
 def rasters(folder: Path) -> Iterator[Path]:
-    """Yield the pictures that lie in a folder, by name."""
+    """Yield the pictures made of pixels in a folder, sorted by name."""
     if folder.is_dir() and not folder.is_symlink():
         yield from (path for path in sorted(folder.iterdir()) if raster(path))

@@ -1,4 +1,4 @@
-"""What the list is asked for, as SQL over the index."""
+"""Turn the filters of a request into SQL over the index, and count the values of each filter."""
 # ruff: noqa: S608 - names of our own; what users give goes in as parameters, free SQL is guarded
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RESULTS = {
     "failed": "{0}failure IS NOT NULL",
     "ungraded": "{0}failure IS NULL AND {0}correct IS NULL",
 }
-"""What became of a conversation, of a table's columns; each is in exactly one of these."""
+"""Results of a conversation as SQL conditions; exactly one holds for each. `{0}` is the alias."""
 
 
 def result(table: str = "") -> str:
@@ -37,9 +37,9 @@ def result(table: str = "") -> str:
 RESULT = result()
 
 CHOICES = ("task", "split", "policy", "protocol", "mode", "run")
-"""Columns of text that are filtered by one or several values."""
+"""Text columns that can be filtered by one or several values."""
 FACETS = {name: name for name in (*CHOICES, "temperature")} | {"result": RESULT, "flag": "flags"}
-"""Filters whose values are counted, and the column of each."""
+"""Filters whose values are counted, with the column of each."""
 SORTS = (
     "n",
     "question",
@@ -64,12 +64,12 @@ SORTS = (
 )
 PAGE, MOST = 50, 500
 LONGEST = 2000
-"""Characters of a free condition."""
+"""Largest number of characters of a free condition."""
 ID_FROM = 6
-"""Characters from which on a word may be the start of a conversation_id."""
+"""Smallest number of characters of a word that may be the start of a conversation_id."""
 TERM = re.compile(r'"([^"]+)"|(\S+)')
 TEXTED = "(SELECT * FROM conversations JOIN raw.texts USING (position)) AS conversations"
-"""The conversations with what is searched: a condition may name it as `text`."""
+"""The conversations with the column `text`, which is searched and may be named in a condition."""
 SHOWN = f"""
 n, conversation_id, run_no, task, split, policy, sample, temperature, answer, {RESULT} AS result,
 n_turns, words, flags, cost_usd, q, left(question, 240) AS question, protocol, mode,
@@ -78,9 +78,9 @@ prompt_tokens, completion_tokens, stop, seed, attempts, branch_parent IS NOT NUL
 
 
 def listing(index: Index, asked: Asked) -> dict[str, Any]:
-    """Return `{total, offset, rows}` for the filters, the order and the page asked for.
+    """Return `{total, offset, rows}` for the filters, the order and the page of a request.
 
-    Raises QueryError naming what cannot be understood.
+    Raises QueryError naming the parameter that is wrong.
     """
     where, values = conditions(index, asked)
     base, _ = _pair(index, asked)
@@ -102,8 +102,8 @@ def listing(index: Index, asked: Asked) -> dict[str, Any]:
 
 
 def paired(columns: str, first: int, other: int) -> str:
-    """Return SQL for the pairs of two runs: `a` is Base's conversation, `b` the other's about the
-    same question, of the same sample number and temperature, as the report pairs them."""
+    """Return SQL for the pairs of two runs: `a` is a conversation of Base, `b` one of the other run
+    with the same question, sample number and temperature, as in the report."""
     return (
         f"SELECT {columns} FROM conversations a JOIN conversations b "
         f"ON b.run_no = {other} AND {_same(first)}"
@@ -119,7 +119,7 @@ def _same(first: int) -> str:
 
 
 def partners(first: int, marks: str) -> str:
-    """Return SQL for Base's conversations beside some, whose `n` are the parameters."""
+    """Return SQL for the paired conversations of Base; the parameters are the `n` of the others."""
     return (
         f"SELECT b.n, a.conversation_id AS base_id, {result('a')} AS was FROM conversations b "
         f"JOIN conversations a ON {_same(first)} WHERE b.n IN ({marks})"
@@ -127,8 +127,8 @@ def partners(first: int, marks: str) -> str:
 
 
 def _pair(index: Index, asked: Asked) -> tuple[int | None, list[str]]:
-    """Return the number of the run that `versus` names, as Base, and the results that `was` asks
-    for of Base's conversation."""
+    """Return (number of the run named by `versus`, results that `was` allows for its conversation);
+    None and no results without `versus`."""
     wanted, was = _last(asked, "versus"), asked.getall("was", [])
     if not wanted:
         return None, []
@@ -142,7 +142,8 @@ def _pair(index: Index, asked: Asked) -> tuple[int | None, list[str]]:
 
 
 def _versus(index: Index, asked: Asked) -> tuple[list[str], list[Any]]:
-    """Keep conversations with a partner in the run `versus`, one of these results."""
+    """Return the condition for a paired conversation in the run `versus` with one of the results
+    `was`."""
     base, was = _pair(index, asked)
     if base is None:
         return [], []
@@ -156,7 +157,7 @@ def _versus(index: Index, asked: Asked) -> tuple[list[str], list[Any]]:
 
 
 def rewards(index: Index) -> str:
-    """Return the columns of all judges' rewards, as two lists."""
+    """Return two list columns: the judges' rewards, and whether a judge failed."""
     each = range(len(index.judges))
     given = ", ".join(f"reward_{k}" for k in each)
     lost = ", ".join(f"coalesce(failed_{k}, false)" for k in each)
@@ -164,7 +165,7 @@ def rewards(index: Index) -> str:
 
 
 def tidy(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row as JSON can hold it: no NaN, no infinity."""
+    """Return a row with NaN and infinity replaced by None, for JSON."""
     return {name: _finite(value) for name, value in row.items()}
 
 
@@ -175,8 +176,8 @@ def _finite(value: Any) -> Any:
 
 
 def following(index: Index, asked: Asked) -> dict[str, list[list[Any]]]:
-    """Return the values of each filter with how many conversations would have them, every other
-    filter kept: the numbers that stand beside the choices."""
+    """Return for each filter its values with the number of conversations that would match, the
+    other filters unchanged: `[[value, count], …]` by filter."""
     found: dict[str, list[list[Any]]] = {}
     free: list[str] = []
     for name in FACETS:
@@ -188,7 +189,7 @@ def following(index: Index, asked: Asked) -> dict[str, list[list[Any]]]:
 
 
 def _counted(index: Index, asked: Asked, names: Sequence[str]) -> dict[str, list[list[Any]]]:
-    """Return the counts of some filters' values among the conversations that are asked for."""
+    """Return the counts of the values of some filters among the matching conversations."""
     where, values = conditions(index, asked)
     plain = [name for name in names if name != "flag"]
     found: dict[str, list[list[Any]]] = {name: [] for name in names}
@@ -218,14 +219,14 @@ def _counted(index: Index, asked: Asked, names: Sequence[str]) -> dict[str, list
 
 
 def without(asked: Asked, name: str) -> Asked:
-    """Return what is asked for but one filter."""
+    """Return the parameters of a request without one filter."""
     from multidict import MultiDict
 
     return MultiDict((key, value) for key, value in asked.items() if key != name)
 
 
 def conditions(index: Index, asked: Asked) -> tuple[str, list[Any]]:
-    """Return a condition and its parameters."""
+    """Return the SQL condition for all filters of a request, with its parameters."""
     parts = ["true"]
     values: list[Any] = []
     for name in CHOICES:
@@ -246,7 +247,7 @@ def conditions(index: Index, asked: Asked) -> tuple[str, list[Any]]:
 
 
 def _having(index: Index, searched: Sequence[str]) -> str:
-    """Return the table of the rows that hold all of these words and phrases."""
+    """Return the table of the rows that contain all of these words and phrases."""
     if known := index.known(searched):
         return known
     parts, values = [], []
@@ -260,21 +261,21 @@ def _having(index: Index, searched: Sequence[str]) -> str:
 
 
 def _begins_id(index: Index, term: str) -> bool:
-    """Whether an id begins so. For most words that shows in what DuckDB knows of each of its
-    blocks; to read all ids beside the texts would be a tenth of a search."""
+    """Return True if an id begins with this word. For most words DuckDB's block statistics rule it
+    out; reading all ids in the search would take a tenth longer."""
     sql = "SELECT 1 FROM conversations WHERE starts_with(conversation_id, ?) LIMIT 1"
     return bool(index.ask(sql, [term]))
 
 
 def terms(text: str) -> list[str]:
-    """Split a search into words and "quoted phrases"; all of them must be found."""
+    """Return the words and "quoted phrases" of a search, all of which must match."""
     return [phrase or word.replace('"', "") for phrase, word in TERM.findall(text)]
 
 
 def free(index: Index, clause: str) -> str:
-    """Return a query for the rows of a free condition, guarded as `query` guards.
+    """Return the query for the rows of a free SQL condition, checked as in `convbench query`.
 
-    Raises QueryError where it is not one condition that reads.
+    Raises QueryError unless it is a single condition that only reads.
     """
     source = TEXTED if re.search(r"\btext\b", clause, re.IGNORECASE) else "conversations"
     sql = f"SELECT n FROM {source} WHERE (\n{clause}\n)"
@@ -289,7 +290,7 @@ def free(index: Index, clause: str) -> str:
             "values (repeat, lpad, …); for those: convbench query"
         )
     try:
-        index.ask("EXPLAIN " + sql)  # binds the names, and runs nothing
+        index.ask("EXPLAIN " + sql)  # resolves the names without running it
     except QueryError as error:
         if "Referenced column" not in str(error):
             raise
@@ -331,7 +332,8 @@ def _reward(index: Index, asked: Asked) -> tuple[list[str], list[Any]]:
 
 
 def reward_column(index: Index, asked: Asked) -> str | None:
-    """Return the column of the judge asked for, else of the first; None where there is none."""
+    """Return the reward column of the requested judge, else of the first; None without judges.
+    Raises QueryError for an unknown judge."""
     judge = _last(asked, "judge")
     if judge and judge not in index.judges:
         known = ", ".join(index.judges) or "no judge"

@@ -1,8 +1,7 @@
-"""Runs that grow: their index as new as the last look, and what they are doing now.
+"""Follow runs that grow: rebuild their index when records are appended, and report their status.
 
-What is appended is read and a new index made beside the old one, which answers until then. The rows
-of large runs are made by a process of its own; at the very first start their first conversations
-answer until then.
+A new index is made while the old one answers. The rows of large runs are made by another process;
+at the very first start the first conversations of each run are shown until it is done.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ from convbench.view.index import Index, Say, build_index, distinct
 from convbench.view.rows import Rows
 
 EASE = 4.0
-"""After a refresh that took t seconds the next one begins EASE * t later, at the soonest."""
+"""After a refresh of t seconds the next one begins no sooner than EASE * t seconds later."""
 LARGE = 64 << 20
-"""Bytes of records from which on a process of its own makes their rows."""
+"""Bytes of records from which on another process makes their rows."""
 SHOWN = 200
-"""Conversations of each run that are shown meanwhile."""
+"""Conversations of each run that are shown while that process works."""
 WRONG = 1
-"""Its exit code where the runs cannot be read."""
+"""Exit code of that process if the runs cannot be read."""
 RECENT_S = 120.0
-"""A run whose files changed within so many seconds is said to grow."""
+"""A run counts as growing if its files changed within so many seconds."""
 PACE_S = 300.0
-"""Seconds over which the pace is taken."""
+"""Seconds over which the pace is measured."""
 
 
 class Growing:
-    """The index of some runs, as new as `look` has made it."""
+    """The index of some runs, which is rebuilt on request if they have grown."""
 
     def __init__(self, runs: Callable[[], Sequence[Run]], say: Say = lambda text: None) -> None:
         self._runs = runs
@@ -56,11 +55,11 @@ class Growing:
         self._seen: list[Signs] = []
         self._marks: list[dict[Path, tuple[int, str]]] = []
         self.version = 0
-        """Counted up with every change."""
+        """Increases with every new index."""
         self.partial: int | None = None
-        """So many conversations of each run the index holds alone; None where it holds all."""
+        """Number of conversations of each run if the index holds only the first ones; else None."""
         self.problem: str | None = None
-        """Why the runs as they are now cannot be read; the index is as before."""
+        """Why the runs cannot be read now, if so; the index stays as it was."""
         now = distinct(self._runs())
         if self._rows.missing(now) < LARGE:
             self._index_runs(now, say=say)
@@ -72,13 +71,13 @@ class Growing:
 
     @property
     def making_s(self) -> float | None:
-        """For how many seconds another process has been making rows; None where none is."""
+        """Return for how many seconds another process has been making rows, or None."""
         maker = self._maker
         return None if maker is None else time.monotonic() - maker.since
 
     def look(self) -> int:
-        """Take in what the runs got since; return the version. One caller does the work, others
-        get the version as it is."""
+        """Index what was appended to the runs, and return the version. While one caller does so,
+        others get the current version at once."""
         if time.monotonic() < self._rest_until or not self._lock.acquire(blocking=False):
             return self.version
         try:
@@ -126,8 +125,8 @@ class Growing:
     def _index_runs(
         self, runs: Sequence[Run], first: int | None = None, say: Say = lambda text: None
     ) -> None:
-        """Make the index, of the `first` conversations of each run alone where so many are named.
-        The old one is not closed: another thread may be asking it. It goes with its last use."""
+        """Make the index; with `first` only of so many conversations of each run. The old one is
+        not closed, since another thread may be using it: it is freed with its last reference."""
         seen, now = [signs(run) for run in runs], [marks(run) for run in runs]
         try:
             self.index = build_index(runs, say, self._rows, first)
@@ -138,7 +137,7 @@ class Growing:
         self.version += 1
 
     def close(self) -> None:
-        """End what is under way."""
+        """Stop the other process and close the index."""
         if self._maker is not None:
             self._maker.stop()
         self.index.close()
@@ -149,7 +148,7 @@ def _paths(runs: Sequence[Run]) -> list[Path]:
 
 
 class Maker:
-    """Another process that makes the rows of runs, so that pages are answered meanwhile."""
+    """Another process that makes the rows of runs, so that the server stays responsive."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.since = time.monotonic()
@@ -168,20 +167,20 @@ class Maker:
 
     @property
     def running(self) -> bool:
-        """Whether it is still at work."""
+        """Return True while it works."""
         return self._process.poll() is None
 
     def check(self) -> None:
-        """Raise RunError for what is wrong with the runs. What went wrong otherwise, no room for
-        sidecars or a kill, says nothing of them: their rows are made here then."""
+        """Raise RunError if it found the runs damaged. After any other failure (no disk space for
+        sidecars, a kill) the rows are made in this process."""
         if self._process.returncode == WRONG:
             self._output.seek(0)
             raise RunError(self._output.read().decode(errors="replace").strip())
 
     def stop(self) -> None:
-        """End it."""
+        """Kill it if it runs."""
         if self.running:
-            self._process.kill()  # between two blocks of rows no signal is heard
+            self._process.kill()  # DuckDB handles no other signal within a block of rows
             self._process.wait()
         self._output.close()
 
@@ -195,9 +194,9 @@ def _main() -> None:
 
 
 def pulse(growing: Growing) -> dict[str, Any]:
-    """Take in what the runs got since; return the version of the index, each growing run, and
-    where the index is being made, for how long, and how many conversations of each run answer
-    until then."""
+    """Index what was appended, and return the status for the page: version, problem, the growing
+    runs, for how many seconds an index is being made, and how many conversations of each run are
+    shown until then."""
     version = growing.look()
     index = growing.index
     return {
@@ -257,7 +256,7 @@ def _growing(index: Index, number: int) -> dict[str, Any] | None:
 
 
 def _pace(new: int, first: str | None) -> float:
-    """Return conversations a minute, since the first of the last few minutes."""
+    """Return conversations a minute; `new` is their number since `first`, an ISO time."""
     if not new or first is None:
         return 0.0
     began = datetime.fromisoformat(first)

@@ -1,9 +1,8 @@
-"""What people say in the viewer: scores of their own accord, and the queue of the gold labels.
+"""Store the scores that people give in the viewer, and serve the queue of gold labels.
 
-Scores go to `labels.jsonl` of the run, as `human:FILE` reads it.
-
-Labels by another rubric than judge `human`'s lie in a file of their own, `labels-RUBRIC.jsonl`, as
-`RUBRIC@human:FILE` reads it: a file holds the scores of one rubric.
+Scores go to `labels.jsonl` of the run, as `human:FILE` reads it. A file holds the scores of one
+rubric: those by another rubric than judge `human`'s go to `labels-RUBRIC.jsonl`, as
+`RUBRIC@human:FILE` reads it.
 """
 
 from __future__ import annotations
@@ -34,32 +33,32 @@ from convbench.view.talk import talk
 
 
 def labels_file(run: Run, rubric: str = PEOPLE) -> Path:
-    """Return where a run's labels by a rubric lie."""
+    """Return the path of a run's labels by a rubric."""
     return run.path / ("labels.jsonl" if rubric == PEOPLE else f"labels-{rubric}.jsonl")
 
 
 def labels_of(run: Run, conversation_id: str) -> list[dict[str, Any]]:
-    """Return the labels that one conversation has, by whatever rubric."""
+    """Return the labels of one conversation, of all rubrics."""
     found = (row for path in label_files(run) for row in records(path))
     return [row for row in found if row.get("conversation_id") == conversation_id]
 
 
 def scored(run: Run) -> int:
-    """Return how many labels a run has."""
+    """Return the number of labels of a run."""
     return sum(1 for path in label_files(run) for _ in records(path))
 
 
 def label_files(run: Run) -> list[Path]:
-    """Return the files of labels there are, by name."""
+    """Return the existing files of labels of a run, sorted by name."""
     found = [run.path / "labels.jsonl", *sorted(run.path.glob("labels-*.jsonl"))]
     return [path for path in found if path.is_file()]
 
 
 def save(run: Run, spec: JudgeSpec, label: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep one label, in the place of the rater's earlier one of this conversation.
+    """Store one label and return its row. It replaces the rater's earlier one of the conversation.
 
-    `label`: conversation_id, rater, scores by metric, note. No scores take the label away.
-    Raises DataError for scores that `human:FILE` would refuse.
+    `label` has conversation_id, rater, scores by metric, note; without scores the earlier label is
+    removed. Raises DataError for scores that `human:FILE` would refuse.
     """
     row = check(spec, label)
     mine = (row["conversation_id"], row["rater"])
@@ -74,7 +73,7 @@ def save(run: Run, spec: JudgeSpec, label: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check(spec: JudgeSpec, label: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row to keep. Raises DataError naming what was found and expected."""
+    """Return the row to store for a label. Raises DataError naming what was found and expected."""
     rater, note, scores = (label.get(name) for name in ("rater", "note", "scores"))
     if not isinstance(rater, str) or not 0 < len(rater.strip()) <= RATER or not rater.isprintable():
         raise DataError(f"rater: expected a name of 1 to {RATER} characters")
@@ -112,13 +111,13 @@ def _number(spec: JudgeSpec, name: str, value: Any) -> None:
 RATERS = "people"
 """Name of the labels among the judges."""
 SAID = ("speaker", "policy", "finish", "rounds", "reasoning", "parts", "index")
-"""What of a turn people see: what was said, and by whom."""
+"""Fields of a turn that raters see; the others are sent as null."""
 MINE = ("scores", "note", "skipped")
-"""What of a label comes back to who gave it."""
+"""Fields of a label that are sent back to its rater."""
 
 
 class Labelling:
-    """What the server answers of the queues of its runs."""
+    """The label queues of the runs that the server shows."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
@@ -127,15 +126,15 @@ class Labelling:
 
     @property
     def drawn(self) -> int:
-        """How many conversations wait or waited in the queues."""
+        """Return the number of conversations that were drawn into the queues."""
         return sum(
             len({one.conversation_id for draw in draws(queue.run) for one in draw.drawn})
             for queue in self.queues
         )
 
     def next(self, request: web.Request) -> dict[str, Any]:
-        """Return what this person is to label next, and how far the queues are. `back=1`: what
-        they said last, to say it again."""
+        """Return the next conversation for this rater to label, with the progress of the queues;
+        with `back=1` in the request the one labelled last, to correct it."""
         rater = _rater(request.query.get("rater"))
         back = request.query.get("back") == "1"
         item = None
@@ -150,7 +149,8 @@ class Labelling:
         }
 
     def keep(self, said: Any) -> dict[str, Any]:
-        """Keep what a person said of the conversation of a key."""
+        """Store a rater's label of a conversation in a queue. Raises DataError for an unknown
+        key."""
         if not isinstance(said, dict) or not isinstance(said.get("key"), str):
             raise DataError("expected a JSON object with key, rater, scores or skipped")
         for queue in self.queues:
@@ -175,7 +175,7 @@ class Labelling:
 
 
 def _unnamed(progress: dict[str, Any]) -> dict[str, Any]:
-    """Return it without the names of judges."""
+    """Return the progress of a queue without the names of judges."""
     rows = [{k: v for k, v in row.items() if k != "judge"} for row in progress["agreement"]]
     return {**progress, "agreement": rows}
 
@@ -192,8 +192,8 @@ def _rater(text: str | None) -> str:
 
 
 def agreement(run: Run, labels: Path, spec: JudgeSpec) -> list[dict[str, Any]]:
-    """Return how people's labels by a rubric and each judge agree on its headline metric, a row a
-    judge that is read by this metric."""
+    """Return one row for each judge with this rubric's headline metric: how its scores agree with
+    the labels of people."""
     read = read_labels(labels, spec)
     specs = {**run.judge_specs(), read.digest: spec}
     verdicts: list[Verdict | VerdictRow] = [

@@ -1,5 +1,5 @@
-"""What is shown: the runs that a user names, or a folder of runs to choose from, with what each is
-and the indexes of those that are open."""
+"""The runs that the viewer shows: those that a user names, or a folder of runs to choose from, with
+counts of each and the indexes of the open ones."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from convbench.view.follow import EASE, Growing
 from convbench.view.index import Index, Say, build_index
 
 OPEN = 4
-"""Choices of runs whose indexes are kept in memory."""
+"""Selections of runs whose indexes stay in memory."""
 MOST = 100
-"""Runs that are opened together."""
+"""Largest number of runs that are opened together."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """What a run was found to hold."""
+    """The counts of a run and the state of its files when they were taken."""
 
     signs: list[Signs]
-    """How its files and its children's looked."""
+    """State of its files and its children's."""
     found: dict[str, Any]
     until: float
-    """When it may be counted again, on the clock that `time.monotonic` reads."""
+    """Earliest `time.monotonic()` at which it is counted again."""
 
 
 class Library:
-    """The runs of a folder."""
+    """The runs in a folder, with the indexes of the open ones."""
 
     def __init__(self, root: Path, say: Say = lambda text: None) -> None:
         self.root, self._say = root, say
@@ -47,11 +47,11 @@ class Library:
         self._counting = threading.Lock()
 
     def runs(self) -> list[Run]:
-        """Return the runs there are, newest first."""
+        """Return the runs in the folder, newest first."""
         return all_runs(self.root)[::-1]
 
     def listing(self) -> list[dict[str, Any]]:
-        """Return a row a run: what its manifest says, and when its files changed."""
+        """Return one row for each run: facts of its manifest, and when its files changed."""
         return [self._row(run) for run in self.runs()]
 
     def _row(self, run: Run) -> dict[str, Any]:
@@ -69,9 +69,9 @@ class Library:
         }
 
     def counts(self, name: str) -> dict[str, Any]:
-        """Return what a run holds, and when the files changed that it was counted from. It is
-        counted anew where they changed since, by one caller at a time, and no sooner than `EASE`
-        times what that took: a large run that grows is read from its beginning each time."""
+        """Return the counts of a run, and when the files changed from which they were taken. If the
+        files have changed it is counted again, by one caller at a time and no sooner than EASE
+        times the last count took, since a large run is read from its beginning each time."""
         with self._counting:
             run = self._run(name)
             now = [signs(one) for one in (run, *run.children())]
@@ -84,14 +84,15 @@ class Library:
             return kept.found
 
     def _run(self, name: str) -> Run:
-        """Return one of the folder's runs: the name is a folder's in it, and no path."""
+        """Return a run in the folder by its name, which is not a path. Raises RunError if there is
+        none."""
         for path in self.root.iterdir():
             if path.name == name and not path.is_symlink() and (path / "run.json").exists():
                 return Run.open(path)
         raise RunError(f"{name}: found no such run in {self.root}")
 
     def open(self, chosen: str) -> Growing:
-        """Return the index of the runs whose names stand in an address, each quoted, by commas."""
+        """Return the index of the runs named in an address: quoted names, separated by commas."""
         names = tuple(dict.fromkeys(unquote(part) for part in chosen.split(",")))[:MOST]
         with self._lock:
             found = self._open.pop(names, None)
@@ -103,7 +104,7 @@ class Library:
         return found
 
     def close(self) -> None:
-        """Leave every index for the next start."""
+        """Close every open index."""
         with self._lock:
             for growing in self._open.values():
                 growing.close()
@@ -113,7 +114,7 @@ class Library:
 
 
 def with_children(runs: Sequence[Run]) -> list[Run]:
-    """Return runs, each followed by its child runs."""
+    """Return the runs, each followed by its child runs."""
     return [member for run in runs for member in (run, *run.children())]
 
 
@@ -133,13 +134,13 @@ def _counts(run: Run) -> dict[str, Any]:
 
 
 HERE = Path("runs")
-"""Where runs lie, where nobody says otherwise."""
+"""Default folder of runs."""
 
 
 def shown(paths: Sequence[Path], say: Callable[[str], None]) -> Growing | Library:
-    """Return what is to be shown: the runs named, which grow, or a folder of runs to choose from.
+    """Return the index of the runs at these paths, or a library if the path is a folder of runs.
 
-    Without a path that is `runs`, or the one run in it.
+    Without a path that is the folder `runs`, or the only run in it.
     """
     folders = [path for path in paths or [HERE] if is_folder(path)]
     if folders and len(paths) <= 1 and (paths or len(all_runs(HERE)) > 1):
@@ -148,13 +149,13 @@ def shown(paths: Sequence[Path], say: Callable[[str], None]) -> Growing | Librar
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a path is no run, but a folder with runs in it."""
+    """Return True if a path is a folder that contains runs and is no run itself."""
     return not (path / "run.json").exists() and path.is_dir() and bool(all_runs(path))
 
 
 def members(paths: Sequence[Path]) -> list[Run]:
-    """Return these runs, those of folders among them, each with its children; without a path the
-    newest run."""
+    """Return the runs at these paths and in these folders, each with its children; without a path
+    the newest run."""
     found: list[Run] = []
     for path in paths:
         found += all_runs(path) if is_folder(path) else [find_run(path)]
@@ -162,5 +163,5 @@ def members(paths: Sequence[Path]) -> list[Run]:
 
 
 def index_runs(paths: Sequence[Path], say: Callable[[str], None]) -> Index:
-    """Return the index of these runs with their children, or of the newest run."""
+    """Return the index of the runs at these paths with their children, or of the newest run."""
     return build_index(members(paths), say)

@@ -1,9 +1,9 @@
-"""Markdown that a model wrote, as a tree of plain elements that cannot run or fetch anything.
+"""Convert Markdown that a model wrote into a tree of elements that cannot run or fetch anything.
 
-The text is rendered (markdown-it-py, no HTML of its own), sanitised (nh3: a few tags, no attribute
-but the first number of a list) and read into nested lists. The page makes elements of those by
-name, so that no text ever becomes markup in a browser. A link and a picture become words: their
-text, then their address.
+The text is rendered (markdown-it-py, HTML in it is escaped), sanitised (nh3: a few tags, no
+attribute but the first number of a list) and parsed into nested lists. The page creates elements
+from those by name, so that no text ever becomes markup in a browser. A link or a picture becomes
+text: its own, then its address.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ TAGS = frozenset(
         "td",
     }
 )
-"""Elements there can be; the page has the same list."""
+"""Elements that a tree may contain; the page has the same list."""
 EMPTY = frozenset({"br", "hr"})
 LONGEST = 40_000
-"""Characters that are rendered; longer text stays as it is."""
+"""Largest number of characters that are rendered; longer text stays as it is."""
 DEEPEST = 40
-"""Elements inside each other."""
+"""Deepest nesting of elements."""
 
 Tree = list[Any]
-"""Texts, and elements as [tag, children]; a list that begins elsewhere as ["ol", children, 3]."""
+"""Texts, and elements as [tag, children]; a list that starts at 3 is ["ol", children, 3]."""
 
 
 def tree(text: str) -> Tree | None:
-    """Return a text's elements; None where it is plain: it would look the same."""
+    """Return the elements of a text, or None if it is too long or would look the same as text."""
     if len(text) > LONGEST or not _marked(text):
         return None
     import nh3
@@ -72,7 +72,7 @@ def tree(text: str) -> Tree | None:
 
 
 def _marked(text: str) -> bool:
-    """Whether there is any sign that Markdown reads."""
+    """Return True if a text contains a character with a meaning in Markdown."""
     return any(sign in text for sign in "*_`#>|~[]-+=\\&") or "1" in text
 
 
@@ -98,7 +98,7 @@ def _nothing(*_: Any) -> str:
 
 
 def _addresses(state: Any) -> None:
-    """Put the address of every link and picture into the text behind it."""
+    """Add the address of every link and picture to the text after it."""
     for token in state.tokens:
         if token.type == "inline" and token.children:
             token.children = _told(token.children)
@@ -126,7 +126,7 @@ def _told(tokens: list[Token]) -> list[Token]:
 
 
 class _Parser(HTMLParser):
-    """Reads sanitised HTML into nested lists; what is not allowed is dropped once more."""
+    """Parses sanitised HTML into nested lists; tags that are not allowed are dropped again."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)

@@ -1,4 +1,4 @@
-"""What the server answers about one choice of runs: figures, conversations, scores."""
+"""Answer the requests about one selection of runs: figures, conversations, scores."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from convbench.view.labels import (
 from convbench.view.talk import beside, calls, page_of, prompts, talk, talks, whole
 
 DRAWING = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
-"""Policy of an image file: an SVG opened by itself runs nothing."""
+"""Content-Security-Policy of an image: an SVG that is opened directly runs nothing."""
 SHOTS = 64
-"""Pictures of pages that are kept."""
+"""Pictures of pages that stay in memory."""
 COMPARED = 24
-"""Conversations that stand side by side at most."""
+"""Largest number of conversations that are compared side by side."""
 
 
 SVG = "image/svg+xml"
 
 
 class Pages:
-    """What the server answers."""
+    """The answers about one index of runs, with what is computed once a version."""
 
     def __init__(self, growing: Growing) -> None:
         self.growing = growing
@@ -52,23 +52,23 @@ class Pages:
         self._overview = (growing.version, overview(growing.index))
         self._versus: dict[tuple[int, str | None], dict[str, Any]] = {}
         self._agreed: dict[Path, tuple[Any, list[dict[str, Any]]]] = {}
-        """By file of labels, with the version of the index and how the file looked."""
+        """Agreement by file of labels, with version, rubric and time of the file."""
 
     @property
     def index(self) -> Index:
-        """The index as it is now."""
+        """Return the current index."""
         return self.growing.index
 
     @property
     def labelling(self) -> Labelling:
-        """The queues of the runs as they are now."""
+        """Return the label queues of the runs in the current index."""
         if self._labelling is None or self._labelling.index is not self.index:
             self._labelling = Labelling(self.index)
         return self._labelling
 
     def file(self, folder: str, endings: Collection[str], request: web.Request) -> web.FileResponse:
-        """Return an image in a folder of a run: pixels, and of a report drawings; what it is is
-        told by its content."""
+        """Return an image in a folder of a run. Its type is taken from its content; SVG is allowed
+        by `endings` only. Raises HTTPNotFound for any other file."""
         path = inside(self.run(request).path / folder, request.match_info["name"], endings)
         kind = SVG if path.suffix == ".svg" else raster(path)
         if kind is None:
@@ -77,8 +77,8 @@ class Pages:
         return web.FileResponse(path, headers=headers)
 
     async def picture(self, request: web.Request) -> web.Response:
-        """Return what a page that a model wrote, or a reference, looks like: pixels, taken in the
-        sandbox's browser, which reaches nothing."""
+        """Return a PNG of a page that a model wrote, or of a reference, rendered in the sandbox's
+        browser without network."""
         html = await asyncio.to_thread(
             lambda: page_of(self.index, _id(request), request.match_info["place"])
         )
@@ -90,14 +90,14 @@ class Pages:
         return web.Response(body=self._shots[html], headers=headers)
 
     def run(self, request: web.Request) -> Any:
-        """Return the run whose number stands in the address."""
+        """Return the run whose number is in the address. Raises HTTPNotFound if there is none."""
         number = request.match_info["run"]
         if not (number.isascii() and number.isdigit()) or int(number) >= len(self.index.runs):
             raise web.HTTPNotFound
         return self.index.runs[int(number)]
 
     def overview(self, request: web.Request) -> dict[str, Any]:
-        """Return the figures, made once a version, with what changes beside them."""
+        """Return the figures, computed once a version, with the current counts of labels."""
         version = self.growing.version
         if self._overview[0] != version:
             self._overview = (version, overview(self.index))
@@ -112,7 +112,7 @@ class Pages:
         }
 
     def versus(self, request: web.Request) -> dict[str, Any]:
-        """Return every run against its Base, or against the run that `base` names."""
+        """Return the comparison of every run with its Base, or with the run named by `base`."""
         key = (self.growing.version, request.query.get("base"))
         if key not in self._versus:
             found = versus(self.index, key[1])
@@ -120,7 +120,7 @@ class Pages:
         return self._versus[key]
 
     def talk(self, request: web.Request) -> dict[str, Any]:
-        """Return a conversation, with the labels people gave it."""
+        """Return a conversation with its labels."""
         return self._labelled(talk(self.index, _id(request)))
 
     def _labelled(self, found: dict[str, Any]) -> dict[str, Any]:
@@ -128,14 +128,14 @@ class Pages:
         return {**found, "labels": labels_of(run, found["row"]["conversation_id"])}
 
     def compare(self, request: web.Request) -> list[dict[str, Any]]:
-        """Return the conversations named in `with`, or those about the same question."""
+        """Return the conversations named by `with`, or all about the same question."""
         question = talks(self.index, [_id(request)])[0]["row"]["q"]
         about = [row["conversation_id"] for row in beside(self.index, question)]
         wanted = [name for name in request.query.getall("with", []) if name in about] or about
         return [self._labelled(found) for found in talks(self.index, wanted[:COMPARED])]
 
     def agreement(self, request: web.Request) -> dict[str, Any]:
-        """Return how people's labels and each judge agree."""
+        """Return the agreement of each judge with the labels of people."""
         run = self.run(request)
         spec, file = self._labels(run)
         if not file.exists() or not file.stat().st_size:
@@ -154,8 +154,8 @@ class Pages:
         }
 
     def _labels(self, run: Run) -> tuple[JudgeSpec, Path]:
-        """Return the rubric of a run's labels and their file; labels that were given before the
-        run had a rubric of its own stay readable by the usual one."""
+        """Return the rubric of a run's labels and their file. Labels from before the run had a
+        rubric of its own are read by the usual one."""
         spec = rubric_of(run)
         file = labels_file(run, spec.name)
         if file.exists() or not labels_file(run).exists():
@@ -163,7 +163,7 @@ class Pages:
         return usual(), labels_file(run)
 
     def score(self, label: Any) -> dict[str, Any]:
-        """Keep a label."""
+        """Store a label and return its row. Raises DataError for one that cannot be stored."""
         try:
             name = label["conversation_id"]
         except (KeyError, TypeError):
@@ -175,7 +175,8 @@ class Pages:
 
 
 def inside(folder: Path, name: str, endings: Collection[str]) -> Path:
-    """Return a file of this very folder, or 404: the name comes decoded, `../` and all."""
+    """Return a file directly in this folder. Raises HTTPNotFound for any other name: it comes
+    decoded from the address and may contain `../`."""
     path = folder / name
     good = FILE.fullmatch(name) and path.suffix in endings and path.is_file()
     if not good or path.resolve().parent != folder.resolve():
@@ -198,19 +199,19 @@ READ: dict[str, Work] = {
     "agreement/{run}": Pages.agreement,
     "gold": lambda pages, request: pages.labelling.next(request),
 }
-"""What is answered in JSON, below `/api/`."""
+"""GET requests below `/api/`, answered in JSON."""
 KEPT: dict[str, Callable[[Pages, Any], Any]] = {
     "score": Pages.score,
     "gold": lambda pages, said: pages.labelling.keep(said),
 }
-"""What is sent in JSON, and kept."""
+"""POST requests below `/api/`, whose JSON body is stored."""
 IMAGES = {"media": RASTER, "reports": (*RASTER, ".svg")}
-"""Folders of a run from which images are shown, and how their names end."""
+"""Folders of a run from which images are served, with the suffixes that are allowed."""
 
 
 def routes(of: Callable[[web.Request], Pages], prefix: str = "") -> list[web.RouteDef]:
-    """Return the addresses and what answers them; `of` is asked, in a thread, for whose pages a
-    request is."""
+    """Return the routes of the pages. `pages_of` returns the pages for a request; it is called in a
+    thread."""
 
     def read(work: Work) -> Any:
         async def handle(request: web.Request) -> web.Response:
@@ -258,7 +259,8 @@ def routes(of: Callable[[web.Request], Pages], prefix: str = "") -> list[web.Rou
 
 
 async def answer(work: Callable[[], Any]) -> web.Response:
-    """Do the work in a thread; a user's mistake is an answer of one line."""
+    """Return the result of `work`, run in a thread, as JSON; a ConvbenchError becomes an answer of
+    one line with status 404 or 400."""
     try:
         found, status = await asyncio.to_thread(work), 200
     except ConvbenchError as error:

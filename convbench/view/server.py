@@ -1,6 +1,6 @@
-"""The local server: who may ask it, which pages lie at which address, starting and ending.
+"""The local server: access by token, addresses of the pages, start and end.
 
-Only a browser that came with the token, at this machine's own address, is answered.
+Only a browser that has the token and uses this machine's own address is answered.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ TYPES = {
 }
 HOME, CHOSEN = 'data-source="server"', 'data-source="server" data-home="../../"'
 PICKER = 'data-source="picker"'
-"""What the page is told of where it stands: over named runs, over chosen ones, or to choose."""
+"""Attributes that tell the page what it shows: named runs, selected runs, or the picker."""
 LONGEST = 300
-"""Characters of a line about a request that went wrong."""
+"""Largest number of characters of a line about a failed request."""
 MADE = 16
-"""Choices of runs whose pages are kept."""
+"""Selections of runs whose pages stay in memory."""
 
 
 def application(shown: Growing | Library, token: str, port: Callable[[], int]) -> web.Application:
-    """Return the application: the pages of some runs, or a folder of runs to choose from. `port`
-    is asked at each request."""
+    """Return the web application for an index of runs or a folder of runs. `port` returns the
+    server's port, which is not known before it listens."""
     app = web.Application(middlewares=[gate(token, port)], client_max_size=1 << 18)
     app.add_routes([web.get("/assets/{name}", _asset)])
     if isinstance(shown, Growing):
@@ -62,8 +62,8 @@ def application(shown: Growing | Library, token: str, port: Callable[[], int]) -
 
 
 def _chosen(library: Library) -> list[web.RouteDef]:
-    """Return the addresses of a folder of runs: the picker, and below `/open/NAMES/` the pages of
-    a choice of them."""
+    """Return the routes of a folder of runs: the picker, and below `/open/NAMES/` the pages of a
+    selection."""
     made: dict[int, Pages] = {}
 
     def of(request: web.Request) -> Pages:
@@ -91,13 +91,13 @@ def _chosen(library: Library) -> list[web.RouteDef]:
 
 
 async def _asset(request: web.Request) -> web.Response:
-    """Answer one of the page's own files."""
+    """Return one of the page's own files."""
     path = inside(ASSETS, request.match_info["name"], tuple(TYPES))
     return web.Response(body=path.read_bytes(), headers={"Content-Type": TYPES[path.suffix]})
 
 
 def _page(where: str) -> Any:
-    """Return a handler for the page itself, which is told where it stands."""
+    """Return a handler for the page; `where` is the attribute that tells it what it shows."""
 
     async def handle(request: web.Request) -> web.Response:
         text = (ASSETS / "index.html").read_text().replace(HOME, where)
@@ -107,7 +107,8 @@ def _page(where: str) -> Any:
 
 
 def listen(port: int | None, usual: int = 8642) -> socket.socket:
-    """Return a socket on 127.0.0.1: on `port`, without one on the usual port or any free one."""
+    """Return a listening socket on 127.0.0.1: on `port`, or for None on the usual or a free port.
+    Raises RunError if the port cannot be used."""
     tries = [port] if port is not None else [usual, 0]
     for number in tries:
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -130,8 +131,8 @@ def serve(
     *,
     browser: bool = False,
 ) -> None:
-    """Serve until interrupted, then close what is shown; `ready` gets the address with its token,
-    `browser` opens it."""
+    """Serve until interrupted, then close the index. `ready` is called with the address, which
+    holds the token; with `browser` it is opened."""
     with contextlib.closing(shown), contextlib.suppress(KeyboardInterrupt):
         sock, token = listen(port), secrets.token_urlsafe(24)
         number = sock.getsockname()[1]
@@ -141,7 +142,7 @@ def serve(
 
 
 class _OneLine(logging.Formatter):
-    """What went wrong with a request, in one line; a debug log has it whole."""
+    """Formats an error of a request in one line; a debug log has the traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         error = record.exc_info[1] if record.exc_info else None
@@ -150,7 +151,7 @@ class _OneLine(logging.Formatter):
 
 
 def _logger() -> logging.Logger:
-    """Return what the server tells its faults, on stderr."""
+    """Return the logger of the server, which writes to stderr."""
     logger = logging.getLogger("convbench.view")
     if not logger.handlers:
         handler = logging.StreamHandler()
@@ -188,17 +189,17 @@ PAGE = """<!doctype html>
 
 
 def has_screen() -> bool:
-    """Return whether a browser of windows can come up; one in the terminal must not."""
+    """Return True if a graphical browser can open; one in the terminal must not."""
     shown = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     return sys.platform in ("darwin", "win32") or bool(shown)
 
 
 @contextmanager
 def opened(address: str, wanted: bool) -> Iterator[None]:
-    """Open an address, if wanted and possible, while entered.
+    """Open an address in the browser for the body of `with`, if requested and possible.
 
-    It goes through a file that only this user can read: arguments of a program can be seen by
-    everybody on the machine.
+    The browser gets a file that only this user can read and that leads to the address: everybody
+    on the machine can see a program's arguments.
     """
     if not wanted or not has_screen():
         yield
@@ -214,7 +215,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
-"""No inline script or style, nothing from elsewhere, and no text ever becomes markup."""
+"""No inline script or style, nothing from other sites, and no text ever becomes markup."""
 HEADERS = {
     "Content-Security-Policy": POLICY + "; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -225,7 +226,7 @@ HEADERS = {
 }
 NAMES = ("127.0.0.1", "localhost")
 HERE = re.compile(r"(?i)(127\.0\.0\.1|localhost)(:[0-9]{1,5})?")
-"""This machine as a request may call it, by any port: it may be forwarded."""
+"""Host of this machine in a request, with any port: the port may be forwarded."""
 REFUSED = (
     "convbench view: this page needs the address with its token that `convbench view` printed "
     "when it started; open that one.\n"
@@ -233,10 +234,10 @@ REFUSED = (
 
 
 def gate(token: str, port: Callable[[], int]) -> Middleware:
-    """Return a middleware that lets only the token's holder in.
+    """Return a middleware that refuses requests without the token.
 
-    The token comes once in the address of `/`; from then on a cookie has it, which other sites'
-    requests do not carry. A foreign Host is refused (DNS rebinding), a foreign Origin too.
+    The token comes once in the address of `/`; from then on it is in a cookie that requests of
+    other sites do not carry. A foreign Host is refused (DNS rebinding), and a foreign Origin.
     """
 
     @web.middleware
@@ -265,7 +266,7 @@ def gate(token: str, port: Callable[[], int]) -> Middleware:
 
 
 def _is_here(request: web.Request, host: str) -> bool:
-    """Whether a request is addressed to this machine, by its Host and by an absolute target too."""
+    """Return True if a request names this machine, in its Host and in an absolute target."""
     try:
         return HERE.fullmatch(host) is not None and request.url.host in NAMES
     except ValueError:  # a port that is none

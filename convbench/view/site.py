@@ -1,4 +1,4 @@
-"""The viewer as files for any web server: the same page over sharded JSON."""
+"""Write the viewer as files for any web server: the same page over JSON files."""
 # ruff: noqa: S608 - the SQL is made of names of our own
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from convbench.view.server import ASSETS
 from convbench.view.talk import prompts, talks, whole
 
 ROWS, TALKS = 5000, 100
-"""Rows, and conversations, of one file."""
+"""Number of rows, and of conversations, in one file."""
 BASES = 12
-"""Most runs of which each may be chosen as Base."""
+"""Largest number of runs with which each of them can be selected as Base."""
 MARK = "convbench-view.json"
-"""Written last: a folder with it is a whole site of ours."""
+"""Written last: a folder with this file is a complete site of ours."""
 BEGUN = ".convbench-view"
-"""Written first, gone at the end: a folder with it is a site that was not finished."""
+"""Written first and removed at the end: a folder with this file is an unfinished site."""
 FROM_SERVER, FROM_FILES = 'data-source="server"', 'data-source="files"'
 LOCAL = ("path", "parent")
-"""Facts of a run that say where it lies on this machine; they stay here."""
+"""Facts of a run that reveal paths of this machine; they are left out."""
 
 T = TypeVar("T")
 
 
 def write_site(index: Index, folder: Path, say: Callable[[str], None] = lambda text: None) -> int:
-    """Write the page and its data into a folder; return the number of files.
+    """Write the page and its data into a folder. Return the number of files.
 
-    Raises RunError where the folder holds anything that is not an earlier site.
+    Raises RunError if the folder holds anything but an earlier site, or cannot be written.
     """
     folder = folder.resolve()  # a link stays one
     ours = any((folder / mark).is_file() for mark in (MARK, BEGUN))
@@ -66,7 +66,7 @@ def write_site(index: Index, folder: Path, say: Callable[[str], None] = lambda t
 
 
 def _clear(folder: Path) -> None:
-    """Leave nothing in a folder but the mark of a site that is being written."""
+    """Empty a folder, and mark it as a site that is being written."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / BEGUN).touch()
     for item in folder.iterdir():
@@ -77,7 +77,7 @@ def _clear(folder: Path) -> None:
 
 
 def _data(index: Index) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the value of every file of data."""
+    """Yield (name, JSON value) of every data file."""
     found = overview(index, drawings=False)
     found["runs"] = [{k: v for k, v in run.items() if k not in LOCAL} for run in found["runs"]]
     yield "versus.json", {"": versus(index)} | {m: versus(index, m) for m in _ids(index)}
@@ -105,13 +105,13 @@ def _data(index: Index) -> Iterator[tuple[str, Any]]:
 
 
 def _ids(index: Index) -> list[str]:
-    """Return the runs that may be Base, where there are few."""
+    """Return the ids of the runs that can be selected as Base: all of 2 to BASES runs, else none."""
     ids = [run.manifest.id for run in index.runs]
     return ids if 1 < len(ids) <= BASES else []
 
 
 def _talks(index: Index, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return conversations without where their run lies on this machine."""
+    """Return conversations without the path of their run on this machine."""
     found = talks(index, names)
     return [{k: v for k, v in one.items() if k != "run"} | {"labels": []} for one in found]
 
@@ -123,8 +123,9 @@ def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def _images(index: Index, folder: Path) -> int:
-    """Copy the images that conversations show, and the report's pictures; nothing that a browser
-    would run, for the site stands under its owner's name. Return how many of `media/` are none."""
+    """Copy the images of conversations and the pictures of reports, but nothing that a browser
+    would run, since the site is served under its owner's name. Return the number of files in
+    `media/` that were left out."""
     left = 0
     for number, run in enumerate(index.runs):
         for kind, source in (("media", run.media), ("reports", run.reports)):

@@ -1,9 +1,8 @@
-"""One conversation as the page gets it: turns, verdicts, its question's others, prompts, and the
-calls behind each turn: what was asked, what was tried again, what came back.
+"""Return a conversation for the page: turns, verdicts, others about its question, prompts, and the
+model calls behind each turn with request, retries and reply.
 
-A request is made once more from the record, as the run made it; the journal's hash of model,
-sampling and messages says whether it is the very same. Bytes on the wire are there only where the
-run kept them.
+A request is rebuilt from the record as the run built it; the journal's hash of model, sampling and
+messages shows whether it is the same. The exact bytes exist only if the run kept them.
 """
 # ruff: noqa: S608 - the SQL is made of names of our own
 
@@ -44,20 +43,21 @@ from convbench.view.markup import tree
 from convbench.views import messages
 
 MOST_BESIDE = 60
-"""Conversations about one question that are named beside it."""
+"""Largest number of conversations about one question that are listed with it."""
 
 
 def talk(index: Index, conversation_id: str) -> dict[str, Any]:
-    """Return everything a page shows of one conversation, but not the prompts.
+    """Return everything that the page shows of one conversation, without the prompts.
 
-    Raises RunError where there is none of this id.
+    Raises RunError if there is no conversation of this id.
     """
     found = talks(index, [conversation_id])[0]
     return {**found, "beside": beside(index, found["row"]["q"])}
 
 
 def talks(index: Index, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return several conversations, in this order, without the others about their questions."""
+    """Return these conversations, in this order, without the others about their questions. Raises
+    RunError for an unknown id."""
     for name in names:
         index.place(name)
     marks = ", ".join("?" * len(names))
@@ -88,8 +88,8 @@ def talks(index: Index, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def page_of(index: Index, conversation_id: str, place: str) -> str:
-    """Return the HTML of a page: of the turn of this index, or of the reference's field of this
-    name. Raises RunError where there is none."""
+    """Return the HTML page in a turn (`page_name` is its index) or in a field of the reference
+    (`reference.FIELD`). Raises RunError if there is none."""
     _, conversation, example = index.conversation(conversation_id)
     found = None
     if place.isascii() and place.isdecimal() and int(place) < len(conversation.turns):
@@ -106,7 +106,7 @@ def _page(value: Any) -> str | None:
 
 
 def _reference(example: Example) -> dict[str, Any]:
-    """What is hidden: the gold answer first."""
+    """Return the hidden fields of a question, the gold answer first."""
     rest = {name: value for name, value in example.hidden.items() if name != "answer"}
     return {"answer": example.answer, **rest}
 
@@ -122,7 +122,7 @@ def _question(example: Example) -> dict[str, Any]:
 
 
 def _credit(index: Index, names: Sequence[str]) -> dict[tuple[int, str], dict[int, float]]:
-    """Return the advantage of turns, by place of the run and id, then by turn."""
+    """Return the advantages of turns by (run number, conversation_id), then by turn index."""
     marks = ", ".join("?" * len(names))
     rows = index.ask(
         "SELECT run_no, conversation_id, turn_index, arg_max(advantage, rowid) AS advantage FROM "
@@ -169,7 +169,7 @@ def _turns(
 
 
 def _round(one: ToolRound) -> dict[str, Any]:
-    """Return what a turn called of tools, each call with its result."""
+    """Return a round of tool calls, each call with its result."""
     results = {result.id: result for result in one.results}
     return {
         "text": one.content,
@@ -187,7 +187,7 @@ def _round(one: ToolRound) -> dict[str, Any]:
 
 
 def _reasoning(reasoning: Reasoning) -> dict[str, Any]:
-    """Return what was thought in a channel of its own, and how much of it nobody shows."""
+    """Return the reasoning of a turn: text, tokens, and the number of redacted blocks."""
     hidden = sum(isinstance(block, RedactedBlock) for block in reasoning.blocks)
     return {"text": reasoning.text, "tokens": reasoning.tokens, "hidden": hidden}
 
@@ -204,14 +204,14 @@ def _said(turn: Turn, number: int, carried: bool) -> list[dict[str, Any]]:
 
 
 def marked(text: str) -> dict[str, Any]:
-    """Return a text's Markdown as a tree, where it has any."""
+    """Return `{"tree"}` with the Markdown of a text, empty if it has none."""
     found = tree(text)
     return {} if found is None else {"tree": found}
 
 
 def parts(content: Content, number: int, *, rendered: bool = False) -> list[dict[str, Any]]:
-    """Return text as `{"text"}`, where it is `rendered` with a `tree`, and images as `{"image"}`,
-    the address of a file of the run."""
+    """Return text as `{"text"}`, with a `tree` if `rendered`, and images as `{"image"}`, the
+    address of a file of the run."""
     if isinstance(content, str):
         return [{"text": content, **(marked(content) if rendered else {})}]
     return [
@@ -223,9 +223,8 @@ def parts(content: Content, number: int, *, rendered: bool = False) -> list[dict
 
 
 def whole(index: Index, conversation_id: str) -> list[dict[str, Any]]:
-    """Return the conversation as its policy saw and said it, in the shape of the chat API:
-    `tool_calls` of assistants, results as messages of role `tool`. A picture stands as the name of
-    its file."""
+    """Return the conversation as chat-API messages from the policy's view: `tool_calls` of
+    assistants, results as messages of role `tool`, a picture as the name of its file."""
     run, conversation, _ = index.conversation(conversation_id)
     protocol = run.manifest.protocol
     return [_as_sent(one) for one in messages(protocol, conversation, protocol.policy)]
@@ -251,7 +250,7 @@ def _part(part: TextPart | ImagePart) -> dict[str, Any]:
 
 
 def prompts(index: Index, conversation_id: str) -> dict[str, Any]:
-    """Return the exact messages before each turn that a model spoke, by the turn's index."""
+    """Return, by turn index, the exact messages that a model got before the turn."""
     run, conversation, _ = index.conversation(conversation_id)
     number = index.place(conversation_id)["run_no"]
     found = {}
@@ -272,7 +271,7 @@ def prompts(index: Index, conversation_id: str) -> dict[str, Any]:
 
 
 def beside(index: Index, question: int) -> list[dict[str, Any]]:
-    """Return the rows of all conversations about a question, this one among them."""
+    """Return the rows of all conversations about a question."""
     rows = index.ask(
         f"SELECT {SHOWN}{rewards(index)} FROM conversations WHERE q = ? ORDER BY n LIMIT ?",
         [question, MOST_BESIDE],
@@ -281,7 +280,7 @@ def beside(index: Index, question: int) -> list[dict[str, Any]]:
 
 
 def verdicts(index: Index, names: Sequence[str]) -> dict[tuple[int, str], list[dict[str, Any]]]:
-    """Return what each judge said of these conversations, by place of the run and id."""
+    """Return the verdicts on these conversations by (run number, conversation_id)."""
     marks = ", ".join("?" * len(names))
     rows = index.ask(
         "SELECT run_no, conversation_id, judge, fingerprint, scores, reward, justifications, "
@@ -348,8 +347,8 @@ UNKNOWN = "The messages before this call; the journal says nothing of what was s
 
 
 def calls(index: Index, conversation_id: str) -> dict[str, list[dict[str, Any]]]:
-    """Return by turn its calls, in order: key, request, reply, lost attempts; what was sent and
-    came back as the text of JSON."""
+    """Return the model calls of each turn, by turn index: key, request, reply, lost attempts and
+    wire records; requests and replies as JSON text."""
     run, conversation, _ = index.conversation(conversation_id)
     requests = {one.key: one for one in asked(run.manifest, conversation)}
     found: dict[str, list[dict[str, Any]]] = {}
@@ -387,7 +386,8 @@ def _told(one: Exchange, request: Asked | None, wire: list[dict[str, Any]]) -> d
 
 
 def _exact(value: Any) -> str | None:
-    """Return JSON as text to be read: a browser that parsed it would round a seed's last digits."""
+    """Return JSON as indented text: a browser that parsed it would round the last digits of a
+    seed."""
     if value is None or isinstance(value, str):
         return value
     return orjson.dumps(value, default=plain, option=orjson.OPT_INDENT_2).decode()
