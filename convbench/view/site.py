@@ -105,7 +105,7 @@ def _data(index: Index) -> Iterator[tuple[str, Any]]:
 
 
 def _ids(index: Index) -> list[str]:
-    """Return the ids of the runs that can be selected as Base: all of 2 to BASES runs, else none."""
+    """Return the ids of the runs that can be selected as Base: all of 2 to BASES runs, or none."""
     ids = [run.manifest.id for run in index.runs]
     return ids if 1 < len(ids) <= BASES else []
 
