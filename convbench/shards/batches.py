@@ -1,4 +1,4 @@
-"""The batches of a run that a provider still works on, and how far its shards are."""
+"""Show and cancel the batches of a run that a provider still works on."""
 
 from __future__ import annotations
 
@@ -19,47 +19,47 @@ from convbench.store.shard_attempts import ShardStates, shard_states
 from convbench.store.shards import is_sharded
 
 ASK_S = 30.0
-"""Longest that the provider may take to tell of one batch."""
+"""Seconds in which the provider must answer about one batch."""
 
 
 @dataclass
 class BatchShown:
-    """One batch and what its provider says of it now."""
+    """One batch and its state at the provider."""
 
     sent: SentBatch
     state: BatchState | None = None
     problem: str | None = None
-    """Why the provider was not heard."""
+    """Why the provider could not be asked; None if it was."""
     age_s: float = 0.0
 
     @property
     def judge_fingerprint(self) -> str | None:
-        """The fingerprint of the judge whose calls these are; None for a speaker's."""
+        """Return the fingerprint of the judge whose calls these are, or None for a speaker's."""
         return _judge_of(self.sent)[1]
 
     @property
     def is_comparison(self) -> bool:
-        """Whether a judge compares two policies by these calls."""
+        """Return True if a judge compares two policies with these calls."""
         return _judge_of(self.sent)[0] == "pair"
 
 
 @dataclass
 class BatchesShown:
-    """The batches of a run, in the order they were sent."""
+    """The batches of a run, in the order in which they were sent."""
 
     run: Run
     batches: list[BatchShown] = field(default_factory=list)
     shards: ShardStates | None = None
-    """How far its shards are; None where it has none, or all are done."""
+    """State of its shards; None if it has none or all are done."""
 
     @property
     def open(self) -> list[BatchShown]:
-        """Those that have no end yet."""
+        """Return the batches that have not ended."""
         return [shown for shown in self.batches if shown.sent.ended is None]
 
 
 def status(run: Run, calls: CallOptions) -> BatchesShown:
-    """Return a run's batches; the provider is asked of those that have no end yet."""
+    """Return a run's batches; the provider is asked about those that have not ended."""
     found = _found(run)
 
     async def go() -> None:
@@ -71,9 +71,9 @@ def status(run: Run, calls: CallOptions) -> BatchesShown:
 
 
 def cancel(run: Run, calls: CallOptions, *, forget: bool = False) -> BatchesShown:
-    """Ask the providers to end a run's batches, under the run's lock: what is answered by then is
-    kept by the next resume. With `forget` nobody is asked. Raises RunError while another process
-    works on the run."""
+    """Ask the provider to end a run's batches, under the run's lock, and return them. The next
+    resume collects what was answered by then. With `forget` the provider is not asked. Raises
+    RunError if another process works on the run."""
     found = _found(run)
 
     async def go() -> None:
@@ -89,7 +89,7 @@ def cancel(run: Run, calls: CallOptions, *, forget: bool = False) -> BatchesShow
 
 
 def _forget(run: Run, batches: list[BatchShown]) -> None:
-    """Write an end to batches; all that may have been billed of them counts as lost."""
+    """Record batches as ended. Everything that may have been billed for them counts as spent."""
     file = Submitted(run.path / FILE)
     for shown in batches:
         lost = {"tokens": shown.sent.tokens, "usd": shown.sent.usd or 0.0}
@@ -105,7 +105,7 @@ def _found(run: Run) -> BatchesShown:
 
 
 async def _ask(run: Run, shown: BatchShown, calls: CallOptions, *, end: bool = False) -> None:
-    """Hear of one batch, and end it if so wished; what stands in the way is told with it."""
+    """Ask the provider about one batch, with `end` cancel it. An error becomes its `problem`."""
     try:
         async with _opened(run, shown.sent, calls) as batches, asyncio.timeout(ASK_S):
             name = shown.sent.batch
@@ -122,7 +122,7 @@ async def _ask(run: Run, shown: BatchShown, calls: CallOptions, *, end: bool = F
 
 @asynccontextmanager
 async def _opened(run: Run, sent: SentBatch, calls: CallOptions) -> AsyncIterator[Batches]:
-    """Open what has a batch of this run."""
+    """Open the batch interface of the model of a batch. Raises FatalModelError if it has none."""
     base, short = next(_where(run, sent), (None, None))
     model = open_for(run, sent.model, calls.api_base or base, calls, short=short, role="policy")
     try:
@@ -135,8 +135,8 @@ async def _opened(run: Run, sent: SentBatch, calls: CallOptions) -> AsyncIterato
 
 
 def _where(run: Run, sent: SentBatch) -> Iterator[tuple[str | None, str | None]]:
-    """Yield address and short name under which a batch was sent: the judge's, where its calls are
-    one's, else those of whoever speaks by this model."""
+    """Yield (address, short name) under which a batch may have been sent: the judge's if its calls
+    are a judge's, then those of speakers with this model."""
     spec = run.judge_specs().get(_judge_of(sent)[1] or "")
     if spec is not None:
         yield spec.api_base, None
@@ -146,6 +146,6 @@ def _where(run: Run, sent: SentBatch) -> Iterator[tuple[str | None, str | None]]
 
 
 def _judge_of(sent: SentBatch) -> tuple[str, str | None]:
-    """Return the kind of a batch's calls, and their judge's fingerprint where they are one's."""
+    """Return (kind of a batch's calls, fingerprint of their judge or None)."""
     kind, _, rest = next((call.key for call in sent.calls), "").partition("/")
     return kind, rest.partition("/")[0] if kind in ("judge", "pair") else None

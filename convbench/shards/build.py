@@ -1,4 +1,4 @@
-"""Build a run: from a task and a cast to a run full of conversations, here or shard by shard."""
+"""Build a run of conversations, in this process or shard by shard."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["BuildResult", "build"]
 
 
 def build(options: BuildOptions, load: Load = load_examples) -> BuildResult:
-    """Make a run and have its conversations, or resume the run that is there.
+    """Create a run and generate its conversations, or resume an existing run.
 
     Raises ConvbenchError subclasses.
     """
@@ -33,7 +33,7 @@ def build(options: BuildOptions, load: Load = load_examples) -> BuildResult:
 
 
 def _by_shards(options: BuildOptions, one: BuildOptions, load: Load) -> BuildResult:
-    """Have the conversations made shard by shard; `one` is what this process does alone."""
+    """Generate the conversations shard by shard; `local_options` are those of this process."""
     from convbench.shards.runner import ShardRunner
 
     runner = ShardRunner(options.spread, options.calls, options.specs)
@@ -46,7 +46,8 @@ def _by_shards(options: BuildOptions, one: BuildOptions, load: Load) -> BuildRes
 
 
 def _one_shard(options: BuildOptions, shard: str) -> BuildResult:
-    """Do with one shard what the run's plan says, or have its conversations."""
+    """Do the candidate tasks that the run's plan has for one shard, else build its
+    conversations."""
     from convbench.shards.slice import BUILD, CANDIDATES, run_slice
 
     if options.run is None or not is_sharded(options.run):

@@ -1,8 +1,7 @@
-"""What work on shards will take: hours, bytes, dollars, and what the provider must bear.
+"""Forecast work on shards: hours, bytes, dollars, and the load on the provider.
 
-All is arithmetic of counts, so that a billion conversations cost no more to foresee than ten. Rates
-are those that an earlier run of the same policy measured, where there is one; else those of
-docs/performance.md.
+It is computed from counts alone, so that a billion conversations take no longer than ten. Rates are
+measured from an earlier run of the same policy if there is one; else those of docs/performance.md.
 """
 
 from __future__ import annotations
@@ -20,44 +19,44 @@ from convbench.store.jsonl import lines
 from convbench.tokens import Tokens
 
 LOST_A_DAY = 1.0
-"""Processes lost a day and shard at once that the hours count with: about what preemptible machines
-do."""
+"""Assumed losses per day of each running process: about what preemptible machines have."""
 RESTART_S = 60.0
-"""Seconds until the scheduler has started a lost one again."""
+"""Seconds until the scheduler has restarted a lost process."""
 START_S = 5.0
 """Seconds until a process makes its first call."""
 LATENCY_S = 2.0
-"""Seconds of a call of some hundred tokens, where nobody measured."""
+"""Seconds of a call of some hundred tokens, if none was measured."""
 MOST_CALLS_S = 800.0
-"""Calls a second of one core, with journal and records."""
+"""Largest number of calls a second that one core handles, with journal and records."""
 RECORD = 1200.0
-"""Bytes of a conversation's records beside its text."""
+"""Bytes of a conversation's records without its text."""
 TEXT = 4.4
-"""Bytes of text for each token."""
+"""Bytes of text per token."""
 COPIES = 2.2
-"""Times that a reply stands in the folder: in the journal and in the conversation."""
+"""Copies of a reply in the folder: in the journal and in the conversation."""
 LOOKED_AT = 4
-"""Shards of an earlier run that are read for its rate."""
+"""Shards of an earlier run that are read to measure its rate."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What one process does."""
+    """Throughput of one process."""
 
     calls_s: float
     """Calls a second."""
     source: str
-    """Where this is from."""
+    """Whether it is assumed, or from which run it was measured."""
 
 
 def assumed(concurrency: int) -> Rates:
-    """Return the rates where nothing was measured."""
+    """Return assumed rates for this many calls in flight."""
     calls = min(MOST_CALLS_S, concurrency / LATENCY_S)
     return Rates(calls, f"assumed: {LATENCY_S:g} s a call")
 
 
 def measured(policy: str, runs: Iterable[Run], concurrency: int) -> Rates:
-    """Return the rates of the first of these runs that has shards and this policy."""
+    """Return the rates measured from the first of these runs that has shards and this policy, or
+    assumed ones if there is none."""
     rates = assumed(concurrency)
     for run in runs:
         m = run.manifest
@@ -75,7 +74,7 @@ def measured(policy: str, runs: Iterable[Run], concurrency: int) -> Rates:
 
 
 def _calls_and_seconds(shard: Run) -> tuple[int, float]:
-    """Return how many calls a shard's conversations took, and how long they ended one another."""
+    """Return (calls for a shard's conversations, seconds between the first and the last end)."""
     calls = sum(b'"key":"judge/' not in line for _, line in lines(shard.path / CALLS))
     ends = sorted(c.ended for c in shard.conversations() if c.ended)
     if len(ends) < 2:
@@ -86,28 +85,28 @@ def _calls_and_seconds(shard: Run) -> tuple[int, float]:
 
 @dataclass(frozen=True)
 class ShardForecast:
-    """What the work will take, and what would be started for it."""
+    """What the work would take, and the script that would start it."""
 
     shards: int
     at_once: int
     conversations: int
     calls: int
     hours: float
-    """Until the last shard is done, where no process is lost."""
+    """Hours until the last shard is done if no process is lost."""
     hours_with_losses: float
-    """The same where each is lost LOST_A_DAY times a day."""
+    """Hours if each process is lost LOST_A_DAY times a day."""
     bytes: float
-    """Of the run's folder."""
+    """Bytes of the run's folder."""
     usd: float | None
     calls_min: float
-    """Calls a minute that the provider must bear."""
+    """Calls a minute that the provider must accept."""
     tokens_min: float
-    """Tokens a minute likewise."""
+    """Tokens a minute that the provider must accept."""
     rates: Rates
     on: str | None = None
-    """Where shards are worked on."""
+    """The value of `--on`; None for this process."""
     script: str | None = None
-    """The script, manifest or command; None where this process works alone."""
+    """The script, manifest or command; None for this process."""
 
 
 def forecast(
@@ -120,7 +119,7 @@ def forecast(
     on: str | None = None,
     script: str | None = None,
 ) -> ShardForecast:
-    """Return what `count` shards will take, `most_s` calls a second at most in all."""
+    """Return the forecast for `count` shards, with at most `most_s` calls a second in all."""
     at_once = max(1, min(at_once, count))
     each = rates.calls_s if most_s is None else min(rates.calls_s, most_s / at_once)
     conversations, calls = estimate.conversations, estimate.calls
@@ -145,25 +144,25 @@ def forecast(
 def makespan(
     count: int, at_once: int, shard_s: float, losses_s: float = 0.0, restart_s: float = 0.0
 ) -> float:
-    """Return the seconds until `count` equal shards are done, so many at once, whose processes are
-    each lost `losses_s` times a second and started again after `restart_s`.
+    """Return the seconds until `count` equal shards are done, `at_once` of them in parallel. Each
+    process is lost `losses_s` times a second and restarted after `restart_s` seconds.
 
-    What was done of a shard stays. A loss makes its own shard late alone, so the places no longer
-    take their next shard together, and the end waits for the last one.
+    Finished work of a shard stays. A loss delays only its own shard, so the workers no longer
+    change shards at the same time, and the end waits for the last one.
     """
     rounds = math.ceil(count / at_once)
     if not losses_s:
         return rounds * shard_s
     longer = shard_s * (1 + losses_s * restart_s)
     even = count * longer / at_once
-    lost = 1 - math.exp(-losses_s * at_once * even)  # whether any was
+    lost = 1 - math.exp(-losses_s * at_once * even)  # probability of any loss
     ragged = longer * (1 - 1 / at_once) * lost / 2
     last = restart_s * (1 - math.exp(-losses_s * at_once * shard_s))
     return max(rounds * shard_s, even + ragged) + last
 
 
 def earlier_runs() -> list[Run]:
-    """Return the runs here, newest first; none where they cannot be read."""
+    """Return the runs in `runs`, newest first, or none if they cannot be read."""
     try:
         return all_runs()[::-1]
     except ConvbenchError:

@@ -1,4 +1,4 @@
-"""What a scheduler is asked to start, and what it says of it."""
+"""The interface of launchers: the job that they start and the handle that they return."""
 
 from __future__ import annotations
 
@@ -9,59 +9,59 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class ShardJob:
-    """What is to be started."""
+    """Shards to start, with their command."""
 
     run: Path
     words: tuple[str, ...]
-    """The command of a shard without `convbench` and its `--shard`."""
+    """The command of a shard, without `convbench` and `--shard`."""
     count: int
-    """Shards of the run."""
+    """Number of shards of the run."""
     indices: tuple[int, ...]
-    """Those to be worked on."""
+    """Indexes of the shards to work on."""
     at_once: int
     address: str | None = None
-    """What was said after the name's colon, where that is no number."""
+    """The address after the launcher's name in `--on`, if any."""
     template: Path | None = None
     """The user's own script or manifest."""
 
     def command(self, index: object) -> list[str]:
-        """Return what follows `convbench` for one shard."""
+        """Return the arguments of `convbench` for one shard."""
         return [*self.words, f"--shard={index}/{self.count}"]
 
     @property
     def logs(self) -> Path:
-        """The folder for what processes print."""
+        """Return the folder for the output of the processes."""
         return self.run / "shards" / "logs"
 
 
 class Started(Protocol):
-    """Shards that were started."""
+    """Handle of started shards."""
 
     notes: list[str]
-    """What to know of them."""
+    """Notes for the user."""
 
     def alive(self) -> int:
-        """Return how many run or wait to begin."""
+        """Start waiting shards if this process does that, and return how many run or wait."""
         ...
 
     def stop(self) -> str | None:
-        """End them after Ctrl-C; return what to know where they go on."""
+        """End the shards after Ctrl-C. Return a note for the user if they go on."""
         ...
 
     def close(self) -> None:
-        """Release what holds them."""
+        """Release processes and connections."""
         ...
 
 
 class Launcher(Protocol):
-    """A scheduler."""
+    """Starts shards with one scheduler."""
 
     def default_count(self, address: str | None) -> int:
-        """Return how many shards are worked on at once where nobody says."""
+        """Return the default number of shards at once."""
         ...
 
     def script(self, job: ShardJob) -> str:
-        """Return what `--dry-run` shows: the script, the manifest or the commands."""
+        """Return the script, the manifest or the commands, which `--dry-run` shows."""
         ...
 
     def start(self, job: ShardJob) -> Started:

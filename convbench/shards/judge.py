@@ -1,4 +1,4 @@
-"""One or several judges over the conversations of a run."""
+"""Judge the conversations of a run, in this process or shard by shard."""
 
 from __future__ import annotations
 
@@ -43,10 +43,9 @@ JUDGE_SCHEMES = ("human:", *(f"{scheme}:" for scheme in SCHEMES))
 
 
 def judge_each(options: JudgeOptions) -> Iterator[JudgeResult]:
-    """Judge a run and then its evaluations, by the same judges: whatever of it these have not
-    scored. Labels are of the run's own conversations, and so are controls. With `pairwise` there is
-    one result. Yields one a run; ends early where one was stopped. Raises ConvbenchError
-    subclasses.
+    """Judge a run and then its evaluations with the same judges, skipping what they have scored.
+    Judges that read labels, and controls, apply to the run itself only. Yields one result for each
+    run, one in all with `pairwise`, and ends early after a stop. Raises ConvbenchError subclasses.
     """
     load_plugins(options.specs)
     if options.pairwise or options.shard is not None:
@@ -65,8 +64,8 @@ def judge_each(options: JudgeOptions) -> Iterator[JudgeResult]:
 def judge(options: JudgeOptions) -> JudgeResult:
     """Judge every conversation of a run that these judges have not scored, or compare two policies.
 
-    Raises ConvbenchError subclasses; verdicts are appended one by one, so that a run that is
-    stopped loses at most the calls in flight.
+    Verdicts are appended one by one, so that a stop loses at most the calls in flight. Raises
+    ConvbenchError subclasses.
     """
     load_plugins(options.specs)
     if options.pairwise:
@@ -79,7 +78,7 @@ def judge(options: JudgeOptions) -> JudgeResult:
 
 
 def _of_run(options: JudgeOptions) -> tuple[Run, list[Judge]]:
-    """Return the run that is named, and the judges that are asked for or its task's."""
+    """Return the run and the judges that the user named, by default the newest and the task's."""
     if options.until_decided:
         raise UsageError(
             "--until-decided: found no --pairwise A B; expected two policies to compare"
@@ -95,15 +94,15 @@ def _of_run(options: JudgeOptions) -> tuple[Run, list[Judge]]:
 
 
 def run_to_judge(options: JudgeOptions) -> Run:
-    """Return the run that is named, or the newest. Raises UsageError where a judge's name stands
-    in the run's place, RunError where there is no such run."""
+    """Return the run that the user named, or the newest. Raises UsageError if a judge was named
+    instead of a run, RunError if there is no such run."""
     refuse_judge_as_run(str(options.run or ""), options.specs.folders)
     return find_run(options.run)
 
 
 def refuse_judge_as_run(name: str, specs: Sequence[Path], runs: Sequence[str] = ()) -> None:
-    """Raise UsageError for a run's name that is a judge's: a spec, a model, or either's form.
-    `runs` were named beside it."""
+    """Raise UsageError if the name of a run is a judge's. `runs` are the other names of runs, for
+    the command in the message."""
     if is_judge_name(name, specs):
         more = "".join(f" --run {shlex.quote(run)}" for run in runs)
         raise UsageError(
@@ -113,7 +112,7 @@ def refuse_judge_as_run(name: str, specs: Sequence[Path], runs: Sequence[str] = 
 
 
 def is_judge_name(name: str, specs: Sequence[Path] = ()) -> bool:
-    """Whether a word that nothing lies at can only be meant as a judge."""
+    """Return True if a word names a judge, a spec file or a model, and is no existing path."""
     if name.endswith(SPEC_FILES):
         return True
     if Path(name).exists():
@@ -124,7 +123,7 @@ def is_judge_name(name: str, specs: Sequence[Path] = ()) -> bool:
 
 
 def _judged(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> JudgeResult:
-    """Let judges score what they have not scored of one run."""
+    """Let judges score the conversations of one run that they have not scored, or preview it."""
     runner = _shard_runner(options, run)
     calls = with_pace(first_address(options.calls), options.spread.rate)
     options = replace(options, calls=calls)
@@ -151,7 +150,7 @@ def _judged(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> JudgeRe
 
 
 def _one_shard(options: JudgeOptions, shard: str) -> JudgeResult:
-    """Have one shard of a run judged: by the judges that are named, or those of the run's plan."""
+    """Judge one shard of a run with the judges that the user named, or those of the run's plan."""
     from convbench.shards.slice import JUDGE, run_slice
 
     run = run_to_judge(options)
@@ -169,7 +168,7 @@ def _one_shard(options: JudgeOptions, shard: str) -> JudgeResult:
 
 
 def _shard_runner(options: JudgeOptions, run: Run) -> ShardRunner | None:
-    """Return the work on shards that the user asked for or that the run has; None for neither."""
+    """Return a runner if the user asked for shards or the run has them, else None."""
     if not (options.spread.said or is_sharded(run.path)):
         return None
     from convbench.shards.runner import ShardRunner
@@ -180,8 +179,8 @@ def _shard_runner(options: JudgeOptions, run: Run) -> ShardRunner | None:
 def _forecast(
     runner: ShardRunner | None, run: Run, previews: Sequence[JudgePreview]
 ) -> ShardForecast | None:
-    """Return what the verdicts that models give would take shard by shard, where the user asked for
-    that; None where no model is asked."""
+    """Return the forecast for the verdicts of models shard by shard; None without a runner or
+    without models."""
     asked = [one for one in previews if one.model is not None]
     if runner is None or not asked:
         return None
@@ -190,7 +189,7 @@ def _forecast(
 
 
 def _batched(judges: Sequence[Judge], options: JudgeOptions) -> None:
-    """Refuse `--batch` where no judge has a model whose calls can go in batches."""
+    """Raise FatalModelError for `--batch` if no judge's model can be called in batches."""
     asked = [judge.model for judge in judges if judge.model is not None]
     folders = options.calls.specs
     if options.calls.batch and not any(has_batches(resolve(ref, specs=folders)) for ref in asked):
@@ -198,7 +197,7 @@ def _batched(judges: Sequence[Judge], options: JudgeOptions) -> None:
 
 
 def _something(run: Run) -> None:
-    """Refuse a run that holds no conversation to judge."""
+    """Raise RunError if a run has no completed conversation."""
     if not run.has_one():
         failed = sum(1 for _ in run.heads())
         raise RunError(
@@ -208,7 +207,8 @@ def _something(run: Run) -> None:
 
 
 def _names(run: Run, options: JudgeOptions) -> tuple[str, ...]:
-    """Return the judges asked for, or the task's own."""
+    """Return the names of the judges: those of the user, else the task's. Raises RunError if there
+    are none."""
     if options.judges:
         return tuple(dict.fromkeys(options.judges))
     task = run.manifest.task

@@ -1,10 +1,9 @@
-"""Who starts the shards of a run: processes here, tasks of Ray, an array of Slurm, a Job of
-Kubernetes.
+"""Start the shards of a run: processes here, tasks of Ray, an array of Slurm, a Job of Kubernetes.
 
-Each starts the command of a shard, `convbench build --run RUN --shard 7/200` say, for every index,
-so many at once; where a task or its machine is lost, the scheduler starts it again. Nothing is
-known here of what a shard holds. To add one: a class with the methods of `job.Launcher`, and its
-name in LAUNCHERS.
+Each launcher starts the command of a shard, e.g. `convbench build --run RUN --shard 7/200`, for
+every index, a given number at once; if a task or its machine is lost, the scheduler starts it
+again. Launchers do not know what a shard holds. To add one: a class with the methods of
+`job.Launcher`, and its name in LAUNCHERS.
 """
 
 from __future__ import annotations
@@ -29,22 +28,22 @@ from convbench.shards.scripts import KubernetesLauncher, SlurmLauncher
 from convbench.store.jsonl import disk_error
 
 GRACE_S = 20.0
-"""Seconds that processes get to end."""
+"""Seconds that processes have to end after SIGTERM."""
 RAY_OPTIONS = "CONVBENCH_RAY_OPTIONS"
 """Environment variable with more options of each task, e.g. `num_gpus=1`."""
 RAY_LOOK_S = 0.5
 
 
 class LocalLauncher:
-    """Processes of this machine; they end with this one."""
+    """Starts processes on this machine, which end with this one."""
 
     def default_count(self, address: str | None) -> int:
-        """Return the cores that this process may use."""
+        """Return the number of cores that this process may use."""
         affinity = getattr(os, "sched_getaffinity", None)
         return len(affinity(0)) if affinity else os.cpu_count() or 1
 
     def script(self, job: ShardJob) -> str:
-        """Return the command of each shard."""
+        """Return the command of each shard, with I for its index."""
         line = shlex.join(["convbench", *job.command("I")])
         return f"{line}   # I from 0 to {job.count - 1}, {job.at_once} at once here\n"
 
@@ -54,7 +53,7 @@ class LocalLauncher:
 
 
 class LocalProcesses:
-    """One process a shard, so many at once."""
+    """One process for each shard, a limited number at once."""
 
     def __init__(self, job: ShardJob) -> None:
         self.notes: list[str] = []
@@ -67,7 +66,7 @@ class LocalProcesses:
         self.alive()
 
     def alive(self) -> int:
-        """Start shards in the place of those that ended; return how many run or wait."""
+        """Start waiting shards for those that ended. Return how many run or wait."""
         for index, process in list(self._running.items()):
             if (code := process.poll()) is not None:
                 del self._running[index]
@@ -80,7 +79,7 @@ class LocalProcesses:
         return len(self._running) + len(self._waiting)
 
     def stop(self) -> str | None:
-        """Have them end."""
+        """Terminate the processes."""
         self._waiting.clear()
         for process in self._running.values():
             process.send_signal(signal.SIGTERM)
@@ -90,7 +89,7 @@ class LocalProcesses:
         return None
 
     def close(self) -> None:
-        """Kill what is left."""
+        """Kill the processes that are left."""
         for process in self._running.values():
             process.kill()
             process.wait()
@@ -108,15 +107,15 @@ class LocalProcesses:
 
 
 class RayLauncher:
-    """Tasks of a Ray cluster. One that is lost with its node is started again elsewhere, as often
-    as it takes. All nodes see the folder under the same path and have convbench installed."""
+    """Starts tasks of a Ray cluster. Ray restarts one that is lost with its node, without limit.
+    All nodes must see the folder under the same path and have convbench installed."""
 
     def default_count(self, address: str | None) -> int:
-        """Return the cores of the cluster."""
+        """Return the number of cores of the cluster."""
         return max(1, int(connect_ray(address).cluster_resources().get("CPU", 1)))
 
     def script(self, job: ShardJob) -> str:
-        """Return the command of each task, and where."""
+        """Return the command of each task, and the cluster."""
         where = job.address or "the cluster of RAY_ADDRESS, or one on this machine"
         options = ", ".join(f"{key}={value}" for key, value in ray_options().items())
         line = shlex.join(["convbench", *job.command("I")])
@@ -131,7 +130,8 @@ class RayLauncher:
 
 
 def ray_options() -> dict[str, Any]:
-    """Return the options of a task: one core, started again for ever, and what the user adds."""
+    """Return the options of a task: one core, unlimited retries, and those of RAY_OPTIONS. Raises
+    RunError if these are no numbers."""
     options: dict[str, Any] = {"num_cpus": 1, "max_retries": -1}
     for part in filter(None, os.environ.get(RAY_OPTIONS, "").replace(" ", "").split(",")):
         name, _, value = part.partition("=")
@@ -145,7 +145,8 @@ def ray_options() -> dict[str, Any]:
 
 
 def connect_ray(address: str | None) -> Any:
-    """Return Ray, connected to a cluster."""
+    """Return the module `ray`, connected to a cluster. Raises MissingDependency without Ray,
+    RunError if there is no cluster at the address."""
     try:
         import ray
     except ImportError:
@@ -174,8 +175,8 @@ def ray_task(
     log: str,
     more: Mapping[str, str] | None = None,
 ) -> int:
-    """Run `convbench WORDS` on a node, in a process that ends with the task; return its code.
-    `more` is added to its environment."""
+    """Run `convbench WORDS` on a node, in a process that ends with the task, and return its exit
+    code. `more` is added to its environment."""
     os.chdir(folder)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"}
     environment |= more or {}
@@ -191,7 +192,7 @@ def ray_task(
 
 
 class RayTasks:
-    """One task a shard, so many at once."""
+    """One Ray task for each shard, a limited number at once."""
 
     def __init__(self, job: ShardJob) -> None:
         self.notes: list[str] = []
@@ -202,8 +203,8 @@ class RayTasks:
         job.logs.mkdir(parents=True, exist_ok=True)
 
     def alive(self) -> int:
-        """Start tasks in the place of those that ended; return how many run or wait. One whose
-        node is lost is started again by Ray."""
+        """Start waiting tasks for those that ended. Return how many run or wait. Ray itself
+        restarts a task whose node is lost."""
         while self._waiting and len(self._running) < self._job.at_once:
             index = self._waiting.pop(0)
             log = str(self._job.logs / f"{index:05}.log")
@@ -226,7 +227,7 @@ class RayTasks:
         return len(self._running) + len(self._waiting)
 
     def stop(self) -> str | None:
-        """End the tasks."""
+        """Cancel the tasks."""
         self._waiting.clear()
         for task in self._running:
             with suppress(self._ray.exceptions.RayError):
@@ -234,7 +235,7 @@ class RayTasks:
         return None
 
     def close(self) -> None:
-        """Leave the cluster."""
+        """Disconnect from the cluster."""
         self._ray.shutdown()
 
 
@@ -244,12 +245,12 @@ LAUNCHERS: dict[str, Launcher] = {
     "slurm": SlurmLauncher(),
     "k8s": KubernetesLauncher(),
 }
-"""By the name that `--on` gives."""
+"""Launchers by their name in `--on`."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What `--on` says."""
+    """The value of `--on`, parsed."""
 
     name: str
     count: int | None = None
@@ -257,13 +258,13 @@ class Target:
 
     @property
     def launcher(self) -> Launcher:
-        """Its launcher."""
+        """Return the launcher of this name."""
         return LAUNCHERS[self.name]
 
 
 def parse_target(text: str) -> Target:
-    """Read `--on`: a name, and after a colon how many at once, or an address. UsageError for
-    anything else."""
+    """Parse `--on`: a launcher's name, and after a colon how many at once, or an address. Raises
+    UsageError for anything else."""
     name, colon, rest = text.partition(":")
     if name not in LAUNCHERS or (colon and not rest):
         raise UsageError(

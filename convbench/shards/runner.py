@@ -1,6 +1,4 @@
-"""From a command's options to work on the shards of its run, its display, and from what they did to
-its result.
-"""
+"""Run a command's work on the shards of a run, show the progress, and return the result."""
 
 from __future__ import annotations
 
@@ -48,11 +46,11 @@ from convbench.tokens import Tokens
 
 REFRESH_S = 1.0
 SHARE = 20
-"""A look at very many shards takes at most one part in so many of the time."""
+"""Reading the state of very many shards takes at most 1/SHARE of the time."""
 
 
 class ShardProgress:
-    """Shows how far the shards are on stderr while it is entered."""
+    """Context manager that shows the progress of the shards on stderr."""
 
     def __init__(
         self, run: Run, label: str, *, quiet: bool, console: Console | None = None
@@ -105,7 +103,7 @@ class ShardProgress:
     def _look(self) -> None:
         try:
             self._states = shard_states(self.run.path)
-        except ConvbenchError:  # raised again where the command ends
+        except ConvbenchError:  # raised again at the end of the command
             return
 
     def _print(self) -> None:
@@ -119,8 +117,8 @@ class ShardProgress:
 
 
 def states_line(states: ShardStates, before: int, seconds: float) -> str:
-    """Return `12/40 shards · 4 in work · 0:31 · ETA 1:10`: `before` of them were done when the work
-    began, so many seconds ago."""
+    """Return e.g. `12/40 shards · 4 in work · 0:31 · ETA 1:10`. `before` of them were done when the
+    work began, `seconds` ago."""
     parts = [f"{states.done}/{states.count} shards"]
     if states.working:
         parts.append(f"{len(states.working)} in work")
@@ -132,28 +130,28 @@ def states_line(states: ShardStates, before: int, seconds: float) -> str:
 
 
 LOOK_S = 0.3
-"""Seconds between two looks at shards that are worked on elsewhere."""
+"""Seconds between two polls of a launcher."""
 EACH = 4
-"""Shards for each that is worked on at once, where nobody says: so the last end at about a time."""
+"""Default number of shards per worker: with several, the last ones end at about the same time."""
 ATTEMPTS = "attempts.jsonl"
 BUDGET = "budget:"
-"""How the words of a spent budget begin."""
+"""Beginning of a reason that a budget is spent."""
 
 
 @dataclass(frozen=True)
 class ShardRunner:
-    """One command's work on shards."""
+    """The work of one command on shards."""
 
     spread: Spread
     calls: CallOptions
     specs: SpecOptions
 
     def applies(self, run: Run) -> bool:
-        """Return whether the work is to be done shard by shard."""
+        """Return True if the work on this run is done shard by shard."""
         return self.spread.said or shards.is_sharded(run.path)
 
     def build(self, run: Run, calls: CallOptions) -> Built:
-        """Have the conversations that a run lacks."""
+        """Generate the missing conversations of a run, and return the summary."""
         jobs = list(every_sample(run))
         before = run.attempts().good
         with run.lock():
@@ -179,7 +177,7 @@ class ShardRunner:
         return built
 
     def candidates(self, run: Run) -> Sampled:
-        """Sample the candidates that a folder of them lacks."""
+        """Sample the missing candidates of a run of candidates, and return the summary."""
         before = [talk.example_id for talk, _ in lacking(run)]
         with run.lock():
             ending = self._work(run, BuildOptions, [ShardTask(name=CANDIDATES)], before)
@@ -187,8 +185,9 @@ class ShardRunner:
         return Sampled(_summary(run, len(before) - left, left, ending))
 
     def judge(self, run: Run, judges: Sequence[Judge], calls: CallOptions) -> list[Judged]:
-        """Let judges score what they have not scored of a run; those that read a file of people's
-        labels in this process, for it is of the whole run."""
+        """Let judges score the conversations of a run that they have not scored; return a summary
+        for each. Judges that read a file of labels run in this process, since it covers all
+        shards."""
         apart = [item for item in judges if "labels" not in kind_of(item.spec).needs]
         labels = [item for item in judges if item not in apart]
         pending = {item.fingerprint: unscored(run, item) for item in apart}
@@ -209,8 +208,8 @@ class ShardRunner:
     def _work(
         self, run: Run, command: Any, tasks: Sequence[ShardTask], examples: Iterable[str]
     ) -> Ending:
-        """Do these tasks with every shard that lacks something: the questions of what is lacking,
-        one for each. The run is spread over shards where it is not."""
+        """Do these tasks on the shards with missing records, and return how they ended. `examples`
+        yields the example_id of each missing record. An unsharded run is spread first."""
         plan = self._plan(run, tasks)
         groups = {name: example.group_id for name, example in run.examples.items()}
         todo = Counter(shard_of(groups[name], plan.count) for name in examples)
@@ -228,8 +227,8 @@ class ShardRunner:
         return ending
 
     def _plan(self, run: Run, tasks: Sequence[ShardTask]) -> ShardPlan:
-        """Return the run's plan with these tasks, written down; the run is spread where it is
-        not."""
+        """Write the run's plan with these tasks and return it. An unsharded run is spread first.
+        Raises RunError if `--shards` differs from the number of an existing plan."""
         count = self.spread.shards
         if not shards.is_sharded(run.path):
             plan = ShardPlan(count=count or self._default_count(), tasks=tuple(tasks))
@@ -249,14 +248,14 @@ class ShardRunner:
         return new
 
     def _default_count(self) -> int:
-        """Return how many shards suit those that are worked on at once."""
+        """Return the default number of shards: EACH for each that is worked on at once."""
         return EACH * (self._at_once(parse_target(self.spread.on)) if self.spread.on else 2)
 
     def _at_once(self, target: Target) -> int:
         return self.spread.workers or target.count or target.launcher.default_count(target.address)
 
     def _job(self, run: Path, command: Any, count: int, indices: Sequence[int]) -> ShardJob:
-        """Return what a launcher starts."""
+        """Return the job for a launcher."""
         target = parse_target(self.spread.on or "local")
         at_once = min(self._at_once(target), len(indices))
         rate = None if self.spread.rate is None else self.spread.rate / at_once
@@ -278,8 +277,8 @@ class ShardRunner:
         )
 
     def _started(self, run: Run, command: Any, todo: Mapping[int, int]) -> Ending:
-        """Have shards worked on elsewhere. Those whose process was killed are started again, and
-        so are those that spent their share of the budget, while some of it is left."""
+        """Have shards worked on by a launcher, in passes. Shards whose process was killed are
+        started again, and so are those that spent their share while budget is left."""
         before = _spent(run)
         ending, chosen = Ending(), sorted(todo)
         limits = self._limits(before, todo)
@@ -318,8 +317,8 @@ class ShardRunner:
         ending.notes = started.notes
 
     def _limits(self, spent: _Spent, todo: Mapping[int, int]) -> dict[int, ShardLimit]:
-        """Return what each of these shards may spend: beside what it has spent, its share of what
-        is left of the budget, by how much it lacks."""
+        """Return what each of these shards may spend: what it has spent, plus a share of the
+        remaining budget in proportion to its missing records."""
         usd, tokens = self.calls.budget, self.calls.budget_tokens
         if usd is None and tokens is None:
             return {}
@@ -336,7 +335,7 @@ class ShardRunner:
         return limits
 
     def _report(self, before: _Spent, after: _Spent) -> None:
-        """Count what a pass spent in the command's own ledger, which is shown at the end."""
+        """Add what a pass spent to the command's own ledger, which is shown at the end."""
         if (ledger := self.calls.ledger) is not None:
             ledger.all.attempts += after.calls - before.calls
             ledger.all.tokens += after.tokens - before.tokens
@@ -344,7 +343,7 @@ class ShardRunner:
             ledger.unpriced = ledger.unpriced or after.unpriced
 
     def forecast(self, run: Path, policy: str, estimate: Tokens) -> ShardForecast:
-        """Return what the work will take, and what would be started for it."""
+        """Return what the work would take, and what would be started for it."""
         count = self.spread.shards or self._default_count()
         script, at_once = None, 1
         if self.spread.on is not None:
@@ -365,18 +364,18 @@ class ShardRunner:
 
 @dataclass(frozen=True)
 class _Spent:
-    """What the journals of a run say."""
+    """Calls and costs in the journals of a run and its shards."""
 
     calls: int
     tokens: int
     usd: float
     unpriced: bool
     shards: Mapping[int, tuple[int, float]]
-    """Tokens and dollars of each shard."""
+    """(tokens, dollars) by shard index."""
 
 
 def _spent(run: Run) -> _Spent:
-    """Return what a run and its shards have spent."""
+    """Return what a run and its shards have spent so far."""
     folders = shards.parts(run.path)
     by_shard = {index: Journal(folder / CALLS).totals() for index, folder in folders.items()}
     own = Journal(run.calls_file).totals()
@@ -394,7 +393,7 @@ def _spent(run: Run) -> _Spent:
 
 
 def _judged(run: Run, judge: Judge, before: Pending, kept: int, ending: Ending) -> Judged:
-    """Return what a judge did since, from what lies on the disk."""
+    """Return what a judge has done since `before` was listed, from the files."""
     left, _ = unscored(run, judge)
     judged = Judged(judge.name, kept=kept)
     failed = 0
@@ -407,14 +406,14 @@ def _judged(run: Run, judge: Judge, before: Pending, kept: int, ending: Ending) 
 
 
 def _summary(run: Run, done: int, failed: int, ending: Ending) -> Summary:
-    """Return how the work ended, from what lies on the disk."""
+    """Return how the work ended, from the state of the shards."""
     states = shard_states(run.path)
     complete = states.done == states.count or ending.interrupted
     return Summary(done, failed, ending.interrupted, None if complete else _reason(states, ending))
 
 
 def _reason(states: ShardStates, ending: Ending) -> ConvbenchError:
-    """Return why shards are not done."""
+    """Return the error that says why shards are not done."""
     if ending.stopped is not None:
         return ending.stopped
     head = f"{states.count - states.done} of {states.count} shards are not done"
@@ -428,5 +427,5 @@ def _reason(states: ShardStates, ending: Ending) -> ConvbenchError:
 
 
 def judges_for(runner: ShardRunner, run: Run) -> Judges:
-    """Return how judges are to score this run."""
+    """Return the function with which judges score this run: by shards, or in this process."""
     return runner.judge if runner.applies(run) else score_here

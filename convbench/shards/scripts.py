@@ -1,4 +1,4 @@
-"""Schedulers that take a script or a manifest: an array of Slurm, a Job of Kubernetes."""
+"""Launchers that write a script or a manifest: an array of Slurm, a Job of Kubernetes."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from convbench.store.jsonl import write_whole
 from convbench.store.shape import read_bytes
 
 SLURM_LOOK = "CONVBENCH_SLURM_LOOK_S"
-"""Environment variable: seconds between two questions to Slurm."""
+"""Environment variable: seconds between two calls of squeue."""
 SLURM_LOOK_S = 10.0
 SLURM_ANSWER_S = 60.0
 
 
 def fill_template(own: str, template: Path | None, values: Mapping[str, str | int]) -> str:
-    """Return a script with what it names (`{{ command }}`, `{{ workers }}`, …) filled in: the
-    launcher's `own`, or the user's file. SpecError where it names something else, or lacks the
-    command. Names in double braces alone count: the rest of a shell's script is no template."""
+    """Return a script with its placeholders (`{{ command }}`, `{{ workers }}`, …) filled in:
+    `own`, or the user's file. Only names in double braces are placeholders. Raises SpecError for an
+    unknown one, or if the command is missing."""
     text, where = own, "its own template"
     if template is not None:
         text, where = read_bytes(template).decode("utf-8", "replace"), str(template)
@@ -58,12 +58,12 @@ def fill_template(own: str, template: Path | None, values: Mapping[str, str | in
 
 
 def job_name(folder: Path) -> str:
-    """Return a job's name for a folder."""
+    """Return a valid job name made from a folder's."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", folder.name)[:60] or "run"
 
 
 class SlurmLauncher:
-    """Tasks of a Slurm array. The script is written beside the run."""
+    """Submits a Slurm array. The script is written into the run's folder of shards."""
 
     SCRIPT = """#!/bin/bash
 #SBATCH --job-name=convbench-{{ name }}
@@ -90,11 +90,11 @@ exit "$code"
 """
 
     def default_count(self, address: str | None) -> int:
-        """Return the tasks at once where nobody says."""
+        """Return the default number of tasks at once."""
         return 4
 
     def script(self, job: ShardJob) -> str:
-        """Return the array's script, its values quoted for a shell."""
+        """Return the script of the array, with values quoted for a shell."""
         words = shlex.join([sys.executable, "-m", "convbench", *job.words])
         values: dict[str, str | int] = {
             "name": job_name(job.run),
@@ -116,7 +116,7 @@ exit "$code"
 
 
 def array_ranges(indices: Sequence[int]) -> str:
-    """Return `0-3,7` for 0, 1, 2, 3, 7."""
+    """Return indexes as ranges: `0-3,7` for 0, 1, 2, 3, 7."""
     ordered = sorted(indices)
     starts = [ordered[0], *(b for a, b in pairwise(ordered) if b != a + 1)]
     ends = [*(a for a, b in pairwise(ordered) if b != a + 1), ordered[-1]]
@@ -124,7 +124,7 @@ def array_ranges(indices: Sequence[int]) -> str:
 
 
 class SlurmJob:
-    """A job that Slurm has."""
+    """Handle of a submitted Slurm job."""
 
     def __init__(self, number: str, script: Path, logs: Path, count: int) -> None:
         self.number = number
@@ -133,20 +133,20 @@ class SlurmJob:
         self._every = float(os.environ.get(SLURM_LOOK) or SLURM_LOOK_S)
 
     def alive(self) -> int:
-        """Return how many tasks run or wait; Slurm is asked now and then."""
+        """Return how many tasks run or wait. Slurm is asked only every few seconds."""
         if time.monotonic() - self._looked > self._every:
             self._looked = time.monotonic()
-            with suppress(RunError):  # a scheduler that does not answer has not lost the job
+            with suppress(RunError):  # if Slurm does not answer, the job may still run
                 listing = _slurm(["squeue", "--noheader", "--array", "--jobs", self.number])
                 self._count = len(listing.split("\n")) - 1
         return self._count
 
     def stop(self) -> str | None:
-        """Let the job go on: it is Slurm's."""
+        """Leave the job running, and return how to end it."""
         return f"job {self.number} goes on; scancel {self.number} ends it"
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""
 
 
 def _slurm(command: list[str]) -> str:
@@ -169,7 +169,8 @@ def _slurm(command: list[str]) -> str:
 
 
 def submit_slurm(script: Path, text: str, logs: Path, count: int) -> SlurmJob:
-    """Write a script and submit it. Raises MissingDependency where there is no Slurm."""
+    """Write a script, submit it and return the job. Raises MissingDependency without Slurm,
+    RunError if it is refused."""
     for program in ("sbatch", "squeue"):
         if shutil.which(program) is None:
             raise MissingDependency(
@@ -188,7 +189,7 @@ def submit_slurm(script: Path, text: str, logs: Path, count: int) -> SlurmJob:
 
 
 class KubernetesLauncher:
-    """Pods of a Job with indexed completion. Its manifest is printed, for `kubectl apply -f -`."""
+    """Writes the manifest of a Job with indexed completion, for `kubectl apply`."""
 
     MANIFEST = """# kubectl apply -f FILE. To be filled in: the image, with convbench installed; the
 # claim of a volume that many nodes may write to, which holds the run; a secret with the keys.
@@ -229,11 +230,11 @@ spec:
 """
 
     def default_count(self, address: str | None) -> int:
-        """Return the pods at once where nobody says."""
+        """Return the default number of pods at once."""
         return 4
 
     def script(self, job: ShardJob) -> str:
-        """Return the manifest. The run lies below the volume's mount, under its own name."""
+        """Return the manifest. The run is expected in the volume under its own name."""
         inside = f"/work/{job.run.name}"
         inner = tuple(word.replace(str(job.run), inside).replace("$", "$$") for word in job.words)
         words = replace(job, words=inner).command("$(JOB_COMPLETION_INDEX)")
@@ -249,7 +250,7 @@ spec:
         return fill_template(self.MANIFEST, job.template, values)
 
     def start(self, job: ShardJob) -> Started:
-        """Refuse: pods are started with kubectl."""
+        """Write the manifest and raise RunError: the user starts pods with kubectl."""
         manifest = job.run / "shards" / "job.yaml"
         write_whole(manifest, self.script(job).encode())
         raise RunError(

@@ -1,7 +1,7 @@
-"""The work on one shard: an ordinary run, resumed in a folder of its own.
+"""Work on one shard: an ordinary run, resumed in a folder of its own.
 
-`convbench build --run RUN --shard 7/200` does what the run's plan says with shard 7 alone, and may
-be killed and begun again at any time, on any machine that sees the run's folder.
+`convbench build --run RUN --shard 7/200` does the tasks of the run's plan on shard 7 only. It may
+be killed and started again at any time, on any machine that sees the run's folder.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from convbench.store.shards import ShardLimit, ShardPlan, ShardTask, read_plan
 
 BUILD, CANDIDATES, JUDGE = "build", "candidates", "judge-"
 FOR_ALL = (BudgetError, FatalModelError, MissingDependency)
-"""What stops one shard and would stop the next one too."""
+"""Errors that would stop the next shard too."""
 SliceResult = Built | Sampled | Judged
-"""What came of one task on a shard."""
+"""Summary of one task on a shard."""
 
 
 def run_slice(
     run: Run, index: int, total: int, calls: CallOptions, tasks: Sequence[ShardTask] | None = None
 ) -> list[SliceResult]:
-    """Do these tasks, or those of the run's plan, with one shard of it; return what came of each.
+    """Do these tasks, or those of the run's plan, on one shard. Return a summary of each.
 
-    RunError for a run that has another number of shards; ConvbenchError subclasses.
+    Raises RunError if the run has another number of shards, and other ConvbenchError subclasses.
     """
     plan = read_plan(run.path)
     tasks = plan.tasks if tasks is None else tasks
@@ -62,8 +62,8 @@ def run_slice(
 def _limit(
     plan: ShardPlan, index: int, tasks: Sequence[ShardTask], calls: CallOptions
 ) -> ShardLimit:
-    """Return what a shard may spend: its share of `--budget`, else what the plan says of its
-    tasks."""
+    """Return what a shard may spend: its share of `--budget`, else its limit in the plan if these
+    are the plan's tasks."""
     usd, tokens = calls.budget, calls.budget_tokens
     if usd is not None or tokens is not None:
         return ShardLimit(
@@ -77,7 +77,8 @@ def _limit(
 async def work_on(
     run: Run, attempt: ShardAttempt, tasks: Sequence[ShardTask], calls: CallOptions
 ) -> list[SliceResult]:
-    """Do these tasks with a shard that was begun, and note what is left, however that ends."""
+    """Do these tasks in an attempt at a shard and return their summaries. However it ends, why work
+    is left is written into the shard's folder."""
     ledger: Budget = calls.ledger
     ledger.fence, before = attempt.check, ledger.fence
     calls = replace(calls, api_base=_address(calls, attempt))
@@ -114,9 +115,9 @@ async def _do(run: Run, folder: Path, task: ShardTask, calls: CallOptions) -> Sl
 
 
 def _address(calls: CallOptions, attempt: ShardAttempt) -> str | None:
-    """Return the address of a shard's calls: of several always the same one, so that a
-    conversation's turns meet the server that has seen its beginning; another where the shard was
-    lost there."""
+    """Return the server address for a shard's calls. Of several it is always the same one, so that
+    the turns of a conversation reach the server that has its prefix in the cache; each further
+    attempt takes another one."""
     several = addresses(calls.api_base)
     if len(several) < 2:
         return calls.api_base
@@ -124,7 +125,8 @@ def _address(calls: CallOptions, attempt: ShardAttempt) -> str | None:
 
 
 def stored_judge(run: Run, task: ShardTask) -> Judge:
-    """Return the judge of a task, as the run stores it."""
+    """Return the judge of a task from the run's files. Raises MissingDependency if it is not
+    there."""
     specs = run.judge_specs()
     fingerprint = task.name.removeprefix(JUDGE)
     if fingerprint not in specs:
@@ -144,16 +146,16 @@ class Ending:
     interrupted: bool = False
     stopped: ConvbenchError | None = None
     notes: list[str] = field(default_factory=list)
-    """What to know of it."""
+    """Notes for the user."""
     goes_on: str | None = None
-    """What goes on after Ctrl-C, and how to end it."""
+    """What continues after Ctrl-C, and how to end it."""
 
 
 def work_in_turn(
     run: Run, indices: Sequence[int], tasks: Sequence[ShardTask], calls: CallOptions
 ) -> Ending:
-    """Work on one shard after another in this process, under one ledger. One that cannot be done
-    leaves the others be, unless what stopped it would stop them too."""
+    """Work on one shard after another in this process, with one ledger, and return how it ended. An
+    error in one shard does not stop the others, except those of FOR_ALL."""
     calls = calls.one_ledger()
     ledger: Budget = calls.ledger
     ledger.limit(calls.budget, calls.budget_tokens)
@@ -167,7 +169,7 @@ def work_in_turn(
         try:
             for index in indices:
                 attempt = begin_attempt(run.path, index)
-                if ledger.limited and attempt.folder != folders[index]:  # a copy of what is counted
+                if ledger.limited and attempt.folder != folders[index]:  # copied calls count once
                     ledger.count(str((attempt.folder / CALLS).resolve()), 0, 0.0)
                 try:
                     results = await work_on(run, attempt, tasks, replace(calls, model_pool=pool))
