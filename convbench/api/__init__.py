@@ -1,4 +1,4 @@
-"""The Python API: the verbs as functions, and what they return as a notebook shows it.
+"""The Python API: the commands as functions, and classes for what they return.
 
 May use every room; nothing uses it.
 """

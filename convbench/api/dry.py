@@ -1,4 +1,4 @@
-"""From what commands preview to what Python returns of a dry run."""
+"""Convert the previews of commands into DryRun objects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TOKENS = re.compile(r"tokens: ([\d,]++)")
 
 
 def dry_run(shown: Preview | None, judges: Sequence[JudgePreview] = ()) -> DryRun:
-    """Return a build or an evaluation with its judges, or judges alone, as a dry run."""
+    """Return one DryRun of a build or an evaluation (None: neither) and of judges."""
     found = [_of_judge(one) for one in judges]
     if shown is not None:
         messages = [dict(one) for call in shown.calls for one in call.messages]
@@ -24,14 +24,14 @@ def dry_run(shown: Preview | None, judges: Sequence[JudgePreview] = ()) -> DryRu
 
 
 def dry_training(lines: Sequence[str]) -> DryRun:
-    """Return what a dry run of `train` prints, with the tokens that it counts."""
+    """Return a DryRun with the lines that a dry run of `train` prints, and the tokens in them."""
     found = (match for line in lines if (match := _TOKENS.fullmatch(line)))
     tokens = sum(int(match[1].replace(",", "")) for match in found)
     return DryRun([], 0, tokens, 0.0, list(lines))
 
 
 def together(found: Iterable[DryRun]) -> DryRun:
-    """Return several dry runs as one."""
+    """Return the sum of several dry runs; dollars are None if one of them is."""
     parts = list(found)
     dollars = [one.dollars for one in parts]
     return DryRun(

@@ -1,4 +1,4 @@
-"""Tables as the data frames that people work with: pandas, and Arrow and polars where asked."""
+"""Convert tables to data frames: pandas by default, or Arrow or polars."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ Frame = Literal["pandas", "arrow", "polars"]
 
 
 def frame(arrow: Any, kind: Frame = "pandas") -> Any:
-    """Return an Arrow table as a data frame of this kind. MissingDependency without polars."""
+    """Return an Arrow table as a data frame of this kind. Raises SpecError for an unknown kind,
+    MissingDependency if polars is not installed."""
     if kind == "arrow":
         return arrow
     if kind == "pandas":
@@ -28,8 +29,8 @@ def frame(arrow: Any, kind: Frame = "pandas") -> Any:
 
 
 def tables(document: Document) -> dict[str, Any]:
-    """Return a report's tables as pandas data frames, by label; those of several parts carry the
-    part's number behind it."""
+    """Return the tables of a report as pandas data frames by label; a label that occurs again gets
+    a number: `results`, `results-2`."""
     found: dict[str, Any] = {}
     for part in document.parts:
         for table in part.tables:
@@ -43,7 +44,8 @@ def tables(document: Document) -> dict[str, Any]:
 
 
 def table_frame(table: Table) -> Any:
-    """Return one table: numbers as numbers, with their errors in a column `HEAD ±` beside."""
+    """Return one table as a pandas data frame: numeric cells as numbers, their errors in a further
+    column `HEAD ±`."""
     import pandas
 
     columns: dict[str, list[Any]] = {}

@@ -1,4 +1,4 @@
-"""What the verbs return: runs, checkpoints and reports, as a notebook shows them."""
+"""Classes that the Python API returns: runs, checkpoints, dry runs and reports."""
 
 from __future__ import annotations
 
@@ -22,57 +22,57 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """A run: its conversations and all that came of them."""
+    """A run: its conversations, verdicts, evaluations and checkpoints."""
 
     def __init__(self, opened: store.Run) -> None:
         self._run = opened
 
     @property
     def path(self) -> Path:
-        """Its folder."""
+        """Return the folder of the run."""
         return self._run.path
 
     @property
     def manifest(self) -> RunManifest:
-        """What was asked for: task, protocol, cast, numbers."""
+        """Return the manifest: task, protocol, models and settings of the run."""
         return self._run.manifest
 
     @property
     def conversations(self) -> DataFrame:
-        """One row a conversation, as `query` has them."""
+        """Return one row for each conversation, with the columns of `query`."""
         return self.table("conversations")
 
     @property
     def turns(self) -> DataFrame:
-        """One row a turn."""
+        """Return one row for each turn."""
         return self.table("turns")
 
     @property
     def verdicts(self) -> DataFrame:
-        """One row for each conversation and judge: the newest."""
+        """Return the newest verdict for each conversation and judge, one a row."""
         return self.table("verdicts")
 
     @property
     def examples(self) -> DataFrame:
-        """One row a question."""
+        """Return one row for each question."""
         return self.table("examples")
 
     def table(self, name: str, frame: Frame = "pandas") -> Any:
-        """Return one of the tables (examples, conversations, turns, verdicts, runs)."""
+        """Return a table as a data frame: examples, conversations, turns, verdicts, runs."""
         return self.query(f"from {name}", frame)
 
     def query(self, sql: str, frame: Frame = "pandas") -> Any:
-        """Return what one SELECT finds in this run. Raises QueryError."""
+        """Return the result of one SELECT over this run as a data frame. Raises QueryError."""
         return queried(sql, [self], frame)
 
     @property
     def evaluations(self) -> list[Run]:
-        """The child runs: other policies on the same questions."""
+        """Return the child runs: other policies on the same questions."""
         return [Run(child) for child in self._run.children()]
 
     @property
     def checkpoints(self) -> list[Checkpoint]:
-        """What was trained on it and came to its end."""
+        """Return the finished checkpoints that were trained on this run."""
         there = sorted(self._run.checkpoints.glob("*"))
         return [Checkpoint(folder) for folder in there if Folder(folder).finished]
 
@@ -93,29 +93,29 @@ class Run:
 
 
 def queried(sql: str, runs: list[Run], kind: Frame = "pandas") -> Any:
-    """Return what one SELECT finds in these runs."""
+    """Return the result of one SELECT over these runs as a data frame."""
     return frame(query(sql, [run._run for run in runs]).arrow, kind)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a training left."""
+    """A trained checkpoint."""
 
     path: Path
 
     @property
     def recipe(self) -> Mapping[str, Any]:
-        """The resolved recipe."""
+        """Return the resolved recipe."""
         return Folder(self.path).recipe
 
     @property
     def summary(self) -> Mapping[str, Any]:
-        """What the training wrote: where it comes from, counts."""
+        """Return what the training wrote about itself: sources and counts."""
         return {key: value for key, value in Folder(self.path).training.items() if key != "log"}
 
     @property
     def log(self) -> DataFrame:
-        """One row a logged step."""
+        """Return one row for each logged step."""
         import pandas
 
         return pandas.DataFrame(Folder(self.path).training.get("log", []))
@@ -129,16 +129,16 @@ class DryRun:
     """What a call would do with `dry_run=True`; nothing was sent or written."""
 
     messages: list[dict[str, Any]]
-    """What the calls of the first conversation are sent, in order; of `judge` the first call of
-    each judge. Empty where no model is asked, as in a training."""
+    """Messages of the first conversation's calls, in order; for `judge` those of each judge's first
+    call. Empty if no model is called, as in a training."""
     calls: int
-    """Calls of models."""
+    """Model calls."""
     tokens: int
-    """Tokens of prompts and replies, at most; of a training those of its rows."""
+    """Largest number of tokens of prompts and replies; for a training the tokens of its rows."""
     dollars: float | None
-    """What they cost, at most; None where a price is unknown."""
+    """Largest cost in dollars; None if a price is unknown."""
     lines: list[str] = field(default_factory=list)
-    """Of a training: what the command prints."""
+    """For a training: the lines that the command prints."""
 
     def __repr__(self) -> str:
         usd = "price unknown" if self.dollars is None else f"at most ${self.dollars:,.2f}"
@@ -146,29 +146,29 @@ class DryRun:
 
 
 class Report:
-    """A report: its tables as data frames, and whole."""
+    """A report: its tables as data frames, and the document as text."""
 
     def __init__(self, result: ReportResult) -> None:
         self._result = result
 
     @cached_property
     def tables(self) -> dict[str, DataFrame]:
-        """The tables by label: results, differences-to-base-paired, …"""
+        """Return the tables by label: results, differences-to-base-paired, …"""
         return tables(self._result.document)
 
     def __getitem__(self, label: str) -> DataFrame:
         return self.tables[label]
 
     def markdown(self) -> str:
-        """The whole report as markdown."""
+        """Return the report as markdown."""
         return text(self._result.document, "markdown")
 
     def latex(self) -> str:
-        """The whole report as LaTeX."""
+        """Return the report as LaTeX."""
         return text(self._result.document, "latex")
 
     def html(self) -> str:
-        """The whole report as one HTML page."""
+        """Return the report as one HTML page."""
         return text(self._result.document, "html")
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""A function's signature from its command's options, and options from what it was called with."""
+"""Give functions the options of their command as keywords, and build options from a call."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from convbench.options.declare import Flat, flat, from_flat, said_as
 from convbench.options.specs import as_sets
 
 PARAMETERS = "Parameters:"
-"""Heads the options in a verb's docstring."""
+"""Heading of the options in a docstring."""
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def name_of(one: Flat) -> str:
-    """Return what an option is called in Python: its flag's word, else the field."""
+    """Return the keyword of an option in Python: the word of its flag, with underscores."""
     return said_as(one).replace("-", "_")
 
 
 def listed(options: type[Any], *without: str) -> list[Flat]:
-    """Return the options that Python says by keyword."""
+    """Return the options that are keywords in Python, but those named in `without`."""
     return [one for one in flat(options) if not one.opt.typed_only and name_of(one) not in without]
 
 
 def verb(options: type[Any], *leading: inspect.Parameter) -> Callable[[F], F]:
-    """Give a function `f(*leading, **said)` the options of its command as keywords."""
+    """Return a decorator that adds the options of a command to the signature and the docstring of a
+    function with the parameters `leading` and arbitrary keywords."""
 
     def give(function: F) -> F:
         names = [parameter.name for parameter in leading]
@@ -58,7 +59,7 @@ def verb(options: type[Any], *leading: inspect.Parameter) -> Callable[[F], F]:
 
 
 def _explained(one: Flat) -> list[str]:
-    """Return what an option means, as lines of a docstring."""
+    """Return the help text of an option as lines of a docstring."""
     told = one.opt.help.replace("\\[", "[")
     return textwrap.wrap(
         f"{name_of(one)}: {told}",
@@ -70,7 +71,8 @@ def _explained(one: Flat) -> list[str]:
 
 
 def options_of(options: type[T], values: Mapping[str, Any]) -> T:
-    """Return an options object of what Python said; TypeError for an option there is not."""
+    """Return an options object from keywords. Raises TypeError for an unknown one or a wrong type,
+    SpecError for a value out of bounds."""
     known = {name_of(one): one for one in flat(options)}
     unknown = sorted(set(values) - set(known))
     if unknown:
@@ -82,7 +84,7 @@ def options_of(options: type[T], values: Mapping[str, Any]) -> T:
 
 
 def _check_bounds(one: Flat, value: Any) -> None:
-    """Refuse a number beyond an option's bounds, as the command line does, and text for one."""
+    """Raise SpecError for a number beyond an option's bounds, TypeError for text as a number."""
     kinds = {part for part in (one.kind, *get_args(one.kind)) if part is not type(None)}
     if isinstance(value, str) and kinds & {int, float} and str not in kinds:
         raise TypeError(f"{name_of(one)}: found {value!r}; expected a number")
@@ -96,8 +98,8 @@ def _check_bounds(one: Flat, value: Any) -> None:
 
 
 def coerced(one: Flat, value: Any) -> Any:
-    """Return a value as the option holds it: paths of text, one value for several, `set` of a
-    mapping, several numbers of a text such as the command line takes."""
+    """Return a value as the option's field holds it: a path from text, a tuple from a single value,
+    `--set` pairs from a mapping, or what the option's parser makes of text. Raises SpecError."""
     several = get_origin(one.kind) is tuple
     if isinstance(value, str) and one.opt.parse is not None and not several:
         try:

@@ -1,4 +1,4 @@
-"""The verbs. Each takes what its command takes, by the same names, and raises the same errors."""
+"""The commands as functions, with the same names of options and the same errors."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from convbench.shards.build import build as build_run
 from convbench.shards.judge import is_judge_name, judge_each
 
 Place = Run | str | os.PathLike[str] | None
-"""A run, or its folder; None for the newest."""
+"""A run or its folder; None is the newest run."""
 Places = Place | list[Run | str | os.PathLike[str]] | tuple[Run | str | os.PathLike[str], ...]
-"""The same, or several."""
+"""One or several runs or folders; None is the newest run."""
 
 
 def _first(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
@@ -51,20 +51,21 @@ def _first(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> insp
 
 
 def open_run(path: Place = None) -> Run:
-    """Open a run by its folder; without one the newest. RunError where none is there."""
+    """Return the run in a folder, or the newest run for None. Raises RunError if there is none."""
     if isinstance(path, Run):
         return path
     return Run(store.find_run(None if path is None else Path(path)))
 
 
 def _folders(run: Places) -> tuple[Path, ...]:
-    """Return the folders of a run, or of several; of the newest where none is said."""
+    """Return the folders of one or several runs; None stands for the newest."""
     return tuple(open_run(one).path for one in (run if isinstance(run, list | tuple) else (run,)))
 
 
 @verb(BuildOptions, _first("task", str | None, None))
 def build(task: str | None = None, **said: Any) -> Run | DryRun:
-    """Build a run of a task's conversations, or resume the one that `run` names."""
+    """Build a run of conversations about a task, or resume the run that `run` names, and return
+    it."""
     options = options_of(BuildOptions, {"task": task, **_placed(said)})
     result = build_run(options)
     if result.preview is not None:
@@ -82,8 +83,8 @@ def build(task: str | None = None, **said: Any) -> Run | DryRun:
     inspect.Parameter("judge", inspect.Parameter.VAR_POSITIONAL, annotation=str),
 )
 def judge(run: Place = None, *judge: str, **said: Any) -> Run | DryRun:
-    """Let judges score what they have not scored of a run and of its evaluations; return the
-    run."""
+    """Score the conversations of a run and of its evaluations that these judges have not scored.
+    Return the run."""
     if isinstance(run, str) and is_judge_name(run):
         raise UsageError(
             f"convbench.judge({run!r}): found no such run, but a judge of this name; expected it "
@@ -101,8 +102,8 @@ def judge(run: Place = None, *judge: str, **said: Any) -> Run | DryRun:
 
 @verb(TrainOptions, _first("recipe", str), _first("run", Places, None))
 def train(recipe: str, run: Places = None, **said: Any) -> Checkpoint | DryRun:
-    """Train a recipe on a run, or on several as one log; of several rounds return the last one's
-    checkpoint."""
+    """Train a recipe on a run, or on several runs as one log. Return the checkpoint; with several
+    rounds the last one."""
     options = options_of(TrainOptions, {"recipe": recipe, "run": _folders(run), **_placed(said)})
     done = train_recipe(options)
     if isinstance(done, Rounds):
@@ -119,8 +120,8 @@ def train(recipe: str, run: Places = None, **said: Any) -> Checkpoint | DryRun:
 def eval(
     policy: Checkpoint | str | os.PathLike[str], run: Places = None, **said: Any
 ) -> Run | list[Run] | DryRun:
-    """Evaluate a policy on a run's test questions; return the child run, for a list of runs the
-    list of theirs."""
+    """Evaluate a policy on the test questions of a run. Return the child run, or a list of child
+    runs for a list of runs."""
     name = policy.path if isinstance(policy, Checkpoint) else policy
     values = {"policy": os.fspath(name), **_placed(said)}
     several = isinstance(run, list | tuple)
@@ -142,7 +143,7 @@ def eval(
 
 @verb(ReportOptions, inspect.Parameter("runs", inspect.Parameter.VAR_POSITIONAL, annotation=Place))
 def report(*runs: Place, **said: Any) -> Report:
-    """Compare Base and the learners of runs; without any of the newest."""
+    """Return a report that compares Base and the learners of runs, by default of the newest."""
     options = options_of(ReportOptions, {"runs": [open_run(run).path for run in runs], **said})
     result = report_runs(options)
     _told(result.warnings)
@@ -150,13 +151,13 @@ def report(*runs: Place, **said: Any) -> Report:
 
 
 def query(sql: str, *runs: Place, frame: Frame = "pandas") -> Any:
-    """Return what one SELECT finds in runs, as a data frame; without any in the newest."""
+    """Return the result of one SELECT over runs, by default the newest, as a data frame."""
     return queried(sql, [open_run(run) for run in runs or (None,)], frame)
 
 
 @verb(PublishOptions, _first("repo", str), _first("run", Place, None))
 def publish(repo: str, run: Place = None, **said: Any) -> Path | str:
-    """Publish a run, or a checkpoint; return its address, of a dry run the folder."""
+    """Publish a run or a checkpoint. Return its address, or the folder of a dry run."""
     values = {"repo": repo, **_placed(said)}
     if run is not None:
         values["run"] = open_run(run).path
@@ -168,14 +169,14 @@ def publish(repo: str, run: Place = None, **said: Any) -> Path | str:
 
 @verb(PullOptions, _first("repo", str))
 def pull(repo: str, **said: Any) -> Run:
-    """Restore a published run."""
+    """Restore a published run and return it."""
     options = options_of(PullOptions, {"repo": repo, **said})
     return open_run(pull_run(options).run.path)
 
 
 @verb(ImportOptions, _first("file", str | os.PathLike[str]))
 def import_logs(file: str | os.PathLike[str], **said: Any) -> Run:
-    """Make a run of conversations and rewards that were logged elsewhere."""
+    """Return a new run with conversations and rewards that were logged elsewhere."""
     options = options_of(ImportOptions, {"file": os.fspath(file), **said})
     done = import_(options.file, options.run, options.names)
     _told(done.notes)
@@ -183,7 +184,7 @@ def import_logs(file: str | os.PathLike[str], **said: Any) -> Run:
 
 
 def _placed(said: dict[str, Any]) -> dict[str, Any]:
-    """Return what was said with runs and checkpoints as their folders."""
+    """Return keywords with runs and checkpoints replaced by their folders."""
     return {
         key: value.path if isinstance(value, Run | Checkpoint) else value
         for key, value in said.items()
@@ -196,6 +197,7 @@ def _told(notes: Iterable[str]) -> None:
 
 
 def _ended(done: Built | Judged, calls: CallOptions, what: str) -> None:
-    """Raise what stopped a build or a judge, or that too many failed; warn of fewer."""
+    """Raise the error that stopped a build or a judge, or one for too many failures; warn about
+    fewer failures."""
     if line := check_outcome(done.jobs, calls, what, done.failures):
         warnings.warn(line, stacklevel=3)
