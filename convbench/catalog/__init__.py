@@ -1,4 +1,4 @@
-"""The catalog: specs found by existing, loaded with `extends:` and `--set`.
+"""The catalog of specs: find a file by its name, load it with `extends:` and `--set`.
 
 Uses the schema and templates.
 """

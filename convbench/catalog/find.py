@@ -1,4 +1,4 @@
-"""Find spec files: a spec exists because its file does."""
+"""Find spec files. A spec exists if its file does; there is no registry."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ KINDS = ("tasks", "protocols", "judges", "recipes", "experiments", "launch")
 
 
 def shipped() -> Path:
-    """Return the folder of the specs that come with convbench (wheel or checkout)."""
+    """Return the folder of the specs that come with convbench, in a wheel or a checkout."""
     package = Path(str(resources.files("convbench")))
     inside = package / "specs"
     return inside if inside.is_dir() else package.parent / "specs"
 
 
 def folders(extra: Sequence[Path] = ()) -> list[Path]:
-    """Return the folders that are searched, first match first: given, `./specs`, shipped."""
+    """Return the folders that are searched, in this order: `extra`, `./specs`, the shipped one.
+    Raises SpecError if one of `extra` does not exist."""
     for folder in extra:
         if not folder.is_dir():
             raise SpecError(f"--specs {folder}: found no such folder; expected a folder of specs")
@@ -32,7 +33,7 @@ def folders(extra: Sequence[Path] = ()) -> list[Path]:
 
 
 def names(kind: str, extra: Sequence[Path] = ()) -> dict[str, Path]:
-    """Return every spec of a kind, name to file; an earlier folder hides a later one."""
+    """Return the files of all specs of a kind by name; an earlier folder hides a later one."""
     found: dict[str, Path] = {}
     for folder in folders(extra):
         for path in sorted((folder / kind).glob("*.yaml")):
@@ -41,7 +42,7 @@ def names(kind: str, extra: Sequence[Path] = ()) -> dict[str, Path]:
 
 
 def locate(kind: str, name: str, extra: Sequence[Path] = ()) -> Path:
-    """Return the file of a spec given by name or by path."""
+    """Return the file of a spec, by its name or its path. Raises SpecError if there is none."""
     if name.endswith((".yaml", ".yml")) or "/" in name:
         path = Path(name)
         if not path.is_file():

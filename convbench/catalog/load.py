@@ -1,4 +1,4 @@
-"""From a name to a checked spec: read, extend, override, validate."""
+"""Load a spec by name: read the file, extend another spec, override values, validate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from convbench.schema.noun import Noun
 S = TypeVar("S", bound=BaseModel)
 
 DEEPEST = 8
-"""Longest chain of `extends:`."""
+"""Largest number of `extends:` in a chain."""
 
 
 def load(
@@ -51,8 +51,8 @@ def extended(
     depth: int = 0,
     moved: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return the file's mapping laid over what it extends; its name is its file's. `moved`: see
-    `Noun.MOVED`; each file is read by itself, so that the upper one counts in either form."""
+    """Return the mapping in a file merged over the one that it extends; `name` defaults to the
+    file's. Fields at an old place (`Noun.MOVED`) are moved in each file before they are merged."""
     value: dict[str, Any] = _at_new_places(read(path), moved, str(path))
     value.setdefault("name", path.stem)
     base = value.pop("extends", None)
@@ -73,8 +73,8 @@ def _moved(model: type[BaseModel]) -> Mapping[str, str]:
 
 
 def _at_new_places(value: Any, moved: Mapping[str, str], origin: str) -> Any:
-    """Return a mapping with what stands where a field lay before at its place now; SpecError where
-    both places hold something."""
+    """Return a mapping with fields at an old place moved to the new one. Raises SpecError if both
+    places have a value."""
     for old, new in moved.items():
         section, _, key = old.partition(".")
         inside = value.get(section) if isinstance(value, dict) else None
@@ -88,7 +88,7 @@ def _at_new_places(value: Any, moved: Mapping[str, str], origin: str) -> Any:
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay one mapping over another: mappings merge key by key, all else is replaced."""
+    """Return one mapping merged over another: nested mappings key by key, other values replaced."""
     out = dict(below)
     for key, value in above.items():
         old = out.get(key)
@@ -100,7 +100,8 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def assign(value: dict[str, Any], dotted: str, new: Any, origin: str) -> None:
-    """Set a dotted key in place, making mappings on the way."""
+    """Set a dotted key in place, creating mappings on the way. Raises SpecError if a value is in
+    the way."""
     *way, last = dotted.split(".")
     at = value
     for part in way:
@@ -112,8 +113,8 @@ def assign(value: dict[str, Any], dotted: str, new: Any, origin: str) -> None:
 
 
 def parse_sets(pairs: Sequence[str], flag: str = "--set") -> dict[str, Any]:
-    """Read `a.b=c` pairs of a flag; the value is YAML, so numbers, lists and null mean
-    themselves."""
+    """Return the values of `a.b=c` pairs by dotted key. A value is YAML, or text if it is not valid
+    YAML. Raises SpecError for a pair without key or with a YAML tag."""
     out: dict[str, Any] = {}
     for pair in pairs:
         key, sign, text = pair.partition("=")
@@ -132,10 +133,10 @@ def parse_sets(pairs: Sequence[str], flag: str = "--set") -> dict[str, Any]:
 
 
 def check(model: type[S], value: Any, origin: str) -> S:
-    """Validate a mapping; the first error becomes one line."""
+    """Return the spec in a mapping. Raises SpecError with the first error in one line."""
     try:
         spec = model.model_validate(_at_new_places(value, _moved(model), origin))
-        plain(spec.model_dump(), origin)  # text such as 1e999 became a number only now
+        plain(spec.model_dump(), origin)  # text such as 1e999 becomes a number in validation
         check_templates(spec, origin)
         return spec
     except ValidationError as error:
@@ -145,14 +146,14 @@ def check(model: type[S], value: Any, origin: str) -> S:
 
 
 TAGS = ("str", "int", "float", "bool", "none", "Step", "Loop")
-"""How pydantic marks which member of a union it tried."""
+"""Markers in pydantic's error locations for the member of a union that was tried."""
 
 
 def _line(model: type[BaseModel], error: ValidationError) -> str:
-    """One line for a validation error: key, found, expected, how many more.
+    """Return a validation error in one line: key, found, expected, how many more.
 
-    Where a union was tried member by member, what a validator of ours says was meant, else the
-    deepest error.
+    Of the errors for the members of a union it takes one from a validator of ours, else the
+    deepest.
     """
     errors = error.errors(include_url=False)
     place = _place(errors[0]["loc"])
@@ -167,7 +168,7 @@ def _line(model: type[BaseModel], error: ValidationError) -> str:
         return f"{key}: missing; expected a value{more}"
     said = " ".join(one["msg"].split()).removeprefix("Value error, ")
     if one["type"] == "value_error" and isinstance(one["input"], Mapping | list | tuple):
-        # it says itself what was found, of all that stands there
+        # our validators say themselves what was found
         return f"{'' if key == '(top)' else f'{key}: '}{said}{more}"
     found = repr(one["input"])
     found = found if len(found) < 80 else found[:77] + "..."
@@ -179,12 +180,12 @@ def _tag(part: int | str) -> bool:
 
 
 def _place(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """Return the way to a value, without what a union made of it."""
+    """Return the path to a value up to the first marker of a union."""
     return tuple(takewhile(lambda part: not _tag(part), loc))
 
 
 def _known(model: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:
-    """Return the keys that are known at a place of the spec."""
+    """Return the keys that are allowed beside an unknown one."""
     at = [model]
     for part in place[:-1]:
         named = [other for other in at if other.__name__ == part]
@@ -194,7 +195,7 @@ def _known(model: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:
 
 
 def _models(field: Any) -> list[type[BaseModel]]:
-    """Return the models in a field's annotation."""
+    """Return the pydantic models in a field's annotation."""
     kind = getattr(field, "annotation", field)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return [kind]

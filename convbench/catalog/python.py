@@ -1,4 +1,4 @@
-"""Python named in specs: `pkg.mod:fn` of installed packages, `FILE.py:fn` of a file."""
+"""Find Python functions that specs name: `pkg.mod:fn` in a package, `FILE.py:fn` in a file."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from typing import Any
 from convbench.errors import SpecError
 
 FILE = ".py"
-"""How the name of a file ends, which the name of a module never does."""
+"""Suffix by which a reference to a file is told from a module's name."""
 FOR_SPECS = ("convbench.tasks.", "convbench.pocket.", "convbench.judge.", "convbench.rollout.")
-"""Where the functions lie that specs name; a downloaded spec may name no others."""
+"""Modules with functions for specs; a downloaded spec may name no others."""
 
 
 _files: dict[str, Path] = {}
-"""Files that were loaded, by the name of their module."""
+"""Loaded files by the name of their module."""
 
 
 def plugin(path: Path) -> None:
-    """Load a `--plugin` file, once; its functions are then `STEM:fn` and `STEM.py:fn`."""
+    """Load a `--plugin` file, once; specs then name its functions as `STEM:fn` or `STEM.py:fn`.
+    Raises SpecError if it cannot be loaded."""
     if not path.is_file():
         raise SpecError(f"--plugin {path}: found no such file")
     _load(path, f"--plugin {path}")
 
 
 def _load(path: Path, said: str) -> ModuleType:
-    """Return the module of a file, which is run once; `said` names it in errors."""
+    """Return the module of a file, loaded once; `origin` names it in errors."""
     there = sys.modules.get(path.stem)
     file = getattr(there, "__file__", None)
     if there is not None and file is not None and Path(file).resolve() == path.resolve():
@@ -52,11 +53,11 @@ def _load(path: Path, said: str) -> ModuleType:
 
 
 def function(ref: str, *, downloaded: bool = False) -> Callable[..., Any]:
-    """Return the function that `pkg.mod:fn` or `FILE.py:fn` names. A file is looked for from the
-    folder one is in; where it is not there, it is the `--plugin` of that name.
+    """Return the function that `pkg.mod:fn` or `FILE.py:fn` names. A file path is relative to the
+    current folder; if there is no such file, it is the `--plugin` of that name.
 
-    A downloaded spec may only name what convbench itself ships for specs: specs from elsewhere
-    are data, and naming any other function would make them code.
+    A downloaded spec may only name functions that convbench ships for specs: it is data, and naming
+    any other function would make it code. Raises SpecError.
     """
     place, _, name = ref.rpartition(":")
     if downloaded and (place.endswith(FILE) or not place.startswith(FOR_SPECS)):
@@ -74,7 +75,7 @@ def function(ref: str, *, downloaded: bool = False) -> Callable[..., Any]:
     if not callable(found):
         raise SpecError(f"{ref}: found {type(found).__name__}; expected a function")
     if downloaded and not str(getattr(found, "__module__", "")).startswith(FOR_SPECS):
-        raise SpecError(_downloaded(ref))  # what the module itself imported
+        raise SpecError(_downloaded(ref))  # the module imported it from elsewhere
     result: Callable[..., Any] = found
     return result
 

@@ -1,4 +1,4 @@
-"""Read a spec file: plain YAML (no aliases, tags or odd values), bounded, errors with lines."""
+"""Read spec files: YAML without aliases, tags or non-JSON values, of limited size and depth."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from convbench.regular import open_to_read
 LIMIT = 1_000_000
 """Largest spec file in bytes."""
 DEEPEST = 40
-"""Deepest nesting of a spec; a parser written in C has no other guard against a crash."""
+"""Deepest nesting of a spec; the parser, written in C, would crash on more."""
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_Base):  # type: ignore[misc]
-    """Safe loader that refuses keys given twice."""
+    """Safe loader that refuses repeated keys."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -37,12 +37,12 @@ class _Loader(_Base):  # type: ignore[misc]
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the mapping in a YAML file; anything else is a SpecError that names the file."""
+    """Return the mapping in a YAML file. Raises SpecError naming the file for anything else."""
     return parse(source(path), str(path))
 
 
 def source(path: Path) -> str:
-    """Return a spec file's text; SpecError where it cannot be read or is too long."""
+    """Return the text of a spec file. Raises SpecError if it cannot be read or is too long."""
     try:
         with open_to_read(path) as file:
             data = file.read(LIMIT + 1)
@@ -54,7 +54,8 @@ def source(path: Path) -> str:
 
 
 def parse(text: str, origin: str) -> dict[str, Any]:
-    """Return the mapping in YAML text, of JSON's values only; `origin` names it in errors."""
+    """Return the mapping in YAML text. Raises SpecError beginning with `origin` for invalid YAML,
+    other values, and values that JSON lacks."""
     try:
         _examine(text)
         value = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
@@ -72,7 +73,8 @@ def parse(text: str, origin: str) -> dict[str, Any]:
 
 
 def _examine(text: str) -> None:
-    """Refuse what a small file must not do: unfold by aliases, make objects by tags, go deep."""
+    """Raise MarkedYAMLError for aliases, which can expand without limit, for tags, which create
+    objects, and for deep nesting."""
     depth = 0
     event: Any
     for event in yaml.parse(text, Loader=_Base):
@@ -91,7 +93,8 @@ def _examine(text: str) -> None:
 
 
 def plain(value: Any, origin: str, key: str = "") -> None:
-    """Refuse values that JSON lacks: dates, keys that are no text, infinities, huge numbers."""
+    """Raise SpecError for values that JSON lacks: dates, keys that are no text, infinities, huge
+    numbers."""
     if isinstance(value, dict):
         for name, item in value.items():
             if not isinstance(name, str):

@@ -1,4 +1,4 @@
-"""The commented specs that a user's own begin with."""
+"""Fill in the commented specs from which users start their own."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
 
 def scaffold(kind: str, name: str, folder: Path, variant: str = "") -> dict[Path, str]:
-    """Return (file → text) of a new spec of this kind in a folder of specs: the YAML last, so that
-    a spec that exists has its rows. `variant` names another one to begin with, as `open` of a task.
-    SpecError for what can be no spec's name."""
+    """Return the text by path of the files of a new spec in a folder of specs. The YAML is last, so
+    that a spec never exists without its rows. `variant` selects another template, e.g. `open` of a
+    task. Raises SpecError for an invalid name."""
     if not NAME.fullmatch(name):
         raise SpecError(
             f"{name[:80]!r}: expected a name of up to 64 small letters, digits and dashes"

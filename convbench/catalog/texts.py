@@ -1,4 +1,4 @@
-"""The templates in a spec, so that what is wrong with one is said where it is read."""
+"""Check the templates and expressions in a spec when it is read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from convbench.schema.task import Rows
 
 
 def check_templates(spec: BaseModel, origin: str) -> None:
-    """SpecError that names the key of the first template or expression that is none."""
+    """Raise SpecError naming the key of the first invalid template or expression."""
     from convbench import templates  # brings jinja2, which `--help` does not need
 
     for key, text in expressions(spec):
@@ -25,7 +25,7 @@ def check_templates(spec: BaseModel, origin: str) -> None:
 
 
 def expressions(spec: BaseModel) -> Iterator[tuple[str, str]]:
-    """Yield key and text of every expression over a row."""
+    """Yield (key, text) of every expression over a row."""
     if isinstance(spec, TaskSpec):
         for name in Rows.model_fields:
             value = getattr(spec.rows, name)
@@ -36,7 +36,7 @@ def expressions(spec: BaseModel) -> Iterator[tuple[str, str]]:
 
 
 def texts(spec: BaseModel) -> Iterator[tuple[str, Text]]:
-    """Yield key and text of every template."""
+    """Yield (key, text) of every template."""
     if isinstance(spec, TaskSpec):
         for name, override in spec.overrides.items():
             for part in ("systems", "steps"):
