@@ -1,6 +1,6 @@
-"""What a user may say where a stage takes it as a value, and what several commands share.
+"""Options that stages take as values, and options that several commands share.
 
-Declared once for typing, Python and the docs; what one command alone takes stands in its file. Its
-classes load nothing that takes time; `specs` reads what they name. May use the engine's row and
+Declared once for the command line, Python and the docs; options of a single command are in its
+file. The classes import nothing slow; `specs` loads what they name. May use the engine's row and
 what lies below.
 """

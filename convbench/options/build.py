@@ -110,6 +110,6 @@ class BuildOptions(Asking):
     spread: Spread = field(default_factory=Spread)
     shard: Shard = None
     tested: bool = False
-    """Refuse a set that has no question to evaluate on, before anything is built."""
+    """Raise an error before anything is built if the set has no question to evaluate on."""
     calls: CallOptions = field(default_factory=CallOptions)
     specs: SpecOptions = SpecOptions()

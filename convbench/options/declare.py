@@ -1,4 +1,4 @@
-"""How an option is declared, and how a class of options becomes a flat list and back."""
+"""Declare options, and convert a class of options to a flat list and back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WHERE, SPECS, MODELS = "Where", "Specs", "Models and calls"
 """Groups of options in `--help`."""
 
 DAY_S = 86_400.0
-"""Longest that anything may be waited for, in seconds, where an option says how long."""
+"""Largest number of seconds for options that say how long to wait."""
 
 Names = Literal[
     "tasks",
@@ -25,71 +25,71 @@ Names = Literal[
     "policies",
     "runs",
 ]
-"""What a shell may offer for an option's value."""
+"""Kinds of names that a shell can complete for an option's value."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Opt:
-    """One option, declared without typer, which stages and Python do not load.
+    """An option, declared as `Annotated[TYPE, Opt("What it does.")] = DEFAULT` in a class.
 
-    `Annotated[TYPE, Opt("What it does.")] = DEFAULT` in an options class. Typer's own has no place
-    for what steers Python, files of defaults and completions.
+    Independent of typer, which stages and Python do not load and which has no fields for Python,
+    files of defaults and completions.
     """
 
     help: str
     flag: str | None = None
-    """On the command line; None makes `--some-name` of the field."""
+    """The flag on the command line; None makes it `--some-name` from the field."""
     metavar: str | None = None
     panel: str | None = None
     least: float | None = None
     most: float | None = None
     argument: bool = False
-    """Stands alone on the command line, first in Python."""
+    """Positional on the command line, and first in Python."""
     either: bool = False
-    """On the command line it may stand alone or behind `--run`, whichever way it is declared."""
+    """On the command line both positional and behind `--run`, whichever way it is declared."""
     parse: Callable[[str], Any] | None = None
-    """From the command line's text to the value, where the type alone does not say; ValueError
-    names what was expected."""
+    """Converts the command line's text to the value if the type is not enough; raises ValueError
+    naming what was expected."""
     each: bool = False
-    """On the command line several times, and the command is done for each value."""
+    """Repeatable on the command line; the command runs once for each value."""
     names: Names | None = None
-    """What a shell offers for its value."""
+    """Kind of names that a shell completes for its value."""
     own_file_only: bool = False
-    """Steers where keys go or which code runs: no file of a folder may say it."""
+    """Controls where keys go or which code runs, so that a folder's file may not set it."""
     typed_only: bool = False
-    """On the command line alone: what Python says in another way."""
+    """On the command line only; Python has another way."""
 
 
 @dataclass(frozen=True)
 class Flat:
-    """One option of a class, those of its groups included."""
+    """One option in the flat list of a class, which includes those of its groups."""
 
     name: str
-    """In Python, and the field."""
+    """Name of the field."""
     group: str | None
-    """The field of the class that holds it; None for the class itself."""
+    """Field of the class that holds its group; None for an option of the class itself."""
     kind: Any
     """Its type."""
     default: Any
-    """`dataclasses.MISSING` where it must be said."""
+    """`dataclasses.MISSING` if it is required."""
     opt: Opt
 
     @property
     def required(self) -> bool:
-        """Whether it must be said."""
+        """Return True if it has no default."""
         return self.default is dataclasses.MISSING
 
 
 def said_as(one: Flat) -> str:
-    """Return the word an option is typed as, without its dashes: `api-base`."""
+    """Return the word of an option on the command line, without dashes: `api-base`."""
     return (one.opt.flag or "").partition("/")[0].removeprefix("--") or one.name.replace("_", "-")
 
 
 def flat(options: type[Any]) -> list[Flat]:
-    """Return the options of a class in order: as declared, groups where they stand; what the
-    class lists in ORDER goes first."""
+    """Return the options of a class in the order of declaration, groups in their place; those in
+    ORDER of the class come first."""
     found = list(_fields(options, None))
     first: tuple[str, ...] = getattr(options, "ORDER", ())
     rank = {name: number for number, name in enumerate(first)}
@@ -110,7 +110,7 @@ def _fields(options: type[Any], group: str | None) -> Iterator[Flat]:
 
 
 def from_flat(options: type[T], values: Mapping[str, Any]) -> T:
-    """Return an options object of flat values; those not given keep their defaults."""
+    """Return an options object from values by field; missing ones get their defaults."""
     own: dict[str, Any] = {}
     inside: dict[str, dict[str, Any]] = {}
     for one in flat(options):
@@ -124,8 +124,8 @@ def from_flat(options: type[T], values: Mapping[str, Any]) -> T:
 
 
 def as_words(options: Any) -> list[str]:
-    """Return what is typed for an options object, what stands at its default left out: its
-    arguments, then flags."""
+    """Return the words of the command line for an options object: arguments, then flags, without
+    values that are defaults."""
     arguments: list[str] = []
     flags: list[str] = []
     for one in flat(type(options)):

@@ -26,7 +26,7 @@ class EvalOptions(AskingOfRuns):
         Opt("A checkpoint folder, or any model that build takes.", argument=True, names="policies"),
     ]
     run: RunDirs = ()
-    """The parent, or several; without any the run the checkpoint was trained in, else the
+    """One or several parent runs; without any the run that the checkpoint was trained on, else the
     newest."""
     name: Annotated[str | None, Opt("Name of the child run; without it the checkpoint's.")] = None
     protocol: Annotated[

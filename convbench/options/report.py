@@ -117,7 +117,8 @@ class PatternOptions:
     )
 
     runs: Runs = ()
-    """Each run is one policy; one run alone (or none: the newest) stands with its children."""
+    """Each run is one policy; a single run, by default the newest, is compared with its
+    children."""
     split: Reported = "test"
     columns: Widest = "two"
     titles: Titled = False

@@ -1,4 +1,4 @@
-"""Options that several commands share: specs, model calls, the shape of a run."""
+"""Options that several commands share: specs, model calls, settings of a run."""
 
 from __future__ import annotations
 
@@ -89,19 +89,19 @@ DryRun = Annotated[
 
 
 MOST_CALLS = 10_000
-"""Calls in flight that may be asked for."""
+"""Largest number of calls in flight."""
 MOST_DOLLARS, MOST_TOKENS = 1_000_000, 10**15
-"""Largest budgets: what is more is a slip that would leave no cap at all."""
+"""Largest budgets; more is a typing error that would amount to no limit."""
 MOST_RATE = 1_000_000
-"""Calls a second that may be asked for."""
+"""Largest number of calls a second."""
 MOST_EACH = 100_000
-"""Samples of a question, and turns, that may be asked for: as many as a run may have."""
+"""Largest number of samples of a question, and of turns: as many as a run may have."""
 SEEDS = (-(2**63), 2**63 - 1)
 """Smallest and largest seed."""
 
 
 def run_paths(said: Any) -> tuple[Path, ...]:
-    """Return the folders of runs where one, several or none may be said."""
+    """Return a tuple of folders for one path, several, or None."""
     if isinstance(said, tuple | list):
         return tuple(Path(one) for one in said)
     return () if said is None else (Path(said),)
@@ -116,7 +116,7 @@ def _temperatures(text: str) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class SpecOptions:
-    """What a user says about specs."""
+    """Options for finding and changing specs."""
 
     folders: SpecFolders = ()
     sets: Annotated[
@@ -144,15 +144,15 @@ class SpecOptions:
 
 @dataclass(frozen=True)
 class FailOn:
-    """How many failures make a command fail: at least `count`, or `share` (0 to 1) of those
-    tried."""
+    """How many failures make a command fail: at least `count`, or `share` (0 to 1) of the
+    attempts."""
 
     count: int | None = None
     share: float | None = None
 
     @classmethod
     def of(cls, said: str | int) -> FailOn:
-        """Read `N` or `P%`; ValueError for anything else."""
+        """Return the limit for `N` or `P%`. Raises ValueError for anything else."""
         number, percent, rest = str(said).strip().partition("%")
         try:
             value = float(number) if percent else int(number)
@@ -165,7 +165,7 @@ class FailOn:
         return cls(share=value / 100) if percent else cls(count=int(value))
 
     def reached(self, failed: int, tried: int) -> bool:
-        """Whether so many failures of so many tried are too many."""
+        """Return True if this many failures of this many attempts reach the limit."""
         if self.count is not None:
             return failed >= self.count
         return failed > 0 and failed >= (self.share or 0) * tried
@@ -177,7 +177,8 @@ def _fail_on(text: str) -> str:
 
 
 def devices_of(pairs: Sequence[str]) -> Devices:
-    """Return what `--devices` says, the later over the earlier; SpecError where it is wrong."""
+    """Return the devices that `--devices` pairs set; later pairs override earlier ones. Raises
+    SpecError for an invalid pair."""
     from convbench.catalog.load import assign, check, parse_sets
     from convbench.schema.run import Devices
 
@@ -188,7 +189,7 @@ def devices_of(pairs: Sequence[str]) -> Devices:
 
 
 def as_devices(devices: Devices) -> tuple[str, ...]:
-    """Return devices as `--devices` says them; what is not said is left out."""
+    """Return devices as `--devices` pairs, without defaults."""
     said = devices.model_dump(mode="json", exclude_defaults=True)
     return tuple(f"{key}={json.dumps(value)}" for key, value in said.items())
 
@@ -205,7 +206,7 @@ def _devices(text: str) -> str:
 
 @dataclass(frozen=True)
 class CallOptions:
-    """What a user says about model calls."""
+    """Options for model calls."""
 
     api_base: Annotated[
         str | None,
@@ -225,7 +226,7 @@ class CallOptions:
             panel=MODELS,
         ),
     ] = None
-    """Most calls in flight; None leaves 32, or what a model in this process does best with."""
+    """Largest number of calls in flight; None is 32, or what suits a model in this process."""
     budget: Annotated[
         float | None,
         Opt(
@@ -236,7 +237,7 @@ class CallOptions:
             panel=MODELS,
         ),
     ] = None
-    """Most dollars, over all runs of a command, what they spent before included."""
+    """Largest number of dollars over all runs of a command, earlier spending included."""
     budget_tokens: Annotated[
         int | None,
         Opt(
@@ -247,7 +248,7 @@ class CallOptions:
             panel=MODELS,
         ),
     ] = None
-    """Most tokens, likewise."""
+    """Largest number of tokens over all runs of a command, earlier ones included."""
     keep_wire: Annotated[
         bool,
         Opt(
@@ -275,7 +276,7 @@ class CallOptions:
             panel=MODELS,
         ),
     ] = None
-    """Longest to wait for a batch, in seconds; None leaves it to the provider."""
+    """Seconds to wait for a batch; None leaves it to the provider."""
     cache: Annotated[
         Path | None,
         Opt(
@@ -304,7 +305,7 @@ class CallOptions:
             panel=MODELS,
         ),
     ] = ()
-    """`KEY=VALUE` of schema.devices.Devices: what runs on which devices."""
+    """`KEY=VALUE` pairs of `schema.run.Devices`: which devices each role uses."""
     quiet: Annotated[bool, Opt("No progress display.", "--quiet/-q")] = False
     timeout: Annotated[
         float,
@@ -328,52 +329,52 @@ class CallOptions:
         ),
     ] = "100%"
     specs: tuple[Path, ...] = ()
-    """Folders whose `models.yaml` goes before the shipped one."""
+    """Folders whose `models.yaml` overrides the shipped one."""
     allow: Allowed = ()
-    """`MODEL@HOST` that a pulled run may have called."""
+    """`MODEL@HOST` pairs that a pulled run may call."""
     remembers: bool = True
-    """Whether an address that the user typed is kept as one of theirs; a dry run writes nothing."""
+    """Whether an address that the user typed is remembered as trusted; not in a dry run."""
     named: tuple[str, ...] = ()
-    """References of the models that the user named: a pulled run may have them called too."""
+    """References of models that the user named, which a pulled run may call too."""
 
     ledger: Any = field(default=None, compare=False, repr=False)
-    """What the command spends (engine.Budget), over all its runs; None: a ledger for each run and
+    """Spending of the command over all its runs (engine.Budget); None: one for each run and
     stage."""
     pace: Any = field(default=None, compare=False, repr=False)
-    """Most calls a second (engine.pace.Pace); None: as many as the provider takes."""
+    """Limit of calls a second (engine.limiter.Pace); None: as many as the provider accepts."""
     model_pool: Any = field(default=None, compare=False, repr=False)
-    """Models that stay open from one run to the next (rollout.calls.ModelPool); None: each run
-    opens its own."""
+    """Models that stay open between runs (rollout.calls.ModelPool); None: each run opens its
+    own."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a `fail_on` that is none, FatalModelError for such an address."""
+        """Raise ValueError for an invalid `fail_on`, FatalModelError for an invalid address."""
         FailOn.of(self.fail_on)
         for address in (self.api_base or "").split(","):
             if address:
                 check_address(address, "--api-base")
 
     def fails(self, failed: int, tried: int) -> bool:
-        """Whether so many failures of so many tried make a command fail."""
+        """Return True if this many failures of this many attempts make a command fail."""
         return FailOn.of(self.fail_on).reached(failed, tried)
 
     def one_ledger(self) -> CallOptions:
-        """Return these options with a ledger that all runs and stages of a command share."""
+        """Return a copy with one ledger for all runs and stages of a command."""
         from convbench.engine.budget import Budget
 
         return replace(self, ledger=self.ledger or Budget())
 
     def seeing(self, folders: tuple[Path, ...]) -> CallOptions:
-        """Return these options with the folders of `--specs`, which may hold a `models.yaml`."""
+        """Return a copy with the folders of `--specs`, which may hold a `models.yaml`."""
         return replace(self, specs=folders) if folders else self
 
     def naming(self, *models: str) -> CallOptions:
-        """Return these options of a user who names these models."""
+        """Return a copy in which the user has named these models too."""
         return replace(self, named=(*self.named, *models))
 
 
 class Asking:
-    """What the options of every command that calls models share: short names are looked for in
-    the folders of `--specs` too."""
+    """Mixin of the options of commands that call models: aliases are also looked up in the folders
+    of `--specs`."""
 
     specs: SpecOptions
     calls: CallOptions
@@ -383,24 +384,24 @@ class Asking:
 
 
 class AskingOfRuns(Asking):
-    """The same of one run, of several, or of none that is named."""
+    """Mixin of the options of commands that call models and take any number of runs."""
 
     run: tuple[Path, ...]
 
     def __post_init__(self) -> None:
-        """Take one run's folder for a list of it."""
+        """Convert a single folder to a tuple."""
         super().__post_init__()
         object.__setattr__(self, "run", run_paths(self.run))
 
     @property
     def first(self) -> Path | None:
-        """The run named first; None for none."""
+        """Return the first run, or None if none was named."""
         return self.run[0] if self.run else None
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The numbers of a run that the user may choose; None leaves the default."""
+    """Settings of a run that the user may choose; None is the default."""
 
     mode: Annotated[Mode | None, Opt("Whether the policy thinks in <thinking> tags.")] = None
     turns: Annotated[

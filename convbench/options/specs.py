@@ -1,4 +1,4 @@
-"""Specs as the commands take them: folders, plugins and `--set` by kind."""
+"""Load specs as the options say: folders, plugins and `--set` by kind."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ S = TypeVar("S", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Sets:
-    """`--set` pairs sorted by the spec they are meant for."""
+    """Values of `--set` by kind of spec, then by dotted key."""
 
     by_kind: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def of(self, kind: str) -> dict[str, Any]:
-        """Return the pairs for one kind of spec."""
+        """Return the values for one kind of spec by dotted key."""
         return self.by_kind.get(kind, {})
 
 
 def sort_sets(pairs: Sequence[str], kinds: Sequence[str]) -> Sets:
-    """Sort `kind.key=value` pairs; a pair for no known kind is a SpecError."""
+    """Return `kind.key=value` pairs by kind. Raises UsageError for another kind."""
     out: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
     for key, value in catalog.parse_sets(pairs).items():
         kind, dot, rest = key.partition(".")
@@ -42,30 +42,30 @@ def sort_sets(pairs: Sequence[str], kinds: Sequence[str]) -> Sets:
 
 
 def as_sets(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return values as `--set` pairs; JSON is YAML, so null, true and lists stay what they are."""
+    """Return values as `--set` pairs, written as JSON, which is YAML too."""
     return tuple(f"{key}={json.dumps(value)}" for key, value in values.items())
 
 
 def load_plugins(options: SpecOptions) -> None:
-    """Load the plugin files, once each."""
+    """Load each plugin file once."""
     for path in options.plugins:
         catalog.plugin(path)
 
 
 def load_task(name: str, options: SpecOptions, sets: Sets) -> TaskSpec:
-    """Return a task spec."""
+    """Return the task spec of this name with `--set` applied. Raises SpecError."""
     return catalog.load(TaskSpec, "tasks", name, specs=options.folders, sets=sets.of("task"))
 
 
 def load_protocol(name: str, options: SpecOptions, sets: Sets) -> ProtocolSpec:
-    """Return a protocol spec."""
+    """Return the protocol spec of this name with `--set` applied. Raises SpecError."""
     return catalog.load(
         ProtocolSpec, "protocols", name, specs=options.folders, sets=sets.of("protocol")
     )
 
 
 def with_sets(spec: S, kind: str, sets: Sets) -> S:
-    """Return a spec that is loaded already with `--set` pairs laid over it."""
+    """Return a loaded spec with the `--set` values of its kind applied. Raises SpecError."""
     if not sets.of(kind):
         return spec
     value = spec.model_dump(mode="json")
@@ -75,7 +75,7 @@ def with_sets(spec: S, kind: str, sets: Sets) -> S:
 
 
 def sized(task: TaskSpec, count: int | Literal["all"] | None) -> TaskSpec:
-    """Return the task with this many questions drawn; None leaves its own number."""
+    """Return the task with this number of questions to draw; None leaves its own number."""
     if count is None:
         return task
     return task.model_copy(update={"sample": task.sample.model_copy(update={"count": count})})

@@ -1,4 +1,4 @@
-"""Options of work that is spread over shards."""
+"""Options for work on shards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHARDS = "Shards"
 
 @dataclass(frozen=True)
 class Spread:
-    """What a user says of shards; None leaves the run as it is."""
+    """Options for shards; None leaves the run as it is."""
 
     shards: Annotated[
         int | None,
@@ -70,7 +70,7 @@ class Spread:
 
     @property
     def said(self) -> bool:
-        """Whether the user asked for shards."""
+        """Return True if the user asked for shards."""
         return self.shards is not None or self.on is not None
 
 
@@ -87,7 +87,7 @@ Shard = Annotated[
 
 
 def shard_index(typed: str) -> tuple[int, int]:
-    """Return (index, count) of `--shard`. UsageError where it names no shard."""
+    """Return (index, count) of `--shard I/N`. Raises UsageError if it names no shard."""
     match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", typed, re.ASCII)
     if match is None or not int(match[1]) < int(match[2]):
         raise UsageError(f"--shard {typed[:40]}: expected I/N, I from 0 to N-1: 7/200")
@@ -95,7 +95,7 @@ def shard_index(typed: str) -> tuple[int, int]:
 
 
 def with_pace(calls: CallOptions, rate: float | None) -> CallOptions:
-    """Return options of calls that keep a rate."""
+    """Return call options with a limit of calls a second, unless they have one."""
     if rate is None or calls.pace is not None:
         return calls
     from convbench.engine.limiter import Pace
@@ -104,11 +104,11 @@ def with_pace(calls: CallOptions, rate: float | None) -> CallOptions:
 
 
 def addresses(said: str | None) -> tuple[str, ...]:
-    """Return the addresses that `--api-base` names, one or several with commas between."""
+    """Return the addresses in a value of `--api-base`, which are separated by commas."""
     return tuple(one for one in (said or "").split(",") if one)
 
 
 def first_address(calls: CallOptions) -> CallOptions:
-    """Return options with the first of several addresses, for what one process does."""
+    """Return call options with the first of several addresses, for work in one process."""
     many = addresses(calls.api_base)
     return replace(calls, api_base=many[0]) if len(many) > 1 else calls

@@ -101,32 +101,32 @@ class TrainOptions(AskingOfRuns):
     track: Track = None
     dry_run: DryRun = False
     calls: CallOptions = field(default_factory=CallOptions)
-    """How models are asked, where a learner samples (branches, candidates)."""
+    """Options of model calls, for learners that sample (branches, candidates)."""
     spread: Spread = field(default_factory=Spread)
-    """Workers for what a learner samples and adapts; with `nodes`, where machines are asked for."""
+    """Workers for what a learner samples and adapts; with `nodes`, where machines are started."""
     specs: SpecOptions = SpecOptions()
     in_process: bool = False
-    """Train in this process where one is enough: saves loading torch again and again."""
+    """Train in this process if one is enough, which saves loading torch again."""
 
     @property
     def together(self) -> str | None:
-        """Where several machines are started; None where none are."""
+        """Return where several machines are started, or None if they are not."""
         return self.spread.on if self.nodes is not None else None
 
 
 @dataclass(frozen=True)
 class RoundsOptions(Asking):
-    """What is asked of `train RECIPE --rounds N`."""
+    """Options of `train RECIPE --rounds N`."""
 
     recipe: str
     rounds: int | None = None
-    """None takes the recipe's `rounds`."""
+    """Number of rounds; None takes the recipe's `rounds`."""
     run: Path | None = None
-    """The first round's run, built with the policy to start from."""
+    """The run of the first round, built with the initial policy."""
     judge: str | None = None
-    """Whose verdicts are the reward; None takes the run's only judge, or the task's."""
+    """The judge whose verdicts are the reward; None takes the run's only judge, or the task's."""
     evaluate: bool = True
-    """Evaluate every round's policy on the test split."""
+    """Whether every round's policy is evaluated on the test split."""
     in_process: bool = False
     calls: CallOptions = field(default_factory=CallOptions)
     spread: Spread = field(default_factory=Spread)
