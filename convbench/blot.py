@@ -1,9 +1,9 @@
-"""Blot out what no record and no error may hold: keys, and where this machine keeps things.
+"""Redact API keys and paths of this machine from records and errors.
 
-`exact` takes out the values of the keys in use (the environment's and the Hub's), as they are and
-as JSON, an address or base64 writes them; every record passes it on its way to the disk. `told`
-is for errors, which repeat what a stranger's server or a library said: it also takes out what
-looks like a key or stands where one stands, paths, and all of a traceback but its last line.
+Every record passes a filter on its way to the disk that removes the values of the keys in use (of
+the environment and the Hub), as they are and as JSON, an address or base64 encodes them. Errors may
+repeat text of a foreign server or a library, so from them everything is removed that looks like a
+key or is in the place of one, paths, and all but the last line of a traceback.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pathlib import Path
 from urllib.parse import quote, quote_plus, urlsplit
 
 KEY = "[key]"
-"""What stands in the place of a key."""
+"""Replacement of a key."""
 SHORTEST = 8
-"""Values shorter than this are no secrets that can be searched for."""
+"""Values shorter than this are not taken for keys."""
 _NAMES = frozenset(
     {
         "KEY",
@@ -37,9 +37,9 @@ _NAMES = frozenset(
         "CREDENTIALS",
     }
 )
-"""Parts of the names of variables that hold keys."""
+"""Words in the names of variables that hold keys."""
 _NO_KEY = re.compile(r"(?i)[a-z _-]{1,15}|[~./].*|\w:\\.*|https?://[^@?]*|[\d.,:\s-]+|\$.*")
-"""Placeholders (`not-needed`), paths, plain addresses and numbers."""
+"""Values that are no keys: placeholders (`not-needed`), paths, plain addresses and numbers."""
 
 _START = r"(?<![A-Za-z0-9])"
 PATTERNS: tuple[tuple[str, tuple[str, ...], str], ...] = (
@@ -81,7 +81,7 @@ PATTERNS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         r"(?i:authorization)[\"'\\]*\s*[:=]\s*[\"'\\]*Bearer\s+[\w.~+/-]{16,}",
     ),
 )
-"""What it is, texts of which one must be there (a quick look), and how it looks."""
+"""(kind of key, texts of which one must occur, pattern); the texts are a quick test."""
 _WHERE = re.compile(
     r"""(?ix)
     ( (?:authorization|api[-_\ ]?key|x-api-key|access[-_]?token|token|secret|password|signature
@@ -90,13 +90,13 @@ _WHERE = re.compile(
     | \b(?:bearer|basic)\s+ )
     (?=[^\s"'&,;<>\d]{0,500}+\d) [^\s"'&,;<>\\]{16,}"""
 )
-"""Where a key stands, and a value there that could be one: 16 signs or more, a digit among them."""
+"""A place of a key, and a value there that could be one: 16 characters or more, with a digit."""
 _USER = re.compile(r"(?<=://)[^/\s@]{1,300}@")
 _PATH = re.compile(r"(?<![\w:/.\]])(?:~|/[\w.+-]+)(?:/[^\s/'\":,;()<>]+)*/(?=[^\s/'\":,;()<>])")
 
 
 def exact(data: bytes, hidden: Sequence[bytes] | None = None) -> bytes:
-    """Return bytes without the values of the keys in use; `hidden` saves looking them up."""
+    """Return bytes with the keys in use replaced. `hidden` are their forms, if already known."""
     for form in known() if hidden is None else hidden:
         if form in data:
             data = data.replace(form, KEY.encode())
@@ -104,15 +104,15 @@ def exact(data: bytes, hidden: Sequence[bytes] | None = None) -> bytes:
 
 
 def told(text: str) -> str:
-    """Return an error's words as one line for a record: no keys, no paths, no traceback."""
+    """Return an error's message as one line for a record: no keys, no paths, no traceback."""
     if "Traceback (most recent call last)" in text:
         text = next(line for line in reversed(text.splitlines()) if line.strip())
     return " ".join(_PATH.sub(_shown, keys(text)).split())
 
 
 def keys(text: str) -> str:
-    """Return a text without the keys in use, also where a line break splits them, and without
-    what looks like a key or stands in a key's place."""
+    """Return a text with keys replaced: those in use, even if broken across lines, and whatever
+    looks like a key or is in the place of one."""
     text = exact(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
     for pattern in _wrapped(tuple(in_use())):
         text = pattern.sub(KEY, text)
@@ -128,7 +128,7 @@ def address(url: str) -> str:
 
 
 def shown_address(url: str) -> str:
-    """Return an address as it is printed: a mark in the place of user, query and fragment."""
+    """Return an address for display, with user, query and fragment replaced by a mark."""
     parts = urlsplit(url)
     user = f"{KEY}@" if "@" in parts.netloc else ""
     rest = f"?{KEY}" if parts.query or parts.fragment else ""
@@ -136,12 +136,13 @@ def shown_address(url: str) -> str:
 
 
 def known() -> tuple[bytes, ...]:
-    """Return the keys in use in every form that is looked for, longest first."""
+    """Return the keys in use in every encoded form that is searched for, longest first."""
     return _forms(tuple(in_use()))
 
 
 def in_use(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the keys in use: value to the name of what holds it."""
+    """Return the name of the holder, a variable or the Hub's token, by the value of each key in
+    use."""
     here = os.environ if environment is None else environment
     found = {}
     for name, value in here.items():
@@ -157,7 +158,7 @@ def _is_key(value: str) -> bool:
 
 
 def _hub_token() -> str | None:
-    """Return the token that `hf auth login` keeps, which the Hub's clients use."""
+    """Return the token that `hf auth login` stored, or None."""
     home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
     place = Path(os.environ.get("HF_TOKEN_PATH") or f"{home}/token").expanduser()
     try:
@@ -174,7 +175,7 @@ def _forms(values: tuple[str, ...]) -> tuple[bytes, ...]:
 
 
 def _written(value: str) -> Iterator[str]:
-    """Yield a value as JSON (in JSON), addresses and base64 write it."""
+    """Yield a value as it is and as JSON, nested JSON, addresses and base64 encode it."""
     yield value
     for ascii_only in (True, False):
         once = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
@@ -209,6 +210,6 @@ def _roots() -> frozenset[str]:
 
 
 def _shown(found: re.Match[str]) -> str:
-    """Return nothing for the folders of a path of this machine; other words as they are."""
+    """Return an empty text for the folders of a path of this machine, other matches unchanged."""
     first = found[0].split("/")[1]
     return "" if found[0].startswith("~") or first in _roots() else found[0]

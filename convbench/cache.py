@@ -1,4 +1,4 @@
-"""Where what this machine can make again is kept: converted weights, questions that take long."""
+"""The cache folder, for what can be made again: converted weights, drawn questions, indexes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 CACHE = "CONVBENCH_CACHE"
-"""Environment variable: the folder (~/.cache/convbench)."""
+"""Environment variable with the cache folder (default ~/.cache/convbench)."""
 
 
 def cache_folder(kind: str) -> Path:
-    """Return the folder of one kind of things; it may not be there yet."""
+    """Return the cache folder of one kind of files; it may not exist yet."""
     return Path(os.environ.get(CACHE) or "~/.cache/convbench").expanduser() / kind

@@ -1,5 +1,5 @@
-"""Rooms that bear a verb's name can be called: `convbench.judge` is the room, and
-`convbench.judge(run, "rules")` the verb of the Python API."""
+"""Make packages callable: `convbench.judge` is a package, and `convbench.judge(run, "rules")` calls
+the function of that name in the Python API."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 
 def _about(room: ModuleType) -> str | None:
-    """Return what the verb does and takes: `help(convbench.judge)` asks for it."""
+    """Return the docstring of the function, for `help(convbench.judge)`."""
     found: str | None = verb(room.__name__).__doc__
     return found
 
 
 class Room(ModuleType):
-    # A module that is called as the verb of its name; its docstring is the verb's.
+    # A module that calls the API function of its name and has its docstring.
     __doc__ = property(_about)
 
     def __call__(self, *args: Any, **said: Any) -> Any:
-        """Do what the verb does."""
+        """Call the API function of this name."""
         return verb(self.__name__)(*args, **said)
 
     @property
@@ -31,10 +31,10 @@ class Room(ModuleType):
 
 
 def verb(room: str) -> Any:
-    """Return the verb of a room's name, from the API above all rooms."""
+    """Return the API function with the last name of a dotted module name."""
     return getattr(import_module("convbench.api.verbs"), room.rpartition(".")[2])
 
 
 def make_callable(room: str) -> None:
-    """Let a room be called."""
+    """Make a module callable."""
     sys.modules[room].__class__ = Room

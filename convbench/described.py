@@ -1,7 +1,7 @@
-"""A field's docstring as its description in the JSON schema, read when a schema is asked for.
+"""Use the docstrings of fields as descriptions in the JSON schema, read when one is requested.
 
-Pydantic reads them itself (`use_attribute_docstrings`), but out of the source and for every class
-that is made: that was a third of what each command takes to start.
+Pydantic can do so itself (`use_attribute_docstrings`), but parses the source of every class when it
+is defined, which was a third of the start time of each command.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Described(BaseModel):
-    """Base of classes whose fields are described by the docstrings below them."""
+    """Base class of models whose fields are described by the docstrings below them."""
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -36,7 +36,7 @@ class Described(BaseModel):
 
 
 def _said(cls: type) -> dict[str, str]:
-    """Return the docstrings of a class's fields, inherited ones too."""
+    """Return the docstrings of a class's fields by name, inherited ones included."""
     own = (_own(base) for base in reversed(cls.__mro__) if issubclass(base, Described))
     return {name: text for found in own for name, text in found.items()}
 
@@ -45,7 +45,7 @@ def _own(cls: type) -> dict[str, str]:
     try:
         (made,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     except (OSError, TypeError, SyntaxError, ValueError):
-        return {}  # made without a file
+        return {}  # a class without source
     assert isinstance(made, ast.ClassDef)
     return {
         field.target.id: inspect.cleandoc(said.value.value)

@@ -30,7 +30,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What an answered call used, as the provider told it; None where it told nothing."""
+    """Tokens and cost of an answered call as the provider reports them; None if it does not."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -38,10 +38,10 @@ class Usage:
 
 
 class ConvbenchError(Exception):
-    """Base of all errors that are a user's to mend; the CLI shows its text as one line."""
+    """Base class of all errors that a user can fix; the CLI shows the text as one line."""
 
     exit_code: ClassVar = 1
-    """What the CLI ends with."""
+    """Exit code of the CLI."""
 
 
 class UsageError(ConvbenchError):
@@ -71,22 +71,22 @@ class RunError(ConvbenchError):
 
 
 class NotRegularError(RunError, OSError):
-    """Something else lies where a plain file should. It is an OSError as well, so that whoever
-    says what cannot be read or written says this too."""
+    """A link, pipe or device is in the place of a regular file. It is an OSError too, so that code
+    which reports unreadable files reports it as well."""
 
     def __str__(self) -> str:
         return f"{self.filename}: {self.strerror}"
 
 
 class QueryError(ConvbenchError):
-    """A query is not valid SQL, or is one that may not run."""
+    """A query is not valid SQL, may not run, or exceeds a limit."""
 
 
 class ModelError(ConvbenchError):
     """A model call failed for good.
 
-    `usage` is set where the provider answered, though the answer is of no use: it is billed, by
-    what `usage` tells and by estimate where that tells nothing. None: there was no answer.
+    `usage` is set if the provider answered, though uselessly: the answer is billed, by `usage` or
+    by estimate if that is empty. None if there was no answer.
     """
 
     def __init__(self, message: str, *, usage: Usage | None = None) -> None:
@@ -95,9 +95,9 @@ class ModelError(ConvbenchError):
 
 
 class TransientModelError(ModelError):
-    """A call failed in a way that another try may mend.
+    """A call failed in a way that another try may fix.
 
-    `retry_after` is in seconds, where the provider said so; `rate_limited` is true for 429.
+    `retry_after` is in seconds, if the provider sent it; `rate_limited` is true for status 429.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class TransientModelError(ModelError):
 class FatalModelError(ModelError):
     """A call that would fail again: wrong key, unknown model, refused parameter, too long.
 
-    `stops_run` is false where only this one conversation is concerned (its context is too long).
+    `stops_run` is false if it concerns only one conversation (its context is too long).
     """
 
     def __init__(self, message: str, *, stops_run: bool = True, usage: Usage | None = None) -> None:
@@ -140,7 +140,7 @@ class MissingDependency(ConvbenchError):
 
 
 class PreflightError(ConvbenchError):
-    """Something that a later step needs is missing; `missing` says what, one line each."""
+    """Something that a later step needs is missing; `missing` has one line for each."""
 
     def __init__(self, missing: Sequence[str]) -> None:
         lines = "; ".join(missing)

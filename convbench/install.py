@@ -1,4 +1,4 @@
-"""How to install more of convbench, by how it was installed: hints that work when typed."""
+"""Return commands that install more of convbench, in the way in which it was installed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from urllib.parse import unquote, urlsplit
 
 NAME = "convbench"
 PINS = "constraints.txt"
-"""Beside a checkout, inside a wheel: the versions that the tests ran with."""
+"""In a checkout or inside a wheel: the versions that the tests ran with."""
 NEEDS_TORCH = ("train", "local", "qlora")
 
 
 def with_extra(name: str) -> str:
-    """Return the command that installs an extra (`train`, `analysis`, ...). Torch goes first, by a
-    command of its own, where the extra needs it and there is none."""
+    """Return the command that installs an extra (`train`, `analysis`, ...). If the extra needs
+    torch and it is missing, a command for torch comes first."""
     extra = f"pip install {command(name, _origin())}"
     if name in NEEDS_TORCH and importlib.util.find_spec("torch") is None:
         return f"pip install {pinned('torch')} && {extra}"
@@ -26,15 +26,15 @@ def with_extra(name: str) -> str:
 
 
 def pinned(package: str) -> str:
-    """Return a package with the version that the tests ran with."""
+    """Return the requirement `PACKAGE==VERSION` with the version that the tests ran with."""
     here = Path(__file__).parent
     file = next(one for one in (here / PINS, here.parent / PINS) if one.is_file())
     return next(one for one in file.read_text().splitlines() if one.startswith(f"{package}=="))
 
 
 def command(name: str, origin: dict[str, Any]) -> str:
-    """Return what follows `pip install`; `origin` is a `direct_url.json` (PEP 610), empty where
-    convbench came from an index."""
+    """Return the arguments of `pip install` for an extra. `origin` is a `direct_url.json` (PEP
+    610), empty if convbench came from an index."""
     url = str(origin.get("url", ""))
     folder = Path(unquote(urlsplit(url).path))
     if "dir_info" in origin:
@@ -49,7 +49,8 @@ def command(name: str, origin: dict[str, Any]) -> str:
 
 
 def _origin() -> dict[str, Any]:
-    """Return how convbench was installed; a checkout that was not is where it lies."""
+    """Return the `direct_url.json` of convbench, or the folder of a checkout that is not
+    installed."""
     try:
         text = metadata.distribution(NAME).read_text("direct_url.json")
     except metadata.PackageNotFoundError:

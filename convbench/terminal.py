@@ -1,4 +1,4 @@
-"""The console on which everything is shown: no text of strangers steers the terminal."""
+"""The console for all output, on which no text can control the terminal."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from convbench.printable import printable
 
 
 class Terminal(Console):
-    """A console of rich's whose every piece of text is `printable`, in tables and progress too.
-    What rich itself steers with goes through."""
+    """A rich console that makes every piece of text printable, in tables and progress too; rich's
+    own control codes pass."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Yield the pieces of what is shown."""
+        """Yield the segments of a renderable with printable text."""
         for piece in super().render(renderable, options):
             if piece.control or piece.text == "\n":
                 yield piece
@@ -27,7 +27,7 @@ class Terminal(Console):
 
 
 def agreed(what: str) -> bool | None:
-    """Ask on a terminal whether to go on; None where there is none to ask."""
+    """Ask on the terminal whether to go on. Return the answer, or None without a terminal."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return None
     print(f"{what} Go on? [y/N] ", end="", file=sys.stderr, flush=True)
