@@ -1,4 +1,4 @@
-"""The command line: one line for a user's mistake, and no command loaded but the one typed."""
+"""The command line program. A user's mistake is one line; only the command typed is loaded."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from convbench.terminal import Terminal
 
 
 def load(typed: Sequence[str] | None = None) -> None:
-    """Register the command that these words begin with, none where they name none; without words,
-    all commands."""
+    """Register the command that the first of these words names, if any; for None all commands."""
     words = ENTRIES if typed is None else [word for word in typed if not word.startswith("-")][:1]
     missing = [word for word in words if word in ENTRIES and word not in _registered]
     if not missing:
@@ -36,25 +35,26 @@ def load(typed: Sequence[str] | None = None) -> None:
 
 
 _registered: set[str] = set()
-"""The commands that `app` has."""
+"""Names of the commands registered so far."""
 
 
 def _panel(word: str) -> str:
-    """Return the panel that shows a command."""
+    """Return the panel of `--help` that shows a command."""
     return next(panel for panel, entries in PANELS.items() if word in entries)
 
 
 COMPLETING = "_CONVBENCH_COMPLETE"
-"""Set by the shell that asks what a word may become."""
+"""Environment variable that a shell sets to complete a word."""
 
 RARELY = (100_000, 1, 1)
-"""Objects that are made between two looks for cycles among the youngest, and such looks between two
-at older ones. Python's 700 took a sixth of the CPU of a command that makes calls, and 20,000 still
-a tenth with 1,024 of them in flight, which are no garbage; nearly all goes without such a look."""
+"""Thresholds of the garbage collector. Python's 700 took a sixth of the CPU of a command that makes
+calls, and 20,000 still a tenth with 1,024 calls in flight, which are no garbage; reference counts
+free nearly everything without it."""
 
 
 class Ordered(TyperGroup):
-    """All commands, in the order of their panels; those not loaded have their first words alone."""
+    """All commands in the order of their panels. Those not loaded have only the first paragraph of
+    their help."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -64,29 +64,29 @@ class Ordered(TyperGroup):
                 self.commands.setdefault(word, stub)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the commands' names."""
+        """Return the names of the commands in the order of their panels."""
         return sorted(self.commands, key=list(ENTRIES).index)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read what stands before the command."""
+        """Parse the words before the command. Return the rest."""
         with self._answering(args):
             return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that the words begin with."""
+        """Return the command that the first word names."""
         with self._answering(args):
             return super().resolve_command(ctx, args)
 
     @staticmethod
     def _answering(args: list[str]) -> AbstractContextManager[None]:
-        if "--json" not in args:  # what answers is read in only where it is asked for
+        if "--json" not in args:  # its module is loaded only if needed
             return nullcontext()
         from convbench.commands._json import answering_mistakes
 
         return answering_mistakes(next((one for one in args if one[:1] != "-"), ""), args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help; nothing of it is cut."""
+        """Write the help without cutting any of it."""
         fold()
         super().format_help(ctx, formatter)
 
@@ -129,9 +129,9 @@ err = Terminal(stderr=True, highlight=False)
 
 
 def main() -> None:
-    """Run the command line; exit code 0 only on success."""
+    """Run the command line and exit, with code 0 only on success."""
     gc.set_threshold(*RARELY)
-    # else the first model that is made looks through every installed package for plugins
+    # or the first pydantic model would search every installed package for plugins
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     arguments = sys.argv[1:]
     verbose = "--verbose" in arguments or bool(os.environ.get("CONVBENCH_VERBOSE"))
@@ -165,8 +165,8 @@ def _run(arguments: list[str], debug: bool) -> None:
     gc.disable()  # what is loaded is no garbage
     # a file of defaults may name any command, and so may what is completed
     load(None if has_file() or COMPLETING in os.environ else arguments)
-    # what is loaded stays: no later look for cycles goes over it again, nor do the four that
-    # Python takes as it ends, which were a sixth of a short command's CPU
+    # loaded modules stay, so no later collection needs to scan them; the four at Python's exit
+    # were a sixth of a short command's CPU
     gc.freeze()
     gc.enable()
     if not debug:
@@ -180,7 +180,7 @@ def _run(arguments: list[str], debug: bool) -> None:
 
 
 def _unread() -> NoReturn:
-    """End as a program does whose reader has gone: nothing more can be said to it."""
+    """Exit as a program does after SIGPIPE: nobody reads its output any more."""
     sys.stdout = None
     sys.exit(141)
 

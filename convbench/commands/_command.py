@@ -1,5 +1,5 @@
-"""What a command is: its work, its answer, which `--json` prints in one document, and its context,
-which holds what else there is to tell: notes, what to type next, the exit code."""
+"""The parts of a command: its work, its answer, which `--json` prints as one document, and its
+context with notes, next commands and the exit code."""
 
 from __future__ import annotations
 
@@ -31,36 +31,36 @@ RefuseRuns = Callable[[Sequence[str], Sequence[Path]], None]
 
 
 class Answer(Described):
-    """What one command has to tell; each has a class of its own, beside its `run`. Paths are as
-    they would be typed here; dollars are of what has a price; nothing is cut to a terminal's
-    width."""
+    """Base class of the results of commands; each command has its own, next to its `run`. Paths are
+    as a user would type them here; dollars count only what has a price; nothing is cut to the width
+    of a terminal."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-    """Built when one is made: a command needs few."""
+    """Validators are built at first use, since a command needs few of them."""
     _source: Any = PrivateAttr(default=None)
-    """What the stage returned, for `show`."""
+    """Result of the stage, for `show`."""
 
     def of(self, source: Any) -> Self:
-        """Keep what `show` needs beside the fields. Return the answer itself."""
+        """Store what `show` needs besides the fields, and return the answer itself."""
         self._source = source
         return self
 
 
 class RunAnswer(Answer):
-    """`import`, `pull`, `tag`: a run that was made or named."""
+    """`import`, `pull`, `tag`: a run that was created or changed."""
 
     run: str
     """Its folder."""
     conversations: int | None = None
-    """Conversations in it."""
+    """Number of conversations in it."""
     questions: int | None = None
-    """Questions they are about."""
+    """Number of questions that they are about."""
     rewards: int | None = None
-    """Conversations that came with a reward."""
+    """Number of conversations that came with a reward."""
     repo: str | None = None
-    """Where on the Hub it is from."""
+    """The repository on the Hub that it is from."""
     commit: str | None = None
-    """The commit there."""
+    """The commit in that repository."""
     tags: list[str] = Field(default_factory=list)
     """Its tags."""
     note: str | None = None
@@ -68,7 +68,7 @@ class RunAnswer(Answer):
 
 
 class Ended(Exception):
-    """Ends a command early with an exit code, once all is told."""
+    """Ends a command early with an exit code, after everything was printed."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(exit_code)
@@ -76,22 +76,24 @@ class Ended(Exception):
 
 
 class Line(NamedTuple):
-    """A line for stderr."""
+    """A line that is printed on stderr."""
 
     head: str
     style: str
     text: str
     is_wrapped: bool
-    """Whether a terminal breaks it between words; what is to be copied is not broken."""
+    """Whether it is broken between words on a terminal; text to be copied is not."""
 
 
 CARRIED = ("--specs", "--plugin", "--judge", "--allow-calls")
-"""Where specs and functions are found, whose verdicts count, and whom a pulled set may call."""
+"""Options that other commands need too: where specs and functions are, whose verdicts count, and
+which models a pulled set may call."""
 ADDRESS = "--api-base"
 AGAIN = (ADDRESS, "--set", "--cache", "--vllm-python", "--devices")
-"""What the same command needs again; to another one an address is another model's."""
+"""Options that only the same command needs again; for another one the address would be of another
+model."""
 ADDRESSED = ("status", "cancel")
-"""Commands whose address is also that of what they print: the server that works on the batches."""
+"""Commands whose `--api-base` also applies to the commands that they print: the batches' server."""
 
 
 def _no_flags(word: str) -> set[str]:
@@ -100,35 +102,35 @@ def _no_flags(word: str) -> set[str]:
 
 @dataclass
 class RunContext:
-    """A command under way: how it was typed, and what it has to tell beside its answer."""
+    """A running command: how it was typed, and what it prints besides its answer."""
 
     word: str = ""
     typed: Sequence[str] = ()
-    """The words behind `convbench`."""
+    """The words after `convbench`."""
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Of CARRIED and AGAIN, by flag, what was typed or set by a file."""
+    """Values of the options in CARRIED and AGAIN by flag, typed or from a file."""
     flags_of: Callable[[str], set[str]] = _no_flags
-    """The flags that a command takes, by its word."""
+    """Returns the flags that a command takes, by its word."""
     file_values: Mapping[str, Any] = field(default_factory=dict)
-    """Options that a file of defaults gave, by field."""
+    """Options from files of defaults, by field."""
     json: bool = False
-    """Whether stdout holds one JSON document and nothing else."""
+    """Whether stdout gets one JSON document and nothing else."""
     each: Sequence[Any] = ()
-    """The options once for each value of the one that may be repeated so (`Opt.each`)."""
+    """The options for each value of the option that may be repeated (`Opt.each`)."""
     ledger: Budget | None = None
-    """What the calls of a command that calls models take."""
+    """Spending of a command that calls models."""
     answer: Answer | None = None
-    """So far: it is shown where the command fails later on."""
+    """The answer so far, which is shown even if the command fails later."""
     show: Callable[[Any], None] = print
     """Prints an answer."""
     exit_code: int = 0
     notes: list[str] = field(default_factory=list)
     next_commands: list[tuple[str, str]] = field(default_factory=list)
-    """Commands that go on from here, each with a remark."""
+    """(command, remark) of what to type next."""
     _lines: list[Line] = field(default_factory=list)
-    """For stderr, not printed yet."""
+    """Lines for stderr that are not printed yet."""
     _next: list[tuple[str, str]] | None = None
-    """Of `next_commands` those not printed yet."""
+    """Next commands that are not printed yet."""
     _is_shown: bool = False
 
     def note(self, text: str) -> None:
@@ -137,12 +139,12 @@ class RunContext:
         self.line("note: ", "yellow", text)
 
     def note_failures(self, built: Built) -> None:
-        """Say why conversations failed."""
+        """Add notes on why conversations failed."""
         for message, count in built.failures.most_common(3):
             self.note(f"{count} failed: {message}")
 
     def note_unscored(self, judged: Judged) -> None:
-        """Say of how many conversations a judge has no score, and why."""
+        """Add notes on how many conversations have no score of a judge, and why."""
         name = judged.name
         for message, count in judged.failures.most_common(2):
             self.note(f"{name}: {count} without a score: {message}")
@@ -150,8 +152,8 @@ class RunContext:
             self.note(f"{name}: {judged.unsupported} without a score: their task is unsupported")
 
     def tell_judged(self, judged: Judged, path: Path, again: str) -> None:
-        """Say what a judge gave no score, and how to go on or to try it again; raises the exit code
-        where it stopped early."""
+        """Add notes on missing scores of a judge, and how to resume or to try again. Raises the
+        exception that ends the command if the judge stopped early."""
         self.note_unscored(judged)
         again = self.carry(again)
         self.stop_if_ended(judged.jobs, path, again)
@@ -159,21 +161,21 @@ class RunContext:
             self.line("", "", f"try the failed ones again: {again}", wrap=False)
 
     def line(self, head: str, style: str, text: str, *, wrap: bool = True) -> None:
-        """Add a line for stderr. With `wrap` a terminal breaks it between words; what is to be
-        copied stays in one piece."""
+        """Add a line for stderr. With `wrap` it is broken between words on a terminal; text to be
+        copied must not be."""
         self._lines.append(Line(head, style, text, wrap))
 
     def next(self, *commands: str) -> None:
-        """Add what to type next, with what this command was typed with and the next one needs too
-        (`carry`). A remark may stand after three spaces."""
+        """Add commands to type next, with the options of this command that they need too. A remark
+        may follow after three spaces."""
         self._next = self._next or []
         for text in commands:
             command, _, remark = printable(text).partition("   ")
             self._next.append((self.carry(command), remark.strip()))
 
     def as_typed(self, *without: str, **instead: str) -> str:
-        """Return the command that was typed, without these flags and with these values of options
-        instead of its own: what a user types to go on."""
+        """Return the command as typed, without the flags `without` and with the options `instead`
+        in place of their values."""
         flags = {f"--{name}": value for name, value in instead.items()}
         words = ["convbench"]
         for before, word in zip(["", *self.typed], self.typed, strict=False):
@@ -183,9 +185,8 @@ class RunContext:
         return shlex.join(words)
 
     def carry(self, command: str) -> str:
-        """Return a command with the options of CARRIED that it takes, that were typed, and that it
-        does not say itself; with those of AGAIN too where it is the one under way. A key in an
-        address is not printed."""
+        """Return a command with the typed options of CARRIED that it takes and does not have; if it
+        is this command, with those of AGAIN too. Keys in addresses are redacted."""
         command = self._with_typed(command)
         for value in self.options.get(ADDRESS, ()):
             for url in value.split(","):
@@ -208,7 +209,8 @@ class RunContext:
         )
 
     def stop_if_ended(self, summary: Summary, path: Path, command: str) -> None:
-        """Say that a run stopped early and how to resume; raises the exit code."""
+        """Raise the exception that ends the command if the jobs stopped early, after adding how to
+        resume."""
         if not summary.interrupted and summary.stopped is None:
             return
         self._note_batches(path)
@@ -222,7 +224,7 @@ class RunContext:
         raise Ended(1)
 
     def _note_batches(self, path: Path) -> None:
-        """Say which batches go on without us."""
+        """Add a note on batches that the provider still works on."""
         from convbench.engine.batch_record import open_batches
 
         if batches := open_batches(path):
@@ -235,15 +237,14 @@ class RunContext:
             )
 
     def show_part(self, answer: Any) -> None:
-        """Show what is done so far, while the command goes on: the whole answer is not shown at its
-        end."""
+        """Show an answer to what is done so far; the final answer is not shown again."""
         self._is_shown = True
         if not self.json:
             self.show(answer)
         self.print_notes()
 
     def print_notes(self) -> None:
-        """Print what was added for stderr, and what to type next, since the last time."""
+        """Print the lines for stderr and the next commands that were added since the last time."""
         for line in self._lines:
             if line.is_wrapped:
                 print_line(err, *line[:3])
@@ -256,7 +257,7 @@ class RunContext:
         self._next = None
 
     def close(self) -> None:
-        """Print the answer and all that is told beside it, but an error."""
+        """Print the answer, notes, next commands and spending, but no error."""
         if self.answer is not None and not self._is_shown and not self.json:
             self.show(self.answer)
         self.print_notes()
@@ -274,17 +275,17 @@ class Command(Generic[OptionsT, AnswerT]):
     run: Callable[[OptionsT, RunContext], AnswerT]
     show: Callable[[AnswerT], None]
     refuse_runs: RefuseRuns | None = None
-    """Gets the names that stand in the place of a run, and the folders of specs, where two of them
-    contradict each other: it raises UsageError for what is no run's name."""
+    """Called with the names given as runs, if two of them contradict each other, and the folders of
+    specs; raises UsageError for a name of something else."""
 
     @cached_property
     def options(self) -> type[Any]:
-        """The options class, which `run` names in its signature."""
+        """Return the options class, from the signature of `run`."""
         options: type[Any] = get_type_hints(self.run)["options"]
         return options
 
     @property
     def answer(self) -> type[Answer]:
-        """The class of its answer, which `run` names too."""
+        """Return the answer class, from the signature of `run`."""
         answer: type[Answer] = get_type_hints(self.run)["return"]
         return answer

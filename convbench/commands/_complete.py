@@ -1,4 +1,4 @@
-"""What a shell offers where a name is expected: specs, models, runs, checkpoints."""
+"""Complete names in a shell: specs, models, runs, checkpoints."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from convbench.options.declare import Names
 
 ROOT = Path("runs")
 MOST = 200
-"""Names that are offered at once."""
+"""Largest number of names that are offered."""
 
 
 def completer(kind: Names) -> Callable[[str], list[str]]:
-    """Return what a shell calls with the letters typed so far. A mistake in somebody's spec offers
-    less, and says nothing: there is no place for it."""
+    """Return a function from the letters typed so far to the names of this kind. It offers nothing
+    if a spec is invalid, since there is no room for a message."""
 
     def complete(incomplete: str) -> list[str]:
         try:
@@ -47,7 +47,7 @@ def _names(kind: Names) -> Iterable[str]:
 
 
 def _runs() -> list[str]:
-    """Run folders, the newest first, then their child runs."""
+    """Return `runs/latest`, the run folders, newest first, then their child runs."""
     links = [str(ROOT / "latest")] if (ROOT / "latest").exists() else []
     found = [path.parent for path in ROOT.glob("*/run.json") if not path.parent.is_symlink()]
     found.sort(key=lambda path: path.stat().st_mtime, reverse=True)

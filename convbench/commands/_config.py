@@ -1,8 +1,8 @@
-"""Defaults of one's own: `convbench.toml` here, the user's own file, and keys in `.env`.
+"""Read defaults of options from `convbench.toml` here and the user's own file, keys from `.env`.
 
-What is typed goes before the folder's file, that before the user's. A folder may come from anywhere
-(a clone, a download), so its file says nothing that steers where keys go or which code runs
-(`Opt.own_file_only`), and of its `.env` only keys are taken, never addresses, paths or settings.
+Typed options override the folder's file, and that the user's. A folder may come from anywhere (a
+clone, a download), so its file may not set where keys go or which code runs (`Opt.own_file_only`),
+and from its `.env` only keys are taken, never addresses, paths or settings.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from convbench.regular import open_to_read
 
 HERE = Path("convbench.toml")
 SWITCH = "CONVBENCH_CONFIG"
-"""Set to `off`, no file of defaults and no `.env` is read."""
+"""Environment variable: with `off` no file of defaults and no `.env` is read."""
 EVERY = "all"
-"""The table whose options hold for every command that has them."""
+"""Name of the table whose options apply to every command that has them."""
 KEY_NAME = re.compile(r"[A-Z0-9_]{1,60}_(API_KEY|TOKEN)|AWS_(ACCESS_KEY_ID|SECRET_ACCESS_KEY)")
 LARGEST = 64 << 10
-"""Bytes of such a file."""
+"""Largest number of bytes of a file."""
 
 
 @cache
 def _options(word: str) -> dict[str, Flat]:
-    """Return the options that a file may give of a command, by the words that are typed."""
+    """Return the options of a command that a file may set, by their words on the command line."""
     options = flat(load_command(word).options)
     return {said_as(option): option for option in options if not option.opt.argument}
 
 
 def users_file() -> Path:
-    """Return where the user's own file lies."""
+    """Return the path of the user's own file."""
     base = os.environ.get("XDG_CONFIG_HOME")
     return (Path(base) if base else Path.home() / ".config") / "convbench" / "config.toml"
 
 
 def has_file() -> bool:
-    """Whether there is a file of defaults to read."""
+    """Return True if there is a file of defaults to read."""
     return os.environ.get(SWITCH) != "off" and any(map(os.path.lexists, (users_file(), HERE)))
 
 
 def default_map() -> dict[str, dict[str, Any]]:
-    """Return, by word and option, what the files say. Raises SpecError naming file and key."""
+    """Return the values in the files by command and field. Raises SpecError naming file and key."""
     found: dict[str, dict[str, Any]] = {}
     if os.environ.get(SWITCH) == "off":
         return found
@@ -61,7 +61,7 @@ def default_map() -> dict[str, dict[str, Any]]:
 
 
 def origin(word: str, name: str) -> str:
-    """Return which file gave an option, for the note that says so."""
+    """Return the file that set an option, by its field."""
     here = _read_file(HERE)
     flag = next(flag for flag, option in _options(word).items() if option.name == name)
     is_here = any(flag in _with_dashes(here.get(table, {})) for table in (word, EVERY))
@@ -92,7 +92,8 @@ def _with_dashes(table: Any) -> dict[str, Any]:
 
 
 def _lay_table(found: dict[str, dict[str, Any]], path: Path, table: str, said: Any) -> None:
-    """Lay one table over what is found."""
+    """Add one table of a file to the defaults. Raises SpecError for an unknown command or option,
+    an invalid value, or one that a folder's file may not set."""
     words = [table] if table != EVERY else list(ENTRIES)
     if table != EVERY and table not in ENTRIES:
         raise SpecError(f"{path}: [{table}]: found no such command; {_suggest(table, ENTRIES)}")
@@ -127,10 +128,10 @@ def _suggest(said: str, known: Mapping[str, Any] | list[str]) -> str:
 
 
 def keys_of_env(path: Path = Path(".env")) -> list[str]:
-    """Take the keys in `.env` that the environment does not have; return their names.
+    """Set the keys in `.env` that the environment lacks, and return their names.
 
-    Only names of keys (`…_API_KEY`, `HF_TOKEN`) are taken: an address there could send a key
-    elsewhere. Nothing in it is expanded.
+    Only variables named as keys (`…_API_KEY`, `HF_TOKEN`) are taken: an address could send a key
+    elsewhere. Values are not expanded.
     """
     if os.environ.get(SWITCH) == "off" or not path.is_file() or path.stat().st_size > LARGEST:
         return []

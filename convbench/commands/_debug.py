@@ -1,4 +1,4 @@
-"""`--debug`: what happened in a command, call by call, in a file to read or to send along."""
+"""`--debug`: log what a command does, call by call, to a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from convbench.blot import keys
 from convbench.errors import RunError
 
 LARGEST = 50_000_000
-"""Bytes of the log; then its older half goes."""
+"""Largest number of bytes of the log; then its older half is dropped."""
 PACKAGES = (
     "litellm",
     "aiohttp",
@@ -38,7 +38,7 @@ PACKAGES = (
 
 
 class _Blotted(logging.Formatter):
-    """Lines without keys."""
+    """Formats log records with API keys redacted."""
 
     def format(self, record: logging.LogRecord) -> str:
         return keys(super().format(record))
@@ -46,8 +46,9 @@ class _Blotted(logging.Formatter):
 
 @contextmanager
 def debugging(arguments: list[str]) -> Iterator[Path]:
-    """Log all that this process and its libraries tell, keys blotted out, until the end. The file
-    is one's own: it may hold prompts and replies, and is readable by its owner alone."""
+    """Log everything of this process and its libraries in the body of `with`, API keys redacted.
+    Yields the file, which may hold prompts and replies and is readable by its owner only. Raises
+    RunError if it cannot be written."""
     path = Path(f"convbench-debug-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log")
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

@@ -1,4 +1,4 @@
-"""What `convbench judge --pairwise` answers and prints."""
+"""The answer of `convbench judge --pairwise`, and how it is printed."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ class Duels(Answer):
     """Two policies against each other, by one judge."""
 
     judge: str
-    """Its name."""
+    """Name of the judge."""
     first: str
-    """As it was typed."""
+    """The first policy, as typed."""
     second: str
-    """As it was typed."""
+    """The second policy, as typed."""
     win_rate: float | None
-    """Of the first, a tie one half; null without a duel judged in both orders."""
+    """Win rate of the first, a tie counts one half; null without a duel judged in both orders."""
     low: float | None
     """Lower end of its 95% interval."""
     high: float | None
-    """Upper end."""
+    """Upper end of its 95% interval."""
     wins: int
     """Duels that the first won."""
     ties: int
@@ -54,13 +54,13 @@ class Duels(Answer):
     flips: float | None
     """Share of duels whose winner the order chose."""
     decided: bool | None
-    """Whether it is sure who wins; null without --until-decided."""
+    """Whether the winner is certain; null without --until-decided."""
     spared: int
-    """Orders that were not asked, for it was decided."""
+    """Orders that were not judged, because it was decided."""
 
 
 def duels_of(one: Compared) -> Duels:
-    """Return what comparing two policies came to."""
+    """Return the answer for a comparison of two policies."""
     found, sure = one.wins, one.decision
     ends = (found.rate.interval if found else None) or (None, None)
     return Duels(
@@ -80,8 +80,8 @@ def duels_of(one: Compared) -> Duels:
 
 
 def tell_duels(result: JudgeResult, options: JudgeOptions, context: RunContext) -> None:
-    """Note what could not be compared and what went wrong, and what comes next. Raises the exit
-    code where too many orders have no preference."""
+    """Add notes on what could not be compared and what failed, and the next command. Raises the
+    exception that ends the command if too many orders have no preference."""
     for compared in result.compared:
         _note_couples(compared, context)
     typed = shlex.join(["--pairwise", *(options.pairwise or ())])
@@ -99,8 +99,8 @@ def tell_duels(result: JudgeResult, options: JudgeOptions, context: RunContext) 
 
 
 def _report_words(compared: Sequence[Compared], options: JudgeOptions) -> str:
-    """Return the runs whose report holds all that were compared (those of evaluations hold them),
-    and the options without which it would refuse them."""
+    """Return the arguments of `report` for all that was compared: the runs (a run's report holds
+    its evaluations) and the options that it needs for them."""
     from convbench.errors import RunError
     from convbench.judge.duels import side
     from convbench.report.sections import NotComparable, sections
@@ -125,7 +125,7 @@ def _report_words(compared: Sequence[Compared], options: JudgeOptions) -> str:
 
 
 def print_duels(compared: list[Compared]) -> None:
-    """Print win rates, and what was decided."""
+    """Print win rates and decisions."""
     for home in dict.fromkeys(shell_path(pair.home.path) for pair in compared):
         print_fact("kept in", f"{home} (comparisons.jsonl)")
     out.print()
@@ -170,7 +170,7 @@ def _rate_table(compared: list[Compared]) -> Table:
 
 
 def _note_couples(pair: Compared, context: RunContext) -> None:
-    """Say what could not be coupled."""
+    """Add notes on conversations that could not be paired."""
     names = f"{pair.names[0]} over {pair.names[1]}, {pair.judged.name}"
     counts = {
         "about a question and sample that only one of them has": pair.couples.alone,

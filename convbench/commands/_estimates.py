@@ -1,4 +1,4 @@
-"""What a dry run says that a command would take, here or spread over shards."""
+"""The forecast of work on shards in a dry run, and how it is printed."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
 
 
 class ForeseenAnswer(Answer):
-    """What work on shards would take, told by a dry run."""
+    """Forecast of work on shards in a dry run."""
 
     workers: int
     """Shards at once."""
     shards: int
-    """Shards."""
+    """Number of shards."""
     hours: float
     """Hours until all is done."""
     hours_with_losses: float
-    """The same where each process is lost once a day."""
+    """Hours if each process is lost once a day."""
     folder_bytes: float
     """Bytes of the run's folder, about."""
     calls_a_minute: float
-    """Calls a minute that the provider must bear."""
+    """Calls a minute that the provider must accept."""
     tokens_a_minute: float
-    """Tokens a minute likewise."""
+    """Tokens a minute that the provider must accept."""
     rates_of: str
-    """Where a process's rate is from."""
+    """Source of the rate of a process: measured in a run, or assumed."""
     written: str | None
     """The script, manifest or command that starts them."""
 
 
 def foreseen_answer(forecast: ShardForecast | None) -> ForeseenAnswer | None:
-    """Return what work on shards would take."""
+    """Return the answer for a forecast, None for None."""
     if forecast is None:
         return None
     return ForeseenAnswer(
@@ -55,7 +55,7 @@ def foreseen_answer(forecast: ShardForecast | None) -> ForeseenAnswer | None:
 
 
 def print_foreseen(forecast: ShardForecast) -> None:
-    """Print what work on shards would take, and what would be started."""
+    """Print a forecast of work on shards, and the script that would start it."""
     from convbench.engine.progress import short
 
     days = f" ({forecast.hours / 24:,.1f} days)" if forecast.hours > 48 else ""
@@ -87,7 +87,7 @@ def _format_hours(value: float) -> str:
 
 
 def _format_size(value: float) -> str:
-    """Return bytes in the unit that suits."""
+    """Return a number of bytes in a suitable unit."""
     for unit in ("B", "KB", "MB", "GB"):
         if value < 1000:
             return f"{value:,.0f} {unit}"

@@ -1,4 +1,4 @@
-"""Help in narrow terminals: a word that is too long for its column is folded, never cut."""
+"""Print help in narrow terminals without cutting: a word too long for its column is folded."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any
 OF_PYTHON = re.compile(
     r"<(list\[)?(bool|str|[Pp]ath)\]?>|(?<!\s)\s*+\[(?=[^\]]{0,40}\d{16})[^\]]{0,80}\]"
 )
-"""What says nothing to who types: that a flag is a flag, the type behind an argument's own name,
-and that a number has at most 64 bits."""
+"""Types in help that tell a user nothing: of flags, of named arguments, and the range of 64-bit
+numbers."""
 CHOICES = 24
-"""Columns of several choices."""
+"""Width of a column of choices."""
 
 
 def fold() -> None:
-    """Have the tables of `--help` fold what is too long; rich would end it with an ellipsis."""
+    """Make the tables of `--help` fold long text, which rich would cut with an ellipsis."""
     from rich.columns import Columns
     from rich.table import Table
     from rich.text import Text
     from typer import rich_utils
 
     def paragraph(cell: Any) -> Any:
-        """Return a help text and its default as one text: side by side each would be cut."""
+        """Return a help text and its default as one text; in two columns each would be cut."""
         parts = cell.renderables if isinstance(cell, Columns) else []
         texts = [part for part in parts if isinstance(part, Text)]
         return Text(" ").join(texts) if texts and len(texts) == len(parts) else cell
 
     def taken(cell: Any) -> Any:
-        """Return what an option takes, in the words of who types it; choices are kept whole."""
+        """Return the label of an option's value without Python's types; choices are not broken."""
         if not isinstance(cell, Text):
             return cell
         label = OF_PYTHON.sub("", cell.plain)
@@ -46,7 +46,7 @@ def fold() -> None:
 
 
 def _lines(text: str, sign: str, width: int) -> list[str]:
-    """Return text broken behind a sign, where a line would be wider."""
+    """Return a text as lines of at most `width` columns, broken after `sign`."""
     lines = [""]
     parts = text.split(sign)
     for part in [*(one + sign for one in parts[:-1]), parts[-1]]:

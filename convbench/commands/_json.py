@@ -1,4 +1,4 @@
-"""`--json`: what a command has to tell as one document on stdout, in place of its lines."""
+"""`--json`: print the answer of a command as one document on stdout instead of lines."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from convbench.printable import printable
 
 
 class Spent(Answer):
-    """What a command's calls took."""
+    """Spending of a command's model calls."""
 
     usd: float | None
-    """Dollars, lost attempts too; null where a price is unknown."""
+    """Dollars, failed attempts included; null if a price is unknown."""
     tokens: int
     """Tokens of prompts and replies."""
     attempts: int
-    """Requests that were sent."""
+    """Number of requests that were sent."""
 
 
 class Envelope(Described):
-    """What every command prints with `--json`."""
+    """The document that every command prints with `--json`."""
 
     model_config = ConfigDict(defer_build=True)
 
     command: str
-    """The word that was typed; empty where none was."""
+    """The command; empty if none was typed."""
     exit_code: int = 0
-    """The code the command ends with: 0 where all went well."""
+    """Exit code of the command: 0 on success."""
     error: str | None = None
-    """The one line of what is wrong, where it could not be done."""
+    """The error in one line, if the command failed."""
     notes: list[str] = Field(default_factory=list)
-    """What else the user should know, in the order it was said."""
+    """Further notes for the user, in the order in which they were added."""
     next: list[str] = Field(default_factory=list)
-    """Commands that go on from here."""
+    """Commands to type next."""
     spent: Spent | None = None
-    """What its calls took; null for a command that calls no model."""
+    """Spending of its model calls; null for a command that calls no model."""
     result: SerializeAsAny[Answer] | None = None
-    """The answer, by the command's own schema; null where there is none."""
+    """The answer in the command's own schema; null if there is none."""
 
 
 def print_envelope(context: RunContext, failure: BaseException | None) -> None:
-    """Print the document of a command at its end."""
+    """Print the document of a command that has ended; `failure` is the error that ended it."""
     code, line = (context.exit_code, None) if failure is None else _code_and_line(failure)
     ledger, spent = context.ledger, None
     if ledger is not None:
@@ -70,8 +70,7 @@ def print_envelope(context: RunContext, failure: BaseException | None) -> None:
 
 @contextmanager
 def answering_mistakes(command: str, typed: Sequence[str]) -> Iterator[None]:
-    """Print the document of a command that cannot be read as it was typed, where `--json` is
-    among the words."""
+    """Print the document of a command that cannot be parsed, if `--json` is among the words."""
     import typer
 
     json = "--json" in typed  # the parser takes words out of the list as it reads them
@@ -87,7 +86,7 @@ def answering_mistakes(command: str, typed: Sequence[str]) -> Iterator[None]:
 
 
 def _code_and_line(error: BaseException) -> tuple[int, str]:
-    """Return the exit code of an error and the line that says it."""
+    """Return (exit code of an error, its message in one line)."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED, "interrupted"
     if isinstance(error, ConvbenchError):
@@ -99,7 +98,7 @@ def _code_and_line(error: BaseException) -> tuple[int, str]:
 
 
 def notes_of(error: BaseException | None) -> list[str]:
-    """Return what else is wrong, a line each, where an error's own line says the first alone."""
+    """Return the notes of a ConvbenchError, one line each: further problems of the same kind."""
     notes = getattr(error, "__notes__", ()) if isinstance(error, ConvbenchError) else ()
     return [" ".join(keys(note).split()) for note in notes]
 
@@ -111,7 +110,7 @@ def _print(envelope: Envelope) -> None:
 
 
 def schema(answer: type[Answer]) -> dict[str, Any]:
-    """Return the JSON schema of what a command of this answer prints."""
+    """Return the JSON schema of the document of a command with this answer."""
     whole = Envelope.model_json_schema(mode="serialization")
     own = answer.model_json_schema(mode="serialization", ref_template="#/$defs/{model}")
     whole["$defs"] = {**whole.get("$defs", {}), **own.pop("$defs", {}), answer.__name__: own}

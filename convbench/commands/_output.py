@@ -1,4 +1,4 @@
-"""What several commands print: results on stdout, notes and progress on stderr."""
+"""Printing that several commands share: results on stdout, notes and progress on stderr."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ out = Terminal(highlight=False)
 err = Terminal(stderr=True, highlight=False)
 
 INDENT = 15
-"""Columns before the lines that follow on the first, at most."""
+"""Largest indent of continuation lines, in columns."""
 USUAL_JUDGE = "claude-opus"
-"""The judge model named in a next line where nothing names another."""
+"""The judge model in next commands if nothing names another."""
 EVALS = "evals"
 """Folder of a run that holds its evaluations."""
 COUNT = 'convbench query "select count(*) from conversations"'
 WHOLE = 100_000
-"""Columns for a table that goes to a program: nothing in it is broken."""
+"""Width of a table for a program, in which nothing is broken."""
 
 
 def print_line(console: Console, head: str, style: str, text: str) -> None:
-    """Print text after a head: as one line where it goes to a program; on a terminal broken
-    between words, never inside one, so that a path or an address can still be copied."""
+    """Print text after a head: as one line for a program; on a terminal broken between words, never
+    inside one, so that paths and addresses can be copied."""
     text = printable(text)
     if console.is_terminal and cell_len(head + text) > console.width:
-        lines = textwrap.wrap(  # with a word in the place of the head, whose spaces would go
+        lines = textwrap.wrap(  # a word stands for the head, whose spaces would be dropped
             "x" * len(head) + text,
             console.width,
             subsequent_indent=" " * min(len(head), INDENT),
@@ -62,8 +62,7 @@ def print_fact(name: str, value: str) -> None:
 
 
 def print_table(found: RenderableType, most: int = WHOLE) -> None:
-    """Print a table: fitted to a terminal, `most` columns there, unbroken where it goes to a
-    program."""
+    """Print a table: fitted to a terminal, at most `most` columns wide; unbroken for a program."""
     if out.is_terminal:
         out.print(found, width=min(out.width, most))
         return
@@ -75,7 +74,7 @@ def print_table(found: RenderableType, most: int = WHOLE) -> None:
 
 
 def print_document(document: Document) -> None:
-    """Print a report: fitted to a terminal, unbroken where it goes to a program."""
+    """Print a report: fitted to a terminal; unbroken for a program."""
     from convbench.report.terminal import terminal
 
     console = out if out.is_terminal else Console(width=WHOLE, color_system=None)
@@ -84,7 +83,7 @@ def print_document(document: Document) -> None:
 
 
 def print_next(commands: Sequence[tuple[str, str]]) -> None:
-    """Print what to type next, each command with its remark."""
+    """Print the commands to type next, each with its remark."""
     out.print()
     for command, remark in commands:
         fits = not out.is_terminal or cell_len(f"next: {command}   {remark}".rstrip()) <= out.width
@@ -101,8 +100,8 @@ def print_conversations(built: Built) -> None:
 
 
 def print_means(panel: Panel) -> None:
-    """Print mean scores, one row a judge; judges of other metrics have a table of their own, and
-    what does not fit beside stands below."""
+    """Print mean scores, one row for each judge; a table for each set of metrics, split if it is
+    too wide."""
     alike: dict[frozenset[str], list[JudgeMeans]] = {}
     for judge in panel.judges:
         alike.setdefault(frozenset(judge.means), []).append(judge)
@@ -139,28 +138,28 @@ SHORT = {
     "pedagogical": "pedag.",
     "confidence": "conf.",
 }
-"""Heads of the rubric's metrics where there is little room."""
+"""Short heads for the rubric's metrics."""
 
 
 def path_text(path: Path) -> str:
-    """Return a path for a program: relative where it lies below here, without a shell's quotes."""
+    """Return a path without shell quotes, relative if it is below the current folder."""
     with suppress(ValueError):
         path = path.resolve().relative_to(Path.cwd())
     return str(path)
 
 
 def shell_path(path: Path) -> str:
-    """Return a path as a user would type it: relative where it lies below here, quoted where a
-    shell needs it."""
+    """Return a path as a user would type it: relative if it is below the current folder, quoted if
+    a shell needs it."""
     return shlex.quote(path_text(path))
 
 
 quoted = shlex.quote
-"""Of a path of an answer: as a user would type it."""
+"""Quotes a path in an answer as a user would type it."""
 
 
 def run_option(path: Path, option: str = "--run ") -> str:
-    """Return what names a run in a next command; empty for the newest, which is meant without."""
+    """Return the option that names a run in a next command; empty for the newest, the default."""
     latest = Path("runs") / "latest"
     return "" if latest.resolve() == path.resolve() else f" {option}{shell_path(path)}"
 
@@ -179,7 +178,7 @@ def print_preview(preview: Preview) -> None:
 
 
 def print_messages(speaker: str, messages: Sequence[Message], more: str = "") -> None:
-    """Print what a speaker or a judge is sent."""
+    """Print the messages that are sent to a speaker or a judge."""
     from convbench.schema import text_of
 
     out.print()
@@ -190,7 +189,7 @@ def print_messages(speaker: str, messages: Sequence[Message], more: str = "") ->
 
 
 def print_reply_schema(schema: Mapping[str, Any], how: Structured) -> None:
-    """Print the schema that a judge's reply is asked for by, and how it goes along."""
+    """Print the schema for a judge's reply, and how it is sent to the model."""
     out.print()
     way = "a tool that it must call" if how == "tool" else "response_format"
     out.print(f"[cyan]schema of the reply[/] ({way}; a model that takes none answers in text)")
@@ -198,7 +197,7 @@ def print_reply_schema(schema: Mapping[str, Any], how: Structured) -> None:
 
 
 def _print_estimate(preview: Preview) -> None:
-    """Print calls, tokens and dollars of the whole run."""
+    """Print the estimate for the run: conversations, calls, tokens and dollars."""
     from rich.table import Table
 
     estimate = preview.estimate

@@ -1,5 +1,4 @@
-"""How a command becomes one of the command line: its options are parsed, its `run` is called, and
-what it has to tell is printed."""
+"""Register commands with typer: parse the options, call `run`, and print the answer."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from convbench.options.declare import WHERE, Flat, flat, from_flat, said_as
 
 
 def register(app: typer.Typer, word: str, panel: str) -> None:
-    """Add the command of a word to the command line."""
+    """Register the command of a word with the typer application."""
     command = load_command(word)
     listed = flat(command.options)
 
@@ -69,8 +68,8 @@ def register(app: typer.Typer, word: str, panel: str) -> None:
 
 
 def _build_options(command: Command[Any, Any], values: dict[str, Any], context: RunContext) -> Any:
-    """Return the options object of what was typed, with the ledger of a command that calls models.
-    Where an option is for each of its values, `context.each` gets one object for each."""
+    """Return the options object for the typed values, with a ledger if the command calls models. If
+    an option is declared `each`, `context.each` gets one object for each of its values."""
     named = {option.name: option for option in flat(command.options)}
     each = next((option for option in named.values() if option.opt.each), None)
     several = values.pop(each.name) if each is not None else None
@@ -89,7 +88,7 @@ def _build_options(command: Command[Any, Any], values: dict[str, Any], context: 
 
 
 def _note_defaults(context: RunContext) -> None:
-    """Say what was not typed, and take the keys of `.env`."""
+    """Add notes on options from files of defaults, and take the keys of `.env`."""
     by_file: dict[str, list[str]] = {}
     for name, value in context.file_values.items():
         text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
@@ -107,13 +106,13 @@ def _option(word: str, name: str) -> Flat:
 
 
 def flags_of(word: str) -> set[str]:
-    """Return the flags that a command takes."""
+    """Return the flags of a command."""
     return {f"--{said_as(option)}" for option in flat(load_command(word).options)}
 
 
 @contextmanager
 def _naming_files() -> Iterator[None]:
-    """Say in a line what the system refuses of a file: a name too long, no permission."""
+    """Raise RunError in one line for an OSError about a file: a name too long, no permission."""
     try:
         yield
     except (ConvbenchError, BrokenPipeError):
@@ -136,7 +135,7 @@ def _of_a_file(ctx: Any, name: str) -> bool:
 
 
 def _say_whose(ctx: Any, error: typer.BadParameter) -> None:
-    """Raise for a wrong value that nobody typed: the file that gives it is what is to be mended."""
+    """Raise SpecError naming the file if an invalid value comes from a file of defaults."""
     if error.param is not None and _of_a_file(ctx, str(error.param.name)):
         where = origin(str(ctx.info_name), str(error.param.name))
         raise SpecError(f"{where}: {error.format_message()}") from None
@@ -151,8 +150,8 @@ def _real_paths(value: Any) -> set[Path]:
 
 
 def _take_either(ctx: Any) -> None:
-    """Put a run that was named the other way where the command looks for it. A file's default gives
-    way to it; what was typed both ways must be the same."""
+    """Move a run that was typed the other way (argument or `--run`) to the command's parameter. It
+    overrides a file's default. Raises BadParameter if both ways name different runs."""
     for name in [name for name in ctx.params if name.endswith(OTHER_WAY)]:
         own, other = name.removesuffix(OTHER_WAY), ctx.params.pop(name)
         if not other:
@@ -170,9 +169,8 @@ def _take_either(ctx: Any) -> None:
 
 
 def _refuse_twice(ctx: Any, order: Sequence[Any], args: Sequence[str]) -> None:
-    """Raise for an option that takes one value and was typed with several, and for a flag typed
-    with its opposite: the last would count, and nothing would say so. `order` has the parameter of
-    each option as it was typed."""
+    """Raise BadParameter if an option with one value was typed twice, or a flag with its opposite:
+    the last would count silently. `order` has the parameter of each option as it was typed."""
     for param, times in Counter(order).items():
         if param.param_type_name != "option" or param.multiple:
             continue
@@ -189,7 +187,7 @@ def _refuse_twice(ctx: Any, order: Sequence[Any], args: Sequence[str]) -> None:
 
 
 def _refuse_keys_twice(ctx: Any, params: Sequence[Any]) -> None:
-    """Raise for an option of KEY=VALUE that was typed with one key twice: the last would count."""
+    """Raise BadParameter if one key of a KEY=VALUE option was typed twice: the last would count."""
     for param in params:
         if param.metavar != KEY_VALUE or _of_a_file(ctx, str(param.name)):
             continue
@@ -202,15 +200,16 @@ def _refuse_keys_twice(ctx: Any, params: Sequence[Any]) -> None:
 
 
 class OneOfEach(TyperCommand):
-    """A command that refuses a second value where it takes one, instead of taking the last."""
+    """A command that refuses a second value for an option with one, instead of taking the last."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help; nothing of it is cut."""
+        """Write the help without cutting any of it."""
         fold()
         super().format_help(ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Count what was typed before it is read, and keep it for what the command prints."""
+        """Parse the words, after checking for repeated ones, and store the context. Return the
+        rest."""
         with answering_mistakes(str(ctx.info_name), args):
             return self._parse_args(ctx, args)
 
@@ -234,8 +233,8 @@ class OneOfEach(TyperCommand):
 
 
 def _carried_options(ctx: Any, params: Sequence[Any]) -> dict[str, tuple[str, ...]]:
-    """Return what a command was typed with of CARRIED and AGAIN, by flag. Of `judge` its judges are
-    left out: it says whom to ask, the others whose verdicts count."""
+    """Return the typed values of the options in CARRIED and AGAIN by flag. `--judge` of `judge` is
+    left out: there it names whom to ask, elsewhere whose verdicts count."""
     options = {}
     for param in params:
         for flag in param.opts:
@@ -250,11 +249,11 @@ JSON = "json"
 KEY_VALUE = "KEY=VALUE"
 """Metavar of an option that may be repeated, each time with another key."""
 OTHER_WAY = "_otherwise"
-"""Behind the name of an option: the same, named the other way (`Opt.either`)."""
+"""Suffix of the second parameter of an option that is declared `either`."""
 
 
 def _join_lines(text: str) -> str:
-    """Return text with each paragraph on one line: help is broken where the terminal ends."""
+    """Return text with each paragraph on one line, since help is wrapped to the terminal."""
     return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 
@@ -271,7 +270,7 @@ def _make_parameter(one: Flat) -> inspect.Parameter:
 
 
 def _other_way(one: Flat) -> inspect.Parameter:
-    """Return the option behind `--run` for an argument, the argument for an option."""
+    """Return the second parameter: `--run` for an argument, an argument for an option."""
     way = (
         {"argument": False, "flag": "--run", "metavar": "DIR", "panel": WHERE}
         if one.opt.argument
@@ -289,7 +288,7 @@ def _json_parameter() -> inspect.Parameter:
 
 
 def _shown_default(one: Flat) -> Any:
-    """The default on the command line: none where several values start with none."""
+    """Return the default on the command line: None for an empty tuple."""
     return None if one.default == () else one.default
 
 
@@ -324,26 +323,25 @@ def _option_flags(one: Flat) -> tuple[str, ...]:
 
 
 def _typer_type(kind: Any) -> Any:
-    """The type as typer takes it: a list for several values."""
+    """Return the type for typer: a list for several values."""
     if typing.get_origin(kind) is tuple:
         return list[typing.get_args(kind)[0]] | None  # type: ignore[misc]
     return kind
 
 
 WORDS = {int: "N", float: "NUMBER", Path: "PATH", str: "TEXT"}
-"""What stands in help for a value of a type."""
+"""Metavars in help by type."""
 
 
 def _metavar_word(kind: Any) -> str:
-    """Return what stands in help for a value; empty for a flag, and for choices, which stand there
-    themselves."""
+    """Return the metavar of a type in help; empty for a flag, and for choices, which are listed."""
     first, *more = [part for part in typing.get_args(kind) or (kind,) if part is not types.NoneType]
     several = typing.get_origin(kind) is tuple
     return "" if more and not several else WORDS.get(first, "") + "..." * several
 
 
 def _parse_value(one: Flat, found: Any) -> Any:
-    """From what typer read to what the field holds."""
+    """Return the field's value for a value from typer. Raises BadParameter if it is invalid."""
     several, parse = typing.get_origin(one.kind) is tuple, one.opt.parse
     if several:
         found = tuple(found or ())

@@ -1,5 +1,5 @@
-"""The words that are typed, each with its panel and the first words of its help. A command is
-loaded when somebody types its word."""
+"""The commands, each with its panel and the first paragraph of its help. A command's module is
+loaded only when it is typed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """A command before it is loaded."""
+    """A command that is not loaded yet."""
 
     file: str
-    """Its module in `convbench.commands`."""
+    """Name of its module in `convbench.commands`."""
     help: str
     """The first paragraph of its help."""
 
@@ -127,14 +127,14 @@ PANELS = {
         ),
     },
 }
-"""The commands in the order in which `--help` shows them, by panel."""
+"""The commands by panel, in the order of `--help`."""
 
 ENTRIES = {word: entry for words in PANELS.values() for word, entry in words.items()}
-"""The same by word."""
+"""The commands by their word."""
 
 
 def load_command(word: str) -> Command[Any, Any]:
-    """Return the command of a word; its file is loaded the first time."""
+    """Return the command of a word, loading its module."""
     module = import_module(f"convbench.commands.{ENTRIES[word].file}")
     command: Command[Any, Any] = getattr(module, f"{word}_command")
     return command

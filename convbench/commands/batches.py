@@ -1,4 +1,4 @@
-"""`convbench status` and `cancel`: the batches of a run under way, and how far its shards are."""
+"""`convbench status` and `cancel`: a run's batches at the provider, and the state of its shards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from convbench.store import Run
 
 SHARDS_SHOWN = 3
-"""Shards of which it is printed why something is left."""
+"""Largest number of shards for which the reason of unfinished work is printed."""
 HEADS = ("wave", "model", "state", "calls", "done", "failed", "age", "batch")
 
 
@@ -64,34 +64,34 @@ class BatchAnswer(Answer):
     """One batch at a provider."""
 
     batch: str | None
-    """The provider's name of it."""
+    """The provider's name for it."""
     wave: int
-    """Which turn it is of."""
+    """Number of the turn that it belongs to."""
     model: str
-    """Whose calls."""
+    """Reference of the model that is called."""
     state: str
-    """What the provider says, or how it ended."""
+    """The provider's state of it, or how it ended."""
     calls: int
-    """Calls in it."""
+    """Number of calls in it."""
     done: int
-    """Those answered."""
+    """Number of calls that were answered."""
     failed: int
-    """Those that failed or are missing."""
+    """Number of calls that failed or are missing."""
     problem: str | None
-    """Why the provider was not heard."""
+    """Why the provider could not be asked; null if it was."""
 
 
 class ShardsAnswer(Answer):
-    """How far the shards of a run are."""
+    """State of the shards of a run."""
 
     count: int
-    """Shards in all."""
+    """Number of shards."""
     done: int
-    """Those with nothing left to do."""
+    """Number of shards with no work left."""
     working: list[int]
-    """Those that a process works on, or was killed at."""
+    """Indexes of shards that a process works on, or was killed at."""
     left: dict[int, str]
-    """Those that nobody works on, with why something is left to do."""
+    """Shards that nobody works on, by index, with the reason why work is left."""
 
 
 class BatchesAnswer(Answer):
@@ -100,13 +100,13 @@ class BatchesAnswer(Answer):
     run: str
     """Its folder."""
     batches: list[BatchAnswer]
-    """In the order they were sent."""
+    """Batches in the order in which they were sent."""
     shards: ShardsAnswer | None = Field(default=None, exclude_if=lambda states: states is None)
-    """How far its shards are; absent where it has none, or all are done."""
+    """State of its shards; absent if it has none or all are done."""
 
 
 def status(options: StatusOptions, context: RunContext) -> BatchesAnswer:
-    """Show the batches and shards of a run, and how to go on."""
+    """Return the batches and shards of a run, and add how to go on."""
     from convbench.shards.batches import status
     from convbench.store import find_run
 
@@ -149,7 +149,7 @@ def show_status(answer: BatchesAnswer) -> None:
 
 
 def cancel(options: CancelOptions, context: RunContext) -> BatchesAnswer:
-    """End a run's batches."""
+    """End a run's batches at the provider, and return them."""
     from convbench.shards.batches import cancel
     from convbench.store import find_run
 
@@ -164,7 +164,7 @@ def cancel(options: CancelOptions, context: RunContext) -> BatchesAnswer:
 
 
 def show_cancelled(answer: BatchesAnswer) -> None:
-    """Print what was ended."""
+    """Print the batches that were ended."""
     shown: BatchesShown = answer._source
     forgotten = sum(1 for batch in shown.batches if batch.sent.ended == "forgotten")
     if not shown.open:
@@ -203,7 +203,7 @@ def _make_answer(shown: BatchesShown) -> BatchesAnswer:
 
 
 def _count_calls(batch: BatchShown) -> tuple[int, int]:
-    """Return how many calls were answered, and how many failed."""
+    """Return (number of answered calls, number of failed ones) of a batch."""
     if batch.sent.ended is not None:
         counts = batch.sent.counts
         return counts.get("answered", 0), counts.get("failed", 0) + counts.get("missing", 0)
@@ -228,7 +228,7 @@ def _batch_row(batch: BatchShown) -> tuple[str, ...]:
 
 
 def _resume_shards(shown: BatchesShown) -> str:
-    """Return the command that goes on with what is left of the shards."""
+    """Return the command that goes on with unfinished shards."""
     from convbench.store.shards import read_plan
 
     judges = [task.judge for task in read_plan(shown.run.path).tasks if task.judge]
@@ -237,8 +237,8 @@ def _resume_shards(shown: BatchesShown) -> str:
 
 
 def _resume_lines(shown: BatchesShown, remark: str, context: RunContext) -> tuple[str, ...]:
-    """Return the command that goes on with the batches that have no end. The records do not say by
-    which names two policies were compared: that command is told in words, and none returned."""
+    """Return the command that resumes the open batches. For a comparison of two policies, whose
+    names are not recorded, add a note instead and return none."""
     first = shown.open[0]
     mark = first.judge_fingerprint
     judge = "" if mark is None else _judge_option(shown.run, mark)
@@ -253,7 +253,7 @@ def _resume_lines(shown: BatchesShown, remark: str, context: RunContext) -> tupl
 
 
 def _judge_option(run: Run, fingerprint: str) -> str:
-    """Return the option that names a judge: as its verdicts do, else as its rubric and model."""
+    """Return the option that names a judge as in its verdicts, else by rubric and model."""
     names = [name for name, mark in run.judged_by() if mark == fingerprint]
     spec = run.judge_specs().get(fingerprint)
     if spec is not None and not names:

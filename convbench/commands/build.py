@@ -1,4 +1,4 @@
-"""`convbench build`: from a task and a cast to a run full of conversations."""
+"""`convbench build`: build or resume a run of conversations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class BuildAnswer(Answer):
-    """`build`: a run and what it holds now."""
+    """`build`: a run and its contents."""
 
     run: str | None
     """Its folder; null on a dry run."""
@@ -50,30 +50,30 @@ class BuildAnswer(Answer):
     conversations: int = 0
     """Conversations that the run has now."""
     before: int = 0
-    """Those of them that it had before."""
+    """Those of them that existed before."""
     failed: int = 0
     """Conversations that ended in a recorded failure."""
     failures: dict[str, int] = Field(default_factory=dict)
-    """How often each message stands behind a failure."""
+    """Number of failures by message."""
     cut: int = 0
     """Policy turns that reached max_tokens."""
     turns: int = 0
     """Policy turns."""
     flags: dict[str, int] = Field(default_factory=dict)
-    """Findings by flag."""
+    """Number of findings by flag."""
     recorded: int | None = None
-    """Replies of the policy whose log-probabilities were recorded; null where they were not asked
-    for. Fewer than `replies`: exit code 1."""
+    """Replies of the policy whose log-probabilities were recorded; null without --logprobs. If it
+    is less than `replies`, the exit code is 1."""
     replies: int | None = None
-    """Replies of the policy, those that called tools too; null likewise."""
+    """Replies of the policy, those that called tools included; null without --logprobs."""
     estimate: Tokens | None = None
-    """On a dry run: what it would take."""
+    """On a dry run: the estimate."""
     foreseen: ForeseenAnswer | None = None
-    """On a dry run with --shards or --on: what these would take."""
+    """On a dry run with --shards or --on: the forecast for the shards."""
 
 
 def run(options: BuildOptions, context: RunContext) -> BuildAnswer:
-    """Build or resume a run."""
+    """Build or resume a run, and return what it holds."""
     from convbench.shards.build import build
 
     result = build(options)
@@ -106,7 +106,7 @@ def run(options: BuildOptions, context: RunContext) -> BuildAnswer:
     if built.lost:
         context.note(f"try the failed ones again: {resume}")
     if missing or options.calls.fails(built.lost, built.lost + built.jobs.done):
-        context.exit_code = 1  # what was asked for is not there
+        context.exit_code = 1  # some of what was requested is missing
         return answer
     context.next(judge_line(result.manifest, options.specs, run_option(path)))
     return answer
@@ -139,8 +139,8 @@ def _make_answer(result: BuildResult) -> BuildAnswer:
 
 
 def judge_line(manifest: RunManifest, specs: SpecOptions, more: str) -> str:
-    """Return the command that judges a run: by the task's own judge, with a model where its rubric
-    names none; else by a model, where there is a rubric for it; else one that begins a rubric."""
+    """Return the command to judge a run next: with the task's own judge, plus a model if its rubric
+    names none; else with a model if it has a rubric; else a command that starts a rubric."""
     from convbench import catalog
     from convbench.judge.kinds import kind_of
     from convbench.judge.rubrics import rubric_of_model
@@ -155,7 +155,7 @@ def judge_line(manifest: RunManifest, specs: SpecOptions, more: str) -> str:
         return f"convbench judge --judge {USUAL_JUDGE}{more}   (offline: --judge rules)"
     try:
         spec = catalog.load(JudgeSpec, "judges", name, specs=folders)
-    except ConvbenchError:  # it lies in a folder that was not named this time
+    except ConvbenchError:  # it is in a folder that was not given this time
         return (
             f"convbench judge --specs DIR --judge {shlex.quote(name)}{more}   (DIR: where it lies)"
         )

@@ -1,4 +1,4 @@
-"""`convbench credit`: what each policy turn of a run was worth."""
+"""`convbench credit`: give each policy turn of a run an advantage."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class CreditOptions:
 
 
 class CreditAnswer(Answer):
-    """`credit`: what policy turns were worth."""
+    """`credit`: the advantages of policy turns."""
 
     run: str
-    """The run that keeps it."""
+    """The run's folder."""
     source: str
-    """Who said it: `critic:NAME`, `critic-raw:NAME`, `branches:JUDGE`."""
+    """Source of the credit: `critic:NAME`, `critic-raw:NAME`, `branches:JUDGE`."""
     turns: int
     """Policy turns with credit."""
     conversations: int
@@ -62,11 +62,11 @@ class CreditAnswer(Answer):
     most: float
     """Largest advantage."""
     left_out: dict[str, int]
-    """Conversations, or branches, without credit, by reason."""
+    """Number of conversations or branches without credit, by reason."""
 
 
 def run(options: CreditOptions, context: RunContext) -> CreditAnswer:
-    """Credit the turns of a run."""
+    """Credit the turns of a run, and return the counts."""
     from convbench.learn.crediting import credit
     from convbench.store import find_run
 
@@ -92,7 +92,7 @@ def run(options: CreditOptions, context: RunContext) -> CreditAnswer:
 
 
 def show(answer: CreditAnswer) -> None:
-    """Print how many turns have credit, and from where to where it goes."""
+    """Print how many turns have credit, and its range."""
     print_fact("run", quoted(answer.run))
     turns = f"{answer.turns} turns of {answer.conversations} conversations"
     print_fact("credit", f"{turns}, by {answer.source}")

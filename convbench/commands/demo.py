@@ -1,4 +1,4 @@
-"""`convbench demo`: the whole loop on the embedded tiny world."""
+"""`convbench demo`: every stage on the embedded tiny world."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class DemoOptions:
     )
     count: Annotated[int, Opt("Questions.", "--tasks", least=20, most=MOST_EACH)] = 300
     calls: Any = field(default_factory=CallOptions)
-    """CallOptions; not asked for on the command line."""
+    """CallOptions; not an option of the command line."""
 
 
 def run(options: DemoOptions, context: RunContext) -> ReportAnswer:
-    """Run the demo."""
+    """Run the demo, and return its report."""
     from rich.markup import escape
 
     from convbench.experiment.demo import demo
@@ -59,7 +59,7 @@ def run(options: DemoOptions, context: RunContext) -> ReportAnswer:
 
 
 def show(answer: ReportAnswer) -> None:
-    """Print the first tables, and where all lies."""
+    """Print the first tables, and the folders of run and dataset."""
     done: Demonstration = answer._source
     print_document(_in_short(done.report.document))
     print_fact("run", shell_path(done.run.path))
@@ -67,7 +67,7 @@ def show(answer: ReportAnswer) -> None:
 
 
 def _in_short(document: Document) -> Document:
-    """Return the report with its first tables only: results, and differences to Base."""
+    """Return the report with only two tables: results, and differences to Base."""
     parts = (
         replace(part, tables=tuple(table for table in part.tables if table.label in SHOWN))
         for part in document.parts

@@ -43,7 +43,7 @@ class FindingAnswer(Answer):
     """One line of `doctor`."""
 
     what: str
-    """What was looked at."""
+    """What was checked."""
     state: str
     """ok, missing or note."""
     found: str
@@ -51,18 +51,19 @@ class FindingAnswer(Answer):
     fix: str
     """What to do."""
     needed: bool
-    """Whether nothing works without it."""
+    """Whether convbench cannot work without it."""
 
 
 class DoctorAnswer(Answer):
     """`doctor`: what is installed, reachable and missing."""
 
     findings: list[FindingAnswer]
-    """All that was looked at."""
+    """Everything that was checked."""
 
 
 def run(options: DoctorOptions, context: RunContext) -> DoctorAnswer:
-    """Examine this machine; nothing is sent but one small request to the Hub's address."""
+    """Check this machine, and return the findings. Sends one small request, to the Hub's
+    address."""
     findings = [
         _check_python(),
         *_check_core(),
@@ -207,7 +208,7 @@ def _check_keys() -> list[FindingAnswer]:
 
 
 def _check_hub() -> FindingAnswer:
-    """Ask the Hub's address for its front page, two seconds at most."""
+    """Check that the Hub's address answers within two seconds."""
     import urllib.error
     import urllib.request
 

@@ -22,32 +22,32 @@ class EstimatedValue(Answer):
     """`direct`, `snips`, `doubly robust`; `gain` is SNIPS less the log's own policy."""
     mean: float
     low: float | None
-    """Null where there is no standard error."""
+    """Lower end of the interval; null if there is no standard error."""
     high: float | None
-    """Its upper end."""
+    """Upper end of the interval."""
 
 
 class EstimateAnswer(Answer):
     """`estimate`: a policy's value from another one's log."""
 
     run: str
-    """The log."""
+    """Folder of the run that is the log."""
     policy: str
-    """Whose value it is."""
+    """The policy whose value is estimated."""
     judge: str
-    """Whose verdicts are the reward."""
+    """The judge whose verdicts are the reward."""
     conversations: int
-    """Conversations that were weighed."""
+    """Number of conversations that were weighed."""
     left_out: dict[str, int]
-    """Conversations without a say, by reason."""
+    """Number of conversations left out, by reason."""
     known: bool
-    """Whether the log says anything of the policy; else the exit code is 1."""
+    """Whether the value can be estimated from the log; else the exit code is 1."""
     why: list[str]
-    """Why it does not."""
+    """Why it cannot be estimated."""
     effective: float | None
-    """Effective sample size in conversations; null where no weight could be had."""
+    """Effective sample size in conversations; null if no weights could be computed."""
     effective_questions: float | None
-    """The same in questions."""
+    """Effective sample size in questions."""
     largest: float | None
     """Share of the largest weight."""
     shape: float | None
@@ -55,11 +55,11 @@ class EstimateAnswer(Answer):
     logged: EstimatedValue | None
     """The mean reward of the log's own policy."""
     values: list[EstimatedValue]
-    """The estimates; of a policy that cannot be known the direct one at most."""
+    """The estimates; at most the direct one if the value is not known."""
 
 
 def run(options: EstimateOptions, context: RunContext) -> EstimateAnswer:
-    """Estimate a policy's value from a log."""
+    """Estimate a policy's value from a log, and return the estimates."""
     from convbench.learn.estimate import estimate
 
     done = estimate(options)
@@ -97,7 +97,7 @@ def _make_value(name: str, value: Value) -> EstimatedValue:
 
 
 def show(answer: EstimateAnswer) -> None:
-    """Print what the log is worth, and the estimates."""
+    """Print the effective size of the log, and the estimates."""
     print_fact("run", quoted(answer.run))
     print_fact("policy", answer.policy)
     print_fact("log", f"{answer.conversations} conversations, judge {answer.judge}")

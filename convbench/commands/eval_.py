@@ -1,4 +1,4 @@
-"""`convbench eval`: one policy on the test questions of a run, or of several."""
+"""`convbench eval`: evaluate a policy on the test questions of one or several runs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 class EvaluatedRun(Answer):
-    """A policy on one parent's test questions."""
+    """The evaluation of a policy on one parent's test questions."""
 
     run: str
     """The child run."""
     parent: str
-    """Whose questions, teacher and judges it takes."""
+    """The run whose questions, teacher and judges are used."""
     policy: str
     """Reference of the policy."""
     conversations: int
@@ -41,20 +41,20 @@ class EvaluatedRun(Answer):
     failed: int
     """Conversations that ended in a recorded failure."""
     judged: JudgedRun | None
-    """Its scores; null where the parent has no verdicts."""
+    """Its scores; null if the parent has no verdicts."""
     estimate: Tokens | None = None
-    """On a dry run: what the policy would take; `judged` says it of the judges."""
+    """On a dry run: the estimate for the policy; `judged` has those of the judges."""
 
 
 class EvalAnswer(EvaluatedRun):
-    """`eval`: a policy on the parent's test questions."""
+    """`eval`: the evaluation of a policy on the parent's test questions."""
 
     others: list[EvaluatedRun] = Field(default_factory=list)
-    """The same policy on each further run that was named."""
+    """Evaluations of the same policy on further runs."""
 
 
 def run(options: EvalOptions, context: RunContext) -> EvalAnswer:
-    """Evaluate a policy on each run in turn; each is shown once it is done."""
+    """Evaluate a policy on each run in turn, showing each result when it is ready."""
     from convbench.experiment.evaluate import evaluate_each
 
     parts: list[EvaluatedRun] = []
@@ -92,7 +92,7 @@ def _evaluated_run(result: EvalResult) -> EvaluatedRun:
 
 
 def _tell_outcome(result: EvalResult, calls: CallOptions, context: RunContext) -> bool:
-    """Note what went wrong on one run. Return whether too much failed."""
+    """Add notes on failures in one run. Return True if too many failed."""
     parent, built = shell_path(result.parent.path), result.built
     if result.preview is not None:
         if result.judged is None:
@@ -115,13 +115,13 @@ def _tell_outcome(result: EvalResult, calls: CallOptions, context: RunContext) -
 
 
 def _all_jobs(result: EvalResult) -> list[Summary]:
-    """Return what became of the jobs of the policy and of each judge."""
+    """Return the summaries of the jobs of the policy and of each judge."""
     judged = result.judged.judged if result.judged is not None else []
     return [result.built.jobs, *(summary.jobs for summary in judged)]
 
 
 def show(answer: EvaluatedRun) -> None:
-    """Print what `eval` did on one run."""
+    """Print the evaluation on one run."""
     result: EvalResult = answer._source
     print_fact("run", quoted(answer.run))
     print_fact("parent", quoted(answer.parent))

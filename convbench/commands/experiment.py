@@ -1,4 +1,4 @@
-"""`convbench experiment`: a whole table from one file."""
+"""`convbench experiment`: run all cells of a table from one file."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from convbench.report.document import Document
 
 MANY = 12
-"""Addresses shown of those that were left out."""
+"""Largest number of left-out steps that are listed."""
 FEW = 3
-"""Cells whose tables are all printed."""
+"""Largest number of cells for which all tables are printed."""
 OF_ALL = ("Overview", "Missing", "Cost and time")
-"""Parts of the report that are printed of more."""
+"""Parts of the report that are printed for more cells."""
 ASSUMED = (
     "Upper bounds: replies at full length, every train conversation, one call per verdict. Device "
     "hours are a guess: one accelerator of 400 TFLOP/s in use, 6 operations a weight and token in "
@@ -49,26 +49,26 @@ class ExperimentStep(Answer):
     """One step of an experiment."""
 
     address: str
-    """Its cell and what is done."""
+    """Its cell and step, e.g. `arc-seed0/train/swift`."""
     state: Literal["planned", "done", "failed", "waits"]
     """How it ended."""
     said: list[str] = Field(default_factory=list)
-    """What was lost, or why it failed."""
+    """Notes on what was lost, or why it failed."""
 
 
 class ExperimentAnswer(Answer):
-    """`experiment`: its steps, and where its report lies."""
+    """`experiment`: its steps, and the files of its report."""
 
     experiment: str
     """Its name."""
     root: str
     """Folder of its runs."""
     steps: list[ExperimentStep]
-    """What was done, or is left to do on a dry run."""
+    """Steps that were done, or on a dry run those that are left."""
     left_out: list[str]
-    """Steps that were not asked for and are not done."""
+    """Steps that were not selected and are not done."""
     missing: list[str]
-    """What stands in the way, with the fix."""
+    """What is missing, with the fix."""
     estimate: dict[str, float | int]
     """On a dry run: conversations, calls, verdicts, tokens, usd, steps, disk in bytes, hours."""
     files: list[str]
@@ -76,7 +76,7 @@ class ExperimentAnswer(Answer):
 
 
 def run(options: ExperimentOptions, context: RunContext) -> ExperimentAnswer:
-    """Run an experiment."""
+    """Run an experiment, and return its steps."""
     from convbench.experiment.experiment import experiment
 
     try:
@@ -121,13 +121,13 @@ def _make_answer(result: ExperimentResult) -> ExperimentAnswer:
 
 
 def _print_progress(progress: Progress) -> None:
-    """Print the step that begins, and how many failed so far."""
+    """Print the step that begins, and the number of failures so far."""
     failed = f", {progress.failed} failed or waiting" if progress.failed else ""
     print_line(err, f"[{progress.number}/{progress.of}] ", "bold", f"{progress.address}{failed}")
 
 
 def _tell_missing(missing: Sequence[str], context: RunContext) -> None:
-    """Tell all that is missing, one line each."""
+    """Add a line for each thing that is missing."""
     for line in missing:
         context.line("missing: ", "red", line)
     count = "1 thing is" if len(missing) == 1 else f"{len(missing)} things are"
@@ -135,7 +135,7 @@ def _tell_missing(missing: Sequence[str], context: RunContext) -> None:
 
 
 def _note_plan(planned: Planned, context: RunContext) -> None:
-    """Note what is not in the estimate of what is left."""
+    """Add notes on what the estimate does not include."""
     if not planned.parts:
         return
     amount = planned.total
@@ -154,7 +154,7 @@ def _note_plan(planned: Planned, context: RunContext) -> None:
 
 
 def _tell_ended(result: ExperimentResult, context: RunContext) -> None:
-    """Note what failed and why, what was left out, where the report lies, and how to go on."""
+    """Add notes on failures, left-out steps and written files, and how to go on."""
     for step in result.outcomes:
         for text in step.said if step.state == "done" else ():
             context.note(f"{step.address}: {text}")
@@ -180,7 +180,7 @@ def _tell_ended(result: ExperimentResult, context: RunContext) -> None:
 
 
 def show(answer: ExperimentAnswer) -> None:
-    """Print what an experiment did, or would do."""
+    """Print the result of an experiment, or its plan."""
     result: ExperimentResult = answer._source
     print_fact("experiment", f"{answer.experiment}: {result.spec.title}")
     print_fact("runs", answer.root)
@@ -197,7 +197,7 @@ def show(answer: ExperimentAnswer) -> None:
 
 
 def _in_short(result: ExperimentResult) -> Document:
-    """Return the report; of many cells the parts that are about all of them."""
+    """Return the report; for many cells only the parts about all of them."""
     assert result.report is not None
     made = result.report.document
     if len(result.runs) <= FEW:
@@ -206,7 +206,7 @@ def _in_short(result: ExperimentResult) -> Document:
 
 
 def _print_plan(planned: Planned) -> None:
-    """Print every step that is left, then what they take."""
+    """Print the steps that are left, then the estimate."""
     for part in planned.parts:
         out.print(escape(printable(f"  {part.step.address}")), soft_wrap=True)
     if not planned.parts:

@@ -1,4 +1,4 @@
-"""`convbench export`: a run in another trainer's format."""
+"""`convbench export`: write a run in another trainer's format."""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ class ExportAnswer(Answer):
     rows: dict[str, int]
     """Rows by split."""
     failed: int
-    """Failed conversations, left out."""
+    """Number of failed conversations, which are left out."""
     flagged: int
-    """Flagged conversations, left out."""
+    """Number of flagged conversations, which are left out."""
     left_out: int
-    """Conversations of weight 0 or less, or without a verdict, left out."""
+    """Number of conversations of weight 0 or less, or without a verdict, which are left out."""
 
 
 def run(options: ExportOptions, context: RunContext) -> ExportAnswer:
-    """Write another trainer's format."""
+    """Write a run in another trainer's format, and return the files."""
     from convbench.learn.export_run import export
     from convbench.store import find_run
 

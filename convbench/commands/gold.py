@@ -83,33 +83,33 @@ class GoldOptions:
 
 
 class GoldAnswer(Answer):
-    """`gold`: what was drawn, written or read, and how far the labelling queue is."""
+    """`gold`: what was drawn, written or read, and the progress of the labelling queue."""
 
     run: str
     """The run whose folder holds the labels."""
     drawn: dict[str, int] | None = None
-    """Conversations of this draw, by policy."""
+    """Number of conversations in this draw, by policy."""
     by: str | None = None
-    """How they were drawn."""
+    """How they were drawn, as in `--by`."""
     file: str | None = None
-    """What was written or read."""
+    """The file that was written or read."""
     labels: int | None = None
-    """Conversations written, or labels read."""
+    """Number of conversations written, or of labels read."""
     queue: int
-    """Conversations that were drawn in all."""
+    """Number of conversations that were drawn in all."""
     done: int
-    """Those of them with labels enough."""
+    """Number of drawn conversations with enough labels."""
     skipped: int
-    """Those that all who saw them skipped."""
+    """Number of drawn conversations that everybody who saw them skipped."""
     raters: dict[str, int] = Field(default_factory=dict)
-    """Scores by person."""
+    """Number of scores by person."""
     agreement: dict[str, float | None] = Field(default_factory=dict)
-    """Krippendorff's alpha between people, by judge that was drawn for."""
+    """Krippendorff's alpha between people, by the judge to correct."""
 
 
 @dataclass
 class GoldResult:
-    """What `gold` did."""
+    """Result of `gold`."""
 
     run: Run
     """The run whose folder holds the labels."""
@@ -121,7 +121,7 @@ class GoldResult:
 
 
 def gold(options: GoldOptions) -> GoldResult:
-    """Draw, export, import, or look how far the queue is.
+    """Draw, export or import conversations, or just read the progress, and return the result.
 
     Raises ConvbenchError subclasses.
     """
@@ -152,7 +152,7 @@ def gold(options: GoldOptions) -> GoldResult:
 
 
 def _read_words(options: GoldOptions) -> tuple[str | None, Path | None, Path | None]:
-    """Return (action, run, file) of the words."""
+    """Return (action, run, file) from the arguments. Raises UsageError for other words."""
     words = options.words
     if words and words[0] in ACTIONS:
         if len(words) != 2:
@@ -171,7 +171,7 @@ def _read_words(options: GoldOptions) -> tuple[str | None, Path | None, Path | N
 
 
 def run(options: GoldOptions, context: RunContext) -> GoldAnswer:
-    """Draw, export, import, or say how far people are."""
+    """Draw, export or import, and return the progress."""
     result = gold(options)
     drawn, progress, of = result.drawn, result.progress, run_option(result.run.path, "")
     if result.exported is not None and result.file is not None:
@@ -183,7 +183,7 @@ def run(options: GoldOptions, context: RunContext) -> GoldAnswer:
         context.next(f"convbench report{of} --gold")
     elif result.run.judge_specs():
         context.next(f"convbench gold{of} --draw 100")
-    else:  # a label is drawn and compared by what a judge said
+    else:  # labels are drawn by and compared with a judge's scores
         option = run_option(result.run.path)
         context.next(judge_line(result.run.manifest, SpecOptions(), option))
     return GoldAnswer(
@@ -201,7 +201,7 @@ def run(options: GoldOptions, context: RunContext) -> GoldAnswer:
 
 
 def show(answer: GoldAnswer) -> None:
-    """Print what was done, and how far the queue is."""
+    """Print what was done, and the progress of the queue."""
     result: GoldResult = answer._source
     if result.drawn is not None:
         draw = result.drawn.draw

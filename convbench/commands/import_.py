@@ -1,4 +1,4 @@
-"""`convbench import`: a run of conversations and rewards that were logged elsewhere."""
+"""`convbench import`: make a run of conversations and rewards that were logged elsewhere."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class ImportOptions:
 
     @property
     def names(self) -> dict[str, str]:
-        """Names known here, by those of the rows; SpecError for what is no NAME=FIELD."""
+        """Return the field of the rows by the name here, from `--map`. Raises UsageError for an
+        invalid or repeated NAME=FIELD."""
         found: dict[str, str] = {}
         for said in self.map:
             ours, sign, theirs = (part.strip() for part in said.partition("="))
@@ -57,7 +58,7 @@ class ImportOptions:
 
 
 def run(options: ImportOptions, context: RunContext) -> RunAnswer:
-    """Make a run of logs."""
+    """Make a run from logs, and return it."""
     from convbench.rollout.importing import import_
     from convbench.store.label import write_label
 

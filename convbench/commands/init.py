@@ -1,4 +1,4 @@
-"""`convbench init`: a commented spec of one's own, which runs as it is."""
+"""`convbench init`: write a commented spec that runs as it is."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class InitOptions:
 
 
 class MadeAnswer(Answer):
-    """`init`: a file that was made."""
+    """`init`: the spec that was written."""
 
     kind: str
     """task, protocol, judge or recipe."""
     name: str
     """Its name."""
     file: str
-    """Where it lies."""
+    """Path of the spec."""
 
 
 def run(options: InitOptions, context: RunContext) -> MadeAnswer:
-    """Write the files; SpecError for a name that is none or is taken, and nothing is written. Files
-    of a command that was killed are those that it would write now."""
+    """Write the files of a new spec. Raises SpecError without writing anything if the name is
+    invalid or taken; equal files, left by a killed command, do not count as taken."""
     from convbench import catalog
     from convbench.catalog.scaffold import scaffold
     from convbench.store.jsonl import disk_error, write_whole

@@ -1,4 +1,4 @@
-"""`convbench judge`: one or several judges over the conversations of a run."""
+"""`convbench judge`: score the conversations of runs with one or several judges."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ SCORES = 'convbench query "select judge, {} from verdicts group by 1 order by 1"
 
 
 class JudgeScores(Answer):
-    """One judge of a run."""
+    """The scores of one judge of a run."""
 
     judge: str
     """Its name."""
     scored: int
-    """Conversations that it has scored."""
+    """Number of conversations that it has scored."""
     failed: int
-    """Conversations without a score."""
+    """Number of conversations that it could not score."""
     means: dict[str, float]
     """Mean score by metric."""
     reward: float | None
@@ -68,30 +68,30 @@ class JudgedRun(Answer):
     judges: list[JudgeScores] = Field(default_factory=list)
     """All judges of the run."""
     unjudged: int = 0
-    """Conversations that failed to build: there is nothing to judge."""
+    """Number of conversations that failed in the build and cannot be judged."""
     failures: dict[str, dict[str, int]] = Field(default_factory=dict)
-    """By judge, how often each message stands behind a missing score."""
+    """Number of missing scores by judge, then by message."""
     estimate: dict[str, Tokens] = Field(default_factory=dict)
-    """On a dry run: by judge, what it would take."""
+    """On a dry run: the estimate by judge."""
     messages: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
-    """On a dry run: by judge that asks a model, what its first call is sent."""
+    """On a dry run: the messages of the first call, by judge with a model."""
     reply_schemas: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """On a dry run: by judge, the schema that goes along where its model takes one."""
+    """On a dry run: the schema for the reply by judge, if its model takes one."""
     foreseen: ForeseenAnswer | None = None
-    """On a dry run with --shards or --on: what the models' verdicts take."""
+    """On a dry run with --shards or --on: the forecast for the verdicts of models."""
     duels: list[Duels] = Field(default_factory=list)
-    """With --pairwise: every two policies."""
+    """With --pairwise: one comparison for every two policies."""
 
 
 class JudgeAnswer(Answer):
     """`judge`: the runs that were judged."""
 
     runs: list[JudgedRun]
-    """One a `--run`, in the order that was typed."""
+    """One for each `--run`, in the order typed, and for each of its evaluations."""
 
 
 def _refuse_judges(names: Sequence[str], specs: Sequence[Path]) -> None:
-    """Say how a judge is typed where one stands in the place of a run."""
+    """Raise UsageError if one of these names of runs is a judge's."""
     from convbench.shards.judge import refuse_judge_as_run
 
     for name in names:
@@ -99,11 +99,11 @@ def _refuse_judges(names: Sequence[str], specs: Sequence[Path]) -> None:
 
 
 def run(options: JudgeOptions, context: RunContext) -> JudgeAnswer:
-    """Score each run and its evaluations in turn; each is shown once it is done."""
+    """Score each run and its evaluations in turn, showing each result when it is ready."""
     from convbench.shards.judge import judge_each, run_to_judge
 
     for each in context.each if not options.pairwise else ():
-        run_to_judge(each)  # so that none is judged where another is not there
+        run_to_judge(each)  # raises before any is judged if another does not exist
     code = 0
     parts: list[JudgedRun] = []
     results = ((e, n, result) for e in context.each for n, result in enumerate(judge_each(e)))
@@ -123,7 +123,7 @@ def run(options: JudgeOptions, context: RunContext) -> JudgeAnswer:
 
 
 def judged_run(result: JudgeResult) -> JudgedRun:
-    """Return what came of one run."""
+    """Return the answer for one run."""
     previews = result.previews
     return JudgedRun(
         run=path_text(result.run.path),
@@ -161,8 +161,8 @@ def judged_run(result: JudgeResult) -> JudgedRun:
 def _tell_outcome(
     result: JudgeResult, options: JudgeOptions, context: RunContext, *, goes_on: bool
 ) -> None:
-    """Note what went wrong and what comes next (`goes_on`; not after each of a run's evaluations).
-    Raises the exit code where too many verdicts have no score, or the reason why nothing would be
+    """Add notes on failures, and with `goes_on` the next commands. Raises the exception that ends
+    the command if too many verdicts have no score, or on a dry run the reason why nothing would be
     sent."""
     if result.panel is not None and result.panel.unpaired:
         context.note(f"{result.panel.unpaired} more judges are not compared with any other")
@@ -195,14 +195,14 @@ def _tell_outcome(
 
 
 def _whose_reward(result: JudgeResult) -> str:
-    """Return the option that `publish` needs where a run has verdicts of several judges."""
+    """Return the option that `publish` needs if a run has verdicts of several judges."""
     several = result.panel is not None and len(result.panel.judges) > 1
     return f" --judge {shlex.quote(result.judged[0].name)}" if several and result.judged else ""
 
 
 def _next_query(result: JudgeResult) -> str:
-    """Return the query to try next: accuracy, or the scores of the judges that were asked where
-    they have others than the rubric's that always have columns."""
+    """Return a query to try next: accuracy, or the judges' own metrics if they have other than the
+    standing ones."""
     from convbench.store.columns import METRICS
     from convbench.store.views import metric_columns
 
@@ -214,7 +214,7 @@ def _next_query(result: JudgeResult) -> str:
 
 
 def show(answer: JudgedRun) -> None:
-    """Print what `judge` did on one run, or would do."""
+    """Print the result of `judge` on one run, or its preview."""
     result: JudgeResult = answer._source
     if result.compared:
         print_duels(result.compared)
@@ -233,7 +233,7 @@ def show(answer: JudgedRun) -> None:
 
 
 def _print_panel(panel: Panel) -> None:
-    """Print the means of each judge, what stands beside them, and how judges agree."""
+    """Print the means of each judge, warnings about them, and the agreement of judges."""
     out.print()
     print_means(panel)
     lengths = ", ".join(
@@ -251,7 +251,7 @@ def _print_panel(panel: Panel) -> None:
 
 
 def _print_controls(name: str, found: list[Told]) -> None:
-    """Print what answers that deserve nothing got from a judge."""
+    """Print a judge's scores for control answers that deserve nothing."""
     rows = Table(box=None, pad_edge=False)
     for head in ("control", "score", "policy's own", "examples", "no score"):
         rows.add_column(head, justify="left" if head == "control" else "right")
@@ -265,7 +265,7 @@ def _print_controls(name: str, found: list[Told]) -> None:
 
 
 def agreement_table(panel: Panel) -> Table:
-    """Return a table of agreement between judges on their headlines."""
+    """Return a table of the agreement of judges on their headline metrics."""
     rows = Table(box=None, pad_edge=False, caption_justify="left")
     for head in ("judges", "common", "equal", "kappa", "Spearman", "difference"):
         rows.add_column(head, justify="left" if head == "judges" else "right")
@@ -288,7 +288,7 @@ def _format_figure(value: float | None) -> str:
 
 
 def print_judge_preview(preview: JudgePreview) -> None:
-    """Print what one judge would be sent, and what it would cost."""
+    """Print the messages that one judge would be sent, and the cost."""
     print_fact("judge", f"{preview.name}" + (f" ({preview.model})" if preview.model else ""))
     if preview.messages:
         print_messages("judge", preview.messages)

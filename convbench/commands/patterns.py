@@ -1,4 +1,4 @@
-"""`convbench patterns`: how policies talk, as clusters of their final responses."""
+"""`convbench patterns`: compare how policies talk by clusters of their final responses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from convbench.options.report import PatternOptions
 
 
 def run(options: PatternOptions, context: RunContext) -> ReportAnswer:
-    """Compare how policies talk."""
+    """Compare how policies talk, and return the tables."""
     from convbench.report.patterns.patterns import patterns
 
     with err.status("clustering and placing the responses (UMAP is compiled first)"):

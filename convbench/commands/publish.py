@@ -1,4 +1,4 @@
-"""`convbench publish`: a run as a dataset, or a checkpoint as a model, on the Hub."""
+"""`convbench publish`: publish a run as a dataset, or a checkpoint as a model, on the Hub."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class PublishAnswer(Answer):
     commit: str | None
     """The commit; null on a dry run."""
     changed: bool
-    """Whether anything was new there."""
+    """Whether the upload changed anything."""
     folder: str | None
-    """What would be sent, on a dry run."""
+    """On a dry run: the folder that would be sent."""
     rows: dict[str, dict[str, int]] = Field(default_factory=dict)
-    """Rows by config and split, of a set."""
+    """Number of rows of a set by config and split."""
     files: dict[str, int] = Field(default_factory=dict)
-    """Sizes in bytes by path, of a model."""
+    """Bytes of the files of a model by path."""
 
 
 def run(options: PublishOptions, context: RunContext) -> PublishAnswer:
-    """Publish a run or a checkpoint."""
+    """Publish a run or a checkpoint, and return its address."""
     from convbench.publish.publish import Published
     from convbench.publish.send import published, refuse_unfit
 
@@ -71,7 +71,8 @@ def _row_counts(done: Published) -> dict[str, dict[str, int]]:
 
 
 def _ask_who_sees(options: PublishOptions, context: RunContext) -> None:
-    """Ask before something is public that nobody said should be; without a terminal say it."""
+    """Ask before a repository becomes public by default; without a terminal add a note instead.
+    Raises RunError if the user declines."""
     if options.dry_run or options.private is not None:
         return
     agreement = agreed(
@@ -100,7 +101,7 @@ def _send_command(options: PublishOptions, what: str) -> str:
 
 
 def show(answer: PublishAnswer) -> None:
-    """Print where the set or the model lies, or would."""
+    """Print the address of the set or the model, or the folder of a dry run."""
     from convbench.publish.publish import Published
 
     done: Published | PublishedCheckpoint

@@ -27,9 +27,9 @@ class PullOptions:
 
 
 def pull(options: PullOptions) -> Pulled:
-    """Restore the run in a dataset; it becomes the newest run.
+    """Restore the run in a dataset, make it the newest run, and return it.
 
-    Raises HubError (unreachable, refused, not a sound run) or RunError (directory taken).
+    Raises HubError (unreachable, refused, damaged run) or RunError (directory taken).
     """
     from convbench.publish.pull import pull as pull_run
     from convbench.store.run import set_latest
@@ -40,7 +40,7 @@ def pull(options: PullOptions) -> Pulled:
 
 
 def run(options: PullOptions, context: RunContext) -> RunAnswer:
-    """Restore a published run."""
+    """Restore a published run, and return it."""
     from convbench.models.where import names_weights
 
     pulled = pull(options)
@@ -53,7 +53,7 @@ def run(options: PullOptions, context: RunContext) -> RunAnswer:
 
 
 def show(answer: RunAnswer) -> None:
-    """Print the run, where it is from, and what training it needs."""
+    """Print the run, its source, and what training on it needs."""
     print_fact("run", quoted(answer.run))
     print_fact("from", f"{answer.repo} at {(answer.commit or '')[:12]}")
     if answer._source is not None:

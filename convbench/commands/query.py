@@ -1,4 +1,4 @@
-"""`convbench query`: SQL over the tables of one or several runs."""
+"""`convbench query`: run SQL over the tables of one or several runs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class QueryAnswer(Answer):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Rows, by column."""
+        """Rows by column."""
         from convbench.store.formats import render
 
         rows: list[dict[str, Any]] = json.loads(render(self._source[0], "json"))
@@ -72,7 +72,7 @@ class QueryAnswer(Answer):
 
 
 def run(options: QueryOptions, context: RunContext) -> QueryAnswer:
-    """Run one SELECT over the tables of the runs, by default of the newest.
+    """Return the result of one SELECT over the tables of runs, by default the newest.
 
     Raises QueryError if the SQL is wrong, does more than read, or takes longer than the timeout.
     """
@@ -95,7 +95,7 @@ def run(options: QueryOptions, context: RunContext) -> QueryAnswer:
 
 
 def show(answer: QueryAnswer) -> None:
-    """Print the rows, unless they went to a file."""
+    """Print the rows, unless they were written to a file."""
     table, form, file = answer._source
     if file is None:
         write_table(table, form, None, out.width)
@@ -127,7 +127,7 @@ def write_table(
         write_named(file, data)
         return
     try:
-        if sys.stdout.isatty():  # what a model wrote must not steer the terminal
+        if sys.stdout.isatty():  # text of a model must not control the terminal
             data = printable(data.decode()).encode()
         sys.stdout.flush()
         sys.stdout.buffer.write(data)

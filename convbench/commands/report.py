@@ -1,4 +1,4 @@
-"""`convbench report`: the paper's table of one or several runs."""
+"""`convbench report`: compare the policies of one or several runs in tables."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from convbench.report.report import ReportResult
 
 IMPORTED = "imported"
-"""Judge of rewards that came with a log: nobody can be asked for more of them."""
+"""Name of the judge for rewards that came with a log, which cannot give more."""
 PICTURES = (".pdf", ".svg", ".png")
 SHOWN = 4
-"""Files named one by one."""
+"""Largest number of files that are listed."""
 
 
 class FigureAnswer(Answer):
-    """A number as it was computed, in the unit that is shown."""
+    """A number with full precision, in the unit that is printed."""
 
     estimate: float
     """The number."""
@@ -44,9 +44,9 @@ class FigureAnswer(Answer):
     interval: tuple[float, float] | None = None
     """Its 95% interval."""
     p: float | None = None
-    """Two-sided p of no difference, adjusted as the table says; null for what is no difference."""
+    """Two-sided p-value, adjusted as the table says; null for a number that is no difference."""
     n: int | None = None
-    """Conversations, pairs or labels that it is over."""
+    """Number of conversations, pairs or labels behind it."""
 
 
 class CellAnswer(Answer):
@@ -87,7 +87,7 @@ class PartAnswer(Answer):
     tables: list[TableAnswer]
     """Its tables."""
     notes: list[str]
-    """What is to be known of them."""
+    """Notes on the tables."""
 
 
 class ReportAnswer(Answer):
@@ -96,7 +96,7 @@ class ReportAnswer(Answer):
     title: str
     """The report's title."""
     runs: list[str]
-    """Runs it is about."""
+    """Runs that it compares."""
     parts: list[PartAnswer]
     """Its sections."""
     files: list[str] = Field(default_factory=list)
@@ -104,7 +104,7 @@ class ReportAnswer(Answer):
 
 
 def run(options: ReportOptions, context: RunContext) -> ReportAnswer:
-    """Compare policies, and write the files that were asked for."""
+    """Compare policies, write the requested files, and return the tables."""
     from convbench.report.files import WRITERS, text, write
     from convbench.report.report import report
     from convbench.report.sealed import seal_report
@@ -135,7 +135,7 @@ def run(options: ReportOptions, context: RunContext) -> ReportAnswer:
 
 
 def report_answer(document: Document, files: Sequence[Path]) -> ReportAnswer:
-    """Return a report's tables."""
+    """Return the answer with a report's tables."""
     from convbench.report.files import as_data
 
     return ReportAnswer.model_validate(as_data(document, tuple(map(path_text, files))))
@@ -143,7 +143,7 @@ def report_answer(document: Document, files: Sequence[Path]) -> ReportAnswer:
 
 def _missing_lines(result: ReportResult) -> list[str]:
     """Return the commands that add what the report lacks: conversations, verdicts of a judge that
-    scored others of its policies, a judge at all. `judge` covers a run's evaluations."""
+    scored only some policies, or any judge. One `judge` covers a run and its evaluations."""
     from convbench.report.tables.counts import counts
 
     found: dict[str, None] = {}
@@ -165,7 +165,7 @@ def _missing_lines(result: ReportResult) -> list[str]:
 
 
 def tell_files(warnings: Sequence[str], files: Sequence[Path], context: RunContext) -> None:
-    """Note what is to be known of a report, and where its files lie."""
+    """Add the warnings of a report, and the paths of its files."""
     for warning in warnings:
         context.note(warning)
     pages = [path for path in files if path.suffix in (".html", ".md", ".tex", ".csv")]
@@ -178,8 +178,7 @@ def tell_files(warnings: Sequence[str], files: Sequence[Path], context: RunConte
 
 
 def show(answer: ReportAnswer) -> None:
-    """Print the tables, or the report in another format: on a terminal without what would steer
-    it."""
+    """Print the tables, or the report in another format, without terminal escapes."""
     document, written = answer._source
     if written is None:
         print_document(document)

@@ -1,4 +1,4 @@
-"""`convbench show`: one spec with its prompts, or one conversation with its verdicts."""
+"""`convbench show`: print one spec with its prompts, or one conversation with its verdicts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from convbench.schema import ToolRound, Verdict
 
 WIDEST = 100
-"""Columns that text is set in on a wide terminal."""
+"""Largest width of text on a wide terminal, in columns."""
 OFFLINE = "--model scripted:policy --dry-run"
 """A build that needs no key and no weights, and sends nothing."""
 
@@ -75,17 +75,17 @@ class ShowAnswer(Answer):
     name: str
     """Its name, or its id."""
     value: dict[str, Any]
-    """The spec as resolved, or the record."""
+    """The resolved spec, or the record."""
     messages: list[dict[str, Any]] = Field(default_factory=list)
     """Prompts on a sample, in order."""
     reply_schema: dict[str, Any] | None = None
-    """Of a judge: the schema that goes along to a model that takes one."""
+    """For a judge: the schema of the reply, for models that take one."""
     verdicts: list[dict[str, Any]] = Field(default_factory=list)
     """Verdicts on a conversation."""
 
 
 def run(options: ShowOptions, context: RunContext) -> ShowAnswer:
-    """Return a conversation, else a spec, of this name."""
+    """Return the conversation with this id, else the spec of this name."""
     from convbench.judge.show import show_conversation, show_spec
 
     folders = options.specs.folders
@@ -150,7 +150,7 @@ def show(answer: ShowAnswer) -> None:
 
 
 def _print_spec(spec: SpecShown) -> None:
-    """Print a spec resolved, then its prompts on a sample."""
+    """Print a resolved spec, then its prompts on a sample."""
     print_fact(_kind_word(spec), f"{spec.name}: {spec.title}")
     print_fact("file", shell_path(Path(spec.file)))
     manifest = spec.manifest
@@ -173,7 +173,7 @@ def _print_spec(spec: SpecShown) -> None:
 
 
 def print_conversation(found: ConversationShown) -> None:
-    """Print one conversation with its question's gold, its turns and its verdicts."""
+    """Print one conversation with the gold answer, its turns and its verdicts."""
     from convbench.answers.grade import grade
     from convbench.answers.tags import left_open
     from convbench.schema import text_of
@@ -215,7 +215,7 @@ def print_conversation(found: ConversationShown) -> None:
 
 
 def _print_round(one: ToolRound) -> None:
-    """Print what a turn called of tools, and what came of each call."""
+    """Print a round of tool calls with their results."""
     if one.reasoning is not None and one.reasoning.text.strip():
         _print_text(Text(printable(one.reasoning.text.strip()), style="dim"))
     if one.content.strip():
@@ -232,7 +232,7 @@ def _print_round(one: ToolRound) -> None:
 
 
 def _print_verdict(verdict: Verdict) -> None:
-    """Print a verdict: its scores in a line each, with the judge's words."""
+    """Print a verdict: each score on a line, with the judge's justification."""
     if verdict.failure is not None or verdict.reward is None:
         _print_head(f"judge {verdict.judge}", " · no score")
         _print_text(Text(printable(verdict.failure.message if verdict.failure else "no reward")))
@@ -250,7 +250,7 @@ def _print_verdict(verdict: Verdict) -> None:
 
 
 def _print_head(bold: str, rest: str) -> None:
-    """Print a turn's head: a line across a terminal, a short mark where it goes to a program."""
+    """Print the head of a turn: a rule on a terminal, a short line for a program."""
     out.print()
     if out.is_terminal:
         text = Text.assemble((printable(bold), "bold"), printable(rest))
@@ -260,7 +260,7 @@ def _print_head(bold: str, rest: str) -> None:
 
 
 def _dim_thinking(words: str, carried: bool) -> Text:
-    """Return what a policy wrote, its thinking dimmed."""
+    """Return the text of a policy with its thinking dimmed."""
     from convbench.answers.tags import segments
 
     text = Text(words)
@@ -271,8 +271,7 @@ def _dim_thinking(words: str, carried: bool) -> Text:
 
 
 def _print_text(text: Text) -> None:
-    """Print what somebody wrote: at a width that reads well on a terminal, in whole lines where
-    it goes to a program."""
+    """Print a text at a readable width on a terminal, unbroken for a program."""
     if out.is_terminal:
         out.print(text, width=min(out.width, WIDEST))
     else:

@@ -1,4 +1,4 @@
-"""`convbench tag`: give a run tags and a note."""
+"""`convbench tag`: change the tags and the note of a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TagOptions:
 
 
 def run(options: TagOptions, context: RunContext) -> RunAnswer:
-    """Change a run's tags and note. Return them as they are now."""
+    """Change a run's tags and note, and return the new ones."""
     from convbench.store import find_run
     from convbench.store.label import write_label
 

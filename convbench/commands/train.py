@@ -1,4 +1,4 @@
-"""`convbench train`: one training, or several rounds of one."""
+"""`convbench train`: train a policy, once or in rounds."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ class RoundAnswer(Answer):
     number: int
     """From 1."""
     checkpoint: str
-    """What was trained."""
+    """Folder of the checkpoint."""
     evaluated: str | None
-    """The run that evaluated it."""
+    """Folder of the run that evaluates it; null without an evaluation."""
 
 
 class TrainAnswer(Answer):
-    """`train`: a checkpoint, or one a round."""
+    """`train`: a checkpoint, or one for each round."""
 
     checkpoint: str | None
-    """Its folder; null on a dry run, and where there are rounds."""
+    """Its folder; null on a dry run and with rounds."""
     recipe: str
     """The recipe's name."""
     launch: str | None
     """How it was launched."""
     processes: int | None
-    """Processes that trained."""
+    """Number of processes that trained."""
     preview: list[str] = Field(default_factory=list)
-    """What a dry run shows."""
+    """The lines of a dry run."""
     told: dict[str, str] = Field(default_factory=dict)
-    """What the learner has to tell of the result."""
+    """Facts that the learner reports about the result."""
     rounds: list[RoundAnswer] = Field(default_factory=list)
     """Rounds, in order."""
     judge: str | None = None
@@ -57,7 +57,7 @@ class TrainAnswer(Answer):
 
 
 def run(options: TrainOptions, context: RunContext) -> TrainAnswer:
-    """Train once, or in rounds."""
+    """Train once or in rounds, and return the checkpoints."""
     from convbench.experiment.seal import Rounds
     from convbench.experiment.train import train
 
@@ -107,7 +107,7 @@ def _rounds_answer(done: Rounds, recipe: str, context: RunContext) -> TrainAnswe
 
 
 def show(answer: TrainAnswer) -> None:
-    """Print what `train` did, or would do."""
+    """Print the result of `train`, or its preview."""
     if answer.rounds:
         _print_rounds(answer)
         return
@@ -127,8 +127,8 @@ def show(answer: TrainAnswer) -> None:
 
 
 def _print_rounds(answer: TrainAnswer) -> None:
-    """Print the table of accuracies of `train seal`, then where each round's run, checkpoint and
-    evaluation lie."""
+    """Print the table of accuracies of `train seal`, then the folders of each round's checkpoint
+    and evaluation."""
     done: Rounds = answer._source
     if done.table is not None:
         out.print(escape(done.table.read_text()), soft_wrap=True)

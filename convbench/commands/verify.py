@@ -1,4 +1,4 @@
-"""`convbench verify`: compute every figure again, and find every record that was changed."""
+"""`convbench verify`: recompute every figure, and find records that were changed."""
 
 from __future__ import annotations
 
@@ -40,29 +40,29 @@ class VerifyOptions:
 
 
 class VerifiedAnswer(Answer):
-    """One thing that `verify` looked at."""
+    """One thing that `verify` checked."""
 
     what: str
-    """run, report, checkpoint, set or model, and where it lies."""
+    """run, report, checkpoint, set or model, and its path."""
     found: str
     """What was compared."""
     problems: list[str]
-    """What is not as it was written, or not as the records give it."""
+    """What differs from what was written, or from what the records give."""
 
 
 class VerifyAnswer(Answer):
-    """`verify`: whether everything is as it was written and every figure can be computed again."""
+    """`verify`: whether everything is as it was written and every figure can be recomputed."""
 
     target: str
     """What was verified."""
     ok: bool
     """Whether nothing is wrong; else the exit code is 1."""
     checked: list[VerifiedAnswer]
-    """All that was looked at."""
+    """Everything that was checked."""
 
 
 def run(options: VerifyOptions, context: RunContext) -> VerifyAnswer:
-    """Compute every figure again."""
+    """Recompute every figure, and return what was checked."""
     from convbench.publish.verify import verify
 
     with err.status("reading every record again"):
@@ -82,7 +82,7 @@ def run(options: VerifyOptions, context: RunContext) -> VerifyAnswer:
 
 
 def show(answer: VerifyAnswer) -> None:
-    """Print what was looked at, and what is wrong with it."""
+    """Print what was checked, and its problems."""
     for part in answer.checked:
         kind, _, path = part.what.partition(" ")
         print_fact(kind, f"{shell_path(Path(path))}: {part.found or 'cannot be read'}")

@@ -1,4 +1,4 @@
-"""`convbench view`: the conversation browser, served here or written as files."""
+"""`convbench view`: serve the conversation browser, or write it as files."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class ViewOptions:
 
 
 class ViewAnswer(Answer):
-    """`view`: pages that were written, or the address where they are served."""
+    """`view`: the folder of written pages, or the address of served ones."""
 
     address: str | None
-    """Where the pages are served."""
+    """Address of served pages."""
     folder: str | None
-    """Where they were written."""
+    """Folder of written pages."""
     conversations: int | None
-    """Conversations in them; None where runs are chosen in the page."""
+    """Number of conversations; null if runs are chosen in the page."""
 
 
 def run(options: ViewOptions, context: RunContext) -> ViewAnswer:
@@ -90,7 +90,7 @@ def run(options: ViewOptions, context: RunContext) -> ViewAnswer:
 
 
 def show(answer: ViewAnswer) -> None:
-    """Print where the pages are."""
+    """Print the address or the folder of the pages."""
     if answer.address is not None:
         print_fact("view", answer.address)
         sys.stdout.flush()
