@@ -33,7 +33,7 @@ _PLACES = {
     "DryRun": "api.handles",
     "ConvbenchError": "errors",
 }
-"""Where each public name is; loaded when it is used, so that the import costs nothing."""
+"""Module of each public name, imported at first use, so that `import convbench` is fast."""
 
 __all__ = [
     "Checkpoint",

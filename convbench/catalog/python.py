@@ -13,7 +13,7 @@ from typing import Any
 from convbench.errors import SpecError
 
 FILE = ".py"
-"""Suffix by which a reference to a file is told from a module's name."""
+"""Suffix that distinguishes a reference to a file from a module's name."""
 FOR_SPECS = ("convbench.tasks.", "convbench.pocket.", "convbench.judge.", "convbench.rollout.")
 """Modules with functions for specs; a downloaded spec may name no others."""
 

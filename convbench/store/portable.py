@@ -27,7 +27,7 @@ DROPPED = re.compile(
 FREE = ("args", "extra")
 """Fields with settings that no schema names."""
 MINE = re.compile(r"[/~\\]|\.{1,2}[/\\]|[A-Za-z]:[\\/]|file:")
-"""How a path of one machine begins."""
+"""Beginnings of local paths."""
 TEXTS = frozenset(
     {
         "system",
