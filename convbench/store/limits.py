@@ -1,7 +1,7 @@
 """Limit the time and the memory of a query, beyond what the tables of the runs take.
 
 DuckDB can be interrupted only between two blocks of rows, so one huge value can block it. The limit
-on address space ends most of those; with `hard` the program ends itself.
+on address space ends most of those; with `exit_on_timeout` the process ends itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SECONDS = 30.0
 """Seconds that a query may take by default."""
 GRACE_S = 5.0
-"""Seconds after the limit at which a program ends itself if DuckDB is still at work (`hard`)."""
+"""Seconds after the limit at which the process ends itself if DuckDB is still at work."""
 MEMORY_MB = 2048
 """MiB that a query may use, besides the runs' own tables and three copies of them."""
 
@@ -85,10 +85,10 @@ def bounded(
     connection: DuckDBPyConnection, seconds: float, more: str, *, hard: bool = False
 ) -> Iterator[None]:
     """Run the body of `with` within limits. Raises QueryError after `seconds`, and a subclass of it
-    if memory runs out; both messages end with the advice `more`.
+    if memory runs out; both messages end with `advice`.
 
-    With `hard` the address space is limited too, and this process ends itself (exit code 1) if
-    DuckDB cannot be interrupted: for a program that does nothing else.
+    With `exit_on_timeout` the address space is limited too, and this process ends itself (exit code
+    1) if DuckDB cannot be interrupted: for a program that does nothing else.
     """
     import duckdb
 
@@ -133,7 +133,7 @@ def _used_mb(connection: DuckDBPyConnection) -> int:
 
 @contextlib.contextmanager
 def address_space(more: int) -> Iterator[None]:
-    """Limit the address space of this process to what it has now and `more` bytes, beyond which it
+    """Limit the address space of this process to what it has now and `extra_bytes`, beyond which it
     gets a MemoryError. Do nothing on systems without /proc."""
     try:
         import resource

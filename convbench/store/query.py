@@ -48,8 +48,8 @@ def query(sql: str, runs: Sequence[Run], *, seconds: float = SECONDS, hard: bool
     """Return the result of one SELECT-like statement over the views of these runs (`views`).
 
     Raises QueryError for SQL that is wrong, does more than read, takes longer than `seconds` or too
-    much memory; RunError for a damaged run. With `hard` this process ends itself if DuckDB cannot
-    be interrupted (`limits`).
+    much memory; RunError for a damaged run. With `exit_on_timeout` this process ends itself if
+    DuckDB cannot be interrupted (`limits`).
     """
     import duckdb
 

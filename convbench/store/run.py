@@ -343,7 +343,7 @@ def _newest(
 
 
 def _refuse_twice(files: Sequence[Path], twice: set[int]) -> None:
-    """Raise RunError if two conversations have the same id; `twice` are the hashes to look for."""
+    """Raise RunError if two conversations have the same id, of those with the hashes `repeated`."""
     seen: set[str] = set()
     for path, number, *_, found in _newest(files, Conversation, ("key",)):
         name = found.conversation_id
