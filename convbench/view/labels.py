@@ -112,8 +112,6 @@ RATERS = "people"
 """Name of the labels among the judges."""
 SAID = ("speaker", "policy", "finish", "rounds", "reasoning", "parts", "index")
 """Fields of a turn that raters see; the others are sent as null."""
-MINE = ("scores", "note", "skipped")
-"""Fields of a label that are sent back to its rater."""
 
 
 class Labelling:
