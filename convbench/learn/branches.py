@@ -1,8 +1,8 @@
-"""Branches for learners that pair by turn: sampled from each turn on, judged, kept with the run.
+"""Sample and judge branches, for learners that pair replies turn by turn.
 
-They are a run of their own in `RUN/branches`. Each leaves a train conversation at one policy turn
-and is played to its end by the run's own cast; the judge whose verdicts train scores it. What is
-on disk is not done again, to the call.
+Branches are a run of their own in `RUN/branches`. Each begins at one policy turn of a train
+conversation and is played to its end by the run's own cast; the judge whose verdicts train scores
+it. No call whose reply is on disk is repeated.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ INSTEAD = "take the logged conversations with --set pairing.source=logged"
 
 @dataclass(frozen=True)
 class Branching:
-    """The branches of a recipe's conversations, had and still to be had."""
+    """Preparation of a recipe that learns from branches: those sampled, and those still missing."""
 
     selection: Selection
     judge: Judge
     run: Run
-    """The run that holds them, or will."""
+    """The run of the branches, on disk or not yet."""
     recipe: Recipe
     calls: CallOptions
     runner: ShardRunner
 
     @classmethod
     def of(cls, job: Job, means: Means) -> Branching:
-        """Find out what is to be done; TrainError where it cannot be. Nothing is written."""
+        """Return the preparation of a job, checked; nothing is written. Raises TrainError if it
+        cannot be done."""
         run, recipe = job.run, job.recipe
         if run.manifest.kind == "import":
             raise TrainError(
@@ -76,7 +77,7 @@ class Branching:
         return found
 
     def planned(self, run: Run) -> Iterator[Rollout]:
-        """Yield what the branches' run lacks."""
+        """Yield the branches that the run does not hold."""
         parents = [item.conversation for item in self.selection.logged]
         per_turn = self.recipe.pairing.per_turn
         return branches(run.manifest, parents, per_turn=per_turn, on_disk=run.attempts())
@@ -90,11 +91,11 @@ class Branching:
         return len(unscored(self.run, self.judge)[0])
 
     def ready(self) -> bool:
-        """Whether nothing is left to do."""
+        """Return True if nothing is left to sample or judge."""
         return not self.lacking() and not self.unjudged()
 
     def describe(self) -> Iterator[str]:
-        """Yield what is to be sampled and judged; the parents' own turns say what it costs."""
+        """Yield lines on what is left to sample and judge; the cost is the parents' turns'."""
         jobs = self.lacking()
         manifest = self.run.manifest
         policy = manifest.cast[manifest.protocol.policy]
@@ -112,7 +113,7 @@ class Branching:
         yield f"kept in {self.run.path}; pairs: one for each branch of another reward"
 
     def _again(self, jobs: Iterable[Rollout]) -> Iterator[Turn]:
-        """Yield the spoken turns that the branches replace."""
+        """Yield the parents' sampled turns that the branches replace."""
         parents = {i.conversation_id: i.conversation for i in self.selection.logged}
         for job in jobs:
             assert job.branch is not None
@@ -142,7 +143,7 @@ class Branching:
         return [note for note in notes if note]
 
     def told(self) -> Iterator[tuple[str, str]]:
-        """Branches have nothing to tell of the policy."""
+        """Return no lines: branches say nothing about the trained policy."""
         return iter(())
 
 
@@ -151,8 +152,8 @@ def _manifest(run: Run) -> RunManifest:
 
 
 def _can_speak(run: Run, calls: CallOptions) -> None:
-    """Refuse a cast that cannot be asked here, or whose weights are no longer those that had the
-    conversations."""
+    """Raise TrainError if the cast cannot be asked here, or if its weights are not those that spoke
+    in the conversations."""
     for name, member in run.manifest.cast.items():
         if with_fingerprint(member) != member:
             raise TrainError(

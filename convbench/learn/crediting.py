@@ -1,5 +1,5 @@
-"""What each policy turn of a run was worth, kept with the run: Monte-Carlo values from branches, or
-a critic's.
+"""Credit each policy turn of a run, and store it with the run: by Monte-Carlo values from branches,
+or by a critic.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Values = dict[tuple[str, int], float]
 
 
 def values_before(branches: Iterable[Logged]) -> Values:
-    """Return the mean reward of the branches that leave each turn."""
+    """Return V before each turn: the mean reward of the branches that begin there."""
     found: dict[tuple[str, int], list[float]] = {}
     for item in branches:
         branch = item.conversation.branch
@@ -40,7 +40,7 @@ def by_branches(
     values: Mapping[tuple[str, int], float],
     source: str,
 ) -> Iterator[TurnCredit]:
-    """Yield the advantage of every turn with a value before it and after it."""
+    """Yield the advantage, V after less V before, of every turn that has both values."""
     for item in logged:
         name = item.conversation_id
         turns = policy_turns(protocol, item.conversation)
@@ -58,7 +58,7 @@ BRANCHES = "branches"
 
 @dataclass
 class Credited:
-    """What `credit` did."""
+    """Counts and range of the credit that `convbench credit` gave."""
 
     run: Run
     source: str
@@ -67,14 +67,14 @@ class Credited:
     spread: tuple[float, float, float]
     """Least, mean and largest advantage."""
     left_out: dict[str, int] = field(default_factory=dict)
-    """Conversations, or branches, without credit, by reason."""
+    """Counts of conversations, or branches, without credit, by reason."""
 
 
 def credit(run: Run, source: str, judge: str | None = None, *, raw: bool = False) -> Credited:
-    """Credit the policy turns of a run by a critic's checkpoint, or by `branches`, and keep that in
-    its `advantages.jsonl`.
+    """Credit the policy turns of a run by a critic's checkpoint, or by `branches`, and write the
+    credit to its `advantages.jsonl`.
 
-    Raises ConvbenchError where nobody can say.
+    Raises ConvbenchError if no turn can be credited.
     """
     if source == BRANCHES and raw:
         raise UsageError("--raw: goes with a critic; branches have no log-ratios")

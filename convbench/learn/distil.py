@@ -1,4 +1,4 @@
-"""Distillation of a frozen teacher into a student, over the policy's own tokens."""
+"""Distil a frozen teacher into a student, over the policy's own tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from convbench.schema.recipe import Distil
 def distillation(
     student: torch.Tensor, teacher: torch.Tensor, labels: torch.Tensor, how: Distil
 ) -> torch.Tensor:
-    """Return alpha * CE + (1 - alpha) * T^2 * KL(teacher || student) of every token.
+    """Return the loss alpha * CE + (1 - alpha) * T^2 * KL(teacher || student) of every token.
 
     `student` and `teacher` are logits of shape (tokens, vocabulary), `labels` of shape (tokens,);
     the result has shape (tokens,). Mukherjee et al. (2025), Table 27; Hinton et al. (2015).
@@ -37,27 +37,27 @@ def distillation(
 
 
 GIBBERISH = 0.5
-"""Nats a token: a student that starts further than this from its teacher stayed far below its own
-base on the embedded world (docs/regimes.md)."""
+"""Nats a token: students that started further than this from their teacher stayed far below their
+own base on the embedded world (docs/regimes.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How well the student says what it is to learn before its first step, nats a token over the
-    first batch."""
+    """Cross-entropies of the tokens to learn before the first step, in nats a token over the first
+    batch."""
 
     student: float
     teacher: float
     chance: float
-    """Of a guess among all words of the vocabulary: log of their number."""
+    """That of a uniform guess, the log of the vocabulary's size."""
 
     @property
     def gibberish(self) -> bool:
-        """Whether the student is further from its teacher than GIBBERISH."""
+        """Whether the student's cross-entropy exceeds its teacher's by the limit."""
         return not self.student - self.teacher < GIBBERISH
 
     def describe(self) -> str:
-        """Say it in words."""
+        """Return the warning about such a student."""
         return (
             f"the student starts near gibberish: {self.student:.2f} nats per token where the "
             f"teacher has {self.teacher:.2f} and a blind guess {self.chance:.2f}; a short "
@@ -66,7 +66,7 @@ class Start:
         )
 
     def record(self) -> dict[str, Any]:
-        """Return what `training.json` keeps."""
+        """Return the values as `training.json` holds them."""
         return {**asdict(self), "gibberish": self.gibberish}
 
 
@@ -86,7 +86,7 @@ class Distiller(WeightedSFT):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | None = None,
     ) -> Any:
-        """Return this batch's part of (1/N) sum over the policy's tokens."""
+        """Return this batch's part of the loss, (1/N) sum over the policy's tokens."""
         how = self.job.recipe.distil
         assert how is not None
         chat = {name: inputs[name] for name in ("input_ids", "attention_mask")}
@@ -105,7 +105,7 @@ class Distiller(WeightedSFT):
         return total / num_items_in_batch.to(total) * self.accelerator.num_processes
 
     def _look(self, student: torch.Tensor, teacher: torch.Tensor, labels: torch.Tensor) -> None:
-        """Note where the student starts; warn where that is near gibberish."""
+        """Record the cross-entropies at the start; warn if the student's is near gibberish."""
         mine, theirs = (
             cross_entropy(logits.float(), labels).item() for logits in (student, teacher)
         )
@@ -115,7 +115,8 @@ class Distiller(WeightedSFT):
 
 
 def first_layers(model: Any, count: int | None) -> Any:
-    """Return the model with its first `count` layers only; None leaves it whole."""
+    """Return the model with its first `count` layers only; None keeps all. Raises TrainError if it
+    has fewer."""
     if count is None:
         return model
     inner = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model

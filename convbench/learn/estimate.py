@@ -1,4 +1,4 @@
-"""A policy's mean reward from another policy's log, or why it cannot be known."""
+"""Estimate a policy's mean reward from another policy's log, or say why that is impossible."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from convbench.store.checkpoint import Checkpoint
 
 @dataclass
 class Estimated:
-    """What a log says of a policy."""
+    """Estimates of a policy's mean reward from a run."""
 
     run: Run
     policy: str
@@ -31,18 +31,18 @@ class Estimated:
     """The mean reward of the log's own policy."""
     overlap: Overlap | None = None
     unknown: list[str] = field(default_factory=list)
-    """Why nothing is estimated; empty where it is."""
+    """Reasons why nothing is estimated; empty if it is."""
     values: dict[str, Value] = field(default_factory=dict)
-    """By estimator: `snips`, `doubly robust`, `direct`, and `gain`, which is SNIPS less the log's
-    own policy."""
+    """By estimator: `snips`, `doubly robust`, `direct`, and `gain` (SNIPS less the mean reward of
+    the log's own policy)."""
     notes: list[str] = field(default_factory=list)
 
 
 def estimate(options: EstimateOptions) -> Estimated:
-    """Estimate a policy's value from a run.
+    """Return estimates of a policy's mean reward from a run.
 
-    Raises ConvbenchError where options, run or verdicts are wrong; a log that says nothing of the
-    policy is no error but has its reasons in `unknown`.
+    Raises ConvbenchError if options, run or verdicts are wrong. If the log cannot say anything
+    about the policy, the reasons are in `unknown`.
     """
     run = find_run(options.run)
     policy = (
@@ -71,7 +71,7 @@ def estimate(options: EstimateOptions) -> Estimated:
             result.notes.append(f"{lost} conversations without a verdict of {options.model_judge}")
         value = direct(sampled)
         if value is not None:
-            result.values["direct"] = value  # it rests on no weights
+            result.values["direct"] = value  # needs no importance weights
     if not result.unknown:
         result.values |= {"snips": snips(told), "doubly robust": robust(told, sampled)}
         result.values["gain"] = gain(told)
@@ -79,7 +79,8 @@ def estimate(options: EstimateOptions) -> Estimated:
 
 
 def _logged(run: Run, options: EstimateOptions) -> Selection:
-    """Return the judged conversations of the run's policy; TrainError where there are none."""
+    """Return the judged conversations of the run's policy. Raises TrainError if they are about
+    fewer than 2 questions."""
     data = Data(judge=options.judge, metric=options.metric, flagged="keep")
     found = collect(run, data, options.split)
     if len(found.tasks()) < 2:
@@ -92,7 +93,7 @@ def _logged(run: Run, options: EstimateOptions) -> Selection:
 
 
 def _own_questions(run: Run, policy: Path, split: str) -> None:
-    """Refuse the conversations that a policy was trained on: it fits their chances."""
+    """Raise NotEstimable for questions that the policy was trained on: its ratios are biased."""
     told = Checkpoint(policy).training if policy.is_dir() else {}
     trained = [told.get("run"), *(part.get("run") for part in told.get("runs") or ())]
     if run.manifest.id in trained and split in ("train", "all"):
@@ -103,7 +104,8 @@ def _own_questions(run: Run, policy: Path, split: str) -> None:
 
 
 def _predictions(run: Run, options: EstimateOptions) -> dict[str, float]:
-    """Return the reward model's word on each conversation of a run, by its id."""
+    """Return the reward model's reward of each conversation of a run, by id. Raises TrainError if
+    it judged none."""
     name = options.model_judge
     found = {
         v.conversation_id: v.reward
@@ -119,7 +121,8 @@ def _predictions(run: Run, options: EstimateOptions) -> dict[str, float]:
 
 
 def _sampled(run: Run, policy: Path, options: EstimateOptions) -> Iterator[tuple[str, float]]:
-    """Yield (question, prediction) of the policy's own conversations about the same questions."""
+    """Yield (question, predicted reward) of the policy's own conversations about the same
+    questions. Raises TrainError if there are none."""
     named = [
         child
         for child in run.children()
@@ -140,7 +143,7 @@ def _sampled(run: Run, policy: Path, options: EstimateOptions) -> Iterator[tuple
 def _predicted(
     draws: list[Draw], items: list[Logged], words: dict[str, float]
 ) -> tuple[list[Draw], int]:
-    """Return the draws that the reward model judged, with its word, and how many it did not."""
+    """Return (the draws that the reward model judged, with its prediction; count of the others)."""
     found = []
     for draw, item in zip(draws, items, strict=True):
         said = words.get(item.conversation_id)

@@ -1,6 +1,4 @@
-"""What a recipe makes of a run without training: weights and rows, in other trainers' formats
-too.
-"""
+"""Get a recipe's training data without training, and write it in other trainers' formats."""
 
 from __future__ import annotations
 
@@ -29,24 +27,24 @@ from convbench.store.checkpoint import Checkpoint
 from convbench.store.run import Run
 
 TRAINED = "data.least={trained: 1}"
-"""An edit that could not be trained on is no example, even where all others harm."""
+"""Excludes edits that could not be trained on, even if all others do harm."""
 FILTERS: Mapping[EditFilter, tuple[str, ...]] = {
     "best-of-k": ("data.metric=reward", "weighting.threshold=null", TRAINED),
     "improves": ("data.metric=net", f"weighting.threshold={MARGIN}", TRAINED),
     "right": ("data.metric=accuracy", "weighting.threshold=1.0"),
 }
-"""Which edits are kept: each context's best one, all that improve (equation 2) by more than the
-margin of the judge's `improves`, or all after which their task is solved."""
+"""Settings by filter of self-edits: each context's best edit, all that improve (equation (2)) by
+more than the margin of the judge's `improves`, or all after which their task is solved."""
 
 
 def learnt_of(
     run: Run, name: str, specs: SpecOptions, data: dict[str, Any] | None = None
 ) -> tuple[Job, Learnt]:
-    """Return the job of a recipe (a name or a file) on a run, and what its trainer learns from.
+    """Return (job of a recipe on a run, its training data); `name` is a recipe's name or file.
 
     `data` replaces values of the recipe's data selection. What a learner prepares (branches, a
-    critic's ranking) is taken from the run where it was trained there. Raises SpecError (no such
-    recipe, one that trains nothing), TrainError (not judged, nothing prepared, nothing left).
+    critic's ranking) is taken from the run if the recipe was trained there. Raises SpecError (no
+    such recipe, one that trains nothing), TrainError (not judged, nothing prepared, nothing left).
     """
     recipe = _loaded(name, with_filter(specs, _loaded(name, specs)))
     if recipe.trainer is None:
@@ -70,8 +68,8 @@ def _loaded(name: str, specs: SpecOptions) -> Recipe:
 
 
 def with_filter(specs: SpecOptions, recipe: Recipe) -> SpecOptions:
-    """Return the spec options with what the recipe's filter sets, where it has one; what the user
-    sets goes before it."""
+    """Return the spec options with the settings of the recipe's filter, if it has one; the user's
+    own settings take precedence."""
     if recipe.filter is None:
         return specs
     own = sort_sets(specs.sets)[0]
@@ -80,7 +78,7 @@ def with_filter(specs: SpecOptions, recipe: Recipe) -> SpecOptions:
 
 
 MOST_ROWS = 10_000_000
-"""Rows that conversations are repeated to."""
+"""Most rows that repeated conversations may make."""
 
 
 def flagged_train(run: Run) -> frozenset[str]:
@@ -94,7 +92,7 @@ def flagged_train(run: Run) -> frozenset[str]:
 
 
 def folder_name(recipe: Recipe) -> str:
-    """Return the folder's name: the recipe's, with the judge's where one was named."""
+    """Return the folder's name: the recipe's, with the judge's if the recipe names one."""
     judge = re.sub(r"[^\w.-]+", "-", recipe.data.judge or "").strip("-.")
     return f"{recipe.name}-{judge}" if judge else recipe.name
 
@@ -110,7 +108,8 @@ def export_weighted(
     *,
     named: bool = False,
 ) -> Exported:
-    """Write weighted conversations; say what is lost outside this house."""
+    """Write weighted conversations; the notes say what the format cannot express. Raises SpecError,
+    UsageError."""
     shape = FORMATS[target]
     names = [item.conversation_id for item, _ in learnt.items]
     weights = [weight for _, weight in learnt.items]
@@ -157,7 +156,7 @@ def export_paired(
     *,
     named: bool = False,
 ) -> Exported:
-    """Write pairs of replies."""
+    """Write pairs of replies. Raises SpecError if a scale is given."""
     if scale is not None:
         raise SpecError(f"--scale: recipe {recipe.name!r} pairs replies, which have no weight")
     bare = FORMATS[target].drops or recipe.data.reasoning == "drop"

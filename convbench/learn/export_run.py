@@ -1,4 +1,4 @@
-"""A run in another trainer's format, weighted or paired as a recipe says."""
+"""Write a run in another trainer's format, weighted or paired by a recipe."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ def export(
     flagged: FlaggedRule | None = None,
     specs: SpecOptions | None = None,
 ) -> Exported:
-    """Write the run's conversations to `out` (RUN/export/TO), one file a split.
+    """Write the run's conversations to `out` (RUN/export/TO), one file a split; return what was
+    written.
 
-    With a `recipe` (a name or a file, as `train` takes it) the train split is what its own trainer
-    makes of the run, in RUN/export/TO/RECIPE[-JUDGE]: weights where the format has a place for
-    them and no `scale` is given; else whole conversations repeated floor or ceil of scale * weight
-    times, with that mean (randomised rounding; Mukherjee et al. 2025, end of section 3.2); or
-    pairs of replies. Conversations of negative weight are left out and counted: no other trainer
-    unlearns them from a file. Conversations of the train split that a fidelity check flagged are
-    dropped, unless `flagged` or the recipe says otherwise (`zero` sets a reward, so it needs a
-    recipe). Raises SpecError, TrainError (not judged, negative weights to round), RunError.
+    With a `recipe` (a name or a file, as `train` takes it) the train split is the recipe's own
+    training data, in RUN/export/TO/RECIPE[-JUDGE]: weighted conversations if the format has weights
+    and no `scale` is set; else conversations repeated floor or ceil of scale * weight times, with
+    that mean (randomised rounding; Mukherjee et al. 2025, end of section 3.2); or pairs of replies.
+    Conversations of negative weight are left out and counted: no other trainer unlearns them from a
+    file. Flagged conversations of the train split are dropped, unless `flagged` or the recipe says
+    otherwise (`zero` sets a reward, so it needs a recipe). Raises SpecError, UsageError, TrainError
+    (not judged, negative weights to round), RunError.
     """
     target = next((name for name in FORMATS if name == to), None)
     if target is None:
@@ -75,7 +76,7 @@ def export(
 
 
 def _needless(said: dict[str, object], flagged: FlaggedRule | None) -> None:
-    """Refuse options that mean nothing without a recipe."""
+    """Raise UsageError for options that need a recipe."""
     if flagged == "zero":
         raise UsageError("--flagged zero: expected a --recipe, whose rewards it sets; or drop")
     for name, value in said.items():

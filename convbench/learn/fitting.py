@@ -1,4 +1,4 @@
-"""What all trainers share: the model, the arguments, the progress lines, the saved checkpoint.
+"""Shared by all trainers: loading the model, arguments, progress lines, saving the checkpoint.
 
 Imports torch and transformers; only a trainer that is about to fit imports this module.
 """
@@ -34,19 +34,19 @@ from convbench.schema.recipe import Lora
 
 
 def on_cpu() -> bool:
-    """Whether this process trains on the CPU."""
+    """Return True if this process trains on the CPU."""
     return not (torch.cuda.is_available() or torch.backends.mps.is_available())
 
 
 def device() -> str:
-    """Return the device of this process."""
+    """Return the device of this process as a string."""
     if torch.cuda.is_available():
         return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def precision(job: Job) -> str:
-    """Return bf16, fp32 or fp64; `auto` is bf16 on a GPU that has it."""
+    """Return bf16, fp32 or fp64; `auto` is bf16 on a GPU that supports it, else fp32."""
     wanted = job.recipe.fit.precision
     if wanted != "auto":
         return wanted
@@ -54,8 +54,8 @@ def precision(job: Job) -> str:
 
 
 def load_model(job: Job, path: str | None = None, *, trained: bool = True) -> Any:
-    """Return the model in the dtype to train in: fp32 where all weights are trained (bf16 then
-    is autocast or DeepSpeed's), bf16 for a frozen base, float64 for `fp64`."""
+    """Return the model in its training dtype: fp32 if all weights are trained (bf16 is then done by
+    autocast or DeepSpeed), bf16 for a frozen base, float64 for `fp64`. Raises TrainError."""
     lora = job.recipe.lora
     kind = precision(job)
     frozen = not trained or (lora is not None and job.recipe.distil is None)
@@ -81,7 +81,7 @@ def _four_bits() -> Any:
 
 
 def adapter(lora: Lora) -> Any:
-    """Return peft's configuration of the adapter."""
+    """Return the adapter as a peft LoraConfig."""
     from peft import LoraConfig
 
     return LoraConfig(
@@ -94,7 +94,8 @@ def adapter(lora: Lora) -> Any:
 
 
 def arguments(job: Job, *, trl: bool = True) -> dict[str, Any]:
-    """Return the recipe as keyword arguments of a TRL configuration, or of transformers' own."""
+    """Return the recipe as keyword arguments of a TRL configuration, or with `trl` false of
+    transformers' TrainingArguments."""
     fit = job.recipe.fit
     if fit.activation_offloading and (on_cpu() or not trl):
         found = "no accelerator whose memory would be saved" if trl else "a trainer without it"
@@ -128,7 +129,7 @@ def arguments(job: Job, *, trl: bool = True) -> dict[str, Any]:
         "logging_nan_inf_filter": False,
         "save_strategy": "no" if fit.save == "end" else "epoch",
         "save_total_limit": fit.save_limit,
-        "report_to": "none",  # `tracking` tells trackers what these would tell with every path
+        "report_to": "none",  # these would send every path; `tracking` logs without
         "run_name": job.recipe.name,
         "disable_tqdm": True,
         "remove_unused_columns": False,
@@ -138,24 +139,24 @@ def arguments(job: Job, *, trl: bool = True) -> dict[str, Any]:
 
 
 def sharded(args: Any) -> Any:
-    """Return a trainer's arguments; where the launch shards by FSDP on CPUs, with accelerate told
-    so, which takes FSDP for accelerators alone and would train data parallel without a word."""
-    args.device  # noqa: B018 - from here on accelerate's state of the processes is there
+    """Return a trainer's arguments, and enable FSDP on CPUs if the launch shards by it: accelerate
+    would silently train data parallel there."""
+    args.device  # noqa: B018 - creates accelerate's state of the processes
     if on_cpu() and os.environ.get("ACCELERATE_USE_FSDP") == "true":
         PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
     return args
 
 
 GLUE = "\u00a0"
-"""Stands where a line must not be broken."""
+"""No-break space: marks where a progress line must not be broken."""
 
 
 class Lines(TrainerCallback):
-    """One line on stderr for every log entry, broken between its numbers on a terminal; the last
-    step always gets one."""
+    """Writes one line to stderr for every log entry, wrapped between its numbers on a terminal; the
+    last step always gets one."""
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Ask for the last step's entry, however few steps there are."""
+        """Request a log entry for the last step."""
         if state.global_step >= state.max_steps:
             control.should_log = True
 
@@ -172,8 +173,8 @@ class Lines(TrainerCallback):
 
 
 def train(trainer: Any, job: Job, steps: Steps) -> None:
-    """Say how many steps there are, then train, from the last saved epoch where the folder holds
-    one."""
+    """Print the number of steps, then train, from the last saved epoch if the folder has one.
+    Raises TrainError if memory runs out."""
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(Lines)
     if job.recipe.fit.trackers:
@@ -190,7 +191,8 @@ def train(trainer: Any, job: Job, steps: Steps) -> None:
 
 
 def last_whole(folder: Path) -> str | None:
-    """Return the newest saved epoch that a kill did not cut short: its state is written last."""
+    """Return the folder of the newest epoch that was saved completely, or None; the state file is
+    written last."""
     states = folder.glob("checkpoint-*/trainer_state.json")
     whole = [file.parent for file in states if _is_json(file)]
     newest = max(whole, key=lambda one: int(one.name.rpartition("-")[2]), default=None)
@@ -198,7 +200,7 @@ def last_whole(folder: Path) -> str | None:
 
 
 def _is_json(file: Path) -> bool:
-    """Whether a file was written to its end."""
+    """Return True if a file holds complete JSON."""
     try:
         json.loads(file.read_bytes())
     except ValueError:
@@ -229,14 +231,14 @@ def finish(trainer: Any, job: Job, learnt: Learnt | StoredData[Any], **more: Any
         log = [entry for entry in trainer.state.log_history if entry]
         done = {"processes": trainer.args.world_size, "steps": trainer.state.max_steps}
         write_summary(job, learnt, log, **done, **more)
-        if job.recipe.fit.save != "keep":  # after the summary: until then a kill needs them
+        if job.recipe.fit.save != "keep":  # after the summary: until then a resume needs them
             for step in job.folder.glob("checkpoint-*"):
                 shutil.rmtree(step, ignore_errors=True)
     leave()
 
 
 def leave() -> None:
-    """Close the process group together; a process that leaves others behind is aborted by gloo."""
+    """Close the process group in all processes at once: gloo aborts when one leaves early."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
@@ -257,17 +259,17 @@ def _save_merged(trainer: Any, job: Job) -> None:
 
 
 def _reloaded(job: Job, folder: Path) -> Any:
-    """Read the base anew, whole and not quantized, and merge the saved adapter into it."""
+    """Return the base, loaded again unsharded and not quantized, with the saved adapter merged."""
     from peft import PeftModel
 
-    unset_hf_deepspeed_config()  # or else loading would shard, waiting for the other processes
+    unset_hf_deepspeed_config()  # else loading would shard, and wait for the other processes
     dtype = torch.bfloat16 if precision(job) == "bf16" else torch.float32
     base = AutoModelForCausalLM.from_pretrained(str(Path(job.model).expanduser()), dtype=dtype)
     return PeftModel.from_pretrained(base, str(folder)).merge_and_unload()
 
 
 def quiet() -> None:
-    """Keep the libraries' own progress bars and notes off the terminal."""
+    """Turn off the libraries' own progress bars and warnings."""
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     from transformers.utils import logging
 

@@ -1,7 +1,7 @@
-"""What becomes of conversations that a fidelity check flagged: dropped, unless asked otherwise.
+"""Conversations that a fidelity check flagged: dropped from training by default.
 
-A flag says that a speaker left its part: a teacher gave the answer away, a human quoted the hidden
-reference. The reward of such a talk is none for what the policy did.
+A flag says that a speaker broke its role: a teacher gave the answer away, a human quoted the hidden
+reference. The reward of such a conversation does not measure what the policy did.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from convbench.schema import ProtocolSpec
 from convbench.schema.recipe import FlaggedRule
 
 FORM = ("words", "no-question", "repeats")
-"""Findings of the policy's own that count for nothing here: what it does badly is the judge's to
-weigh, and a learner's to unlearn."""
+"""Findings about the policy itself that do not drop a conversation: what the policy does badly is
+for the judge to score, and for a learner to unlearn."""
 
 
 def findings(protocol: ProtocolSpec, flags: Sequence[str]) -> tuple[str, ...]:
-    """Return the flags of a conversation that count: all but the policy's own of `FORM`."""
+    """Return the flags of a conversation that count: all except those of `FORM` on the policy."""
     own = {f"{protocol.policy}:{finding}" for finding in FORM}
     return tuple(flag for flag in flags if flag not in own)
 
 
 @dataclass
 class Flagged:
-    """The flagged conversations among those that would train, and what became of them."""
+    """Counts of the flagged conversations among those that would train, and their treatment."""
 
     rule: FlaggedRule
-    """What became of them."""
+    """How they are treated: `drop`, `zero` (reward 0) or `keep`."""
     conversations: int = 0
-    """How many there are."""
+    """Number of flagged conversations."""
     findings: Counter[str] = field(default_factory=Counter)
-    """Conversations by finding; one may have several."""
+    """Conversations by finding; a conversation may have several."""
 
     def add(self, found: tuple[str, ...]) -> None:
-        """Count one conversation."""
+        """Count one conversation with these flags."""
         self.conversations += 1
         self.findings.update(set(found))
 
     def describe(self) -> Iterator[str]:
-        """Yield one line, none where nothing is flagged."""
+        """Yield one line on the flagged conversations, or nothing if there are none."""
         if not self.conversations:
             return
         done = {"drop": "dropped", "zero": "trained with reward 0", "keep": "kept"}[self.rule]
@@ -53,7 +53,7 @@ class Flagged:
         )
 
     def record(self) -> dict[str, object]:
-        """Return it as `training.json` holds it."""
+        """Return the counts as `training.json` holds them."""
         return {
             "rule": self.rule,
             "conversations": self.conversations,

@@ -1,4 +1,4 @@
-"""What a chat template puts around a reply and what was thought before it, found by sentinels."""
+"""Find with sentinels what a chat template writes around a reply and the reasoning before it."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ THOUGHT = SENTINEL + "thought"
 ASKED = {"role": "user", "content": "hello"}
 _OPENING = re.compile(r"(?:" + TAG.pattern + r")\s*\Z", TAG.flags)
 _USUAL = ("<think>\n", "\n</think>\n\n")
-"""What most open models write, for a template without a place for reasoning."""
+"""Tags of most open models, for a template that shows no reasoning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """How a model writes a reply under its template: `opens`, thought, `closes`, reply; and `head`
-    before a reply without thought, where every reply begins with the name of its channel."""
+    """How a model writes a reply under its template: `opens`, reasoning, `closes`, reply. `head`
+    stands before a reply without reasoning, in templates that name the channel of each reply."""
 
     opens: str
     closes: str
     head: str = ""
     known: bool = True
-    """False where the template has no place for reasoning and the usual tags stand for it."""
+    """False if the template shows no reasoning, so that the usual tags are assumed."""
 
     def around(self, prompt: str) -> tuple[str, str]:
-        """Return (before, after) of a thought that follows this prompt; it may have opened it."""
+        """Return the text (before, after) reasoning that follows this prompt; before is "" if the
+        prompt ends with the opening tag."""
         opened = self.opens and prompt.endswith(self.opens)
         return ("" if opened else self.opens), self.closes
 
 
 BY_MARK = {"<|channel>thought\n": Frame("<|channel>thought\n", "\n<channel|>")}
-"""Frames of templates that show reasoning only before a tool is called, by what stands in them."""
+"""Frames of templates that show reasoning only before a call of a tool, by a text they contain."""
 
 
 def frame_of(render: Render, source: str) -> Frame:
@@ -60,7 +61,7 @@ def frame_of(render: Render, source: str) -> Frame:
 
 
 def shared(one: Sequence[Any], two: Sequence[Any]) -> int:
-    """Return how many items two sequences begin with alike."""
+    """Return the length of the longest common prefix of two sequences."""
     unlike = (i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b)
     return next(unlike, min(len(one), len(two)))
 
@@ -73,14 +74,14 @@ def _rendered(render: Render, with_thought: bool) -> str:
 
 
 def _opened(text: str) -> str:
-    """Return the tag that opens a thought at the end of a text, with the blanks after it."""
+    """Return the opening reasoning tag at the end of a text with the blanks after it, or ""."""
     found = _OPENING.search(text)
     return found[0] if found and not any(found.groups()) else ""
 
 
 def _head(prompt: str, plain: str, closes: str) -> str:
-    """Return what a reply without thought begins with: nothing, for a thinking block that a
-    template puts there was not written by the model; or the name of the reply's channel."""
+    """Return the name of the channel with which a reply without reasoning begins, or "". A thinking
+    block that the template inserts does not count: the model did not write it."""
     if not plain.startswith(prompt) or SENTINEL not in plain:
         return ""
     found = plain[len(prompt) : plain.rindex(SENTINEL)]

@@ -1,4 +1,4 @@
-"""Train questions that no round has seen yet, for recipes whose rounds each learn from new ones.
+"""Draw train questions that no round has used yet, for recipes with new questions each round.
 
 Zweiger et al. 2025 (SEAL), knowledge incorporation: 50 passages a round.
 """
@@ -16,8 +16,8 @@ from convbench.tasks.load import load_examples
 
 def fresh(root: Run, seen: Iterable[Run], rounds: int = 1) -> list[Example]:
     """Return train questions for so many more rounds, as many for each as the root has, in the
-    order of its draw: of no group and of no words that the root (its test questions too) or a run
-    in `seen` holds. DataError where the task's source has not enough."""
+    order of the draw. None shares its group or its text with a question of the root (test questions
+    included) or of a run in `seen`. Raises DataError if the task's source has too few."""
     manifest = root.manifest
     old = [example for run in (root, *seen) for example in run.examples.values()]
     groups, words = {e.group_id for e in old}, {asked(e) for e in old}

@@ -1,4 +1,4 @@
-"""One training job: a resolved recipe in the folder where its result goes."""
+"""One training job: a resolved recipe in the folder of its checkpoint."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from convbench.store.token_probs import Recorded
 
 
 class Other(Protocol):
-    """What a learner of its own shape makes of a log."""
+    """Training data that are neither weighted conversations nor pairs."""
 
     selection: Selection
     items: Sized
     skipped: dict[str, int]
 
     def describe(self) -> Iterator[str]:
-        """Yield what a dry run shows of it."""
+        """Yield the lines that a dry run shows."""
         ...
 
 
@@ -54,23 +54,24 @@ Learnt = Weighted | Pairs | Other
 """What a trainer's `data` returns."""
 WeightedData = Weighted | StoredData[Rows]
 PairData = Pairs | StoredData[PairRows]
-"""What the `fit` of a trainer of this package takes: the log, or rows that another process made."""
+"""Argument of `fit` of this package's trainers: the training data, or rows already stored."""
 
 
 EARLIER = 16
-"""Trainings kept of those that a start has had."""
+"""Most earlier trainings that `training.json` lists."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A resolved recipe (`recipe.yaml`) and the folder it lies in, which takes the result."""
+    """A resolved recipe (`recipe.yaml`) and its folder, which gets the checkpoint."""
 
     recipe: Recipe
     folder: Path
 
     @classmethod
     def read(cls, file: Path) -> Job:
-        """Read a resolved recipe, as `convbench train` writes it."""
+        """Return the job of a resolved recipe, as `convbench train` writes it. Raises TrainError if
+        it names no run or no model."""
         recipe = catalog.check(Recipe, read(file), str(file))
         if recipe.run is None or recipe.model is None:
             raise TrainError(
@@ -81,23 +82,23 @@ class Job:
 
     @cached_property
     def run(self) -> Run:
-        """The run it learns from."""
+        """The run that it learns from, or the first of several."""
         assert self.recipe.run is not None
         return Run.open((self.folder / self.recipe.run).resolve())
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
-        """All runs it learns from as one log; the first is `run`."""
+        """All runs that it learns from as one log; the first is `run`."""
         more = (Run.open((self.folder / path).resolve()) for path in self.recipe.runs)
         return (self.run, *more)
 
     def log(self) -> Selection:
-        """Return the logged conversations that train, of all runs."""
+        """Return the logged conversations of all runs that train."""
         return log_of(self.runs, self.recipe.data)
 
     def learnt(self, module: ModuleType) -> Learnt:
-        """Return what a trainer's module makes of the log, mixed as `data` says; TrainError where
-        it passes over a run."""
+        """Return the data that a trainer's module makes of the log, with the recipe's `data.mix`
+        applied. Raises TrainError if the trainer ignores runs after the first."""
         learnt: Learnt = module.data(self)
         if self.recipe.runs and len(learnt.selection.parts) != len(self.runs):
             raise TrainError(
@@ -109,17 +110,17 @@ class Job:
 
     @property
     def model(self) -> str:
-        """Model to start from: a path or Hub id."""
+        """The model to start from: a path or Hub id."""
         assert self.recipe.model is not None
         return named(self.recipe.model) or self.recipe.model
 
     @cached_property
     def chat(self) -> ChatTokens:
-        """Tokenizer and chat template of the model."""
+        """Tokenizer and chat template of the model, with the tools of the first run."""
         return self.chat_of(self.run)
 
     def chat_of(self, run: Run) -> ChatTokens:
-        """Return tokenizer and chat template of the model with the tools of a run."""
+        """Return tokenizer and chat template of the model, with the tools of a run."""
         manifest = run.manifest
         policy = manifest.cast.get(manifest.protocol.policy)
         return ChatTokens(
@@ -137,62 +138,63 @@ class Job:
 
     @property
     def longest(self) -> int | None:
-        """Longest row in tokens: the recipe's, and never more than the model has positions."""
+        """Most tokens of a row: the recipe's limit or the model's positions, whichever is less;
+        None without a limit."""
         limits = [self.recipe.data.max_length, positions(self.model)]
         return min((limit for limit in limits if limit is not None), default=None)
 
 
 @dataclass(frozen=True)
 class Means:
-    """With what a learner gets ready that samples, judges or trains something first."""
+    """How a training calls models, starts processes and holds locks."""
 
     calls: CallOptions
-    """How models are asked."""
+    """Options of calls to models."""
     specs: SpecOptions
-    """Where specs are looked for."""
+    """Folders and settings of specs."""
     launch: Launch
-    """How trainers are started."""
+    """Launch of the trainer's processes."""
     in_process: bool = False
-    """Train in this process where one is enough and no device is used, whose memory would stay
-    taken."""
+    """Whether to train in this process if one is enough and it uses no accelerator (whose memory
+    would stay allocated)."""
     locks: list[int] = field(default_factory=list)
-    """Descriptors of the locks that the workers hold on, as they are taken."""
+    """Descriptors of the locks taken so far, which the workers inherit."""
     spread: Spread = field(default_factory=Spread)
-    """Workers for what is sampled and judged."""
+    """Shards for sampling and judging."""
 
 
 class Preparation(Protocol):
-    """What a learner needs before its data are whole. Everything done is kept on disk, so that
-    work that was stopped goes on."""
+    """Work that a learner needs before its data are complete. Results are stored on disk, so that
+    stopped work resumes."""
 
     def ready(self) -> bool:
-        """Whether nothing is left to do."""
+        """Return True if nothing is left to do."""
         ...
 
     def describe(self) -> Iterator[str]:
-        """Yield what is to be done, for a dry run."""
+        """Yield lines on what is to be done, for a dry run."""
         ...
 
     def do(self) -> list[str]:
-        """Do what is left; return notes on what failed. TrainError where it cannot be done."""
+        """Do what is left; return notes on failures. Raises TrainError if it cannot be done."""
         ...
 
     def told(self) -> Iterator[tuple[str, str]]:
-        """Yield (label, line) to show once the policy is trained."""
+        """Yield (label, line) pairs to print after the policy is trained."""
         ...
 
 
 Data = Callable[[Job], Learnt]
-"""From the run to weighted conversations or pairs; loads no torch."""
+"""A trainer's `data`: returns weighted conversations or pairs of a job's runs; loads no torch."""
 Fit = Callable[[Job, Any], None]
-"""Train on them and save; loads torch."""
+"""A trainer's `fit`: trains on the data and saves the checkpoint; loads torch."""
 Prepare = Callable[[Job, Means], Preparation | None]
-"""Optional: find out what must be done before `data`; None where nothing is. Writes nothing."""
+"""A trainer's optional `prepare`: returns the work to do before `data`, or None; writes nothing."""
 
 
 def recorded_for(job: Job, run: Run | None = None) -> Recorded | None:
-    """Return what was recorded of a run's tokens (the job's first) where the job's objective goes
-    by it."""
+    """Return a run's recorded log-probabilities (default: the first run's), or None if the job's
+    objective does not use them."""
     loss = job.recipe.loss
     wanted = loss.pi_0 == "recorded" and objective(loss).needs_pi_0
     return Recorded(*(run or job.run).folders()) if wanted else None
@@ -203,7 +205,7 @@ def rows_of(job: Job, learnt: WeightedData) -> Rows: ...
 @overload
 def rows_of(job: Job, learnt: PairData) -> PairRows: ...
 def rows_of(job: Job, learnt: WeightedData | PairData) -> Rows | PairRows:
-    """Return the rows of a log, those that were stored where another process made them."""
+    """Return the rows of the training data; stored data hold them already."""
     if isinstance(learnt, StoredData):
         return learnt.rows
     if isinstance(learnt, Pairs):
@@ -213,8 +215,8 @@ def rows_of(job: Job, learnt: WeightedData | PairData) -> Rows | PairRows:
 
 
 def shared_data(job: Job, module: ModuleType, folder: Path) -> StoredData[Any]:
-    """Return what several processes of this machine learn from: the first of them makes it, once
-    for all."""
+    """Return the training data of several processes on this machine; the first process makes and
+    stores them for all."""
     if os.environ.get("LOCAL_RANK") == "0":
         learnt = cast("Weighted | Pairs", job.learnt(module))
         flat_tasks = learnt.flat_tasks if isinstance(learnt, Weighted) else 0.0
@@ -223,12 +225,12 @@ def shared_data(job: Job, module: ModuleType, folder: Path) -> StoredData[Any]:
 
 
 def script(data: Data, fit: Fit) -> None:
-    """Run a trainer script: `trainers/NAME.py --recipe FILE`, under any launcher."""
+    """Run a trainer script, `trainers/NAME.py --recipe FILE`, under any launcher."""
     arguments = sys.argv[1:]
     if len(arguments) != 2 or arguments[0] != "--recipe":
         raise SystemExit(f"usage: {sys.argv[0]} --recipe FILE")
     if os.environ.get(GUARDED):
-        die_with_parent()  # a launcher that is killed takes none of its workers along
+        die_with_parent()  # a killed launcher would leave its workers running
     try:
         job = Job.read(Path(arguments[1]))
         module, folder = sys.modules[data.__module__], os.environ.get(ROWS)
@@ -241,19 +243,19 @@ def script(data: Data, fit: Fit) -> None:
 
 
 def _leave() -> None:
-    """End a worker whose work is saved, without tearing down the libraries' threads.
+    """Exit a worker whose work is saved, without tearing down the libraries' threads.
 
-    On leaving, gloo's threads and the interpreter's end race each other, and now and then the loser
-    aborts a process that had succeeded ("terminate called without an active exception").
+    At exit gloo's threads race with the interpreter's end, and sometimes abort a process that had
+    succeeded ("terminate called without an active exception").
     """
-    atexit._run_exitfuncs()  # trackers close their files there
+    atexit._run_exitfuncs()  # trackers close their files in these
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
 def counts_of(job: Job, learnt: Learnt) -> dict[str, Any]:
-    """Return what a training's data is, in figures that the run's records give at any time."""
+    """Return the figures on a training's data that can be computed again from the run's records."""
     selection, ties = learnt.selection, getattr(learnt, "ties", None)
     return {
         "run": job.run.manifest.id,
@@ -270,8 +272,8 @@ def counts_of(job: Job, learnt: Learnt) -> dict[str, Any]:
 
 
 def trained_before(job: Job) -> list[dict[str, Any]]:
-    """Return what the weights that a training starts from had learnt, the last training first;
-    nothing for a base model."""
+    """Return the earlier trainings of the weights that a training starts from, the last first;
+    empty for a base model."""
     before = Checkpoint(Path(job.model).expanduser())
     if not before.finished:
         return []
@@ -284,7 +286,7 @@ def trained_before(job: Job) -> list[dict[str, Any]]:
 def write_summary(
     job: Job, learnt: Learnt | StoredData[Any], log: list[dict[str, Any]], **more: Any
 ) -> None:
-    """Write `training.json`: where the checkpoint comes from, and the log of its training."""
+    """Write `training.json`: the checkpoint's origin, and the log of its training."""
     figures = learnt.figures if isinstance(learnt, StoredData) else counts_of(job, learnt)
     write_whole(
         job.folder / TRAINING,
@@ -305,13 +307,13 @@ def write_summary(
 
 
 def _runs(job: Job, learnt: Learnt) -> list[dict[str, Any]]:
-    """Return each run's part in the log, and the share it was mixed with."""
+    """Return each run's record in the log, with its share in the mix."""
     mix = job.recipe.data.mix or (1.0,) * len(job.runs)
     parts = learnt.selection.parts
     return [part.record() | {"share": share} for part, share in zip(parts, mix, strict=True)]
 
 
 def _tools(protocol: ProtocolSpec) -> dict[str, Any]:
-    """Return the policy's tools as its chat template takes them."""
+    """Return the policy's tools as options of its chat template; empty without tools."""
     tools = protocol.speakers[protocol.policy].offered
     return {"tools": tools} if tools else {}

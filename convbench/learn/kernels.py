@@ -1,5 +1,5 @@
-"""What a CPU computes faster: attention of short rows, the head at labelled tokens alone, rows laid
-end to end.
+"""Faster computation on a CPU: eager attention of short rows, logits of labelled tokens only, and
+rows packed end to end.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from convbench.learn.fitting import on_cpu
 from convbench.learn.losses import anchors
 
 KEPT = 6
-"""Bytes kept of each pair of tokens for the way back, in float32 (4) and in bfloat16 (2)."""
+"""Bytes saved of each pair of tokens for the backward pass, in float32 (4) and bfloat16 (2)."""
 ROOM = 3 << 30
-"""Bytes that they may take together."""
+"""Most bytes that all pairs together may take."""
 
 
 def attend_plainly(model: Any, rows: int, longest: int, *, checkpointed: bool) -> None:
-    """Have `model` attend by plain products where a batch of `rows` times `longest` tokens keeps
-    at most ROOM bytes; `checkpointed`: it keeps one layer's at a time. Nothing is changed for a
-    model whose attention was chosen."""
+    """Set eager attention if a batch of `rows` times `longest` tokens then saves at most 3 GiB;
+    `checkpointed`: it saves one layer's at a time. A model with another attention than `sdpa` is
+    left unchanged."""
     config = model.config.get_text_config()
     if getattr(config, "_attn_implementation", None) != "sdpa":
         return
@@ -43,7 +43,7 @@ def attend_plainly(model: Any, rows: int, longest: int, *, checkpointed: bool) -
 
 
 PART = 256
-"""Tokens whose logits are there at once; going back they are computed again."""
+"""Tokens whose logits exist at once; the backward pass computes them again."""
 SCALED = (
     "final_logit_softcapping",
     "logit_scale",
@@ -51,34 +51,35 @@ SCALED = (
     "lm_head_multiplier",
     "logits_scaling",
 )
-"""What a configuration has where logits are more than the head's product; TRL knows each."""
+"""Settings of models whose logits are more than the head's product; TRL knows each."""
 
 
 def lighten(trainer: Any) -> None:
-    """Have one of TRL's trainers of preferences score labels alone where it trains on a CPU, with
-    its policy and what this is compared to."""
+    """On a CPU, set a preference trainer of TRL to compute logits of labelled tokens only, in its
+    policy and its reference model."""
     if not on_cpu():
         return
     policy = trainer.model
     score_labels_alone(policy.get_base_model() if is_peft_model(policy) else policy, looks=True)
-    if trainer.ref_model is not None:  # under DeepSpeed it stands in an engine already
+    if trainer.ref_model is not None:  # DeepSpeed has wrapped it in an engine already
         score_labels_alone(trainer.accelerator.unwrap_model(trainer.ref_model))
 
 
 @dataclass(frozen=True)
 class Beside:
-    """What a policy's distributions are held against, at the labels alone."""
+    """The reference model's states at the labels, from which its distributions are computed."""
 
     kind: str
-    """The divergence, as `anchors.divergence` names it."""
+    """The divergence: `kl` or `forward-kl`."""
     hidden: torch.Tensor
-    """The other model's last hidden states there, shape (labels, width)."""
+    """The reference's last hidden states before the labels, shape (labels, width)."""
     head: Any
+    """The reference's output head."""
 
 
 @dataclass
 class Scored(FusedCausalLMOutput):
-    """TRL's output, and the divergence from another model."""
+    """TRL's output, and the divergence from a reference model."""
 
     divergence: torch.Tensor | None = None
 
@@ -91,12 +92,13 @@ def hidden_at(model: Any, inputs: Mapping[str, Any]) -> torch.Tensor:
 
 
 def score_labels_alone(model: Any, *, looks: bool = False) -> bool:
-    """Have `model(..., fused_lm_head=True)` give log-probabilities of the labels, shape (rows,
-    tokens - 1) and 0 where masked, as TRL's `add_fused_lm_head` did before; with `looks` what its
-    trainers of preferences log, too, in the same shape and without a gradient: each prediction's
-    entropy in nats, the mean of its logits, and whether the label was its likeliest token. A call
-    with `beside` (`Beside`) gives the divergence at each label, too. Return whether it does:
-    nothing is changed for a model whose logits are scaled."""
+    """Replace `model.forward` so that a call with `fused_lm_head=True` returns log-probabilities of
+    the labels, shape (rows, tokens - 1) and 0 where masked, as after TRL's `add_fused_lm_head`.
+
+    With `looks` it returns in the same shape and without a gradient also what TRL's preference
+    trainers log: each prediction's entropy in nats, the mean of its logits, and whether the label
+    was its likeliest token. A call with `beside` returns the divergence at each label too. Return
+    False, and change nothing, for a model whose logits are scaled."""
     config = model.config.get_text_config()
     if any(getattr(config, name, None) is not None for name in SCALED):
         return False
@@ -112,7 +114,7 @@ def score_labels_alone(model: Any, *, looks: bool = False) -> bool:
         hidden, labels = hidden[mask], labels[mask]
         head = self.get_output_embeddings()
         picked, apart = _log_probs(head, hidden, labels, beside)
-        logged = looks and not _bare(self)  # of the policy, not of what it is compared to
+        logged = looks and not _bare(self)  # of the policy, not of its reference
         seen = _looked_at(head, hidden.detach(), labels) if logged else {}
         # connected to the model even where no label is left
         return Scored(
@@ -127,15 +129,15 @@ def score_labels_alone(model: Any, *, looks: bool = False) -> bool:
 
 
 def _bare(model: Any) -> bool:
-    """Return whether a model with adapters speaks without them just now."""
+    """Return True if the model's adapters are disabled at the moment."""
     return any(getattr(part, "disable_adapters", False) is True for part in model.modules())
 
 
 def _log_probs(
     head: Any, hidden: torch.Tensor, labels: torch.Tensor, beside: Beside | None
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Return log pi of each label, shape (tokens,), and the divergence there, where one is asked
-    for."""
+    """Return (log pi of each label, shape (tokens,); with a reference the divergence by name, else
+    an empty dict), computed chunk by chunk."""
     parts = [hidden.split(PART), labels.split(PART)]
     if beside is None:
         found = [
@@ -151,7 +153,7 @@ def _log_probs(
 
 
 def _looked_at(head: Any, hidden: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return what is logged of each label's prediction, each of shape (tokens,)."""
+    """Return the logged figures of each label's prediction by name, each of shape (tokens,)."""
     found = []
     with torch.no_grad():
         for some, wanted in zip(hidden.split(PART), labels.split(PART), strict=True):
@@ -181,42 +183,42 @@ def _picked(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def _logits(head: Any, hidden: torch.Tensor) -> torch.Tensor:
-    """Return the logits in float32, and in float64 where the model is."""
+    """Return the logits in float32, or in float64 for a float64 model."""
     logits = head(hidden)
     return logits if logits.dtype == torch.float64 else logits.float()
 
 
 BY_ROW = "convbench-by-row"
-"""Attention computed row after row of one pack: as `sdpa` has it, and nothing between rows."""
+"""Name of the attention that computes `sdpa` row by row within one pack."""
 BY_MASK = ("sdpa", "eager")
-"""Attention whose mask transformers makes of the positions, pack by pack."""
+"""Attention for which transformers makes a mask from the positions, pack by pack."""
 TRIED = 12
-"""Tokens of each row with which it is tried whether packs keep rows apart."""
+"""Tokens of each row in the test whether packs keep rows apart."""
 
 
 @dataclass(frozen=True)
 class Packs:
-    """A padded batch as packs."""
+    """A padded batch, packed."""
 
     inputs: dict[str, torch.Tensor]
-    """`input_ids`, `position_ids` and `labels`, of shape (packs, width); where attention goes by
-    row `cu_seq_lens_q`, of shape (rows + 1,): where each begins."""
+    """`input_ids`, `position_ids` and `labels`, of shape (packs, width); for attention row by row
+    also `cu_seq_lens_q`, of shape (rows + 1,): the start of each row, and the end."""
     places: torch.Tensor
-    """Of each row's tokens but the first: which score of (packs, width - 1), flat, is its own.
-    Shape (rows, tokens - 1)."""
+    """Index into the flattened scores (packs, width - 1) of each row's tokens but the first, shape
+    (rows, tokens - 1)."""
     real: torch.Tensor
-    """Which of these are no padding, of the same shape."""
+    """True for those that are not padding, of the same shape."""
 
     def back(self, scores: torch.Tensor) -> torch.Tensor:
-        """From (packs, width - 1, ...) to (rows, tokens - 1, ...), 0 where padded."""
+        """Return scores (packs, width - 1, ...) as (rows, tokens - 1, ...), 0 where padded."""
         found = scores.flatten(0, 1)[self.places]
         apart = self.real.reshape(*self.real.shape, *[1] * (found.ndim - 2))
         return found.masked_fill(~apart, 0)
 
 
 def bins(lengths: Sequence[int], most: float) -> list[list[int]]:
-    """Return places of rows by pack, no pack longer than `most` (or its only row): the longest row
-    first, each where it leaves least room (best fit decreasing)."""
+    """Return the indices of the rows of each pack, no pack longer than `most` (or its only row), by
+    best fit decreasing: the longest row first, each into the pack with least room left."""
     packs: list[list[int]] = []
     room: list[float] = []
     for place in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
@@ -232,9 +234,9 @@ def bins(lengths: Sequence[int], most: float) -> list[list[int]]:
 
 
 def packed(inputs: dict[str, Any], attention: str) -> Packs:
-    """Return the packs of `input_ids`, `attention_mask` and `labels`, of shape (rows, tokens), rows
-    padded at their end: one of all rows where `attention` goes by row, else several that are no
-    longer than the longest row, since a mask grows with the square of theirs."""
+    """Return the packed batch of `input_ids`, `attention_mask` and `labels`, of shape (rows,
+    tokens), rows padded at their end. Attention row by row gets one pack of all rows; otherwise no
+    pack is longer than the longest row, since a mask grows with the square of its length."""
     ids, labels = inputs["input_ids"], inputs["labels"]
     lengths = inputs["attention_mask"].sum(-1).tolist()
     found = bins(lengths, math.inf if attention == BY_ROW else max(lengths))
@@ -247,12 +249,12 @@ def packed(inputs: dict[str, Any], attention: str) -> Packs:
             starts[row] = number * width + at
             positions += range(lengths[row])
             at += lengths[row]
-        positions += range(width - at)  # what is left over is a row of its own
+        positions += range(width - at)  # the padding counts as a row
     steps = torch.arange(ids.shape[1], device=ids.device)
     places = torch.tensor(starts, device=ids.device)[:, None] + steps
     real = inputs["attention_mask"].bool()
     wanted = labels.clone()
-    wanted[:, 0] = -100  # nothing of its own row precedes it
+    wanted[:, 0] = -100  # no token of its own row precedes it
     laid = {"input_ids": ids.new_zeros(len(found) * width)}
     laid["labels"] = labels.new_full((len(found) * width,), -100)
     laid["input_ids"][places[real]] = ids[real]
@@ -275,8 +277,8 @@ def row_by_row(
     cu_seq_lens_q: Any = None,
     **settings: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention of each row of a pack to itself alone, from queries of shape (1, heads, tokens, d)
-    and where rows begin, the end of the last one included. Without that, as `sdpa`."""
+    """Return the attention of each row of a pack to itself only, from queries of shape (1, heads,
+    tokens, d) and the starts of the rows followed by the end. Without these, return `sdpa`'s."""
     of = partial(sdpa_attention_forward, module, attention_mask=attention_mask, **settings)
     if cu_seq_lens_q is None:
         return of(query, key, value)  # type: ignore[no-any-return]
@@ -292,11 +294,11 @@ AttentionInterface.register(BY_ROW, row_by_row)
 
 def settled(model: Any, inner: Any, like: torch.Tensor) -> str:
     """Set the attention of `inner`, the model within `model`, to one that keeps rows of a pack
-    apart, and return its name; TrainError where none does. `like` says where ids lie.
+    apart, and return its name. Raises TrainError if none does. `like` is a tensor on the device.
 
-    Tried out: logits of a row that stands behind another are those of the row alone. A model with a
-    state of its own (Mamba), or with positions that it does not take from outside, fails that
-    whatever its attention.
+    This is tested: logits of a row that follows another in a pack must be those of the row alone. A
+    model with a recurrent state (Mamba), or one that ignores given positions, fails with any
+    attention.
     """
     config = inner.config.get_text_config()
     own: str = config._attn_implementation or "eager"
@@ -321,8 +323,8 @@ def settled(model: Any, inner: Any, like: torch.Tensor) -> str:
 
 
 def _tried(model: Any, words: int, attention: str, like: torch.Tensor) -> tuple[float, float]:
-    """Return how far logits of a packed row are from its own, of their largest, and how far
-    rounding may take them."""
+    """Return (largest error of a packed row's logits relative to the largest logit, the limit that
+    rounding explains)."""
     count = torch.arange(2 * TRIED, device=like.device)
     ids = (count * 7919 % words).view(2, TRIED)
     packs = packed(

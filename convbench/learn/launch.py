@@ -1,6 +1,4 @@
-"""Start a trainer script on the processes and machines that a launch spec asks for, and tell how it
-ended.
-"""
+"""Start a trainer script on a launch spec's processes and machines, and explain its failures."""
 
 from __future__ import annotations
 
@@ -31,12 +29,13 @@ from convbench.schema.recipe import Fit, Launch, Recipe
 from convbench.store.jsonl import write_whole
 
 OLD_S = 900.0
-"""Seconds after which no build goes on, on another machine that shares the folder neither."""
+"""Seconds after which no compilation is still running, on other machines that share the folder
+included."""
 
 
 def free(note: Callable[[str], None], env: Mapping[str, str] = os.environ) -> None:
-    """Remove old locks that no process here holds; tell of newer ones, whose holder may be another
-    machine."""
+    """Remove old compilation locks that no process here holds, with a note; note newer ones too,
+    which another machine may hold."""
     for lock in _locks(env):
         try:
             found = lock.stat()
@@ -50,14 +49,14 @@ def free(note: Callable[[str], None], env: Mapping[str, str] = os.environ) -> No
                 )
                 continue
             lock.unlink()
-        except OSError:  # it has just gone
+        except OSError:  # removed meanwhile
             continue
         note(f"{lock}: removed; a training that was killed while it compiled left this lock")
 
 
 def _locks(env: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the locks: below TORCH_EXTENSIONS_DIR, or a folder for each Python and device in the
-    user's cache."""
+    """Return the lock files below TORCH_EXTENSIONS_DIR, or in the user's cache below a folder for
+    each Python and device."""
     if named := env.get("TORCH_EXTENSIONS_DIR"):
         return Path(named).glob("*/lock")
     cache = Path(env.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
@@ -65,7 +64,7 @@ def _locks(env: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _held(lock: os.stat_result) -> bool:
-    """Whether a process that can be seen has this file open, or none can be seen."""
+    """Return True if a visible process has this file open, or if no process is visible."""
     seen = False
     for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
         seen = True
@@ -80,15 +79,14 @@ def _held(lock: os.stat_result) -> bool:
 
 RANK, MASTER = "CONVBENCH_NODE_RANK", "CONVBENCH_MASTER"
 """Environment variables: the number of this machine from 0, and `HOST:PORT` of the first one."""
-MOST = 4096
 HOST = re.compile(r"[A-Za-z0-9.:_\[\]-]{1,255}")
 PORTS = (20_000, 40_000)
-"""Ports of which a job's number picks one, where nobody names it."""
+"""Range from which the job's number picks a port if none is set."""
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """What one machine knows of all."""
+    """One machine's rank among several, and the address of the first."""
 
     rank: int
     machines: int
@@ -97,8 +95,8 @@ class Meeting:
 
 
 def meeting(machines: int, environ: Mapping[str, str] = os.environ) -> Meeting:
-    """Return which of the machines this is: by CONVBENCH_NODE_RANK and CONVBENCH_MASTER, or by
-    Slurm. Raises SpecError where nobody says, or it does not fit."""
+    """Return this machine's rank and the first one's address, from CONVBENCH_NODE_RANK and
+    CONVBENCH_MASTER or from Slurm's variables. Raises SpecError if they are missing or wrong."""
     rank = _number(environ, RANK, "SLURM_NODEID")
     if rank is None:
         raise SpecError(
@@ -124,7 +122,7 @@ def _number(environ: Mapping[str, str], *names: str) -> int | None:
 
 
 def _first(environ: Mapping[str, str]) -> tuple[str, int]:
-    """Return host and port of the first machine."""
+    """Return (host, port) of the first machine. Raises SpecError if they are missing or wrong."""
     said = environ.get(MASTER)
     if said:
         host, _, port = said.rpartition(":")
@@ -143,7 +141,7 @@ def _first(environ: Mapping[str, str]) -> tuple[str, int]:
 
 
 def _first_host(names: str) -> str:
-    """Return the first of Slurm's list of hosts."""
+    """Return the first host of Slurm's list. Raises SpecError if it cannot be read."""
     try:
         done = subprocess.run(  # noqa: S603 - the scheduler's own program
             ["scontrol", "show", "hostnames", names],  # noqa: S607 - on the user's path
@@ -162,7 +160,8 @@ def _first_host(names: str) -> str:
 
 
 def on_machines(launch: Launch, found: Meeting) -> Launch:
-    """Return a launch for one machine as one of several: its processes on each of them."""
+    """Return the launch for one of several machines, each with the launch's processes. Raises
+    SpecError for a launch without accelerate."""
     if launch.accelerate is None:
         raise SpecError(
             f"--nodes {found.machines}: launch {launch.name!r} starts one process without a "
@@ -180,13 +179,13 @@ def on_machines(launch: Launch, found: Meeting) -> Launch:
 
 
 TAIL = 200
-"""Last lines of a failed worker that are kept."""
+"""Number of last lines of a worker that are searched for its failure."""
 MULTINODE, STANDARD = "deepspeed_multinode_launcher", "standard"
 """How DeepSpeed is started on several machines: by torch's own launcher on each."""
 GUARDED = "CONVBENCH_GUARDED"
-"""Set where a worker must not outlive its parent."""
+"""Environment variable, set for workers that must not outlive their parent."""
 MARK = "convbench: error: "
-"""Before the one line a trainer script ends with."""
+"""Prefix of the error line with which a trainer script ends."""
 _RAISED = re.compile(r"^(?:\[rank\d+\]:\s*)?(?:[\w.]+\.)?(\w*(?:Error|Exception)): (.+)")
 _MEMORY = re.compile(r"out of memory|can't allocate memory|OutOfMemoryError", re.IGNORECASE)
 
@@ -199,7 +198,7 @@ def scripts() -> Path:
 
 
 def locate(trainer: str) -> Path:
-    """Return a trainer script by its stem, or by path."""
+    """Return the path of a trainer script, named by its stem or path. Raises SpecError."""
     path = Path(trainer) if trainer.endswith(".py") else scripts() / f"{trainer}.py"
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in scripts().glob("*.py")))
@@ -208,7 +207,7 @@ def locate(trainer: str) -> Path:
 
 
 def load(path: Path) -> ModuleType:
-    """Return the script as a module; it must have `data` and `fit`."""
+    """Return a trainer script as a module. Raises SpecError if it lacks `data` or `fit`."""
     spec = importlib.util.spec_from_file_location(f"convbench_trainer_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -223,22 +222,22 @@ def load(path: Path) -> ModuleType:
 
 
 def given(calls: CallOptions) -> tuple[str, ...] | None:
-    """Return the names of the devices that are training's, as CUDA_VISIBLE_DEVICES calls them;
-    None where nobody says: all there are."""
+    """Return the names of the devices for training, as CUDA_VISIBLE_DEVICES takes them; None if the
+    options name none, which means all."""
     found = placed(devices_of(calls.devices), "trainer")
     return None if found is None else found.names
 
 
 def accelerators(calls: CallOptions) -> int:
-    """Count the accelerators that training may use, without torch."""
+    """Return the number of accelerators that training may use, without importing torch."""
     names = given(calls)
     return len(inventory() if names is None else names)
 
 
 def check(launch: Launch, fit: Fit) -> None:
-    """Refuse a way to start DeepSpeed on several machines that asks for a file of hosts and logins
-    between them; and an optimiser that accelerate would replace without a word: where the optimiser
-    is offloaded, it becomes DeepSpeed's Adam whatever was asked for."""
+    """Raise SpecError for a DeepSpeed launcher that needs a file of hosts and logins between them,
+    and for an offloaded optimiser that is not AdamW: accelerate would silently replace it by
+    DeepSpeed's Adam."""
     settings = launch.accelerate or {}
     deepspeed = settings.get("deepspeed_config") or {}
     multinode = deepspeed.get(MULTINODE)
@@ -257,7 +256,7 @@ def check(launch: Launch, fit: Fit) -> None:
 
 
 def installed(launch: Launch, recipe: Recipe) -> None:
-    """Refuse to start where a package that the training needs is missing; loads none of them."""
+    """Raise MissingDependency if a package that the training needs is missing; import none."""
     needed = ["torch", "transformers", "accelerate", "trl"]
     if recipe.lora is not None:
         needed.append("peft")
@@ -276,7 +275,7 @@ def installed(launch: Launch, recipe: Recipe) -> None:
 
 
 def configuration(launch: Launch, fit: Fit, bf16: bool) -> dict[str, Any]:
-    """Return the file for `accelerate launch`: the spec's, with the recipe's own values for
+    """Return the configuration for `accelerate launch`: the launch spec's, with the recipe's
     precision, accumulation and clipping."""
     assert launch.accelerate is not None
     found = {name: value for name, value in launch.accelerate.items() if value is not None}
@@ -293,16 +292,16 @@ def configuration(launch: Launch, fit: Fit, bf16: bool) -> dict[str, Any]:
 
 
 def rank_of(launch: Launch) -> int:
-    """Return the number of this machine among those of a launch."""
+    """Return the rank of this machine among those of a launch."""
     return int((launch.accelerate or {}).get("machine_rank") or 0)
 
 
 def command(
     launch: Launch, script: Path, recipe: Path, fit: Fit, gpus: int, port: int | None = None
 ) -> list[str]:
-    """Return the command; for accelerate, its configuration is written beside the recipe, under
-    a name of its own for each machine, since these may share the folder. `port` is where its
-    processes meet, where nothing else is said: two trainings side by side need two."""
+    """Return the command that starts a trainer script. For accelerate, write its configuration next
+    to the recipe, in a file for each machine's rank. `port` is the default port of its processes on
+    one machine: two concurrent trainings need two."""
     tail = [str(script), "--recipe", str(recipe)]
     if launch.accelerate is None:
         return [sys.executable, *tail]
@@ -317,8 +316,8 @@ def command(
 
 
 def environment(launch: Launch, gpus: int, names: Sequence[str] | None = None) -> dict[str, str]:
-    """Return the worker's environment: convbench importable, its own devices (`names`; None: all
-    that are visible), one of them for one process."""
+    """Return the worker's environment: convbench importable, and the visible devices (`names`;
+    None: all), only the first of them for a single process."""
     found = dict(os.environ)
     parent = str(Path(str(resources.files("convbench"))).parent)
     found["PYTHONPATH"] = os.pathsep.join(filter(None, [parent, found.get("PYTHONPATH")]))
@@ -332,7 +331,7 @@ def environment(launch: Launch, gpus: int, names: Sequence[str] | None = None) -
 
 
 def hush(gpus: int) -> dict[str, str]:
-    """Return settings that keep the libraries from writing notes of their own to stdout."""
+    """Return environment variables that keep libraries from writing messages to stdout."""
     found = {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
     if gpus == 0 and "DS_ACCELERATOR" not in os.environ:
         found["DS_ACCELERATOR"] = "cpu"
@@ -346,10 +345,10 @@ def run(
     fit: Fit,
     locks: Sequence[int] = (),
 ) -> None:
-    """Run the command, its output on stderr and in `log`; TrainError where it fails.
+    """Run a command with its output on stderr and in `log`. Raises TrainError if it fails.
 
-    However this process ends, by Ctrl-C, SIGTERM or SIGKILL, all that the command started ends
-    with it; until then the workers hold `locks`, descriptors of this process, on.
+    However this process ends (Ctrl-C, SIGTERM, SIGKILL), every process of the command ends too.
+    The workers inherit `locks`, descriptors of this process, and hold them until then.
     """
     last: deque[str] = deque(maxlen=TAIL)
     with (
@@ -382,7 +381,7 @@ def run(
 
 
 def reason(lines: Iterable[str], code: int, fit: Fit) -> str:
-    """Return in one line why a worker failed, from its last lines and exit code."""
+    """Return a line that says why a worker failed, from its last lines and exit code."""
     lines = [line for line in lines if line.strip()]
     for line in lines:
         if MARK in line:
@@ -399,12 +398,12 @@ def reason(lines: Iterable[str], code: int, fit: Fit) -> str:
 
 
 def memory_ran_out(text: str) -> bool:
-    """Whether an error's text says that memory ran out."""
+    """Return True if an error's text says that memory ran out."""
     return _MEMORY.search(text) is not None
 
 
 def out_of_memory(fit: Fit) -> str:
-    """Say in one line what to change where memory ran out."""
+    """Return a line that says what to change after memory ran out."""
     smaller = max(1, fit.batch_size // 2)
     more = fit.accumulation * (fit.batch_size // smaller)
     return (

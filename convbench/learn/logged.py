@@ -1,4 +1,4 @@
-"""One conversation of the log that is learnt from: its reward, and where its record lies."""
+"""Conversations of the log that is learnt from: their rewards, and where their records lie."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from convbench.store.places import size_of
 from convbench.store.run import Run
 
 LARGE = 32 << 20
-"""Bytes of conversations of a run that are held once they were read."""
+"""Most bytes of a run's conversations that are kept in memory after they are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """Reads conversations of one file of a run, and its questions."""
+    """Readers of one file of a run: of its conversations and their questions."""
 
     read: Callable[[int, int], Conversation]
-    """The conversation whose record begins at this byte and is so long."""
+    """Returns the conversation of the record with this offset and length in bytes."""
     find_example: Callable[[str], Example]
-    """The question of this name."""
+    """Returns the question with this id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,41 +40,41 @@ class Logged:
     sample: int
     reward: float
     turns: tuple[float, ...] = ()
-    """Rewards of the policy's own turns, where their judge scored turns."""
+    """Rewards of the policy's own turns; empty if the judge did not score turns."""
     run: Run | None = None
-    """The run that holds it, where a log has several."""
+    """The run that holds it, in a log of several runs."""
     group: str = ""
-    """Name of the question where a log has several runs; else its id."""
+    """Name of the question in a log of several runs; "" stands for its id."""
 
     @classmethod
     def of(cls, conversation: Conversation, example: Example, reward: float) -> Logged:
-        """Return a conversation that lies in no file."""
+        """Return a logged conversation that is held in memory and lies in no file."""
         file = LogFile(lambda *_: conversation, lambda _: example)
         return cls(file, 0, 0, example.example_id, conversation.sample, reward)
 
     @property
     def conversation(self) -> Conversation:
-        """The conversation, read where it lies."""
+        """The conversation, read from its file."""
         return self.file.read(self.start, self.length)
 
     @property
     def example(self) -> Example:
-        """Its question."""
+        """The question of the conversation."""
         return self.file.find_example(self.example_id)
 
     @property
     def conversation_id(self) -> str:
-        """Its name."""
+        """The id of the conversation."""
         return self.conversation.conversation_id
 
     @property
     def task(self) -> str:
-        """The context x: all conversations about one question share it."""
+        """The name of the question, the context x that its conversations share."""
         return self.group or self.example_id
 
 
 class LogFiles:
-    """The files of a run, of which a large one's conversations are read again each time."""
+    """Readers of a run's files; conversations of a large run are read again at each use."""
 
     def __init__(self, run: Run, large: int = LARGE) -> None:
         self._run = run
@@ -82,7 +82,7 @@ class LogFiles:
         self._files: dict[Path, LogFile] = {}
 
     def item(self, row: ConversationRow, reward: float, turns: tuple[float, ...]) -> Logged:
-        """Return a conversation with its rewards."""
+        """Return the logged conversation of a row of the index, with its rewards."""
         file = self._files.get(row.path)
         if file is None:
             file = self._files[row.path] = self._open_file(row.path)
@@ -99,8 +99,10 @@ class LogFiles:
 
 
 def in_order(items: Iterable[Logged]) -> Sequence[Logged]:
-    """Return conversations by question and sample, branches of one by their keys: the order in
-    which they ended hangs on the machine, and a training's batches on the order of its rows."""
+    """Return conversations ordered by question and sample, branches of the same by their keys.
+
+    The order in which they ended depends on the machine, and a training's batches depend on the
+    order of its rows."""
     ordered = sorted(sorted(items, key=attrgetter("sample")), key=attrgetter("example_id"))
     start = 0
     for _, some in groupby(ordered, key=lambda item: (item.example_id, item.sample)):

@@ -1,4 +1,4 @@
-"""Several runs as one log: their conversations together, rewards aligned, questions in order."""
+"""Merge several runs into one log: conversations joined, rewards aligned, questions ordered."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def log_of(runs: Sequence[Run], data: Data, large: int = LARGE) -> Selection:
     """Return the conversations of all runs as one log.
 
     Conversations of one question under one protocol are one group, whichever run holds them.
-    Raises TrainError as `select` does, and where a run comes twice, `data.mix` or `data.judges`
-    are not one a run, or rewards of several judges stand side by side unaligned.
+    Raises TrainError as `select` does, and if `data.mix` or `data.judges` do not have one value a
+    run, or if rewards of several judges are not aligned; UsageError if a run comes twice.
     """
     _one_each(runs, data)
     if len(runs) == 1:
@@ -44,7 +44,7 @@ def log_of(runs: Sequence[Run], data: Data, large: int = LARGE) -> Selection:
 
 
 def _one_each(runs: Sequence[Run], data: Data) -> None:
-    """Refuse a run that comes twice, and lists that are not one a run."""
+    """Refuse a run that comes twice, and lists that do not have one value a run."""
     ids = Counter(run.manifest.id for run in runs)
     twice = next((run for run in runs if ids[run.manifest.id] > 1), None)
     if twice is not None:
@@ -61,13 +61,13 @@ def _one_each(runs: Sequence[Run], data: Data) -> None:
 
 
 def _of_run(data: Data, place: int) -> Data:
-    """Return the settings of one run of several."""
+    """Return the data settings of the run at a position."""
     judge = data.judges[place] if data.judges else data.judge
     return data.model_copy(update={"judge": judge})
 
 
 def _joined(parts: Sequence[Selection]) -> Selection:
-    """Return one selection of several; each conversation knows its run and its question's group."""
+    """Return the selections as one; each conversation has its run and its question's group."""
     flagged = Flagged(parts[0].flagged.rule)
     skipped: Counter[str] = Counter()
     for part in parts:
@@ -84,13 +84,13 @@ def _joined(parts: Sequence[Selection]) -> Selection:
 
 
 class _Names:
-    """Names of questions over runs: one for the same question under the same protocol."""
+    """Names of questions across runs: the same for one question under one protocol."""
 
     def __init__(self) -> None:
         self.marks: dict[str, list[str]] = {}
 
     def give(self, run: Run, items: Iterable[Logged]) -> Iterator[Logged]:
-        """Yield the items with their run and the name of their question."""
+        """Yield the conversations with their run and the name of their question."""
         manifest = run.manifest
         under = fingerprint(manifest.task.name, manifest.protocol, manifest.mode)
         for name, some in groupby(items, key=lambda item: item.example_id):
@@ -108,7 +108,7 @@ class _Names:
 
 
 def _comparable(found: Selection, align: Align) -> None:
-    """Refuse rewards of several judges side by side without `align`."""
+    """Raise TrainError for rewards of several judges without `align`."""
     versions = {(part.judge, v) for part in found.parts if part.logged for v in part.versions}
     if len(versions) > 1 and align == "none":
         told = ", ".join(
@@ -121,8 +121,8 @@ def _comparable(found: Selection, align: Align) -> None:
 
 
 def _aligned(found: Selection, align: Align) -> Sequence[Logged]:
-    """Return the conversations with their rewards on the scale of their task and judge; rewards of
-    turns on that of these turns."""
+    """Return the conversations with aligned rewards, mapped separately for each task and judge;
+    rewards of turns are mapped by the values of turns."""
     judges = {part.run.manifest.id: part.judge for part in found.parts}
 
     def scale(item: Logged) -> tuple[str, str]:
@@ -146,8 +146,8 @@ def _aligned(found: Selection, align: Align) -> Sequence[Logged]:
 
 
 def aligner(values: Sequence[float], align: Align) -> Callable[[float], float]:
-    """Return what puts a reward of these on the common scale; where all are equal `standard` gives
-    0, `range` and `rank` the middle."""
+    """Return the function that maps a reward among these values to the common scale. If all are
+    equal, it returns 0 for `standard`, 0.5 for `range` and `rank`."""
     if align == "rank":
         there, most = sorted(values), max(len(values) - 1, 1)
         flat = there[0] == there[-1]
@@ -162,7 +162,7 @@ def aligner(values: Sequence[float], align: Align) -> Callable[[float], float]:
 
 
 def _ordered(found: Selection, order: Order) -> Selection:
-    """Return the log with its questions in the order of a curriculum."""
+    """Return the log with its questions in the order of the curriculum."""
     if order == "shuffled":
         return found
     measure = statistics.fmean if order in ("easy", "hard") else statistics.pstdev

@@ -1,4 +1,4 @@
-"""What a mix does to weighed conversations or pairs: repeats by run, and rows without a reward."""
+"""Apply `data.mix` and `data.unrewarded`: repeat items by run, add items without a reward."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 
 def completed(learnt: object, data: Data, own_loss: bool) -> object:
-    """Return what a trainer made of the log with what `data.mix` and `data.unrewarded` say of it.
+    """Return a trainer's data with `data.mix` and `data.unrewarded` applied.
 
-    `own_loss`: the trainer's loss is not that of weighted rows. TrainError where it cannot learn
-    what it is told to.
+    `own_loss`: the trainer's loss is not that of weighted rows. Raises TrainError if the trainer
+    cannot learn from such data.
     """
     if isinstance(learnt, Weighted):
         return _mixed(_with_unrewarded(learnt, data, own_loss), data.mix)
@@ -39,7 +39,7 @@ def completed(learnt: object, data: Data, own_loss: bool) -> object:
 
 
 def _with_unrewarded(weighted: Weighted, data: Data, own_loss: bool) -> Weighted:
-    """Return the weighted conversations with those that have no reward behind them."""
+    """Return the weighted conversations, followed by those without a reward."""
     bare = weighted.selection.unrewarded
     if not bare:
         return weighted
@@ -74,7 +74,7 @@ def _task(item: Logged) -> str:
 
 
 def places_of(selection: Selection) -> dict[str, int]:
-    """Return each run's place by its id."""
+    """Return each run's position in the log by its id."""
     runs = [part.run for part in selection.parts] or [selection.run]
     return {run.manifest.id: place for place, run in enumerate(runs)}
 
@@ -85,8 +85,9 @@ def repeated(
     place: Callable[[T], int],
     task: Callable[[T], str],
 ) -> list[T]:
-    """Return every item as often as its run's share says: of 2.5 each question's twice, and those
-    of half of the questions once more, by a hash of their names. TrainError where none is left."""
+    """Return every item repeated by its run's share: with 2.5 the items of each question twice, and
+    those of half of the questions once more, by a hash of their names. Raises TrainError if none is
+    left."""
     found = []
     for item in items:
         share = mix[place(item)]

@@ -33,38 +33,38 @@ from convbench.store.made import Made
 
 DEFAULT = Pairing()
 Place = tuple[int, int, int]
-"""A turn of the better conversation, one of the worse, and the number of a reply in both."""
+"""(turn of the better conversation, turn of the worse one, number of a reply in both turns)."""
 Couple = tuple[Logged, Logged]
 """The better and the worse conversation of a question."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the policy said; `cut` where it did not end it by itself."""
+    """A reply of the policy; `cut` is true if the policy did not end it itself."""
 
     text: str
     cut: bool
     reasoning: Reasoning | None = None
-    """What it thought before it, in a channel of its own."""
+    """Reasoning before it, in a channel of its own."""
     calls: tuple[ToolCall, ...] = ()
-    """What it called of tools."""
+    """Its calls of tools."""
     raw: str | None = None
-    """What it wrote word for word, where its calls stood in its text."""
+    """Its exact text, if its calls were written in the text."""
 
     @classmethod
     def of(cls, turn: Turn) -> Reply:
-        """The last reply of a turn."""
+        """Return the last reply of a turn."""
         return cls(text_of(turn.content), turn.finish_reason in CUT, turn.reasoning)
 
     @classmethod
     def all_of(cls, turn: Turn) -> list[Reply]:
-        """The replies of a turn: those that called tools, then the last where it has words."""
+        """Return the replies of a turn: those that called tools, then the last if it has text."""
         calling = [cls(r.content, False, r.reasoning, r.calls, r.raw) for r in turn.rounds]
         return calling if turn.calls_alone else [*calling, cls.of(turn)]
 
     @property
     def said(self) -> tuple[str, list[Any]]:
-        """What tells it from others: its text and its calls, whatever their ids."""
+        """The text and the calls without their ids: equal for replies of the same content."""
         return self.text, [(call.name, _read(call.arguments)) for call in self.calls]
 
 
@@ -77,21 +77,21 @@ def _read(arguments: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two replies to the same messages."""
+    """A better and a worse reply to the same messages."""
 
     task: str
     messages: tuple[Message, ...]
     chosen: Reply
     rejected: Reply
     date: str = ""
-    """Date of the chosen conversation, ISO, for templates that tell it."""
+    """ISO date of the chosen conversation, for templates that show the date."""
     run: str = ""
     """Id of the run that holds the chosen conversation."""
 
 
 class LazyPairs(Made[Pair]):
-    """Pairs that are made when they are looked at: of the better conversation, the worse one, a
-    turn of each, and the number of a reply in both."""
+    """Pairs that are built at each access, from (better conversation, worse conversation, turn of
+    the better, turn of the worse, number of the reply)."""
 
     def __init__(self, make: Callable[[Logged, Logged, int, int, int], Pair]) -> None:
         self._make = make
@@ -106,20 +106,20 @@ class LazyPairs(Made[Pair]):
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs, and what was left out."""
+    """Pairs, and counts of what was left out, by reason."""
 
     selection: Selection
     items: Sequence[Pair]
     skipped: dict[str, int] = field(default_factory=dict)
     ties: Ties | None = None
-    """Tasks with several best or worst conversations, where one of each is wanted."""
+    """Tasks with several best or worst conversations; None for pairs that are not chosen so."""
 
 
 def extremes(
     selection: Selection, pairing: Pairing, seed: int = 0
 ) -> tuple[list[Couple], Counter[str], Ties]:
-    """Return (best, worst) of every task whose rewards differ by more than `pairing.min_gap`,
-    several of a task with `ties: all`; what was left out; and how many tasks were tied."""
+    """Return ((best, worst) of every task whose rewards differ by more than `pairing.min_gap`,
+    counts of what was left out, summary of ties). With `ties: all` a task may give several."""
     found: list[Couple] = []
     skipped: Counter[str] = Counter()
     tied = looked = 0
@@ -146,11 +146,12 @@ def extremes(
 def final_replies(
     selection: Selection, direct: ProtocolSpec | None, pairing: Pairing = DEFAULT, seed: int = 0
 ) -> Pairs:
-    """DPO: final replies of the best and worst conversation, under `direct`'s own prompt.
+    """Return DPO's pairs: final replies of the best and worst conversation, under the prompt of
+    protocol `direct`.
 
-    Without a protocol (imported conversations have no task to render) the prompt is what the
-    winner's policy was first asked. Where tools were called, the pair is of the first replies in
-    which the final turns part, for later ones rest on results that are not the other's.
+    Without a protocol (imported conversations have no task to render) the prompt is the winner's
+    messages before its policy's first turn. If tools were called, the pair is made of the first
+    replies of the final turns that differ, since later ones rest on different results.
     """
     for part in selection.parts or (selection,):
         if direct is not None and part.run.manifest.kind != "import":
@@ -170,9 +171,9 @@ def final_replies(
 
 
 def logged_turns(selection: Selection, pairing: Pairing = DEFAULT, seed: int = 0) -> Pairs:
-    """StepDPO from the log: at each turn the winner's reply against the loser's, under the
-    winner's history; winner and loser by trajectory reward. Of turns that called tools, each reply
-    counts: the winner's n-th against the loser's n-th."""
+    """Return StepDPO's pairs from the log: at each turn the winner's reply against the loser's,
+    under the winner's history; winner and loser by trajectory reward. In turns that called tools
+    each reply counts: the winner's n-th against the loser's n-th."""
     found, skipped, ties = extremes(selection, pairing, seed)
 
     def places(protocol: ProtocolSpec, winner: Logged, loser: Logged) -> Iterator[Place]:
@@ -188,10 +189,10 @@ def logged_turns(selection: Selection, pairing: Pairing = DEFAULT, seed: int = 0
 
 
 def branched_turns(selection: Selection, branches: Selection, min_gap: float = 0.0) -> Pairs:
-    """StepDPO as Chen et al. (2025): a branch left its parent at one turn and was judged.
+    """Return StepDPO's pairs as in Chen et al. (2025), each of a judged branch and its parent.
 
-    The two share the history before that turn; the higher trajectory reward wins. Where the turn
-    called tools, the pair is of the first replies in which they part.
+    Both share the history before the turn at which the branch begins; the higher trajectory reward
+    wins. If that turn called tools, the pair is made of the first replies that differ.
     """
     parents = {item.conversation_id: item for item in selection.logged}
     skipped = Counter(branches.skipped)
@@ -215,14 +216,16 @@ def branched_turns(selection: Selection, branches: Selection, min_gap: float = 0
 
 
 def opening(manifest: RunManifest, item: Logged) -> list[Message]:
-    """Return the messages before the policy's first turn of the conversation itself."""
+    """Return the messages before the policy's first turn in the logged conversation."""
     protocol = manifest.protocol
     first = views.policy_turns(protocol, item.conversation)[0]
     return views.messages(protocol, item.conversation, protocol.policy, first)
 
 
 def first_messages(manifest: RunManifest, protocol: ProtocolSpec, item: Logged) -> list[Message]:
-    """Return the messages before the policy's first turn of another protocol, e.g. `direct`."""
+    """Return the messages before the policy's first turn in another protocol, e.g. `direct`.
+
+    Raises TrainError if another model speaks before the policy there."""
     prompts.refuse_absent_choices(
         manifest.task,
         protocol,
@@ -256,7 +259,7 @@ def first_messages(manifest: RunManifest, protocol: ProtocolSpec, item: Logged) 
 
 
 def _check_tools(manifest: RunManifest, direct: ProtocolSpec) -> None:
-    """Refuse a prompt without the tools that the replies rest on; TrainError."""
+    """Raise TrainError if the protocol offers other tools than those the replies rest on."""
     protocol = manifest.protocol
     tools, there = (one.speakers[one.policy].tools for one in (protocol, direct))
     if tools != there:
@@ -281,8 +284,8 @@ def _history(manifest: RunManifest, winner: Logged, turn: int) -> list[Message]:
 def _parting(
     winner: Logged, mine: int, loser: Logged, theirs: int, skipped: Counter[str]
 ) -> Iterator[Place]:
-    """Yield the first replies in which two turns part; none where a tool told them different
-    things of the same call."""
+    """Yield the position of the first reply that differs between two turns. Yield nothing if a tool
+    returned different results for the same calls: later replies are not comparable."""
     turn, other = winner.conversation.turns[mine], loser.conversation.turns[theirs]
     replies = zip(Reply.all_of(turn), Reply.all_of(other), strict=False)
     for number, (chosen, rejected) in enumerate(replies):
@@ -304,9 +307,9 @@ def _paired(
     skipped: Counter[str],
     ties: Ties | None = None,
 ) -> Pairs:
-    """Return the pairs of replies that stand at `places` of two conversations, under what is
-    `asked`, each made when it is looked at. Pairs of the same text are left out; TrainError where
-    no other is left, and where nothing can be asked."""
+    """Return the pairs of replies at the positions of two conversations, under the prompt, each
+    built when it is accessed. Pairs of the same text are left out. Raises TrainError if no pair is
+    left, or if a run gives no prompt."""
 
     def make(winner: Logged, loser: Logged, mine: int, theirs: int, reply: int) -> Pair:
         manifest = selection.run_of(winner).manifest
@@ -326,7 +329,7 @@ def _paired(
                 skipped["pairs of the same text"] += 1
                 continue
             items.places.append((winner, loser, mine, theirs, reply))
-            if run.id not in tried:  # what has no prompt is refused now
+            if run.id not in tried:  # a run without a prompt is refused before training
                 tried.add(run.id)
                 make(winner, loser, mine, theirs, reply)
     if not items:
@@ -343,7 +346,7 @@ def _pair(
     chosen: Reply,
     rejected: Reply,
 ) -> Pair:
-    """Two replies to what was asked and the rounds of tools after it."""
+    """Return the pair of two replies to the prompt and the rounds of tools after it."""
     replay = winner.conversation.sent.get(manifest.protocol.policy, Sent()).replay
     seen = (*asked, *views.called(rounds, replay))
     date = winner.conversation.ended[:10]

@@ -1,4 +1,4 @@
-"""DPO and IPO over TRL's DPOTrainer, on token ids that we made ourselves."""
+"""Train DPO and IPO with TRL's DPOTrainer, on token ids made here."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from convbench.learn.rows import PairRow
 from convbench.learn.steps import Steps
 
 LOSSES = {"dpo": "sigmoid", "ipo": "ipo"}
-"""Losses of pairs by TRL's names: -log sigmoid of the margin (Rafailov et al. 2023), or its
-squared distance from 1 / (2 beta), a margin of means over tokens (Azar et al. 2024, eq. (17))."""
+"""TRL's names of the losses: -log sigmoid of the margin (Rafailov et al. 2023), or its squared
+distance from 1 / (2 beta), with a margin of means over tokens (Azar et al. 2024, equation (17))."""
 
 
 class Preference(DPOTrainer):
@@ -31,12 +31,11 @@ class Preference(DPOTrainer):
         return dataset
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
-        """Write none: `convbench publish` writes the card."""
+        """Write no card: `convbench publish` writes it."""
 
 
 def trainer_for(job: Job, rows: Sequence[PairRow], **more: Any) -> Preference:
-    """Return the trainer of a recipe, ready to train on pairs; `more` are further settings of
-    DPOConfig."""
+    """Return the trainer of a job on pairs; `more` are further settings of DPOConfig."""
     lora = job.recipe.lora
     values = {**fitting.arguments(job), "max_length": job.longest}
     # accelerate would refill the last batch with pairs of the first and count these twice

@@ -1,4 +1,4 @@
-"""How far a policy has moved on its first batch: log(pi / pi_0) through training."""
+"""Follow how far a policy moves on its first batch: log(pi / pi_0) through training."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from convbench.store.jsonl import write_whole
 
 
 class Probe:
-    """The first batch of each process, on which log(pi / pi_0) is followed through training.
+    """The first batch of each process, on which log(pi / pi_0) is measured through training.
 
-    log pi_0 comes free of that batch's own training step, before which nothing has changed. It
-    is kept in the folder, so that a resumed training compares with the same.
+    log pi_0 is a by-product of that batch's own training step, before which no weight has changed.
+    It is stored in the folder, so that a resumed training compares with the same values.
     """
 
     def __init__(self, trainer: Any) -> None:
@@ -29,7 +29,7 @@ class Probe:
         self.base: torch.Tensor | None = None
 
     def start(self, inputs: dict[str, Any], log_probs: torch.Tensor) -> None:
-        """Keep log pi_0 of the first training step; take it from the folder when resumed."""
+        """Store log pi_0 of the first training step; read it from the folder after a resume."""
         if self.base is not None:
             return
         if self.trainer.state.global_step > 0:
@@ -42,9 +42,10 @@ class Probe:
         write_whole(self.file, json.dumps(self.base.tolist()).encode())
 
     def ratio(self) -> float | None:
-        """Mean of log pi - log pi_0 over all processes' rows, nats a row; None without log pi_0.
+        """Return the mean of log pi - log pi_0 over all processes' rows, in nats a row; None
+        without log pi_0.
 
-        Every process takes part, since sharded weights need all.
+        Every process must call it, since sharded weights need all.
         """
         trainer = self.trainer
         if self.base is None:
@@ -57,7 +58,7 @@ class Probe:
         return total[0] / total[1] if total[1] else None
 
     def _now(self) -> torch.Tensor:
-        """log pi of every row of the batch."""
+        """Return log pi of every row of the batch, shape (rows,)."""
         trainer = self.trainer
         training = trainer.model.training
         names = ("input_ids", "attention_mask", "labels")

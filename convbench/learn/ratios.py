@@ -1,7 +1,7 @@
-"""How much likelier another policy makes each logged conversation: log pi - log pi_0.
+"""Log importance ratios of logged conversations under another policy: log pi - log pi_0.
 
-Both are taken at the temperature a conversation was drawn at, over all tokens of the policy's
-turns, what called tools too. Imports torch when it computes.
+Both are taken at the sampling temperature of the conversation, over all tokens of the policy's
+turns, replies that called tools included. Imports torch only when it computes.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from convbench.store.token_probs import Recorded
 
 
 class CannotBeKnown(ConvbenchError):
-    """A log says nothing of a policy, for a reason that more of it would not mend."""
+    """The log cannot say anything about the policy, and more conversations would not help."""
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """One conversation and how much likelier the policy makes it."""
+    """One conversation and its log importance ratio under the policy."""
 
     logged: Logged
     log_ratio: float
@@ -46,9 +46,9 @@ class Ratio:
 def ratios(selection: Selection, policy: str, pi_0: Pi0 = "base") -> list[Ratio]:
     """Return the log ratio of every conversation of a run.
 
-    `policy` is a checkpoint's folder or any model whose weights lie here; pi_0 is computed with the
-    weights of the run's own policy, or `recorded` with the log. CannotBeKnown where conversations
-    were drawn in a way that leaves none of the policy's a chance, or probabilities cannot be had.
+    `policy` is a checkpoint's folder or any model whose weights are local; pi_0 is computed with
+    the weights of the run's own policy, or `recorded` with the log. Raises NotEstimable if the log
+    was sampled in a way that gives some tokens no chance, or if probabilities are unavailable.
     """
     run = selection.run
     check_sampling(run.manifest, selection.logged)
@@ -70,12 +70,13 @@ def ratios(selection: Selection, policy: str, pi_0: Pi0 = "base") -> list[Ratio]
 
 
 def own(manifest: RunManifest) -> Member:
-    """Return the member of a run's cast that is its policy."""
+    """Return the policy of a run's cast."""
     return manifest.cast[manifest.protocol.policy]
 
 
 def check_sampling(manifest: RunManifest, logged: Sequence[Logged]) -> None:
-    """Refuse conversations that were drawn in a way that leaves tokens no chance."""
+    """Raise NotEstimable if conversations were sampled in a way that gives some tokens no chance,
+    or at an unknown temperature."""
     policy = manifest.protocol.policy
     member = own(manifest)
     cold = sum(item.conversation.temperature == 0 for item in logged)
@@ -112,7 +113,7 @@ def _left_out(item: Logged, policy: str) -> Sequence[str]:
 
 
 def weights_of(member: Member, who: str) -> str:
-    """Return where a policy's weights lie; CannotBeKnown where nobody knows."""
+    """Return the path or Hub id of a policy's weights. Raises NotEstimable if it is unknown."""
     folder = Path(member.model).expanduser()
     if (folder / "config.json").is_file():
         return str(folder)
@@ -129,13 +130,14 @@ def weights_of(member: Member, who: str) -> str:
 
 
 class _Drawn:
-    """Recorded log-probabilities as tokens were drawn, at their temperature."""
+    """Recorded log-probabilities of tokens as they were sampled, at their temperature."""
 
     def __init__(self, recorded: Recorded, heat: float) -> None:
         self.recorded, self.heat = recorded, heat
 
     def of(self, key: str, text: str) -> TokenProbs | None:
-        """Return them; None where only those at temperature 1 are known, and it was another."""
+        """Return the log-probabilities of a reply; None if only those at temperature 1 were
+        recorded and the temperature was another."""
         found = self.recorded.of(key, text)
         if found is None or found.drawn:
             return found and replace(found, log_probs=found.drawn)
@@ -156,7 +158,7 @@ def _loaded(place: str) -> Any:
 def _of(
     model: Any, run: Run, place: str, items: Sequence[Logged], heat: float, pi_0: Pi0
 ) -> tuple[list[list[float]], list[Row]]:
-    """Return log pi of every token of the items' rows at a temperature, and the rows."""
+    """Return (log pi of every token of every row at a temperature, the rows)."""
     from convbench.learn.losses import reference
 
     recipe = Recipe(
@@ -179,7 +181,8 @@ def _of(
 
 
 def _alike(rows: Sequence[Row], others: Sequence[Row]) -> None:
-    """Refuse policies of other tokens: a text's chance is then no product over the same ones."""
+    """Raise NotEstimable if both policies do not have the same tokens in every row: the ratio of a
+    text's probabilities is then not a product over tokens."""
     if [row.tokens.ids for row in rows] != [row.tokens.ids for row in others] or [
         row.tokens.mask for row in rows
     ] != [row.tokens.mask for row in others]:
@@ -195,7 +198,7 @@ def _joined(
     now: Sequence[Sequence[float]],
     then: Sequence[Sequence[float]],
 ) -> Iterator[Ratio]:
-    """Yield each conversation's sum over its rows."""
+    """Yield each conversation with its log ratio, summed over its rows."""
     sums: dict[str, float] = {}
     for row, mine, before in zip(rows, now, then, strict=True):
         change = sum(mine) - sum(before)

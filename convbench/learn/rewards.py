@@ -1,4 +1,4 @@
-"""What one judge gave to a run's conversations."""
+"""Read the rewards that one judge gave to a run's conversations."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from convbench.store.run import Run
 from convbench.views import asking_turns
 
 UNREWARDED = ("not judged", "judge failed")
-"""Why a conversation that could train has no reward."""
+"""Reasons why a conversation that could train has no reward."""
 Rewards = tuple[float, tuple[float, ...]]
-"""A conversation's reward, and those of the policy's own turns where their judge scored turns."""
+"""A conversation's reward, and those of the policy's turns (empty if its judge scored no turns)."""
 
 
 class JudgeRewards:
-    """What the newest verdicts of one judge give, by conversation."""
+    """Rewards by conversation, from the newest verdicts of one judge."""
 
     def __init__(self, run: Run, judge: str | None, data: Data) -> None:
-        """`judge` names one; None is the first that there is."""
+        """`judge` is the judge's name; None takes the judge of the first verdict."""
         self._run, self._data, reviewers = run, data, run.reviewers()
         self._specs = run.judge_specs()
         self.judges: set[str] = set()
-        """All that there are but those that review the simulated human."""
+        """Names of the run's judges, without those that review the simulated human."""
         self.versions: set[str] = set()
         """Fingerprints of the judge in verdicts that did not fail."""
         self._known: dict[str, float | Rewards | str | ConvbenchError | VerdictRow] = {}
-        """The reward alone, rewards, why there is none, what is wrong with them, or a verdict
-        whose rewards hang on the conversation."""
+        """By conversation: its reward alone, its rewards, the reason why it has none, the error to
+        raise, or a verdict whose rewards depend on the conversation's text."""
         fingerprints: dict[str, set[str]] = {}
         for row in run.verdict_rows():
             fingerprints.setdefault(row.judge, set()).add(row.fingerprint)
@@ -45,11 +45,11 @@ class JudgeRewards:
                     self.versions.add(row.fingerprint)
                 self._known[row.conversation_id] = self._read_row(row)
         self.fingerprints = frozenset(fingerprints.get(judge or "", ()))
-        """Of all verdicts of the judge."""
+        """Fingerprints of all verdicts of the judge, failed ones included."""
 
     def of(self, row: ConversationRow) -> str | Rewards:
-        """Return a conversation's rewards, or why it has none. TrainError where its verdict lacks
-        what is asked for."""
+        """Return a conversation's rewards, or as text the reason why it has none. Raises TrainError
+        if its verdict lacks the metric."""
         known = self._known.get(row.conversation_id, "not judged")
         if isinstance(known, VerdictRow):
             talk = self._run.read_conversation(row.path, row.start, row.length)
@@ -62,8 +62,8 @@ class JudgeRewards:
     def _read_row(
         self, row: VerdictRow, questions: int | None = None
     ) -> float | Rewards | str | ConvbenchError | VerdictRow:
-        """Return what is known of a verdict; itself where it must be known how many questions the
-        policy asked."""
+        """Return what a verdict gives (as `_known` holds it); the verdict itself if its rewards
+        need the number of the policy's questions and `questions` is None."""
         if not row.scored:
             return "judge failed"
         metric, least = self._data.metric, self._data.least
@@ -86,8 +86,8 @@ class JudgeRewards:
 def choose_judge(
     run: Run, judges: Iterable[str], wanted: str | None, *, needed: bool = True
 ) -> str:
-    """Return the one of a run's judges whose verdicts count: the one named, or the only one there
-    is; "" where there is none and none is `needed`."""
+    """Return the name of the judge whose verdicts count: the named one, or the run's only one; ""
+    if it has none and none is `needed`. Raises TrainError if that is not one judge."""
     there = sorted(judges)
     if not there and not needed:
         return ""
@@ -109,7 +109,7 @@ def choose_judge(
 
 
 def one_version(run: Run, judge: str, versions: set[str]) -> None:
-    """Refuse verdicts of two versions of one judge: their rewards are not comparable."""
+    """Raise TrainError for verdicts of two versions of a judge: they are not comparable."""
     if len(versions) > 1:
         raise TrainError(
             f"{run.path}: verdicts of judge {judge!r} come from {len(versions)} versions of its "
@@ -120,7 +120,7 @@ def one_version(run: Run, judge: str, versions: set[str]) -> None:
 def _turns_of(
     judge: str, metric: str, turns: Sequence[TurnScores], spec: JudgeSpec | None
 ) -> tuple[float, ...]:
-    """Return the rewards of the turns, by the metric; TrainError where one lacks it."""
+    """Return the rewards of the turns by the metric. Raises TrainError if a turn lacks it."""
     if metric == "reward":
         return tuple(turn.reward for turn in turns)
     scale = spec.reward.scale if spec else 1.0
@@ -138,8 +138,8 @@ def _reward_of(
     protocol: ProtocolSpec,
     questions: int,
 ) -> float:
-    """Return the verdict's reward; for another metric, its score scaled and discounted as the
-    judge's own reward is, or as it is where the run does not hold the judge's spec."""
+    """Return the verdict's reward. For another metric than `reward`, return its score, scaled and
+    discounted as the judge's reward is; unchanged if the run does not hold the judge's spec."""
     if metric == "reward":
         if row.reward is None:
             raise TrainError(f"verdict of {row.conversation_id} by {row.judge!r} has no reward")

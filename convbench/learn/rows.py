@@ -1,4 +1,4 @@
-"""Training rows: token ids, mask and weight of every conversation, and a preview of them."""
+"""Make training rows (token ids, mask, weight) of conversations and pairs, and preview them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ A_LINE = 10
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: the whole conversation, or one of its turns (`part` of `parts`)."""
+    """One row: a conversation, or a part of it, e.g. a turn (number `part` of `parts`)."""
 
     conversation_id: str
     part: int
@@ -31,11 +31,11 @@ class Row:
     tokens: Tokens
     weight: float
     plain: bool = False
-    """Learnt by plain likelihood, whatever the objective: it has no reward."""
+    """Whether it is learnt by its likelihood, whatever the objective, since it has no reward."""
 
     def fields(self) -> dict[str, Any]:
-        """Return what the trainer takes: ids, labels (-100 where masked), weight, the share of a
-        conversation that this row is, and whether it is `plain` (0 or 1)."""
+        """Return the columns for the trainer: ids, labels (-100 where masked), weight, the row's
+        share of its conversation, and `plain`, 1 for a row without a reward, else 0."""
         return {
             "input_ids": list(self.tokens.ids),
             "labels": [
@@ -50,22 +50,23 @@ class Row:
 
 @dataclass(frozen=True)
 class Rows:
-    """All rows, and what happened to conversations on the way."""
+    """All rows, and counts of conversations, rows and tokens by what happened to them."""
 
     rows: Sequence[Row]
     counts: dict[str, int] = field(default_factory=dict)
 
 
 def asked(protocol: ProtocolSpec, conversation: Conversation) -> list[Asked]:
-    """Return the policy's replies with exactly the messages it saw before each: its turns, and
-    before a turn the replies that called tools."""
+    """Return the policy's replies, each with exactly the messages it saw before it: in every turn
+    the replies that called tools, then the last one."""
     return [one for turn in asked_by_turn(protocol, conversation) for one in turn]
 
 
 def asked_by_turn(
     protocol: ProtocolSpec, conversation: Conversation, recorded: Recorded | None = None
 ) -> list[list[Asked]]:
-    """Return `asked` by turn, with what was recorded of each reply's tokens where it is wanted."""
+    """Return the policy's replies with their messages, turn by turn; with `recorded` also the
+    recorded log-probabilities of each reply's tokens."""
     policy = protocol.policy
     told = recorded.of if recorded is not None else (lambda key, text: None)
     replay = conversation.sent.get(policy, Sent()).replay
@@ -94,12 +95,13 @@ def training_rows(
     recorded: Recorded | None = None,
     others: Mapping[str, tuple[ChatTokens, Recorded | None]] = MappingProxyType({}),
 ) -> Rows:
-    """Return the rows of weighted conversations, one a conversation or one a policy turn; with
-    `recorded`, log pi_0 of their tokens as it was recorded, TrainError where some of it is missing
-    or is of other tokens. `others`: chat and record of further runs, by their ids.
+    """Return the rows of weighted conversations, one a conversation or one a policy turn. With
+    `recorded` the rows have the recorded log pi_0 of their tokens. `others`: chat template and
+    record of the runs after the first, by their ids.
 
-    Raises TrainError where a row has no token to learn from (an all-zero mask) before any is
-    cut to `max_length`; rows that lose all such tokens by the cut are dropped and counted.
+    Raises TrainError if a row has no token to learn from (an all-zero mask) before it is cut to
+    `max_length`, or if recorded values are missing or of other tokens. Rows that lose all such
+    tokens by the cut are dropped and counted.
     """
     if weighted.by_turn and unit != "turn":
         raise TrainError(
@@ -134,7 +136,7 @@ def training_rows(
         counts["conversations"] += 1
         counts["conversations of several rows"] += len(parts) > 1
         weights = weighted.by_turn.get(name, (weight,) * len(parts))
-        if name in weighted.by_turn:  # the replies of a turn that call tools count as the turn
+        if name in weighted.by_turn:  # each reply of a turn that calls tools has the turn's weight
             weights = tuple(w for w, turn in zip(weights, turns, strict=True) for _ in turn)
         made = _cut(name, parts, weights, max_length, counts)
         had = len(rows)
@@ -186,7 +188,7 @@ def _cut(
 
 
 def check_mask(name: str, tokens: Tokens) -> None:
-    """Refuse a row without a token to learn from."""
+    """Raise TrainError if a row has no token to learn from."""
     if not any(tokens.mask[1:]):
         raise TrainError(
             f"conversation {name}: found no token of the policy among {len(tokens.ids)}; expected "
@@ -196,7 +198,7 @@ def check_mask(name: str, tokens: Tokens) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PairRow:
-    """Token ids of a pair: what both replies answer, and each reply with its end of turn."""
+    """Token ids of a pair: of the common prompt, and of each reply with its end of turn."""
 
     task: str
     prompt_ids: list[int]
@@ -204,7 +206,7 @@ class PairRow:
     rejected_ids: list[int]
 
     def fields(self) -> dict[str, list[int]]:
-        """Return what TRL's DPO takes."""
+        """Return the columns for TRL's DPO."""
         return {
             "prompt_ids": self.prompt_ids,
             "chosen_ids": self.chosen_ids,
@@ -214,7 +216,7 @@ class PairRow:
 
 @dataclass(frozen=True)
 class PairRows:
-    """All pairs' rows, and what the limit on length did to them."""
+    """The rows of all pairs, and counts of pairs kept, truncated and dropped by the limit."""
 
     rows: Sequence[PairRow]
     counts: dict[str, int]
@@ -226,9 +228,9 @@ def pair_rows(
     max_length: int | None = None,
     others: Mapping[str, tuple[ChatTokens, Recorded | None]] = MappingProxyType({}),
 ) -> PairRows:
-    """Return the rows of pairs; those whose prompt alone fills `max_length` are dropped and
-    counted, longer ones counted as truncated (TRL cuts them at their end). `others` as in
-    `training_rows`."""
+    """Return the rows of pairs. Pairs whose prompt alone fills `max_length` are dropped and
+    counted; pairs longer than it are counted as truncated (TRL cuts them at their end). `others` as
+    in `training_rows`. Raises TrainError if none is left."""
     rows, further = [], 0
     for pair in pairs.items:
         rows.append(_pair_row(pair, others.get(pair.run, (chat, None))[0]))
@@ -271,8 +273,8 @@ def _pair_row(pair: Pair, chat: ChatTokens) -> PairRow:
 
 
 def preview(rows: Iterable[Row], chat: ChatTokens) -> Iterator[str]:
-    """Yield rows in words: every stretch of tokens with its mask, and the row's weight; the first
-    row token by token too."""
+    """Yield lines that show rows: the weight, and every stretch of tokens with its mask; of the
+    first row also every token."""
     for number, row in enumerate(rows):
         part = f", row {row.part + 1} of {row.parts}" if row.parts > 1 else ""
         total, on = len(row.tokens.ids), sum(row.tokens.mask)
@@ -288,7 +290,7 @@ def preview(rows: Iterable[Row], chat: ChatTokens) -> Iterator[str]:
 
 
 def _single(tokens: Tokens, chat: ChatTokens) -> Iterator[str]:
-    """Yield a row's tokens, several a line: id and text, with a star where they are learnt."""
+    """Yield lines of a row's tokens: id and text, with a star if the loss counts the token."""
     told = [
         f"{'*' if on else ''}{token}:{chat.tokenizer.decode([token])!r}"
         for token, on in zip(tokens.ids, tokens.mask, strict=True)
@@ -298,7 +300,7 @@ def _single(tokens: Tokens, chat: ChatTokens) -> Iterator[str]:
 
 
 def stretches(tokens: Tokens) -> Iterator[tuple[bool, list[int]]]:
-    """Yield the row's stretches of equal mask."""
+    """Yield (mask, ids) of the row's stretches of equal mask."""
     start = 0
     for end in range(1, len(tokens.ids) + 1):
         if end == len(tokens.ids) or tokens.mask[end] != tokens.mask[start]:
@@ -307,7 +309,7 @@ def stretches(tokens: Tokens) -> Iterator[tuple[bool, list[int]]]:
 
 
 def preview_pairs(rows: Iterable[PairRow], chat: ChatTokens) -> Iterator[str]:
-    """Yield pairs in words."""
+    """Yield lines that show pairs: prompt, chosen and rejected reply."""
     for row in rows:
         yield f"question {row.task}"
         for name, ids in row.fields().items():

@@ -1,4 +1,4 @@
-"""A checkpoint's seal, and the figures of its training computed again from the records."""
+"""Seal a checkpoint, and compute the figures of its training again from the records."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ KEPT = (
     "adapter/*.safetensors",
     "adapter/*.json",
 )
-"""What a checkpoint is; logs and states of the training may go."""
+"""Files that make a checkpoint; logs and states of the training may be deleted."""
 
 
 def seal_checkpoint(folder: Path) -> None:
-    """Seal a checkpoint that was just finished."""
+    """Seal a finished checkpoint."""
     names = {
         path.relative_to(folder).as_posix()
         for pattern in KEPT
@@ -40,8 +40,8 @@ def seal_checkpoint(folder: Path) -> None:
 
 
 def counts_again(folder: Path) -> dict[str, Any] | None:
-    """Return what `training.json` says of the data, from the run as it is now; None for a learner
-    that makes its data first. Raises ConvbenchError where the run cannot be read."""
+    """Return the data's figures of `training.json`, computed from the run as it is now; None for a
+    learner that prepares its data. Raises ConvbenchError if the run cannot be read."""
     job = Job.read(folder / RECIPE)
     module = launching.load(launching.locate(job.recipe.trainer or ""))
     if hasattr(module, "prepare"):
@@ -50,7 +50,7 @@ def counts_again(folder: Path) -> dict[str, Any] | None:
 
 
 def unequal_counts(folder: Path, again: dict[str, Any]) -> Iterator[str]:
-    """Yield how `training.json` differs from what the records give."""
+    """Yield a line for each figure of `training.json` that differs from the records."""
     training = Checkpoint(folder).training
     for name, value in again.items():
         if name in training and training[name] != value:
@@ -60,8 +60,8 @@ def unequal_counts(folder: Path, again: dict[str, Any]) -> Iterator[str]:
 
 
 def unequal_rates(folder: Path) -> Iterator[str]:
-    """Yield how the learning rate of `recipe.yaml` is not the one that the log trained with: the
-    first that was logged, by the recipe's scheduler at that step or the one before."""
+    """Yield a line if the learning rate of `recipe.yaml` does not explain the first logged one, by
+    the recipe's scheduler at that step or the one before."""
     checkpoint = Checkpoint(folder)
     fit, training = Job.read(folder / RECIPE).recipe.fit, checkpoint.training
     logged = [one for one in training.get("log") or () if one.get("learning_rate")]
@@ -80,8 +80,7 @@ def unequal_rates(folder: Path) -> Iterator[str]:
 
 
 def _share(fit: Fit, step: int, steps: int) -> float | None:
-    """Return the share of the learning rate that a step has; None for a scheduler that is not
-    known here."""
+    """Return the scheduler's factor of the learning rate at a step; None if it is unknown."""
     warmup = math.ceil(fit.warmup_steps * steps) if fit.warmup_steps < 1 else int(fit.warmup_steps)
     if fit.scheduler not in ("linear", "cosine", "constant"):
         return None

@@ -1,4 +1,4 @@
-"""From a run to what is learnt from: judged conversations of split train, with one reward each."""
+"""Select the conversations that train: judged ones of split train, each with one reward."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ from convbench.views import policy_turns
 
 @dataclass(frozen=True)
 class Selection:
-    """The logged conversations that train, and how many were left out for which reason."""
+    """The logged conversations that train, and counts of those left out, by reason."""
 
     run: Run
     judge: str
     logged: Sequence[Logged]
     skipped: dict[str, int] = field(default_factory=dict)
     flagged: Flagged = field(default_factory=lambda: Flagged("drop"))
-    """What the fidelity checks flagged among them."""
+    """Conversations among them that the fidelity checks flagged."""
     unrewarded: Sequence[Logged] = ()
-    """Conversations without a reward that are to be learnt all the same; theirs reads 0."""
+    """Conversations without a reward that are learnt all the same; their reward reads 0."""
     parts: tuple[Selection, ...] = ()
-    """Of several runs each one's own, in their order; empty where there is one run."""
+    """The selection of each run, in their order; empty for a single run."""
     versions: frozenset[str] = frozenset()
     """Fingerprints of the judge in verdicts that did not fail."""
     fingerprints: frozenset[str] = frozenset()
-    """Fingerprints of the judge in all verdicts."""
+    """Fingerprints of the judge in all verdicts, failed ones included."""
 
     def run_of(self, item: Logged) -> Run:
         """Return the run that holds a conversation."""
         return item.run or self.run
 
     def tasks(self) -> Mapping[str, Sequence[Logged]]:
-        """Conversations by task, in their order."""
+        """Return the conversations of each task, in their order."""
         found: dict[str, list[Logged]] = {}
         for item in self.logged:
             found.setdefault(item.task, []).append(item)
         return found
 
     def describe(self, metric: str) -> Iterator[str]:
-        """Yield in words how many conversations train, and how many were left out and why."""
+        """Yield lines that say how many conversations train, and how many were left out and why."""
         yield (
             f"{len(self.logged)} conversations about {len(self.tasks())} questions, "
             f"judge {self.judge}, metric {metric}"
@@ -67,13 +67,13 @@ class Selection:
         yield from self.flagged.describe()
 
     def told(self) -> str:
-        """Return one run of several in words."""
+        """Return a line on this run, for a selection of several runs."""
         bare = f" and {len(self.unrewarded)} without a reward" if self.unrewarded else ""
         by = f", judge {self.judge}" if self.judge else ""
         return f"{len(self.logged)} conversations{bare}, policy {policy_of(self.run)}{by}"
 
     def record(self) -> dict[str, Any]:
-        """Return where conversations come from, as `training.json` holds it; no paths."""
+        """Return the source of the conversations as `training.json` holds it, without paths."""
         manifest = self.run.manifest
         return {
             "run": manifest.id,
@@ -86,7 +86,7 @@ class Selection:
         }
 
     def unfit(self) -> Iterator[str]:
-        """Yield why the judge is unfit to be learnt from, where its controls say so."""
+        """Yield the reasons why the judge should not be learnt from, by its controls."""
         for part in self.parts:
             yield from part.unfit()
         if self.parts:
@@ -98,8 +98,8 @@ class Selection:
 def select(run: Run, data: Data, large: int = LARGE) -> Selection:
     """Return the train conversations of the run's own policy with one judge's reward.
 
-    Raises TrainError where the run is not judged, several judges are there and none is named,
-    verdicts of one judge are of two versions, nothing is left, or all rewards are equal.
+    Raises TrainError if the run is not judged, if it has several judges and none is named, if
+    verdicts of one judge come from two versions, if nothing is left, or if all rewards are equal.
     """
     found = collect(run, data, large=large)
     logged, skipped = found.logged, Counter(found.skipped)
@@ -111,9 +111,10 @@ def select(run: Run, data: Data, large: int = LARGE) -> Selection:
 
 
 def collect(run: Run, data: Data, split: str = "train", large: int = LARGE) -> Selection:
-    """Return `select`'s conversations, of which none need be left and all rewards may be equal; a
-    run without verdicts has unrewarded ones alone, where these are wanted. `split` may be another,
-    or `all`. Of a run with more than `large` bytes of conversations they are read as needed."""
+    """Return the same as `select` without its last checks: the selection may be empty, and all
+    rewards may be equal. With `data.unrewarded: sft` a run without verdicts gives its unrewarded
+    conversations. `split` may be another split, or `all`. Conversations of a run with more than
+    `large` bytes of them are read each time they are used."""
     bare = data.unrewarded == "sft"
     rewards = JudgeRewards(run, data.judge, data)
     judge = choose_judge(run, rewards.judges, data.judge, needed=not bare)
@@ -144,10 +145,11 @@ def collect(run: Run, data: Data, split: str = "train", large: int = LARGE) -> S
 
 
 def nearest(found: Selection, rows: int, unit: Unit) -> Sequence[Logged]:
-    """Return the conversations of the tasks whose rows (conversations, or policy turns) add up
-    nearest to `rows`.
+    """Return the conversations of so many tasks that their rows (conversations, or policy turns)
+    add up nearest to `rows`.
 
-    Tasks are taken in the order of a hash of their names, so that subsets are nested.
+    Tasks are taken in the order of a hash of their names, so that subsets are nested. Raises
+    TrainError if there are fewer rows than that.
     """
     there: Counter[str] = Counter()
     logged = found.logged
@@ -170,13 +172,13 @@ def nearest(found: Selection, rows: int, unit: Unit) -> Sequence[Logged]:
 
 
 def hashed(name: str) -> bytes:
-    """Return what names are ordered by where their order must hang on nothing else."""
+    """Return the SHA-256 of a name, for an order that depends on the names alone."""
     return hashlib.sha256(name.encode()).digest()
 
 
 def policy_of(run: Run) -> str:
-    """Return the model that had a run's conversations, of a folder its name alone; "" where the
-    log says none."""
+    """Return the model that spoke as the policy in a run; of a folder only its name, "" if the log
+    names no model."""
     manifest = run.manifest
     member = manifest.cast.get(manifest.protocol.policy)
     model = member.model if member else ""
@@ -187,7 +189,7 @@ def policy_of(run: Run) -> str:
 def branches(selection: Selection, data: Data) -> Selection:
     """Return the judged branches of a run's conversations, with the reward of the same judge.
 
-    Raises TrainError where there are none, or they were judged by another version.
+    Raises TrainError if there are none, or if another version of the judge scored them.
     """
     parent = selection.run
     if not (parent.branches / "run.json").exists():
@@ -223,7 +225,7 @@ def _judged(
     branch: bool = False,
     split: str = "train",
 ) -> str | Rewards:
-    """Return the rewards of a conversation, or the reason why it does not train."""
+    """Return the rewards of a conversation, or as text the reason why it does not train."""
     specs = run.manifest.fingerprints.get("specs")
     if split not in ("all", own_split):
         return f"not in split {split}"
@@ -237,8 +239,8 @@ def _judged(
 def _unless_flagged(
     run: Run, row: ConversationRow, found: str | Rewards, flagged: Flagged
 ) -> str | Rewards:
-    """Return the rewards as the conversation's flags leave them; "flagged" where it is dropped for
-    them."""
+    """Return the rewards, or 0 or "flagged" (dropped) for a flagged conversation, by the rule of
+    `data.flagged`; a reason is returned as it is."""
     if isinstance(found, str):
         return found
     flags = findings(run.manifest.protocol, row.flags)
@@ -250,7 +252,7 @@ def _unless_flagged(
 
 
 def check(run: Run, judge: str, logged: Sequence[Logged], skipped: Counter[str]) -> None:
-    """Refuse a log of which nothing is left, or whose rewards are all equal."""
+    """Raise TrainError if no conversation is left, or if all rewards are equal."""
     if not logged:
         why = (
             ", ".join(f"{count} {reason}" for reason, count in skipped.items())

@@ -1,4 +1,4 @@
-"""`train`: from a judged run to a checkpoint."""
+"""Train a recipe on a judged run: resolve it, check it, prepare, fit, seal the checkpoint."""
 
 from __future__ import annotations
 
@@ -37,35 +37,35 @@ from convbench.store.run import Run, find_run
 from convbench.tasks.draw import counted, listed
 
 BEGUN = ("checkpoint-*", "*/checkpoint-*", f"*/{TRAINING}")
-"""What shows in a checkpoint's folder that a training was begun, or one that it prepares with."""
+"""Files in a checkpoint's folder that show that a training, or one of its preparation, began."""
 SHOWN = 3
-"""Conversations a dry run shows."""
+"""Pairs that a dry run shows."""
 TRIED = 2_000
-"""Items whose tokens a dry run counts: of more, so many stand for all."""
+"""Most items whose tokens a dry run counts; of more items it extrapolates from a sample."""
 Item = TypeVar("Item")
 
 
 @dataclass
 class TrainResult:
-    """What `train` did, or would do."""
+    """Result of `train`, or of its dry run."""
 
     recipe: Recipe
     launch: Launch
     path: Path | None = None
     imported: bool = False
-    """Trained on imported conversations, which have no protocol to evaluate in."""
+    """Whether it trained on imported conversations, which have no protocol to evaluate in."""
     notes: list[str] = field(default_factory=list)
     preview: list[str] = field(default_factory=list)
-    """What a dry run shows."""
+    """Lines that a dry run shows."""
     told: list[tuple[str, str]] = field(default_factory=list)
-    """(label, line): what the learner's preparation has to tell of the result."""
+    """(label, line) pairs on the result, from the learner's preparation."""
 
 
 def train(options: TrainOptions) -> TrainResult:
-    """Train a recipe on a run.
+    """Train a recipe on a run, or on several as one log.
 
-    Everything that can be refused is refused before torch is loaded: TrainError, RunError,
-    SpecError. A failed worker becomes a TrainError with its last words.
+    Raises TrainError, RunError, SpecError, before torch is loaded for everything that can be
+    checked; a failed worker raises TrainError with its last lines.
     """
     load_plugins(options.specs)
     runs = [find_run(path) for path in options.run or (None,)]
@@ -122,7 +122,8 @@ def train(options: TrainOptions) -> TrainResult:
 
 
 def data_of(module: ModuleType, job: Job) -> Learnt:
-    """Return what the trainer learns from; TrainError where turns should be weighed and are not."""
+    """Return the trainer's data. Raises TrainError for settings that the trainer does not use, or
+    if turns should be weighted and are not."""
     objective(job.recipe.loss)
     learnt = job.learnt(module)
     own = not isinstance(learnt, Weighted) or getattr(module, "OWN_LOSS", False)
@@ -147,13 +148,14 @@ def data_of(module: ModuleType, job: Job) -> Learnt:
 
 
 def _prepared(module: ModuleType, job: Job, means: Means) -> Preparation | None:
-    """Find out what the learner must do first; nothing where it says nothing."""
+    """Return the learner's preparation, or None if it needs none."""
     found: Preparation | None = getattr(module, "prepare", lambda job, means: None)(job, means)
     return found
 
 
 def _fit(module: ModuleType, job: Job, means: Means, result: TrainResult) -> None:
-    """Get ready and train, the folder held; what can be refused is, before it is made."""
+    """Prepare and train with the checkpoint's folder locked; data that can be checked are checked
+    before the folder is made."""
     before = _prepared(module, job, means)
     if (
         before
@@ -178,8 +180,8 @@ def _fit(module: ModuleType, job: Job, means: Means, result: TrainResult) -> Non
 
 @contextmanager
 def lock_checkpoint(job: Job, launch: Launch) -> Iterator[int]:
-    """Hold the checkpoint's folder; a second training into it is refused with a RunError. Machines
-    that share the folder hold it by their rank."""
+    """Lock the checkpoint's folder and yield the lock's descriptor. Raises RunError if another
+    training holds it. Machines that share the folder have a lock each, by their rank."""
     rank = launching.rank_of(launch)
     try:
         job.folder.mkdir(parents=True, exist_ok=True)
@@ -195,10 +197,10 @@ def lock_checkpoint(job: Job, launch: Launch) -> Iterator[int]:
 
 
 def trainable(options: TrainOptions, policy: Member | None = None) -> Recipe:
-    """Refuse a training that could not start here, before there is a run to train on; return its
-    recipe. Raises SpecError, TrainError, MissingDependency.
+    """Return the recipe of a training after checking, before there is a run, that it could start
+    here. Raises SpecError, TrainError, MissingDependency.
 
-    `policy` is the one that will have the conversations, where its weights are what is trained.
+    `policy` is the policy of the run to come, if the training starts from its weights.
     """
     recipe_sets, launch_sets = sort_sets(options.specs.sets)
     recipe = recipe_of(options, recipe_sets)
@@ -210,21 +212,22 @@ def trainable(options: TrainOptions, policy: Member | None = None) -> Recipe:
 
 
 def of_one_run(recipe: Recipe) -> bool:
-    """Whether a learner can learn from one run alone, as one does that samples of it first."""
+    """Return True if a recipe learns from a single run only, e.g. if it samples from it first."""
     module = launching.load(launching.locate(recipe.trainer or ""))
     samples = hasattr(module, "prepare") and recipe.pairing.source != "logged"
     return samples or bool(getattr(module, "ONE_RUN", False))
 
 
 def train_once(options: TrainOptions, folder: Path) -> Path:
-    """Train into a folder, unless a finished checkpoint lies there; return the folder."""
+    """Train into a folder unless it holds a finished checkpoint; return the folder."""
     if not Checkpoint(folder).finished:
         train(replace(options, out=folder))
     return folder
 
 
 def sort_sets(pairs: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Sort `--set` pairs: `launch.KEY` is for the launch file, all else for the recipe."""
+    """Return `--set` pairs as (settings of the recipe, settings of the launch file); the latter are
+    those of `launch.KEY`."""
     recipe: dict[str, Any] = {}
     launch: dict[str, Any] = {}
     for key, value in catalog.parse_sets(pairs).items():
@@ -236,8 +239,8 @@ def sort_sets(pairs: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def recipe_of(options: TrainOptions, sets: dict[str, Any]) -> Recipe:
-    """Return the recipe asked for; TrainError for one that trains nothing."""
-    if "fit.accumulation" in sets and "fit.batch" not in sets:  # what the user says goes before it
+    """Return the options' recipe. Raises TrainError for a recipe that trains nothing."""
+    if "fit.accumulation" in sets and "fit.batch" not in sets:  # the user's own takes precedence
         sets = {**sets, "fit.batch": None}
     recipe = catalog.load(Recipe, "recipes", options.recipe, specs=options.specs.folders, sets=sets)
     if recipe.trainer is None:
@@ -249,7 +252,7 @@ def recipe_of(options: TrainOptions, sets: dict[str, Any]) -> Recipe:
 
 def resolve(options: TrainOptions, runs: Sequence[Run], sets: dict[str, Any]) -> Recipe:
     """Return the recipe with runs, model and judge filled in; the model is the first run's policy
-    unless another is named."""
+    unless options or recipe name another."""
     run = runs[0]
     recipe = recipe_of(options, sets)
     model = options.model or recipe.model or policy_weights(run.manifest)
@@ -272,9 +275,10 @@ def resolve(options: TrainOptions, runs: Sequence[Run], sets: dict[str, Any]) ->
 def choose_launch(
     options: TrainOptions, recipe: Recipe, sets: dict[str, Any], gpus: int
 ) -> tuple[Launch, list[str]]:
-    """Return the launch asked for, or the recipe's where this machine has the accelerators.
+    """Return (the launch, notes): the named launch, or the recipe's if this machine has enough
+    accelerators, else `none`.
 
-    What will run is checked. Raises TrainError where processes would share an accelerator.
+    The launch is checked. Raises TrainError if processes would share an accelerator.
     """
     folders = options.specs.folders
     name = options.launch or recipe.launch
@@ -303,8 +307,8 @@ def choose_launch(
 
 
 def free_folder(options: TrainOptions, run: Run, recipe: Recipe) -> Path:
-    """Return where the checkpoint goes: an unfinished one of the same recipe is taken up again;
-    finished ones, and half-finished ones of other settings, are left alone."""
+    """Return the folder for the checkpoint: one of an unfinished training of the same recipe, which
+    resumes, else a new one. Raises TrainError if `--out` holds a checkpoint."""
     if options.out is not None:
         if Checkpoint(options.out).finished:
             raise TrainError(
@@ -319,7 +323,7 @@ def free_folder(options: TrainOptions, run: Run, recipe: Recipe) -> Path:
 
 
 def _same_or_none(job: Job) -> bool:
-    """Whether no training was begun in the folder, or one of this very recipe."""
+    """Return True if no training began in the folder, or one of exactly this recipe."""
     file = job.folder / RECIPE
     begun = any(found for pattern in BEGUN for found in job.folder.glob(pattern))
     if not begun or not file.exists():
@@ -332,7 +336,7 @@ def _same_or_none(job: Job) -> bool:
 
 
 def ties_of(learnt: Learnt) -> Iterator[str]:
-    """Yield how many tasks were tied, where one conversation of each was wanted."""
+    """Yield a line on tied tasks, for learners that take one conversation of each task."""
     if isinstance(learnt, Weighted | Pairs) and learnt.ties is not None:
         yield from learnt.ties.describe()
 
@@ -343,25 +347,25 @@ def _thought(weighted: Weighted) -> bool:
 
 
 class Part:
-    """The part of many items that a dry run looks at."""
+    """The sample of many items that a dry run turns into tokens."""
 
     def __init__(self, count: int, most: int = TRIED) -> None:
         self.count = count
         self.share = min(1.0, most / count)
 
     def of(self, items: Sequence[Item]) -> tuple[Item, ...]:
-        """Return the part, spread evenly, the first and the last among it."""
+        """Return the sampled items, evenly spaced, first and last included."""
         size = round(self.count * self.share)
         if size == self.count:
             return tuple(items)
         return tuple(items[(self.count - 1) * n // (size - 1)] for n in range(size))
 
     def whole(self, found: int) -> int:
-        """Return how many there are of what the part has so many of."""
+        """Return the count among all items that a count in the sample stands for."""
         return round(found / self.share)
 
     def describe(self, what: str, counts: Mapping[str, int]) -> Iterator[str]:
-        """Yield the counts of all, and that they are taken from a part."""
+        """Yield lines with the counts among all items, and a line that they are extrapolated."""
         if self.share < 1:
             yield f"below, {round(self.count * self.share):,} {what} stand for all {self.count:,}"
         about = "about " if self.share < 1 else ""
@@ -370,7 +374,7 @@ class Part:
 
 
 def describe(job: Job, learnt: Learnt, processes: int = 1) -> Iterator[str]:
-    """Yield what a dry run shows: counts, steps, then tokens, mask and weight of three items."""
+    """Yield the lines of a dry run: counts, steps, then tokens, mask and weight of three items."""
     yield from learnt.selection.describe(job.recipe.data.metric)
     for reason, count in learnt.skipped.items():
         yield f"left out: {count} {reason}"
@@ -398,7 +402,7 @@ def describe(job: Job, learnt: Learnt, processes: int = 1) -> Iterator[str]:
     unit = job.recipe.data.unit
     part = Part(len(learnt.items))
     items = learnt.items
-    if part.share < 1:  # the highest weight first, equals in their order
+    if part.share < 1:  # the highest weight first; a stable sort
         items = sorted(items, key=lambda item: -item[1])
     weighed = replace(learnt, items=part.of(items))
     rows = rows_of(job, weighed)

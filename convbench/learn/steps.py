@@ -1,4 +1,4 @@
-"""How many optimiser steps a training takes, counted before it starts."""
+"""Count the optimiser steps of a training before it starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from convbench.schema.recipe import Fit, Recipe
 
 def in_batches(recipe: Recipe, processes: int) -> Recipe:
     """Return the recipe with the accumulation that gives `fit.batch` rows a step over so many
-    processes; TrainError where none does."""
+    processes. Raises TrainError if `fit.batch` is no multiple of their batches."""
     fit = recipe.fit
     if fit.batch is None:
         return recipe
@@ -27,7 +27,7 @@ def in_batches(recipe: Recipe, processes: int) -> Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Rows, their unit, and the steps they make."""
+    """The number of rows, their unit, and the optimiser steps that they take."""
 
     rows: int
     unit: str
@@ -35,8 +35,8 @@ class Steps:
     fit: Fit
     processes: int = 1
     whole: bool = False
-    """Whether a last batch that the processes cannot share evenly is left out (DPO's is, over
-    several processes, where there is another)."""
+    """Whether a last batch that the processes cannot share evenly is left out (as for DPO over
+    several processes, if there is another batch)."""
 
     @property
     def an_epoch(self) -> int:
@@ -48,11 +48,11 @@ class Steps:
 
     @property
     def total(self) -> int:
-        """Optimiser steps of the whole training."""
+        """Optimiser steps of the training."""
         return self.fit.max_steps or math.ceil(self.fit.epochs * self.an_epoch)
 
     def describe(self) -> str:
-        """Say the unit, how many rows make a step, and how many steps there are."""
+        """Return a line: the steps, the unit of a row, and how many rows make a step."""
         fit = self.fit
         over = f" x {self.processes} processes" if self.processes > 1 else ""
         size = fit.batch_size * fit.accumulation * self.processes

@@ -1,5 +1,5 @@
-"""Training rows in a file, for several processes on one machine: the first selects the log, weighs
-it and makes tokens of it, and all read what came of it where it lies."""
+"""Training rows in an Arrow file, for several processes on one machine: the first process makes
+them from the log and writes them, and all processes read them memory-mapped."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 ROWS = "CONVBENCH_ROWS"
 """Environment variable: the folder for the rows of a training's processes."""
 FILE, ABOUT = "rows.arrow", "about.json"
-"""In that folder: the rows, and then what else there is to know of them."""
+"""In that folder: the rows, then (written last) their counts and figures."""
 AT_ONCE = 1_024
-"""Rows that are written at once."""
+"""Rows of one record batch."""
 LOOK_S = 0.1
 T = TypeVar("T")
 R = TypeVar("R", Rows, PairRows)
@@ -31,17 +31,17 @@ R = TypeVar("R", Rows, PairRows)
 
 @dataclass(frozen=True)
 class StoredData(Generic[R]):
-    """What a trainer of this package learns from, as its processes read it."""
+    """The stored data of a training, as each of its processes reads it."""
 
     rows: R
     figures: dict[str, Any]
-    """What `training.json` says of the data."""
+    """Figures on the data for `training.json`."""
     flat_tasks: float = 0.0
     """Share of tasks whose rewards do not differ."""
 
 
 class ArrowRows(Made[T]):
-    """Rows of a file, each made when it is looked at."""
+    """Rows of an Arrow table, each built at access."""
 
     def __init__(self, table: pa.Table, make: Callable[..., T]) -> None:
         self._table, self._make = table, make
@@ -55,7 +55,7 @@ class ArrowRows(Made[T]):
 
 
 def write_data(folder: Path, data: StoredData[Any]) -> None:
-    """Write what a training learns from. Raises RunError where it cannot be written."""
+    """Write a training's data into a folder. Raises RunError if it cannot be written."""
     import pyarrow as pa
 
     ids = pa.list_(pa.int32())
@@ -87,8 +87,8 @@ def write_data(folder: Path, data: StoredData[Any]) -> None:
 
 
 def read_data(folder: Path) -> StoredData[Any]:
-    """Wait until a training's first process has written what all learn from, and return it. Where
-    that process fails, the launcher ends those that wait."""
+    """Wait until a training's first process has written the data, and return it. If that process
+    fails, the launcher ends those that wait."""
     import pyarrow as pa
 
     while not (folder / ABOUT).exists():
@@ -104,7 +104,7 @@ def read_data(folder: Path) -> StoredData[Any]:
 
 
 def _flat(row: Row) -> tuple[Any, ...]:
-    """Return a row's values, those of its tokens among them."""
+    """Return a row's values in the order of the file's columns."""
     tokens = row.tokens
     known = row.conversation_id, row.part, row.parts
     return *known, tokens.ids, tokens.mask, tokens.pi_0, row.weight, row.plain
@@ -120,5 +120,5 @@ def _row_of(
     weight: float,
     plain: bool,
 ) -> Row:
-    """Return the row of these values."""
+    """Return the row of one line of the file."""
     return Row(name, part, parts, Tokens(tuple(ids), tuple(mask), tuple(pi_0)), weight, plain)

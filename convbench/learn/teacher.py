@@ -1,4 +1,4 @@
-"""The teacher of a distillation: the checkpoint named, or the run's newest of its kind."""
+"""Find the teacher of a distillation: the named checkpoint, or the run's newest of TEACHER."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from convbench.store.checkpoint import TRAINING, Checkpoint
 from convbench.store.run import Run
 
 TEACHER = "star-gate"
-"""The recipe whose newest checkpoint is distilled where none is named."""
+"""The recipe whose newest checkpoint is distilled if none is named."""
 
 
 def teacher(run: Run, recipe: Recipe) -> str:
-    """Return the checkpoint to distil: the one named, or the run's newest of TEACHER."""
+    """Return the checkpoint to distil: the named one, or the run's newest of TEACHER. Raises
+    TrainError if there is none."""
     if recipe.distil is None:
         raise TrainError(f"recipe {recipe.name!r}: distil: missing; expected its settings")
     if recipe.distil.teacher is not None:

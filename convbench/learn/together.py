@@ -1,5 +1,5 @@
-"""Start one training on several machines: `train … --nodes N --on slurm|ray`. Each machine gives
-the command that was typed, without `--on`; who is first and where all meet the scheduler says."""
+"""Start one training on several machines: `train … --nodes N --on slurm|ray`. Each machine runs the
+typed command without `--on`; the scheduler gives the ranks and the address of the first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from convbench.shards.scripts import fill_template, job_name, submit_slurm
 from convbench.store import Run
 
 AGAIN = 5
-"""Times that a training is started again after a machine was lost."""
+"""Most restarts of a training after losses of machines."""
 LOOK_S = 0.5
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name=convbench-{{ name }}
@@ -44,22 +44,23 @@ exec srun --kill-on-bad-exit=1 --output={{ logs }}/rank-%t.log --open-mode=appen
 
 @dataclasses.dataclass(frozen=True)
 class MachineJob:
-    """What is started on each machine."""
+    """The command for each machine, and where its logs go."""
 
     folder: Path
     words: tuple[str, ...]
-    """What follows `convbench train`."""
+    """Arguments after `convbench train`."""
     machines: int
     target: Target
 
     @property
     def logs(self) -> Path:
-        """The folder for what the machines print."""
+        """The folder for the machines' output."""
         return self.folder / "logs"
 
 
 def machine_job(options: TrainOptions, runs: Sequence[Run], folder: Path) -> MachineJob:
-    """Return what is started on each machine: this command, its runs and its folder named."""
+    """Return the job for each machine: this command, with runs and folder as absolute paths. Raises
+    UsageError for a target that is not Slurm or Ray, or without `--nodes`."""
     target = parse_target(options.spread.on or "")
     if target.name not in ("slurm", "ray") or target.count is not None:
         raise UsageError(
@@ -78,7 +79,7 @@ def machine_job(options: TrainOptions, runs: Sequence[Run], folder: Path) -> Mac
 
 
 def written(options: TrainOptions, runs: Sequence[Run], folder: Path) -> str:
-    """Return what `--dry-run` shows: the script, or the tasks."""
+    """Return the text that `--dry-run` shows: Slurm's script, or Ray's tasks."""
     job = machine_job(options, runs, folder)
     if job.target.name == "ray":
         where = job.target.address or "the cluster of RAY_ADDRESS"
@@ -98,8 +99,7 @@ def written(options: TrainOptions, runs: Sequence[Run], folder: Path) -> str:
 
 
 def train_together(options: TrainOptions, runs: Sequence[Run], folder: Path) -> list[str]:
-    """Train on several machines and wait for the end; return what to know. TrainError where it
-    fails."""
+    """Train on several machines, wait for the end, return notes. Raises TrainError if it fails."""
     job = machine_job(options, runs, folder)
     if job.target.name == "ray":
         return _on_ray(job)
@@ -113,7 +113,7 @@ def train_together(options: TrainOptions, runs: Sequence[Run], folder: Path) -> 
 
 
 def address_here() -> str:
-    """Return `HOST:PORT` of this machine, with a port that is free now."""
+    """Return `HOST:PORT` of this machine, with a free port."""
     import ray
 
     from convbench.models.vllm import free_port
@@ -122,8 +122,8 @@ def address_here() -> str:
 
 
 def _on_ray(job: MachineJob) -> list[str]:
-    """Train as tasks of a cluster, one a machine. Where one is lost, all are ended and begin again
-    from the last step that was kept."""
+    """Train as tasks of a Ray cluster, one a machine, and return notes. After the loss of a machine
+    all tasks are ended and restarted from the last saved step. Raises TrainError."""
     ray = connect_ray(job.target.address)
     logs = job.logs
     logs.mkdir(parents=True, exist_ok=True)
@@ -145,7 +145,7 @@ def _on_ray(job: MachineJob) -> list[str]:
 
 
 def _attempt(ray: Any, job: MachineJob) -> list[int] | None:
-    """Train once; return the exit codes, or None where a machine was lost."""
+    """Train once; return the exit codes, or None if a machine was lost."""
     from ray.util.placement_group import placement_group, remove_placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 

@@ -1,5 +1,5 @@
-"""Messages to token ids and a mask of what the policy itself wrote, with recorded log-probabilities
-laid on them.
+"""Turn messages into token ids and a mask of what the policy wrote, and align recorded
+log-probabilities with them.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ class Asked:
     messages: tuple[Message, ...]
     reply: Reply
     probs: TokenProbs | None = None
-    """What was recorded of the reply's tokens, where it is wanted."""
+    """Recorded log-probabilities of the reply's tokens, if the training uses them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Token ids and mask of one row, both of shape (tokens,); mask 1 where the policy wrote."""
+    """Token ids and mask of one row, both of shape (tokens,); mask 1 for the policy's tokens."""
 
     ids: tuple[int, ...]
     mask: tuple[int, ...]
     pi_0: tuple[float, ...] = ()
-    """log pi_0 of every token, 0 where masked, shape (tokens,); empty where none was wanted."""
+    """log pi_0 of every token, 0 where masked, shape (tokens,); empty if it is not used."""
 
 
 class ChatTokens:
-    """A tokenizer with its chat template, and what the template does to messages."""
+    """A tokenizer with its chat template, and what is known of the template's behaviour."""
 
     def __init__(
         self,
@@ -63,9 +63,9 @@ class ChatTokens:
         reasoning: Trained = "loss",
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        """`tokenizer` is a transformers tokenizer; without a chat template it is refused.
-        `reasoning` says what becomes of what was thought, `options` what the template is rendered
-        with beside the messages, as the policy was served.
+        """`tokenizer` is a transformers tokenizer; TrainError if it has no chat template.
+        `reasoning` says how reasoning is trained on. `options` are the variables that the template
+        gets besides the messages, as when the policy was served.
         """
         if not getattr(tokenizer, "chat_template", None):
             raise TrainError(
@@ -81,30 +81,32 @@ class ChatTokens:
         self.end_of_turn = self._end_of_turn()
 
     def prompt(self, messages: Sequence[Message], day: str = "") -> str:
-        """Return the text the policy is asked with, as on `day` (ISO) where it tells the date."""
+        """Return the prompt as text; a template that shows the date shows `day` (ISO)."""
         shown = without_system(messages) if self.folds_system else messages
         if any(one["role"] == "system" for one in shown[1:]) and not self._late_system:
             shown = without_late_system(shown)
         return self._render(shown, day=day, add_generation_prompt=True)
 
     def prompt_ids(self, messages: Sequence[Message], day: str = "") -> list[int]:
-        """Return the token ids the policy is asked with."""
+        """Return the token ids of the prompt."""
         return self._ids(self.prompt(messages, day))
 
     @cached_property
     def frame(self) -> Frame:
-        """What stands around a reply and its thought."""
+        """What the template writes around a reply and its reasoning."""
         return frame_of(self._probed, self._template("").replace("\\n", "\n"))
 
     def reply_ids(self, prompt: str, prompt_ids: Sequence[int], reply: Reply) -> list[int]:
-        """Return the reply's ids, tokenised as what follows the prompt; no end-of-turn token."""
+        """Return the reply's ids, tokenised as a continuation of the prompt, without the
+        end-of-turn token."""
         return self.said(prompt, prompt_ids, reply)[0]
 
     def said(
         self, prompt: str, prompt_ids: Sequence[int], reply: Reply
     ) -> tuple[list[int], list[int]]:
-        """Return (ids, mask) of a reply with what was thought before it, tokenised as what follows
-        the prompt; no end-of-turn token. A token that holds some of the reply is the reply's."""
+        """Return (ids, mask) of a reply with the reasoning before it, tokenised as a continuation
+        of the prompt, without the end-of-turn token. A token that holds both reasoning and reply
+        counts as the reply's."""
         if reply.raw is not None:
             reply = replace(reply, text=reply.raw, calls=())
         elif reply.calls:
@@ -117,8 +119,8 @@ class ChatTokens:
         return ids, [0] * same + [1] * (len(ids) - same)
 
     def _calling(self, reply: Reply) -> str:
-        """Return a reply that calls tools as the template writes it: what stands between the
-        generation prompt and the end of the turn. TrainError where a template shows no calls."""
+        """Return a reply that calls tools as the template writes it, between the generation prompt
+        and the end of the turn. Raises TrainError if the template does not show calls."""
         asked: list[Message] = [{"role": "user", "content": SENTINEL}]
         said: Message = {"role": "assistant", "content": reply.text, "tool_calls": reply.calls}
         before = self._render(asked, add_generation_prompt=True)
@@ -140,7 +142,7 @@ class ChatTokens:
         return text
 
     def _written(self, prompt: str, reply: Reply) -> tuple[str, str]:
-        """Return (thought, reply) word for word as the model wrote them after this prompt."""
+        """Return (reasoning, reply) exactly as the model wrote them after this prompt."""
         reasoning = reply.reasoning
         if reasoning is None or not (reasoning.text or reasoning.frame):
             return "", self.frame.head + reply.text
@@ -160,13 +162,13 @@ class ChatTokens:
         both = self._ids(prompt + text)
         if both[: len(prompt_ids)] == list(prompt_ids):
             return both[len(prompt_ids) :]
-        return self._ids(text)  # a token would merge across the border: none was sampled so
+        return self._ids(text)  # a token would merge across the border, and none is sampled so
 
     def rows(
         self, asked: Sequence[Asked], day: str = "", unit: Unit = "conversation"
     ) -> list[Tokens]:
-        """Return the rows of one conversation: one for each policy turn with unit `turn`, and where
-        a prompt does not begin with the ids of the row so far; otherwise one (prefix-stable)."""
+        """Return the rows of one conversation: a single row for unit `conversation` if the template
+        is prefix-stable (each prompt begins with the ids of the row so far), else one a turn."""
         whole: list[int] = []
         mask: list[int] = []
         old: list[float] = []
@@ -199,8 +201,8 @@ class ChatTokens:
     def _aligned(
         self, said: list[int], loss: list[int], turn: Asked, end: int
     ) -> tuple[list[int], list[int], list[float]]:
-        """Return (ids, mask, log pi_0) of a reply by what was recorded of it; an end of the turn
-        that nobody told of has no loss. Unaligned where the recorded tokens are not these."""
+        """Return (ids, mask, log pi_0) of a reply from its recorded log-probabilities; an end of
+        turn without one has no loss. Raises UnalignedTokens if the recorded tokens differ."""
         probs = turn.probs
         assert probs is not None
         if probs.ids:
@@ -233,7 +235,7 @@ class ChatTokens:
         return text
 
     def _probed(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
-        """Render messages that are no conversation's, in the template's own form."""
+        """Return the text of messages that probe the template, in the form it expects."""
         if self._parts:
             messages = [
                 {**m, "content": [{"type": "text", "text": m["content"]}]} for m in messages
@@ -241,8 +243,8 @@ class ChatTokens:
         return self._shown(messages, **options)
 
     def _template(self, day: str) -> str:
-        """The chat template with the clock stopped at `day`, so that a row says the same date
-        as the conversation did."""
+        """Return the chat template with its clock stopped at `day`, so that a row shows the date of
+        its conversation."""
         template = self.tokenizer.chat_template
         if isinstance(template, dict):
             template = template["default"]
@@ -255,8 +257,8 @@ class ChatTokens:
         return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     def _end_of_turn(self) -> int:
-        """The token that ends an assistant turn: the first special one the template puts behind
-        it, or else the tokenizer's end of text."""
+        """Return the token that ends an assistant turn: the first special one that the template
+        writes after it, else the tokenizer's end of text."""
         chat: list[Message] = [
             {"role": "user", "content": "hello"},
             {"role": "assistant", "content": SENTINEL},
@@ -273,14 +275,14 @@ class ChatTokens:
 
 
 def _bare(message: Message) -> Message:
-    """Return a message without what was thought before it."""
+    """Return a message without its reasoning."""
     if "reasoning" not in message:
         return message
     return {**message, "reasoning": None}  # type: ignore[typeddict-item]
 
 
 def load_tokenizer(model: str) -> Any:
-    """Return the model's tokenizer."""
+    """Return the model's tokenizer. Raises TrainError, MissingDependency."""
     try:
         from transformers import AutoTokenizer
     except ImportError:
@@ -297,17 +299,17 @@ _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>\Z")
 
 
 class Unaligned(TrainError):
-    """The recorded tokens are not those that training reads."""
+    """The recorded tokens are not the tokens that training reads."""
 
 
 def by_ids(
     tokenizer: Any, said: Sequence[int], end_of_turn: int, probs: TokenProbs, end: int
 ) -> tuple[list[int], list[float]]:
-    """Return (ids, log pi_0) of a reply whose token ids were recorded; the values have one more
-    where the end of the turn was sampled too.
+    """Return (ids, log pi_0) of a reply whose token ids were recorded; log pi_0 has one value more
+    if the end of the turn was sampled too.
 
     A model may sample other tokens than its tokenizer makes of the same text; then the sampled
-    ones are what is learnt. Unaligned where they spell another text, or end in another token.
+    ones are trained on. Raises UnalignedTokens if they spell another text or end in another token.
     """
     ids, values = list(probs.ids), list(probs.log_probs)
     if end and ids[-1] != end_of_turn and len(ids) == len(said) + 1:
@@ -325,9 +327,9 @@ def by_ids(
 def by_sizes(
     tokenizer: Any, said: Sequence[int], probs: TokenProbs
 ) -> tuple[list[int], list[float]]:
-    """Return (ids, log pi_0) of a reply whose tokens' lengths in bytes were recorded; the values
-    have one more where there is one more token, the end of the turn. Unaligned where the text is
-    cut into other tokens here."""
+    """Return (ids, log pi_0) of a reply whose tokens' lengths in bytes were recorded; log pi_0 has
+    one value more if the end of the turn was recorded too. Raises UnalignedTokens if this tokenizer
+    cuts the text at other positions."""
     own, n = sizes(tokenizer, said), len(said)
     if len(probs.sizes) not in (n, n + 1) or list(probs.sizes[:n]) != own:
         raise Unaligned("its recorded tokens are cut at other places than this tokenizer cuts")
@@ -335,8 +337,8 @@ def by_sizes(
 
 
 def sizes(tokenizer: Any, ids: Sequence[int]) -> list[int]:
-    """Return how many bytes of text each token is. Unaligned where the tokenizer's tokens do not
-    add up to its text, as where it drops a space."""
+    """Return the number of bytes of text of each token. Raises UnalignedTokens if they do not add
+    up to the text, e.g. for a tokenizer that drops a space."""
     names = tokenizer.convert_ids_to_tokens(list(ids))
     total = len(_text(tokenizer, ids).encode("utf-8", "surrogatepass"))
     added = {token.content for token in tokenizer.added_tokens_decoder.values()}
@@ -359,10 +361,10 @@ def _plain(name: str) -> int:
 
 
 def _letters(name: str) -> int:
-    """Bytes of a byte-level token: every letter stands for one."""
+    """Return the bytes of a byte-level token: every character stands for one."""
     return len(name)
 
 
 def _pieces(name: str) -> int:
-    """Bytes of a SentencePiece token: a mark stands for a space, `<0x0A>` for a byte."""
+    """Return the bytes of a SentencePiece token: U+2581 stands for a space, `<0x0A>` for a byte."""
     return 1 if _BYTE.match(name) else len(name.replace("\u2581", " ").encode())

@@ -1,9 +1,8 @@
-"""A training's numbers to an experiment tracker, and nothing of where it ran: no paths, no keys, no
-user, no machine.
+"""Send a training's numbers to an experiment tracker, without paths, keys, user or machine.
 
-The libraries' own integrations send every argument with its folders, the command line and the git
-repository along; here a run has a name, the resolved recipe without its places, and the numbers of
-the log.
+The libraries' own integrations also send every argument with its folders, the command line and the
+git repository. Here a tracker gets the name of the training, the resolved recipe without paths, and
+the logged numbers.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from convbench.blot import told
 from convbench.learn.job import Job
 
 PROJECT = "convbench"
-"""Project or experiment that runs belong to, where the tracker has such a thing."""
+"""Project or experiment of the runs, in trackers that have one."""
 FOLDER = "tracking"
-"""Beside the checkpoint: where a tracker writes that writes files."""
+"""Folder in the checkpoint's, for trackers that write files."""
 
 
 class Sink(Protocol):
-    """One tracker's open run."""
+    """An open run of a tracker."""
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
-        """Take the numbers of one step."""
+        """Log the numbers of one step."""
         ...
 
     def close(self) -> None:
@@ -38,12 +37,12 @@ class Sink(Protocol):
 
 
 def name_of(job: Job) -> str:
-    """Return the name of a training's run: the run's id and the recipe."""
+    """Return the name of a training in trackers: the run's id and the recipe."""
     return f"{job.run.manifest.id}/{job.recipe.name}"
 
 
 def config_of(job: Job) -> dict[str, str | int | float | bool]:
-    """Return the recipe flat, by dotted names, without places: a path is its last part."""
+    """Return the recipe as a flat mapping of dotted names; of a path only its last part."""
     values = job.recipe.model_dump(mode="json", exclude={"run", "runs"}, exclude_none=True)
     manifests = [run.manifest for run in job.runs]
     values |= {"run": [one.id for one in manifests], "task": [one.task.name for one in manifests]}
@@ -71,7 +70,7 @@ def _plain(value: Any) -> str | int | float | bool:
 
 
 class Tracking(TrainerCallback):
-    """Gives what is logged to the trackers, from the first process alone."""
+    """Sends the log to the trackers, from the first process only."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -83,7 +82,7 @@ class Tracking(TrainerCallback):
             self.sinks = [SINKS[name](self.job) for name in self.job.recipe.fit.trackers]
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """Hand on the numbers of a log line."""
+        """Send the numbers of a log entry."""
         numbers = {
             name: float(value)
             for name, value in (logs or {}).items()
@@ -99,7 +98,7 @@ class Tracking(TrainerCallback):
 
 
 class TensorBoard:
-    """Event files in `tracking/` beside the checkpoint."""
+    """TensorBoard: event files in `tracking/` of the checkpoint."""
 
     def __init__(self, job: Job) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -119,7 +118,7 @@ class TensorBoard:
 
 
 class Trackio:
-    """A trackio run without user and machine; where it lies is trackio's own setting."""
+    """A trackio run without user and machine; trackio's own settings say where it is stored."""
 
     def __init__(self, job: Job) -> None:
         import trackio
@@ -133,7 +132,7 @@ class Trackio:
             auto_log_cpu=False,
             embed=False,
         )
-        run.config["_Username"] = None  # whose token of the Hub lies here; told with the first log
+        run.config["_Username"] = None  # trackio sends the Hub user's name with the first log
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
         """Log one step."""

@@ -1,4 +1,4 @@
-"""Run the trainer of a job, in this process or a launched one."""
+"""Run the trainer of a job, in this process or in launched ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 
 from convbench.errors import TrainError
-from convbench.learn import launch
 from convbench.learn import launch as launching
 from convbench.learn.job import Job, Means
 from convbench.learn.pairs import Pairs
@@ -24,13 +23,13 @@ from convbench.store.jsonl import write_whole
 from convbench.store.scratch import workspace
 
 SETTLE_S = 600.0
-"""Longest that another machine waits for the first one to write the checkpoint."""
+"""Seconds that another machine waits for the first one to write the checkpoint."""
 
 
 def start(job: Job, means: Means, learnt: Any = None) -> None:
-    """Write the job's recipe and run its trainer; `learnt` saves a trainer in this process from
-    reading its data again. Of several processes the first makes the rows of a trainer of this
-    package. TrainError where it fails."""
+    """Write the job's recipe and run its trainer. `learnt` is the training data, so that a trainer
+    in this process need not read them again. Among launched processes of this package's trainers
+    the first makes the rows for all. Raises TrainError if the training fails."""
     rank = launching.rank_of(means.launch)
     file = write_recipe(job, rank)
     script = launching.locate(job.recipe.trainer or "")
@@ -45,7 +44,7 @@ def start(job: Job, means: Means, learnt: Any = None) -> None:
         env = launching.environment(means.launch, gpus, names)
         log = file.with_name(f"train-{rank}.log" if rank else "train.log")
         if (means.launch.accelerate or {}).get("deepspeed_config"):
-            launch.free(to_stderr, env)
+            launching.free(to_stderr, env)
         with workspace(job.folder, ".rows-") as rows:
             if (
                 isinstance(learnt, Weighted | Pairs)
@@ -62,15 +61,15 @@ def start(job: Job, means: Means, learnt: Any = None) -> None:
 
 
 def _wait_for_first(job: Job) -> None:
-    """Wait until the first machine has written the checkpoint, into the folder that all see."""
+    """Wait until the first machine has written the checkpoint into the shared folder."""
     ends = time.monotonic() + SETTLE_S
     while not Checkpoint(job.folder).finished and time.monotonic() < ends:
         time.sleep(0.2)
 
 
 def write_recipe(job: Job, rank: int = 0) -> Path:
-    """Write the resolved recipe into the checkpoint's folder; each machine that shares the folder
-    under a name of its own."""
+    """Write the resolved recipe into the checkpoint's folder and return the file; machines that
+    share the folder write a file each, by rank."""
     job.folder.mkdir(parents=True, exist_ok=True)
     file = job.folder / RECIPE
     file = file.with_name(f"{file.stem}-{rank}{file.suffix}") if rank else file
@@ -80,7 +79,7 @@ def write_recipe(job: Job, rank: int = 0) -> Path:
 
 
 def portable_recipe(job: Job) -> Recipe:
-    """Return the resolved recipe; the run by a relative path where it holds the folder."""
+    """Return the resolved recipe, with a relative path to the run if it contains the folder."""
     run, folder = job.run.path.resolve(), job.folder.resolve()
     where = os.path.relpath(run, folder) if folder.is_relative_to(run) else job.recipe.run
     return job.recipe.model_copy(update={"run": where})

@@ -1,4 +1,4 @@
-"""KTO over TRL's KTOTrainer, on token ids that we made ourselves."""
+"""Train KTO with TRL's KTOTrainer, on token ids made here."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ class Unpaired(KTOTrainer):
         return dataset
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
-        """Write none: `convbench publish` writes the card."""
+        """Write no card: `convbench publish` writes it."""
 
 
 def labelled(rows: Sequence[Row], batch: int, seed: int | None) -> list[dict[str, Any]]:
-    """Return what KTO takes, rows of weight 0 left out, in an order by seed; within each batch the
-    completions go round by one for the KL term."""
+    """Return KTO's examples, shuffled by seed (None: in order), without rows of weight 0. Within
+    each batch the completions are rotated by one for the KL term. Raises TrainError if all have one
+    sign."""
     found = [_one(row) for row in rows if row.weight != 0]
     if not any(one["label"] for one in found) or all(one["label"] for one in found):
         raise TrainError(
@@ -44,7 +45,7 @@ def labelled(rows: Sequence[Row], batch: int, seed: int | None) -> list[dict[str
     if seed is not None:
         random.Random(seed).shuffle(found)
     if len(found) > 1 and len(found) % batch == 1:
-        found.pop()  # alone in the last batch it would be its own estimate
+        found.pop()  # as the only one of the last batch it would be its own estimate
     for start in range(0, len(found), batch):
         some = found[start : start + batch]
         for one, other in zip(some, [some[-1], *some[:-1]], strict=True):
@@ -65,7 +66,7 @@ def _one(row: Row) -> dict[str, Any]:
 
 
 def trainer_for(job: Job, found: Sequence[dict[str, Any]]) -> Unpaired:
-    """Return the trainer of a recipe, ready to train on what `labelled` made."""
+    """Return the trainer of a job on KTO's examples."""
     settings, lora = job.recipe.fit, job.recipe.lora
     values = {**fitting.arguments(job), "max_length": job.longest}
     processes = int(os.environ.get("WORLD_SIZE", "1"))

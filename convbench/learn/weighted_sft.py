@@ -1,4 +1,4 @@
-"""Weighted fine-tuning over TRL's SFTTrainer: any objective of `losses`, one forward pass a row.
+"""Weighted fine-tuning with TRL's SFTTrainer: any objective of `losses`, one forward pass a row.
 
 Step loss = (1/N) sum of the objective over the tokens of the policy's turns, where N counts the
 unmasked tokens of the whole accumulated window over all processes, those of weight 0 included.
@@ -37,14 +37,14 @@ from convbench.learn.steps import Steps
 from convbench.learn.weights import shaped
 
 FALL = 1.0
-"""Nats a token: a fall of log pi of what was rewarded by more than this is a collapse."""
+"""Nats a token: if log pi of positively weighted rows falls by more, the policy has collapsed."""
 KNOWN = ("pi_0", "base")
-"""Columns of log-probabilities known before training: the logging policy's, the base's."""
+"""Columns of log-probabilities computed before training: the logging policy's, the base's."""
 
 
 class Collate:
-    """Pad rows to one length: `input_ids`, `attention_mask`, `labels`, and where rows have them
-    `pi_0` and `base`, of shape (rows, tokens); `weight`, `share` and `plain` of shape (rows,)."""
+    """Pads rows to one length: `input_ids`, `attention_mask`, `labels`, and `pi_0` and `base` if
+    rows have them, of shape (rows, tokens); `weight`, `share` and `plain` of shape (rows,)."""
 
     def __init__(self, pad_token: int, dtype: torch.dtype = torch.float32) -> None:
         self.pad_token = pad_token
@@ -74,7 +74,7 @@ class Collate:
 
 
 def columns(rows: Sequence[Row], known: dict[str, list[list[float]]]) -> list[dict[str, Any]]:
-    """Return what `Collate` takes: rows with what is known of their tokens."""
+    """Return the columns of each row, with the log-probabilities that are known of its tokens."""
     found = [row.fields() for row in rows]
     for name, values in known.items():
         found = [{**one, name: value} for one, value in zip(found, values, strict=True)]
@@ -82,8 +82,8 @@ def columns(rows: Sequence[Row], known: dict[str, list[list[float]]]) -> list[di
 
 
 class Once(Sampler[int]):
-    """Every row once an epoch, in an order that depends on seed and epoch alone, then index `n`
-    (an empty row) until the processes' batches come out even.
+    """Sampler of every row once an epoch, in an order that depends only on seed and epoch, then of
+    index `n` (an empty row) until the count is a multiple of `multiple`.
 
     Otherwise accelerate would refill the last batch with rows from the start, counted twice.
     """
@@ -118,9 +118,9 @@ class WeightedSFT(SFTTrainer):
         base: Any = None,
         **options: Any,
     ) -> None:
-        """`rows` as `training_rows` makes them; `known` log-probabilities of every token of every
-        row by their column, `base` the frozen model of an exact anchor, where these are needed;
-        the rest goes to SFTTrainer."""
+        """`rows` as `training_rows` makes them; `known`: by column the log-probabilities of every
+        token of every row; `base`: the frozen model of an exact anchor; the rest goes to
+        SFTTrainer."""
         self.job = job
         self.rows = rows
         self.objective = objective(job.recipe.loss)
@@ -168,7 +168,7 @@ class WeightedSFT(SFTTrainer):
         )
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> torch.Tensor:
-        """N: tokens (or conversations) of the accumulated window over all processes."""
+        """Return N: tokens (or conversations) of the accumulated window over all processes."""
         if self.job.recipe.weighting.over == "batch":
             self._shape(batch_samples, device)
         counts = [self._size(batch) for batch in batch_samples]
@@ -177,14 +177,14 @@ class WeightedSFT(SFTTrainer):
         return self.accelerator.reduce(total.to(device), "sum").clamp(min=1)
 
     def _size(self, batch: dict[str, Any]) -> torch.Tensor:
-        """What a batch adds to N."""
+        """Return what a batch adds to N."""
         kind = self.job.recipe.fit.normalize
         if kind == "tokens":
             return batch["labels"][:, 1:].ne(-100).sum()
         return batch["share"].sum() if kind == "conversations" else (batch["share"] > 0).sum()
 
     def _shape(self, batches: list[Any], device: Any) -> None:
-        """Make weights of the rewards of one optimiser step's rows, over all processes."""
+        """Replace the rewards of one optimiser step's rows by weights, over all processes."""
         own = torch.cat(
             [torch.stack([b["weight"], b["share"], b["plain"]]) for b in batches], dim=1
         )
@@ -218,8 +218,8 @@ class WeightedSFT(SFTTrainer):
         return found if packs is None else packs.back(found)
 
     def _packs(self, model: Any, inputs: dict[str, Any]) -> Packs | None:
-        """Return the batch as packs, where the recipe says so; TrainError where the model cannot
-        keep rows apart, found out once it stands as it is trained."""
+        """Return the batch packed, or None without `fit.packing`. Raises TrainError if the model
+        does not keep rows of a pack apart, which is tested once on the model as it is trained."""
         if not self.job.recipe.fit.packing:
             return None
         if self.attention is None:
@@ -248,7 +248,7 @@ class WeightedSFT(SFTTrainer):
         loss = self.job.recipe.loss
         log_probs, divergence = self._scored(model, inputs)
         each = self.objective.loss(Seen(log_probs, mask, weight, known.get("pi_0")), loss)
-        if plain.any():  # what has no reward is learnt by its likelihood alone
+        if plain.any():  # rows without a reward are learnt by their likelihood alone
             each = torch.where(plain[:, None] > 0, -weight[:, None] * log_probs, each)
         if loss.anchored:
             each = each + loss.anchor_weight * self._anchor(
@@ -263,8 +263,8 @@ class WeightedSFT(SFTTrainer):
         return total / num_items_in_batch.to(total) * self.accelerator.num_processes
 
     def _moving(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Leave out rows of weight 0: counted in N, they have no gradient. An anchor holds on them,
-        another objective may too, and the probe looks at its whole batch."""
+        """Drop rows of weight 0, which have no gradient (they still count in N). Keep all rows if
+        there is an anchor, another objective than nll, or a probe without its first values."""
         weight, loss = inputs["weight"], self.job.recipe.loss
         if loss.anchored or loss.name != "nll" or (self.probe and self.probe.base is None):
             return inputs
@@ -272,8 +272,8 @@ class WeightedSFT(SFTTrainer):
         return {name: value[rows] for name, value in inputs.items()}
 
     def _scored(self, model: Any, inputs: dict[str, Any]) -> tuple[torch.Tensor, Any]:
-        """Return log pi of every label, and the divergence from the base where an exact anchor
-        holds; both of shape (rows, tokens - 1)."""
+        """Return (log pi of every label, divergence from the base or None without an exact anchor),
+        both of shape (rows, tokens - 1)."""
         if self.base is None:
             return self.log_probs(model, inputs), None
         kind = self.job.recipe.loss.anchor
@@ -292,13 +292,13 @@ class WeightedSFT(SFTTrainer):
         return both if packs is None else (packs.back(both[0]), packs.back(both[1]))
 
     def _anchor(self, log_probs: Any, divergence: Any, base: Any) -> Any:
-        """Return the anchor of every token."""
+        """Return the anchor's loss of every token, shape (rows, tokens - 1)."""
         if divergence is not None:
             return divergence
         return anchors.penalty(self.job.recipe.loss.anchor, log_probs, base)
 
     def _count(self, log_probs: Any, labels: Any, weight: Any, share: Any) -> None:
-        """Add up log pi, conversations and tokens by sign of the weight."""
+        """Add log pi, conversations and tokens to the tally, by sign of the weight."""
         rows = log_probs.sum(-1).float()
         tokens = labels[:, 1:].ne(-100).sum(-1).float()
         for at, sign in ((0, weight > 0), (3, weight < 0)):
@@ -306,8 +306,8 @@ class WeightedSFT(SFTTrainer):
             self.tally[at : at + 3] += torch.stack(sums)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add mean log pi of positively and negatively weighted conversations since the last
-        line, in nats a conversation, and mean log(pi / pi_0) of the probe."""
+        """Log also the mean log pi of positively and negatively weighted conversations since the
+        last entry, in nats a conversation, and the probe's mean log(pi / pi_0)."""
         if "loss" in logs:
             total = self.accelerator.reduce(self.tally, "sum").tolist()
             self.tally.zero_()
@@ -323,10 +323,10 @@ class WeightedSFT(SFTTrainer):
         super().log(logs, start_time)
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
-        """Write none: `publish` does."""
+        """Write no card: `convbench publish` writes it."""
 
     def _watch(self, now: float, loss: float) -> None:
-        """Warn once where the policy unlearns what was rewarded."""
+        """Warn once if the policy unlearns the positively weighted rows."""
         self.first = now if self.first is None else self.first
         if collapsed(self.first, now, loss) and not self.warned and self.is_world_process_zero():
             self.warned = True
@@ -339,19 +339,21 @@ class WeightedSFT(SFTTrainer):
 
 
 def picked(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return log pi of every label from the logits before it, 0 where masked."""
+    """Return log pi of every label from the logits before it, shape (rows, tokens - 1), 0 where
+    masked."""
     labels = labels[:, 1:]
     found = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
     return found.masked_fill(labels == -100, 0)
 
 
 def collapsed(first: float, now: float, loss: float) -> bool:
-    """Whether log pi of what was rewarded (nats a token) fell by over FALL, or is no number."""
+    """Return True if log pi of positively weighted rows (nats a token) fell by more than the limit,
+    or if it or the loss is not finite."""
     return not (math.isfinite(now) and math.isfinite(loss)) or now < first - FALL
 
 
 def trainer_for(job: Job, rows: Sequence[Row]) -> WeightedSFT:
-    """Return the trainer of a recipe, ready to train on rows."""
+    """Return the trainer of a job on rows."""
     lora, loss = job.recipe.lora, job.recipe.loss
     model = fitting.load_model(job)
     return WeightedSFT(
@@ -369,7 +371,7 @@ def trainer_for(job: Job, rows: Sequence[Row]) -> WeightedSFT:
 
 
 def known_before(job: Job, rows: Sequence[Row], model: Any) -> dict[str, list[list[float]]]:
-    """Return the log-probabilities that the objective and its anchor need, by column."""
+    """Return by column the log-probabilities that the objective and its anchor need."""
     loss = job.recipe.loss
     found: dict[str, list[list[float]]] = {}
     needed = objective(loss).needs_pi_0
@@ -386,7 +388,7 @@ def known_before(job: Job, rows: Sequence[Row], model: Any) -> dict[str, list[li
 
 
 def frozen(job: Job) -> Any:
-    """Return the model that training starts from, to stay as it is."""
+    """Return the model that training starts from, frozen."""
     model = fitting.load_model(job, trained=False).eval().requires_grad_(False)
     return model if fitting.on_cpu() else model.to(fitting.device())
 

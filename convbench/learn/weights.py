@@ -19,15 +19,15 @@ from convbench.store.credit import turn_advantages
 from convbench.views import policy_turns
 
 STEEPEST = 700.0
-"""Largest A / temperature whose exponential is a number."""
+"""Largest A / temperature whose exponential is a finite float."""
 
 
 def shaped(rewards: Sequence[float], by: Weighting, *key: object) -> list[float | None]:
-    """Return the weights of one group's rewards; None leaves a conversation out. `key` draws among
-    equals where the best is wanted.
+    """Return the weights of one group's rewards; None leaves a conversation out. `key` seeds the
+    draw among equal rewards with `keep: best`.
 
-    A group of one has no mean of others, and no standard deviation: it is left out where one is
-    asked for.
+    A group of one is left out with `scale` or `leave_one_out`: it has no standard deviation, and no
+    mean of others.
     """
     if len(rewards) < 2 and (by.scale or (by.center and by.leave_one_out)):
         return [None] * len(rewards)
@@ -96,33 +96,33 @@ SAID = {
 
 @dataclass(frozen=True, slots=True)
 class Ties:
-    """How many of the tasks that train had equals where one was wanted."""
+    """Counts of tasks with several equal best (or worst) conversations where one was needed."""
 
     rule: TieRule
     tied: int
-    """Tasks with equals."""
+    """Tasks with such ties."""
     tasks: int
-    """Tasks that were looked at."""
+    """All tasks that were considered."""
 
     def describe(self) -> Iterator[str]:
-        """Yield how many there were and what became of them."""
+        """Yield one line: how many tasks were tied, and how the ties were treated."""
         yield f"tied questions: {self.tied} of {self.tasks} (ties: {self.rule}, {SAID[self.rule]})"
 
     def record(self) -> dict[str, Any]:
-        """Return what `training.json` keeps."""
+        """Return the counts as `training.json` holds them."""
         return {"rule": self.rule, "tied": self.tied, "tasks": self.tasks}
 
 
 def equals(rewards: Sequence[float], value: float) -> list[int]:
-    """Return the places of the rewards that are `value`, rounding aside."""
+    """Return the indices of the rewards that equal `value` up to rounding."""
     return [i for i, r in enumerate(rewards) if math.isclose(r, value, rel_tol=1e-9, abs_tol=1e-12)]
 
 
 def settle(tied: Sequence[T], rule: TieRule, *key: object) -> list[T]:
-    """Return which of the equals are taken: the only one there is, or what the rule says.
+    """Return those of the tied items that are taken: a single one, or what the rule says.
 
-    `random` draws by `key` (the seed, the task, and what is wanted), so that the draw of one task
-    hangs on no other task.
+    `random` draws by `key` (seed, task, and "best" or "worst"), so that the draw of one task does
+    not depend on other tasks.
     """
     if len(tied) < 2 or rule == "all":
         return list(tied)
@@ -132,14 +132,14 @@ def settle(tied: Sequence[T], rule: TieRule, *key: object) -> list[T]:
 
 
 COMPOSED = ("credit", "over", "leave_one_out", "rank", "shape", "temperature", "keep")
-"""Fields of `weighting` that only `composed` goes by."""
+"""Fields of `weighting` that only trainer `weighted` uses."""
 Weigh = Callable[[Sequence[float]], list[float | None]]
-"""Rewards of one task's conversations to their weights; None leaves a conversation out."""
+"""Maps the rewards of a group's conversations to weights; None leaves a conversation out."""
 
 
 @dataclass(frozen=True)
 class Weighted:
-    """Conversations with their weights, and what was left out."""
+    """Conversations with their weights, and counts of what was left out, by reason."""
 
     selection: Selection
     items: Sequence[tuple[Logged, float]]
@@ -147,16 +147,17 @@ class Weighted:
     flat_tasks: float = 0.0
     """Share of tasks whose rewards do not differ (standard deviation 0)."""
     by_turn: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
-    """By conversation the weight of each of the policy's own turns, where turns have weights of
-    their own; None leaves a turn out. The conversation's weight is their mean."""
+    """By conversation the weight of each of the policy's turns, if turns are weighted; None leaves
+    a turn out. The conversation's weight is their mean."""
     ties: Ties | None = None
-    """Tasks with several best conversations, where the best one is wanted."""
+    """Tasks with several best conversations, for learners that take the best one."""
     plain: frozenset[str] = frozenset()
-    """Conversations that have no reward and are learnt by plain likelihood."""
+    """Ids of conversations that have no reward and are learnt by their likelihood."""
 
 
 def reward(rewards: Sequence[float]) -> list[float | None]:
-    """ReFit: the reward itself, equation (5). Lemma 1 holds for rewards >= 0 only."""
+    """Return ReFit's weights, the rewards themselves (equation (5)). Raises TrainError for a
+    negative reward: Lemma 1 holds for rewards >= 0 only."""
     if any(value < 0 for value in rewards):
         raise TrainError(
             f"refit: found the reward {min(rewards):g}; expected none below 0 (Lemma 1 needs "
@@ -172,9 +173,9 @@ def standardized(
     scale: bool = True,
     clip: float | None = None,
 ) -> list[float | None]:
-    """SWiFt: (r - mean) / std over one task's conversations, ddof 1, section 3.3.
+    """Return SWiFt's weights: (r - mean) / std over one task's conversations, ddof 1 (section 3.3).
 
-    A standard deviation of 0 gives weight 0. Fewer than 2 rewards leave the task out.
+    With a standard deviation of 0 the weights are 0. A task with fewer than 2 rewards is left out.
     """
     if len(rewards) < 2:
         return [None] * len(rewards)
@@ -187,18 +188,18 @@ def standardized(
 
 
 def best(rewards: Sequence[float], rule: TieRule = "random", *key: object) -> list[float | None]:
-    """STaR-GATE: weight 1 for the task's best conversation, of equals by the rule; no other."""
+    """Return STaR-GATE's weights: 1 for the task's best one (ties by the rule), else None."""
     winners = settle(equals(rewards, max(rewards)), rule, *key, "best")
     return [1.0 if i in winners else None for i in range(len(rewards))]
 
 
 def above(rewards: Sequence[float], threshold: float) -> list[float | None]:
-    """STaR-GATE by threshold: weight 1 for every conversation of at least this reward."""
+    """Return STaR-GATE's weights by threshold: 1 for a reward of at least that, else None."""
     return [1.0 if value >= threshold else None for value in rewards]
 
 
 def weigh(selection: Selection, rule: Weigh) -> Weighted:
-    """Apply a rule task by task."""
+    """Return the conversations weighted task by task with a rule."""
     return _weigh(selection, lambda _, rewards: rule(rewards))
 
 
@@ -208,7 +209,8 @@ def _weigh(
     *,
     whole: bool = False,
 ) -> Weighted:
-    """Apply a rule that is told the task's name too; to all conversations at once where `whole`."""
+    """Return the conversations weighted with a rule of (task name, rewards), task by task or, with
+    the flag, all at once (their task name is ""). Raises TrainError if none is left."""
     items: list[tuple[Logged, float]] = []
     skipped: Counter[str] = Counter()
     tasks = selection.tasks()
@@ -229,16 +231,17 @@ def _weigh(
 
 
 def composed(selection: Selection, by: Weighting, seed: int = 0) -> Weighted:
-    """Weights as the fields of `weighting` say, `seed` drawing among equals. Those over a batch are
-    made of the rewards in training, where the batches are."""
+    """Return the weights that the fields of `weighting` define; `seed` draws among ties. With
+    `over: batch` they are the bare rewards, which the training turns into weights batch by batch.
+    """
     selection, bare = credited(selection, by) if by.reward == "advantage" else (selection, {})
     found = _composed(selection, by, seed)
     return replace(found, skipped=bare | found.skipped)
 
 
 def credited(selection: Selection, by: Weighting) -> tuple[Selection, dict[str, int]]:
-    """Return the conversations all of whose turns were given credit, with it as their turns'
-    rewards, and how many others there are. RunError where none was given."""
+    """Return (the conversations with credit for all turns, which becomes their turns' rewards;
+    count of the others). Raises TrainError if there is no such conversation."""
     runs = [part.run for part in selection.parts] or [selection.run]
     there = {run.manifest.id: turn_advantages(run, by.credit) for run in runs}
     found: list[Logged] = []
@@ -283,7 +286,7 @@ def _composed(selection: Selection, by: Weighting, seed: int) -> Weighted:
 
 
 def plain(name: str, weighting: Weighting) -> None:
-    """Refuse fields of `weighting` that this learner does not go by."""
+    """Raise TrainError for fields of `weighting` that this learner does not use."""
     default = Weighting()
     if weighting.reward == "advantage":
         raise TrainError(
@@ -300,7 +303,7 @@ def plain(name: str, weighting: Weighting) -> None:
 
 
 def refit(selection: Selection, weighting: Weighting) -> Weighted:
-    """Weights of ReFit."""
+    """Return the conversations, or their turns, with ReFit's weights."""
     plain("refit", weighting)
     if weighting.reward == "turn":
         return weigh_turns(selection, reward)
@@ -313,7 +316,8 @@ def refit(selection: Selection, weighting: Weighting) -> Weighted:
 
 
 def swift(selection: Selection, weighting: Weighting) -> Weighted:
-    """Weights of SWiFt; a run with one conversation a task cannot be standardised."""
+    """Return the conversations, or their turns, with SWiFt's weights. Raises TrainError if every
+    task has one conversation, which cannot be standardised, or if all weights are 0."""
     plain("swift", weighting)
     sizes = array("q", map(len, selection.tasks().values()))
     small = sum(size < 2 for size in sizes)
@@ -341,15 +345,15 @@ def swift(selection: Selection, weighting: Weighting) -> Weighted:
 
 
 def _all_of(weighted: Weighted) -> Sequence[float]:
-    """Return every weight: the turns' where they have their own."""
+    """Return all weights: those of turns if turns are weighted, else those of conversations."""
     turns = [w for some in weighted.by_turn.values() for w in some if w is not None]
     return turns or [weight for _, weight in weighted.items]
 
 
 def weigh_turns(selection: Selection, rule: Weigh, *, whole: bool = False) -> Weighted:
-    """Apply a rule to the rewards of single turns: those of the t-th turn of one task's
-    conversations together, or of all tasks' where `whole`, so that a turn is compared with its
-    like."""
+    """Return the conversations with weighted turns: the rule gets the rewards of the t-th turn of
+    one task's conversations (with the flag, of all tasks'), so that a turn is compared with turns
+    of its position."""
     by_turn: dict[str, list[float | None]] = {}
     tasks = selection.tasks()
     flat = sum(len(some) > 1 and len(set(map(_rewards, some))) == 1 for some in tasks.values())
@@ -375,7 +379,7 @@ def weigh_turns(selection: Selection, rule: Weigh, *, whole: bool = False) -> We
 
 
 def _rewards(item: Logged) -> tuple[float, ...]:
-    """Return the rewards of a conversation's turns; TrainError where it has none."""
+    """Return the rewards of a conversation's turns. Raises TrainError if it has none."""
     if not item.turns:
         raise TrainError(
             f"weighting.reward: turn: found no rewards of turns in conversation "
@@ -386,7 +390,7 @@ def _rewards(item: Logged) -> tuple[float, ...]:
 
 
 def star_gate(selection: Selection, weighting: Weighting, seed: int = 0) -> Weighted:
-    """Weights of STaR-GATE; `seed` draws among a task's equally good conversations."""
+    """Return the conversations with STaR-GATE's weights; `seed` draws among a task's ties."""
     plain("star_gate", weighting)
     threshold, rule = weighting.threshold, weighting.ties
     if weighting.reward == "turn":
@@ -404,10 +408,10 @@ def star_gate(selection: Selection, weighting: Weighting, seed: int = 0) -> Weig
 
 
 def rounded(weights: Sequence[float], scale: float, seed: int) -> list[int]:
-    """Randomised rounding (end of section 3.2): how often each conversation is repeated.
+    """Return how often each conversation is repeated, by randomised rounding (end of section 3.2).
 
     floor(s*w) or ceil(s*w) times, with mean s*w exactly; for services that take an SFT file and
-    no weights. Negative weights are refused: a conversation cannot be repeated -1 times.
+    no weights. Raises TrainError for a negative weight: nothing can be repeated -1 times.
     """
     if any(weight < 0 for weight in weights):
         raise TrainError(

@@ -1,4 +1,4 @@
-"""Objectives on weighted rows, one file each, found by the name that `loss.name` says."""
+"""Objectives on weighted rows, one file each; `loss.name` names the file."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from convbench.errors import SpecError
 from convbench.schema.recipe import Loss
 
 HELPERS = ("anchors", "bounds", "reference")
-"""Files here that are no objectives."""
+"""Files of this folder that are not objectives."""
 OWN = ("ratio", "most", "low", "high", "negative", "floor")
-"""Fields of `loss` that are an objective's own; `FIELDS` of its file says which it goes by."""
+"""Fields of `loss` for objectives; `FIELDS` of an objective's file lists those that it uses."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One batch as an objective sees it; all but `weight` of shape (rows, tokens - 1)."""
+    """One batch as an objective gets it; all but `weight` of shape (rows, tokens - 1)."""
 
     log_probs: Any
     """log pi of every logged token, 0 where masked; carries the gradient."""
@@ -30,7 +30,7 @@ class Seen:
     weight: Any
     """The rows' weights, shape (rows,)."""
     pi_0: Any = None
-    """log pi_0 of every logged token, 0 where masked; None where the objective does not need it."""
+    """log pi_0 of every logged token, 0 where masked; None if the objective does not need it."""
 
     def ratios(self, kind: str) -> Any:
         """Return pi / pi_0 of each token, or for kind `sequence` of the row, shape (rows, 1)."""
@@ -40,15 +40,15 @@ class Seen:
 
 @dataclass(frozen=True)
 class Objective:
-    """What a file of objectives says of itself."""
+    """The loss function of an objective's file, and whether it needs log pi_0."""
 
     loss: Callable[[Seen, Loss], Any]
-    """The loss of every token, shape (rows, tokens - 1); what is minimised is its sum over N."""
+    """Returns the loss of every token, shape (rows, tokens - 1); its sum over N is minimised."""
     needs_pi_0: bool
 
 
 def describe(settings: Loss) -> str:
-    """Say in words what is minimised."""
+    """Return a line that says what is minimised."""
     default, module = Loss(), _module(settings.name)
     own = [
         f"{name} {getattr(settings, name)}"
@@ -65,13 +65,14 @@ def describe(settings: Loss) -> str:
 
 
 def names() -> list[str]:
-    """Return the shipped objectives' names."""
+    """Return the names of the shipped objectives."""
     files = Path(__file__).parent.glob("[a-z]*.py")
     return sorted(file.stem.replace("_", "-") for file in files if file.stem not in HELPERS)
 
 
 def objective(settings: Loss) -> Objective:
-    """Return the objective that is named; SpecError where there is none of that name."""
+    """Return the named objective. Raises SpecError if there is none, or if a field is set that it
+    does not use."""
     module = _module(settings.name)
     if not callable(getattr(module, "loss", None)):
         raise SpecError(f"loss.name {settings.name!r}: found no function `loss(seen, settings)`")

@@ -15,15 +15,15 @@ from convbench.learn.losses import Seen
 from convbench.schema.recipe import Loss
 
 FIELDS = ("low", "high")
-"""What of `loss` it goes by."""
+"""Fields of `loss` that it uses."""
 
 
 def needs_pi_0(settings: Loss) -> bool:
-    """Whether log pi_0 of the logged tokens is needed."""
+    """Return whether log pi_0 of the logged tokens is needed."""
     return True
 
 
 def loss(seen: Seen, settings: Loss) -> Any:
-    """Return -A clip(rho) log pi."""
+    """Return -A clip(rho) log pi of every token."""
     rho = seen.ratios("sequence").detach().clamp(1 - settings.low, 1 + settings.high)
     return -seen.weight[:, None].to(rho.dtype) * rho * seen.log_probs

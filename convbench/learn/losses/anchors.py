@@ -1,4 +1,4 @@
-"""What holds a policy to the model that it started from, token by token of the log."""
+"""Anchors: losses that hold a policy to the model it started from, token by token of the log."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any
 from convbench.schema.recipe import Loss
 
 EXACT = ("kl", "forward-kl")
-"""Anchors that need both models' whole distributions."""
+"""Anchors that need the full distributions of both models."""
 
 
 def needs_base(settings: Loss) -> bool:
-    """Whether log pi of the base is needed for the logged tokens."""
+    """Return whether log pi of the logged tokens under the base is needed."""
     return settings.anchored and settings.anchor == "k3"
 
 
 def needs_model(settings: Loss) -> bool:
-    """Whether the base itself is needed beside the policy."""
+    """Return whether the base model is needed during training."""
     return settings.anchored and settings.anchor in EXACT
 
 
 def penalty(kind: str, log_probs: Any, base: Any) -> Any:
-    """Return the anchor of every token: `sft` from log_probs of shape (rows, tokens - 1), `k3` from
-    these and the base's.
+    """Return the anchor's loss of every token: `sft` from log_probs of shape (rows, tokens - 1),
+    `k3` from these and the base's.
 
     sft: -log pi. On the base's own samples its mean is KL(base || pi) plus a constant; with `nll`
     it is every weight raised by the anchor's factor.

@@ -1,4 +1,4 @@
-"""What is minimised of tokens with a weight below 0, in place of log pi, which has no lower end."""
+"""Bounded terms that replace log pi, which has no lower bound, for tokens of negative weight."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ NEAR = -1e-6
 
 
 def unlikelihood(seen: Seen, settings: Loss) -> Any:
-    """-log(1 - pi), Welleck et al. (2020), equation (2): its gradient goes to 0 with pi, and is
-    pi / (1 - pi) times that of log pi, large where pi is near 1."""
+    """Return -log(1 - pi) of every token, Welleck et al. (2020), equation (2). Its gradient goes to
+    0 with pi, and is pi / (1 - pi) times that of log pi, large if pi is near 1."""
     likely = seen.log_probs.masked_fill(~seen.mask, -1.0).clamp(max=NEAR)
     return -(-likely.expm1()).log() * seen.mask
 
 
 def floor(seen: Seen, settings: Loss) -> Any:
-    """max(log pi, log pi_0 - floor): no gradient once a token is so far below the logging policy;
-    for an endless floor log pi itself."""
+    """Return max(log pi, log pi_0 - floor) of every token: no gradient once a token is that far
+    below the logging policy. With an infinite floor it is log pi."""
     return seen.log_probs.maximum(seen.pi_0 - settings.floor) * seen.mask
 
 
 def taper(seen: Seen, settings: Loss) -> Any:
-    """min(1, pi / pi_0) log pi, the ratio a constant of the gradient: what is unlearned already
-    counts for less. Le Roux et al. (2025), tapered off-policy REINFORCE, equation (5), whose ratio
-    is the row's (`ratio: sequence`); where pi = pi_0 it is log pi."""
+    """Return min(1, pi / pi_0) log pi of every token, the ratio without a gradient: tokens that are
+    unlearned already count less. Le Roux et al. (2025), tapered off-policy REINFORCE, equation (5),
+    with the row's ratio (`ratio: sequence`). If pi = pi_0 it is log pi."""
     return seen.ratios(settings.ratio).detach().clamp(max=1.0) * seen.log_probs
 
 

@@ -12,16 +12,16 @@ from convbench.learn.losses import Seen, bounds
 from convbench.schema.recipe import Loss
 
 FIELDS = ("negative", "floor", "ratio")
-"""What of `loss` it goes by."""
+"""Fields of `loss` that it uses."""
 
 
 def needs_pi_0(settings: Loss) -> bool:
-    """Whether log pi_0 of the logged tokens is needed."""
+    """Return whether log pi_0 of the logged tokens is needed."""
     return settings.negative in ("floor", "taper")
 
 
 def loss(seen: Seen, settings: Loss) -> Any:
-    """Return -w log pi; where w < 0 and a bound is set, |w| times the bound."""
+    """Return -w log pi of every token; |w| times the bound if w < 0 and a bound is set."""
     weight = seen.weight[:, None].to(seen.log_probs.dtype)
     plain = -weight * seen.log_probs
     if settings.negative == "full":

@@ -14,11 +14,11 @@ from convbench.learn.losses import Seen
 from convbench.schema.recipe import Loss
 
 FIELDS = ("low", "high")
-"""What of `loss` it goes by."""
+"""Fields of `loss` that it uses."""
 
 
 def needs_pi_0(settings: Loss) -> bool:
-    """Whether log pi_0 of the logged tokens is needed."""
+    """Return whether log pi_0 of the logged tokens is needed."""
     return True
 
 

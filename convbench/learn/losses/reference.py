@@ -1,4 +1,4 @@
-"""log pi of logged tokens by the model that a training starts from."""
+"""Compute log pi of logged tokens under the model that a training starts from."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import torch
 from convbench.learn.rows import Row
 
 TOKENS = 2048
-"""Most tokens, padding counted, that are read in one pass."""
+"""Most tokens of one forward pass, padding counted."""
 
 
 def log_probs(
     model: Any, rows: Sequence[Row], *, bf16: bool = False, heat: float = 1.0
 ) -> list[list[float]]:
     """Return log pi of every token of every row, shape (tokens,) a row, 0 where masked and for the
-    first, which nothing precedes; at a sampling temperature `heat`. The model is as it was
-    afterwards."""
+    first token; at the sampling temperature `heat`. The model's training mode is restored."""
     training = model.training
     model.eval()
     found: list[list[float]] = [[] for _ in rows]
@@ -32,7 +31,7 @@ def log_probs(
 
 
 def _batches(rows: Sequence[Row]) -> Iterator[list[int]]:
-    """Yield places of rows of like lengths."""
+    """Yield batches of indices of rows of similar lengths."""
     order = sorted(range(len(rows)), key=lambda i: len(rows[i].tokens.ids))
     batch: list[int] = []
     for place in order:

@@ -14,15 +14,15 @@ from convbench.learn.losses import Seen
 from convbench.schema.recipe import Loss
 
 FIELDS = ("ratio", "most")
-"""What of `loss` it goes by."""
+"""Fields of `loss` that it uses."""
 
 
 def needs_pi_0(settings: Loss) -> bool:
-    """Whether log pi_0 of the logged tokens is needed."""
+    """Return whether log pi_0 of the logged tokens is needed."""
     return True
 
 
 def loss(seen: Seen, settings: Loss) -> Any:
-    """Return -w min(rho, most) log pi."""
+    """Return -w min(rho, most) log pi of every token."""
     rho = seen.ratios(settings.ratio).detach().clamp(max=settings.most)
     return -seen.weight[:, None].to(rho.dtype) * rho * seen.log_probs

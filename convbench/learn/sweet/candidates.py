@@ -1,4 +1,4 @@
-"""Candidates of every turn, sampled from the policy that is to be trained; kept line by line."""
+"""Sample candidate replies at every turn from the policy that is trained, into a JSONL file."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from convbench.store.run import Run
 from convbench.views import policy_turns
 
 Lacking = tuple[Logged, int, int, int]
-"""(conversation, turn, rounds of tools before, number) of a candidate that is to be sampled."""
+"""(conversation, turn, rounds of tools before it, number) of a candidate still to be sampled."""
 
 
 def histories(selection: Selection, settings: Sweet) -> Iterator[tuple[Logged, int, int]]:
-    """Yield (conversation, turn, rounds of tools before) of every reply of the policy that gets
-    candidates; equal histories count once, tasks held out from the critic not at all."""
+    """Yield (conversation, turn, rounds of tools before it) of every reply of the policy that gets
+    candidates. Equal histories come once; tasks held out from the critic do not come."""
     seen: set[str] = set()
     protocol = selection.run.manifest.protocol
     taken = _taken(selection, settings)
@@ -65,7 +65,8 @@ def histories(selection: Selection, settings: Sweet) -> Iterator[tuple[Logged, i
 
 
 def _taken(selection: Selection, settings: Sweet) -> set[str]:
-    """Return the conversations of `share`, the same on every machine."""
+    """Return the ids of the share of conversations that get candidates; it is the same on every
+    machine."""
     ids = [
         item.conversation_id
         for name, logged in selection.tasks().items()
@@ -88,7 +89,9 @@ def lacking(selection: Selection, settings: Sweet, file: Path) -> list[Lacking]:
 
 
 def ready(run: Run, recipe: Recipe, calls: CallOptions) -> None:
-    """Refuse a policy that could not be asked for candidates; nothing is sent or loaded."""
+    """Refuse a policy that could not be asked for candidates; nothing is sent or loaded.
+
+    Raises ConvbenchError."""
 
     async def go() -> None:
         model = _opened(run, recipe, calls)
@@ -117,8 +120,8 @@ def sample(
     calls: CallOptions,
     runner: ShardRunner | None = None,
 ) -> None:
-    """Write the candidates of every turn; those on disk are kept. Shard by shard where that was
-    asked for, in a folder of the run's from which they are then gathered."""
+    """Write the missing candidates of every turn to the file. With shards they are sampled in a
+    folder of the run and then gathered. Raises TrainError if some failed."""
     jobs = [
         (
             item.conversation,
@@ -178,7 +181,7 @@ def _by_shards(
 
 
 def _starting(run: Run, recipe: Recipe) -> str:
-    """Return the reference of the model whose candidates are ranked: the one that is trained."""
+    """Return the reference of the model that samples the candidates: the one that is trained."""
     member = run.manifest.cast[run.manifest.protocol.policy]
     if recipe.model in (None, member.model, member.weights):
         return member.model
@@ -192,7 +195,7 @@ def _starting(run: Run, recipe: Recipe) -> str:
 
 
 def place(row: Mapping[str, Any]) -> Place:
-    """Return the reply that a candidate is another one of."""
+    """Return the key of the logged reply that a candidate is an alternative to."""
     return row["conversation_id"], row["turn"], row.get("rounds", 0)
 
 
@@ -203,5 +206,5 @@ def reply_of(row: Mapping[str, Any]) -> Answer:
 
 
 def rows(file: Path) -> Iterator[dict[str, Any]]:
-    """Return the candidates in a file; none where there is none."""
+    """Return the candidates in a file, none if it does not exist."""
     return said(file)

@@ -1,6 +1,6 @@
-"""Credit of turns from a trained critic: equation (3) on every turn of logged conversations.
+"""Credit turns by a trained critic: equation (3) on every turn of logged conversations.
 
-Zhou et al. 2025 (SWEET-RL). Imports torch where it scores.
+Zhou et al. 2025 (SWEET-RL). Imports torch only when it scores.
 """
 
 from __future__ import annotations
@@ -18,23 +18,22 @@ from convbench.learn.rows import asked_by_turn
 from convbench.learn.sweet.pairs import CRITIC, CriticRow, Sweet, check_base, critic_rows
 from convbench.schema import Conversation
 from convbench.schema.conversation import TurnCredit
+from convbench.store.checkpoint import RECIPE
 from convbench.store.run import Run
 from convbench.views import own_turns
-
-RECIPE = "recipe.yaml"
 
 
 @dataclass(frozen=True)
 class Told:
-    """What a critic said of a run's conversations."""
+    """A critic's credit of a run's turns."""
 
     credit: tuple[TurnCredit, ...]
     left_out: dict[str, int]
-    """Conversations without credit, by reason."""
+    """Counts of conversations without credit, by reason."""
 
 
 def critic_job(checkpoint: Path) -> Job:
-    """Return the training that a checkpoint of SWEET came from; TrainError for another folder."""
+    """Return the job of a SWEET checkpoint. Raises TrainError for any other folder."""
     file = checkpoint / RECIPE
     if not file.exists() or not (checkpoint / CRITIC).is_dir():
         raise TrainError(
@@ -47,9 +46,11 @@ def critic_job(checkpoint: Path) -> Job:
 
 
 def by_critic(job: Job, run: Run, source: str, *, raw: bool = False) -> Told:
-    """Return what the critic says of every policy turn of a run's conversations, of any split and
-    any policy: mean log-ratio to the base over the turn's tokens, with the reference shown, less
-    what the base's own words would get there on average; `raw` leaves that out, equation (3)."""
+    """Return the critic's advantage of every policy turn of a run, of any split and policy.
+
+    It is the mean log-ratio to the base over the turn's tokens, with the reference shown, less the
+    average that the base's own tokens would get there; with `raw` nothing is subtracted (equation
+    (3)). Raises TrainError if no conversation can be credited."""
     settings = Sweet.of(job.recipe.args, job.recipe.name)
     protocol = run.manifest.protocol
     left_out: dict[str, int] = {}
@@ -88,7 +89,7 @@ def by_critic(job: Job, run: Run, source: str, *, raw: bool = False) -> Told:
 def _gains(
     job: Job, rows: Sequence[Sequence[CriticRow]], settings: Sweet, raw: bool
 ) -> list[list[float]]:
-    """Return A of every stretch of policy tokens of every conversation."""
+    """Return the advantage of every stretch of policy tokens of every conversation."""
     from convbench.learn import fitting
     from convbench.learn.sweet import critic as advantage
 
@@ -108,8 +109,8 @@ def _gains(
 def _of_turns(
     run: Run, conversation: Conversation, values: Sequence[float], source: str
 ) -> Iterator[TurnCredit]:
-    """Yield the credit of each turn; one with calls of tools has several stretches and their
-    mean."""
+    """Yield the credit of each turn; a turn that called tools has several stretches and gets their
+    mean. Yield nothing if stretches and replies do not match."""
     protocol = run.manifest.protocol
     parts = asked_by_turn(protocol, conversation)
     if sum(map(len, parts)) != len(values):

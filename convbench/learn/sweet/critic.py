@@ -1,6 +1,4 @@
-"""The turn-wise advantage model of SWEET-RL: equations (2) and (3), its training, and what it takes
-of memory.
-"""
+"""The turn-wise advantage model of SWEET-RL: equations (2) and (3), training, memory."""
 
 from __future__ import annotations
 
@@ -22,56 +20,56 @@ from convbench.learn.sweet.pairs import CriticRow, Sweet, Trajectories, critic_r
 from convbench.models.shape import Shape
 
 BUDGET = 16_384
-"""Positions of a batch that is scored."""
+"""Most positions of a batch that is scored."""
 FLOAT = 4
 """Bytes of a float32 number."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """One batch of rows, padded to the longest."""
+    """Sizes of one batch of rows, padded to the longest."""
 
     lengths: tuple[int, ...]
     """Tokens of each row."""
     said: tuple[int, ...]
-    """The policy's tokens of each row."""
+    """Policy tokens of each row."""
 
     @property
     def positions(self) -> int:
-        """Positions of the padded batch."""
+        """Positions of the padded batch, rows times the longest."""
         return len(self.lengths) * max(self.lengths, default=0)
 
 
 @dataclass(frozen=True)
 class Peak:
-    """Bytes at the peak, by what holds them."""
+    """Bytes at the peak of memory, by use."""
 
     weights: float
-    """The model's own, in the precision that it computes in."""
+    """The model's weights, in the precision that it computes in."""
     training: float
-    """Gradients, the optimiser's moments and its own copy of the weights."""
+    """Gradients, the optimiser's moments and its copy of the weights."""
     inside: float
-    """What the layers hold."""
+    """Activations of the layers."""
     logits: float
-    """Logits, and what is made of them."""
+    """Logits, and log-probabilities computed from them."""
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """The sum of all uses."""
         return self.weights + self.training + self.inside + self.logits
 
 
 def scoring(shape: Shape, rows: Rows, width: int = FLOAT) -> Peak:
-    """Return the peak of scoring a batch without gradients; `width`: bytes of a number of weights
-    and activations (2 for bf16).
+    """Return the peak memory of scoring a batch without gradients; `width`: bytes of a number of
+    weights and activations (2 for bf16).
 
-    The logits of all positions are there at once, and beside them those of one row's own tokens: a
-    copy, its float32 (where it is not one) and its logarithms.
+    The logits of all positions exist at once, and in addition those of one row's own tokens: a
+    copy, its float32 version (if it is not float32 already) and its logarithms.
     """
     own = max(rows.said, default=0) * shape.words
     floats = FLOAT if width == FLOAT else 2 * FLOAT
     logits = rows.positions * shape.words * width + own * (width + floats)
-    # Residual stream and what one layer has open: its input's norm, gate, up and their product.
+    # The residual stream and one layer's tensors: its input's norm, gate, up and their product.
     layer = rows.positions * (3 * shape.hidden + 3 * shape.wide) * width
     hidden = rows.positions * 2 * shape.hidden * width
     weights = shape.weights * width
@@ -87,12 +85,12 @@ def training(
     checkpointing: bool = False,
     shards: int = 1,
 ) -> Peak:
-    """Return the peak of one micro-batch's training step of all weights with AdamW.
+    """Return the peak memory of one micro-batch's training step of all weights with AdamW.
 
     `rows` are those of a pair, both sides. Weights, gradients and two moments are float32, split
-    over `shards` processes (ZeRO-3); with `width` 2 a bf16 copy is computed with. The peak is where
-    the backward pass begins: what the layers kept, the kept logarithms of all own tokens, and the
-    gradient of the logits, once summed and once for the row at hand.
+    over `shards` processes (ZeRO-3); with `width` 2 a bf16 copy computes. The peak is at the start
+    of the backward pass: the layers' activations, the saved logarithms of all own tokens, and the
+    gradient of the logits, once summed and once for the current row.
     """
     fixed = shape.weights * 3 * FLOAT / shards
     weights = shape.weights * FLOAT / shards + (shape.weights * width if width != FLOAT else 0)
@@ -106,7 +104,7 @@ def training(
 
 def batch_of(longest: Sequence[tuple[int, int]], tokens: int) -> Rows:
     """Return the first batch that scoring makes of rows (length, own tokens), longest first, within
-    a budget of positions; never none of them."""
+    a budget of positions; it holds at least one row if there is any."""
     order = sorted(longest, reverse=True)
     if not order:
         return Rows((), ())
@@ -116,8 +114,8 @@ def batch_of(longest: Sequence[tuple[int, int]], tokens: int) -> Rows:
 
 def padded(rows: Sequence[Sequence[CriticRow]], pad: int) -> dict[str, torch.Tensor]:
     """Return trajectories as one batch: `input_ids`, `attention_mask` and `turns`, each of shape
-    (rows, longest); `turns` numbers the policy turns of all trajectories through (-1: none);
-    `owner`, shape (turns,), says whose they are."""
+    (rows, longest). `turns` numbers the policy turns across all trajectories (-1: not the policy);
+    `owner`, shape (turns,), is the trajectory of each turn."""
     flat = [row for trajectory in rows for row in trajectory]
     shape = (len(flat), max(len(row.ids) for row in flat))
     ids = torch.full(shape, pad)
@@ -137,13 +135,13 @@ def padded(rows: Sequence[Sequence[CriticRow]], pad: int) -> dict[str, torch.Ten
 
 
 Mean = bool | Literal["turn", "trajectory"]
-"""Over which tokens a turn's value is the mean: its own, all of its trajectory's (the turns' values
-then add up to the mean over these), or none (the sum)."""
+"""Tokens over which a turn's value is the mean: its own (`turn`, True), all of its trajectory's
+(`trajectory`: the turns' values add up to the mean over these), or none (False: the sum)."""
 
 
 def turn_log_probs(model: Any, batch: dict[str, torch.Tensor], *, mean: Mean) -> torch.Tensor:
-    """Return log pi of every policy turn, shape (turns,): the mean over its tokens, its sum over
-    the tokens of its trajectory, or the sum."""
+    """Return log pi of every policy turn, shape (turns,): the mean over its tokens, its sum divided
+    by the number of its trajectory's tokens, or the sum."""
     logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
     marks = batch["turns"][:, 1:]
     on = marks >= 0
@@ -171,12 +169,12 @@ def _said(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
 
 
 def pair_loss(better: torch.Tensor, worse: torch.Tensor, beta: float) -> torch.Tensor:
-    """Equation (2): -log sigma(beta sum_t A+ - beta sum_t A-), from sums of shape (pairs,)."""
+    """Return -log sigma(beta sum_t A+ - beta sum_t A-), equation (2), of sums (pairs,)."""
     return -logsigmoid(beta * (better - worse))
 
 
 class Critic(Trainer):
-    """Trains on pairs of trajectories; a dataset row is (chosen, rejected), places in `rows`."""
+    """Trainer on pairs of trajectories; a dataset row is (chosen, rejected), indices in `rows`."""
 
     def __init__(
         self,
@@ -186,7 +184,7 @@ class Critic(Trainer):
         pad: int,
         **more: Any,
     ) -> None:
-        """`reference[i]`: log pi_ref of the turns of trajectory i under the starting model."""
+        """`reference[i]` is log pi_ref of the turns of trajectory i under the starting model."""
         super().__init__(data_collator=self._collate, **more)
         self.settings, self.rows, self.reference, self.pad = settings, rows, reference, pad
         self.model_accepts_loss_kwargs = False
@@ -199,7 +197,8 @@ class Critic(Trainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any
     ) -> Any:
-        """Mean loss of the pairs, plus `critic_nll` times the chosen turns' mean token NLL."""
+        """Return the mean loss of the pairs, plus `critic_nll` times the chosen turns' mean token
+        NLL."""
         reference = inputs.pop("reference")
         log_probs = turn_log_probs(model, inputs, mean=self.settings.normalize)
         sums = advantages(log_probs, reference, inputs["owner"])
@@ -223,13 +222,13 @@ class Critic(Trainer):
 def advantages(
     log_probs: torch.Tensor, reference: torch.Tensor, owner: torch.Tensor
 ) -> torch.Tensor:
-    """Return sum_t A of every trajectory, from its turns' log probabilities."""
+    """Return sum_t A of every trajectory, shape (trajectories,), from its turns' log pi."""
     zero = log_probs.new_zeros(int(owner.max()) + 1)
     return zero.index_add(0, owner, log_probs - reference.to(log_probs))
 
 
 def device() -> torch.device:
-    """Return this process's own accelerator, or the CPU."""
+    """Return the accelerator of this process, or the CPU."""
     if torch.cuda.is_available():
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
@@ -245,7 +244,7 @@ def scores(
     tokens: int = BUDGET,
 ) -> list[torch.Tensor]:
     """Return log pi of the turns of each trajectory, without gradients; `bf16`: under autocast,
-    as the training computes them. Batches hold at most `tokens` positions, padding too, or one
+    as the training computes them. Batches hold at most `tokens` positions, padding counted, or one
     trajectory; the longest come first, so that memory runs out at once or not at all."""
     by_place: dict[int, torch.Tensor] = {}
     where = next(model.parameters()).device
@@ -265,8 +264,8 @@ def scores(
 def shared_scores(
     model: Any, rows: Sequence[Sequence[CriticRow]], pad: int, *, mean: Mean, bf16: bool = False
 ) -> list[torch.Tensor]:
-    """Return `scores`, each process of a launcher doing its share of the rows: dealt out by length,
-    so that all have about as much to do, and put together on every one of them."""
+    """Return log pi of the turns of each trajectory, computed by all processes of a launcher: rows
+    are dealt out by length for equal work, and every process gets all values."""
     from accelerate import PartialState
 
     state = PartialState()
@@ -294,10 +293,10 @@ def centred(
 ) -> list[torch.Tensor]:
     """Return the advantage of the turns of each trajectory, with mean 0 under the reference.
 
-    The log-ratio of a token less what the reference's own tokens get in the same place on average,
-    E_{a ~ pi_ref}[log pi - log pi_ref] = -KL(pi_ref || pi): equation (2) sees sums over a
-    trajectory alone, so that a critic may lower all that is said in a bad state, whatever it is;
-    that is the state's value and no action's. Over a turn's tokens the mean, or the sum.
+    It is the log-ratio of each token less the average of the reference's own tokens at the same
+    position, E_{a ~ pi_ref}[log pi - log pi_ref] = -KL(pi_ref || pi), as mean or sum over a turn's
+    tokens. Equation (2) sees only sums over a trajectory, so a critic may lower every reply in a
+    bad state, whatever it says; that is the value of the state, not of an action.
     """
     found: dict[int, torch.Tensor] = {}
     where = next(model.parameters()).device
@@ -324,7 +323,7 @@ def centred(
 
 
 def in_budget(rows: Sequence[Sequence[CriticRow]], tokens: int) -> Iterator[list[int]]:
-    """Yield the places of trajectories, the longest first, in batches of at most so many positions
+    """Yield batches of indices of trajectories, the longest first, of at most `tokens` positions
     (rows times the longest of them)."""
     longest = [max((len(row.ids) for row in each), default=0) for each in rows]
     batch: list[int] = []
@@ -340,7 +339,7 @@ def in_budget(rows: Sequence[Sequence[CriticRow]], tokens: int) -> Iterator[list
 
 @dataclass
 class CriticData:
-    """The rows of every trajectory once, and pairs (better, worse) of places among them."""
+    """The rows of every trajectory once, and pairs (better, worse) of indices among them."""
 
     names: list[str] = field(default_factory=list)
     rows: list[list[CriticRow]] = field(default_factory=list)
@@ -351,7 +350,8 @@ class CriticData:
 
     @classmethod
     def of(cls, job: Job, found: Trajectories, settings: Sweet) -> CriticData:
-        """Tokenise the pairs to train on and those held out."""
+        """Return the tokenised pairs: to train on, and held out. Raises TrainError if the limit on
+        length leaves none to train on."""
         table, places = cls(), dict[str, int]()
 
         def place(item: Logged) -> int:
@@ -379,7 +379,7 @@ class CriticData:
 
 
 def fit(job: Job, found: Trajectories) -> None:
-    """Train the recipe's model as the critic (or, with nothing hidden, as the policy) and save."""
+    """Train the recipe's model as the critic (with nothing hidden, as the policy) and save it."""
     trainer, table = trainer_for(job, found)
     steps = Steps(len(table.pairs), "pair of conversations", job.recipe.fit)
     fitting.train(trainer, job, steps)
@@ -393,9 +393,9 @@ def fit(job: Job, found: Trajectories) -> None:
 
 
 def trainer_for(job: Job, found: Trajectories) -> tuple[Critic, CriticData]:
-    """Return the critic's trainer, ready to train, and the rows it trains on.
+    """Return (the critic's trainer, the rows it trains on).
 
-    The reference's values are taken from the starting model before a launcher shards it.
+    The reference's values are computed with the starting model before a launcher shards it.
     """
     whole_weights(job)
     lora = job.recipe.lora
@@ -432,7 +432,8 @@ def trainer_for(job: Job, found: Trajectories) -> tuple[Critic, CriticData]:
 
 
 def held_out(trainer: Critic, table: CriticData) -> dict[str, Any]:
-    """Return pair accuracy on held-out tasks and the advantages of three of their trajectories."""
+    """Return the figures on held-out tasks for `training.json`: pairs, pair accuracy, and the
+    advantages of three trajectories."""
     if not table.held:
         return {"pairs": 0}
     places = list(dict.fromkeys(place for pair in table.held for place in pair))

@@ -1,7 +1,8 @@
-"""SWEET-RL's pure parts (Zhou et al. 2025): pairs of trajectories, the critic's rows, ranking.
+"""SWEET-RL's data (Zhou et al. 2025): its settings, pairs of trajectories, the critic's rows, and
+pairs of ranked candidates.
 
-The critic sees the hidden reference, the policy never does. One row holds a whole trajectory
-where its tokens are prefix-stable; the hidden text stands once, before the first message.
+The critic sees the hidden reference, the policy never does. One row holds a full trajectory if its
+tokens are prefix-stable; the hidden text stands once, before the first user message.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from convbench.store.checkpoint import Checkpoint
 from convbench.views import SEPARATOR
 
 CRITIC, CANDIDATES, RANKED = "critic", "candidates.jsonl", "ranked.jsonl"
-"""Where each stage leaves its result in the checkpoint's folder."""
+"""Folder and files of the checkpoint with the results of the stages."""
 
 
 class Sweet(Noun):
@@ -82,7 +83,7 @@ class Sweet(Noun):
 
     @classmethod
     def of(cls, args: Mapping[str, Any], recipe: str) -> Sweet:
-        """Read a recipe's args; a TrainError names what is wrong."""
+        """Return a recipe's args as settings. Raises TrainError if they are invalid."""
         try:
             return cls.model_validate(dict(args))
         except ValidationError as error:
@@ -93,17 +94,17 @@ class Sweet(Noun):
 
 @dataclass(frozen=True)
 class Trajectories:
-    """Pairs (better, worse) of trajectories of one task, and those held out."""
+    """Pairs (better, worse) of trajectories of one task: to train on, and held out."""
 
     selection: Selection
     items: tuple[tuple[Logged, Logged], ...]
     held: tuple[tuple[Logged, Logged], ...]
     skipped: dict[str, int] = field(default_factory=dict)
     ties: Ties | None = None
-    """Tasks with several best, where one of them was wanted."""
+    """Tasks with several best conversations, with `select: best`."""
 
     def describe(self) -> Iterator[str]:
-        """Yield how many there are."""
+        """Yield lines that say how many pairs and ties there are."""
         yield f"{len(self.items)} pairs of trajectories, {len(self.held)} held out"
         if self.ties is not None:
             yield from self.ties.describe()
@@ -111,7 +112,7 @@ class Trajectories:
 
 @dataclass(frozen=True, slots=True)
 class CriticRow:
-    """Token ids of a row, and for each the policy turn it belongs to (-1: not the policy's)."""
+    """Token ids of a row, and for each the number of its policy turn (-1: not the policy's)."""
 
     ids: tuple[int, ...]
     turns: tuple[int, ...]
@@ -120,8 +121,8 @@ class CriticRow:
 def trajectories(
     selection: Selection, settings: Sweet, rule: TieRule = "random", seed: int = 0
 ) -> Trajectories:
-    """Return the pairs of equation (2); TrainError where there are none to train on, or where the
-    hidden fields are not there. `rule` says which of several best conversations is taken."""
+    """Return the pairs of equation (2); `rule` chooses among several best conversations. Raises
+    TrainError if there are none to train on, or if a hidden field is missing."""
     tied = looked = 0
     items: list[tuple[Logged, Logged]] = []
     held: list[tuple[Logged, Logged]] = []
@@ -148,7 +149,8 @@ def trajectories(
 
 
 def _best(logged: Sequence[Logged], settings: Sweet) -> list[Logged]:
-    """Return a task's best conversations, of which one is wanted (`select: best`)."""
+    """Return a task's best conversations with `select: best`; none if they are all equal or below
+    `top`."""
     rewards = [item.reward for item in logged]
     if settings.select != "best" or max(rewards) < settings.top - 1e-9:
         return []
@@ -168,8 +170,8 @@ def _pairs(
 
 
 def check_base(job: Job) -> None:
-    """Refuse a base whose weights are not those that the critic was trained from: stage 2's
-    reference is the same model (equation 4); TrainError."""
+    """Raise TrainError if the base's weights are not those that the critic was trained from: the
+    reference of stage 2 is the same model (equation (4))."""
     critic = job.folder / CRITIC
     trained = Checkpoint(critic)
     if not trained.finished:
@@ -183,7 +185,7 @@ def check_base(job: Job) -> None:
 
 
 def whole_weights(job: Job) -> None:
-    """Refuse a recipe whose critic could not be trained: its adapter goes on whole weights."""
+    """Raise TrainError for a quantized base: the critic's adapter needs full weights."""
     lora = job.recipe.lora
     if lora is not None and lora.quantize != "none":
         raise TrainError(
@@ -193,13 +195,14 @@ def whole_weights(job: Job) -> None:
 
 
 def is_held(task: str, share: float) -> bool:
-    """Whether a task is among the held-out share; the same on every machine."""
+    """Return True if a task is in the held-out share; it is the same on every machine."""
     number = int.from_bytes(hashlib.sha256(f"held/{task}".encode()).digest()[:6], "big")
     return number / 2**48 < share
 
 
 def hidden_text(item: Logged, settings: Sweet) -> str:
-    """Return what the critic is shown of the task, "" for nothing."""
+    """Return the hidden text that the critic sees, "" if no field is hidden. Raises TrainError if a
+    hidden field is missing."""
     missing = [name for name in settings.hidden if name not in item.example.hidden]
     if missing:
         raise TrainError(
@@ -213,7 +216,7 @@ def hidden_text(item: Logged, settings: Sweet) -> str:
 
 
 def informed(seen: Sequence[Message], text: str) -> tuple[Message, ...]:
-    """Return the messages with the text before the first user message."""
+    """Return the messages with the text put before the content of the first user message."""
     out = list(seen)
     for index, message in enumerate(out):
         if text and message["role"] == "user":
@@ -235,7 +238,7 @@ def critic_rows(
 
 
 def rows_of(turns: Sequence[Asked], chat: ChatTokens, day: str = "") -> list[CriticRow]:
-    """Return rows whose stretches of policy tokens are numbered by turn."""
+    """Return the rows of replies, with the stretches of policy tokens numbered by turn."""
     found = []
     number = -1
     for tokens in chat.rows(turns, day):
@@ -250,12 +253,12 @@ def rows_of(turns: Sequence[Asked], chat: ChatTokens, day: str = "") -> list[Cri
 
 
 Place = tuple[str, int, int]
-"""(conversation_id, turn, rounds of tools before): a reply of the policy."""
+"""(conversation_id, turn, rounds of tools before it) of a reply of the policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A reply sampled at a place, with the critic's advantage."""
+    """A sampled reply with the critic's advantage."""
 
     reply: Reply
     advantage: float
@@ -277,7 +280,8 @@ def policy_pairs(
     settings: Sweet,
     seed: int,
 ) -> Pairs:
-    """Return stage 2's pairs: candidates of a turn under what the policy saw, nothing hidden."""
+    """Return stage 2's pairs: candidates of a turn under the messages that the policy saw, without
+    hidden text. Raises TrainError if there are none."""
     protocol = selection.run.manifest.protocol
     by_id = {item.conversation_id: item for item in selection.logged}
     skipped: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Candidates of a turn, scored by the critic against its reference (SWEET-RL, stage 2)."""
+"""Score the candidates of a turn by the critic against its reference (SWEET-RL, stage 2)."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def candidate_row(
     *,
     told: bool = True,
 ) -> list[CriticRow]:
-    """Return one candidate's row: the history with the hidden text before it (where `told`), then
-    the reply."""
+    """Return one candidate's rows: the history, with the hidden text before it if the flag is set,
+    then the reply."""
     seen = seen_before(protocol, item.conversation, turn, rounds)
     asked = Asked(informed(seen, hidden_text(item, settings) if told else ""), reply)
     return rows_of([asked], chat, item.conversation.ended[:10])
@@ -76,12 +76,12 @@ def candidate_advantages(
     for path, each in zip((str(critic), None), rows, strict=True):
         model = fitting.load_model(job, path, trained=False).to(advantage.device())
         values.append(advantage.scores(model, each, pad, mean=settings.normalize))
-        del model  # before the other one comes
+        del model  # frees its memory before the other model is loaded
     gains = [float((a.double() - b.double()).sum()) for a, b in zip(*values, strict=True)]
     return [gains[places[_same(row)]] for row in candidates]
 
 
 def _same(row: Mapping[str, Any]) -> str:
-    """Return what is equal for candidates that need be scored but once."""
+    """Return a key that is equal for candidates of one turn with the same content."""
     said = reply_of(row).said
     return json.dumps([place(row), said, row["cut"]])

@@ -1,4 +1,4 @@
-"""Log-probabilities of candidates from vLLM servers on this machine, in place of passes here.
+"""Get log-probabilities of candidates from vLLM servers on this machine.
 
 One serves the critic (`vllm serve CHECKPOINT/critic`), one the reference (`vllm serve BASE`).
 """
@@ -19,8 +19,9 @@ AT_ONCE = 16
 def served_log_probs(
     base: str, weights: str, rows: Sequence[Sequence[CriticRow]], *, mean: bool
 ) -> list[float]:
-    """Return log pi of each candidate's one turn under the weights that `base` serves: the mean
-    over its tokens, or their sum. TrainError where other weights are served, or none."""
+    """Return log pi of each candidate's turn under the weights served at the address `base`: the
+    mean over its tokens, or the sum. Raises TrainError if the server serves other weights, or does
+    not answer."""
     server = Server(base, weights, "args.servers")
     try:
         model = server.model()
@@ -48,7 +49,7 @@ def _only(rows: Sequence[CriticRow]) -> CriticRow:
 
 
 def _turn(base: str, row: CriticRow, told: Sequence[Mapping[str, Any] | None], mean: bool) -> float:
-    """Return a row's value from what the server said of its every token."""
+    """Return a row's log pi from the server's log-probabilities of all its tokens."""
     values = []
     for token, mark, said in zip(row.ids, row.turns, told, strict=False):
         if mark < 0:

@@ -1,7 +1,7 @@
-"""What SWEET does before its policy is trained: the critic, candidates at each turn, their ranking.
+"""SWEET's stages before its policy is trained: the critic, candidates at each turn, their ranking.
 
-Every stage leaves its result in the checkpoint's folder (`critic/`, `candidates.jsonl`,
-`ranked.jsonl`), and a stage whose result is there is not done again.
+Every stage writes its result into the checkpoint's folder (`critic/`, `candidates.jsonl`,
+`ranked.jsonl`), and a stage whose result exists is not done again.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from convbench.store.jsonl import write_whole
 from convbench.views import policy_turns
 
 LOOKED = 8
-"""Conversations of a dry run that are turned into tokens, to know the longest row."""
+"""Conversations that a dry run turns into tokens, to find the longest row."""
 CRITIC_TRAINER = "sweet_critic"
 """Stage 1's trainer script."""
 
 
 @dataclass(frozen=True)
 class Stages:
-    """The stages before the policy's training; taken up again where they stopped."""
+    """The stages before the policy's training; they resume where they stopped."""
 
     job: Job
     means: Means
@@ -57,7 +57,8 @@ class Stages:
 
     @classmethod
     def of(cls, job: Job, means: Means) -> Stages:
-        """Find out what there is to learn from; TrainError, SpecError where there is nothing."""
+        """Return the stages of a job, checked. Raises TrainError, SpecError if there is nothing to
+        learn from or the candidates could not be sampled."""
         settings = Sweet.of(job.recipe.args, job.recipe.name)
         selection = select(job.run, job.recipe.data)
         rule, seed = job.recipe.pairing.ties, job.recipe.fit.seed
@@ -70,11 +71,11 @@ class Stages:
         return found
 
     def ready(self) -> bool:
-        """Whether the candidates are ranked."""
+        """Return True if the candidates are ranked."""
         return (self.job.folder / RANKED).exists()
 
     def describe(self) -> Iterator[str]:
-        """Yield how much each stage has to do."""
+        """Yield lines that say how much each stage has to do."""
         turns = len(list(candidates.histories(self.selection, self.settings)))
         yield f"{len(self.selection.logged)} conversations, judge {self.selection.judge}"
         yield (
@@ -91,8 +92,7 @@ class Stages:
         yield from self.memory()
 
     def memory(self) -> Iterator[str]:
-        """Yield what the critic takes of memory at its peak, as far as the model's shape is
-        known."""
+        """Yield lines on the critic's peak memory, if the model's shape is known."""
         shape = shape_of(self.job.model)
         if shape is None:
             yield f"peak memory: not known, {self.job.model} is not among the shapes known here"
@@ -120,8 +120,8 @@ class Stages:
         yield f"peak memory of stage 1: about {_told(found)} a process"
 
     def _longest(self) -> list[tuple[int, int]]:
-        """Return (tokens, the policy's) of the longest rows: of the conversations that have the
-        most characters."""
+        """Return (tokens, policy tokens) of the rows of the conversations with the most
+        characters."""
         items = {i.conversation_id: i for pair in self.pairs.items for i in pair}
 
         def size(item: Logged) -> int:
@@ -134,7 +134,7 @@ class Stages:
         return found
 
     def choices(self) -> Iterator[str]:
-        """Yield the settings in which papers and programs differ."""
+        """Yield lines on the settings in which the papers and released programs differ."""
         s, launch = self.settings, self.means.launch
         mean = {"turn": "mean over each turn's tokens", "trajectory": "mean over all tokens"}
         how = mean["turn" if s.normalize is True else str(s.normalize)] if s.normalize else "sums"
@@ -151,12 +151,12 @@ class Stages:
             )
 
     def critic_recipe(self) -> Recipe:
-        """Return stage 1's recipe on the processes that there are."""
+        """Return stage 1's recipe with the accumulation for the launch's processes."""
         recipe = critic_recipe(self.job.recipe, self.settings)
         return in_batches(recipe, self.means.launch.processes)
 
     def do(self) -> list[str]:
-        """Train the critic, sample the candidates, rank them."""
+        """Train the critic, sample the candidates, rank them; return no notes."""
         job = self.job
         write_recipe(job)
         critic = Job(self.critic_recipe(), job.folder / CRITIC)
@@ -177,21 +177,21 @@ class Stages:
         return []
 
     def told(self) -> Iterator[tuple[str, str]]:
-        """Yield what the critic makes of conversations that it was not trained on."""
+        """Yield (label, line) on the critic's scores of held-out conversations."""
         for number, line in enumerate(credit(self.job.folder / CRITIC, self.selection)):
             yield "critic" if number == 0 else "", line
 
 
 def _told(peak: critic.Peak) -> str:
-    """Return a peak in words."""
+    """Return a peak as text, in GB."""
     parts = ("weights", "training", "inside", "logits")
     of = ", ".join(f"{name} {getattr(peak, name) / 1e9:.2f}" for name in parts)
     return f"{peak.total / 1e9:.2f} GB ({of})"
 
 
 def credit(critic: Path, selection: Selection) -> Iterator[str]:
-    """Yield the critic's pair accuracy on held-out tasks, then the advantage of every turn of
-    three of their conversations, in words."""
+    """Yield lines with the critic's pair accuracy on held-out tasks, then the advantage of every
+    turn of three of their conversations."""
     found = Checkpoint(critic).training["held_out"]
     if not found["pairs"]:
         yield "no pair of held-out tasks; args.held_out is their share"
@@ -215,7 +215,7 @@ def critic_recipe(recipe: Recipe, settings: Sweet) -> Recipe:
 
 
 def rank(job: Job, selection: Selection, settings: Sweet) -> None:
-    """Write `ranked.jsonl`: every candidate with the critic's advantage."""
+    """Write `ranked.jsonl`, every candidate with the critic's advantage, unless it exists."""
     file = job.folder / RANKED
     if file.exists():
         return
