@@ -1,4 +1,4 @@
-"""A whole table from one file: its cells, what they need, their steps one by one, and the record.
+"""Run an experiment from one file: its cells, preflight checks, steps, and the record of outcomes.
 
 May use report, learn, judge, rollout and what lies below them.
 """

@@ -1,4 +1,4 @@
-"""The cells of an experiment, their steps in order, and the options of each step."""
+"""List the cells of an experiment and their steps in order, and make the options of each step."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from convbench.schema.noun import Mode
 from convbench.tasks.load import Loaded, load_examples
 
 BASE = "base"
-"""The learner that trains nothing: the run's own test conversations."""
+"""The learner that trains nothing: its results are the run's own test conversations."""
 SHOWN = 6
-"""Addresses named where another was looked for in vain."""
+"""Most cells that the error on an unknown one names."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of an experiment: a combination of all that is varied but learners and sizes."""
+    """One run of an experiment: one combination of what varies, except learners and sizes."""
 
     task: str
     mode: Mode
@@ -38,7 +38,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Folder name."""
+        """Name of the run's folder."""
         parts = [
             self.task,
             self.protocol or "",
@@ -58,19 +58,19 @@ class Step:
     learner: str = ""
     rows: int | None = None
     after: str = ""
-    """The learner from whose checkpoint it starts; empty for the policy's own weights."""
+    """The learner from whose checkpoint it starts; "" for the policy's own weights."""
     pooled: tuple[Cell, ...] = ()
-    """Cells whose logs are one, of a learner of several; the first one's folder has the
+    """Cells whose logs are merged, for a learner of several; the folder of the first has the
     checkpoint."""
 
     @property
     def name(self) -> str:
-        """Its kind, and of what."""
+        """Its kind and its checkpoint."""
         return f"{self.kind} {self.checkpoint}".strip()
 
     @property
     def checkpoint(self) -> str:
-        """Folder name of the checkpoint."""
+        """Folder name of the checkpoint; "" for `build` and `judge`."""
         return self._folder(self.called)
 
     @property
@@ -85,7 +85,7 @@ class Step:
 
     @property
     def called(self) -> str:
-        """What its settings and its folder call the learner."""
+        """Name of the learner in the experiment's settings and in its folder."""
         return f"{POOLED}{self.learner}" if self.pooled else self.learner
 
     @property
@@ -95,11 +95,11 @@ class Step:
 
     @property
     def address(self) -> str:
-        """`CELL/KIND` or `CELL/KIND/CHECKPOINT`: what `--only` and `--from` take."""
+        """`CELL/KIND` or `CELL/KIND/CHECKPOINT`, as `--only` and `--from` take it."""
         return "/".join(part for part in (self.cell.name, self.kind, self.checkpoint) if part)
 
     def needs(self) -> tuple[str, ...]:
-        """Addresses of the steps that this one cannot do without."""
+        """Return the addresses of the steps that this one needs."""
         first = [f"{self.cell.name}/build", f"{self.cell.name}/judge"]
         logs = [f"{cell.name}/{kind}" for cell in self.pooled for kind in ("build", "judge")]
         begun = [f"{self.cell.name}/train/{self.start}"] if self.start else []
@@ -112,20 +112,21 @@ class Step:
 
 @dataclass(frozen=True)
 class Part:
-    """A step, and the experiment as it holds for its cell."""
+    """A step, and the experiment with the settings of its cell."""
 
     step: Step
     spec: ExperimentSpec
 
 
 def cells(spec: ExperimentSpec) -> Iterator[Cell]:
-    """Yield the runs of an experiment."""
+    """Yield the cells of an experiment."""
     for values in itertools.product(spec.tasks, spec.modes, spec.protocols, spec.turns, spec.seeds):
         yield Cell(*values)
 
 
 def steps_of(spec: ExperimentSpec) -> list[Part]:
-    """Return every step in order; all learners of a cell follow its build and judging."""
+    """Return every step in order: in each cell build, judge, then all learners; last the learners
+    of pooled cells."""
     found: list[Part] = []
     for cell in cells(spec):
         own = spec.of_cell(**vars(cell))
@@ -139,7 +140,7 @@ def steps_of(spec: ExperimentSpec) -> list[Part]:
 
 
 def _of_all_tasks(spec: ExperimentSpec) -> Iterator[Step]:
-    """Yield the steps of learners of all tasks' logs, once the cells are done."""
+    """Yield the steps of learners of all tasks' logs, which follow all cells."""
     alike: dict[Cell, list[Cell]] = {}
     for cell in cells(spec):
         alike.setdefault(replace(cell, task=""), []).append(cell)
@@ -150,8 +151,8 @@ def _of_all_tasks(spec: ExperimentSpec) -> Iterator[Step]:
 
 
 def chosen(parts: Sequence[Part], only: Sequence[str], start: str | None) -> list[Part]:
-    """Return the steps that `--only` and `--from` name; all where nothing is named. SpecError for
-    a name that is none."""
+    """Return the steps that `--only` and `--from` select, by default all. Raises SpecError for an
+    unknown name."""
     found = list(parts)
     if start is not None:
         first = next((at for at, one in enumerate(found) if _named(one.step, start)), None)
@@ -165,7 +166,7 @@ def chosen(parts: Sequence[Part], only: Sequence[str], start: str | None) -> lis
 
 
 def _named(step: Step, pattern: str) -> bool:
-    """Whether a pattern means a step: its address, its cell, or what begins its address."""
+    """Return True if a pattern matches a step's address or a part that begins it, e.g. its cell."""
     pattern = pattern.strip("/")
     return fnmatchcase(step.address, pattern) or fnmatchcase(step.address, f"{pattern}/*")
 
@@ -180,15 +181,15 @@ def _unknown(flag: str, pattern: str, parts: Sequence[Part]) -> SpecError:
 
 
 def elsewhere(options: ExperimentOptions) -> ExperimentOptions:
-    """Return the options without the address, which is that of the policy the experiment starts
-    from: neither a judge nor a checkpoint that was trained here is served there."""
+    """Return the options without `api_base`, which is the address of the policy that the experiment
+    starts from: neither judges nor checkpoints trained here are served there."""
     return replace(options, calls=replace(options.calls, api_base=None))
 
 
 def build_options(
     cell: Cell, spec: ExperimentSpec, path: Path | None, options: ExperimentOptions
 ) -> BuildOptions:
-    """Return how a cell's conversations are had; `path` is where they go."""
+    """Return the options of a cell's build; `path` is the run's folder."""
     return BuildOptions(
         task=cell.task,
         protocol=cell.protocol,
@@ -214,7 +215,8 @@ def build_options(
 def rounds_options(
     step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions
 ) -> RoundsOptions | None:
-    """Return how a learner goes whose recipe asks for rounds; None for a single training."""
+    """Return the options of a learner whose recipe has rounds; None for a single training. Raises
+    SpecError if the experiment asks for what rounds cannot do."""
     found = RoundsOptions(
         recipe_of(step.learner),
         None,
@@ -243,7 +245,7 @@ def rounds_options(
 def train_options(
     step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions
 ) -> TrainOptions:
-    """Return how a learner is trained once on the run at `path`, or on those of all its cells."""
+    """Return the options of a single training on the run at `path`, or on all pooled runs."""
     return TrainOptions(
         recipe=recipe_of(step.learner),
         model=str(path / "checkpoints" / step.start) if step.start else None,
@@ -269,8 +271,8 @@ _KNOWN: dict[str, Loaded | ConvbenchError] = {}
 
 
 def read(task: TaskSpec, seed: int) -> Loaded:
-    """Return the drawn questions of a task, as `load_examples` does; what it found is kept for as
-    long as the process lives, what it refused until `forget`."""
+    """Return the drawn questions of a task, as `load_examples` does; they, or the error, are cached
+    until the cache is cleared."""
     name = fingerprint(task, seed)
     if name not in _KNOWN:
         try:
@@ -284,5 +286,5 @@ def read(task: TaskSpec, seed: int) -> Loaded:
 
 
 def forget() -> None:
-    """Let go of all: another experiment may find other rows."""
+    """Clear the cache of questions: another experiment may find other rows."""
     _KNOWN.clear()

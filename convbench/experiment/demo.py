@@ -1,4 +1,4 @@
-"""The whole loop on the embedded tiny world, with words on what happens and why."""
+"""Run all stages on the embedded tiny world, with explanations."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from convbench.store import Run
 
 LEARNERS = ("swift", "star-gate")
 SETTINGS = "pocket"
-"""The experiment whose settings the demo takes."""
+"""The experiment whose settings the demo uses."""
 
 Say = Callable[[str, str], None]
-"""Gets a step's title and why it is done."""
+"""Called with the title and the explanation of each step."""
 
 
 @dataclass
 class Demonstration:
-    """What the demo made."""
+    """Result of the demo."""
 
     run: Run
     report: ReportResult
@@ -47,7 +47,8 @@ class Demonstration:
 def demo(
     folder: Path, questions: int, calls: CallOptions, say: Say, learners: Sequence[str] = LEARNERS
 ) -> Demonstration:
-    """Build, judge, train, evaluate, report, and lay out the dataset. Steps done are skipped.
+    """Build, judge, train, evaluate, report, and write the dataset's folder; return the result.
+    Finished steps are skipped.
 
     Raises ConvbenchError subclasses, KeyboardInterrupt.
     """
@@ -94,7 +95,7 @@ def _built(folder: Path, questions: int, calls: CallOptions, spec: ExperimentSpe
 
 
 def _learnt(name: str, run: Run, calls: CallOptions, spec: ExperimentSpec, say: Say) -> Path:
-    """Train one learner and evaluate it; return its checkpoint."""
+    """Train one learner, evaluate it, and return its checkpoint."""
     why = {
         "swift": "SWiFt weighs every conversation by how much better it was than the others "
         "about the same question; worse ones push away. Watch log_pi_negative fall: the log "

@@ -1,4 +1,4 @@
-"""What the steps of an experiment will take: calls, tokens, dollars, optimiser steps, disk."""
+"""Estimate what the steps of an experiment take: calls, tokens, dollars, steps, disk, hours."""
 
 from __future__ import annotations
 
@@ -28,61 +28,61 @@ from convbench.tasks.arc_agi.edit import MOST_STEPS
 
 
 def weights_of(model: str) -> int | None:
-    """Return the weights of a model (a path, a Hub id or a reference that says where it lies), as
-    its shape has them; None where it is not at hand or of no shape that is known."""
+    """Return the number of weights of a model (a path, a Hub id or a reference to one), from its
+    shape; None if the model is not available or its shape is unknown."""
     found = shape_of(model)
     return None if found is None else found.weights
 
 
 FLOPS = 4e14
-"""Floating-point operations a second that one accelerator is taken to do in training and in
-reading prompts: an H100's peak in bf16 at two fifths."""
+"""Assumed floating-point operations a second of one accelerator, in training and reading prompts:
+two fifths of an H100's peak in bf16."""
 WRITING = 2e13
-"""Weights times tokens that it writes a second, many conversations at once: 2,500 tokens a second
-of 8 billion weights."""
+"""Assumed weights times tokens that it generates a second, over many conversations at once: 2,500
+tokens a second with 8 billion weights."""
 TRAINED, READ = 6, 2
-"""Operations a weight and token."""
+"""Operations for each weight and token, in training and in reading."""
 STEP_S = 0.1
-"""Seconds that one step of an adaptation takes at least: its batch is too small for `FLOPS`."""
+"""Least seconds of one step of an adaptation: its batch is too small for `FLOPS`."""
 LINE = 40
 """Tokens of a self-edit that become one text."""
 RECORDED = 12
 """Bytes on disk a token of a conversation: its record, its calls in the journal, its verdicts."""
 KEPT, SAVED = 2, 14
 """Bytes a weight of a checkpoint (bf16), and of one to resume from (with AdamW's two moments and
-its own copy)."""
+its copy of the weights)."""
 OWN = "local:checkpoint"
-"""Stands for a policy that is trained here."""
+"""Model reference that stands for a policy that is trained in this experiment."""
 
 
 @dataclass
 class Amount:
-    """What some steps take."""
+    """Estimate of what some steps take."""
 
     conversations: int = 0
     calls: int = 0
-    """Of all speakers."""
+    """Calls of all speakers."""
     verdicts: int = 0
-    """Conversations judged, each by each judge."""
+    """Conversations judged, counted once for each judge."""
     tokens: int = 0
-    """At most, prompts and replies, judges' too."""
+    """Most tokens of prompts and replies, judges' included."""
     usd: float = 0.0
-    """At most, of what has a price."""
+    """Most dollars, for models whose price is known."""
     unpriced: set[str] = field(default_factory=set)
     """Models whose price is unknown."""
     steps: int = 0
-    """Of the optimiser, at most."""
+    """Most steps of the optimiser."""
     disk: float = 0.0
-    """Bytes that stay."""
+    """Bytes that remain on disk."""
     passing: float = 0.0
-    """Bytes of the largest training's checkpoints to resume from."""
+    """Bytes of the largest training's checkpoints to resume from, which are deleted later."""
     hours: float = 0.0
-    """Of one accelerator."""
+    """Hours of one accelerator."""
     unweighed: set[str] = field(default_factory=set)
-    """Models of an unknown number of weights, whose disk and hours are not in this."""
+    """Models with an unknown number of weights; their disk and hours are not counted."""
 
     def add(self, other: Amount) -> None:
-        """Count what other steps take, too."""
+        """Add the estimate of other steps."""
         for name in (
             "conversations",
             "calls",
@@ -102,8 +102,8 @@ class Amount:
 def estimate(
     parts: Sequence[Part], found: Preflight, options: ExperimentOptions
 ) -> dict[str, Amount]:
-    """Return by folder name what the steps of each cell take, as far as it was resolved; what two
-    experiments share counts once."""
+    """Return an estimate for each cell that could be resolved, by folder name; steps that two
+    experiments share count once."""
     amounts: dict[str, Amount] = {}
     seen: set[tuple[str, str]] = set()
     for one in parts:
@@ -120,7 +120,7 @@ def estimate(
 
 @dataclass
 class _Cell:
-    """One cell, and what is counted already."""
+    """Estimator of one cell's steps, which skips what is counted already."""
 
     ready: Ready
     found: Preflight
@@ -128,7 +128,7 @@ class _Cell:
     seen: set[tuple[str, str]]
 
     def of(self, one: Part) -> Amount:
-        """Return what a step takes beyond what was counted."""
+        """Return what a step takes that was not counted yet."""
         step = one.step
         policy = self.ready.manifest.cast[self.ready.manifest.protocol.policy]
         if step.kind == "train":
@@ -150,7 +150,8 @@ class _Cell:
         return True
 
     def _preview(self, one: Part) -> Preview:
-        """Return what is said in a step: by all, or by a checkpoint on the test questions."""
+        """Return the preview of a step's conversations: of all questions, or with a checkpoint on
+        the test questions."""
         manifest = self.ready.manifest
         if one.step.kind == "eval":
             recipe = self.found.recipes.get((one.step.needs()[-1], one.spec.name))
@@ -180,7 +181,7 @@ class _Cell:
         )
 
     def _had(self, shown: Preview, policy: Member) -> Amount:
-        """Return what it takes to have conversations."""
+        """Return what it takes to build conversations."""
         taken = shown.estimate
         size = self._weights(policy)
         here = policy.model.partition(":")[0] in ("local", "vllm")
@@ -198,8 +199,8 @@ class _Cell:
         )
 
     def _judged(self, shown: Preview, judge: Judge) -> Amount:
-        """Return what it takes to judge them: one ask a conversation, or a turn of it where turns
-        are judged, its reply at full length."""
+        """Return what it takes to judge conversations: one call for each, or for each turn if turns
+        are judged, with replies of full length."""
         count = shown.estimate.conversations
         if kind_of(judge.spec).measures in ("adaptations", "solutions"):
             return self._adapted(shown, judge)
@@ -220,8 +221,8 @@ class _Cell:
         )
 
     def _adapted(self, shown: Preview, judge: Judge) -> Amount:
-        """Return what it takes to adapt to every self-edit: steps of the inner loop, each seed's,
-        then the answers, which go together."""
+        """Return what it takes to adapt to every self-edit: the steps of the inner loop for each
+        seed, then the answers, generated in one batch."""
         policy = self.ready.manifest.cast[self.ready.manifest.protocol.policy]
         learner = str(judge.spec.args.get("learner") or "") or None
         size = self._weights(policy, learner)
@@ -244,7 +245,7 @@ class _Cell:
     def _trained(self, one: Part, policy: Member) -> Amount:
         """Return what a training takes."""
         recipe = self.found.recipes.get((one.step.address, one.spec.name))
-        if recipe is None:  # trained already, or it cannot be
+        if recipe is None:  # trained already, or not trainable
             return Amount()
         shown = preview(self.ready.manifest, self.ready.loaded.examples, self.options.specs.folders)
         manifest = self.ready.manifest
@@ -272,12 +273,12 @@ class _Cell:
 
 
 def _longest(shown: Preview) -> int:
-    """Return the tokens of a whole conversation, at most."""
+    """Return the most tokens of a conversation."""
     return usual_prompt(shown.calls[-1].messages) + shown.replies if shown.calls else shown.replies
 
 
 def total(amounts: Sequence[Amount]) -> Amount:
-    """Return what all of it takes."""
+    """Return the sum of estimates."""
     found = Amount()
     for one in amounts:
         found.add(replace(one))

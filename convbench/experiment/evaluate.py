@@ -1,4 +1,4 @@
-"""`eval`: a child run on the test split with another policy, then the parent's judges."""
+"""Evaluate a policy: build a child run on the test split, and score it with the parent's judges."""
 
 from __future__ import annotations
 
@@ -33,24 +33,25 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*(?<!\.yaml)(?<!\.yml)")
 
 @dataclass
 class EvalResult:
-    """What `eval` did."""
+    """Result of `eval` on one run."""
 
     run: Run
     parent: Run
     built: Built
     judged: JudgeResult | None
-    """None where the parent has no verdicts, so that no judge is known; of a dry run it says what
-    the judges would be sent."""
+    """The judges' results; None if the parent has no verdicts, so that no judge is known. In a dry
+    run: what the judges would be sent."""
     preview: Preview | None = None
-    """Of a dry run: what the policy would be sent."""
+    """In a dry run: what the policy would be sent."""
     problem: ConvbenchError | None = None
-    """Why a dry run could not be followed by the evaluation itself; None where it could."""
+    """In a dry run: the error that the evaluation itself would raise, or None."""
 
 
 def evaluate_each(options: EvalOptions) -> Iterator[EvalResult]:
-    """Yield each run's evaluation, once it is done; without a run that of the checkpoint's own.
+    """Yield the evaluation of each run when it is done; without runs, of the checkpoint's own run.
 
-    All runs are opened before the first is evaluated. Raises as `evaluate` does.
+    All runs are opened before the first is evaluated. Raises ConvbenchError, UsageError if a run
+    comes twice.
     """
     runs = [find_run(path).path.resolve() for path in options.run]
     for path, folder in zip(options.run, runs, strict=True):
@@ -61,9 +62,10 @@ def evaluate_each(options: EvalOptions) -> Iterator[EvalResult]:
 
 
 def evaluate(options: EvalOptions) -> EvalResult:
-    """Build the parent's test questions with this policy and let the same judges score them.
+    """Build the parent's test questions with this policy, have the same judges score them, and
+    return the result.
 
-    The teacher stays the parent's, so that a policy is never met by a changed one.
+    The teacher stays the parent's, so that no policy meets a changed one. Raises ConvbenchError.
     """
     load_plugins(options.specs)
     options = replace(options, policy=without_latest(options.policy))
@@ -92,7 +94,7 @@ def evaluate(options: EvalOptions) -> EvalResult:
 
 
 def _previewed(parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions) -> EvalResult:
-    """Return what a whole evaluation would send; nothing is written."""
+    """Return what an evaluation would send; nothing is written."""
     from convbench.judge.preview import preview_unbuilt
 
     shown = preview(child.manifest, parent.examples.values(), specs=calls.specs, batch=calls.batch)
@@ -106,7 +108,7 @@ def _previewed(parent: Run, child: Run, judges: Sequence[Judge], calls: CallOpti
 def _what_stops(
     parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions
 ) -> ConvbenchError | None:
-    """Return what would stop an evaluation; None where nothing would."""
+    """Return the error that would stop an evaluation, or None."""
     try:
         _refuse_unready(parent, child, judges, replace(calls, remembers=False))
     except ConvbenchError as error:
@@ -115,15 +117,15 @@ def _what_stops(
 
 
 def _refuse_unready(parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions) -> None:
-    """Refuse a policy and judges that could not be asked, where anything is left to ask."""
+    """Raise ConvbenchError if calls are left and the policy or a judge could not be asked."""
     if not on_disk(child) or any(every_sample(child)):
         ready_cast(child, calls)
         ready(judges, calls, parent)
 
 
 def check_evaluation(done: EvalResult, calls: CallOptions) -> list[str]:
-    """Raise what ended an evaluation early, or RunError where too many failed; return words on
-    fewer."""
+    """Return notes on failed conversations and verdicts. Raises what ended the evaluation early, or
+    RunError if too many failed."""
     notes = [check_outcome(done.built.jobs, calls, "conversations", done.built.failures)]
     for judged in done.judged.judged if done.judged else ():
         notes.append(
@@ -133,12 +135,13 @@ def check_evaluation(done: EvalResult, calls: CallOptions) -> list[str]:
 
 
 def splits_of(run: Run) -> dict[Split, int]:
-    """Return how many questions of each split a run has."""
+    """Return the number of questions of each split of a run."""
     return counted(example.split for example in run.examples.values())
 
 
 def _parent(options: EvalOptions, folder: Path) -> Run:
-    """Return the run given, the one the checkpoint lies in or was trained in, or the newest."""
+    """Return the run to evaluate on: the named one, the one that contains the checkpoint or trained
+    it, or the newest."""
     if options.first is not None or not folder.is_dir():
         return find_run(options.first)
     inside = folder.resolve().parent.parent
@@ -149,7 +152,7 @@ def _parent(options: EvalOptions, folder: Path) -> Run:
 
 
 def _protocol(parent: Run, folder: Path, options: EvalOptions) -> ProtocolSpec:
-    """Return the protocol asked for, the recipe's for evaluation, or the parent's own."""
+    """Return the named protocol, else the recipe's for evaluation, else the parent's own."""
     name = options.protocol
     if name is None:
         name = _named(folder)
@@ -159,8 +162,8 @@ def _protocol(parent: Run, folder: Path, options: EvalOptions) -> ProtocolSpec:
 
 
 def _named(folder: Path) -> str | None:
-    """Return the protocol that a checkpoint's recipe names, which is no file of its own: whoever
-    made the checkpoint does not say what is read here."""
+    """Return the protocol that a checkpoint's recipe names, or None. Raises RunError if it names a
+    file: the maker of a checkpoint must not choose files that are read here."""
     name = Checkpoint(folder).recipe.get("eval_protocol")
     if name is not None and not _NAME.fullmatch(str(name)):
         raise RunError(
@@ -199,19 +202,20 @@ def _manifest(parent: Run, protocol: ProtocolSpec, options: EvalOptions) -> RunM
 
 
 def _trained(policy: str) -> dict[str, Any]:
-    """Return what a report needs of the recipe, should the checkpoint be gone by then."""
+    """Return the recipe's fields that a report needs, in case the checkpoint is deleted by then."""
     recipe = Checkpoint(folder_of(policy)).recipe
     kept = {key: recipe[key] for key in ("name", "eval_protocol", "data", "args") if key in recipe}
     return {"recipe": kept} if kept else {}
 
 
 def on_disk(run: Run) -> bool:
-    """Whether a run is on disk."""
+    """Return True if the run is on disk."""
     return (run.path / "run.json").exists()
 
 
 def _child(parent: Run, manifest: RunManifest, options: EvalOptions, folder: Path) -> Run:
-    """Return the child run, not on disk yet or to be resumed."""
+    """Return the child run, new (not on disk yet) or to be resumed. Raises RunError if its settings
+    changed."""
     plain = folder.resolve().name if folder.is_dir() else options.policy
     name = options.name or re.sub(r"[^\w.-]+", "-", plain).strip("-")
     path = parent.evals / name

@@ -1,4 +1,4 @@
-"""A whole table from one file, resumable at every step."""
+"""Run an experiment from its spec to one report, resumable at every step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from convbench.schema.experiment import ExperimentSpec
 from convbench.store.run import Run
 
 AXES = ("name", "title", "tasks", "modes", "protocols", "turns", "rows", "also", "reference")
-"""What `--set` says of the experiment that is named alone, not of those that it adds (`also`)."""
+"""Fields that `--set` sets only in the named experiment, not in those that it adds (`also`)."""
 NESTED = ("sets", "recipe_sets", "per_task", "per_cell", "devices")
 """Fields whose keys have dots."""
 SHORT = ("task.", "protocol.")
@@ -35,64 +35,63 @@ SHORT = ("task.", "protocol.")
 
 @dataclass
 class Planned:
-    """What an experiment would do."""
+    """What an experiment has left to do."""
 
     parts: list[Part]
     """Steps that are not done yet."""
     amounts: dict[str, Amount] = field(default_factory=dict)
-    """By cell, what they take."""
+    """Estimates of what they take, by cell."""
     missing: list[str] = field(default_factory=list)
-    """What they would lack, with the fix."""
+    """What is missing for them, with the fix, a line each."""
     notes: list[str] = field(default_factory=list)
-    """What is otherwise than asked for, and no hindrance."""
+    """Notes on what differs from the settings and does not stop the experiment."""
 
     @property
     def total(self) -> Amount:
-        """All of it."""
+        """The sum of the estimates."""
         return total(list(self.amounts.values()))
 
 
 @dataclass
 class ExperimentResult:
-    """Where an experiment's runs lie."""
+    """Result of an experiment, or of its dry run."""
 
     spec: ExperimentSpec
     root: Path
     planned: Planned
     runs: list[Path] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
-    """How each step ended, in order."""
+    """Outcome of each step, in order."""
     left: list[str] = field(default_factory=list)
-    """Steps that --only or --from left out and that are not done."""
+    """Addresses of steps that --only or --from left out and that are not done."""
     report: ReportResult | None = None
-    """One document of all cells."""
+    """The report on all cells."""
     files: list[Path] = field(default_factory=list)
-    """Where it lies."""
+    """Files of the report."""
     notes: list[str] = field(default_factory=list)
 
     @property
     def broken(self) -> list[Outcome]:
-        """Steps that failed, and those that wait for one."""
+        """Outcomes of steps that failed, or that wait for a failed one."""
         return [one for one in self.outcomes if one.state != "done"]
 
     @property
     def failures(self) -> list[str]:
-        """Words on what failed, in steps that went on and in those that did not."""
+        """Lines on what failed, in finished and in failed steps."""
         return [f"{one.address}: {line}" for one in self.outcomes for line in one.said]
 
     @property
     def complete(self) -> bool:
-        """Whether every step that was asked for is done."""
+        """Whether every selected step is done."""
         return not self.broken
 
 
 def experiment(options: ExperimentOptions, tell: Tell | None = None) -> ExperimentResult:
-    """Run an experiment, or go on where it stopped: finished steps are skipped.
+    """Run an experiment, or resume it, and return the result; finished steps are skipped.
 
-    A step that breaks is in the result's `broken`, with its reason; the rest goes on. `tell` hears
-    of each step as it begins. Raises PreflightError with all that is missing, before anything is
-    begun; BudgetError; other ConvbenchErrors for what is wrong with the experiment itself;
-    KeyboardInterrupt.
+    A failed step is an outcome of the result, with its reason; the other steps go on. `tell` is
+    called as each step begins. Raises PreflightError with all that is missing, before the first
+    step; BudgetError; other ConvbenchErrors if the experiment itself is wrong; KeyboardInterrupt.
     """
     specs = loaded(options)
     root = options.root or Path("runs") / "experiments" / specs[0].name
@@ -119,19 +118,19 @@ def experiment(options: ExperimentOptions, tell: Tell | None = None) -> Experime
 
 
 def _once(parts: Iterable[Part]) -> list[Part]:
-    """Return the steps; one that two experiments say alike is done once."""
+    """Return the steps without duplicates: those with the same settings in two experiments."""
     return list({(part.step.address, mark(part.step, part.spec)): part for part in parts}.values())
 
 
 def loaded(options: ExperimentOptions) -> list[ExperimentSpec]:
-    """Return the experiment and those that it adds, in its regime, with what the user sets. A key
-    that begins with the name of one of them is for that one alone (`size.rows`)."""
+    """Return the experiment and those that it adds, in its regime, with the user's settings. A key
+    that begins with the name of one of them is for that one only (`size.rows`)."""
     sets = {_long(key): value for key, value in catalog.parse_sets(options.specs.sets).items()}
     own = {key: value for key, value in sets.items() if "." not in key or _head(key) in NESTED}
     first = _load(options.name, options, own)
     names = (first.name, *first.also)
     if any(_head(key) not in names for key in sets.keys() - own.keys()):
-        return [_load(options.name, options, sets)]  # which says what is known
+        return [_load(options.name, options, sets)]  # raises, and names the known keys
     shared = {key: value for key, value in own.items() if _head(key) not in AXES}
     if first.regime is not None:
         shared["regime"] = first.regime
@@ -165,7 +164,7 @@ def _load(name: str, options: ExperimentOptions, sets: dict[str, Any]) -> Experi
 
 
 def _planned(parts: Sequence[Part], root: Path, options: ExperimentOptions) -> Planned:
-    """Return what is left to do, what it takes and what it would lack."""
+    """Return the steps left to do, with estimates and what is missing."""
     found: Preflight = preflight(parts, root, options)
     record = Record(root)
     undone = [part for part in parts if not whole(part, root, record)]
@@ -175,7 +174,7 @@ def _planned(parts: Sequence[Part], root: Path, options: ExperimentOptions) -> P
 
 
 def _unmet(specs: Sequence[ExperimentSpec]) -> list[str]:
-    """Return words on settings that hold for no cell."""
+    """Return notes on settings that apply to no cell."""
     steps = [vars(part.step.cell) for spec in specs for part in steps_of(spec)]
     tasks = {cell["task"] for cell in steps}
     notes = [
@@ -190,7 +189,7 @@ def _unmet(specs: Sequence[ExperimentSpec]) -> list[str]:
 
 
 def _report(result: ExperimentResult, parts: Sequence[Part]) -> None:
-    """Report on all cells in one document, which is written beside the runs."""
+    """Write one report on all cells next to the runs, and add it to the result."""
     names = dict.fromkeys(part.step.cell.name for part in parts)
     paths = [result.root / name for name in names]
     result.runs = [path for path in paths if (path / "run.json").exists()]

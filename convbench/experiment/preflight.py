@@ -1,4 +1,4 @@
-"""What an experiment would lack, all of it, before its first call."""
+"""Find everything that an experiment lacks before its first call."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ from convbench.tasks.draw import counted, refuse_untested
 from convbench.tasks.load import Loaded
 
 WAIT_S = 10.0
-"""Longest to wait for a connection."""
+"""Seconds to wait for a connection."""
 
 
 def listening(ref: str, api_base: str | None) -> None:
-    """Refuse a model whose server's address is known and where nobody listens.
+    """Raise FatalModelError if a model's server has a known address and refuses connections.
 
-    A provider's own address is not tried, nor one behind a proxy. Raises FatalModelError.
+    A provider's own address is not tried, nor one behind a proxy.
     """
     provider, slash, _ = ref.partition("/")
     base = api_base or (base_of(provider) if slash else None)
@@ -78,12 +78,12 @@ def _proxied(scheme: str, host: str) -> bool:
 
 T = TypeVar("T")
 SHOWN = 3
-"""Cells named of those that lack the same."""
+"""Most cells that a line on something missing names."""
 
 
 @dataclass(frozen=True)
 class Ready:
-    """What a cell was found to have."""
+    """A cell's manifest and questions."""
 
     manifest: RunManifest
     loaded: Loaded
@@ -91,34 +91,35 @@ class Ready:
 
 @dataclass
 class Preflight:
-    """What every cell has, and what is missing."""
+    """What a preflight resolved, and what is missing."""
 
     cells: dict[str, Ready] = field(default_factory=dict)
-    """By folder name: what could be resolved of the cells that are not built yet, and of those."""
+    """By folder name: the inputs of each cell that could be resolved, built or not."""
     judges: dict[tuple[str, str], Judge] = field(default_factory=dict)
-    """By task and name."""
+    """By (task, judge's name)."""
     recipes: dict[tuple[str, str], Recipe] = field(default_factory=dict)
     """By (address, experiment) of a training."""
     processes: dict[str, int] = field(default_factory=dict)
-    """By launch, over how many a training goes here."""
+    """By launch: the number of processes of a training here."""
     notes: dict[str, None] = field(default_factory=dict)
-    """What is otherwise than asked for, and no hindrance."""
+    """Notes on what differs from the settings and does not stop the experiment."""
     lacking: dict[str, list[str]] = field(default_factory=dict)
-    """What is missing, with the fix, and the cells or judges that need it."""
+    """By text on what is missing, with the fix: the cells or judges that need it."""
 
     @property
     def missing(self) -> list[str]:
-        """Return what is missing, one line each."""
+        """What is missing, one line each."""
         return [f"{_some(who)}: {what}" for what, who in self.lacking.items()]
 
     def lacks(self, what: str, who: str) -> None:
-        """Take note of something that is missing."""
+        """Add something that is missing, and who needs it."""
         known = self.lacking.setdefault(" ".join(what.split()), [])
         if who not in known:
             known.append(who)
 
     def tried(self, who: str, look: Callable[[], T], task: str | None = None) -> T | None:
-        """Return what a look finds; what it refuses is missing."""
+        """Return the check's result; if it raises ConvbenchError, add that as missing and return
+        None."""
         try:
             return look()
         except ConvbenchError as error:
@@ -127,9 +128,9 @@ class Preflight:
 
 
 def preflight(parts: Sequence[Part], root: Path, options: ExperimentOptions) -> Preflight:
-    """Look for all that the steps will need; nothing is sent, and nothing written.
+    """Return the findings of checks of all that the steps need; nothing is sent or written.
 
-    What is done already needs nothing any more. Rows are read from where they are, be it the Hub.
+    Finished steps are not checked. Questions are read from their source, also from the Hub.
     """
     found = Preflight()
     load_plugins(options.specs)
@@ -151,14 +152,14 @@ def preflight(parts: Sequence[Part], root: Path, options: ExperimentOptions) -> 
 
 
 def whole(part: Part, root: Path, record: Record) -> bool:
-    """Whether a step is done as this experiment says it, with nothing in it to try again."""
+    """Return True if a step is done with these settings and nothing in it failed."""
     known = record.whole(part.step.address, mark(part.step, part.spec))
     return known and there(part.step, root)
 
 
 def _devices(found: Preflight, options: ExperimentOptions) -> ExperimentOptions:
-    """Look for the devices that are named; return the options without those that are not there, by
-    which all else is looked for."""
+    """Check the named devices; return the options without those that do not exist, for the other
+    checks."""
     said = options.calls.devices
     for role, why in lacking(devices_of(said)).items():
         fix = f"--devices {role}=[NUMBER], or the CPU with --devices {role}=[]"
@@ -168,7 +169,7 @@ def _devices(found: Preflight, options: ExperimentOptions) -> ExperimentOptions:
 
 
 def _first_of_each(parts: Sequence[Part]) -> Iterator[Part]:
-    """Yield one step of each cell."""
+    """Yield the first step of each cell."""
     seen: set[str] = set()
     for one in parts:
         if one.step.cell.name not in seen:
@@ -177,7 +178,7 @@ def _first_of_each(parts: Sequence[Part]) -> Iterator[Part]:
 
 
 def _cell(found: Preflight, one: Part, root: Path, options: ExperimentOptions) -> None:
-    """Look for a cell's questions and speakers, or open its run."""
+    """Check a cell's questions and speakers, or open its run; add its inputs to the findings."""
     cell, path = one.step.cell, root / one.step.cell.name
     built = there(Step(cell, "build"), root)
     policy = None if built else found.tried(cell.name, lambda: _policy(one.spec, options))
@@ -197,21 +198,21 @@ def _cell(found: Preflight, one: Part, root: Path, options: ExperimentOptions) -
 
 
 def _castable(run: Run, calls: CallOptions) -> None:
-    """Look for what the speakers need, their servers too."""
+    """Check what the speakers need, their servers included. Raises ConvbenchError."""
     ready_cast(run, calls)
     for member in run.manifest.cast.values():
         listening(member.model, member.api_base)
 
 
 def _opened(path: Path) -> Ready:
-    """Return what a run that is there holds."""
+    """Return the inputs of a run on disk."""
     run = Run.open(path)
     old = run.manifest
     return Ready(old, Loaded(list(run.examples.values()), old.source_revision or "", 0))
 
 
 def _policy(spec: ExperimentSpec, options: ExperimentOptions) -> Member:
-    """Return the policy that has the conversations."""
+    """Return the policy that speaks in the conversations."""
     calls = options.calls
     name = policy_or_default(
         spec.model,
@@ -225,7 +226,7 @@ def _policy(spec: ExperimentSpec, options: ExperimentOptions) -> Member:
 
 
 def _same(found: Preflight, one: Part, root: Path, record: Record) -> None:
-    """See that a run that is there was built as it is asked for now."""
+    """Check that a run on disk was built with the present settings."""
     address = one.step.address
     others = {name for where, name in record.found if where == address}
     if others and mark(one.step, one.spec) not in others and there(one.step, root):
@@ -239,7 +240,7 @@ def _same(found: Preflight, one: Part, root: Path, record: Record) -> None:
 def _judges(
     found: Preflight, parts: Sequence[Part], root: Path, options: ExperimentOptions
 ) -> None:
-    """Look for what each judge needs."""
+    """Check what each judge needs, and add the judges to the findings."""
     calls = elsewhere(options).calls
     for one in parts:
         for name in one.spec.judges if one.step.kind in ("judge", "eval") else ():
@@ -260,7 +261,7 @@ def _judges(
 
 
 def _asked(judge: Judge, calls: CallOptions) -> None:
-    """Look for what a judge needs, its server too."""
+    """Check what a judge needs, its server included. Raises ConvbenchError."""
     ready([judge], calls)
     if judge.model is not None:
         listening(judge.model, judge.spec.api_base)
@@ -269,11 +270,11 @@ def _asked(judge: Judge, calls: CallOptions) -> None:
 def _training(
     found: Preflight, one: Part, root: Path, options: ExperimentOptions
 ) -> Callable[[], None]:
-    """Return a look for the recipe, trainer, packages and weights of a training."""
+    """Return a check of the recipe, trainer, packages and weights of a training."""
 
     def look() -> None:
         path = root / one.step.cell.name
-        rounds_options(one.step, one.spec, path, options)  # refuses what cannot be
+        rounds_options(one.step, one.spec, path, options)  # raises for what rounds cannot do
         policy = _learner(found, one, options)
         asked = train_options(one.step, one.spec, path, options)
         recipe = trainable(asked, policy)
@@ -291,7 +292,7 @@ def _training(
 
 
 def _enough_rows(found: Preflight, one: Part, recipe: Recipe) -> None:
-    """Refuse a size of the logged dataset that its train conversations will not reach."""
+    """Raise DataError if `rows` asks for more than the cell's train conversations make."""
     ready_here, wanted = found.cells.get(one.step.cell.name), one.step.rows
     if ready_here is None or wanted is None:
         return
@@ -305,7 +306,7 @@ def _enough_rows(found: Preflight, one: Part, recipe: Recipe) -> None:
 
 
 def rows_of(ready_here: Ready, recipe: Recipe) -> int:
-    """Return the rows that all train conversations of a cell make."""
+    """Return the number of rows that all train conversations of a cell make."""
     manifest = ready_here.manifest
     train = sum(example.split == "train" for example in ready_here.loaded.examples)
     each = max(1, manifest.turns) if recipe.data.unit == "turn" else 1
@@ -313,8 +314,8 @@ def rows_of(ready_here: Ready, recipe: Recipe) -> int:
 
 
 def _learner(found: Preflight, one: Part, options: ExperimentOptions) -> Member | None:
-    """Return the policy of a cell, also of one whose questions are not there; None where it cannot
-    be found, which is said of the cell."""
+    """Return the policy of a cell, even if its questions are missing; None if it cannot be
+    resolved, which the cell's own check reports."""
     ready_here = found.cells.get(one.step.cell.name)
     if ready_here is not None:
         return ready_here.manifest.cast[ready_here.manifest.protocol.policy]
@@ -325,13 +326,13 @@ def _learner(found: Preflight, one: Part, options: ExperimentOptions) -> Member 
 
 
 def _some(who: Sequence[str]) -> str:
-    """Return who lacks something, the first of many by name."""
+    """Return a list of names as text, shortened to the first few."""
     shown = ", ".join(who[:SHOWN])
     return shown if len(who) <= SHOWN else f"{shown} and {len(who) - SHOWN} more"
 
 
 INSISTS = re.compile(r" \(for [^\s()]++ [^()]*--launch [^()]*+\)")
-"""What a note of `train` says of an option that an experiment has not."""
+"""Part of a note of `train` on options that `experiment` does not have."""
 FLAGS: Mapping[str, str] = {
     r"--set (task|protocol)\.(?=\S)": r"--set per_task.{task}.sets.\1.",
     r"--tasks (?=\S)": "--set per_task.{task}.count=",
@@ -339,7 +340,7 @@ FLAGS: Mapping[str, str] = {
     r"--temperatures (?=\S)": "--set per_task.{task}.temperatures=",
     r"--teacher(?: (?=[A-Z/]))?": "--set per_task.{task}.teacher=MODEL",
 }
-"""What `build` takes, and how an experiment says it of one task."""
+"""Options of `build`, and what an experiment takes in their place for one task."""
 GENERAL: Mapping[str, str] = {
     r"--model (?=[\w:/]+)": "--set model=",
     r"--judge (?=\S+: )": "judge ",
@@ -347,7 +348,7 @@ GENERAL: Mapping[str, str] = {
 
 
 def as_typed(text: str, task: str | None) -> str:
-    """Return what an error says in words of `build` as it is typed for an experiment."""
+    """Return an error's text with options of `build` replaced by what is typed for `experiment`."""
     table = {**(FLAGS if task else {}), **GENERAL}
     for flag, ours in table.items():
         text = re.sub(flag, ours.replace("{task}", task or ""), text)

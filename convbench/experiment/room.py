@@ -1,4 +1,4 @@
-"""Whether disk and memory hold an experiment: refused only where even the least does not fit."""
+"""Check that disk and memory suffice for an experiment's least needs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from convbench.schema.recipe import Recipe
 
 GB = 1e9
 WHOLE, ADAPTED = 8, 2
-"""Bytes a weight that a training holds at the very least: all weights in bf16 with gradients and
-AdamW's two moments, or the weights under an adapter."""
+"""Least bytes a weight of a training: all weights in bf16 with gradients and AdamW's two moments,
+or the frozen weights under an adapter."""
 
 
 def check_room(found: Preflight, parts: Sequence[Part], root: Path, amount: Amount) -> None:
-    """Take note of disk or memory that is not there."""
+    """Add missing disk space, write access or memory to the findings."""
     place = next(path for path in (root.resolve(), *root.resolve().parents) if path.exists())
     free = shutil.disk_usage(place).free
     if amount.disk > free:
@@ -48,7 +48,7 @@ def check_room(found: Preflight, parts: Sequence[Part], root: Path, amount: Amou
 
 
 def _least(found: Preflight, one: Part, recipe: Recipe) -> int:
-    """Return the bytes that a training takes at the very least; 0 where nobody knows."""
+    """Return the least bytes of memory that a training takes; 0 if the model's size is unknown."""
     manifest = (
         found.cells[one.step.cell.name].manifest if one.step.cell.name in found.cells else None
     )
@@ -61,6 +61,6 @@ def _least(found: Preflight, one: Part, recipe: Recipe) -> int:
 
 
 def memory() -> int:
-    """Return the bytes of this machine's memory and of its accelerators'."""
+    """Return the bytes of memory of this machine and its accelerators."""
     own = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return own + sum(device.memory for device in inventory())

@@ -1,4 +1,4 @@
-"""Several rounds of a recipe: log, reward, fit, then log again with the policy that came out."""
+"""Run several rounds of a recipe: log, reward, fit, then log again with the trained policy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from convbench.tasks.draw import listed, refuse_untested
 
 @dataclass
 class Round:
-    """One round: what it was logged in, what came out, how that did."""
+    """One round: its run, its checkpoint, and the checkpoint's evaluation."""
 
     number: int
     run: Run
@@ -41,7 +41,7 @@ class Round:
 
 @dataclass
 class RoundsResult:
-    """All rounds."""
+    """Result of all rounds."""
 
     run: Run
     judge: str
@@ -49,12 +49,12 @@ class RoundsResult:
 
 
 def rounds(options: RoundsOptions) -> RoundsResult:
-    """Run the rounds, or go on where they stopped: what is on disk is not done again.
+    """Run or resume the rounds and return their results; what is on disk is not done again.
 
-    Round 1 learns from the run given. Every later round builds the same train questions, or new
-    ones with the recipe's `fresh`, with the policy of the round before, in `RUN/rounds/RECIPE/N`,
-    lets the same judge score them, and trains on from that policy. Every policy is evaluated in
-    `RUN/evals/RECIPE-round-N`.
+    Round 1 learns from the options' run. Every later round builds the same train questions, or new
+    ones with the recipe's `fresh`, with the policy of the previous round, in `RUN/rounds/RECIPE/N`,
+    has the same judge score them, and trains on from that policy. Every policy is evaluated in
+    `RUN/evals/RECIPE-round-N`. Raises ConvbenchError.
     """
     wanted = options.rounds or recipe_of(options).rounds
     if wanted is None:
@@ -65,14 +65,14 @@ def rounds(options: RoundsOptions) -> RoundsResult:
 
 
 def _rounds(root: Run, wanted: int, options: RoundsOptions) -> RoundsResult:
-    """Go through the rounds."""
+    """Run the rounds while the run is locked."""
     options = replace(options, calls=share_ledger(options.calls, root.path))
     judge, calls = judge_of(root, options)
     options = replace(options, calls=calls)
     if not _over(root, wanted, options):
         _preflight(root, judge, options)
         if wanted > 1 and recipe_of(options).fresh:
-            fresh(root, (), wanted - 1)  # refuses now where the source has too few
+            fresh(root, (), wanted - 1)  # raises now if the source has too few
     result = RoundsResult(root, judge.name)
     run, earlier = root, list[Run]()
     for number in range(1, wanted + 1):
@@ -88,7 +88,7 @@ def _rounds(root: Run, wanted: int, options: RoundsOptions) -> RoundsResult:
 
 
 def ready(options: RoundsOptions) -> Run:
-    """Return the run to start from; DataError where a split that the rounds need is empty."""
+    """Return the run to start from. Raises DataError if a split that the rounds need is empty."""
     root = find_run(options.run)
     found = splits_of(root)
     if options.evaluate:
@@ -113,7 +113,7 @@ def recipe_of(options: RoundsOptions) -> Recipe:
 
 
 def _over(root: Run, wanted: int, options: RoundsOptions) -> bool:
-    """Whether the last round was trained and evaluated."""
+    """Return True if the last round was trained and evaluated."""
     stem = Path(options.recipe).stem
     last = root.path if wanted == 1 else round_folder(root, stem, wanted)
     child = root.evals / f"{stem}-round-{wanted}" / "run.json"
@@ -122,9 +122,9 @@ def _over(root: Run, wanted: int, options: RoundsOptions) -> bool:
 
 
 def _preflight(root: Run, judge: Judge, options: RoundsOptions) -> None:
-    """Refuse rounds of which one would lack a speaker, the judge, a package or weights."""
+    """Raise ConvbenchError if a round would lack a speaker, the judge, a package or weights."""
     old = root.manifest
-    # The policy of later rounds is the one that is trained.
+    # Later rounds have the trained policy, so the present one need not be available.
     others = {**old.cast, old.protocol.policy: Member(model=SCRIPT)}
     ready_cast(Run(root.path, old.model_copy(update={"cast": others})), options.calls)
     judges_ready([judge], options.calls, root)
@@ -139,8 +139,9 @@ def _preflight(root: Run, judge: Judge, options: RoundsOptions) -> None:
 
 
 def judge_of(root: Run, options: RoundsOptions) -> tuple[Judge, CallOptions]:
-    """Return the judge that rewards: the run's own as it kept it, or the one asked for; and the
-    options of a user who named it."""
+    """Return (the judge that rewards, options of calls): the run's own judge as stored with it, or
+    the named one, whose model then counts as named by the user. Raises RunError if none is named
+    and there is not exactly one."""
     known = {judge.name: judge for judge in judges_of(root)}
     name = options.judge or (next(iter(known)) if len(known) == 1 else root.manifest.task.judge)
     if name is None:
@@ -156,7 +157,8 @@ def judge_of(root: Run, options: RoundsOptions) -> tuple[Judge, CallOptions]:
 
 
 def score(run: Run, judge: Judge, options: RoundsOptions) -> None:
-    """Let the judge score what it has not scored, and stop where that was stopped."""
+    """Have the judge score what it has not scored. Raises what stopped it, or RunError if too much
+    failed."""
     calls = options.calls
     for judged in judge_with(run, [judge], calls, judges_for(_shard_runner(options), run)).judged:
         check_outcome(judged.jobs, calls, f"verdicts of {judge.name}", judged.failures)
@@ -167,14 +169,14 @@ def _shard_runner(options: RoundsOptions) -> ShardRunner:
 
 
 def _trained(run: Run, judge: Judge, options: RoundsOptions, earlier: Sequence[Run]) -> Path:
-    """Return the round's checkpoint, trained now where it is not there."""
+    """Return the round's checkpoint, and train it first if it does not exist."""
     asked = replayed(_training(run, judge, options), recipe_of(options).replay, run, earlier)
     return train_once(asked, run.checkpoints / Path(options.recipe).stem)
 
 
 def replayed(asked: TrainOptions, share: float, run: Run, earlier: Sequence[Run]) -> TrainOptions:
-    """Return the training of a round with earlier rounds' logs mixed in, so that they give this
-    share of its conversations; all of them where they have fewer."""
+    """Return the options of a round's training with earlier rounds' logs mixed in, so that these
+    make up this share of its conversations; all of them if they have fewer."""
     if not share or not earlier:
         return asked
     old = sum(map(_logged, earlier))
@@ -185,7 +187,7 @@ def replayed(asked: TrainOptions, share: float, run: Run, earlier: Sequence[Run]
 
 
 def _logged(run: Run) -> int:
-    """Return how many conversations about train questions a run has."""
+    """Return the number of conversations about train questions in a run, without failed ones."""
     train = {name for name, example in run.examples.items() if example.split == "train"}
     return sum(one.example_id in train and one.failure is None for one in run.conversations())
 
@@ -202,7 +204,7 @@ def _training(run: Run, judge: Judge, options: RoundsOptions) -> TrainOptions:
 
 
 def evaluate_round(root: Run, done: Round, judge: Judge, options: RoundsOptions) -> Run:
-    """Return the child run of a round's policy on the test split, built and judged."""
+    """Build and judge a round's policy on the test split; return the child run."""
     name = f"{Path(options.recipe).stem}-round-{done.number}"
     asked = EvalOptions(
         str(done.checkpoint),
@@ -218,7 +220,7 @@ def evaluate_round(root: Run, done: Round, judge: Judge, options: RoundsOptions)
 
 
 def log_round(root: Run, policy: Path, number: int, options: RoundsOptions) -> Run:
-    """Return the run of a later round: the root's train questions asked of a new policy."""
+    """Build the run of a later round, with the new policy, and return it."""
     path = round_folder(root, Path(options.recipe).stem, number)
     if (path / "run.json").exists():
         run = Run.open(path)
@@ -232,8 +234,8 @@ def log_round(root: Run, policy: Path, number: int, options: RoundsOptions) -> R
 
 
 def round_folder(root: Run, recipe: str, number: int) -> Path:
-    """Return where the run of a recipe's later round lies: `RUN/rounds/RECIPE/N`, or `RUN/rounds/N`
-    of an older version, where the checkpoint that its run names is this recipe's."""
+    """Return the folder of a recipe's later round: `RUN/rounds/RECIPE/N`, or `RUN/rounds/N` of an
+    older version if its run's checkpoint is this recipe's."""
     older = root.path / "rounds" / str(number)
     if (older / "run.json").exists():
         policy = Run.open(older).manifest.checkpoint
@@ -243,8 +245,8 @@ def round_folder(root: Run, recipe: str, number: int) -> Path:
 
 
 def examples_of(root: Run, number: int, options: RoundsOptions) -> list[Example]:
-    """Return what a later round's run holds: the root's questions, or new ones to train on beside
-    those that are evaluated on."""
+    """Return the questions of a later round's run: the root's, or with `fresh` new ones to train on
+    and the root's other ones."""
     if not recipe_of(options).fresh:
         return list(root.examples.values())
     stem = Path(options.recipe).stem

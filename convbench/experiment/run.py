@@ -1,5 +1,5 @@
-"""The steps of an experiment, side by side where their devices allow it: what breaks is recorded,
-and the rest goes on."""
+"""Run the steps of an experiment, concurrently if their devices allow it; a failure is recorded,
+and the other steps go on."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from convbench.store.locks import folder_lock
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an experiment is, as a step begins."""
+    """Progress of an experiment as a step begins."""
 
     address: str
     number: int
-    """Of this step, from 1."""
+    """Number of this step, from 1."""
     of: int
+    """Number of all steps."""
     failed: int
-    """Steps that failed or wait for one that did."""
+    """Steps that failed, or wait for a failed one."""
 
 
 Tell = Callable[[Progress], None]
@@ -40,11 +41,11 @@ Tell = Callable[[Progress], None]
 def run(
     parts: Sequence[Part], root: Path, options: ExperimentOptions, tell: Tell | None = None
 ) -> list[Outcome]:
-    """Do every step, or go on where it stopped; return how each ended, in order.
+    """Run or resume every step; return the outcomes in order.
 
-    A step that breaks is recorded with its reason, those that need it wait, and all others go on.
-    What is done costs a look at the disk. Raises BudgetError, for no later call could be paid
-    either; KeyboardInterrupt; RunError where another process does this experiment.
+    A failed step is recorded with its reason, those that need it wait, and all others go on. A
+    finished step costs a look at the disk. Raises BudgetError, since no later call could be paid
+    either; KeyboardInterrupt; RunError if another process runs this experiment.
     """
     with _alone(root):
         root.mkdir(exist_ok=True)
@@ -68,7 +69,7 @@ def run(
 def _one(
     one: Part, root: Path, options: ExperimentOptions, record: Record, before: Sequence[Outcome]
 ) -> Outcome:
-    """Do one step and keep how it ended."""
+    """Run one step, record its outcome and return it."""
     address, name = one.step.address, mark(one.step, one.spec)
     if whole(one, root, record):
         return Outcome(address, name, "done")
@@ -88,7 +89,7 @@ def _one(
         raise
     except ConvbenchError as error:
         said = (str(error),)
-    except Exception as error:  # noqa: BLE001 - whatever breaks in a cell, the others go on
+    except Exception as error:  # noqa: BLE001 - a bug in one cell must not stop the others
         said, trace = (f"{type(error).__name__}: {error}",), traceback.format_exc()
     finally:
         seconds = round(time.monotonic() - began, 3)
@@ -98,7 +99,8 @@ def _one(
 
 
 def _missing(one: Part, root: Path, before: Sequence[Outcome]) -> str | None:
-    """Return the first step that this one needs and that failed now, or was never done."""
+    """Return the address of the first step that this one needs and that failed or was never done,
+    or None."""
     now = {outcome.address: outcome.state for outcome in before}
     for address in one.step.needs():
         if now.get(address, "done") != "done":
@@ -109,7 +111,7 @@ def _missing(one: Part, root: Path, before: Sequence[Outcome]) -> str | None:
 
 
 def _was_done(address: str, one: Part, root: Path) -> bool:
-    """Whether a step that is not asked for now was done before."""
+    """Return True if a step that is not selected now was done before."""
     name, kind, *rest = address.split("/")
     cell = next(cell for cell in (one.step.cell, *one.step.pooled) if cell.name == name)
     if rest and rest[0] != one.step.checkpoint:
@@ -121,8 +123,8 @@ def _was_done(address: str, one: Part, root: Path) -> bool:
 
 @contextmanager
 def _alone(root: Path) -> Iterator[None]:
-    """Hold an experiment's folder, from beside it: a second process would break a step of the
-    first one, between whose steps no run is held."""
+    """Lock an experiment by a file next to its folder. Raises RunError if another process holds it:
+    between steps no run is locked, so two processes would disturb each other."""
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

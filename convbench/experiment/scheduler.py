@@ -1,4 +1,4 @@
-"""Steps side by side where what they claim allows it: devices, the CPU, calls."""
+"""Schedule steps concurrently as far as their claims on devices, the CPU and calls allow."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from convbench.rollout.calls import placement
 from convbench.schema.run import Role
 
 ALMOST = 1e-9
-"""Shares are sums of decimals."""
+"""Tolerance for sums of decimal shares."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Something to do."""
+    """A task with the resources that it claims."""
 
     name: str
     after: tuple[str, ...] = ()
-    """Tasks that must have ended before, however they ended; names of none are left out."""
+    """Tasks that must have ended before, with whatever outcome; unknown names are ignored."""
     places: Sequence[Mapping[str, float]] = ({},)
-    """What it takes while it runs, in each place where it could: the share of each resource, above
-    0 and up to 1 (the whole). It gets the first place that is free."""
+    """Alternative placements, each with its claims while the task runs: the share of each resource,
+    above 0 and at most 1 (all of it). The task gets the first placement that is free."""
 
 
 def serial(tasks: Sequence[Task]) -> bool:
-    """Whether no two of the tasks could ever run at once, since all take the whole of one thing."""
+    """Return True if no two tasks can run at once, since all claim all of one resource."""
     wholes = [
         {name for name, share in claims.items() if share >= 1}
         for task in tasks
@@ -54,13 +54,13 @@ def serial(tasks: Sequence[Task]) -> bool:
 
 
 def run(tasks: Sequence[Task], do: Callable[[int, int], None], most: int = 16) -> None:
-    """Call `do(number, place)` for every task, in a thread where several can run at once; both
-    count from 0.
+    """Call `do(number of the task, number of its placement)` for every task, in threads if several
+    can run at once; numbers count from 0.
 
-    In the order of the list: a task that must wait for a resource keeps later ones from it. What
-    `do` raises, and an interrupt, ends all: running tasks are stopped (`engine.jobs.stoppable`) and
-    waited for, no other begins, and it is raised here. `do` keeps failures that concern one task
-    alone.
+    Tasks begin in the order of the list: one that waits for a resource keeps later ones from it. If
+    `do` raises, or on an interrupt, running tasks are stopped (`engine.jobs.stoppable`) and waited
+    for, no other begins, and the exception is raised here. `do` must handle failures that concern
+    only its task.
     """
     if serial(tasks):
         for number in range(len(tasks)):
@@ -75,7 +75,7 @@ def run(tasks: Sequence[Task], do: Callable[[int, int], None], most: int = 16) -
 
 
 class _Run:
-    """What runs, what waits and what is taken."""
+    """State of a schedule: running and waiting tasks, and the resources in use."""
 
     def __init__(
         self,
@@ -101,8 +101,8 @@ class _Run:
                 self._end(future)
 
     def _startable(self) -> Iterator[tuple[int, int]]:
-        """Yield (task, place) of those that may begin now; each is begun before the next is looked
-        at."""
+        """Yield (task, placement) of those that may begin now; the caller begins each before it
+        takes the next."""
         wanted: set[str] = set()
         for number in tuple(self.waiting):
             task = self.tasks[number]
@@ -138,7 +138,7 @@ class _Run:
 
 @contextmanager
 def _terminated() -> Iterator[None]:
-    """Have SIGTERM interrupt, as Ctrl-C does."""
+    """Make SIGTERM raise KeyboardInterrupt, as Ctrl-C does."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -155,18 +155,20 @@ def _terminated() -> Iterator[None]:
 
 CPU, CALLS, MONEY = "cpu", "calls", "budget"
 ASKING = 0.25
-"""Of all calls to others: so many steps ask at once, each up to its own `--concurrency`."""
+"""Share of calls to remote models that a step claims: four steps call at once, each up to its own
+`--concurrency`."""
 FOLDER = Path()
-"""Of a run that what is asked here does not look at."""
+"""Placeholder for a run's folder, where options are made and the folder is not read."""
 Claim = tuple[str, float]
 
 
 def tasks_of(
     parts: Sequence[Part], options: ExperimentOptions
 ) -> tuple[list[Task], list[list[ExperimentOptions]]]:
-    """Return the steps as tasks, in order within a cell, whose steps share its folder, a training
-    on several cells after all of them; and with which options each is done in each of its places.
-    """
+    """Return (the steps as tasks, the options of each step for each of its placements).
+
+    Steps of a cell share its folder and run in order; a training on several cells follows all of
+    them."""
     last: dict[str, str] = {}
     tasks: list[Task] = []
     ways: list[list[ExperimentOptions]] = []
@@ -183,8 +185,7 @@ def tasks_of(
 
 
 def _pinned(one: Part, options: ExperimentOptions) -> list[ExperimentOptions]:
-    """Return the options of a step for each device that it could have: what takes one device and
-    may have any of several, gets this one."""
+    """Return the step's options once for each device it could run on, pinned to that device."""
     devices, there = devices_of(options.calls.devices), range(len(inventory()))
     pools: dict[Role, tuple[int, ...]] = {}
     for role in _single(one, options):
@@ -203,8 +204,8 @@ def _pinned(one: Part, options: ExperimentOptions) -> list[ExperimentOptions]:
 
 
 def _single(one: Part, options: ExperimentOptions) -> Iterator[Role]:
-    """Yield who takes one device in this step: a model of our own engine, a training in one
-    process."""
+    """Yield the roles that use a single device in this step: models of the local engine, a training
+    in one process."""
     kind, vllm = one.step.kind, devices_of(options.calls.devices).vllm
     if kind == "build" and _policy(one, options).startswith("local:"):
         yield "policy"
@@ -233,13 +234,13 @@ def _judges(one: Part, options: ExperimentOptions) -> Iterator[str]:
         try:
             yield resolve_judge(name, options.specs.folders).model or ""
         except ConvbenchError:
-            continue  # told when it judges
+            continue  # reported when the step judges
 
 
 def apart(options: ExperimentOptions) -> ExperimentOptions:
-    """Return the options of steps that run side by side: without displays of progress, which would
-    write over each other; a training that has no device gets a process of its own, which can be
-    stopped."""
+    """Return the options for concurrent steps: without progress displays, which would overwrite
+    each other, and on machines without accelerators with trainings in a process of their own, which
+    can be stopped."""
     said = options.calls.devices
     if not inventory() and devices_of(said).trainer is None:
         said = (*said, "trainer=[]")
@@ -247,7 +248,7 @@ def apart(options: ExperimentOptions) -> ExperimentOptions:
 
 
 def _sums(claims: Iterable[Claim]) -> dict[str, float]:
-    """Return claims on one thing as their sum, the whole at most."""
+    """Return the sum of the claims on each resource, at most 1."""
     found: dict[str, float] = {}
     for name, share in claims:
         found[name] = min(1.0, found.get(name, 0.0) + share)
@@ -255,9 +256,9 @@ def _sums(claims: Iterable[Claim]) -> dict[str, float]:
 
 
 def _claims(one: Part, options: ExperimentOptions) -> Iterator[Claim]:
-    """Yield what a step takes."""
+    """Yield the claims of a step."""
     if options.calls.ledger is not None and options.calls.ledger.limited:
-        yield MONEY, 1.0  # calls that one limit holds go through one loop
+        yield MONEY, 1.0  # calls under one budget go through one loop
     step = one.step
     if step.kind == "build":
         yield from _asked(_policy(one, options), "policy", options)
@@ -272,7 +273,8 @@ def _claims(one: Part, options: ExperimentOptions) -> Iterator[Claim]:
 
 
 def _trained(one: Part, options: ExperimentOptions) -> Iterator[Claim]:
-    """Training takes whole devices; a learner that samples or judges first, theirs too."""
+    """Yield the claims of a training: all of its devices; for a learner that samples or judges
+    first, also those of the policy and the judges."""
     names = launching.given(options.calls)
     names = tuple(d.name for d in inventory()) if names is None else names
     yield from ((f"device {name}", 1.0) for name in names) if names else [(CPU, 1.0)]
@@ -288,7 +290,7 @@ def _prepares(one: Part, options: ExperimentOptions) -> bool:
         asked = train_options(one.step, one.spec, FOLDER, options)
         module = launching.load(launching.locate(trainable(asked).trainer or ""))
     except ConvbenchError:
-        return True  # whatever is wrong with it is told when it runs
+        return True  # the error is reported when the step runs
     return hasattr(module, "prepare")
 
 
@@ -325,7 +327,7 @@ def _ref(name: str, options: ExperimentOptions) -> str:
 
 
 def _asked(ref: str, role: Role, options: ExperimentOptions) -> Iterator[Claim]:
-    """Yield what asking a model takes: its devices where it runs here, else calls."""
+    """Yield the claims of calls to a model: its devices if it runs here, else a share of calls."""
     if ref.partition(":")[0] in ("local", "vllm"):
         yield from _sampler(role, options)
     else:

@@ -1,4 +1,4 @@
-"""SEAL: rounds in which self-edits are rewarded by what they teach, beside their baselines.
+"""Run SEAL: rounds in which self-edits are rewarded by what they teach, and their baselines.
 
 Zweiger et al. 2025 (SEAL): sample edits, keep the good ones, fit, repeat (ReST-EM).
 """
@@ -41,7 +41,7 @@ from convbench.store import Run
 
 
 class Args(Noun):
-    """`args` of SEAL's recipe: what is measured beside the rounds."""
+    """`args` of SEAL's recipe: what is measured in addition to the rounds."""
 
     others: tuple[str, ...] = ()
     """Models whose edits of the test passages the untrained policy learns too, as a baseline."""
@@ -55,21 +55,21 @@ class Args(Noun):
 
 @dataclass
 class SealResult:
-    """What `train seal` did."""
+    """Result of `train seal`."""
 
     rounds: RoundsResult
     taught: dict[str, Values] = field(default_factory=dict)
-    """(passage, accuracy) of every adaptation, by what was trained on."""
+    """(passage, accuracy) of every adaptation, by training data."""
     pretrained: dict[str, Values] = field(default_factory=dict)
-    """The same of one training on all passages at once."""
+    """The same for one training on all passages at once."""
     forgetting: dict[str, list[Forgetting]] = field(default_factory=dict)
-    """Sequences of passages learnt one after the other."""
+    """Accuracies over sequences of passages learnt one after the other, by training data."""
 
 
 def seal(options: RoundsOptions, *, baselines: bool = True) -> SealResult:
-    """Run SEAL's rounds on a run of self-edits and measure what they taught.
+    """Run or resume SEAL's rounds on a run of self-edits, and return what they taught.
 
-    Resumable at any point, down to the adaptation.
+    It resumes from any point, down to a single adaptation. Raises ConvbenchError.
     """
     recipe = recipe_of(options)
     args = args_of(recipe)
@@ -89,16 +89,16 @@ def seal(options: RoundsOptions, *, baselines: bool = True) -> SealResult:
 
 @dataclass(frozen=True)
 class Rounds:
-    """What several rounds did."""
+    """Results of several rounds, and the file of their table."""
 
     result: SealResult
     table: Path | None
-    """The file of what self-edits taught, where they were learnt."""
+    """The file with the accuracies after learning from self-edits; None for other recipes."""
 
 
 def train_rounds(options: RoundsOptions, *, baselines: bool = True) -> Rounds:
-    """Run a recipe's rounds; where it filters self-edits, as SEAL: then with the file of what they
-    taught, which is there before the long measures of many passages."""
+    """Run a recipe's rounds and return the results. A recipe with a filter of self-edits runs as
+    SEAL; its table is written before the long measurements of many passages, and again after."""
     if recipe_of(options).filter is None:
         return Rounds(SealResult(rounds(options)), None)
     result = seal(options, baselines=baselines)
@@ -110,13 +110,14 @@ def train_rounds(options: RoundsOptions, *, baselines: bool = True) -> Rounds:
 
 
 def write_table(result: SealResult) -> Path:
-    """Write what was measured so far into the run's reports; return the table's file."""
+    """Write the measurements so far into the run's reports; return the table's file."""
     reports = result.rounds.run.reports
     return adaptation.write(reports, result.taught, result.pretrained, result.forgetting)
 
 
 def _long_enough(run: Run, args: Args) -> None:
-    """Refuse sequences longer than there are passages, before hours of work."""
+    """Raise RunError if sequences are longer than the number of test passages, before hours of
+    work."""
     there = sum(example.split == "test" for example in run.examples.values())
     if args.sequences and there < args.length:
         raise RunError(
@@ -126,12 +127,13 @@ def _long_enough(run: Run, args: Args) -> None:
 
 
 def args_of(recipe: Recipe) -> Args:
-    """Return the recipe's settings for SEAL; SpecError where they are wrong."""
+    """Return the recipe's `args` as settings for SEAL. Raises SpecError if they are wrong."""
     return catalog.check(Args, dict(recipe.args), f"recipe {recipe.name}: args")
 
 
 def learn_from(model: str, root: Run, options: RoundsOptions) -> None:
-    """Have another model write self-edits of the test passages; the run's policy learns them."""
+    """Evaluate another model as the writer of self-edits of the test passages, from which the run's
+    policy learns."""
     plain = replace(options.specs, sets=())
     done = evaluate(EvalOptions(model, (root.path,), specs=plain, calls=options.calls))
     check_evaluation(done, options.calls)
@@ -140,9 +142,9 @@ def learn_from(model: str, root: Run, options: RoundsOptions) -> None:
 def taught_accuracies(
     done: RoundsResult, judge: Judge, options: RoundsOptions, baselines: bool = True
 ) -> dict[str, Values]:
-    """Return accuracies of base, passage only, the untrained policy's edits, those of other models
-    that were evaluated on this run and learnt by the same policy, then every round's; without
-    those that were not asked about test passages."""
+    """Return accuracies by training data: nothing, the passage only, edits of the untrained policy,
+    of other models evaluated on this run and learnt by the same policy, and of every round. Those
+    without answers about test passages are left out."""
     found = _baselines(done.run, judge, options) if baselines else {}
     own = learners(done.run, judge)
     rounds = [(f"round {one.number}", one.evaluated) for one in done.rounds if one.evaluated]
@@ -165,7 +167,7 @@ def _baselines(run: Run, judge: Judge, options: RoundsOptions) -> dict[str, Valu
 
 
 def baseline_accuracies(runner: Runner) -> dict[str, Values]:
-    """Return accuracies of the policy as it is and after training on the passage alone."""
+    """Return accuracies of the policy as it is, and after training on the passage only."""
     asked = [example for example in runner.run.examples.values() if example.split == "test"]
     return {
         NOTHING: runner.spread(lambda e: (e.group_id, runner.before(e)), asked),
@@ -174,7 +176,8 @@ def baseline_accuracies(runner: Runner) -> dict[str, Values]:
 
 
 def many_passages(result: SealResult, options: RoundsOptions) -> None:
-    """Measure what the recipe asks for of many passages: all at once, and one after the other."""
+    """Measure learning of many passages as the recipe's args ask, all at once and one after the
+    other, and add it to the result."""
     args = args_of(recipe_of(options))
     run, calls, last = result.rounds.run, options.calls, result.rounds.rounds[-1]
     judge = next(j for j in judges_of(run) if j.name == result.rounds.judge)

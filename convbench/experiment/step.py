@@ -1,6 +1,4 @@
-"""One step of one cell: the one place where something is built, judged, trained or evaluated, and
-what became of it.
-"""
+"""Run one step of one cell (build, judge, train or eval), and record its outcome."""
 
 from __future__ import annotations
 
@@ -40,27 +38,27 @@ from convbench.store.checkpoint import Checkpoint
 from convbench.store.jsonl import Appender, records
 
 State = Literal["done", "failed", "waits"]
-"""`waits`: a step that it needs is not there."""
+"""`waits`: a step that it needs failed or was not done."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a step ended."""
+    """Outcome of a step."""
 
     address: str
     mark: str
-    """Fingerprint of all that the experiment says of it."""
+    """Fingerprint of the experiment's settings of the step."""
     state: State
     said: tuple[str, ...] = ()
-    """Why it failed or waits, or what failed in it where that was not too much."""
+    """Why it failed or waits; for a finished step, what failed in it."""
     seconds: float = 0.0
-    """How long it took."""
+    """Duration."""
     trace: str = ""
-    """Where it broke, should it be no mistake of the user's."""
+    """Traceback of an error that is not a ConvbenchError."""
 
 
 class Record:
-    """The file of outcomes; a line that a kill tore is left out."""
+    """The file of outcomes; a line torn by a kill is skipped."""
 
     def __init__(self, root: Path) -> None:
         self.path = root / FILE
@@ -74,16 +72,16 @@ class Record:
             )
 
     def of(self, address: str, mark: str) -> Outcome | None:
-        """Return how a step of these settings ended the last time."""
+        """Return the last outcome of a step with these settings, or None."""
         return self.found.get((address, mark))
 
     def whole(self, address: str, mark: str) -> bool:
-        """Whether a step of these settings ended, and nothing in it failed."""
+        """Return True if a step with these settings is done and nothing in it failed."""
         last = self.of(address, mark)
         return last is not None and last.state == "done" and not last.said
 
     def write(self, outcome: Outcome) -> None:
-        """Keep how a step ended."""
+        """Append an outcome to the file."""
         self.found[outcome.address, outcome.mark] = outcome
         at = datetime.now(UTC).isoformat(timespec="seconds")
         with self._lock, Appender(self.path) as file:
@@ -91,15 +89,15 @@ class Record:
 
 
 OF_BUILD = ("count", "samples", "temperatures", "max_tokens", "regime", "model", "teacher", "sets")
-"""What an experiment says of a build."""
+"""Fields of an experiment that define a build."""
 
 
 def do(step: Step, spec: ExperimentSpec, root: Path, options: ExperimentOptions) -> list[str]:
-    """Do one step; what is done already costs a look at the disk. Return words on what failed.
+    """Run or resume one step; return lines on what failed. A finished one costs a look at the disk.
 
-    `spec` is the experiment as it holds for the step's cell, `root` the experiment's folder. All
-    four are plain data. Raises ConvbenchError subclasses where the step was stopped or too much
-    of it failed, KeyboardInterrupt; the same call goes on from there.
+    `spec` is the experiment with the settings of the step's cell, `root` the experiment's folder.
+    Raises ConvbenchError subclasses if the step was stopped or too much of it failed, and
+    KeyboardInterrupt; the same call then resumes it.
     """
     load_plugins(options.specs)
     path = root / step.cell.name
@@ -116,8 +114,8 @@ def do(step: Step, spec: ExperimentSpec, root: Path, options: ExperimentOptions)
 
 
 def there(step: Step, root: Path) -> bool:
-    """Whether a step left what it leaves last; a build or a judging that did may still have
-    failures to try again."""
+    """Return True if the last result of a step exists; a build or a judging may still have failures
+    to try again."""
     path = root / step.cell.name
     if step.kind == "train":
         return Checkpoint(path / "checkpoints" / step.checkpoint).finished or bool(
@@ -131,14 +129,14 @@ def there(step: Step, root: Path) -> bool:
 
 
 def _rounds(path: Path, step: Step) -> list[Path]:
-    """Return the evaluations of a learner that goes in rounds, of which each has its own."""
+    """Return the folders of the evaluations of a learner with rounds, one a round."""
     if step.pooled or ":" in step.learner:
         return []
     return list((path / "evals").glob(f"{Path(recipe_of(step.learner)).stem}-round-*"))
 
 
 def mark(step: Step, spec: ExperimentSpec) -> str:
-    """Return a fingerprint of all that an experiment says of a step."""
+    """Return a fingerprint of an experiment's settings of a step."""
     said = {name: getattr(spec, name) for name in OF_BUILD} if step.kind == "build" else {}
     judges = [] if step.kind == "build" else list(spec.judges)
     recipe = spec.sets_of(step.called) if step.learner else {}
@@ -178,7 +176,7 @@ def _train(
     step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions
 ) -> Sequence[str | None]:
     loop = rounds_options(step, spec, path, options)
-    if loop is not None:  # every round is evaluated, too
+    if loop is not None:  # evaluates every round too
         train_rounds(loop)
     else:
         folder = path / "checkpoints" / step.checkpoint

@@ -1,4 +1,4 @@
-"""One training, or several rounds of one with the tables that they leave."""
+"""Train a recipe once, or in rounds with their tables."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from convbench.options.train import RoundsOptions, TrainOptions
 
 
 def train(options: TrainOptions) -> TrainResult | Rounds:
-    """Train a recipe once, or in rounds where they are asked for or the recipe has them.
+    """Train a recipe once, or in rounds if the options or the recipe have them; return the result.
 
-    Raises ConvbenchError subclasses, before torch is loaded where something can be refused.
+    Raises ConvbenchError subclasses, before torch is loaded for everything that can be checked.
     """
     options = replace(options, specs=tracked(options.specs, options.track))
     asked = RoundsOptions(
@@ -44,12 +44,12 @@ def train(options: TrainOptions) -> TrainResult | Rounds:
 
 
 def tracked(specs: SpecOptions, name: str | None) -> SpecOptions:
-    """Return the specs with this tracker for every training; None changes nothing."""
+    """Return the spec options with this tracker for every training; None changes nothing."""
     return specs if name is None else replace(specs, sets=(*specs.sets, f"fit.trackers=[{name}]"))
 
 
 def _of_one(options: TrainOptions) -> list[str]:
-    """Return the options said that mean nothing over several rounds."""
+    """Return the names of the used options that do not apply to several rounds."""
     single = {
         "--run, several": options.run[1:] or None,
         "--model": options.model,
