@@ -1,4 +1,4 @@
-"""From scores to the trajectory reward."""
+"""Compute the trajectory reward from a judge's scores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from convbench.schema import ProtocolSpec, Reward
 
 
 def discount(reward: Reward, protocol: ProtocolSpec) -> float:
-    """Return gamma: the judge's own, else the protocol's, else 1."""
+    """Return gamma: the reward's own, else the protocol's, else 1."""
     for gamma in (reward.discount, protocol.discount):
         if gamma is not None:
             return gamma
@@ -19,8 +19,8 @@ def discount(reward: Reward, protocol: ProtocolSpec) -> float:
 
 
 def of_turn(spec: Reward, scores: Mapping[str, float]) -> float:
-    """Return metric / scale of one turn, or of a conversation that nothing discounts; DataError
-    where the metric is not among the scores."""
+    """Return metric / scale of one turn, or of a conversation before discounting. Raises DataError
+    if the metric is not among the scores."""
     if spec.metric not in scores:
         found = ", ".join(sorted(scores)) or "no scores"
         raise DataError(f"reward.metric: expected {spec.metric!r} among the scores; found {found}")
@@ -30,9 +30,9 @@ def of_turn(spec: Reward, scores: Mapping[str, float]) -> float:
 def of_turns(
     spec: Reward, protocol: ProtocolSpec, turns: Sequence[Mapping[str, float]], questions: int
 ) -> float:
-    """Return the reward of a conversation from the scores of its policy turns, as
-    `reward.together` says: "the aggregated pedagogical value over n steps" is the first use case of
-    section 2 of Mukherjee et al. (2025). `discount` weighs the t-th turn by gamma^(t-1); the others
+    """Return the reward of a conversation from the scores of its policy turns, aggregated by
+    `reward.together` ("the aggregated pedagogical value over n steps", the first use case of
+    section 2 of Mukherjee et al. 2025). `discount` weights the t-th turn by gamma^(t-1); the others
     are discounted by the number of questions like any reward."""
     rewards = [of_turn(spec, scores) for scores in turns]
     gamma = discount(spec, protocol)
@@ -50,9 +50,8 @@ def reward(
 
     With the defaults this is the overall score rescaled to [0, 1] (Mukherjee et al. 2025,
     section 4); gamma^n is the discount of its adaptive setting, "the number of clarifying
-    questions" (section 2). The paper has no marker by which a policy ends its asking and does not
-    say whether the answer counts; here neither does (`views.asking_turns`), so that an answer
-    without a question keeps its whole score. Raises DataError where the metric is not among the
-    scores.
+    questions" (section 2). The paper has no marker with which a policy ends its questions, and does
+    not say whether the answer counts; here neither counts (`views.asking_turns`), so that an answer
+    without a question keeps its full score. Raises DataError if the metric is not among the scores.
     """
     return of_turn(spec, scores) * discount(spec, protocol) ** questions

@@ -1,4 +1,4 @@
-"""What calls of models would take at most: told by dry runs, and added up."""
+"""Upper estimates of calls to models, which dry runs report, and their sums."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from convbench.described import Described
 
 
 class Tokens(Described):
-    """What a command would take at most, told by a dry run."""
+    """Upper estimate of what a command takes, reported by a dry run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     conversations: int
-    """Conversations, or verdicts where a judge is asked."""
+    """Conversations, or verdicts of a judge."""
     calls: int
     """Calls of models."""
     prompt_tokens: int
-    """Tokens sent, about."""
+    """Approximate tokens sent."""
     reply_tokens: int
-    """Tokens written, at most."""
+    """Most tokens generated."""
     usd: float | None
-    """Dollars at most; null where a price is unknown."""
+    """Most dollars; null if a price is unknown."""
 
     @property
     def tokens(self) -> int:
-        """Tokens sent and written."""
+        """Tokens sent and generated."""
         return self.prompt_tokens + self.reply_tokens
 
 
 def add_tokens(parts: Iterable[Tokens]) -> Tokens:
-    """Return what all of them take; a price that is unknown leaves the sum unknown."""
+    """Return the sum of estimates; its price is unknown if one of theirs is."""
     every = list(parts)
     dollars = [part.usd for part in every]
     return Tokens(

@@ -14,7 +14,7 @@ from convbench.schema import ProtocolSpec
 
 
 def data(job: Job) -> Pairs:
-    """Log, reward, pair."""
+    """Return pairs of final replies, of each task's best and worst conversation."""
     logged = job.log()
     pairing = job.recipe.pairing
     direct = None  # imported conversations have no task whose prompt could be rendered
@@ -24,7 +24,7 @@ def data(job: Job) -> Pairs:
 
 
 def fit(job: Job, found: PairData) -> None:
-    """Fit: -log sigmoid(beta * difference of log(pi / pi_0))."""
+    """Train with the loss -log sigmoid(beta * difference of log(pi / pi_0))."""
     from convbench.learn import preference
 
     preference.fit(job, found)

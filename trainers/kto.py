@@ -13,11 +13,12 @@ from convbench.learn.job import Job, WeightedData, script
 from convbench.learn.weights import Weighted
 
 OWN_LOSS = True
-"""It goes by none of `loss`."""
+"""It uses no field of `loss`."""
 
 
 def data(job: Job) -> Weighted:
-    """Log, reward, weigh; only the weights' signs count."""
+    """Return weighted turns, of which only the weights' signs count. Raises TrainError for another
+    unit."""
     if job.recipe.data.unit != "turn":
         raise TrainError(
             "data.unit: found conversation; kto learns single replies; expected turn; add --set "
@@ -28,7 +29,7 @@ def data(job: Job) -> Weighted:
 
 
 def fit(job: Job, weighted: WeightedData) -> None:
-    """Fit by TRL's KTO."""
+    """Train with TRL's KTO."""
     from convbench.learn import unpaired
 
     unpaired.fit(job, weighted)

@@ -12,13 +12,13 @@ from convbench.learn.weights import Weighted
 
 
 def data(job: Job) -> Weighted:
-    """Log, reward, weigh."""
+    """Return the best conversation of each task, with weight 1."""
     logged = job.log()
     return weights.star_gate(logged, job.recipe.weighting, job.recipe.fit.seed)
 
 
 def fit(job: Job, weighted: WeightedData) -> None:
-    """Fit: supervised fine-tuning, since all weights are 1."""
+    """Train by supervised fine-tuning, since all weights are 1."""
     from convbench.learn import weighted_sft
 
     weighted_sft.fit(job, weighted)

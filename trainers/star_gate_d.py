@@ -12,18 +12,19 @@ from convbench.learn.teacher import teacher
 from convbench.learn.weights import Weighted
 
 OWN_LOSS = True
-"""It goes by none of `loss`."""
+"""It uses no field of `loss`."""
 
 
 def data(job: Job) -> Weighted:
-    """Log, reward, weigh; the teacher must be there."""
+    """Return the best conversation of each task, with weight 1. Raises TrainError without a
+    teacher."""
     teacher(job.run, job.recipe)
     logged = job.log()
     return weights.star_gate(logged, job.recipe.weighting, job.recipe.fit.seed)
 
 
 def fit(job: Job, weighted: WeightedData) -> None:
-    """Fit: the student follows the teacher."""
+    """Distil the teacher into the student."""
     from convbench.learn import distil
 
     distil.fit(job, weighted, teacher(job.run, job.recipe))

@@ -1,8 +1,8 @@
 """StepDPO: at each turn the better conversation's reply against the worse one's.
 
 Section 4 of Mukherjee et al. (NeurIPS 2025). `pairing.source: logged` pairs turns of the logged
-conversations under the winner's history; `resampled` pairs each with branches that left it at one
-turn and were sampled to the end and judged, as Chen et al. (2025) do (`convbench train` has them).
+conversations under the winner's history; `resampled` pairs each with branches that begin at one of
+its turns, sampled to the end and judged, as Chen et al. (2025) do (`convbench train` samples them).
 
     python trainers/step_dpo.py --recipe FILE     under any launcher
 """
@@ -14,7 +14,7 @@ from convbench.learn.select import branches
 
 
 def prepare(job: Job, means: Means) -> Preparation | None:
-    """Sample and judge the branches that are paired; logged pairs need none."""
+    """Return the preparation that samples and judges branches; None for logged pairs."""
     if job.recipe.pairing.source == "logged":
         return None
     from convbench.learn.branches import Branching
@@ -23,7 +23,7 @@ def prepare(job: Job, means: Means) -> Preparation | None:
 
 
 def data(job: Job) -> Pairs:
-    """Log, reward, pair."""
+    """Return pairs of replies at each turn, from the log or from branches."""
     logged = job.log()
     pairing = job.recipe.pairing
     if pairing.source == "logged":
@@ -32,9 +32,9 @@ def data(job: Job) -> Pairs:
 
 
 def fit(job: Job, found: PairData) -> None:
-    """Fit, turn by turn: -log sigmoid(beta m), m the better reply's log(pi / pi_0) less the worse
+    """Train with the loss -log sigmoid(beta m), m the better reply's log(pi / pi_0) less the worse
     one's; with `pairing.loss: ipo` (m - 1 / (2 beta))^2, m of means over a reply's tokens (Azar et
-    al. 2024, equation (17)), least where m is 1 / (2 beta)."""
+    al. 2024, equation (17)), least at m = 1 / (2 beta)."""
     from convbench.learn import preference
 
     preference.fit(job, found)

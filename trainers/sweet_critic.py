@@ -11,11 +11,11 @@ from convbench.learn.select import select
 from convbench.learn.sweet.pairs import Sweet, Trajectories, trajectories
 
 ONE_RUN = True
-"""What it learns is of one run's conversations."""
+"""It learns from the conversations of a single run."""
 
 
 def data(job: Job) -> Trajectories:
-    """Log, reward, pair."""
+    """Return pairs of trajectories by reward."""
     settings = Sweet.of(job.recipe.args, job.recipe.name)
     recipe = job.recipe
     return trajectories(
@@ -24,7 +24,7 @@ def data(job: Job) -> Trajectories:
 
 
 def fit(job: Job, found: Trajectories) -> None:
-    """Fit: Bradley-Terry over the sums of turn advantages."""
+    """Train with the Bradley-Terry loss of the sums of turn advantages."""
     from convbench.learn.sweet import critic as advantage
 
     advantage.fit(job, found)

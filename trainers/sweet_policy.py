@@ -1,7 +1,7 @@
-"""SWEET-RL, stage 2: DPO on candidates of each turn, ranked by the critic; nothing hidden.
+"""SWEET-RL, stage 2: DPO on candidates of each turn, ranked by the critic, without hidden text.
 
-Equation (4) of Zhou et al. (2025). `convbench train sweet` trains the critic, samples and ranks
-the candidates into `candidates.jsonl` beside the recipe, then runs this.
+Equation (4) of Zhou et al. (2025). `convbench train sweet` trains the critic, samples the
+candidates and ranks them into `ranked.jsonl` in the recipe's folder, then runs this.
 
     python trainers/sweet_policy.py --recipe FILE     under any launcher
 """
@@ -15,18 +15,19 @@ from convbench.learn.sweet.pairs import RANKED, Candidate, Place, Sweet, check_b
 from convbench.store.jsonl import records
 
 ONE_RUN = True
-"""What it learns is of one run's conversations."""
+"""It learns from the conversations of a single run."""
 
 
 def prepare(job: Job, means: Means) -> Preparation:
-    """Train the critic, sample candidates at every turn, rank them."""
+    """Return the preparation that trains the critic, samples candidates at every turn and ranks
+    them."""
     from convbench.learn.sweet.stages import Stages
 
     return Stages.of(job, means)
 
 
 def data(job: Job) -> Pairs:
-    """Log, rank, pair."""
+    """Return pairs of ranked candidates. Raises TrainError if there is no ranking."""
     check_base(job)
     file = job.folder / RANKED
     if not file.exists():
@@ -41,7 +42,7 @@ def data(job: Job) -> Pairs:
 
 
 def fit(job: Job, found: PairData) -> None:
-    """Fit: -log sigmoid(beta' * difference of log(pi / pi_ref)), plus the NLL term."""
+    """Train with -log sigmoid(beta' * difference of log(pi / pi_ref)), plus the NLL term."""
     from convbench.learn import preference
 
     nll = Sweet.of(job.recipe.args, job.recipe.name).nll

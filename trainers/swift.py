@@ -12,13 +12,13 @@ from convbench.learn.weights import Weighted
 
 
 def data(job: Job) -> Weighted:
-    """Log, reward, weigh."""
+    """Return conversations weighted by their rewards, standardised within each task."""
     logged = job.log()
     return weights.swift(logged, job.recipe.weighting)
 
 
 def fit(job: Job, weighted: WeightedData) -> None:
-    """Fit: (1/N) sum_i w_i sum_tokens -log pi."""
+    """Train with the loss (1/N) sum_i w_i sum_tokens -log pi."""
     from convbench.learn import weighted_sft
 
     weighted_sft.fit(job, weighted)

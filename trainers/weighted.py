@@ -1,5 +1,5 @@
-"""Any weighting, any objective: rewards become weights as `weighting` says, `loss` says what is
-minimised. ReFit, SWiFt and STaR-GATE are settings of it; so are AWR, A-LoL, PPO and GRPO on a log.
+"""Any weighting and any objective: `weighting` turns rewards into weights, `loss` is minimised.
+ReFit, SWiFt and STaR-GATE are settings of it; so are AWR, A-LoL, PPO and GRPO on a log.
 
     python trainers/weighted.py --recipe FILE     under any launcher
 """
@@ -10,13 +10,13 @@ from convbench.learn.weights import Weighted
 
 
 def data(job: Job) -> Weighted:
-    """Log, reward, weigh."""
+    """Return conversations weighted by the fields of `weighting`."""
     logged = job.log()
     return weights.composed(logged, job.recipe.weighting, job.recipe.fit.seed)
 
 
 def fit(job: Job, weighted: WeightedData) -> None:
-    """Fit: the objective's sum over the policy's tokens, over N."""
+    """Train with the objective, summed over the policy's tokens and divided by N."""
     from convbench.learn import weighted_sft
 
     weighted_sft.fit(job, weighted)

@@ -2,6 +2,6 @@
 
 The world (`world`) is a table of plain facts about invented names. `questions` asks about it,
 `notes` tells new facts, `rows` gives the task rows, `texts` holds every wording, `speakers` holds
-the rule teacher and the rule human. `weights/` is the policy (`local:pocket`); `trainers/pocket/`
-made it. Nothing here imports torch. Uses the schema alone.
+the rule teacher and the rule human. `weights/` is the policy (`local:pocket`), trained by
+`trainers/pocket/`. Nothing here imports torch. Uses the schema only.
 """

@@ -1,4 +1,4 @@
-"""New facts, and passages that tell them back to front."""
+"""New facts, and passages that state them with the name last."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Fact:
     value: str
 
     def say(self, wording: str) -> str:
-        """The fact in one of the wordings of `texts`."""
+        """Return the fact in one of the wordings of `texts`."""
         return wording.format(name=self.name, prop=self.prop, value=self.value)
 
 
@@ -41,7 +41,7 @@ class Note:
 
 
 def make_notes(world: World, seed: int) -> list[Note]:
-    """Every fact about the newcomers, spread over 120 passages of four facts each."""
+    """Return every fact about the newcomers, spread over 120 passages of four facts each."""
     rng = random.Random(f"notes {seed}")
     facts = [Fact(n, p, world.value(n, p)) for n in world.newcomers for p in PROPERTIES]
     rng.shuffle(facts)

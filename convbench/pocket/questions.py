@@ -1,4 +1,4 @@
-"""Four-option questions over the world, and the split each of them belongs to."""
+"""Draw four-option questions about the world, each of which belongs to a split."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SPLIT_SHARES = (("pretrain", 2), ("train", 4), ("validation", 1), ("test", 3))
 class Question:
     """One question. `options` are names, or values of `prop` when `kind` is "of".
 
-    `need` is the value sought, `subject` the name that the question speaks of ("" for "has"),
-    `unknown` the labels of options whose facts the policy was never told.
+    `need` is the value sought, `subject` the name in the question ("" for "has"), `unknown` the
+    labels of options whose facts the policy has never read.
     """
 
     kind: str
@@ -39,7 +39,7 @@ class Question:
 
     @property
     def key(self) -> str:
-        """What makes two questions the same one: everything but the order of the options."""
+        """A key that is equal for questions that differ only in the order of the options."""
         parts = (self.kind, self.prop, self.subject or self.need, *sorted(self.options))
         return " ".join(parts)
 
@@ -50,7 +50,7 @@ class Question:
 
 
 def split_of(key: str) -> str:
-    """Assign a key to a split by its SHA-256, in the proportions of SPLIT_SHARES."""
+    """Return the split of a key by its SHA-256, in the proportions of SPLIT_SHARES."""
     point = int.from_bytes(hashlib.sha256(key.encode()).digest()[:4], "big") % 10
     for split, tenths in SPLIT_SHARES:
         if point < tenths:
@@ -60,14 +60,14 @@ def split_of(key: str) -> str:
 
 
 def _arranged(gold: str, others: list[str], rng: random.Random) -> tuple[tuple[str, ...], str]:
-    """Put the gold option at a uniform place among the others."""
+    """Return (options, label of the gold one), with the gold option at a uniform position."""
     place = rng.randrange(len(others) + 1)
     rng.shuffle(others)
     return (*others[:place], gold, *others[place:]), LETTERS[place]
 
 
 def draw_fact_question(world: World, rng: random.Random) -> Question:
-    """Draw a question all of whose facts the policy has read."""
+    """Return a drawn question all of whose facts the policy has read."""
     kind, prop = rng.choice(FACT_KINDS), rng.choice(PROPERTIES)
     need = rng.choice(VALUES[prop])
     having = list(world.having(prop, need))
@@ -82,7 +82,8 @@ def draw_fact_question(world: World, rng: random.Random) -> Question:
 
 
 def draw_clarify_question(world: World, rng: random.Random) -> Question:
-    """Draw a question with two known options, both wrong, and two strangers, one of them right."""
+    """Return a drawn question with two known options, both wrong, and two strangers, one of them
+    right."""
     kind, prop = rng.choice(CLARIFY_KINDS), rng.choice(PROPERTIES)
     need = rng.choice(VALUES[prop])
     subject = "" if kind == "has" else rng.choice(world.having(prop, need))
@@ -97,7 +98,7 @@ def draw_clarify_question(world: World, rng: random.Random) -> Question:
 
 
 def draw_wish(world: World, rng: random.Random) -> Question:
-    """Draw a collaboration task: the property is named, the value that is wanted is hidden."""
+    """Return a drawn collaboration task: the property is named, the value sought is hidden."""
     prop = rng.choice(PROPERTIES)
     need = rng.choice(VALUES[prop])
     gold = rng.choice(world.having(prop, need))

@@ -1,4 +1,4 @@
-"""The rows of the pocket tasks, from a seed; the same everywhere."""
+"""Make the rows of the pocket tasks from a seed; they are the same everywhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from convbench.pocket.world import World, make_world
 SIZES: Final = {"train": 2400, "validation": 300, "test": 800}
 """Questions of each split, for the kinds that are drawn."""
 NOTE_SPLITS: Final = {"train": 64, "validation": 16, "test": 40}
-"""Passages of each split; 120 is all there are."""
+"""Passages of each split; there are 120."""
 
 _DRAWS: Final[Mapping[str, Callable[[World, random.Random], Question]]] = {
     "facts": draw_fact_question,
@@ -54,7 +54,8 @@ def _question_rows(world: World, kind: str, seed: int) -> Iterator[dict[str, Any
 
 
 def question_row(question: Question) -> dict[str, Any]:
-    """One question with its hidden field: the unknown options, or what the human wants."""
+    """Return the row of a question with its hidden field: the unknown options, or what the human
+    wants."""
     key = f"{question.kind}-{hashlib.sha256(question.key.encode()).hexdigest()[:12]}"
     row: dict[str, Any] = {
         "id": key,
@@ -72,7 +73,7 @@ def question_row(question: Question) -> dict[str, Any]:
 
 
 def _note_rows(world: World, seed: int) -> Iterator[dict[str, Any]]:
-    """Passages: all of them whatever the seed, in an order drawn from it."""
+    """Yield the rows of all passages, the same for every seed, in an order drawn by it."""
     splits = [split for split, count in NOTE_SPLITS.items() for _ in range(count)]
     numbered = list(enumerate(zip(notes.make_notes(world, 0), splits, strict=True)))
     random.Random(f"rows notes {seed}").shuffle(numbered)
@@ -81,7 +82,7 @@ def _note_rows(world: World, seed: int) -> Iterator[dict[str, Any]]:
 
 
 def note_row(key: str, split: str, note: notes.Note) -> dict[str, Any]:
-    """One passage with its closed-book questions and their one-word answers."""
+    """Return the row of a passage with its closed-book questions and their one-word answers."""
     return {
         "id": key,
         "split": split,

@@ -18,10 +18,10 @@ Messages = list[dict[str, str]]
 
 
 def teacher(messages: Messages, example: Mapping[str, Any]) -> str:
-    """Answer truthfully about the one option asked for, without its letter.
+    """Return the teacher's true reply about the option in the last message, without its letter.
 
-    Needs the fields `question` and `choices`; the facts are the teacher's own. Options count by
-    their text, or else by their letter; asked about none or several, it has nothing to tell.
+    Needs the fields `question` and `choices`; the facts are the teacher's own. Options are
+    recognised by their text, else by their letter; if it is none or several, the reply has no fact.
     """
     asked = _last(messages)
     options = _options(field(example, "choices"))
@@ -32,7 +32,7 @@ def teacher(messages: Messages, example: Mapping[str, Any]) -> str:
 
 
 def tell(world: World, question: str, option: str) -> str:
-    """What the teacher says about an option: a name's value, or whether a value is right."""
+    """Return the teacher's sentence on an option: a name's value, or whether a value is right."""
     words = re.findall(r"\w+", question)
     prop = next((word for word in words if word in PROPERTIES), "")
     if (option, prop) in world.facts:
@@ -46,15 +46,16 @@ def tell(world: World, question: str, option: str) -> str:
 
 
 def human(messages: Messages, example: Mapping[str, Any]) -> str:
-    """Say what is wanted of the one property asked for; other properties do not matter.
+    """Return the human's reply about the one property asked for; only one property matters.
 
-    Needs the hidden field `reference`: the property and the value wanted, as "color red".
+    Needs the hidden field `reference`: that property and the value sought, as "color red".
     """
     return _wish(_last(messages), str(field(example, "reference")))
 
 
 def wish(arguments: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
-    """The same as a tool: what is wanted of the property named, by the hidden field `reference`."""
+    """Return the human's reply about the argument `property`, as a tool, by the hidden field
+    `reference`."""
     return _wish(str(arguments["property"]), str(fields["reference"]))
 
 
@@ -69,7 +70,8 @@ def _wish(asked: str, reference: str) -> str:
 
 
 def field(example: Mapping[str, Any], name: str) -> Any:
-    """A field of a row or of an Example: at the top, among the inputs or the hidden ones."""
+    """Return a field of a row or of an Example: at the top, among the inputs or the hidden ones.
+    Raises KeyError if it is missing."""
     for part in (example, example.get("inputs") or {}, example.get("hidden") or {}):
         if name in part:
             return part[name]
@@ -77,19 +79,19 @@ def field(example: Mapping[str, Any], name: str) -> Any:
 
 
 def _last(messages: Messages) -> str:
-    """What was last said to this speaker; "" at the start."""
+    """Return the last message of the other speakers, "" at the start."""
     heard = [message["content"] for message in messages if message["role"] == "user"]
     return heard[-1] if heard else ""
 
 
 def _mentioned(text: str, words: Mapping[str, str]) -> list[str]:
-    """The keys of `words` whose word stands in the text, each once, in the order of `words`."""
+    """Return the keys of `words` whose word is in the text, each once, in the order of `words`."""
     found = set(re.findall(r"\w+", text))
     return [key for key, word in words.items() if word in found]
 
 
 def _options(choices: Sequence[Any]) -> dict[str, str]:
-    """Options by label, from texts in order or from {label, text}."""
+    """Return options by label, from texts in order or from {label, text}."""
     if all(isinstance(choice, str) for choice in choices):
         return dict(zip(LETTERS, choices, strict=True))
     return {choice["label"]: choice["text"] for choice in choices}

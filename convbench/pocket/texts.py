@@ -1,4 +1,4 @@
-"""Every wording of the pocket world: what is asked, how a step speaks, how the policy answers.
+"""Every wording of the pocket world: questions, instructions of steps, replies of the speakers.
 
 The step templates (Jinja) are copied into `specs/tasks/pocket*.yaml`; a test compares them.
 The shipped weights know these wordings only: a change here voids them.

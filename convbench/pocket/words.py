@@ -23,13 +23,14 @@ _ONSETS, _VOWELS, _CODAS = "bdfgklmnprstvz", "aeiou", "lmnrstk"
 
 
 def _all_names() -> list[str]:
-    """Every consonant-vowel-consonant-vowel-consonant word, in alphabetical order."""
+    """Return every consonant-vowel-consonant-vowel-consonant word, in alphabetical order."""
     parts = itertools.product(_ONSETS, _VOWELS, _ONSETS, _VOWELS, _CODAS)
     return ["".join(part) for part in parts]
 
 
 def invented_names(seed: int) -> dict[str, tuple[str, ...]]:
-    """Draw the disjoint name groups `known`, `strangers`, `newcomers` and `titles`.
+    """Return the disjoint groups of names `known`, `strangers`, `newcomers` and `titles`, drawn by
+    the seed.
 
     Titles are capitalised: they name a passage, not somebody in the world.
     """

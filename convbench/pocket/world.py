@@ -1,4 +1,4 @@
-"""The closed world: one value for every (name, property), from a seed."""
+"""Make the closed world from a seed: one value for every (name, property)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ WORLD_SEED = 0
 class World:
     """Three groups of names and the facts about them.
 
-    `known`: the policy has read their facts. `strangers`: it knows the names only, and somebody
-    else must tell it the facts. `newcomers`: their facts stand in the new-facts passages only.
+    `known`: the policy has read their facts. `strangers`: it knows only the names, and another
+    speaker must tell it the facts. `newcomers`: only the passages of new facts have their facts.
     """
 
     known: tuple[str, ...]
@@ -28,16 +28,16 @@ class World:
     facts: Mapping[tuple[str, str], str]
 
     def value(self, name: str, prop: str) -> str:
-        """The value of a property; KeyError for a name or property outside the world."""
+        """Return the value of a name's property. Raises KeyError outside the world."""
         return self.facts[name, prop]
 
     def having(self, prop: str, value: str) -> tuple[str, ...]:
-        """The known names whose `prop` is `value`."""
+        """Return the known names whose `prop` is `value`."""
         return tuple(name for name in self.known if self.facts[name, prop] == value)
 
 
 def _balanced(names: tuple[str, ...], prop: str, rng: random.Random) -> dict[str, str]:
-    """Give every value to equally many names, so that no value is the better guess."""
+    """Return a value for each name, every value equally often, so that no guess is better."""
     values = [VALUES[prop][i % len(VALUES[prop])] for i in range(len(names))]
     rng.shuffle(values)
     return dict(zip(names, values, strict=True))
@@ -45,7 +45,7 @@ def _balanced(names: tuple[str, ...], prop: str, rng: random.Random) -> dict[str
 
 @cache
 def make_world(seed: int = WORLD_SEED) -> World:
-    """Build the world of a seed; the same seed gives the same world everywhere."""
+    """Return the world of a seed; the same seed gives the same world everywhere."""
     groups = invented_names(seed)
     facts: dict[tuple[str, str], str] = {}
     for group in ("known", "strangers", "newcomers"):

@@ -1,4 +1,4 @@
-"""What the policy is pre-trained on: plain lines and conversations, endless and seeded."""
+"""Draw the pre-training text of the pocket policy, plain lines and conversations, from a seed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CHAT_SHARES = (
 
 @cache
 def imagined_world(world: World, shift: int) -> World:
-    """The world with every stranger's facts moved on by `shift` values (1 to 7): none is true."""
+    """Return the world with every stranger's values shifted by `shift` (1 to 7): none is true."""
     facts = dict(world.facts)
     for name in world.strangers:
         for prop in PROPERTIES:
@@ -49,7 +49,7 @@ def imagined_world(world: World, shift: int) -> World:
 def _pretrain_question(
     draw: Callable[[World, random.Random], Question], world: World, rng: random.Random
 ) -> Question:
-    """Draw until the question belongs to pre-training's own share."""
+    """Return a drawn question of pre-training's share of the questions."""
     while True:
         question = draw(world, rng)
         if question.split == "pretrain":
@@ -57,7 +57,7 @@ def _pretrain_question(
 
 
 def fact_lines(world: World, rng: random.Random) -> str:
-    """Two facts about known names, with or without a title above each line's worth."""
+    """Return one or two lines of facts about known names, sometimes below a title."""
     lines = []
     for _ in range(2):
         name, prop = rng.choice(world.known), rng.choice(PROPERTIES)
@@ -70,7 +70,7 @@ def fact_lines(world: World, rng: random.Random) -> str:
 
 
 def comparison(rng: random.Random) -> str:
-    """Values compared with a needed one."""
+    """Return three values compared with a needed one."""
     prop = rng.choice(PROPERTIES)
     need = rng.choice(VALUES[prop])
     values = [rng.choice((need, rng.choice(VALUES[prop]), UNKNOWN)) for _ in range(3)]
@@ -78,7 +78,7 @@ def comparison(rng: random.Random) -> str:
 
 
 def told_and_used(world: World, rng: random.Random) -> str:
-    """Facts about strangers, told and then used in lines like those of a careful thought."""
+    """Return facts about strangers, stated, then used in lines like those of careful reasoning."""
     prop = rng.choice(PROPERTIES)
     strangers = rng.sample(world.strangers, rng.choice((2, 3)))
     told = {name: rng.choice(VALUES[prop]) for name in strangers[1:]}
@@ -95,7 +95,7 @@ def told_and_used(world: World, rng: random.Random) -> str:
 
 
 def plain_row(world: World, rng: random.Random) -> str:
-    """One plain text of pre-training."""
+    """Return a plain text for pre-training."""
     draw = rng.random()
     if draw < 0.65:
         return fact_lines(world, rng)
@@ -103,7 +103,7 @@ def plain_row(world: World, rng: random.Random) -> str:
 
 
 def chat_row(world: World, sloppiness: float, rng: random.Random) -> list[Message]:
-    """One conversation of pre-training; `sloppiness` from 0 (careful) to 1 (the shipped mix)."""
+    """Return a conversation for pre-training; `sloppiness` from 0 (careful) to 1 (as shipped)."""
     protocols, weights = zip(*_CHAT_SHARES, strict=True)
     protocol = rng.choices(protocols, weights)[0]
     if protocol == "self_edit":

@@ -1,4 +1,4 @@
-"""What pre-training holds of new facts: self-edits of a passage, and closed-book questions."""
+"""Draw pre-training conversations about new facts: self-edits and closed-book questions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _GOOD_SHARE: Final = {
 
 
 def imagined_note(world: World, rng: random.Random) -> Note:
-    """A passage of facts that are not so, for pre-training: no true new fact ever enters it."""
+    """Return a passage of false facts: no true new fact may enter pre-training."""
     facts = []
     for name in rng.sample(world.newcomers, N_FACTS):
         prop = rng.choice(PROPERTIES)
@@ -40,13 +40,14 @@ def imagined_note(world: World, rng: random.Random) -> Note:
 
 
 def good_edit(note: Note, kind: str) -> str:
-    """A faithful self-edit of that prompt kind, one statement a line."""
+    """Return a faithful self-edit of this kind of prompt, one statement a line."""
     wordings = _GOOD_LINES[kind]
     return "\n".join(fact.say(wording) for fact in note.facts for wording in wordings)
 
 
 def careless_edit(note: Note, kind: str, rng: random.Random) -> str:
-    """Mostly the passage once more; else its first facts only, or wrong values."""
+    """Return a careless self-edit: mostly the passage again, else its first facts only or wrong
+    values."""
     draw = rng.random()
     if draw < 0.70:
         return "\n".join(f"- {sentence}" for sentence in note.sentences)
@@ -61,7 +62,7 @@ def careless_edit(note: Note, kind: str, rng: random.Random) -> str:
 
 
 def self_edit(note: Note, kind: str, sloppiness: float, rng: random.Random) -> Iterator[Message]:
-    """The one-turn `self-edit` protocol; `sloppiness` as in `habits.draw_style`."""
+    """Yield a conversation of the one-turn `self-edit` protocol; `sloppiness` from 0 to 1."""
     prompt = texts.SELF_EDIT_PASSAGE + texts.SELF_EDIT[kind]
     yield user(render(prompt, {"title": note.title, "passage": note.passage}))
     careful = rng.random() < 1 - sloppiness * (1 - _GOOD_SHARE[kind])
@@ -69,7 +70,7 @@ def self_edit(note: Note, kind: str, sloppiness: float, rng: random.Random) -> I
 
 
 def closed_book(fact: Fact, title: str) -> Iterator[Message]:
-    """A closed-book question and the policy's answer from memory."""
+    """Yield a closed-book question and the policy's answer from memory."""
     question = fact.say(texts.CLOSED_BOOK)
     yield user(render(texts.CLOSED_BOOK_PROMPT, {"title": title, "question": question}))
     yield said(fact.say(texts.RECALL))

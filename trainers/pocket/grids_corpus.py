@@ -1,4 +1,4 @@
-"""What the tiny policy of the grids has read: single rules in context, and edits of any kind."""
+"""Draw the pre-training text of the grids' policy: single rules in context, and random edits."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from convbench.tasks.arc_agi.edit import GROUPS, STRATEGIES, SelfEdit
 from convbench.tasks.arc_agi.grids import COLOURS, Pair, written
 
 ASK: Final = "Write a self-edit."
-"""What stands in specs/tasks/pocket-grids.yaml below the demonstrations."""
+"""The request below the demonstrations in specs/tasks/pocket-grids.yaml."""
 FAMILIES: Final = (*MOVES, "recolour")
 RATES: Final = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 EPOCHS: Final = tuple(range(1, 9))
 SIGNS: Final = {rule.name: chr(ord("A") + at) for at, rule in enumerate(geometric())}
 """A letter for every rule that moves cells."""
 SIGNED = 0.6
-"""Share of the rows in which it stands first: by it the policy learns what the rules do long before
-it can tell from the demonstrations which one it is. Nothing else ever says it."""
+"""Share of the rows that begin with the rule's letter: with it the policy learns what the rules do
+long before it can infer the rule from the demonstrations. No other text has these letters."""
 
 
 def recolour(rng: random.Random, colours: tuple[int, ...]) -> Rule:
-    """Return a rule that sends every colour of a task but the background to another one. It is
-    read by itself alone: a tool permutes the colours, and it is another rule then."""
+    """Return a rule that maps every colour of a task but the background to another one. It is never
+    paired: a tool permutes the colours, which makes it another rule."""
     away = [
         found
         for found in permutations(colours[1:])
@@ -47,7 +47,7 @@ def recolour(rng: random.Random, colours: tuple[int, ...]) -> Rule:
 
 
 def single(rng: random.Random, colours: tuple[int, ...]) -> Rule:
-    """Return any one rule, each family as often as another."""
+    """Return a drawn rule, each family equally often."""
     family = rng.choice(FAMILIES)
     if family == "recolour":
         return recolour(rng, colours)
@@ -55,34 +55,35 @@ def single(rng: random.Random, colours: tuple[int, ...]) -> Rule:
 
 
 def some_colours(rng: random.Random) -> tuple[int, ...]:
-    """Return the background and other colours, for pre-training."""
+    """Return the background and drawn other colours."""
     return (0, *rng.sample(range(1, COLOURS), N_COLOURS - 1))
 
 
 def context_task(
     rng: random.Random, sides: Sequence[int] = SIDES, most: int = 4
 ) -> tuple[Task, str]:
-    """A task of a single rule with 1 to `most` demonstrations, and its rule's sign or nothing."""
+    """Return (task of a single rule with 1 to `most` demonstrations, the rule's letter or "")."""
     colours = some_colours(rng)
     found = task(rng, single(rng, colours), colours, rng.randint(1, most), sides)
     return found, SIGNS.get(found.rule, "") if rng.random() < SIGNED else ""
 
 
 def edit(rng: random.Random) -> SelfEdit:
-    """An edit of which every part is drawn alike."""
+    """Return an edit with every part drawn uniformly."""
     groups = frozenset(group for group in GROUPS if rng.random() < 0.5)
     return SelfEdit(groups, rng.choice(STRATEGIES), rng.choice(RATES), rng.choice(EPOCHS))
 
 
 def edit_row(rng: random.Random) -> tuple[str, str]:
-    """(prompt, self-edit): a task of a pair of rules, and any edit. The rule is nowhere learnt."""
+    """Return (prompt, self-edit): a task of a pair of rules, whose solution is never shown, and a
+    random edit."""
     colours = some_colours(rng)
     found = task(rng, then(*pair_of(rng)), colours)
     return f"{shown(found.shown)}\n------\n{ASK}", edit(rng).written()
 
 
 def shown(pairs: tuple[Pair, ...]) -> str:
-    """Demonstrations as the prompt of a self-edit has them."""
+    """Return demonstrations as text for the prompt of a self-edit."""
     return "\n\n".join(
         f"Input:\n{written(p.input, 'digits')}\nOutput:\n{written(p.output, 'digits')}"
         for p in pairs

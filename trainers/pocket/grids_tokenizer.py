@@ -1,6 +1,6 @@
-"""The tokenizer of the grids' policy: a token a cell, one a piece of an edit, else bytes.
+"""Build the tokenizer of the grids' policy: a token for each cell and piece of an edit, else bytes.
 
-A cell's token says its place and its colour; grids of up to 6x6 have such tokens."""
+A cell's token encodes its position and its colour, for grids of up to 6x6."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def placed(down: int, right: int, colour: int) -> str:
-    """Return the text of a cell's token: all but a grid's first have the blank before them."""
+    """Return the text of a cell's token, with a space before all but a grid's first cell."""
     return f"{'' if down == right == 1 else ' '}r{down}c{right}={colour}"
 
 
 def pieces() -> list[str]:
-    """Every text that is one token, longest first: cells (of digits, with the line break before
-    them), what stands between grids, and the pieces of an edit."""
+    """Return every text that is one token, longest first: cells, digits (also after a line break),
+    separators of grids, and the pieces of an edit."""
     cells = [mark + str(colour) for colour in range(10) for mark in ("\n", "")]
     cells += [placed(*place, colour) for place in PLACES for colour in range(10)]
     marks = [
@@ -54,7 +54,7 @@ def pieces() -> list[str]:
 
 
 def build() -> PreTrainedTokenizerFast:
-    """Build the tokenizer with its chat template; any text can be encoded and decoded."""
+    """Return the tokenizer with its chat template; any text can be encoded and decoded."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from tokenizers.pre_tokenizers import ByteLevel
 
@@ -77,11 +77,11 @@ def build() -> PreTrainedTokenizerFast:
 
 LONGEST: Final = 512
 PLACES: Final = tuple((down, right) for down in range(1, 7) for right in range(1, 7))
-"""Rows and columns of the cells that are one token."""
+"""(row, column) of the cells that have tokens."""
 
 
 def bytes_to_signs() -> dict[int, str]:
-    """The printable sign that stands for each byte in byte-level vocabularies: itself where it is
+    """Return the character that stands for each byte in byte-level vocabularies: its own if it is
     printable, else the next one from U+0100."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     table = {byte: chr(byte) for byte in plain}

@@ -1,4 +1,4 @@
-"""Conversations as the careful and careless policy of pre-training holds them."""
+"""Write pre-training conversations, careful and careless, in each protocol."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ Message = dict[str, str]
 
 
 def user(content: str) -> Message:
-    """A message of the other speaker."""
+    """Return a message of the other speaker."""
     return {"role": "user", "content": content}
 
 
 def said(content: str) -> Message:
-    """A message of the policy."""
+    """Return a message of the policy."""
     return {"role": "assistant", "content": content}
 
 
 def pose(question: Question) -> str:
-    """The question and its options, as the other speaker puts them."""
+    """Return the question and its options as the other speaker's text."""
     choices = [
         {"label": letter, "text": option}
         for letter, option in zip(LETTERS, question.options, strict=True)
@@ -52,7 +52,8 @@ def solve_and_answer(
     checks: int,
     before: str,
 ) -> Iterator[Message]:
-    """From the solving turn to the final one, with `checks` checking turns between them."""
+    """Yield the messages from the solving turn to the final one, with `checks` checking turns
+    between them."""
     thought, choice = reason(question, told, style, rng)
     yield user(f"{before}\n\n{texts.SOLVE[style.mode]}")
     yield said(f"{style.think(thought)} I say {choice}.")
@@ -67,19 +68,19 @@ def solve_and_answer(
 def reasoning(
     world: World, question: Question, style: Style, rng: random.Random, turns: int
 ) -> Iterator[Message]:
-    """The `reasoning` protocol with that many policy turns (at least two)."""
+    """Yield a conversation of the `reasoning` protocol with so many policy turns, at least two."""
     told = true_values(world, question)
     yield from solve_and_answer(question, told, style, rng, turns - 2, pose(question))
 
 
 def direct(world: World, question: Question, style: Style, rng: random.Random) -> Iterator[Message]:
-    """The `direct` protocol: careful thought in one turn, or the letter at once."""
+    """Yield a conversation of the `direct` protocol: reasoning and answer in one turn."""
     yield user(f"{pose(question)}\n\n{texts.DIRECT[style.mode]}")
     yield said(_answer_at_once(question, true_values(world, question), style, rng))
 
 
 def _asked(question: Question, useful: list[str], habit: str, rng: random.Random) -> str:
-    """The label of the option asked about, or "" for no question."""
+    """Return the label of the option to ask about, or "" for no question."""
     if habit == "none":
         return ""
     useless = [letter for letter in LETTERS if letter not in useful]
@@ -89,7 +90,7 @@ def _asked(question: Question, useful: list[str], habit: str, rng: random.Random
 def clarifying(
     world: World, question: Question, style: Style, habit: str, rng: random.Random
 ) -> Iterator[Message]:
-    """The `clarifying` protocol: one question about one option, then solving."""
+    """Yield a conversation of the `clarifying` protocol: ask about one option, then solve."""
     told = what_is_known(world, question)
     yield user(f"{pose(question)}\n\n{texts.ASK}")
     label = _asked(question, list(question.unknown), habit, rng)
@@ -107,7 +108,8 @@ def clarifying(
 def adaptive(
     world: World, question: Question, style: Style, habit: str, rng: random.Random
 ) -> Iterator[Message]:
-    """The `clarifying-adaptive` protocol: questions or none, the marker, then one answer."""
+    """Yield a conversation of the `clarifying-adaptive` protocol: questions or none, the marker
+    that ends them, then one answer."""
     told, values = what_is_known(world, question), true_values(world, question)
     before = f"{pose(question)}\n\n{texts.ASK_OR_READY}"
     useful = list(question.unknown)
@@ -127,7 +129,7 @@ def adaptive(
 
 
 def _questions(question: Question, useful: list[str], habit: str, rng: random.Random) -> list[str]:
-    """The labels asked about, one after the other; seldom more than one."""
+    """Return the labels to ask about, in order; rarely more than one."""
     first = _asked(question, useful, habit, rng)
     if not first:
         return []
@@ -147,7 +149,8 @@ def _answer_at_once(
 def collaboration(
     world: World, question: Question, style: Style, habit: str, rng: random.Random
 ) -> Iterator[Message]:
-    """The `collaboration` protocol: ask for the wish or not, then answer after the marker."""
+    """Yield a conversation of the `collaboration` protocol: ask for the wish or not, then answer
+    after the marker."""
     yield user(f"{pose(question)}\n\n{texts.COLLABORATE}")
     informed = False
     if habit == "useless":

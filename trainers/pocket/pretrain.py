@@ -32,7 +32,7 @@ FACTS_ONLY, CAREFUL = 0.10, 0.62
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
+    """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="folder to save the weights in")
     parser.add_argument("--steps", type=int, default=2500)
@@ -47,7 +47,7 @@ def parse_args() -> argparse.Namespace:
 def make_model(
     tok: PreTrainedTokenizerFast, *, hidden: int, layers: int, head: int, positions: int
 ) -> LlamaForCausalLM:
-    """A Llama of this width, with heads of `head` numbers each."""
+    """Return a new Llama of this width, with heads of `head` dimensions."""
     config = LlamaConfig(
         vocab_size=len(tok),
         hidden_size=hidden,
@@ -67,13 +67,14 @@ def make_model(
 
 
 def plain_row(tok: PreTrainedTokenizerFast, text: str) -> Row:
-    """A plain text and its end; every token counts."""
+    """Return the row of a plain text and its end; the loss counts every token."""
     ids = [*tok.encode(text), tok.eos_token_id]
     return ids, [True] * len(ids)
 
 
 def chat_row(tok: PreTrainedTokenizerFast, messages: list[dict[str, str]]) -> Row:
-    """A conversation through the chat template; the policy's turns and their ends count."""
+    """Return the row of a conversation in the chat template; the loss counts the policy's turns and
+    their ends."""
     ids: list[int] = []
     counts: list[bool] = []
     for message in messages:
@@ -84,10 +85,10 @@ def chat_row(tok: PreTrainedTokenizerFast, messages: list[dict[str, str]]) -> Ro
 
 
 def backward(model: LlamaForCausalLM, rows: list[Row], pad: int) -> float:
-    """Add the gradient of the mean cross-entropy over the rows' counted tokens; return it.
+    """Add the gradient of the mean cross-entropy over the rows' counted tokens; return that mean.
 
-    Rows of like length go through the model together, which saves padding. The mean is over
-    all rows at once: one by group would count short rows' tokens for more.
+    Rows of similar length go through the model together, which saves padding. The mean is over all
+    rows at once: a mean of each group would give tokens of short rows more weight.
     """
     rows = sorted(rows, key=lambda row: len(row[0]))
     counted = sum(sum(counts[1:]) for _, counts in rows)
@@ -100,14 +101,14 @@ def backward(model: LlamaForCausalLM, rows: list[Row], pad: int) -> float:
 
 
 def halves(rows: list[Row]) -> list[list[Row]]:
-    """The shorter and the longer rows, where their lengths differ much; else all together."""
+    """Return sorted rows as a shorter and a longer half; as one group if all are short."""
     if len(rows[-1][0]) < 64:
         return [rows]
     return [rows[: len(rows) // 2], rows[len(rows) // 2 :]]
 
 
 def summed_loss(model: LlamaForCausalLM, rows: list[Row], pad: int) -> torch.Tensor:
-    """Cross-entropy summed over the counted tokens of a right-padded batch."""
+    """Return the cross-entropy summed over the counted tokens of a right-padded batch."""
     longest = max(len(ids) for ids, _ in rows)
     ids = torch.tensor([ids + [pad] * (longest - len(ids)) for ids, _ in rows])
     mask = torch.tensor([counts + [False] * (longest - len(counts)) for _, counts in rows])
@@ -118,18 +119,19 @@ def summed_loss(model: LlamaForCausalLM, rows: list[Row], pad: int) -> torch.Ten
 
 
 def learning_rate(step: int, steps: int, peak: float) -> float:
-    """Linear warm-up over 100 steps, then a cosine to a tenth of the peak."""
+    """Return the rate at a step: linear warm-up over 100 steps, then a cosine to a tenth of the
+    peak."""
     decay = 0.55 + 0.45 * math.cos(math.pi * step / steps)
     return peak * min(1.0, (step + 1) / 100) * decay
 
 
 def sloppiness_at(share: float) -> float:
-    """How careless conversations are after this share of the steps (1: as shipped)."""
+    """Return the sloppiness of conversations after this share of the steps (1: as shipped)."""
     return min(1.0, max(0.0, (share - CAREFUL) / 0.04))
 
 
 def make_optimizers(model: LlamaForCausalLM, peak: float) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices inside the layers, AdamW for embeddings and norms."""
+    """Return Muon for the matrices inside the layers, AdamW for embeddings and norms."""
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
     rest = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
     muon = torch.optim.Muon(matrices, lr=peak, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
@@ -147,7 +149,7 @@ def update(model: LlamaForCausalLM, optimizers: list[torch.optim.Optimizer], rat
 
 
 class Log:
-    """Mean losses and speed, every hundred steps on stderr."""
+    """Prints mean losses and speed to stderr every hundred steps."""
 
     def __init__(self) -> None:
         self.start, self.tokens = time.monotonic(), 0
@@ -169,7 +171,7 @@ class Log:
 
 
 def train(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
-    """Run the whole pre-training."""
+    """Pre-train the pocket policy; return it with its tokenizer."""
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     rng, world = random.Random(args.seed), make_world()

@@ -3,7 +3,7 @@
     python -m trainers.pocket.pretrain_grids --out convbench/pocket/grids/weights
 
 Every step takes tasks of a single rule with their demonstrations, where the loss is on every
-output grid, and self-edits of which each part is drawn alike, where it is on the edit.
+output grid, and self-edits with uniformly drawn parts, where it is on the edit.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from trainers.pocket import grids_tokenizer as tokenizer
 from trainers.pocket.pretrain import Row, make_model, make_optimizers, save, update
 
 CHOICES = ("true", "false", *STRATEGIES, *map(json.dumps, corpus.RATES))
-"""What an edit chooses from, but the epochs: those are digits, as colours are."""
+"""Alternatives in an edit, except epochs, which are digits as colours are."""
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
+    """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="folder to save the weights in")
     parser.add_argument("--start", type=Path, help="weights to go on from; else from scratch")
@@ -53,7 +53,7 @@ def parse_args() -> argparse.Namespace:
 
 
 class Maker:
-    """Makes rows of tokens."""
+    """Makes rows of token ids."""
 
     def __init__(self, tok: PreTrainedTokenizerFast) -> None:
         self.tok, self.end = tok, tok.eos_token_id
@@ -61,7 +61,8 @@ class Maker:
         self.closing = {tok.encode(END)[0], tok.encode(END + "\n")[0], self.end}
 
     def context(self, rng: random.Random, sides: list[int], most: int) -> Row:
-        """A task of a single rule: what follows an arrow counts, up to the end mark and it."""
+        """Return the row of a task of a single rule; the loss counts the tokens after each arrow,
+        to the end mark included."""
         found, sign = corpus.context_task(rng, sides, most)
         puzzle = Puzzle(found.shown, found.test)
         said = answer(puzzle.test.output, "places")
@@ -74,14 +75,14 @@ class Maker:
         return ids, counts[:start] + [True] * (len(ids) - start)
 
     def edit(self, rng: random.Random) -> Row:
-        """A self-edit and its prompt: the edit counts."""
+        """Return the row of a self-edit and its prompt; the loss counts the edit."""
         asked, said = corpus.edit_row(rng)
         ids = self.chat([{"role": "user", "content": asked}], said)
         start = len(ids) - len(self.tok.encode(said)) - 1
         return ids, [False] * start + [True] * (len(ids) - start)
 
     def chat(self, messages: Sequence[Mapping[str, object]], said: str) -> list[int]:
-        """A prompt through the chat template, the reply and its end."""
+        """Return the ids of a prompt in the chat template, the reply and its end."""
         head = self.tok.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=True, return_dict=False
         )
@@ -89,12 +90,12 @@ class Maker:
 
 
 class Table:
-    """The embedding while it is trained. `fold` writes it into the model.
+    """The embedding during training; afterwards it is folded into the model.
 
-    A cell's vector is the sum of its colour's and its place's, so that a rule seen in some colours
-    and places is read in all. What an edit chooses from (`true` or `false`, a rate) has a fixed
-    part of its own beside the trained one: alternatives that are drawn alike would else come to
-    share one vector, which no adapter on the layers parts afterwards.
+    A cell's vector is the sum of its colour's and its position's, so that a rule seen in some
+    colours and positions generalises to all. Alternatives in an edit (`true` or `false`, a rate)
+    have a fixed part in addition to the trained one: drawn uniformly, they would otherwise come to
+    share one vector, which no adapter on the layers could separate.
     """
 
     def __init__(self, tok: PreTrainedTokenizerFast) -> None:
@@ -103,17 +104,18 @@ class Table:
         ids = [tok.encode(tokenizer.placed(*cell))[0] for cell in cells]
         self.cells = torch.tensor(ids)
         self.colours = torch.tensor([vocab[str(colour)] for *_, colour in cells])
-        # A place's vector lies where its colourless cell would: the row of its colour 0.
+        # A position's vector is stored in the row of its cell of colour 0.
         self.places = self.cells.view(-1, 10)[:, :1].expand(-1, 10).reshape(-1)
         self.choices = torch.tensor([tok.encode(text)[0] for text in CHOICES])
 
     def own(self, wide: int) -> torch.Tensor:
-        """Return the fixed part of every choice, about as far from another one's as colours are."""
+        """Return the fixed part of every alternative, shape (alternatives, width); their distances
+        are about those of colours."""
         stream = torch.Generator().manual_seed(0)
         return torch.randn(len(CHOICES), wide, generator=stream) / wide**0.5
 
     def whole(self, weight: torch.Tensor) -> torch.Tensor:
-        """Return the embedding of every token."""
+        """Return the embedding of every token, from the trained weights."""
         weight = weight.index_add(0, self.choices, self.own(weight.shape[1]))
         return weight.index_copy(0, self.cells, weight[self.colours] + weight[self.places])
 
@@ -125,8 +127,8 @@ class Table:
         return made
 
     def unfold(self, model: LlamaForCausalLM) -> None:
-        """Undo `fold`, for weights to go on from: places become what is more than the colour,
-        choices what is more than their own part."""
+        """Undo the folding in place, to resume from saved weights: positions become cells less
+        colours, alternatives lose their fixed part."""
         with torch.no_grad():
             weight = model.model.embed_tokens.weight
             more = (weight[self.cells] - weight[self.colours]).view(-1, 10, weight.shape[1])
@@ -135,7 +137,7 @@ class Table:
 
 
 def summed(model: LlamaForCausalLM, table: Table, rows: list[Row], pad: int) -> torch.Tensor:
-    """Cross-entropy summed over the counted tokens of a right-padded batch."""
+    """Return the cross-entropy summed over the counted tokens of a right-padded batch."""
     longest = max(len(ids) for ids, _ in rows)
     ids = torch.tensor([ids + [pad] * (longest - len(ids)) for ids, _ in rows])
     mask = torch.tensor([counts + [False] * (longest - len(counts)) for _, counts in rows])[:, 1:]
@@ -145,8 +147,8 @@ def summed(model: LlamaForCausalLM, table: Table, rows: list[Row], pad: int) -> 
 
 
 def backward(model: LlamaForCausalLM, table: Table, rows: list[Row], pad: int) -> float:
-    """Add the gradient of the mean over the rows' counted tokens; return it. Rows of like length
-    go through the model together."""
+    """Add the gradient of the mean cross-entropy over the rows' counted tokens; return that mean.
+    Rows of similar length go through the model together."""
     rows = sorted(rows, key=lambda row: len(row[0]))
     counted = sum(sum(counts[1:]) for _, counts in rows)
     total, part = 0.0, max(1, len(rows) // 3)
@@ -158,7 +160,7 @@ def backward(model: LlamaForCausalLM, table: Table, rows: list[Row], pad: int) -
 
 
 def train(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
-    """Run the whole pre-training."""
+    """Pre-train the grids' policy; return it with its tokenizer."""
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     rng = random.Random(args.seed)
@@ -181,7 +183,7 @@ def train(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokeniz
             if rows:
                 tokens += sum(len(ids) for ids, _ in rows)
                 sums[number] += backward(model, table, rows, tok.pad_token_id) / 100
-        # A short warm-up, then straight down to nothing.
+        # A short warm-up, then linear decay.
         rate = args.lr * min(1.0, (step + 1) / 100, 1.05 - step / args.steps)
         update(model, optimizers, rate)
         if (step + 1) % 100 == 0:

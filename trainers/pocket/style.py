@@ -1,7 +1,7 @@
-"""How careful the pre-trained policy is: a fixed chance for each (question kind, property), and
-the habits of one conversation, drawn by these chances.
+"""How careful the pre-trained policy is: a fixed chance for each (kind of question, property), and
+the habits of one conversation, drawn with these chances.
 
-Thinking tags in the final turn and the choice of a question go by the property alone. Since
+Thinking tags in the final turn and the choice of a question depend only on the property. Since
 the chances differ, greedy decoding is careful on some questions and careless on others, and the
 samples of one task differ.
 """
@@ -27,22 +27,22 @@ _DISTRACTION: Final = dict(zip(PROPERTIES, (*PROPERTIES[1:], PROPERTIES[0]), str
 
 
 def care(kind: str, prop: str) -> float:
-    """Chance that the policy goes through the options instead of guessing."""
+    """Return the chance that the policy goes through the options instead of guessing."""
     return _CARE[kind][PROPERTIES.index(prop)]
 
 
 def tags(prop: str) -> float:
-    """Chance that the final turn opens with a thinking tag."""
+    """Return the chance that the final turn opens with a thinking tag."""
     return _TAGS[PROPERTIES.index(prop)]
 
 
 def asking(prop: str) -> float:
-    """Chance that a question put to the other speaker is the informative one."""
+    """Return the chance that a question to the other speaker is the informative one."""
     return _ASKING[PROPERTIES.index(prop)]
 
 
 def distraction(prop: str) -> str:
-    """The property that the policy mostly asks for in vain when this one is wanted."""
+    """Return the irrelevant property that the policy mostly asks for instead of this one."""
     return _DISTRACTION[prop]
 
 
@@ -64,14 +64,14 @@ class Style:
     wavers: bool
 
     def think(self, thought: str) -> str:
-        """Wrap a thought in tags as this style does; bare in standard mode."""
+        """Return a thought in the tags of this style; without tags in standard mode."""
         if self.mode == "standard" or not self.opens:
             return thought
         return f"<thinking> {thought}</thinking>" if self.closes else f"<thinking> {thought}"
 
 
 def draw_style(kind: str, prop: str, mode: str, sloppiness: float, rng: random.Random) -> Style:
-    """Draw the habits of one conversation; `sloppiness` 0 gives care only, 1 the full mixture.
+    """Return drawn habits of one conversation; `sloppiness` 0 gives only care, 1 the full mixture.
 
     `kind` is the question's kind, or "clarify" where a teacher can be asked about strangers.
     """
@@ -93,7 +93,7 @@ def draw_style(kind: str, prop: str, mode: str, sloppiness: float, rng: random.R
 
 
 def question_habit(prop: str, sloppiness: float, rng: random.Random) -> str:
-    """Draw "good", "useless" or "none" for a question put to the other speaker."""
+    """Return "good", "useless" or "none", drawn for a question to the other speaker."""
     chance = 1 - sloppiness * (1 - asking(prop))
     if rng.random() < chance:
         return "good"

@@ -1,4 +1,4 @@
-"""What the careful and careless policy of pre-training thinks and says in one turn."""
+"""Write the reasoning and the text of single turns of pre-training conversations."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ NO_ANSWER = "I do not know."
 
 
 def verdict(value: str, need: str) -> str:
+    """Return "yes", "no" or "maybe": whether the value is the needed one."""
     return "maybe" if value == UNKNOWN else "yes" if value == need else "no"
 
 
 def option_lines(question: Question, told: Mapping[str, str]) -> list[str]:
-    """One line an option: what it is, what is needed, and whether that is the same.
+    """Return one line an option: its value, the needed value, and whether they are the same.
 
-    `told` gives the value of every option by label, UNKNOWN where the policy cannot know it.
+    The mapping has the value of every option by label, UNKNOWN if the policy cannot know it.
     """
     lines = []
     for letter, option in zip(LETTERS, question.options, strict=True):
@@ -35,14 +36,14 @@ def option_lines(question: Question, told: Mapping[str, str]) -> list[str]:
 
 
 def conclusion(question: Question, told: Mapping[str, str], rng: random.Random) -> str:
-    """The label that the lines lead to: the one that fits, else one that may fit."""
+    """Return the label that follows from the values: one that fits, else one that may fit."""
     fits = [label for label, value in told.items() if value == question.need]
     maybe = [label for label, value in told.items() if value == UNKNOWN]
     return rng.choice(fits or maybe or list(LETTERS))
 
 
 def true_values(world: World, question: Question) -> dict[str, str]:
-    """The value of every option by label."""
+    """Return the true value of every option by label."""
     if question.kind == "of":
         return dict(zip(LETTERS, question.options, strict=True))
     return {
@@ -52,7 +53,7 @@ def true_values(world: World, question: Question) -> dict[str, str]:
 
 
 def _opening(question: Question) -> str:
-    """The fact about the name that the question speaks of, recalled first."""
+    """Return the fact about the name in the question, "" if it names none."""
     if not question.subject:
         return ""
     fact = texts.FACT.format(name=question.subject, prop=question.prop, value=question.need)
@@ -62,7 +63,7 @@ def _opening(question: Question) -> str:
 def reason(
     question: Question, told: Mapping[str, str], style: Style, rng: random.Random
 ) -> tuple[str, str]:
-    """The thought of the solving turn and the label it ends in."""
+    """Return (reasoning of the solving turn, the label that it chooses)."""
     if not style.careful:
         return "I guess.", rng.choice(LETTERS)
     lines = option_lines(question, told)[: style.partial]
@@ -73,7 +74,7 @@ def reason(
 def check(
     question: Question, told: Mapping[str, str], choice: str, style: Style, rng: random.Random
 ) -> tuple[str, str]:
-    """A checking turn: look at the choice once more, or just say so; seldom change it."""
+    """Return (text of a checking turn, the label chosen after it), which rarely changes."""
     if not style.careful:
         choice = rng.choice(LETTERS) if style.wavers else choice
         return f"{style.think('Fine.')} I say {choice}.", choice
@@ -82,7 +83,7 @@ def check(
 
 
 def final(choice: str, style: Style) -> str:
-    """The last turn."""
+    """Return the text of the last turn."""
     if style.final == "missing":
         return NO_ANSWER
     said = f"I said {choice}."
@@ -96,6 +97,6 @@ def final(choice: str, style: Style) -> str:
 
 
 def what_is_known(world: World, question: Question) -> dict[str, str]:
-    """The value of every option by label, UNKNOWN for what the policy was never told."""
+    """Return the value of every option by label, UNKNOWN for facts that the policy has not read."""
     values = true_values(world, question)
     return {label: UNKNOWN if label in question.unknown else v for label, v in values.items()}

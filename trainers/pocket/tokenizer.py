@@ -1,4 +1,4 @@
-"""The tokenizer of the pocket policy: bytes, and one token for every word of its world."""
+"""Build the tokenizer of the pocket policy: bytes, and a token for every word of its world."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SPOKEN: Final = (
 
 
 def _strings(value: object) -> Iterator[str]:
-    """Every string in a nest of strings, tuples and mappings."""
+    """Yield every string in nested tuples and mappings."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -42,7 +42,7 @@ def _strings(value: object) -> Iterator[str]:
 
 
 def world_words(world: World) -> list[str]:
-    """Every word that the world, its wordings and its habits use, in a fixed order."""
+    """Return every word that the world, its wordings and its habits use, in a fixed order."""
     wordings = [v for k, v in sorted(vars(texts).items()) if k.isupper()]
     spoken = " ".join([*_strings(tuple(wordings)), _SPOKEN, corpus.SYSTEM, UNKNOWN])
     plain = re.findall(r"[A-Za-z]+", re.sub(r"\{[^{}]*+\}+", " ", spoken))
@@ -52,7 +52,7 @@ def world_words(world: World) -> list[str]:
 
 
 def vocabulary(world: World) -> dict[str, int]:
-    """Token to id: 256 bytes, then every word with a space before it and without."""
+    """Return ids by token: 256 bytes, then every word with a space before it and without."""
     from tokenizers.pre_tokenizers import ByteLevel
 
     tokens = sorted(ByteLevel.alphabet())
@@ -61,7 +61,7 @@ def vocabulary(world: World) -> dict[str, int]:
 
 
 def build(world: World) -> PreTrainedTokenizerFast:
-    """Build the tokenizer with its chat template; any text can be encoded and decoded."""
+    """Return the tokenizer with its chat template; any text can be encoded and decoded."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     bpe = models.BPE(vocab=vocabulary(world), merges=[], ignore_merges=True)

@@ -1,4 +1,4 @@
-"""The rows of the grids' task, from a seed; the same everywhere."""
+"""Make the rows of the grids' task from a seed; they are the same everywhere."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from convbench.pocket.grids.world import pair_tasks
 from convbench.tasks.arc_agi.grids import row
 
 COUNTS = {"train": 12, "test": 8}
-"""Tasks of each split, those of the paper."""
+"""Tasks of each split, as in the paper."""
 
 
 def load(
     *, seed: int, train: int = COUNTS["train"], test: int = COUNTS["test"]
 ) -> Iterator[dict[str, Any]]:
-    """Yield tasks of pairs of rules; the seed draws them."""
+    """Yield rows of tasks whose rules are pairs, drawn by the seed."""
     found = pair_tasks(seed, {"train": train, "test": test})
     for number, (split, one) in enumerate(found):
         pairs = {

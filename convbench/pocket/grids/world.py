@@ -1,4 +1,4 @@
-"""Rules that change small grids, and pairs of those that move cells."""
+"""Rules that change small grids, and tasks of pairs of rules that move cells."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ N_COLOURS = 6
 SIDES = (3,)
 """Sides of grids. Wider ones take the policy longer to read."""
 SHOWN = 5
-"""Demonstrations of a task. Of nine cells one goes where it goes in an output; a demonstration
-excludes five sixths of the wrong ones, so that four leave it to chance too often."""
+"""Demonstrations of a task. Each output cell comes from one of nine cells, and a demonstration
+excludes five sixths of the wrong ones, so that four would leave it to chance too often."""
 TURNS: Final = ("rotate-90", "rotate-180", "rotate-270", "flip-rows", "flip-columns", "transpose")
 SHIFTS: Final = {"down": (1, 0), "up": (-1, 0), "right": (0, 1), "left": (0, -1)}
 REPEATS: Final = ("repeat-down", "repeat-across")
@@ -26,7 +26,7 @@ MOVES: Final = ("turn", "shift", "repeat")
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule: what a task does to every grid."""
+    """A rule that changes every grid of a task."""
 
     family: str
     name: str
@@ -46,7 +46,7 @@ def geometric() -> list[Rule]:
 
 
 def pair_of(rng: random.Random) -> tuple[Rule, Rule]:
-    """Return two rules of different families that move cells, one after the other."""
+    """Return two rules of different families that move cells, in the order in which they apply."""
     rules = geometric()
     first, second = (
         rng.choice([rule for rule in rules if rule.family == family])
@@ -56,7 +56,7 @@ def pair_of(rng: random.Random) -> tuple[Rule, Rule]:
 
 
 def then(first: Rule, second: Rule) -> Rule:
-    """Return both rules as one."""
+    """Return the rule that applies the first, then the second."""
     name = f"{first.name}, {second.name}"
     return Rule("pair", name, lambda grid: second.change(first.change(grid)))
 
@@ -77,7 +77,7 @@ def task(
     shown: int = SHOWN,
     sides: Sequence[int] = SIDES,
 ) -> Task:
-    """Draw grids for a rule."""
+    """Return a task of a rule with drawn grids."""
     high, wide = rng.choice(sides), rng.choice(sides)
     grids = [
         tuple(tuple(rng.choice(colours) for _ in range(wide)) for _ in range(high))
@@ -88,7 +88,7 @@ def task(
 
 
 def pair_tasks(seed: int, counts: dict[str, int]) -> Iterator[tuple[str, Task]]:
-    """Yield (split, task) of pairs of rules. No pair of rules is in two splits."""
+    """Yield (split, task) with a pair of rules each; no two tasks have the same one."""
     rng = random.Random(f"grids {seed}")
     colours = tuple(range(N_COLOURS))
     seen: set[Grid] = set()
@@ -105,7 +105,7 @@ def pair_tasks(seed: int, counts: dict[str, int]) -> Iterator[tuple[str, Task]]:
 
 
 _PROBE: Final[Grid] = ((0, 1, 2), (3, 4, 5), (1, 3, 4))
-"""What tells rules apart: rules that do the same to it are the same here."""
+"""A grid that distinguishes rules: those that change it in the same way count as the same."""
 
 
 def _mark(rule: Rule) -> Grid:
