@@ -172,7 +172,7 @@ def export_paired(
 
 
 def _said(reply: Reply, bare: bool) -> Message:
-    """Return a reply as a message, its reasoning in tags before its text unless `bare`."""
+    """Return a reply as a message, with its reasoning in tags before its text or without it."""
     thought = reply.reasoning.text if reply.reasoning and not bare else ""
     said: Message = {
         "role": "assistant",

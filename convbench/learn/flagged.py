@@ -19,7 +19,7 @@ for the judge to score, and for a learner to unlearn."""
 
 
 def findings(protocol: ProtocolSpec, flags: Sequence[str]) -> tuple[str, ...]:
-    """Return the flags of a conversation that count: all except those of `FORM` on the policy."""
+    """Return the flags of a conversation that count: all but the form findings on the policy."""
     own = {f"{protocol.policy}:{finding}" for finding in FORM}
     return tuple(flag for flag in flags if flag not in own)
 

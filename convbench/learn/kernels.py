@@ -217,7 +217,7 @@ class Packs:
 
 
 def bins(lengths: Sequence[int], most: float) -> list[list[int]]:
-    """Return the indices of the rows of each pack, no pack longer than `most` (or its only row), by
+    """Return the indices of the rows of each pack, none longer than the limit (or its only row), by
     best fit decreasing: the longest row first, each into the pack with least room left."""
     packs: list[list[int]] = []
     room: list[float] = []

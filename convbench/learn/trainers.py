@@ -27,9 +27,9 @@ SETTLE_S = 600.0
 
 
 def start(job: Job, means: Means, learnt: Any = None) -> None:
-    """Write the job's recipe and run its trainer. `learnt` is the training data, so that a trainer
-    in this process need not read them again. Among launched processes of this package's trainers
-    the first makes the rows for all. Raises TrainError if the training fails."""
+    """Write the job's recipe and run its trainer; a trainer in this process takes the training data
+    if they are given. Among launched processes of this package's trainers the first makes the rows
+    for all. Raises TrainError if the training fails."""
     rank = launching.rank_of(means.launch)
     file = write_recipe(job, rank)
     script = launching.locate(job.recipe.trainer or "")

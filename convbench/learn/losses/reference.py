@@ -17,7 +17,7 @@ def log_probs(
     model: Any, rows: Sequence[Row], *, bf16: bool = False, heat: float = 1.0
 ) -> list[list[float]]:
     """Return log pi of every token of every row, shape (tokens,) a row, 0 where masked and for the
-    first token; at the sampling temperature `heat`. The model's training mode is restored."""
+    first token; at a sampling temperature. The model's training mode is restored."""
     training = model.training
     model.eval()
     found: list[list[float]] = [[] for _ in rows]
