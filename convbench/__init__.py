@@ -16,7 +16,7 @@ from typing import Any as _Any
 
 __version__ = "0.1.0"
 
-_PLACES = {
+_MODULES = {
     "build": "api.verbs",
     "judge": "judge",
     "train": "api.verbs",
@@ -55,9 +55,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _Any:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'convbench' has no attribute {name!r}")
-    module = _import_module(f"convbench.{_PLACES[name]}")
+    module = _import_module(f"convbench.{_MODULES[name]}")
     return module if module.__name__ == f"convbench.{name}" else getattr(module, name)
 
 

@@ -95,33 +95,33 @@ _USER = re.compile(r"(?<=://)[^/\s@]{1,300}@")
 _PATH = re.compile(r"(?<![\w:/.\]])(?:~|/[\w.+-]+)(?:/[^\s/'\":,;()<>]+)*/(?=[^\s/'\":,;()<>])")
 
 
-def exact(data: bytes, hidden: Sequence[bytes] | None = None) -> bytes:
+def redact_bytes(data: bytes, hidden: Sequence[bytes] | None = None) -> bytes:
     """Return bytes with the keys in use replaced. `hidden` are their forms, if already known."""
-    for form in known() if hidden is None else hidden:
+    for form in known_forms() if hidden is None else hidden:
         if form in data:
             data = data.replace(form, KEY.encode())
     return data
 
 
-def told(text: str) -> str:
+def redact_error(text: str) -> str:
     """Return an error's message as one line for a record: no keys, no paths, no traceback."""
     if "Traceback (most recent call last)" in text:
         text = next(line for line in reversed(text.splitlines()) if line.strip())
-    return " ".join(_PATH.sub(_shown, keys(text)).split())
+    return " ".join(_PATH.sub(_hide_folders, redact_text(text)).split())
 
 
-def keys(text: str) -> str:
+def redact_text(text: str) -> str:
     """Return a text with keys replaced: those in use, even if broken across lines, and whatever
     looks like a key or is in the place of one."""
-    text = exact(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
-    for pattern in _wrapped(tuple(in_use())):
+    text = redact_bytes(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
+    for pattern in _wrapped_patterns(tuple(keys_in_use())):
         text = pattern.sub(KEY, text)
-    for pattern in _looks():
+    for pattern in _key_patterns():
         text = pattern.sub(KEY, text)
     return _USER.sub(f"{KEY}@", _WHERE.sub(rf"\1{KEY}", text))
 
 
-def address(url: str) -> str:
+def strip_address(url: str) -> str:
     """Return an address without user, query and fragment, which may hold a key."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -135,22 +135,22 @@ def shown_address(url: str) -> str:
     return f"{parts.scheme}://{user}{parts.netloc.rpartition('@')[2]}{parts.path}{rest}"
 
 
-def known() -> tuple[bytes, ...]:
+def known_forms() -> tuple[bytes, ...]:
     """Return the keys in use in every encoded form that is searched for, longest first."""
-    return _forms(tuple(in_use()))
+    return _key_forms(tuple(keys_in_use()))
 
 
-def in_use(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+def keys_in_use(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the name of the holder, a variable or the Hub's token, by the value of each key in
     use."""
     here = os.environ if environment is None else environment
-    found = {}
+    holders = {}
     for name, value in here.items():
         if not _NAMES.isdisjoint(name.upper().split("_")):
-            found.update({part: name for part in (value, *value.split(",")) if _is_key(part)})
+            holders.update({part: name for part in (value, *value.split(",")) if _is_key(part)})
     if environment is None and (token := _hub_token()):
-        found[token] = "the Hub's token"
-    return found
+        holders[token] = "the Hub's token"
+    return holders
 
 
 def _is_key(value: str) -> bool:
@@ -160,21 +160,23 @@ def _is_key(value: str) -> bool:
 def _hub_token() -> str | None:
     """Return the token that `hf auth login` stored, or None."""
     home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
-    place = Path(os.environ.get("HF_TOKEN_PATH") or f"{home}/token").expanduser()
+    token_file = Path(os.environ.get("HF_TOKEN_PATH") or f"{home}/token").expanduser()
     try:
-        found = place.read_text(encoding="utf-8").strip()
+        token = token_file.read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
         return None
-    return found if _is_key(found) else None
+    return token if _is_key(token) else None
 
 
 @lru_cache(maxsize=8)
-def _forms(values: tuple[str, ...]) -> tuple[bytes, ...]:
-    found = {form.encode("utf-8", "surrogatepass") for value in values for form in _written(value)}
-    return tuple(sorted((form for form in found if len(form) >= SHORTEST), key=len, reverse=True))
+def _key_forms(values: tuple[str, ...]) -> tuple[bytes, ...]:
+    forms = {
+        form.encode("utf-8", "surrogatepass") for value in values for form in _encoded_forms(value)
+    }
+    return tuple(sorted((form for form in forms if len(form) >= SHORTEST), key=len, reverse=True))
 
 
-def _written(value: str) -> Iterator[str]:
+def _encoded_forms(value: str) -> Iterator[str]:
     """Yield a value as it is and as JSON, nested JSON, addresses and base64 encode it."""
     yield value
     for ascii_only in (True, False):
@@ -186,30 +188,30 @@ def _written(value: str) -> Iterator[str]:
     yield quote_plus(value)
     for lead in range(3):  # base64 of anything that ends in the value, as user:password does
         data = b"x" * lead + value.encode("utf-8", "surrogatepass")
-        whole = data[: len(data) // 3 * 3]
-        code = base64.b64encode(whole).decode()[(0, 2, 3)[lead] :]
+        aligned = data[: len(data) // 3 * 3]
+        code = base64.b64encode(aligned).decode()[(0, 2, 3)[lead] :]
         if len(code) >= 2 * SHORTEST or len(code) >= len(value):
             yield code
             yield code.replace("+", "-").replace("/", "_")
 
 
 @lru_cache(maxsize=8)
-def _wrapped(values: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+def _wrapped_patterns(values: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
     between = r"(?:\s|\\+[nrt])*"
     return tuple(re.compile(between.join(map(re.escape, value))) for value in values)
 
 
 @cache
-def _looks() -> tuple[re.Pattern[str], ...]:
+def _key_patterns() -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(_START + pattern) for _, _, pattern in PATTERNS)
 
 
 @cache
-def _roots() -> frozenset[str]:
+def _root_folders() -> frozenset[str]:
     return frozenset(path.name for path in Path("/").iterdir() if path.is_dir())
 
 
-def _shown(found: re.Match[str]) -> str:
+def _hide_folders(match: re.Match[str]) -> str:
     """Return an empty text for the folders of a path of this machine, other matches unchanged."""
-    first = found[0].split("/")[1]
-    return "" if found[0].startswith("~") or first in _roots() else found[0]
+    first = match[0].split("/")[1]
+    return "" if match[0].startswith("~") or first in _root_folders() else match[0]

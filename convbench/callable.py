@@ -9,32 +9,32 @@ from types import ModuleType
 from typing import Any
 
 
-def _about(room: ModuleType) -> str | None:
+def _verb_doc(room: ModuleType) -> str | None:
     """Return the docstring of the function, for `help(convbench.judge)`."""
-    found: str | None = verb(room.__name__).__doc__
-    return found
+    doc: str | None = find_verb(room.__name__).__doc__
+    return doc
 
 
-class Room(ModuleType):
+class CallableModule(ModuleType):
     # A module that calls the API function of its name and has its docstring.
-    __doc__ = property(_about)
+    __doc__ = property(_verb_doc)
 
-    def __call__(self, *args: Any, **said: Any) -> Any:
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Call the API function of this name."""
-        return verb(self.__name__)(*args, **said)
+        return find_verb(self.__name__)(*args, **keywords)
 
     @property
     def __signature__(self) -> Any:
         import inspect
 
-        return inspect.signature(verb(self.__name__))
+        return inspect.signature(find_verb(self.__name__))
 
 
-def verb(room: str) -> Any:
+def find_verb(room: str) -> Any:
     """Return the API function with the last name of a dotted module name."""
     return getattr(import_module("convbench.api.verbs"), room.rpartition(".")[2])
 
 
 def make_callable(room: str) -> None:
     """Make a module callable."""
-    sys.modules[room].__class__ = Room
+    sys.modules[room].__class__ = CallableModule

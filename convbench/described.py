@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 
-class Described(BaseModel):
+class DescribedModel(BaseModel):
     """Base class of models whose fields are described by the docstrings below them."""
 
     @classmethod
@@ -28,31 +28,31 @@ class Described(BaseModel):
         cls, core: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         """Return the JSON schema with the descriptions of its fields."""
-        found = handler(core)
-        fields = handler.resolve_ref_schema(found).get("properties", {})
-        for name, text in _said(cls).items():
+        schema = handler(core)
+        fields = handler.resolve_ref_schema(schema).get("properties", {})
+        for name, text in _field_docs(cls).items():
             fields.get(name, {}).setdefault("description", text)
-        return found
+        return schema
 
 
-def _said(cls: type) -> dict[str, str]:
+def _field_docs(cls: type) -> dict[str, str]:
     """Return the docstrings of a class's fields by name, inherited ones included."""
-    own = (_own(base) for base in reversed(cls.__mro__) if issubclass(base, Described))
-    return {name: text for found in own for name, text in found.items()}
+    own = (_own_docs(base) for base in reversed(cls.__mro__) if issubclass(base, DescribedModel))
+    return {name: text for docs in own for name, text in docs.items()}
 
 
-def _own(cls: type) -> dict[str, str]:
+def _own_docs(cls: type) -> dict[str, str]:
     try:
-        (made,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+        (class_node,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     except (OSError, TypeError, SyntaxError, ValueError):
         return {}  # a class without source
-    assert isinstance(made, ast.ClassDef)
+    assert isinstance(class_node, ast.ClassDef)
     return {
-        field.target.id: inspect.cleandoc(said.value.value)
-        for field, said in pairwise(made.body)
+        field.target.id: inspect.cleandoc(doc_node.value.value)
+        for field, doc_node in pairwise(class_node.body)
         if isinstance(field, ast.AnnAssign)
         and isinstance(field.target, ast.Name)
-        and isinstance(said, ast.Expr)
-        and isinstance(said.value, ast.Constant)
-        and isinstance(said.value.value, str)
+        and isinstance(doc_node, ast.Expr)
+        and isinstance(doc_node.value, ast.Constant)
+        and isinstance(doc_node.value.value, str)
     }

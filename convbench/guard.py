@@ -45,7 +45,7 @@ CLOSE_S = 1.0
 """Seconds that the command gets to end after its stdin is closed."""
 
 
-def guarded(command: Sequence[str], *, scratch: str | None = None) -> list[str]:
+def guard_command(command: Sequence[str], *, scratch: str | None = None) -> list[str]:
     """Return the command line that runs a command under a guard; start it with a pipe as stdin.
 
     The command is ended (SIGTERM, then SIGKILL) when that pipe closes or the guard gets a signal.
@@ -112,16 +112,16 @@ def main() -> int:
     """Run the program; return its exit code."""
     how, *words = sys.argv[1:]
     if how == WATCHES:
-        return guard(words, None)
+        return run_guard(words, None)
     if how == TALKS:
         parent, scratch, *words = words
         die_with_parent(signal.SIGTERM, int(parent))
-        return guard(words, scratch)
+        return run_guard(words, scratch)
     die_with_parent(signal.SIGTERM, int(how))
-    return relay(words)
+    return run_relay(words)
 
 
-def _start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+def _start_child(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
     """Return a started command that dies with us; its orphans are reparented to us."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     bind = partial(die_with_parent, parent=os.getpid())
@@ -129,26 +129,26 @@ def _start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
     return child
 
 
-def guard(command: Sequence[str], scratch: str | None) -> int:
+def run_guard(command: Sequence[str], scratch: str | None) -> int:
     """Run a command under the guard; return its exit code, or 128 + N after signal N."""
     stdin = subprocess.DEVNULL if scratch is None else None
-    child = _start(command, stdin=stdin, start_new_session=True)
+    child = _start_child(command, stdin=stdin, start_new_session=True)
     ending, grace_s = threading.Event(), GRACE_S if scratch is None else 0.0
 
-    def end(*_: object) -> None:
+    def end_child(*_: object) -> None:
         if not ending.is_set():
             ending.set()
-            threading.Thread(target=stop, args=(child, grace_s), daemon=True).start()
+            threading.Thread(target=end_tree, args=(child, grace_s), daemon=True).start()
 
-    def watch() -> None:
+    def watch_stdin() -> None:
         while os.read(0, 4096):
             pass
-        end()
+        end_child()
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, end)
+        signal.signal(number, end_child)
     if scratch is None:
-        threading.Thread(target=watch, daemon=True).start()
+        threading.Thread(target=watch_stdin, daemon=True).start()
     else:
         _let_go()
     code = child.wait()
@@ -168,7 +168,7 @@ def _let_go() -> None:
         os.dup2(nothing, fd)
 
 
-def stop(child: subprocess.Popen[bytes], grace_s: float) -> None:
+def end_tree(child: subprocess.Popen[bytes], grace_s: float) -> None:
     """End the child and all descendants: SIGTERM, then SIGKILL after `grace_s` seconds."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         signal_group(child.pid, number)
@@ -185,7 +185,7 @@ def signal_group(group: int, number: int) -> None:
 
 def signal_below(number: int) -> None:
     """Send a signal to every descendant of this process."""
-    for pid in [*below(os.getpid())] or descendants(os.getpid()):
+    for pid in [*iter_descendants(os.getpid())] or find_descendants(os.getpid()):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
@@ -202,7 +202,7 @@ def end_all() -> None:
                 time.sleep(0.01)
 
 
-def descendants(root: int) -> list[int]:
+def find_descendants(root: int) -> list[int]:
     """Return the ids of a process's living descendants; empty if there is no /proc.
 
     It reads the state of every process of the machine, which is slow but works on kernels that do
@@ -210,7 +210,7 @@ def descendants(root: int) -> list[int]:
     parents: dict[int, int] = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc") else []:
         with contextlib.suppress(OSError, ValueError, IndexError):
-            state, parent = _status(int(name))[:2]
+            state, parent = _read_stat(int(name))[:2]
             if state not in "ZX":
                 parents[int(name)] = int(parent)
     below_root: list[int] = []
@@ -223,7 +223,7 @@ def descendants(root: int) -> list[int]:
     return below_root
 
 
-def below(pid: int) -> Iterator[int]:
+def iter_descendants(pid: int) -> Iterator[int]:
     """Yield the ids of a process's descendants, parents first, zombies included.
 
     It reads these processes alone and is cheap enough for ten calls a second; some kernels do not
@@ -233,20 +233,20 @@ def below(pid: int) -> Iterator[int]:
             with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
                 for child in file.read().split():
                     yield int(child)
-                    yield from below(int(child))
+                    yield from iter_descendants(int(child))
 
 
 def began_at(pid: int) -> str:
     """Return the start time of a process in clock ticks, as text; empty if there is no process."""
     with contextlib.suppress(OSError, IndexError):
-        return _status(pid)[19]
+        return _read_stat(pid)[19]
     return ""
 
 
-def lives(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """Return True if a process exists and is not a zombie."""
     try:
-        return _status(pid)[0] not in "ZX"
+        return _read_stat(pid)[0] not in "ZX"
     except (OSError, IndexError):
         pass
     try:
@@ -256,7 +256,7 @@ def lives(pid: int) -> bool:
     return True
 
 
-def _status(pid: int) -> list[str]:
+def _read_stat(pid: int) -> list[str]:
     """Return the fields of /proc/PID/stat after the name: state, parent and so on.
 
     Raises OSError if there is no such process."""
@@ -269,7 +269,7 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-class Relay:
+class LineRelay:
     """A command whose lines are relayed to the parent, with its state."""
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -281,9 +281,9 @@ class Relay:
         self.spoke = False
         """Whether it has written a message."""
         pipe = subprocess.PIPE
-        self.child = _start(command, stdin=pipe, stdout=pipe, stderr=pipe)
+        self.child = _start_child(command, stdin=pipe, stdout=pipe, stderr=pipe)
 
-    def end(self, why: str) -> None:
+    def note_end(self, why: str) -> None:
         """Record why it ended; only the first reason counts."""
         if not self.over.is_set():
             self.why = why
@@ -302,7 +302,7 @@ class Relay:
             self.child.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.child.wait(CLOSE_S)
-        self.end("")
+        self.note_end("")
 
     def pass_lines(self) -> None:
         """Pass on the command's messages line by line, until its stdout ends or a bound is hit."""
@@ -311,20 +311,20 @@ class Relay:
             while line := self.child.stdout.readline(LINE + 1):
                 self.unasked += len(line)
                 if len(line) > LINE:
-                    return self.end(f"said a line of more than {LINE >> 20} MiB")
+                    return self.note_end(f"said a line of more than {LINE >> 20} MiB")
                 if self.unasked > FLOOD:
-                    return self.end(f"said more than {FLOOD >> 20} MiB unasked")
+                    return self.note_end(f"said more than {FLOOD >> 20} MiB unasked")
                 if _is_message(line):
                     self.spoke = True
-                    _write(line)
+                    _write_line(line)
                     continue
                 self.junk += 1
                 if self.junk > JUNK:
-                    return self.end(f"said over {JUNK} lines that are no messages")
+                    return self.note_end(f"said over {JUNK} lines that are no messages")
         code = None
         with contextlib.suppress(subprocess.TimeoutExpired):  # it closed its stdout and goes on
             code = self.child.wait(CLOSE_S)
-        self.end(f"ended with exit code {code}")
+        self.note_end(f"ended with exit code {code}")
         return None
 
     def hold_tail(self) -> None:
@@ -345,20 +345,20 @@ def _is_message(line: bytes) -> bool:
     return isinstance(message, dict) and "jsonrpc" in message
 
 
-def _write(line: bytes) -> None:
+def _write_line(line: bytes) -> None:
     while line:
         line = line[os.write(1, line) :]
 
 
-def relay(command: Sequence[str]) -> int:
+def run_relay(command: Sequence[str]) -> int:
     """Relay lines between the parent and a tool server within bounds, until either ends.
 
     The reason for the end is the last thing written to stderr. Does not return."""
     try:
-        server = Relay(command)
+        server = LineRelay(command)
     except OSError as error:
         sys.exit(f"cannot be started: {error.strerror}: {command[0]}")
-    signal.signal(signal.SIGTERM, lambda *_: server.end(""))
+    signal.signal(signal.SIGTERM, lambda *_: server.note_end(""))
     threads = [
         threading.Thread(target=work, daemon=True)
         for work in (server.pass_input, server.pass_lines, server.hold_tail)

@@ -19,20 +19,24 @@ NEEDS_TORCH = ("train", "local", "qlora")
 def with_extra(name: str) -> str:
     """Return the command that installs an extra (`train`, `analysis`, ...). If the extra needs
     torch and it is missing, a command for torch comes first."""
-    extra = f"pip install {command(name, _origin())}"
+    extra = f"pip install {install_arguments(name, _read_origin())}"
     if name in NEEDS_TORCH and importlib.util.find_spec("torch") is None:
-        return f"pip install {pinned('torch')} && {extra}"
+        return f"pip install {pinned_requirement('torch')} && {extra}"
     return extra
 
 
-def pinned(package: str) -> str:
+def pinned_requirement(package: str) -> str:
     """Return the requirement `PACKAGE==VERSION` with the version that the tests ran with."""
     here = Path(__file__).parent
-    file = next(one for one in (here / PINS, here.parent / PINS) if one.is_file())
-    return next(one for one in file.read_text().splitlines() if one.startswith(f"{package}=="))
+    file = next(candidate for candidate in (here / PINS, here.parent / PINS) if candidate.is_file())
+    return next(
+        candidate
+        for candidate in file.read_text().splitlines()
+        if candidate.startswith(f"{package}==")
+    )
 
 
-def command(name: str, origin: dict[str, Any]) -> str:
+def install_arguments(name: str, origin: dict[str, Any]) -> str:
     """Return the arguments of `pip install` for an extra. `origin` is a `direct_url.json` (PEP
     610), empty if convbench came from an index."""
     url = str(origin.get("url", ""))
@@ -42,13 +46,13 @@ def command(name: str, origin: dict[str, Any]) -> str:
         pins = f" -c {shlex.quote(str(folder / PINS))}" if (folder / PINS).is_file() else ""
         return f"{flag}{shlex.quote(f'{folder}[{name}]')}{pins}"
     if "vcs_info" in origin:
-        found = origin["vcs_info"]
-        url = f"{found['vcs']}+{url}@{found['commit_id']}"
-    wanted = f"{NAME}[{name}]"
-    return shlex.quote(f"{wanted} @ {url}" if url else wanted)
+        vcs = origin["vcs_info"]
+        url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
+    requirement = f"{NAME}[{name}]"
+    return shlex.quote(f"{requirement} @ {url}" if url else requirement)
 
 
-def _origin() -> dict[str, Any]:
+def _read_origin() -> dict[str, Any]:
     """Return the `direct_url.json` of convbench, or the folder of a checkout that is not
     installed."""
     try:
@@ -56,5 +60,5 @@ def _origin() -> dict[str, Any]:
     except metadata.PackageNotFoundError:
         root = Path(__file__).resolve().parents[1]
         return {"url": root.as_uri(), "dir_info": {"editable": True}}
-    found = json.loads(text) if text else {}
-    return found if isinstance(found, dict) else {}
+    origin = json.loads(text) if text else {}
+    return origin if isinstance(origin, dict) else {}

@@ -8,6 +8,6 @@ STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters except tab and line feed, and changes of text direction."""
 
 
-def printable(text: str) -> str:
+def make_printable(text: str) -> str:
     """Return text with each control character and change of direction replaced by a mark."""
     return STEERS.sub("�", text.replace("\r\n", "\n"))

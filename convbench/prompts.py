@@ -7,14 +7,14 @@ from typing import Any
 
 from convbench import templates
 from convbench.errors import SpecError
-from convbench.plain_data import Missing, Plain, Refused
-from convbench.schema import Example, Mode, ProtocolSpec, Step, TaskSpec, pick
+from convbench.plain_data import MissingField, PlainValue, TemplateRefusal
+from convbench.schema import Example, Mode, ProtocolSpec, Step, TaskSpec, pick_template
 
 OF_CHOICES = frozenset({"choices", "letters"})
 """Fields that are empty if a question has no options."""
 
 
-def render(
+def render_template(
     text: str,
     fields: Mapping[str, Any],
     origin: str = "template",
@@ -26,48 +26,48 @@ def render(
     `origin` for an unknown field, bad syntax, or a template that does more than it may.
     """
     try:
-        return templates.fill(templates.template(text), fields, quote)
-    except Refused as error:
+        return templates.fill_template(templates.parse_template(text), fields, quote)
+    except TemplateRefusal as error:
         raise SpecError(
             templates.one_line(f"{origin}: {error}; fields here: {', '.join(sorted(fields))}")
         ) from None
 
 
-def value(text: str, fields: Mapping[str, Any]) -> Plain:
+def evaluate_expression(text: str, fields: Mapping[str, Any]) -> PlainValue:
     """Return the value of an expression over the fields as plain data. Raises SpecError in one
     line."""
     try:
-        return templates.evaluate(templates.expression(text), fields)
-    except Missing as error:
-        told = "no such field" if error.name == text.strip() else str(error)
-        raise SpecError(templates.one_line(told)) from None
-    except Refused as error:
+        return templates.evaluate_expression(templates.parse_expression(text), fields)
+    except MissingField as error:
+        message = "no such field" if error.name == text.strip() else str(error)
+        raise SpecError(templates.one_line(message)) from None
+    except TemplateRefusal as error:
         raise SpecError(templates.one_line(str(error))) from None
 
 
-def letters(labels: tuple[str, ...]) -> str:
+def join_letters(labels: tuple[str, ...]) -> str:
     """Return `A, B, C, or D` for the real labels: `A or B` for two."""
     if len(labels) < 3:
         return " or ".join(labels)
     return ", ".join(labels[:-1]) + f", or {labels[-1]}"
 
 
-def fields(example: Example, task: TaskSpec, mode: Mode, turns: int) -> dict[str, Any]:
+def template_fields(example: Example, task: TaskSpec, mode: Mode, turns: int) -> dict[str, Any]:
     """Return the fields that every template may use: question, choices, letters, instruction,
     inputs."""
     return {
         **example.inputs,
         "question": example.question,
         "choices": example.choices,
-        "letters": letters(example.letters),
-        "instruction": pick(task.instruction, mode) or "",
+        "letters": join_letters(example.letters),
+        "instruction": pick_template(task.instruction, mode) or "",
         "mode": mode,
         "turns": turns,
         "turn": 1,
     }
 
 
-def hidden(example: Example, sees: tuple[str, ...]) -> dict[str, Any]:
+def hidden_fields(example: Example, sees: tuple[str, ...]) -> dict[str, Any]:
     """Return the hidden fields that a speaker may use; `answer` is among them only if `sees` names
     it. Raises SpecError for a name that the example lacks."""
     if not sees:
@@ -82,22 +82,22 @@ def hidden(example: Example, sees: tuple[str, ...]) -> dict[str, Any]:
     return {name: reference[name] for name in sees}
 
 
-def system(
+def system_prompt(
     task: TaskSpec, protocol: ProtocolSpec, speaker: str, mode: Mode, values: Mapping[str, Any]
 ) -> str | None:
     """Return a speaker's system prompt, the task's override if there is one, or None if it has
     none."""
     text = _system_template(task, protocol, speaker, mode)
-    return render(text, values, f"system prompt of {speaker}") if text else None
+    return render_template(text, values, f"system prompt of {speaker}") if text else None
 
 
-def step(
+def step_text(
     task: TaskSpec, protocol: ProtocolSpec, item: Step, mode: Mode, values: Mapping[str, Any]
 ) -> str | None:
     """Return the text that a step says or asks, the task's override if there is one, or None if
     there is none."""
     template = _step_template(task, protocol, item, mode)
-    return render(template, values, f"step {item.id}") if template else None
+    return render_template(template, values, f"step {item.id}") if template else None
 
 
 def _system_template(
@@ -105,7 +105,7 @@ def _system_template(
 ) -> str | None:
     override = task.overrides.get(protocol.name)
     text = override.systems.get(speaker) if override else None
-    return pick(protocol.speakers[speaker].system if text is None else text, mode)
+    return pick_template(protocol.speakers[speaker].system if text is None else text, mode)
 
 
 def _step_template(task: TaskSpec, protocol: ProtocolSpec, item: Step, mode: Mode) -> str | None:
@@ -113,7 +113,7 @@ def _step_template(task: TaskSpec, protocol: ProtocolSpec, item: Step, mode: Mod
     text = override.steps.get(item.id) if override else None
     if text is None:
         text = item.say if item.say is not None else item.ask
-    return pick(text, mode)
+    return pick_template(text, mode)
 
 
 def refuse_absent_choices(

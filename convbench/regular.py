@@ -29,19 +29,19 @@ _KINDS = {
 def open_to_read(path: Path) -> BufferedReader:
     """Return a regular file opened for reading; links are followed. Raises OSError, NotRegularError
     for anything else and for a sparse file that takes far less disk space than its length."""
-    return open(path, "rb", opener=_open)
+    return open(path, "rb", opener=_open_regular)
 
 
 def open_to_append(path: Path) -> FileIO:
     """Return a regular file opened unbuffered for reading and appending, created if missing.
     Raises OSError, NotRegularError for anything else, links included."""
-    return FileIO(path, "ab+", opener=_open)
+    return FileIO(path, "ab+", opener=_open_regular)
 
 
 def open_lock(path: Path) -> int:
     """Return the writable descriptor of a lock file, created if missing. Raises OSError,
     NotRegularError for anything but a regular file, and for one with another name (a hard link)."""
-    descriptor = _open(path, os.O_RDWR | os.O_CREAT)
+    descriptor = _open_regular(path, os.O_RDWR | os.O_CREAT)
     if os.fstat(descriptor).st_nlink > 1:
         os.close(descriptor)
         raise _not_regular(path, "another name of a file")
@@ -55,7 +55,7 @@ def open_new(path: Path) -> BufferedWriter:
     return path.open("xb")
 
 
-def _open(path: str | Path, flags: int) -> int:
+def _open_regular(path: str | Path, flags: int) -> int:
     """Return a descriptor as `open` does, without waiting for a pipe's other end.
 
     Links are followed for reading only. Raises OSError, NotRegularError for no regular file."""
@@ -64,11 +64,11 @@ def _open(path: str | Path, flags: int) -> int:
         descriptor = os.open(path, flags | os.O_NONBLOCK | (os.O_NOFOLLOW if writes else 0), 0o666)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-            raise _not_regular(path, _kind(path.lstat())) from None
+            raise _not_regular(path, _kind_text(path.lstat())) from None
         raise
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise _not_regular(path, _kind(os.fstat(descriptor)))
+            raise _not_regular(path, _kind_text(os.fstat(descriptor)))
         if not writes:
             _refuse_holes(path, descriptor)
     except OSError:
@@ -77,7 +77,7 @@ def _open(path: str | Path, flags: int) -> int:
     return descriptor
 
 
-def _kind(known: os.stat_result) -> str:
+def _kind_text(known: os.stat_result) -> str:
     return _KINDS.get(stat.S_IFMT(known.st_mode), "something else")
 
 
@@ -90,5 +90,5 @@ def _refuse_holes(path: Path, descriptor: int) -> None:
     os.lseek(descriptor, 0, os.SEEK_SET)
 
 
-def _not_regular(path: Path, found: str) -> NotRegularError:
-    return NotRegularError(errno.EINVAL, f"found {found}; expected a plain file", str(path))
+def _not_regular(path: Path, kind: str) -> NotRegularError:
+    return NotRegularError(errno.EINVAL, f"found {kind}; expected a plain file", str(path))

@@ -10,7 +10,7 @@ from convbench.errors import DataError
 from convbench.schema import ProtocolSpec, Reward
 
 
-def discount(reward: Reward, protocol: ProtocolSpec) -> float:
+def discount_factor(reward: Reward, protocol: ProtocolSpec) -> float:
     """Return gamma: the reward's own, else the protocol's, else 1."""
     for gamma in (reward.discount, protocol.discount):
         if gamma is not None:
@@ -18,24 +18,24 @@ def discount(reward: Reward, protocol: ProtocolSpec) -> float:
     return 1.0
 
 
-def of_turn(spec: Reward, scores: Mapping[str, float]) -> float:
+def turn_reward(spec: Reward, scores: Mapping[str, float]) -> float:
     """Return metric / scale of one turn, or of a conversation before discounting. Raises DataError
     if the metric is not among the scores."""
     if spec.metric not in scores:
-        found = ", ".join(sorted(scores)) or "no scores"
-        raise DataError(f"reward.metric: expected {spec.metric!r} among the scores; found {found}")
+        names = ", ".join(sorted(scores)) or "no scores"
+        raise DataError(f"reward.metric: expected {spec.metric!r} among the scores; found {names}")
     return float(scores[spec.metric] / spec.scale)
 
 
-def of_turns(
+def turns_reward(
     spec: Reward, protocol: ProtocolSpec, turns: Sequence[Mapping[str, float]], questions: int
 ) -> float:
     """Return the reward of a conversation from the scores of its policy turns, aggregated by
     `reward.together` ("the aggregated pedagogical value over n steps", the first use case of
     section 2 of Mukherjee et al. 2025). `discount` weights the t-th turn by gamma^(t-1); the others
     are discounted by the number of questions like any reward."""
-    rewards = [of_turn(spec, scores) for scores in turns]
-    gamma = discount(spec, protocol)
+    rewards = [turn_reward(spec, scores) for scores in turns]
+    gamma = discount_factor(spec, protocol)
     if spec.together == "discount":
         return math.fsum(gamma**t * value for t, value in enumerate(rewards))
     if spec.together == "last":
@@ -43,7 +43,7 @@ def of_turns(
     return (fmean if spec.together == "mean" else math.fsum)(rewards) * gamma**questions
 
 
-def reward(
+def conversation_reward(
     spec: Reward, protocol: ProtocolSpec, scores: Mapping[str, float], questions: int
 ) -> float:
     """Return metric / scale * gamma^n, n being the number of questions the policy asked.
@@ -54,4 +54,4 @@ def reward(
     not say whether the answer counts; here neither counts (`views.asking_turns`), so that an answer
     without a question keeps its full score. Raises DataError if the metric is not among the scores.
     """
-    return of_turn(spec, scores) * discount(spec, protocol) ** questions
+    return turn_reward(spec, scores) * discount_factor(spec, protocol) ** questions

@@ -15,8 +15,8 @@ from convbench.plain_data import (
     ITEM,
     LONGEST,
     STEP,
-    Budget,
-    Refused,
+    TemplateRefusal,
+    WorkBudget,
     as_number,
     check_bound,
 )
@@ -29,22 +29,22 @@ ESCAPED: Final = 6
 """Most characters that one character becomes in JSON."""
 
 
-def words(text: str) -> tuple[str, ...]:
+def split_words(text: str) -> tuple[str, ...]:
     """Return the words of a text, split at whitespace."""
     return tuple(text.split())
 
 
-FILTERS: Final = words(
+FILTERS: Final = split_words(
     "abs capitalize count d default first float indent int items join last length list lower map "
     "max min reject rejectattr replace reverse round select selectattr sort string sum title "
     "tojson trim truncate upper wordcount"
 )
-TESTS: Final = words(
+TESTS: Final = split_words(
     "boolean defined divisibleby even false float integer iterable lower mapping none number odd "
     "sequence string true undefined upper in == eq equalto != ne > gt greaterthan >= ge < lt "
     "lessthan <= le"
 )
-_TEXT_METHODS: Final = words(
+_TEXT_METHODS: Final = split_words(
     "capitalize count endswith find isalpha isdigit islower isspace isupper lower lstrip "
     "removeprefix removesuffix replace rsplit rstrip split splitlines startswith strip title upper"
 )
@@ -67,78 +67,80 @@ ASKS_WHETHER: Final = ("defined", "undefined", "default", "d")
 # -- cost of a call in units beyond its operands and its result; each may raise Refused
 
 
-def _numeric(_budget: Budget, *values: Any, **named: Any) -> int:
+def _numeric_cost(_budget: WorkBudget, *values: Any, **named: Any) -> int:
     return len([as_number(value) for value in (*values, *named.values())])
 
 
-def _rounding(_budget: Budget, value: Any, precision: Any = 0, *_: Any, **__: Any) -> int:
+def _round_cost(_budget: WorkBudget, value: Any, precision: Any = 0, *_: Any, **__: Any) -> int:
     check_bound("decimal places", abs(as_number(precision)), PRECISION)
-    return _numeric(_budget, value)
+    return _numeric_cost(_budget, value)
 
 
-def _summing(budget: Budget, items: Any, attribute: Any = None, start: Any = 0) -> int:
-    return _numeric(budget, start) + _per_item(budget, items, attribute)
+def _sum_cost(budget: WorkBudget, items: Any, attribute: Any = None, start: Any = 0) -> int:
+    return _numeric_cost(budget, start) + _per_item_cost(budget, items, attribute)
 
 
-def _replacing(_budget: Budget, value: Any, old: Any, new: Any, count: int | None = None) -> int:
+def _replace_cost(
+    _budget: WorkBudget, value: Any, old: Any, new: Any, count: int | None = None
+) -> int:
     times = str(value).count(str(old))
     return (times if count is None or count < 0 else min(times, count)) * len(str(new))
 
 
-def _indenting(_budget: Budget, value: Any, width: Any = 4, *_: Any, **__: Any) -> int:
+def _indent_cost(_budget: WorkBudget, value: Any, width: Any = 4, *_: Any, **__: Any) -> int:
     by = len(width) if isinstance(width, str) else max(as_number(width), 0)
     return by * (len(str(value).splitlines()) + 1)
 
 
-def _encoding(budget: Budget, value: Any, indent: Any = None) -> int:
+def _json_cost(budget: WorkBudget, value: Any, indent: Any = None) -> int:
     check_bound("spaces to indent by", abs(as_number(indent or 0)), INDENT)
-    size = budget.handle(value)
+    size = budget.count_value(value)
     size = ESCAPED * size + (indent or 0) * DEEPEST * size // ITEM
     check_bound("characters of JSON", size, LONGEST)
     return size
 
 
-def _sorting(budget: Budget, items: Any, *args: Any, **named: Any) -> int:
+def _sort_cost(budget: WorkBudget, items: Any, *args: Any, **named: Any) -> int:
     keys = 1 + sum(str(arg).count(",") for arg in (*args, *named.values()))
-    comparisons = budget.handle(items) * len(items).bit_length() * keys
-    return comparisons + _per_item(budget, items, *args, **named)
+    comparisons = budget.count_value(items) * len(items).bit_length() * keys
+    return comparisons + _per_item_cost(budget, items, *args, **named)
 
 
-def _per_item(_budget: Budget, items: Any, *args: Any, **named: Any) -> int:
+def _per_item_cost(_budget: WorkBudget, items: Any, *args: Any, **named: Any) -> int:
     """Return the cost of a call that applies all arguments, such as a path, to each item."""
     return len(items) * sum(STEP + len(str(arg)) for arg in (*args, *named.values()))
 
 
-def _per_character(_budget: Budget, value: Any, *args: Any, **named: Any) -> int:
+def _per_character_cost(_budget: WorkBudget, value: Any, *args: Any, **named: Any) -> int:
     """Return the cost of a call that may compare each character with all of the arguments'."""
     return len(str(value)) * sum(len(str(arg)) for arg in (*args, *named.values()))
 
 
-_PER_ITEM: Final = words("join map max min reject rejectattr select selectattr")
-_PER_CHARACTER: Final = words("trim strip() lstrip() rstrip() rsplit()")
+_PER_ITEM: Final = split_words("join map max min reject rejectattr select selectattr")
+_PER_CHARACTER: Final = split_words("trim strip() lstrip() rstrip() rsplit()")
 _COSTS: Final[Mapping[str, Callable[..., int]]] = {
-    **dict.fromkeys(("abs", "divisibleby", "even", "odd"), _numeric),
-    **dict.fromkeys(("replace", "replace()"), _replacing),
-    **dict.fromkeys(_PER_ITEM, _per_item),
-    **dict.fromkeys(_PER_CHARACTER, _per_character),
-    "indent": _indenting,
+    **dict.fromkeys(("abs", "divisibleby", "even", "odd"), _numeric_cost),
+    **dict.fromkeys(("replace", "replace()"), _replace_cost),
+    **dict.fromkeys(_PER_ITEM, _per_item_cost),
+    **dict.fromkeys(_PER_CHARACTER, _per_character_cost),
+    "indent": _indent_cost,
     "join()": lambda _budget, value, items: len(value) * len(items),
-    "round": _rounding,
-    "sort": _sorting,
-    "sum": _summing,
-    "tojson": _encoding,
+    "round": _round_cost,
+    "sort": _sort_cost,
+    "sum": _sum_cost,
+    "tojson": _json_cost,
 }
 _PYTHON_S: Final = re.compile(r"^[\w.<>]+\(\)")  # a function of Python's, at the head of an error
 
 
-def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def with_counting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a filter, test or method that counts its operands, its work and its result.
 
     It raises Refused if that is too much, or for a TypeError."""
     first = getattr(getattr(function, "jinja_pass_arg", None), "name", None)
 
     @pass_context
-    def call(context: Any, /, *args: Any, **named: Any) -> Any:
+    def call_counted(context: Any, /, *args: Any, **named: Any) -> Any:
         passed = {"context": context, "eval_context": context.eval_ctx}
         before = [passed.get(first, context.environment)] if first else []
         try:
@@ -149,13 +151,13 @@ def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
                     context.budget.spend(_COSTS[name](context.budget, *args, **named))
             result = function(*before, *args, **named)
         except TypeError as error:
-            raise Refused(f"{name}: {_PYTHON_S.sub('it', str(error))}") from None
+            raise TemplateRefusal(f"{name}: {_PYTHON_S.sub('it', str(error))}") from None
         if name not in ASKS_WHETHER:
             result = _plain_type(result)
         context.budget.handle(result)
         return as_number(result) if isinstance(result, int) else result
 
-    return call
+    return call_counted
 
 
 def _plain_type(result: Any) -> Any:
@@ -172,10 +174,12 @@ def method_filter(name: str) -> Callable[..., Any]:
 
     Raises Refused if it has not."""
 
-    def call(value: Any, *args: Any, **named: Any) -> Any:
+    def call_method(value: Any, *args: Any, **named: Any) -> Any:
         table = METHODS.get(type(value), {})
         if name not in table:
-            raise Refused(f"a {type(value).__name__} has no {name}(); it has {sorted(table)}")
+            raise TemplateRefusal(
+                f"a {type(value).__name__} has no {name}(); it has {sorted(table)}"
+            )
         return table[name](value, *args, **named)
 
-    return counted(f"{name}()", call)
+    return with_counting(f"{name}()", call_method)

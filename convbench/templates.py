@@ -30,14 +30,14 @@ from convbench.plain_data import (
     EXACT,
     LONGEST,
     STEP,
-    Budget,
-    Missing,
-    Plain,
-    Refused,
+    MissingField,
+    PlainValue,
+    TemplateRefusal,
+    WorkBudget,
     as_number,
     check_bound,
     check_present,
-    world,
+    plain_fields,
 )
 from convbench.template_calls import (
     ASKS_WHETHER,
@@ -45,9 +45,9 @@ from convbench.template_calls import (
     METHOD_NAMES,
     METHODS,
     TESTS,
-    counted,
     method_filter,
-    words,
+    split_words,
+    with_counting,
 )
 
 LINE: Final = 600
@@ -58,13 +58,13 @@ MOST_NODES: Final = 2_000
 """Most nodes of a template's tree; the shipped ones have at most about 40."""
 NESTED: Final = 60
 """Deepest nesting of a template's tree."""
-_ALLOWED: Final = words(
+_ALLOWED: Final = split_words(
     "Add And Assign AssignBlock Call Compare Concat CondExpr Const Dict Div Filter FloorDiv For "
     "Getattr Getitem If Keyword List Mod Mul Name Neg Not Operand Or Output Pair Pos Slice Sub "
     "Template TemplateData Test Tuple With"
 )
 """Nodes that a template may contain; macros, imports, blocks, namespaces and `**` are excluded."""
-_LOOP: Final = words("index index0 revindex revindex0 first last length previtem nextitem")
+_LOOP: Final = split_words("index index0 revindex revindex0 first last length previtem nextitem")
 _RESERVED: Final = (("self", "load"), ("self", "store"), ("loop", "store"))
 Quote = Callable[[str, bool], str]
 """Quotes a printed value: takes its text and whether it begins a line, returns the quoted text. If
@@ -84,7 +84,7 @@ def one_line(text: str) -> str:
 class _Rendering(Context):
     """The state of one rendering: its work budget, and how its output ends so far."""
 
-    budget: Budget
+    budget: WorkBudget
     quote: Quote | None = None
     length = 0
     last = "\n"
@@ -102,8 +102,8 @@ class _Rendering(Context):
         self.last = text
         self.length += len(text)
         if self.length > LONGEST:
-            raise Refused(f"prints more than {LONGEST:,} characters")
-        self.budget.spend(len(text))
+            raise TemplateRefusal(f"prints more than {LONGEST:,} characters")
+        self.budget.spend_units(len(text))
         return text
 
     def put_value(self, value: object) -> str:
@@ -118,12 +118,12 @@ class _Rendering(Context):
 
     def show(self, value: object) -> str:
         """Return a value as text after counting it."""
-        self.budget.handle(value)
+        self.budget.count_value(value)
         return str(value)
 
     def literal(self, value: object) -> object:
         """Return a list or mapping literal of the template after counting it."""
-        self.budget.handle(value)
+        self.budget.count_value(value)
         return value
 
     def concatenate(self, parts: list[Any]) -> str:
@@ -144,32 +144,32 @@ class _Rendering(Context):
         """Return the value of `a[1:3]`. Raises Refused if it is neither a text nor a list."""
         check_present(value)
         if not isinstance(value, str | list):
-            raise Refused(f"a {type(value).__name__} has no parts")
+            raise TemplateRefusal(f"a {type(value).__name__} has no parts")
         part = value[slice(*ends)]
-        self.budget.spend(len(part))
+        self.budget.spend_units(len(part))
         return part
 
     def range_of(self, *ends: Any) -> list[int]:
         """Return `range(start, stop, step)` as a list."""
-        self.budget.spend(STEP * len(range(*ends)))
+        self.budget.spend_units(STEP * len(range(*ends)))
         return list(range(*ends))
 
     def each(self, value: Any, cost: int) -> list[Any]:
         """Return the items of a loop after counting all its rounds, at `cost` units each."""
         check_present(value)
         if not isinstance(value, list | dict | str):
-            raise Refused(f"found a {type(value).__name__}; expected a list to loop over")
-        self.budget.spend(cost * len(value))
+            raise TemplateRefusal(f"found a {type(value).__name__}; expected a list to loop over")
+        self.budget.spend_units(cost * len(value))
         return value if isinstance(value, list) else list(value)
 
 
-class _Absent(StrictUndefined):
+class _AbsentValue(StrictUndefined):
     """Value of a name that is not defined: every use of it raises Missing."""
 
     __slots__ = ()
 
     def __init__(self, hint: str | None = None, obj: Any = None, name: str | None = None) -> None:
-        super().__init__(hint, obj, name, Missing)  # type: ignore[arg-type]
+        super().__init__(hint, obj, name, MissingField)  # type: ignore[arg-type]
 
     @property
     def _undefined_message(self) -> str:
@@ -199,7 +199,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         check_present(argument)
         name = str(argument) if type(argument) in EXACT else "an item"
         if name.startswith("_"):  # not even `is defined` may ask about it
-            raise Missing(name)
+            raise MissingField(name)
         return self.undefined(name=name)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
@@ -213,7 +213,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
     def call_filter(self, name: str, *args: Any, **named: Any) -> Any:
         """Return the result of a filter called by name, as `map` does. Raises Refused if none."""
         if name not in FILTERS:
-            raise Refused(f"found {name!r}; expected one of: {', '.join(FILTERS)}")
+            raise TemplateRefusal(f"found {name!r}; expected one of: {', '.join(FILTERS)}")
         return super().call_filter(name, *args, **named)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -228,16 +228,18 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return super().call_unop(context, operator, as_number(arg, operator))
 
 
-_OPERATIONS: Final = words("put put_value show literal concatenate compare slice_of range_of each")
+_OPERATIONS: Final = split_words(
+    "put put_value show literal concatenate compare slice_of range_of each"
+)
 _SANDBOX: Final = _Sandbox(
-    trim_blocks=True, lstrip_blocks=True, optimized=False, autoescape=False, undefined=_Absent
+    trim_blocks=True, lstrip_blocks=True, optimized=False, autoescape=False, undefined=_AbsentValue
 )
 _SANDBOX.globals = {}
-_TESTS: Final = {name: counted(name, cast(Any, _SANDBOX.tests[name])) for name in TESTS}
+_TESTS: Final = {name: with_counting(name, cast(Any, _SANDBOX.tests[name])) for name in TESTS}
 _SANDBOX.tests = cast(Any, _TESTS)
 _SANDBOX.filters["items"] = METHODS[dict]["items"]
 _SANDBOX.filters = {
-    **{name: counted(name, _SANDBOX.filters[name]) for name in FILTERS},
+    **{name: with_counting(name, _SANDBOX.filters[name]) for name in FILTERS},
     **{f"{name}()": method_filter(name) for name in METHOD_NAMES},
     **{f"<{name}>": pass_context(getattr(_Rendering, name)) for name in _OPERATIONS},
 }
@@ -247,7 +249,7 @@ _SANDBOX.filters = {
 
 
 @dataclass(frozen=True)
-class Source:
+class TemplateSource:
     """A parsed template or expression that contains allowed nodes only."""
 
     tree: nodes.Template
@@ -258,7 +260,7 @@ class Source:
     several_lines: bool = False
 
     @cached_property
-    def compiled(self) -> Template:
+    def compiled_template(self) -> Template:
         """The compiled template; compiled at first use, since most templates are only checked."""
         return Template.from_code(_SANDBOX, _SANDBOX.compile(self.tree), {})
 
@@ -267,29 +269,29 @@ class Source:
         step, line = error.__traceback__, None
         while step and self.several_lines:
             if step.tb_frame.f_code.co_filename == "<template>":
-                line = self.compiled.get_corresponding_lineno(step.tb_lineno)
+                line = self.compiled_template.get_corresponding_lineno(step.tb_lineno)
             step = step.tb_next
         return f"line {line}: " if line else ""
 
 
 @lru_cache(maxsize=256)
-def template(text: str) -> Source:
+def parse_template(text: str) -> TemplateSource:
     """Return the parsed template. Raises Refused for bad syntax or a node that is not allowed."""
-    tree = _parsed(text, _SANDBOX.parse)
+    tree = _parse_source(text, _SANDBOX.parse)
     names = _checked_names(tree)
     printed = [item for node in tree.body for item in getattr(node, "nodes", [node])]
     data = [item.data for item in printed if isinstance(item, nodes.TemplateData)]
     constant = "".join(data) if len(data) == len(printed) else None
-    return Source(_rewritten(tree), names, constant, "\n" in text)
+    return TemplateSource(_rewrite_tree(tree), names, constant, "\n" in text)
 
 
 @lru_cache(maxsize=256)
-def expression(text: str) -> Source:
+def parse_expression(text: str) -> TemplateSource:
     """Return a parsed bare expression, as tasks use to map rows. Raises Refused likewise."""
-    tree = _parsed(text, _parse_expression)
+    tree = _parse_source(text, _parse_expression)
     names = _checked_names(tree)
     result = nodes.Assign(nodes.Name("result", "store"), tree, lineno=1)
-    return Source(_rewritten(nodes.Template([result], lineno=1)), names)
+    return TemplateSource(_rewrite_tree(nodes.Template([result], lineno=1)), names)
 
 
 def free_names(text: str) -> frozenset[str]:
@@ -297,7 +299,7 @@ def free_names(text: str) -> frozenset[str]:
     for presence (`is defined`, `default`). Raises Refused as parsing does."""
     read: set[str] = set()
     excused = {"range", "loop"}
-    for node, _ in _walk(template(text).tree):
+    for node, _ in _walk_nodes(parse_template(text).tree):
         if isinstance(node, nodes.Name):
             (read if node.ctx == "load" else excused).add(node.name)
         elif isinstance(node, nodes.Test | nodes.Filter) and node.name in ASKS_WHETHER:
@@ -308,23 +310,23 @@ def free_names(text: str) -> frozenset[str]:
 def tested_names(text: str) -> frozenset[str]:
     """Return the names used in a template's conditions: text that depends on them may be empty.
     Raises Refused as parsing does."""
-    branches = (node for node, _ in _walk(template(text).tree))
+    branches = (node for node, _ in _walk_nodes(parse_template(text).tree))
     tests = (node.test for node in branches if isinstance(node, nodes.If | nodes.CondExpr))
-    inside = (node for test in tests for node, _ in _walk(test))
+    inside = (node for test in tests for node, _ in _walk_nodes(test))
     return frozenset(node.name for node in inside if isinstance(node, nodes.Name))
 
 
-def _parsed(text: str, parse: Callable[[str], Any]) -> Any:
+def _parse_source(text: str, parse: Callable[[str], Any]) -> Any:
     check_bound("characters of source", len(text), LONGEST_SOURCE)
     try:
         text.encode()  # half a surrogate pair can be neither stored nor sent
         return parse(text)
     except RecursionError:
-        raise Refused(f"nested more than {NESTED} deep") from None
+        raise TemplateRefusal(f"nested more than {NESTED} deep") from None
     except TemplateError as error:
-        raise _refusal(getattr(error, "lineno", 0), error.message or "bad syntax") from None
+        raise _line_error(getattr(error, "lineno", 0), error.message or "bad syntax") from None
     except (ValueError, OverflowError, MemoryError) as error:
-        raise Refused(str(error)) from None
+        raise TemplateRefusal(str(error)) from None
 
 
 def _parse_expression(text: str) -> nodes.Expr:
@@ -336,11 +338,11 @@ def _parse_expression(text: str) -> nodes.Expr:
     return tree
 
 
-def _refusal(line: int, text: str) -> Refused:
-    return Refused(f"line {line}: {text}" if line else text)
+def _line_error(line: int, text: str) -> TemplateRefusal:
+    return TemplateRefusal(f"line {line}: {text}" if line else text)
 
 
-def _walk(tree: nodes.Node) -> Iterator[tuple[nodes.Node, int]]:
+def _walk_nodes(tree: nodes.Node) -> Iterator[tuple[nodes.Node, int]]:
     """Yield every node with its depth, outer ones first, without recursion."""
     todo = deque([(tree, 0)])
     while todo:
@@ -352,17 +354,17 @@ def _walk(tree: nodes.Node) -> Iterator[tuple[nodes.Node, int]]:
 def _checked_names(tree: nodes.Node) -> frozenset[str]:
     """Return the names in a tree. Raises Refused for a node that is not allowed, or too many."""
     names: set[str] = set()
-    for count, (node, depth) in enumerate(_walk(tree), 1):
+    for count, (node, depth) in enumerate(_walk_nodes(tree), 1):
         check_bound("nodes", count, MOST_NODES)
         check_bound("levels of nesting", depth, NESTED)
-        if fault := _fault(node):
-            raise _refusal(node.lineno, fault)
+        if fault := _node_fault(node):
+            raise _line_error(node.lineno, fault)
         if isinstance(node, nodes.Name):
             names.add(node.name)
     return frozenset(names)
 
 
-def _fault(node: nodes.Node) -> str | None:
+def _node_fault(node: nodes.Node) -> str | None:
     """Return why a node is not allowed in templates; None if it is allowed."""
     kind = type(node).__name__
     if kind not in _ALLOWED:
@@ -407,7 +409,7 @@ def _fault_of_constant(value: object) -> str | None:
     return None
 
 
-def _rewritten(tree: nodes.Template) -> nodes.Template:
+def _rewrite_tree(tree: nodes.Template) -> nodes.Template:
     _Rewriter().visit(tree)
     return cast(nodes.Template, tree.set_environment(_SANDBOX))
 
@@ -422,115 +424,123 @@ class _Rewriter(NodeTransformer):
         return rewrite(node) if rewrite else node
 
 
-def _operation(name: str, node: nodes.Node, value: nodes.Node, *args: nodes.Node) -> nodes.Filter:
+def _make_operation(
+    name: str, node: nodes.Node, value: nodes.Node, *args: nodes.Node
+) -> nodes.Filter:
     return nodes.Filter(value, name, list(args), [], None, None, lineno=node.lineno)
 
 
-def _output(node: nodes.Output) -> nodes.Node:
+def _rewrite_output(node: nodes.Output) -> nodes.Node:
     node.nodes = [
-        _operation("<put>", item, nodes.Const(item.data))
+        _make_operation("<put>", item, nodes.Const(item.data))
         if isinstance(item, nodes.TemplateData)
-        else _operation("<put_value>", item, item)
+        else _make_operation("<put_value>", item, item)
         for item in node.nodes
     ]
     return node
 
 
-def _block(node: nodes.AssignBlock) -> nodes.Node:
+def _rewrite_block(node: nodes.AssignBlock) -> nodes.Node:
     for operation in node.find_all(nodes.Filter):
         if operation.name in ("<put>", "<put_value>"):  # nothing is printed here yet
             operation.name = "<show>"
     return node
 
 
-def _loop(node: nodes.For) -> nodes.Node:
-    cost = STEP * sum(1 for _ in _walk(node))
-    node.iter = _operation("<each>", node, node.iter, nodes.Const(cost))
+def _rewrite_loop(node: nodes.For) -> nodes.Node:
+    cost = STEP * sum(1 for _ in _walk_nodes(node))
+    node.iter = _make_operation("<each>", node, node.iter, nodes.Const(cost))
     return node
 
 
-def _comparison(node: nodes.Compare) -> nodes.Node:
+def _rewrite_comparison(node: nodes.Compare) -> nodes.Node:
     operands = nodes.List([node.expr, *(operand.expr for operand in node.ops)])
     operators = nodes.Const(tuple(operand.op for operand in node.ops))
-    return _operation("<compare>", node, operands, operators)
+    return _make_operation("<compare>", node, operands, operators)
 
 
-def _list(node: nodes.Tuple) -> nodes.Node:
+def _rewrite_list(node: nodes.Tuple) -> nodes.Node:
     if any(isinstance(item, nodes.Slice) for item in node.items):
-        raise _refusal(node.lineno, "a part such as [1:2] takes one start, one end and one step")
-    return _operation("<literal>", node, nodes.List(node.items)) if node.ctx == "load" else node
+        raise _line_error(node.lineno, "a part such as [1:2] takes one start, one end and one step")
+    return (
+        _make_operation("<literal>", node, nodes.List(node.items)) if node.ctx == "load" else node
+    )
 
 
-def _choice(node: nodes.CondExpr) -> nodes.Node:
+def _rewrite_choice(node: nodes.CondExpr) -> nodes.Node:
     return nodes.CondExpr(node.test, node.expr1, node.expr2 or nodes.Const(""))
 
 
-def _item(node: nodes.Getitem) -> nodes.Node:
+def _rewrite_item(node: nodes.Getitem) -> nodes.Node:
     if not isinstance(node.arg, nodes.Slice):
         return node
     ends = (node.arg.start, node.arg.stop, node.arg.step)
-    return _operation("<slice_of>", node, node.node, *(end or nodes.Const(None) for end in ends))
+    return _make_operation(
+        "<slice_of>", node, node.node, *(end or nodes.Const(None) for end in ends)
+    )
 
 
-def _call(node: nodes.Call) -> nodes.Node:
+def _rewrite_call(node: nodes.Call) -> nodes.Node:
     if isinstance(node.node, nodes.Getattr):
-        call = _operation(f"{node.node.attr}()", node, node.node.node, *node.args)
+        call = _make_operation(f"{node.node.attr}()", node, node.node.node, *node.args)
     elif node.args and not node.kwargs:
-        return _operation("<range_of>", node, *node.args)
+        return _make_operation("<range_of>", node, *node.args)
     else:
-        raise _refusal(node.lineno, "range takes one to three numbers")
+        raise _line_error(node.lineno, "range takes one to three numbers")
     call.kwargs = list[Any](node.kwargs)
     return call
 
 
 _REWRITES: Final[dict[type, Callable[[Any], nodes.Node]]] = {
-    nodes.Output: _output,
-    nodes.AssignBlock: _block,
-    nodes.For: _loop,
-    nodes.Compare: _comparison,
-    nodes.Concat: lambda node: _operation("<concatenate>", node, nodes.List(node.nodes)),
-    nodes.List: lambda node: _operation("<literal>", node, node),
-    nodes.Dict: lambda node: _operation("<literal>", node, node),
-    nodes.Tuple: _list,
-    nodes.CondExpr: _choice,
-    nodes.Getitem: _item,
-    nodes.Call: _call,
+    nodes.Output: _rewrite_output,
+    nodes.AssignBlock: _rewrite_block,
+    nodes.For: _rewrite_loop,
+    nodes.Compare: _rewrite_comparison,
+    nodes.Concat: lambda node: _make_operation("<concatenate>", node, nodes.List(node.nodes)),
+    nodes.List: lambda node: _make_operation("<literal>", node, node),
+    nodes.Dict: lambda node: _make_operation("<literal>", node, node),
+    nodes.Tuple: _rewrite_list,
+    nodes.CondExpr: _rewrite_choice,
+    nodes.Getitem: _rewrite_item,
+    nodes.Call: _rewrite_call,
 }
 
 
 # -- rendering
 
 
-def fill(source: Source, fields: Mapping[str, object], quote: Quote | None = None) -> str:
+def fill_template(
+    source: TemplateSource, fields: Mapping[str, object], quote: Quote | None = None
+) -> str:
     """Return the text of a template filled with fields.
 
     `quote` quotes each printed value. Raises Missing for an absent field, Refused otherwise.
     """
-    return _run(source, fields, quote)[0] if source.text is None else source.text
+    return _render_source(source, fields, quote)[0] if source.text is None else source.text
 
 
-def evaluate(source: Source, fields: Mapping[str, object]) -> Plain:
+def evaluate_expression(source: TemplateSource, fields: Mapping[str, object]) -> PlainValue:
     """Return the value of an expression. Raises Missing or Refused."""
-    _, rendering = _run(source, fields)
-    return cast("Plain", rendering.literal(rendering.vars["result"]))
+    _, rendering = _render_source(source, fields)
+    return cast("PlainValue", rendering.literal(rendering.vars["result"]))
 
 
-def _run(
-    source: Source, fields: Mapping[str, object], quote: Quote | None = None
+def _render_source(
+    source: TemplateSource, fields: Mapping[str, object], quote: Quote | None = None
 ) -> tuple[str, _Rendering]:
     """Return the text that a template prints and its state at the end.
 
     Any exception during the rendering becomes Refused, with the template's line."""
-    budget = Budget()
-    values = world(source.names, fields, budget)
+    budget = WorkBudget()
+    values = plain_fields(source.names, fields, budget)
     try:
-        rendering = cast(_Rendering, source.compiled.new_context(values))
+        rendering = cast(_Rendering, source.compiled_template.new_context(values))
         rendering.budget, rendering.quote = budget, quote
-        return "".join(source.compiled.root_render_func(rendering)), rendering
+        return "".join(source.compiled_template.root_render_func(rendering)), rendering
     except RecursionError:
-        raise Refused("nested too deeply") from None
+        raise TemplateRefusal("nested too deeply") from None
     except Exception as error:  # noqa: BLE001 - operands of any type, in any operation of Python's
         text = str(getattr(error, "msg", error)) or type(error).__name__
-        refused = error if isinstance(error, Refused) else Refused(text)
+        refused = error if isinstance(error, TemplateRefusal) else TemplateRefusal(text)
         refused.args = (f"{source.line_of(error)}{refused}",)
         raise refused from None

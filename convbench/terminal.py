@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from convbench.printable import printable
+from convbench.printable import make_printable
 
 
 class Terminal(Console):
@@ -23,10 +23,10 @@ class Terminal(Console):
             if piece.control or piece.text == "\n":
                 yield piece
             else:
-                yield piece._replace(text=printable(piece.text))
+                yield piece._replace(text=make_printable(piece.text))
 
 
-def agreed(what: str) -> bool | None:
+def ask_to_continue(what: str) -> bool | None:
     """Ask on the terminal whether to go on. Return the answer, or None without a terminal."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return None

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from pydantic import ConfigDict
 
-from convbench.described import Described
+from convbench.described import DescribedModel
 
 
-class Tokens(Described):
+class Tokens(DescribedModel):
     """Upper estimate of what a command takes, reported by a dry run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -33,12 +33,12 @@ class Tokens(Described):
 
 def add_tokens(parts: Iterable[Tokens]) -> Tokens:
     """Return the sum of estimates; its price is unknown if one of theirs is."""
-    every = list(parts)
-    dollars = [part.usd for part in every]
+    estimates = list(parts)
+    dollars = [part.usd for part in estimates]
     return Tokens(
-        conversations=sum(part.conversations for part in every),
-        calls=sum(part.calls for part in every),
-        prompt_tokens=sum(part.prompt_tokens for part in every),
-        reply_tokens=sum(part.reply_tokens for part in every),
+        conversations=sum(part.conversations for part in estimates),
+        calls=sum(part.calls for part in estimates),
+        prompt_tokens=sum(part.prompt_tokens for part in estimates),
+        reply_tokens=sum(part.reply_tokens for part in estimates),
         usd=None if None in dollars else sum(usd or 0.0 for usd in dollars),
     )

@@ -38,7 +38,7 @@ SENTINEL = "convbenchsentinel"
 """A text that occurs in no chat template."""
 
 
-def _side(protocol: ProtocolSpec, name: str) -> Speaker:
+def _speaker_of(protocol: ProtocolSpec, name: str) -> Speaker:
     if name not in protocol.speakers:
         known = ", ".join(protocol.speakers)
         raise DataError(
@@ -47,10 +47,10 @@ def _side(protocol: ProtocolSpec, name: str) -> Speaker:
     return protocol.speakers[name]
 
 
-def public(protocol: ProtocolSpec, turn: Turn) -> Content:
+def heard_content(protocol: ProtocolSpec, turn: Turn) -> Content:
     """Return what other speakers see of a turn: without private thought, then cut to the speaker's
     limit. A scripted turn is not cut, because the limit is on what a speaker says itself."""
-    speaker, content = _side(protocol, turn.speaker), turn.content
+    speaker, content = _speaker_of(protocol, turn.speaker), turn.content
     if not isinstance(content, str) or turn.finish_reason == "scripted":
         return content
     marker = speaker.private_before
@@ -59,23 +59,23 @@ def public(protocol: ProtocolSpec, turn: Turn) -> Content:
     return content[: speaker.cut] if speaker.cut else content
 
 
-def heard(protocol: ProtocolSpec, turn: Turn) -> str:
+def heard_text(protocol: ProtocolSpec, turn: Turn) -> str:
     """Return the text of what other speakers see of a turn."""
-    return text_of(public(protocol, turn))
+    return text_of(heard_content(protocol, turn))
 
 
-def texts(conversation: Conversation) -> list[str]:
+def turn_texts(conversation: Conversation) -> list[str]:
     """Return the text of every turn, of all speakers."""
     return [text_of(turn.content) for turn in conversation.turns]
 
 
-def hears(protocol: ProtocolSpec, listener: str, speaker: str) -> bool:
+def can_hear(protocol: ProtocolSpec, listener: str, speaker: str) -> bool:
     """Return whether one speaker sees another's turns."""
-    only = _side(protocol, speaker).heard_by
+    only = _speaker_of(protocol, speaker).heard_by
     return not only or listener in only
 
 
-def messages(
+def messages_before(
     protocol: ProtocolSpec,
     conversation: Conversation,
     speaker: str,
@@ -93,7 +93,7 @@ def messages(
     pending = None
     if upto is not None and upto < len(conversation.turns):
         pending = conversation.turns[upto]
-    return view(
+    return next_messages(
         protocol,
         conversation.systems.get(speaker),
         turns,
@@ -103,7 +103,7 @@ def messages(
     )
 
 
-def view(
+def next_messages(
     protocol: ProtocolSpec,
     system: str | None,
     turns: tuple[Turn, ...],
@@ -121,40 +121,50 @@ def view(
     own = [turn for turn in turns if turn.speaker == speaker]
     for turn in turns:
         if turn.speaker == speaker:
-            _instruct(out, start, turn.instruction, _side(protocol, speaker).opening)
-            out += called(turn.rounds, replay, latest=turn is own[-1])
+            _append_instruction(
+                out, start, turn.instruction, _speaker_of(protocol, speaker).opening
+            )
+            out += tool_messages(turn.rounds, replay, latest=turn is own[-1])
             if turn.calls_alone:
                 continue
-            _append(out, start, "assistant", turn.content)
+            _append_message(out, start, "assistant", turn.content)
             if turn.reasoning is not None:
-                _remember(out[-1], _again(turn.reasoning, replay, turn is own[-1]))
-        elif hears(protocol, speaker, turn.speaker):
-            _append(out, start, _side(protocol, turn.speaker).role, public(protocol, turn))
+                _add_reasoning(
+                    out[-1], _replayed_reasoning(turn.reasoning, replay, turn is own[-1])
+                )
+        elif can_hear(protocol, speaker, turn.speaker):
+            _append_message(
+                out, start, _speaker_of(protocol, turn.speaker).role, heard_content(protocol, turn)
+            )
     if instruction is not None or len(out) == start:
-        _instruct(out, start, instruction, _side(protocol, speaker).opening)
-    if _side(protocol, speaker).history == "last" and len(out) > start + 1:
+        _append_instruction(out, start, instruction, _speaker_of(protocol, speaker).opening)
+    if _speaker_of(protocol, speaker).history == "last" and len(out) > start + 1:
         del out[start:-1]
-    return framed(out) if protocol.framing == "llama-2" else out
+    return frame_llama_2(out) if protocol.framing == "llama-2" else out
 
 
-def called(
+def tool_messages(
     rounds: Sequence[ToolRound], replay: Replay = "never", *, latest: bool = True
 ) -> list[Message]:
     """Return the messages of a turn's tool calls and their results. `replay` says which of the
     reasoning before the calls is sent back, `latest` whether the turn is the speaker's latest."""
     out: list[Message] = []
-    for one in rounds:
-        asked: Message = {"role": "assistant", "content": one.content, "tool_calls": one.calls}
-        if one.spoken:
-            asked = {"role": "assistant", "content": one.raw or ""}
-        if one.reasoning is not None:
-            _remember(asked, _again(one.reasoning, replay, latest))
-        out.append(asked)
-        if one.spoken:
-            said = "\n".join(result.content for result in one.results)
-            out.append({"role": "user", "content": said})
+    for tool_round in rounds:
+        call_message: Message = {
+            "role": "assistant",
+            "content": tool_round.content,
+            "tool_calls": tool_round.calls,
+        }
+        if tool_round.spoken:
+            call_message = {"role": "assistant", "content": tool_round.raw or ""}
+        if tool_round.reasoning is not None:
+            _add_reasoning(call_message, _replayed_reasoning(tool_round.reasoning, replay, latest))
+        out.append(call_message)
+        if tool_round.spoken:
+            results_text = "\n".join(result.content for result in tool_round.results)
+            out.append({"role": "user", "content": results_text})
             continue
-        for result in one.results:
+        for result in tool_round.results:
             out.append(
                 {
                     "role": "tool",
@@ -166,7 +176,7 @@ def called(
     return out
 
 
-def framed(messages: Sequence[Message]) -> list[Message]:
+def frame_llama_2(messages: Sequence[Message]) -> list[Message]:
     """Return the messages with the marks of Llama 2's chat format written into their text; the
     system prompt goes into the first user message. A prefix of a conversation gets the same marks,
     so that longer contexts still extend shorter ones."""
@@ -177,37 +187,39 @@ def framed(messages: Sequence[Message]) -> list[Message]:
     for message in rest:
         if message["role"] == "user":
             before = f"[INST] {system}" if not out else "[INST] "
-            out.append({"role": "user", "content": _between(before, message["content"])})
+            out.append({"role": "user", "content": _between_marks(before, message["content"])})
         else:
             out.append(message)
     return out
 
 
-def _between(before: str, content: Content) -> Content:
+def _between_marks(before: str, content: Content) -> Content:
     if isinstance(content, str):
         return f"{before}{content} [/INST]"
     return (TextPart(text=before), *content, TextPart(text=" [/INST]"))
 
 
-def _instruct(out: list[Message], start: int, instruction: str | None, opening: str | None) -> None:
+def _append_instruction(
+    out: list[Message], start: int, instruction: str | None, opening: str | None
+) -> None:
     """Make the last message a user message that ends with the instruction."""
     if len(out) == start and (opening or instruction):
         out.append(
             {"role": "user", "content": SEPARATOR.join(filter(None, [opening, instruction]))}
         )
     elif instruction is not None:
-        _append(out, start, "user", instruction)
+        _append_message(out, start, "user", instruction)
 
 
-def _append(out: list[Message], start: int, role: str, content: Content) -> None:
+def _append_message(out: list[Message], start: int, role: str, content: Content) -> None:
     """Append a message, or join it to the last one if that has the same role."""
     if len(out) > start and out[-1]["role"] == role:
-        out[-1] = {**out[-1], "content": _join(out[-1]["content"], content)}
+        out[-1] = {**out[-1], "content": _join_content(out[-1]["content"], content)}
     else:
         out.append({"role": role, "content": content})  # type: ignore[typeddict-item]
 
 
-def _again(reasoning: Reasoning, replay: Replay, latest: bool) -> Reasoning | None:
+def _replayed_reasoning(reasoning: Reasoning, replay: Replay, latest: bool) -> Reasoning | None:
     """Return the part of a turn's reasoning that is sent back, or None if nothing is."""
     if replay == "never" or (replay == "last" and not latest):
         return None
@@ -216,7 +228,7 @@ def _again(reasoning: Reasoning, replay: Replay, latest: bool) -> Reasoning | No
     return reasoning.model_copy(update={"blocks": ()}) if reasoning.text else None
 
 
-def _remember(message: Message, reasoning: Reasoning | None) -> None:
+def _add_reasoning(message: Message, reasoning: Reasoning | None) -> None:
     """Add reasoning to an assistant message, joined to the reasoning that it already has."""
     before = message.get("reasoning")
     if reasoning is not None and before is not None:
@@ -228,7 +240,7 @@ def _remember(message: Message, reasoning: Reasoning | None) -> None:
         message["reasoning"] = reasoning
 
 
-def shown(reasoning: Reasoning, content: str) -> str:
+def original_text(reasoning: Reasoning, content: str) -> str:
     """Return a reply as the model wrote it: with the tagged reasoning that was cut out of it."""
     return reasoning.raw + content if reasoning.via == "tags" else content
 
@@ -249,18 +261,23 @@ def for_template(messages: Sequence[Message], *, parts: bool = False) -> list[di
     out: list[dict[str, Any]] = []
     for message in messages:
         reasoning = message.get("reasoning")
-        plain: dict[str, Any] = {"role": message["role"], "content": message["content"]}
+        template_message: dict[str, Any] = {"role": message["role"], "content": message["content"]}
         if reasoning is not None and reasoning.via == "tags":
-            plain["content"] = shown(reasoning, text_of(message["content"]))
+            template_message["content"] = original_text(reasoning, text_of(message["content"]))
         elif reasoning is not None and reasoning.text:
-            plain |= dict.fromkeys(THOUGHT_KEYS, reasoning.text)
+            template_message |= dict.fromkeys(THOUGHT_KEYS, reasoning.text)
         if message.get("tool_calls"):
-            plain["tool_calls"] = [_call_for_template(call) for call in message["tool_calls"]]
+            template_message["tool_calls"] = [
+                _call_for_template(call) for call in message["tool_calls"]
+            ]
         if "tool_call_id" in message:
-            plain |= {"tool_call_id": message["tool_call_id"], "name": message.get("name", "")}
+            template_message |= {
+                "tool_call_id": message["tool_call_id"],
+                "name": message.get("name", ""),
+            }
         if parts:
-            plain["content"] = [{"type": "text", "text": plain["content"]}]
-        out.append(plain)
+            template_message["content"] = [{"type": "text", "text": template_message["content"]}]
+        out.append(template_message)
     return out
 
 
@@ -271,11 +288,11 @@ def _call_for_template(call: ToolCall) -> dict[str, Any]:
         arguments = json.loads(call.arguments)
     except ValueError:
         arguments = {"unreadable": call.arguments}
-    told = {"name": call.name, "arguments": arguments}
-    return {"id": call.id, "type": "function", "function": told}
+    function = {"name": call.name, "arguments": arguments}
+    return {"id": call.id, "type": "function", "function": function}
 
 
-def _join(first: Content, second: Content) -> Content:
+def _join_content(first: Content, second: Content) -> Content:
     if isinstance(first, str) and isinstance(second, str):
         return first + SEPARATOR + second
     left = (TextPart(text=first),) if isinstance(first, str) else first
@@ -311,7 +328,7 @@ def without_system(messages: Sequence[Message]) -> list[Message]:
     system, *rest = messages
     content = system["content"]
     if rest and rest[0]["role"] == "user":
-        content = _join(content, rest.pop(0)["content"])
+        content = _join_content(content, rest.pop(0)["content"])
     return [{"role": "user", "content": content}, *rest]
 
 
@@ -336,7 +353,7 @@ def without_late_system(messages: Sequence[Message]) -> list[Message]:
     for message in messages:
         late = message["role"] == "system" and bool(out)
         if late or (out and out[-1]["role"] == message["role"] == "user"):
-            _append(out, 0, "user", message["content"])
+            _append_message(out, 0, "user", message["content"])
         else:
             out.append(message)
     return out
@@ -386,20 +403,20 @@ def transcript(conversation: Conversation, *, reasoning: bool = False) -> str:
     """Return the conversation as a judge reads it: turns with their speakers' names and with tagged
     thinking, without system prompts and instructions. With `reasoning` it includes what was thought
     in a separate channel."""
-    said: list[str] = []
+    lines: list[str] = []
     for turn in conversation.turns:
         name = turn.speaker.capitalize()
         if reasoning and turn.reasoning is not None and turn.reasoning.text.strip():
-            said.append(f"{name} (reasoning, not said): {turn.reasoning.text.strip()}")
-        for one in turn.rounds:
-            said += [f"{who}: {what}" for who, what in round_lines(name, one)]
+            lines.append(f"{name} (reasoning, not said): {turn.reasoning.text.strip()}")
+        for tool_round in turn.rounds:
+            lines += [f"{who}: {what}" for who, what in round_lines(name, tool_round)]
         if not turn.calls_alone:
-            said.append(f"{name}: {text_of(turn.content)}")
-    return SEPARATOR.join(said)
+            lines.append(f"{name}: {text_of(turn.content)}")
+    return SEPARATOR.join(lines)
 
 
-def round_lines(name: str, one: ToolRound) -> list[tuple[str, str]]:
+def round_lines(name: str, tool_round: ToolRound) -> list[tuple[str, str]]:
     """Return (speaker, text) lines of a tool round, as a judge reads it."""
-    said = [(name, one.content)] if one.content.strip() else []
-    said += [(f"{name} calls {call.name}", call.arguments) for call in one.calls]
-    return said + [(f"Result of {result.name}", result.content) for result in one.results]
+    lines = [(name, tool_round.content)] if tool_round.content.strip() else []
+    lines += [(f"{name} calls {call.name}", call.arguments) for call in tool_round.calls]
+    return lines + [(f"Result of {result.name}", result.content) for result in tool_round.results]

@@ -17,8 +17,8 @@ from typing import Any
 import typer
 from pydantic import BaseModel
 
-from convbench.api.signature import PARAMETERS, listed, name_of
-from convbench.api.verbs import Place, Places
+from convbench.api.signature import PARAMETERS, keyword_options, name_of
+from convbench.api.verbs import RunOrFolder, RunsOrFolders
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -28,14 +28,14 @@ def spec_models() -> dict[str, type[BaseModel]]:
     from convbench.models.aliases import AliasFile
     from convbench.schema import JudgeSpec, ProtocolSpec, TaskSpec
     from convbench.schema.experiment import ExperimentSpec
-    from convbench.schema.recipe import Launch, Recipe
+    from convbench.schema.recipe import LaunchSpec, Recipe
 
     return {
         "task": TaskSpec,
         "protocol": ProtocolSpec,
         "judge": JudgeSpec,
         "recipe": Recipe,
-        "launch": Launch,
+        "launch": LaunchSpec,
         "experiment": ExperimentSpec,
         "models": AliasFile,
     }
@@ -84,7 +84,7 @@ def json_page() -> str:
     ]
     seen: set[str] = set()
     for word in sorted(ENTRIES):
-        answer = load_command(word).answer
+        answer = load_command(word).answer_class
         schema = answer.model_json_schema(mode="serialization")
         parts += [f"## {word}\n\n{_first(answer)}\n", _table(schema)]
         for key, part in schema.get("$defs", {}).items():
@@ -153,9 +153,9 @@ def _type(field: dict[str, Any]) -> str:
 
 def cli_page() -> str:
     """Return the reference of all commands, as their own help says it."""
-    from convbench.commands._app import app, load
+    from convbench.commands._app import app, register_commands
 
-    load()
+    register_commands()
     group = typer.main.get_command(app)
     parts = ["# Command reference\n\nGenerated from `convbench --help`.\n"]
     for name, command in sorted(group.commands.items()):  # type: ignore[attr-defined]
@@ -234,7 +234,7 @@ def api_page() -> str:
         if options is not None:
             rows = [
                 f"| `{name_of(one)}` | {_one_line(one.opt.help)} |".replace("\\[", "[")
-                for one in listed(options)
+                for one in keyword_options(options)
             ]
             parts.append("| option | meaning |\n|---|---|\n" + "\n".join(rows) + "\n")
     return "\n".join(parts)
@@ -314,7 +314,7 @@ def _typed(name: str, value: Any) -> str:
     shown = _shown(name, value)
     found = [shown]
     if ") -> Run | list[Run] | DryRun: ..." in shown:
-        one, both = _said(Place), _said(Places)
+        one, both = _said(RunOrFolder), _said(RunsOrFolders)
         several = both.removeprefix(f"{one} | ")
         found = [
             shown.replace(f"run: {both} = None", f"run: {run}").replace("Run | list[Run]", back)

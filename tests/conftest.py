@@ -56,9 +56,9 @@ def _pocket_is_loaded_once() -> Iterator[None]:
     and the same spec and seed give the same ones."""
     from convbench.tasks import load
 
-    real, results = load._load, dict[tuple[str, int], load.Loaded]()
+    real, results = load._load_drawn, dict[tuple[str, int], load.LoadResult]()
 
-    def load_once(task: TaskSpec, seed: int, downloaded: bool) -> load.Loaded:
+    def load_once(task: TaskSpec, seed: int, downloaded: bool) -> load.LoadResult:
         if not (task.source.rows or "").startswith("convbench.pocket."):
             return real(task, seed, downloaded)
         key = (task.model_dump_json(), seed)
@@ -67,7 +67,7 @@ def _pocket_is_loaded_once() -> Iterator[None]:
         return replace(results[key], examples=list(results[key].examples))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(load, "_load", load_once)
+        patch.setattr(load, "_load_drawn", load_once)
         yield
 
 

@@ -6,25 +6,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from convbench import catalog
-from convbench.options.shared import Shape
+from convbench.options.shared import RunSettings
 from convbench.rollout.manifest import make_manifest
-from convbench.schema import Conversation, Example, Member, ProtocolSpec, TaskSpec, Turn
+from convbench.schema import Conversation, Example, ModelConfig, ProtocolSpec, TaskSpec, Turn
 from convbench.store import Run
 
 
 def written_run(
     folder: Path,
     kind: tuple[str, str],
-    policy: Member,
+    policy: ModelConfig,
     heat: float,
     examples: Sequence[Example],
     edits: Mapping[str, Sequence[str]],
 ) -> Run:
     """Write a run of a (task, protocol) whose policy said these edits, by example."""
-    task = catalog.load(TaskSpec, "tasks", kind[0])
-    protocol = catalog.load(ProtocolSpec, "protocols", kind[1])
-    cast = {"assistant": policy, "teacher": Member(model="script")}
-    shape = Shape(samples=2, temperatures=(heat,))
+    task = catalog.load_spec(TaskSpec, "tasks", kind[0])
+    protocol = catalog.load_spec(ProtocolSpec, "protocols", kind[1])
+    cast = {"assistant": policy, "teacher": ModelConfig(model="script")}
+    shape = RunSettings(samples=2, temperatures=(heat,))
     run = Run.create(folder, make_manifest(task, protocol, shape, cast), list(examples))
     asked = protocol.all_steps()[0].id
     with run.conversations_file.open("w") as file:

@@ -6,7 +6,7 @@ trained and evaluated under the prompt of protocol `direct`.
     python trainers/dpo.py --recipe FILE          under any launcher
 """
 
-from convbench.catalog import load
+from convbench.catalog import load_spec
 from convbench.learn import pairs
 from convbench.learn.job import Job, PairData, script
 from convbench.learn.pairs import Pairs
@@ -19,15 +19,15 @@ def data(job: Job) -> Pairs:
     pairing = job.recipe.pairing
     direct = None  # imported conversations have no task whose prompt could be rendered
     if any(run.manifest.kind != "import" for run in job.runs):
-        direct = load(ProtocolSpec, "protocols", pairing.protocol or "direct")
+        direct = load_spec(ProtocolSpec, "protocols", pairing.protocol or "direct")
     return pairs.final_replies(logged, direct, pairing, job.recipe.fit.seed)
 
 
-def fit(job: Job, found: PairData) -> None:
+def fit(job: Job, pair_data: PairData) -> None:
     """Train with the loss -log sigmoid(beta * difference of log(pi / pi_0))."""
     from convbench.learn import preference
 
-    preference.fit(job, found)
+    preference.fit(job, pair_data)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def data(job: Job) -> Weighted:
             "data.unit=turn"
         )
     logged = job.log()
-    return weights.composed(logged, job.recipe.weighting, job.recipe.fit.seed)
+    return weights.weigh_composed(logged, job.recipe.weighting, job.recipe.fit.seed)
 
 
 def fit(job: Job, weighted: WeightedData) -> None:

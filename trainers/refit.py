@@ -14,7 +14,7 @@ from convbench.learn.weights import Weighted
 def data(job: Job) -> Weighted:
     """Return conversations weighted by their rewards."""
     logged = job.log()
-    return weights.refit(logged, job.recipe.weighting)
+    return weights.weigh_refit(logged, job.recipe.weighting)
 
 
 def fit(job: Job, weighted: WeightedData) -> None:

@@ -14,7 +14,7 @@ from convbench.learn.weights import Weighted
 def data(job: Job) -> Weighted:
     """Return the best conversation of each task, with weight 1."""
     logged = job.log()
-    return weights.star_gate(logged, job.recipe.weighting, job.recipe.fit.seed)
+    return weights.weigh_star_gate(logged, job.recipe.weighting, job.recipe.fit.seed)
 
 
 def fit(job: Job, weighted: WeightedData) -> None:

@@ -8,7 +8,7 @@ Mukherjee et al. (NeurIPS 2025); Andukuri et al. (2024).
 
 from convbench.learn import weights
 from convbench.learn.job import Job, WeightedData, script
-from convbench.learn.teacher import teacher
+from convbench.learn.teacher import find_teacher
 from convbench.learn.weights import Weighted
 
 OWN_LOSS = True
@@ -18,16 +18,16 @@ OWN_LOSS = True
 def data(job: Job) -> Weighted:
     """Return the best conversation of each task, with weight 1. Raises TrainError without a
     teacher."""
-    teacher(job.run, job.recipe)
+    find_teacher(job.run, job.recipe)
     logged = job.log()
-    return weights.star_gate(logged, job.recipe.weighting, job.recipe.fit.seed)
+    return weights.weigh_star_gate(logged, job.recipe.weighting, job.recipe.fit.seed)
 
 
 def fit(job: Job, weighted: WeightedData) -> None:
     """Distil the teacher into the student."""
     from convbench.learn import distil
 
-    distil.fit(job, weighted, teacher(job.run, job.recipe))
+    distil.fit(job, weighted, find_teacher(job.run, job.recipe))
 
 
 if __name__ == "__main__":

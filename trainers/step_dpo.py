@@ -8,18 +8,18 @@ its turns, sampled to the end and judged, as Chen et al. (2025) do (`convbench t
 """
 
 from convbench.learn import pairs
-from convbench.learn.job import Job, Means, PairData, Preparation, script
+from convbench.learn.job import Job, PairData, Preparation, TrainContext, script
 from convbench.learn.pairs import Pairs
-from convbench.learn.select import branches
+from convbench.learn.select import select_branches
 
 
-def prepare(job: Job, means: Means) -> Preparation | None:
+def prepare(job: Job, context: TrainContext) -> Preparation | None:
     """Return the preparation that samples and judges branches; None for logged pairs."""
     if job.recipe.pairing.source == "logged":
         return None
-    from convbench.learn.branches import Branching
+    from convbench.learn.branches import BranchPreparation
 
-    return Branching.of(job, means)
+    return BranchPreparation.from_job(job, context)
 
 
 def data(job: Job) -> Pairs:
@@ -28,16 +28,16 @@ def data(job: Job) -> Pairs:
     pairing = job.recipe.pairing
     if pairing.source == "logged":
         return pairs.logged_turns(logged, pairing, job.recipe.fit.seed)
-    return pairs.branched_turns(logged, branches(logged, job.recipe.data), pairing.min_gap)
+    return pairs.branched_turns(logged, select_branches(logged, job.recipe.data), pairing.min_gap)
 
 
-def fit(job: Job, found: PairData) -> None:
+def fit(job: Job, pair_data: PairData) -> None:
     """Train with the loss -log sigmoid(beta m), m the better reply's log(pi / pi_0) less the worse
     one's; with `pairing.loss: ipo` (m - 1 / (2 beta))^2, m of means over a reply's tokens (Azar et
     al. 2024, equation (17)), least at m = 1 / (2 beta)."""
     from convbench.learn import preference
 
-    preference.fit(job, found)
+    preference.fit(job, pair_data)
 
 
 if __name__ == "__main__":

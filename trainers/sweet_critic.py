@@ -8,26 +8,26 @@ Equations (2) and (3) of Zhou et al. (2025). With nothing hidden and token sums 
 
 from convbench.learn.job import Job, script
 from convbench.learn.select import select
-from convbench.learn.sweet.pairs import Sweet, Trajectories, trajectories
+from convbench.learn.sweet.pairs import SweetArgs, TrajectoryPairs, trajectory_pairs
 
 ONE_RUN = True
 """It learns from the conversations of a single run."""
 
 
-def data(job: Job) -> Trajectories:
+def data(job: Job) -> TrajectoryPairs:
     """Return pairs of trajectories by reward."""
-    settings = Sweet.of(job.recipe.args, job.recipe.name)
+    settings = SweetArgs.from_args(job.recipe.args, job.recipe.name)
     recipe = job.recipe
-    return trajectories(
+    return trajectory_pairs(
         select(job.run, recipe.data), settings, recipe.pairing.ties, recipe.fit.seed
     )
 
 
-def fit(job: Job, found: Trajectories) -> None:
+def fit(job: Job, pairs: TrajectoryPairs) -> None:
     """Train with the Bradley-Terry loss of the sums of turn advantages."""
     from convbench.learn.sweet import critic as advantage
 
-    advantage.fit(job, found)
+    advantage.fit(job, pairs)
 
 
 if __name__ == "__main__":

@@ -7,23 +7,30 @@ candidates and ranks them into `ranked.jsonl` in the recipe's folder, then runs 
 """
 
 from convbench.errors import TrainError
-from convbench.learn.job import Job, Means, PairData, Preparation, script
+from convbench.learn.job import Job, PairData, Preparation, TrainContext, script
 from convbench.learn.pairs import Pairs
 from convbench.learn.select import select
-from convbench.learn.sweet.candidates import place, reply_of
-from convbench.learn.sweet.pairs import RANKED, Candidate, Place, Sweet, check_base, policy_pairs
-from convbench.store.jsonl import records
+from convbench.learn.sweet.candidates import reply_key, reply_of
+from convbench.learn.sweet.pairs import (
+    RANKED,
+    Candidate,
+    ReplyKey,
+    SweetArgs,
+    check_base,
+    policy_pairs,
+)
+from convbench.store.jsonl import read_records
 
 ONE_RUN = True
 """It learns from the conversations of a single run."""
 
 
-def prepare(job: Job, means: Means) -> Preparation:
+def prepare(job: Job, context: TrainContext) -> Preparation:
     """Return the preparation that trains the critic, samples candidates at every turn and ranks
     them."""
-    from convbench.learn.sweet.stages import Stages
+    from convbench.learn.sweet.stages import SweetPreparation
 
-    return Stages.of(job, means)
+    return SweetPreparation.from_job(job, context)
 
 
 def data(job: Job) -> Pairs:
@@ -32,22 +39,22 @@ def data(job: Job) -> Pairs:
     file = job.folder / RANKED
     if not file.exists():
         raise TrainError(f"{file}: not found; `convbench train sweet` samples and ranks it")
-    turns: dict[Place, list[Candidate]] = {}
-    for row in records(file):
-        found = Candidate(reply_of(row), row["advantage"])
-        turns.setdefault(place(row), []).append(found)
-    settings = Sweet.of(job.recipe.args, job.recipe.name)
+    turns: dict[ReplyKey, list[Candidate]] = {}
+    for row in read_records(file):
+        candidate = Candidate(reply_of(row), row["advantage"])
+        turns.setdefault(reply_key(row), []).append(candidate)
+    settings = SweetArgs.from_args(job.recipe.args, job.recipe.name)
     logged = select(job.run, job.recipe.data)
     return policy_pairs(logged, turns, settings, job.recipe.fit.seed)
 
 
-def fit(job: Job, found: PairData) -> None:
+def fit(job: Job, pair_data: PairData) -> None:
     """Train with -log sigmoid(beta' * difference of log(pi / pi_ref)), plus the NLL term."""
     from convbench.learn import preference
 
-    nll = Sweet.of(job.recipe.args, job.recipe.name).nll
+    nll = SweetArgs.from_args(job.recipe.args, job.recipe.name).nll
     more = {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, nll]} if nll else {}
-    preference.fit(job, found, **more)
+    preference.fit(job, pair_data, **more)
 
 
 if __name__ == "__main__":

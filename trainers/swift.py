@@ -14,7 +14,7 @@ from convbench.learn.weights import Weighted
 def data(job: Job) -> Weighted:
     """Return conversations weighted by their rewards, standardised within each task."""
     logged = job.log()
-    return weights.swift(logged, job.recipe.weighting)
+    return weights.weigh_swift(logged, job.recipe.weighting)
 
 
 def fit(job: Job, weighted: WeightedData) -> None:

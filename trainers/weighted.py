@@ -12,7 +12,7 @@ from convbench.learn.weights import Weighted
 def data(job: Job) -> Weighted:
     """Return conversations weighted by the fields of `weighting`."""
     logged = job.log()
-    return weights.composed(logged, job.recipe.weighting, job.recipe.fit.seed)
+    return weights.weigh_composed(logged, job.recipe.weighting, job.recipe.fit.seed)
 
 
 def fit(job: Job, weighted: WeightedData) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from convbench.answers.plain import lower
+from convbench.answers.plain import lower_case
 
 REACH = 240
 """Characters that are read before and after a position."""
@@ -54,7 +54,7 @@ _AUX = (
     r"|originally|once|at first|strongly|firmly|therefore|thus|almost|nearly|mistakenly|wrongly"
     r"|wrote and|is|are|was|were|been|be|tempted to|inclined to)\b){0,4}+"
 )
-_SAID = re.compile(
+_SPEECH = re.compile(
     rf"(?<![\w’'])(?P<subject>[\w’']++),?(?P<aux>{_AUX}) (?P<verb>{_SAY})"
     r"(?: (?:me|us|you|him|her|them|it|down|to me|as))?(?: that)? ?[:,]? ?[\"']? ?$"
 )
@@ -194,13 +194,13 @@ def _in_a_phrase(words: list[re.Match[str]]) -> bool:
 def about_another(before: str) -> bool:
     """Return whether the sentence begins with another subject than the question: "For igneous
     rocks, the answer is"."""
-    return _ABOUT.match(_words(before)) is not None
+    return _ABOUT.match(_normalize_words(before)) is not None
 
 
 def own_aside(aside: str) -> bool:
     """Return whether a phrase between commas leaves the answer the speaker's own: ", in my
     view,"."""
-    aside = _words(aside)
+    aside = _normalize_words(aside)
     return not (
         _ACCORDING.search(aside + ",")
         or _CONDITION.search(aside)
@@ -209,58 +209,58 @@ def own_aside(aside: str) -> bool:
     )
 
 
-def asserted(text: str, start: int, end: int, subjunctive: bool = False) -> bool:
+def is_asserted(text: str, start: int, end: int, subjunctive: bool = False) -> bool:
     """Return whether the reply itself asserts the text from `start` to `end`, about this question.
 
     `subjunctive` says that it is said with "would"; then a condition after it counts like one
     before it.
     """
     opening = sentence_start(text, start)
-    before = _words(text[opening:start]).lstrip()
-    after = _words(text[end : sentence_end(text, end)])
-    asked = after.rstrip(" \"')]").endswith("?") and not _TAG_QUESTION.search(after.rstrip())
-    if asked or _ascribed(before) or _denied(before):
+    before = _normalize_words(text[opening:start]).lstrip()
+    after = _normalize_words(text[end : sentence_end(text, end)])
+    is_question = after.rstrip(" \"')]").endswith("?") and not _TAG_QUESTION.search(after.rstrip())
+    if is_question or _is_ascribed(before) or _is_denied(before):
         return False
-    if _conditional(before, after, subjunctive) or _quoted(text, opening, start, end):
+    if _is_conditional(before, after, subjunctive) or _is_quoted(text, opening, start, end):
         return False
     if subjunctive or re.match(r"\W*(?:then|there|here)\b", before):
         previous = text[sentence_start(text, max(0, opening - 2)) : opening]
-        return not _HYPOTHESIS.search(_words(previous))
+        return not _HYPOTHESIS.search(_normalize_words(previous))
     return True
 
 
-def _ascribed(before: str) -> bool:
+def _is_ascribed(before: str) -> bool:
     """Return whether the text before ascribes the answer to somebody else or to a first thought."""
     if _FIRST_THOUGHT.search(before) or _ACCORDING.search(before):
         return True
-    said = _SAID.search(before[-120:])
-    if said is None:
+    match = _SPEECH.search(before[-120:])
+    if match is None:
         return False
-    if _FIRST_PERSON.fullmatch(said["subject"]):
-        past = _BELIEVED.fullmatch(said["verb"]) is not None and "have" not in said["aux"]
+    if _FIRST_PERSON.fullmatch(match["subject"]):
+        past = _BELIEVED.fullmatch(match["verb"]) is not None and "have" not in match["aux"]
         return (
             past
-            or re.search(r"\b(?:first|initially|originally|once|tempted)\b", said["aux"])
+            or re.search(r"\b(?:first|initially|originally|once|tempted)\b", match["aux"])
             is not None
         )
     return True
 
 
-def denies(sentence: str) -> bool:
+def has_denial(sentence: str) -> bool:
     """Return whether a sentence has a word of denial."""
-    return _DENIES.search(_NO_DOUBT.sub(" ", _words(sentence))) is not None
+    return _DENIES.search(_NO_DOUBT.sub(" ", _normalize_words(sentence))) is not None
 
 
-def _words(text: str) -> str:
+def _normalize_words(text: str) -> str:
     """Return a text in lower case without emphasis, its words separated by single blanks."""
-    return _BLANKS.sub(" ", lower(text).translate(_MARKS))
+    return _BLANKS.sub(" ", lower_case(text).translate(_MARKS))
 
 
-def _denied(before: str) -> bool:
-    return denies(_CLAUSE.split(before)[-1])
+def _is_denied(before: str) -> bool:
+    return has_denial(_CLAUSE.split(before)[-1])
 
 
-def _conditional(before: str, after: str, subjunctive: bool) -> bool:
+def _is_conditional(before: str, after: str, subjunctive: bool) -> bool:
     scope = _SCOPE.split(before)[-1]
     conditional = _CONDITION.search(scope) and not _OWN_CONDITION.search(scope)
     if conditional and (subjunctive or not _PROCEDURE.search(scope)):
@@ -271,7 +271,7 @@ def _conditional(before: str, after: str, subjunctive: bool) -> bool:
     return bool(_CONDITION_AFTER.search(after)) and not _OWN_CONDITION.search(after)
 
 
-def _quoted(text: str, opening: int, start: int, end: int) -> bool:
+def _is_quoted(text: str, opening: int, start: int, end: int) -> bool:
     """Return whether the text is in a quotation that words before it introduce, or in a quoted
     line."""
     line = text.rfind("\n", 0, start) + 1
@@ -288,6 +288,6 @@ def _quoted(text: str, opening: int, start: int, end: int) -> bool:
             introduced = re.search(r"\w", text[low : match.start()]) is not None
             return introduced and not re.search(
                 r"\b(?:i|we)\s+(?:\w+\s+)?\w+\W*$|\bmy\b[^.]*$|\banswer\W*$",
-                lower(text[low : match.start()]),
+                lower_case(text[low : match.start()]),
             )
     return False

@@ -13,10 +13,10 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from convbench.answers.plain import seen
+from convbench.answers.plain import strip_invisible
 
 
-def enclosed(
+def find_enclosed(
     text: str, opening: re.Pattern[str], closing: re.Pattern[str]
 ) -> Iterator[tuple[re.Match[str], re.Match[str]]]:
     """Yield each opening mark with the first closing one after it, in order. Openings in between
@@ -27,14 +27,14 @@ def enclosed(
         begin = opening.search(text, end.end())
 
 
-def fenced(text: str) -> Iterator[str]:
+def fenced_blocks(text: str) -> Iterator[str]:
     """Yield the contents of each fenced block: from a line that begins with three backticks or
     tildes to a line with nothing else, or to the end."""
     mark, body = "", list[str]()
     for line in text.split("\n"):
         bare = line.strip(" \t")
         if mark and bare == mark:
-            yield "".join(f"{one}\n" for one in body)
+            yield "".join(f"{body_line}\n" for body_line in body)
             mark, body = "", []
         elif mark:
             body.append(line)
@@ -44,7 +44,7 @@ def fenced(text: str) -> Iterator[str]:
         yield "\n".join(body)
 
 
-class Runs:
+class SuffixAutomaton:
     """Suffix automaton of a sequence of tokens: it recognises all of its runs."""
 
     def __init__(self, tokens: Iterable[Hashable]) -> None:
@@ -52,17 +52,17 @@ class Runs:
         self.link, self.length = [-1], [0]
         last = 0
         for token in tokens:
-            last = self._add(last, token)
+            last = self._add_token(last, token)
 
-    def _state(self, next_: dict[Hashable, int], link: int, length: int) -> int:
+    def _add_state(self, next_: dict[Hashable, int], link: int, length: int) -> int:
         self.next.append(next_)
         self.link.append(link)
         self.length.append(length)
         return len(self.next) - 1
 
-    def _add(self, last: int, token: Hashable) -> int:
+    def _add_token(self, last: int, token: Hashable) -> int:
         """Add a token; return the state of the sequence so far."""
-        new = self._state({}, 0, self.length[last] + 1)
+        new = self._add_state({}, 0, self.length[last] + 1)
         while last >= 0 and token not in self.next[last]:
             self.next[last][token] = new
             last = self.link[last]
@@ -70,20 +70,20 @@ class Runs:
             return new
         old = self.next[last][token]
         if self.length[old] > self.length[last] + 1:
-            old = self._split(last, token, old)
+            old = self._split_state(last, token, old)
         self.link[new] = old
         return new
 
-    def _split(self, last: int, token: Hashable, old: int) -> int:
+    def _split_state(self, last: int, token: Hashable, old: int) -> int:
         """Split a state's runs by length; return the state of the shorter ones."""
-        short = self._state(dict(self.next[old]), self.link[old], self.length[last] + 1)
+        short = self._add_state(dict(self.next[old]), self.link[old], self.length[last] + 1)
         while last >= 0 and self.next[last].get(token) == old:
             self.next[last][token] = short
             last = self.link[last]
         self.link[old] = short
         return short
 
-    def longest(self, tokens: Iterable[Hashable]) -> Iterator[int]:
+    def longest_runs(self, tokens: Iterable[Hashable]) -> Iterator[int]:
         """Yield for each token the length of the longest run that ends with it and occurs in this
         sequence."""
         state = length = 0
@@ -97,9 +97,9 @@ class Runs:
 
 
 @lru_cache(maxsize=64)
-def runs_of(tokens: tuple[Hashable, ...]) -> Runs:
+def cached_automaton(tokens: tuple[Hashable, ...]) -> SuffixAutomaton:
     """Return the suffix automaton of a text that others are compared with, cached."""
-    return Runs(tokens)
+    return SuffixAutomaton(tokens)
 
 
 _SIGNS = (
@@ -121,86 +121,86 @@ _PIECES = {
 }
 
 
-_WHOLE: dict[str, Callable[[str], str]] = {"%": unquote, "&": html.unescape}
+_ESCAPES: dict[str, Callable[[str], str]] = {"%": unquote, "&": html.unescape}
 """Escapes that may occur anywhere in a text, by their sign."""
 
 
-def decoded(text: str) -> Iterator[str]:
+def decode_pieces(text: str) -> Iterator[str]:
     """Yield what is encoded in a text: each piece, and all pieces of a kind together."""
     for kind, pattern in _PIECES.items():
-        found = []
+        texts = []
         for piece in list(dict.fromkeys(pattern.findall(text)))[:_MOST_CODES]:
-            said = _DECODERS[kind](piece)
-            if said and _is_text(said):
-                found.append(said)
-                yield said
-        if len(found) > 1:
-            yield "".join(found)
-    for sign, undone in _WHOLE.items():
-        said = undone(text) if sign in text else text
-        if said != text:
-            yield said
+            words = _DECODERS[kind](piece)
+            if words and _is_text(words):
+                texts.append(words)
+                yield words
+        if len(texts) > 1:
+            yield "".join(texts)
+    for sign, undone in _ESCAPES.items():
+        words = undone(text) if sign in text else text
+        if words != text:
+            yield words
 
 
-def _is_text(said: str) -> bool:
+def _is_text(text: str) -> bool:
     """Return whether a decoded text may be words; words that were never encoded decode to noise."""
     return sum(
-        c.isalnum() or c.isspace() or c in ".,;:!?'\"()=+/%&#\\-_*" for c in said
-    ) >= 0.9 * len(said)
+        c.isalnum() or c.isspace() or c in ".,;:!?'\"()=+/%&#\\-_*" for c in text
+    ) >= 0.9 * len(text)
 
 
-def _bytes(data: bytes) -> str:
+def _decode_utf8(data: bytes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         return ""
 
 
-def _base64(piece: str) -> str:
+def _decode_base64(piece: str) -> str:
     if not re.search(r"\S[A-Z0-9]", piece):  # a word
         return ""
     piece = re.sub(r"[\s=]", "", piece).translate(str.maketrans("-_", "+/"))
     if len(piece) % 4 == 1:
         piece = piece[:-1]
     try:
-        return _bytes(base64.b64decode(piece + "=" * (-len(piece) % 4)))
+        return _decode_utf8(base64.b64decode(piece + "=" * (-len(piece) % 4)))
     except binascii.Error:
         return ""
 
 
-def _base32(piece: str) -> str:
+def _decode_base32(piece: str) -> str:
     piece = piece.rstrip("=")
     try:
-        return _bytes(base64.b32decode(piece + "=" * (-len(piece) % 8)))
+        return _decode_utf8(base64.b32decode(piece + "=" * (-len(piece) % 8)))
     except binascii.Error:
         return ""
 
 
-def _hex(piece: str) -> str:
+def _decode_hex(piece: str) -> str:
     digits = re.sub(r"0x|\\x|[^0-9a-fA-F]", "", piece)
-    return _bytes(bytes.fromhex(digits[: len(digits) // 2 * 2]))
+    return _decode_utf8(bytes.fromhex(digits[: len(digits) // 2 * 2]))
 
 
-def _binary(piece: str) -> str:
+def _decode_binary(piece: str) -> str:
     bits = re.findall(r"[01]{7,8}", piece)
-    return _bytes(bytes(int(bit, 2) for bit in bits))
+    return _decode_utf8(bytes(int(bit, 2) for bit in bits))
 
 
-def _codes(piece: str) -> str:
+def _decode_codes(piece: str) -> str:
     codes = [int(number) for number in re.findall(r"\d+", piece)]
     return "".join(map(chr, codes)) if all(32 <= code < 127 for code in codes) else ""
 
 
-def _places(piece: str) -> str:
+def _decode_positions(piece: str) -> str:
     return "".join(chr(96 + int(number)) for number in re.findall(r"\d+", piece))
 
 
-def _escapes(piece: str) -> str:
+def _decode_escapes(piece: str) -> str:
     codes = [int(code, 16) for code in re.findall(r"[0-9a-fA-F]{4,6}", piece)]
     return "".join(chr(code) for code in codes if code < 0xD800)
 
 
-def _morse(piece: str) -> str:
+def _decode_morse(piece: str) -> str:
     signs = piece.translate(str.maketrans("·•*", "..."))
     words = re.split(r"\s*[/|]\s*|\s{2,}", signs.strip())
     letters = [[_MORSE.get(sign, "") for sign in word.split()] for word in words]
@@ -208,14 +208,14 @@ def _morse(piece: str) -> str:
 
 
 _DECODERS: dict[str, Callable[[str], str]] = {
-    "base64": _base64,
-    "base32": _base32,
-    "hex": _hex,
-    "binary": _binary,
-    "codes": _codes,
-    "places": _places,
-    "escapes": _escapes,
-    "morse": _morse,
+    "base64": _decode_base64,
+    "base32": _decode_base32,
+    "hex": _decode_hex,
+    "binary": _decode_binary,
+    "codes": _decode_codes,
+    "places": _decode_positions,
+    "escapes": _decode_escapes,
+    "morse": _decode_morse,
 }
 
 
@@ -234,56 +234,58 @@ _WORD = re.compile(r"\w")
 _MIXED = re.compile(r"[a-z][013457@$!|]|[013457@$!|][a-z]", re.IGNORECASE)
 RUN = 24
 """Letters in a row of a hidden text that reveal it; all of them if it is shorter."""
-SHORTEST = 12
+SHORTEST_SECRET = 12
 """Hidden texts with fewer letters are not searched for in disguises."""
 
 
-class Reading(NamedTuple):
+class DisguiseReading(NamedTuple):
     """A text read under one disguise. Kinds: `open` (its letters in plain Latin), `turned`
     (backwards, shifted), `order` (its words backwards), `spelt`, `hidden` (some of its letters),
-    `decoded`."""
+    `decode_pieces`."""
 
     kind: str
     text: str
 
 
-def readings(text: str, depth: int = 2) -> Iterator[Reading]:
+def disguise_readings(text: str, depth: int = 2) -> Iterator[DisguiseReading]:
     """Yield what the text may say in disguise, without the text itself.
 
     `depth` is the number of nested encodings that are tried.
     """
     text = text[:_MOST]
-    plain = unmasked(text)
-    if plain != text:
-        yield Reading("open", plain)
-    yield from _turned(plain)
-    yield from (Reading("spelt", said) for said in _spelt(plain))
-    yield from (Reading("hidden", said) for said in _hidden(plain))
-    for said in decoded(plain) if depth else ():
-        yield Reading("decoded", said)
-        yield from (Reading("decoded", inner) for _, inner in readings(said, depth - 1))
+    latin = unmask_text(text)
+    if latin != text:
+        yield DisguiseReading("open", latin)
+    yield from _turned_readings(latin)
+    yield from (DisguiseReading("spelt", words) for words in _spelt_texts(latin))
+    yield from (DisguiseReading("hidden", words) for words in _hidden_texts(latin))
+    for words in decode_pieces(latin) if depth else ():
+        yield DisguiseReading("decoded", words)
+        yield from (
+            DisguiseReading("decoded", inner) for _, inner in disguise_readings(words, depth - 1)
+        )
 
 
-def runs(secret: str, known: str = "") -> frozenset[str]:
+def secret_runs(secret: str, known: str = "") -> frozenset[str]:
     """Return the runs of letters that reveal a hidden text in a disguise; none for a text that is
     too short, and none that occur in `known`."""
-    said, shown = letters(unmasked(secret)), letters(unmasked(known))
-    size = min(RUN, len(said))
-    if size < SHORTEST:
+    secret_letters, shown = only_letters(unmask_text(secret)), only_letters(unmask_text(known))
+    size = min(RUN, len(secret_letters))
+    if size < SHORTEST_SECRET:
         return frozenset()
-    found = {said[i : i + size] for i in range(len(said) - size + 1)}
-    return frozenset(run for run in found if run not in shown)
+    all_runs = {secret_letters[i : i + size] for i in range(len(secret_letters) - size + 1)}
+    return frozenset(run for run in all_runs if run not in shown)
 
 
-def smuggled(text: str, secrets: Iterable[frozenset[str]]) -> bool:
+def is_smuggled(text: str, secrets: Iterable[frozenset[str]]) -> bool:
     """Return whether a disguise of the text holds a run of a secret."""
-    wanted = [(len(next(iter(secret))), secret) for secret in secrets if secret]
-    if not wanted:
+    sized_secrets = [(len(next(iter(secret))), secret) for secret in secrets if secret]
+    if not sized_secrets:
         return False
-    openly = letters(text)
-    for kind, said in readings(text):
-        bare = "" if kind == "open" else letters(said)
-        for size, secret in wanted:
+    openly = only_letters(text)
+    for kind, words in disguise_readings(text):
+        bare = "" if kind == "open" else only_letters(words)
+        for size, secret in sized_secrets:
             for i in range(len(bare) - size + 1):
                 run = bare[i : i + size]
                 if run in secret and (kind == "spelt" or run not in openly):
@@ -291,22 +293,22 @@ def smuggled(text: str, secrets: Iterable[frozenset[str]]) -> bool:
     return False
 
 
-def unmasked(text: str) -> str:
+def unmask_text(text: str) -> str:
     """Return the text in plain Latin letters: without fullwidth and ornamental forms, look-alikes
     of other alphabets, accents and invisible marks."""
     if text.isascii():
         return text
-    plain = unicodedata.normalize("NFKD", seen(text).translate(_ALIKE))
-    plain = "".join(c for c in plain if not unicodedata.combining(c))
-    return "".join(_badge(c) for c in plain)
+    latin = unicodedata.normalize("NFKD", strip_invisible(text).translate(_ALIKE))
+    latin = "".join(c for c in latin if not unicodedata.combining(c))
+    return "".join(_badge_letter(c) for c in latin)
 
 
-def letters(text: str) -> str:
+def only_letters(text: str) -> str:
     """Return the letters and digits only, in lower case."""
     return "".join(filter(str.isalnum, text)).lower()
 
 
-def _badge(char: str) -> str:
+def _badge_letter(char: str) -> str:
     """Return the letter that a square, circle or flag shows, or the character itself."""
     for first in (0x1F1E6, 0x1F130, 0x1F150, 0x1F170):
         if first <= ord(char) < first + 26:
@@ -314,41 +316,41 @@ def _badge(char: str) -> str:
     return char
 
 
-def _turned(text: str) -> Iterator[Reading]:
+def _turned_readings(text: str) -> Iterator[DisguiseReading]:
     """Yield the text backwards, with its letters shifted, and with digits that stand for letters
     replaced."""
     words = text.split()
-    yield Reading("turned", text[::-1])
-    yield Reading("turned", " ".join(word[::-1] for word in words))
-    yield Reading("order", " ".join(reversed(words)))
+    yield DisguiseReading("turned", text[::-1])
+    yield DisguiseReading("turned", " ".join(word[::-1] for word in words))
+    yield DisguiseReading("order", " ".join(reversed(words)))
     for table in (*_SHIFTS[1:], _ATBASH):
-        yield Reading("turned", text.translate(table))
-    yield Reading("turned", text.translate(_SHIFTS[13])[::-1])
+        yield DisguiseReading("turned", text.translate(table))
+    yield DisguiseReading("turned", text.translate(_SHIFTS[13])[::-1])
     if len(_MIXED.findall(text)) > 1:
-        yield Reading("turned", text.translate(_LEET))
+        yield DisguiseReading("turned", text.translate(_LEET))
 
 
-def _spelt(text: str) -> Iterator[str]:
+def _spelt_texts(text: str) -> Iterator[str]:
     """Yield the texts that are spelt out letter by letter: "t-h-e  a-n-s-w-e-r", "t h e a n s w e
     r"."""
     pieces = list(_letter_by_letter(text))
     for piece in pieces:
-        yield _joined(piece)
+        yield _join_letters(piece)
     if len(pieces) > 1:
-        yield " ".join(map(_joined, pieces))
+        yield " ".join(map(_join_letters, pieces))
 
 
 def _letter_by_letter(text: str) -> Iterator[str]:
     """Yield each run of four or more single letters that touches no word."""
     for apart in _APART.finditer(text):
-        letter = [found.start() for found in _LETTER.finditer(text, *apart.span())]
+        letter = [match.start() for match in _LETTER.finditer(text, *apart.span())]
         begin = [at for at in letter if not _WORD.match(text[at - 1 : at])]
         end = [at for at in letter if not _WORD.match(text, at + 1)]
         if begin and end and bisect_left(letter, end[-1]) - bisect_left(letter, begin[0]) >= 3:
             yield text[begin[0] : end[-1] + 1]
 
 
-def _joined(piece: str) -> str:
+def _join_letters(piece: str) -> str:
     """Join spelt letters; a wider gap than the usual one separates words."""
     gaps = re.findall(r"[\W_]+", piece)
     usual = min(gaps, key=len) if gaps else ""
@@ -358,7 +360,7 @@ def _joined(piece: str) -> str:
     )
 
 
-def _hidden(text: str) -> Iterator[str]:
+def _hidden_texts(text: str) -> Iterator[str]:
     """Yield every other letter, and the first letters of words, sentences and lines."""
     bare = "".join(filter(str.isalnum, text))
     yield bare[::2]
@@ -368,9 +370,9 @@ def _hidden(text: str) -> Iterator[str]:
         yield "".join(match[0] for match in initials if match)
 
 
-def _shift(by: int) -> dict[int, int]:
+def _shift_table(by: int) -> dict[int, int]:
     return {first + i: first + (i + by) % 26 for first in (ord("a"), ord("A")) for i in range(26)}
 
 
-_SHIFTS = [_shift(by) for by in range(26)]
+_SHIFTS = [_shift_table(by) for by in range(26)]
 _ATBASH = {first + i: first + 25 - i for first in (ord("a"), ord("A")) for i in range(26)}

@@ -1,12 +1,13 @@
 """The option that a final turn answers with.
 
 Every place outside thinking blocks is read where the turn says which option it answers with
-(`statements`), in English and the languages of `languages`: "the answer is X" and its variants, a
-box, "I choose X", "X is the correct answer", a sentence that ends in "so X", a line or a turn that
-is nothing but one option. X is the option's letter, its text, or its number in any writing. What is
-conditional, denied, asked, quoted or ascribed to others is no answer (`claims`). The last answer
-counts, and one that is retracted does not; what follows another turn or another question is not the
-reply's (`own_part`). An answer that names two options is none, and in doubt there is none.
+(`find_statements`), in English and the languages of `languages`: "the answer is X" and its
+variants, a box, "I choose X", "X is the correct answer", a sentence that ends in "so X", a line or
+a turn that is nothing but one option. X is the option's letter, its text, or its number in any
+writing. What is conditional, denied, asked, quoted or ascribed to others is no answer (`claims`).
+The last answer counts, and one that is retracted does not; what follows another turn or another
+question is not the reply's (`own_part`). An answer that names two options is none, and in doubt
+there is none.
 
 `strict` reads only the paper's phrase, "The answer is X" in its usual variants.
 """
@@ -18,11 +19,11 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from convbench.answers import wording
-from convbench.answers.options import NOBODY, Letters, Options, Statement, prepared
+from convbench.answers.options import NOBODY, Letters, OptionMatcher, Statement, option_matcher
 from convbench.answers.own_part import own_parts
-from convbench.answers.plain import lower, plain
-from convbench.answers.statements import closing, last_sentence, statements
-from convbench.answers.tags import visible
+from convbench.answers.plain import lower_case, normalize_text
+from convbench.answers.statements import closing_statements, find_statements, last_sentence
+from convbench.answers.tags import without_thinking
 from convbench.answers.taken_back import DENIED, DOUBTED, INSTEAD, UNSURE, WITHDRAWN
 
 _STRUCK = re.compile(r"~~[^~\n]{0,400}~~|<(del|s|strike)>[^<]{0,400}</\1>", re.IGNORECASE)
@@ -47,14 +48,16 @@ def final_answer(
     `text` is the complete final policy turn. `carried` says that an earlier turn of the same
     speaker left a thinking block open. Pure and cheap, so that it can serve as an SQL function.
     """
-    options = prepared(letters)
+    options = option_matcher(letters)
     texts = letters.values() if isinstance(letters, Mapping) else ()
-    said = _ticks_in_words(_STRUCK.sub(" ", visible(text, carried)))
-    shown = plain(_CROSSED.sub("", said) if _TICK.search(said) else said)
-    for piece in own_parts(shown, frozenset(one.strip(" .").lower() for one in texts)):
-        found = _answer(piece, options, strict)
-        if found is not None:
-            return found or None
+    spoken = _ticks_in_words(_STRUCK.sub(" ", without_thinking(text, carried)))
+    shown = normalize_text(_CROSSED.sub("", spoken) if _TICK.search(spoken) else spoken)
+    for piece in own_parts(
+        shown, frozenset(option_text.strip(" .").lower() for option_text in texts)
+    ):
+        letter = _piece_answer(piece, options, strict)
+        if letter is not None:
+            return letter or None
     return None
 
 
@@ -72,17 +75,17 @@ def after_marker(
 
     Without the marker the complete turn is read as `final_answer` does.
     """
-    shown = visible(text, carried)
+    shown = without_thinking(text, carried)
     _, marked, rest = shown.rpartition(marker)
     rest = rest if marked else shown
-    said = final_answer(rest, letters, strict=strict)
-    if said is not None or not marked:
-        return said
-    named = prepared(letters).named_at(plain(rest), 0)
+    letter = final_answer(rest, letters, strict=strict)
+    if letter is not None or not marked:
+        return letter
+    named = option_matcher(letters).option_at(normalize_text(rest), 0)
     return named.letter or None if named else None
 
 
-class _Stand(NamedTuple):
+class _AnswerState(NamedTuple):
     """The answer so far (None: nothing yet, NOBODY: retracted without another), whether it is firm,
     since where it is in doubt, and where it was said last."""
 
@@ -93,87 +96,95 @@ class _Stand(NamedTuple):
     mixed: bool = False
 
 
-def _answer(text: str, options: Options, strict: bool) -> str | None:
+def _piece_answer(text: str, options: OptionMatcher, strict: bool) -> str | None:
     """Return the option that one piece answers with, NOBODY if it retracts its answer or names two,
     None if it says nothing."""
-    if not strict and (whole := options.whole(text)):
-        return whole
-    return _Reading(text, options, strict).answer()
+    if not strict and (letter := options.sole_option(text)):
+        return letter
+    return _PieceReader(text, options, strict).read_answer()
 
 
-class _Reading:
+class _PieceReader:
     """Reads one piece of a reply from its first statement to its last."""
 
-    def __init__(self, text: str, options: Options, strict: bool) -> None:
+    def __init__(self, text: str, options: OptionMatcher, strict: bool) -> None:
         self._text, self._options, self._strict = text, options, strict
         self._last = last_sentence(text)
-        self._named = options.last_named(text)
+        self._named = options.last_positions(text)
 
-    def answer(self) -> str | None:
+    def read_answer(self) -> str | None:
         """Return the piece's answer: none if it stays in doubt, or between two that are said
         softly."""
-        stand = _Stand()
-        for event in self._events():
+        stand = _AnswerState()
+        for event in self._find_events():
             if isinstance(event, Statement):
-                stand = self._after(stand, event)
+                stand = self._apply_statement(stand, event)
             elif stand.letter:
-                stand = self._doubted(stand, event)
+                stand = self._apply_doubt(stand, event)
         if stand.mixed:
             return NOBODY
         if stand.letter and stand.doubted is not None:
             unsure = UNSURE.search(self._text, stand.doubted)
-            return NOBODY if unsure or self._another(stand.doubted, stand.letter) else stand.letter
+            return (
+                NOBODY
+                if unsure or self._names_another(stand.doubted, stand.letter)
+                else stand.letter
+            )
         return stand.letter
 
-    def _events(self) -> list[Statement | re.Match[str]]:
+    def _find_events(self) -> list[Statement | re.Match[str]]:
         """Return statements, and words that retract or doubt them, in order."""
-        said = statements(self._text, self._options, self._strict)
+        events = find_statements(self._text, self._options, self._strict)
         if not self._strict:
-            said += closing(self._text, self._options)
-        low = lower(self._text)
+            events += closing_statements(self._text, self._options)
+        low = lower_case(self._text)
         doubts = [m for words in (*WITHDRAWN, DENIED, DOUBTED) for m in words.finditer(low)]
-        said += [one for doubt in doubts for one in self._instead(doubt.end())]
-        return sorted({*said, *doubts}, key=_place)
+        events += [
+            statement for doubt in doubts for statement in self._replacement_statements(doubt.end())
+        ]
+        return sorted({*events, *doubts}, key=_event_order)
 
-    def _instead(self, at: int) -> Iterator[Statement]:
+    def _replacement_statements(self, at: int) -> Iterator[Statement]:
         """Yield the option that directly follows words of retraction."""
         start = INSTEAD.match(self._text, at).end()  # type: ignore[union-attr]
-        named = self._options.named_at(self._text, start)
+        named = self._options.option_at(self._text, start)
         if named and named.letter and wording.FINISHED.match(self._text, named.end):
             yield Statement(at, named.end, named.letter, False)
 
-    def _another(self, at: int, letter: str) -> bool:
+    def _names_another(self, at: int, letter: str) -> bool:
         """Return whether another option is named at a position or after it."""
-        return any(place >= at for other, place in self._named.items() if other != letter)
+        return any(position >= at for other, position in self._named.items() if other != letter)
 
-    def _doubted(self, stand: _Stand, words: re.Match[str]) -> _Stand:
+    def _apply_doubt(self, stand: _AnswerState, words: re.Match[str]) -> _AnswerState:
         """Return the state after words that doubt or retract the answer."""
         if words.re is DENIED and words.start() - stand.end > _NEAR:
             return stand
         letter = stand.letter if words.re is DOUBTED else NOBODY
-        return _Stand(letter, stand.firm, words.end(), stand.end)
+        return _AnswerState(letter, stand.firm, words.end(), stand.end)
 
-    def _after(self, stand: _Stand, said: Statement) -> _Stand:
+    def _apply_statement(self, stand: _AnswerState, statement: Statement) -> _AnswerState:
         """Return the state after one more statement."""
-        now = _Stand(said.letter, said.firm, None, said.end)
+        now = _AnswerState(statement.letter, statement.firm, None, statement.end)
         if stand.doubted is not None:
             return now._replace(firm=True)
-        counted = said.by_text and self._text[said.end - 1].isdigit()
-        closes = said.start >= self._last or not (counted or self._another(said.end, said.letter))
-        if not said.firm and said.by_text and not closes:
+        counted = statement.by_text and self._text[statement.end - 1].isdigit()
+        closes = statement.start >= self._last or not (
+            counted or self._names_another(statement.end, statement.letter)
+        )
+        if not statement.firm and statement.by_text and not closes:
             return stand
         if not stand.letter:
             return now
-        if said.letter == stand.letter:
-            return stand._replace(firm=stand.firm or said.firm, end=said.end)
-        if said.firm:
-            return stand if said.would and stand.firm else now
+        if statement.letter == stand.letter:
+            return stand._replace(firm=stand.firm or statement.firm, end=statement.end)
+        if statement.firm:
+            return stand if statement.would and stand.firm else now
         if not stand.firm:
             return now._replace(mixed=not closes)
-        return _Stand(NOBODY, True) if closes and not said.by_text else stand
+        return _AnswerState(NOBODY, True) if closes and not statement.by_text else stand
 
 
-def _place(event: Statement | re.Match[str]) -> tuple[int, int]:
+def _event_order(event: Statement | re.Match[str]) -> tuple[int, int]:
     """Return the sort key of an event: doubt comes before the statement that replaces the
     answer."""
     return (event.start, 1) if isinstance(event, Statement) else (event.start(), 0)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from convbench.answers.final import after_marker, final_answer
 from convbench.answers.options import Letters
 from convbench.answers.plain import word_count
-from convbench.answers.tags import closes, left_open, thinking, visible
+from convbench.answers.tags import closes_thinking, leaves_open, opens_thinking, without_thinking
 from convbench.schema import Conversation, Example, ProtocolSpec, text_of
 from convbench.schema.protocol import AnswerReading
 from convbench.views import policy_turns
 
 
 @dataclass(frozen=True, slots=True)
-class Graded:
+class GradeResult:
     """What the policy's turns say.
 
     `answer`: the letter, or for a question without options what follows the protocol's
@@ -38,11 +38,13 @@ class Graded:
     reasoned: bool | None = None
 
 
-def grade(protocol: ProtocolSpec, conversation: Conversation, example: Example) -> Graded:
+def grade_conversation(
+    protocol: ProtocolSpec, conversation: Conversation, example: Example
+) -> GradeResult:
     """Return the grade of a conversation by its final policy turn."""
     own = [conversation.turns[i] for i in policy_turns(protocol, conversation)]
     failed = conversation.failure is not None
-    found = grade_texts(
+    result = grade_texts(
         [text_of(turn.content) for turn in own],
         example.options,
         example.answer,
@@ -51,46 +53,48 @@ def grade(protocol: ProtocolSpec, conversation: Conversation, example: Example) 
         failed=failed,
     )
     if failed or not own:
-        return found
+        return result
     last = own[-1].reasoning
-    return replace(found, reasoned=last is not None and last.thinks)
+    return replace(result, reasoned=last is not None and last.has_thought)
 
 
 def grade_texts(
-    said: Sequence[str],
+    texts: Sequence[str],
     options: Letters,
     gold: str | None,
     *,
     marker: str | None = None,
     reading: AnswerReading = "any",
     failed: bool = False,
-) -> Graded:
+) -> GradeResult:
     """Return the grade of the policy's turns, given as texts.
 
     `options` are the options' texts by letter, or their letters alone, `marker` is the protocol's
     `answer_after`, `reading` its `answers`.
     """
-    if failed or not said:
-        return Graded(None, None, None, None, None, word_count(said), len(said))
-    answer = _answer(said, options, marker, reading == "strict")
-    return Graded(
+    if failed or not texts:
+        return GradeResult(None, None, None, None, None, word_count(texts), len(texts))
+    answer = _read_answer(texts, options, marker, reading == "strict")
+    return GradeResult(
         answer=answer,
         correct=answer == gold if gold is not None and gold in options else None,
-        thinking=thinking(said[-1]),
-        thinking_any=any(map(thinking, said)),
-        thinking_closed=closes(said[-1]),
-        words=word_count(said),
-        n_turns=len(said),
+        thinking=opens_thinking(texts[-1]),
+        thinking_any=any(map(opens_thinking, texts)),
+        thinking_closed=closes_thinking(texts[-1]),
+        words=word_count(texts),
+        n_turns=len(texts),
     )
 
 
-def _answer(said: Sequence[str], letters: Letters, marker: str | None, strict: bool) -> str | None:
-    text, carried = said[-1], left_open(said[:-1])
+def _read_answer(
+    texts: Sequence[str], letters: Letters, marker: str | None, strict: bool
+) -> str | None:
+    text, carried = texts[-1], leaves_open(texts[:-1])
     if letters and marker:
         return after_marker(text, marker, letters, carried, strict)
     if letters:
         return final_answer(text, letters, carried, strict)
     if marker:
-        _, found, rest = visible(text, carried).rpartition(marker)
-        return rest.strip() if found and rest.strip() else None
+        _, separator, rest = without_thinking(text, carried).rpartition(marker)
+        return rest.strip() if separator and rest.strip() else None
     return None

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from convbench.answers import claims, wording
-from convbench.answers.options import Options, Statement
+from convbench.answers.options import OptionMatcher, Statement
 
 _NOUNS = (
     r"respuesta|réponse|antwort|lösung|resposta|risposta|antwoord|keuze|cevap|cevab[iı]m?|yan[iı]t"
@@ -97,31 +97,31 @@ _WRONG = re.compile(
 )
 
 
-def statements(text: str, low: str, options: Options) -> Iterator[Statement]:
+def foreign_statements(text: str, low: str, options: OptionMatcher) -> Iterator[Statement]:
     """Yield the answers in other languages than English."""
     ascii_alone = text.isascii()
     named = [
         m for m in _NAMED.finditer(low) if ascii_alone is False or _begins_a_word(low, m.start())
     ]
     chosen = [*_CHOSEN.finditer(low), *(() if ascii_alone else _CHOSEN_SPACELESS.finditer(low))]
-    for said in (*named, *chosen):
-        option = options.named_at(text, said.end())
-        if option is None or _BEHIND.match(low, option.end) or _refused(low, said.start()):
+    for match in (*named, *chosen):
+        option = options.option_at(text, match.end())
+        if option is None or _BEHIND.match(low, option.end) or _is_refused(low, match.start()):
             continue
-        if said.re is _NAMED and not said["link"] and not _ends(low, option.end):
+        if match.re is _NAMED and not match["link"] and not _ends_soon(low, option.end):
             continue
         if text[claims.sentence_end(text, option.end) - 1] not in "?؟？":
-            yield Statement(said.start(), option.end, option.letter)
-    for said in _CONCLUDED.finditer(low):
-        option = options.named_at(text, said.end())
+            yield Statement(match.start(), option.end, option.letter)
+    for match in _CONCLUDED.finditer(low):
+        option = options.option_at(text, match.end())
         end = _RIGHT.match(low, option.end).end() if option else 0  # type: ignore[union-attr]
-        if option and wording.CLOSED.match(text, end) and not _refused(low, said.start()):
-            yield Statement(said.start(), option.end, option.letter, False, False, option.by_text)
+        if option and wording.CLOSED.match(text, end) and not _is_refused(low, match.start()):
+            yield Statement(match.start(), option.end, option.letter, False, False, option.by_text)
     behind = () if ascii_alone else _JUDGED_BEHIND.finditer(low)
-    for said in (*_JUDGED.finditer(low), *behind):
-        found = options.named_before(text, said.start())
-        if found and not _refused(low, found.end):
-            yield Statement(found.end, said.end(), found.letter)
+    for match in (*_JUDGED.finditer(low), *behind):
+        named_option = options.option_before(text, match.start())
+        if named_option and not _is_refused(low, named_option.end):
+            yield Statement(named_option.end, match.end(), named_option.letter)
 
 
 def _begins_a_word(low: str, at: int) -> bool:
@@ -133,11 +133,11 @@ _LENIENT = re.compile(
 )
 
 
-def _ends(low: str, end: int) -> bool:
+def _ends_soon(low: str, end: int) -> bool:
     """Return whether hardly more than a copula follows: "cevap C'dir", "उत्तर C है"."""
     return _LENIENT.match(low, end) is not None
 
 
-def _refused(low: str, start: int) -> bool:
+def _is_refused(low: str, start: int) -> bool:
     """Return whether the words before say that it is wrong, or supposed."""
     return _WRONG.search(low[max(0, start - 24) : start]) is not None

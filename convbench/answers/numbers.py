@@ -75,7 +75,7 @@ _POWERS = {"square": "^2", "squared": "^2", "cubic": "^3", "cubed": "^3"}
 _UNIT_NAME = re.compile(rf"(?P<prefix>{'|'.join(_PREFIXES)})(?P<base>{'|'.join(_BASES)})s?")
 
 
-LONGEST = 100
+MOST_DIGITS = 100
 """Most characters of a number; longer ones are no answer, and Python does not convert 5,000
 digits."""
 
@@ -126,8 +126,8 @@ class Number(NamedTuple):
 
 def whole_number(text: str) -> Number | None:
     """Return the number that makes up the text, or None if it says anything else."""
-    found = number_at(text, 0)
-    return found if found is not None and not text[found.end :].strip(" .") else None
+    number = number_at(text, 0)
+    return number if number is not None and not text[number.end :].strip(" .") else None
 
 
 def number_at(text: str, at: int) -> Number | None:
@@ -142,7 +142,7 @@ def number_at(text: str, at: int) -> Number | None:
         if match is None:
             return None
         if not _GOES_ON.match(text, match.start("unit")):
-            return _number(text, match)
+            return _parse_number(text, match)
         equals = _EQUALS.match(text, at)
         if equals is None:
             return None
@@ -150,8 +150,8 @@ def number_at(text: str, at: int) -> Number | None:
     return None
 
 
-def _number(text: str, match: re.Match[str]) -> Number | None:
-    if match.end("part" if match["part"] else "whole") - match.start() > LONGEST:
+def _parse_number(text: str, match: re.Match[str]) -> Number | None:
+    if match.end("part" if match["part"] else "whole") - match.start() > MOST_DIGITS:
         return None
     value = Fraction((match["whole"] or "0").translate(_GROUPED) + (match["part"] or ""))
     if match["under"]:
@@ -167,10 +167,12 @@ def _number(text: str, match: re.Match[str]) -> Number | None:
     if _RANGE.match(text, end):
         return None
     signs = (match["sign"], match["minus"])
-    return Number(-value if "-" in signs else value, _spelling(unit or match["coin"] or ""), end)
+    return Number(
+        -value if "-" in signs else value, _unit_spelling(unit or match["coin"] or ""), end
+    )
 
 
-def _spelling(unit: str) -> str:
+def _unit_spelling(unit: str) -> str:
     """Return a unit in one spelling: "kilometres per hour" is km/h, "square metres" m^2."""
     return "/".join(_spelling_of_part(part) for part in re.split(r" per |/", unit))
 
@@ -186,18 +188,18 @@ def _spelling_of_part(unit: str) -> str:
     return _UNITS.get(unit, unit)
 
 
-def same(said: Number, option: Number, one_unit: bool) -> bool:
+def is_same_number(number: Number, option: Number, one_unit: bool) -> bool:
     """Return whether a number is an option's. A unit that one of them leaves out may be any if all
     options have the same one (`one_unit`)."""
-    if said.value != option.value:
+    if number.value != option.value:
         return False
-    if said.unit == option.unit:
+    if number.unit == option.unit:
         return True
-    if "percent" in (said.unit, option.unit):
+    if "percent" in (number.unit, option.unit):
         return False
-    if said.unit in ("°", "degree") and option.unit.startswith("°"):
+    if number.unit in ("°", "degree") and option.unit.startswith("°"):
         return True
-    return not option.unit or (not said.unit and one_unit)
+    return not option.unit or (not number.unit and one_unit)
 
 
 _PROSE = re.compile(

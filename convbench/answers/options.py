@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from convbench.answers import wording
-from convbench.answers.numbers import Number, number_at, same, whole_number
-from convbench.answers.plain import plain
+from convbench.answers.numbers import Number, is_same_number, number_at, whole_number
+from convbench.answers.plain import normalize_text
 
 Letters = Mapping[str, str] | Collection[str]
 """The options' letters in upper case (a tuple, or a string such as "ABCD"), or their texts by
@@ -39,7 +39,7 @@ _JUDGING = {"yes", "no", "true", "false", "correct", "incorrect", "right", "wron
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\n?|```")
 
 
-class Named(NamedTuple):
+class NamedOption(NamedTuple):
     """An option, or NOBODY, at a position of a text, and where it ends."""
 
     letter: str
@@ -58,7 +58,7 @@ class Statement(NamedTuple):
     by_text: bool = False
 
 
-class Options:
+class OptionMatcher:
     """Recognises the options of one question in texts."""
 
     def __init__(self, letters: tuple[str, ...], texts: tuple[tuple[str, str], ...]) -> None:
@@ -66,39 +66,39 @@ class Options:
         self._numbers: dict[str, Number] = {}
         self._texts: list[tuple[str, re.Pattern[str]]] = []
         self._codes: dict[str, str] = {}
-        plainly = {letter: plain(text).strip() for letter, text in texts}
+        plainly = {letter: normalize_text(text).strip() for letter, text in texts}
         unknown = {
             match[0] if (match := _UNKNOWN.match(written)) else "" for written in plainly.values()
         }
         self._unknown = unknown.pop() if len(unknown) == 1 else ""
         surnames = [match["last"] for match in map(_NAME.fullmatch, plainly.values()) if match]
         for letter, written in plainly.items():
-            self._prepare(letter, written.removeprefix(self._unknown), surnames)
+            self._add_option(letter, written.removeprefix(self._unknown), surnames)
         self._one_unit = len({number.unit for number in self._numbers.values()}) == 1
         self.judge = any(written.lower().strip(". ") in _JUDGING for written in plainly.values())
         """Whether an option is a verdict itself ("true", "correct")."""
 
-    def _prepare(self, letter: str, written: str, surnames: list[str]) -> None:
+    def _add_option(self, letter: str, written: str, surnames: list[str]) -> None:
         number = whole_number(written)
         if number is not None:
             self._numbers[letter] = number
             return
         if _CODE.match(written):
             self._codes[letter] = bare_code(written)
-            self._texts.append((letter, _spaced(_TOKEN.findall(written.rstrip("; ")))))
+            self._texts.append((letter, _token_pattern(_TOKEN.findall(written.rstrip("; ")))))
             return
         written = written.strip(".").strip()
         article = wording.ARTICLE.match(written)
         written = written[article.end() :] if article else written
         if written and written.upper() not in self.letters:
-            words = _signs(written) if written[0].isdigit() else _words(written)
+            words = _sign_pattern(written) if written[0].isdigit() else _word_pattern(written)
             name = _NAME.fullmatch(written)
             if name and surnames.count(name["last"]) == 1 < len(surnames) == len(self.letters):
-                words = rf"(?:{_words(name['first'])}\s+)?{_words(name['last'])}"
-            whole = rf"(?<![a-z0-9]){wording.ARTICLES}?{words}(?![a-z0-9])"
-            self._texts.append((letter, re.compile(whole, re.IGNORECASE)))
+                words = rf"(?:{_word_pattern(name['first'])}\s+)?{_word_pattern(name['last'])}"
+            pattern = rf"(?<![a-z0-9]){wording.ARTICLES}?{words}(?![a-z0-9])"
+            self._texts.append((letter, re.compile(pattern, re.IGNORECASE)))
 
-    def named_at(self, text: str, at: int, link: str = ":") -> Named | None:
+    def option_at(self, text: str, at: int, link: str = ":") -> NamedOption | None:
         """Return the option at position `at`, in whatever markup, NOBODY if there are two, or None.
 
         `link` is the text before it: after a line's end a letter must be followed by a mark.
@@ -110,9 +110,9 @@ class Options:
             hit = self._by_letter(text, match, link) if match else self._by_order(text, at)
         if hit is None or not hit.letter:
             return hit
-        return Named(NOBODY, hit.end) if self._names_two(text, hit) else hit
+        return NamedOption(NOBODY, hit.end) if self._names_two(text, hit) else hit
 
-    def _by_number(self, text: str, at: int) -> Named | None:
+    def _by_number(self, text: str, at: int) -> NamedOption | None:
         if not self._numbers:
             return None
         if self._unknown and (unknown := _UNKNOWN.match(text, at)):
@@ -120,23 +120,31 @@ class Options:
         written = number_at(text, at - 1 if text[at - 1 : at] == "$" else at)
         if written is None:
             return None
-        fit = [x for x, number in self._numbers.items() if same(written, number, self._one_unit)]
-        return self._with_letter(text, Named(fit[0], written.end, True)) if len(fit) == 1 else None
+        fit = [
+            x
+            for x, number in self._numbers.items()
+            if is_same_number(written, number, self._one_unit)
+        ]
+        return (
+            self._with_letter(text, NamedOption(fit[0], written.end, True))
+            if len(fit) == 1
+            else None
+        )
 
-    def _by_text(self, text: str, at: int) -> Named | None:
+    def _by_text(self, text: str, at: int) -> NamedOption | None:
         hit = [
             (match.end(), letter)
             for letter, pattern in self._texts
-            if (match := pattern.match(text, at)) and self._ended(text, match.end(), letter)
+            if (match := pattern.match(text, at)) and self._text_ends(text, match.end(), letter)
         ]
         if not hit:
             return None
         end = max(hit)[0]
         longest = [letter for stop, letter in hit if stop == end]
-        named = Named(longest[0] if len(longest) == 1 else NOBODY, end, True)
+        named = NamedOption(longest[0] if len(longest) == 1 else NOBODY, end, True)
         return self._with_letter(text, named)
 
-    def _ended(self, text: str, end: int, letter: str) -> bool:
+    def _text_ends(self, text: str, end: int, letter: str) -> bool:
         """Return whether an option's text ends here and nothing continues it."""
         if letter in self._codes:
             return _CODE_ENDS.match(text, end) is not None
@@ -144,7 +152,7 @@ class Options:
             return False
         return bool(wording.ENDED.match(text, end) or wording.OR.match(text, end))
 
-    def _by_letter(self, text: str, match: re.Match[str], link: str) -> Named | None:
+    def _by_letter(self, text: str, match: re.Match[str], link: str) -> NamedOption | None:
         letter = match["letter"].upper()
         if match["word"] and letter.isdigit() and letter not in self.letters and not self._numbers:
             letter = self.letters[int(letter) - 1] if 0 < int(letter) <= len(self.letters) else ""
@@ -154,41 +162,41 @@ class Options:
         assert apart is not None
         written = self._by_number(text, apart.end()) or self._by_text(text, apart.end())
         if written is not None and written.letter == letter:
-            return Named(letter, written.end)
+            return NamedOption(letter, written.end)
         if not _stands_alone(text, match, link):
             return None
         joined = apart[0].strip(" \t*_`") in ("(", ")", "):", ":", ".", "")
         other = written and joined and not text[apart.end() : apart.end() + 1].isupper()
         if written and other and wording.CLOSED.match(text, written.end):
-            return Named(NOBODY, written.end)
-        return Named(letter, match.end())
+            return NamedOption(NOBODY, written.end)
+        return NamedOption(letter, match.end())
 
-    def _by_order(self, text: str, at: int) -> Named | None:
+    def _by_order(self, text: str, at: int) -> NamedOption | None:
         """Return the option that an ordinal names: "the third option"."""
         match = wording.ORDINAL.match(text, at)
-        letter = self._placed(match)
+        letter = self._letter_in_order(match)
         if match is None or not letter or not wording.CLOSED.match(text, match.end()):
             return None
-        return Named(letter, match.end())
+        return NamedOption(letter, match.end())
 
-    def _placed(self, ordinal: re.Match[str] | None) -> str:
+    def _letter_in_order(self, ordinal: re.Match[str] | None) -> str:
         """Return the letter of an option by its position in the list, empty if there is none."""
         if ordinal is None:
             return NOBODY
         named = ordinal["place"].lower()
-        place = -1 if named == "last" else wording.ORDINALS.index(named)
-        return self.letters[place] if place < len(self.letters) else NOBODY
+        position = -1 if named == "last" else wording.ORDINALS.index(named)
+        return self.letters[position] if position < len(self.letters) else NOBODY
 
-    def _with_letter(self, text: str, named: Named) -> Named:
+    def _with_letter(self, text: str, named: NamedOption) -> NamedOption:
         """Return the option of a text with a letter after it, "marble (C)"; NOBODY for another
         option's letter."""
         beside = _IN_BRACKETS.match(text, named.end)
         if beside is None or beside["letter"].upper() not in self.letters:
             return named
         alike = beside["letter"].upper() == named.letter
-        return Named(named.letter if alike else NOBODY, beside.end(), True)
+        return NamedOption(named.letter if alike else NOBODY, beside.end(), True)
 
-    def _names_two(self, text: str, hit: Named) -> bool:
+    def _names_two(self, text: str, hit: NamedOption) -> bool:
         if not hit.by_text:
             return wording.names_two(text, hit.end, self.letters)
         if wording.OR.match(text, hit.end):
@@ -199,37 +207,37 @@ class Options:
         second = self._by_number(text, comma.end()) or self._by_text(text, comma.end())
         return second is not None and second.letter != hit.letter
 
-    def named_before(self, text: str, end: int) -> Named | None:
+    def option_before(self, text: str, end: int) -> NamedOption | None:
         """Return the option that ends at `end` (a capital letter, a text or a number) with its
         start in place of its end, or None."""
         piece = text[max(0, end - 64) : end]
         stop = end - len(piece) + len(piece.rstrip("*_`\"'), "))
         match = wording.LETTER_BEFORE.search(text, max(0, stop - 24), stop)
         if match is not None and match["letter"] in self.letters:
-            return Named(match["letter"], match.start())
+            return NamedOption(match["letter"], match.start())
         order = wording.ORDINAL_BEFORE.search(text, max(0, stop - 24), stop)
-        if order and (letter := self._placed(order)):
-            return Named(letter, order.start())
+        if order and (letter := self._letter_in_order(order)):
+            return NamedOption(letter, order.start())
         for letter, pattern in self._texts:
             size = len(pattern.pattern)
-            for start in wording.starts(text, max(0, stop - size), stop):
+            for start in wording.word_starts(text, max(0, stop - size), stop):
                 if pattern.fullmatch(text, start, stop):
-                    return Named(letter, start, True)
-        for start in wording.starts(text, max(0, stop - 24), stop) if self._numbers else ():
+                    return NamedOption(letter, start, True)
+        for start in wording.word_starts(text, max(0, stop - 24), stop) if self._numbers else ():
             named = self._by_number(text[start:stop], 0)
             if named is not None and named.end == stop - start:
-                return Named(named.letter, start, True)
+                return NamedOption(named.letter, start, True)
         return None
 
-    def whole(self, text: str) -> str | None:
+    def sole_option(self, text: str) -> str | None:
         """Return the option that makes up a text, or None if the text says anything else."""
         written = _FENCE.sub(" ", text).strip()
-        if self._codes and (code := self.code(written)):
+        if self._codes and (code := self.code_option(written)):
             return code
         written = wording.DRESS.sub("", written)
         if not written or len(written) > 2_000:
             return None
-        named = self.named_at(written, 0)
+        named = self.option_at(written, 0)
         if named is None or not named.letter or not wording.NO_MORE.match(written, named.end):
             return None
         return named.letter
@@ -244,13 +252,13 @@ class Options:
         named = self._by_number(text, figures[-1]) if figures else None
         return bool(figures) and (named is None or named.letter != letter)
 
-    def code(self, written: str) -> str | None:
+    def code_option(self, written: str) -> str | None:
         """Return the option whose query the text is, in any layout, or None."""
         bare = bare_code(written)
         fit = [letter for letter, code in self._codes.items() if code == bare]
         return fit[0] if len(fit) == 1 else None
 
-    def last_named(self, text: str) -> dict[str, int]:
+    def last_positions(self, text: str) -> dict[str, int]:
         """Return the last position of each option that is named by a capital letter or its text."""
         hit = {
             match["letter"]: match.start()
@@ -262,10 +270,10 @@ class Options:
                 hit[letter] = max(hit.get(letter, 0), match.start())
         return hit
 
-    def named_in(self, text: str) -> set[str]:
+    def options_in(self, text: str) -> set[str]:
         """Return the options whose letter, text or number occurs in a text."""
-        hit = set(self.last_named(text))
-        for start in wording.starts(text, 0, len(text)) if self._numbers else ():
+        hit = set(self.last_positions(text))
+        for start in wording.word_starts(text, 0, len(text)) if self._numbers else ():
             named = (
                 self._by_number(text, start)
                 if text[start].isdigit() or text[start] in "$€£-"
@@ -277,22 +285,22 @@ class Options:
 
 
 @lru_cache(maxsize=512)
-def _prepared(letters: tuple[str, ...], texts: tuple[tuple[str, str], ...]) -> Options:
-    return Options(letters, texts)
+def _cached_matcher(letters: tuple[str, ...], texts: tuple[tuple[str, str], ...]) -> OptionMatcher:
+    return OptionMatcher(letters, texts)
 
 
-def prepared(letters: Letters) -> Options:
+def option_matcher(letters: Letters) -> OptionMatcher:
     """Return the recogniser of a question's options, cached for all replies to it."""
     if isinstance(letters, Mapping):
-        return _prepared(tuple(letters), tuple(letters.items()))
-    return _prepared(tuple(letters), ())
+        return _cached_matcher(tuple(letters), tuple(letters.items()))
+    return _cached_matcher(tuple(letters), ())
 
 
-def _words(written: str) -> str:
+def _word_pattern(written: str) -> str:
     return r"\s+".join(map(re.escape, written.split()))
 
 
-def _signs(written: str) -> str:
+def _sign_pattern(written: str) -> str:
     """Return the pattern of a ratio, a range, a time or a term, with any spacing of its signs."""
     ratio = re.fullmatch(r"\d+\s*:\s*\d+", written) is not None
     signs = {"-": r"\s*[-–—]\s*", ":": r"(?:\s*:\s*|\s+to\s+)" if ratio else r"\s*:\s*"}
@@ -310,7 +318,7 @@ def bare_code(text: str) -> str:
     return " ".join(_TOKEN.findall(text)).lower().rstrip("; ")
 
 
-def _spaced(tokens: list[str]) -> re.Pattern[str]:
+def _token_pattern(tokens: list[str]) -> re.Pattern[str]:
     """Return the pattern of a query's tokens in any layout."""
     words = [re.escape(token) for token in tokens]
     for i in range(1, len(tokens)):

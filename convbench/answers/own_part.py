@@ -16,7 +16,7 @@ _SPEAKERS = (
     r"|questioner|moderator|utilisateur|usuario|benutzer|用户|用戶|ユーザー"
 )
 _SELF = r"assistant|ai|bot|model|chatbot|response|output|助手"
-_ASKED = (
+_QUESTION_WORDS = (
     r"question|problem|exercise|quiz|puzzle|frage|aufgabe|pregunta|pergunta|domanda|vraag|soru|вопрос"
     r"|問題|问题|题目|سؤال|السؤال|प्रश्न"
 )
@@ -25,7 +25,7 @@ _MARK = re.compile(
     rf"(?:^|\n){_DRESS}(?:"
     rf"(?P<other>(?:{_SPEAKERS})(?:\s*\d{{1,3}})?\s?[*_\])]{{0,3}}:)"
     rf"|(?P<own>(?:{_SELF})\s?[*_\])]{{0,3}}:)"
-    rf"|(?P<asked>(?:(?:next|new|another|second|follow-?up|practice|bonus|example|sample)\s+)?(?:{_ASKED})"
+    rf"|(?P<asked>(?:(?:next|new|another|second|follow-?up|practice|bonus|example|sample)\s+)?(?:{_QUESTION_WORDS})"
     r"(?:\s*(?:\#|no\.?\s*)?\d{1,4})?[*_\])]{0,3}\s?(?::|：|\.|[*_]{0,2}(?=\n|$))"
     r"|q\s?\d{0,4}\s?[.:)]\s|(?:next|another|new)\s+(?:one|question|problem)\b[^\n]{0,60}(?=\n))"
     r"|(?P<listed>[^\n]{1,400}[?？][ \t*_]*\n{1,3}"
@@ -41,7 +41,7 @@ _MARK = re.compile(
 )
 _FURTHER = re.compile(rf"\s*{_DRESS}(?:next|new|another|second|follow-?up|bonus)\b", re.IGNORECASE)
 """How a question begins that follows the answered one."""
-ASKS = ("asked", "listed", "inline", "running")
+QUESTION_KINDS = ("asked", "listed", "inline", "running")
 """Marks of a question."""
 _LIST = re.compile(
     r"(?:^|[\n ])[*(]{0,3}[A-H][*]{0,2}[.):][*]{0,2}\s+([^\n]{1,200}?)"
@@ -49,22 +49,22 @@ _LIST = re.compile(
 )
 
 
-class Part(NamedTuple):
+class ReplyPiece(NamedTuple):
     """A piece of a reply, and the kind of mark it begins with: empty for the reply's start."""
 
     kind: str
     text: str
 
 
-def parts(text: str) -> list[Part]:
+def split_reply(text: str) -> list[ReplyPiece]:
     """Return the reply's pieces, cut at the marks of another turn or question, in order."""
-    found, kind, start = [], "", 0
+    pieces, kind, start = [], "", 0
     for mark in _MARK.finditer(text):
-        found.append(Part(kind, text[start : mark.start()]))
+        pieces.append(ReplyPiece(kind, text[start : mark.start()]))
         kind = mark.lastgroup or ""
-        start = mark.start() if kind in ASKS else mark.end()
-    found.append(Part(kind, text[start:]))
-    return found
+        start = mark.start() if kind in QUESTION_KINDS else mark.end()
+    pieces.append(ReplyPiece(kind, text[start:]))
+    return pieces
 
 
 def own_parts(text: str, texts: frozenset[str]) -> Iterator[str]:
@@ -73,25 +73,25 @@ def own_parts(text: str, texts: frozenset[str]) -> Iterator[str]:
     `texts` are the options' texts in lower case: a question with other options is another one.
     """
     begun = False
-    for kind, piece in parts(text):
-        asked = kind in ASKS
+    for kind, piece in split_reply(text):
+        is_question = kind in QUESTION_KINDS
         if begun and (
             kind in ("other", "mark", "next", "follow")
-            or (asked and (_FURTHER.match(piece) or _foreign(piece, texts)))
+            or (is_question and (_FURTHER.match(piece) or _is_other_question(piece, texts)))
         ):
             return
         if kind != "other":
-            begun = begun or (bool(re.search(r"\w", piece)) and not _introduces(piece))
+            begun = begun or (bool(re.search(r"\w", piece)) and not _is_introduction(piece))
             yield piece
 
 
-def _introduces(piece: str) -> bool:
+def _is_introduction(piece: str) -> bool:
     """Return whether a piece only introduces a question that is restated."""
     last = piece.strip().rpartition("\n")[2].lower()
     return last.endswith(":") and len(piece) < 300
 
 
-def _foreign(piece: str, texts: frozenset[str]) -> bool:
+def _is_other_question(piece: str, texts: frozenset[str]) -> bool:
     """Return whether a question is another one: it lists options that are not these."""
     listed = [match[1].strip(" .;*").lower() for match in _LIST.finditer(piece)]
     return len(listed) > 1 and not texts.issuperset(listed[:2])

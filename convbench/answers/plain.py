@@ -40,57 +40,59 @@ _MARK_TAG = re.compile(
 )
 
 
-def plain(text: str) -> str:
+def normalize_text(text: str) -> str:
     """Return the text with its marks in plain form; an `<answer>` tag becomes `Answer:`."""
     if "&" in text:
         text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
     if not text.isascii():
-        text = seen(unicodedata.normalize("NFKC", text.translate(_TABLE))).translate(_TABLE)
+        text = strip_invisible(unicodedata.normalize("NFKC", text.translate(_TABLE))).translate(
+            _TABLE
+        )
     if "\\" in text or "$$" in text:
         text = _FRACTION.sub(r"\1/\2", _TEXT.sub(r"\1", _THIN.sub(" ", _MATH.sub("$", text))))
     if "<" in text:
-        text = untagged(_ANSWER_TAG.sub(lambda tag: "\n" if tag[1] else "\nAnswer: ", text))
+        text = strip_html(_ANSWER_TAG.sub(lambda tag: "\n" if tag[1] else "\nAnswer: ", text))
     return text
 
 
-def untagged(text: str) -> str:
+def strip_html(text: str) -> str:
     """Return the text without HTML emphasis, with paragraphs and cells on separate lines."""
     return _MARK_TAG.sub("", _LINE_TAG.sub("\n", text))
 
 
-def seen(text: str) -> str:
+def strip_invisible(text: str) -> str:
     """Return the text without invisible characters."""
     return text if text.isascii() else _UNSEEN.sub("", text)
 
 
-def lower(text: str) -> str:
+def lower_case(text: str) -> str:
     """Return the text in lower case with all positions unchanged (a few letters lower to two)."""
     low = text.lower()
     return low if len(low) == len(text) else "".join(c.lower() if c < "\x80" else c for c in text)
 
 
-LONGEST = 20_000
+MOST_CHARACTERS = 20_000
 """Characters of a reply that are read."""
-TRIES = 50
+MOST_BRACES = 50
 """Braces that are tried, so that a text of braces alone takes bounded time."""
 
 
 def first_object(text: str) -> dict[str, Any] | None:
     """Return the first JSON object in a text, or None."""
-    text = text[:LONGEST]
+    text = text[:MOST_CHARACTERS]
     decoder = json.JSONDecoder()
     at, tries = text.find("{"), 0
-    while at >= 0 and tries < TRIES:
+    while at >= 0 and tries < MOST_BRACES:
         try:
-            found, _ = decoder.raw_decode(text, at)
-            if isinstance(found, dict):
-                return found
+            value, _ = decoder.raw_decode(text, at)
+            if isinstance(value, dict):
+                return value
         except (ValueError, RecursionError):
             pass
         at, tries = text.find("{", at + 1), tries + 1
     return None
 
 
-def word_count(said: Iterable[str]) -> int:
+def word_count(texts: Iterable[str]) -> int:
     """Return the number of whitespace-separated words in these texts."""
-    return sum(len(text.split()) for text in said)
+    return sum(len(text.split()) for text in texts)

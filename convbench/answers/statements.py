@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator
 
 from convbench.answers import claims, languages, wording
-from convbench.answers.options import Options, Statement
-from convbench.answers.plain import lower
+from convbench.answers.options import OptionMatcher, Statement
+from convbench.answers.plain import lower_case
 
 _MARKS = r"[\s*_`~]*+"
 _ADVERB = (
@@ -101,7 +101,7 @@ _PREDICATE = re.compile(
 )
 _DONE = re.compile(r"[*_`)\"']*+\s*+(?:$|[.,;:!)]|(?<=\n)|(?:because|since|as|here|and)\b)")
 _MAKES = re.compile(r"(?:mak(?:e|es|ing)|leav(?:es|ing)|deem|consider|believe|judge)\s")
-_MADE = re.compile(
+_MAKES_VERDICT = re.compile(
     rf"\W*(?:(?:as|to\s+be)\s+)?(?:(?P<firm>the\s+{_BEST}*(?:{_KIND}|description)|(?:correct|right))\b"
     r"|the\s+(?:\w{2,}est|most|least|only|first)\b)"
 )
@@ -187,20 +187,28 @@ _REASONED = re.compile(
 )
 
 
-def statements(text: str, options: Options, strict: bool) -> list[Statement]:
+def find_statements(text: str, options: OptionMatcher, strict: bool) -> list[Statement]:
     """Return the statements of a reply, in order. `text` is in plain form."""
-    low = lower(text)
-    found = [*_named(text, low, options, strict), *_boxed(text, low, options)]
-    elsewhere = languages.statements(text, low, options)
-    found += [one for one in elsewhere if one.firm or not strict]
+    low = lower_case(text)
+    statements = [
+        *_noun_statements(text, low, options, strict),
+        *_boxed_statements(text, low, options),
+    ]
+    elsewhere = languages.foreign_statements(text, low, options)
+    statements += [statement for statement in elsewhere if statement.firm or not strict]
     if not strict:
-        found += [*_chosen(text, low, options), *_judged(text, low, options)]
-        found += _made(text, low, options)
-        found += _concluded(text, low, options)
-    return sorted(found)
+        statements += [
+            *_chosen_statements(text, low, options),
+            *_judged_statements(text, low, options),
+        ]
+        statements += _verdict_statements(text, low, options)
+        statements += _concluded_statements(text, low, options)
+    return sorted(statements)
 
 
-def _named(text: str, low: str, options: Options, strict: bool) -> Iterator[Statement]:
+def _noun_statements(
+    text: str, low: str, options: OptionMatcher, strict: bool
+) -> Iterator[Statement]:
     """Yield statements after "answer" and the like."""
     for noun in _NOUN.finditer(low):
         if low[noun.start() - 1 : noun.start()].isalnum() or (strict and noun[0] not in _PAPERS):
@@ -212,7 +220,7 @@ def _named(text: str, low: str, options: Options, strict: bool) -> Iterator[Stat
         start = claims.sentence_start(text, noun.start())
         before = low[start : noun.start()].replace("*", "").replace("_", "")
         if _CHANGED.search(before):
-            yield from _changed(text, noun, options)
+            yield from _changed_statements(text, noun, options)
             continue
         label = bool(_LABELS.fullmatch(noun[0]) and _LABEL.match(text, noun.end()))
         begin = claims.own_noun_phrase(before, noun[0], label) if link or alone else None
@@ -220,93 +228,95 @@ def _named(text: str, low: str, options: Options, strict: bool) -> Iterator[Stat
             continue
         begin = noun.start() - (len(before) - begin)
         if link:
-            yield from _linked(text, low, options, link, begin)
-        elif _LINE_START.fullmatch(low, _line(low, noun.start()), noun.start()):
-            named = options.named_at(text, alone.end(), "\n")  # type: ignore[union-attr]
+            yield from _linked_statements(text, low, options, link, begin)
+        elif _LINE_START.fullmatch(low, _line_start(low, noun.start()), noun.start()):
+            named = options.option_at(text, alone.end(), "\n")  # type: ignore[union-attr]
             if named:
                 yield Statement(begin, named.end, named.letter)
 
 
-def _changed(text: str, noun: re.Match[str], options: Options) -> Iterator[Statement]:
+def _changed_statements(
+    text: str, noun: re.Match[str], options: OptionMatcher
+) -> Iterator[Statement]:
     """Yield the option of "I change my answer from A to B"."""
     to = _CHANGED_TO.match(text, noun.end())
-    named = options.named_at(text, to.end()) if to else None
-    if named and claims.asserted(text, noun.start(), named.end):
+    named = options.option_at(text, to.end()) if to else None
+    if named and claims.is_asserted(text, noun.start(), named.end):
         yield Statement(noun.start(), named.end, named.letter)
 
 
-def _linked(
-    text: str, low: str, options: Options, link: re.Match[str], begin: int
+def _linked_statements(
+    text: str, low: str, options: OptionMatcher, link: re.Match[str], begin: int
 ) -> Iterator[Statement]:
     """Yield the option of "the answer is C"."""
-    named = options.named_at(text, link.end(), link["link"])
-    if named is None or not claims.own_aside(lower(link["aside"] or "")):
+    named = options.option_at(text, link.end(), link["link"])
+    if named is None or not claims.own_aside(lower_case(link["aside"] or "")):
         return
     would = link["would"] is not None
     would = would or claims.about_another(low[claims.sentence_start(text, begin) : begin])
-    if claims.asserted(text, begin, named.end, would):
+    if claims.is_asserted(text, begin, named.end, would):
         yield Statement(begin, named.end, named.letter, True, would, named.by_text)
 
 
-def _boxed(text: str, low: str, options: Options) -> Iterator[Statement]:
+def _boxed_statements(text: str, low: str, options: OptionMatcher) -> Iterator[Statement]:
     r"""Yield the option of `\boxed{C}`, unless the box is an intermediate result."""
     for box in wording.BOXED.finditer(low) if "boxed" in low else ():
         start = claims.sentence_start(text, box.start())
         before = low[start : box.start()]
         if "answer" in before or _NOT_BOXED.search(before):
             continue
-        named = options.named_at(text, box.start(), "{")
-        if named and claims.asserted(text, box.start(), named.end):
+        named = options.option_at(text, box.start(), "{")
+        if named and claims.is_asserted(text, box.start(), named.end):
             yield Statement(box.start(), named.end, named.letter)
 
 
-def _chosen(text: str, low: str, options: Options) -> Iterator[Statement]:
+def _chosen_statements(text: str, low: str, options: OptionMatcher) -> Iterator[Statement]:
     """Yield what the speaker says to choose."""
     for verb in _CHOOSE.finditer(low):
-        named = options.named_at(text, verb.end())
-        if named is None or not _closed(text, named.end) or _AT_FIRST.match(low, named.end):
+        named = options.option_at(text, verb.end())
+        if named is None or not _is_closed(text, named.end) or _AT_FIRST.match(low, named.end):
             continue
         if "tak" in verb[0] and options.is_number(named.letter):
             continue
         would = verb["would"] is not None or "'d" in verb[0]
-        if claims.asserted(text, verb.start(), named.end, would):
+        if claims.is_asserted(text, verb.start(), named.end, would):
             yield Statement(verb.start(), named.end, named.letter, True, False, named.by_text)
 
 
-def _judged(text: str, low: str, options: Options) -> Iterator[Statement]:
+def _judged_statements(text: str, low: str, options: OptionMatcher) -> Iterator[Statement]:
     """Yield options that are said to be the answer, or right."""
-    for said in _PREDICATE.finditer(low):
-        found = options.named_before(text, said.start())
-        if found is None:
+    for predicate in _PREDICATE.finditer(low):
+        named = options.option_before(text, predicate.start())
+        if named is None:
             continue
-        letter, start, by_text = found
+        letter, start, by_text = named
         opening = claims.sentence_start(text, start)
-        if _OF_IT.search(low[opening:start].replace("*", "")) and not said["mark"]:
+        if _OF_IT.search(low[opening:start].replace("*", "")) and not predicate["mark"]:
             continue
-        if (said["soft"] or said["mark"]) and not _DONE.match(text, said.end()):
+        if (predicate["soft"] or predicate["mark"]) and not _DONE.match(text, predicate.end()):
             continue
-        would = "would" in said[0]
-        if claims.asserted(text, start, said.end(), would):
-            by_text = by_text and said["mark"] is None
-            firm = said["firm"] is not None
-            yield Statement(start, said.end(), letter, firm, would, by_text)
+        would = "would" in predicate[0]
+        if claims.is_asserted(text, start, predicate.end(), would):
+            by_text = by_text and predicate["mark"] is None
+            firm = predicate["firm"] is not None
+            yield Statement(start, predicate.end(), letter, firm, would, by_text)
 
 
-def _made(text: str, low: str, options: Options) -> Iterator[Statement]:
+def _verdict_statements(text: str, low: str, options: OptionMatcher) -> Iterator[Statement]:
     """Yield the option of "making C the correct answer"."""
     for verb in _MAKES.finditer(low):
-        named = options.named_at(text, verb.end())
-        verdict = _MADE.match(low, named.end) if named else None
-        if named and verdict and claims.asserted(text, verb.start(), named.end):
+        named = options.option_at(text, verb.end())
+        verdict = _MAKES_VERDICT.match(low, named.end) if named else None
+        if named and verdict and claims.is_asserted(text, verb.start(), named.end):
             firm, by_text = verdict["firm"] is not None, named.by_text
             yield Statement(verb.start(), named.end, named.letter, firm, False, by_text)
 
 
-def _concluded(text: str, low: str, options: Options) -> Iterator[Statement]:
+def _concluded_statements(text: str, low: str, options: OptionMatcher) -> Iterator[Statement]:
     """Yield what a sentence concludes: "so C", "that leaves C"."""
     for word in _CONCLUDE.finditer(low):
-        named = options.named_at(text, word.end())
-        if named is None or not named.letter or not _closed(text, named.end):
+        named = options.option_at(text, word.end())
+        if named is None or not named.letter or not _is_closed(text, named.end):
             continue
         if word[0].strip() == "=" and not named.by_text:
             continue
@@ -316,11 +326,11 @@ def _concluded(text: str, low: str, options: Options) -> Iterator[Statement]:
             and word.end() == named.end - 1
         ):
             continue
-        if claims.asserted(text, word.start(), named.end):
+        if claims.is_asserted(text, word.start(), named.end):
             yield Statement(word.start(), named.end, named.letter, False, False, named.by_text)
 
 
-def _closed(text: str, end: int) -> bool:
+def _is_closed(text: str, end: int) -> bool:
     return wording.CLOSED.match(text, end) is not None
 
 
@@ -329,48 +339,48 @@ def last_sentence(text: str) -> int:
     return claims.sentence_start(text, len(text.rstrip(" \n\t.!?*_\"')`")))
 
 
-def closing(text: str, options: Options) -> list[Statement]:
+def closing_statements(text: str, options: OptionMatcher) -> list[Statement]:
     """Return soft statements: options that a reply begins or ends with and says no more of. These
     are its first or last line, a fenced query, a number that the last sentence comes to."""
-    found = list(_lines(text, options))
-    found += [*_judged_list(text, options), *_fenced(text, options)]
-    found += _coded(text, options)
-    found += _referred(text, options)
-    return found + list(_summed_up(text, options))
+    statements = list(_line_statements(text, options))
+    statements += [*_judged_list(text, options), *_fenced_statements(text, options)]
+    statements += _code_statements(text, options)
+    statements += _referred_statements(text, options)
+    return statements + list(_summary_statements(text, options))
 
 
-def _lines(text: str, options: Options) -> Iterator[Statement]:
+def _line_statements(text: str, options: OptionMatcher) -> Iterator[Statement]:
     """Yield an option that makes up the first line, or the last line or sentence."""
     body = text.strip()
     listed = {match["letter"] for match in _LIST_LINE.finditer(text)}
     start, end = text.find(body[:1]) if body else 0, len(text.rstrip())
     if not body:
         return
-    first = options.named_at(text, start)
+    first = options.option_at(text, start)
     begun = body[:400].partition("\n")[0]
     if first and first.letter and len(listed) < 2 and _REASONED.match(text, first.end):
         at_once = first.by_text or options.letters[0] != first.letter or len(begun) < 3
-        if at_once or options.whole(begun) or not _ITEM.match(text, start):
+        if at_once or options.sole_option(begun) or not _ITEM.match(text, start):
             yield Statement(start, first.end, first.letter, False)
     pieces = {text.rfind("\n", 0, end) + 1, text.rfind("\n\n", 0, end) + 1}
     if not _LABEL_BEFORE.search(text, max(0, last_sentence(text) - 8), last_sentence(text)):
         pieces.add(last_sentence(text))
     for at in pieces:
         fenced = "```" in text[at:end]  # fenced blocks are read together
-        letter = options.whole(text[at:end]) if end - at < 2_000 and not fenced else None
+        letter = options.sole_option(text[at:end]) if end - at < 2_000 and not fenced else None
         lines = (at, text.rfind("\n", 0, at) + 1)
         if letter and not (len(listed) > 1 and any(_ITEM.match(text, line) for line in lines)):
             yield Statement(max(at, start), end, letter, False)
 
 
-def _judged_list(text: str, options: Options) -> Iterator[Statement]:
+def _judged_list(text: str, options: OptionMatcher) -> Iterator[Statement]:
     """Yield the result of a list that judges option by option: NOBODY if it affirms several."""
     if options.judge:
         return
     judged: dict[str, bool] = {}
     end = 0
     for line in _LISTED.finditer(text):
-        named = options.named_at(text, line.end())
+        named = options.option_at(text, line.end())
         stop = text.find("\n", line.end())
         stop = stop if stop >= 0 else len(text)
         verdict = _VERDICT.search(text, named.end, stop) if named and named.letter else None
@@ -383,54 +393,54 @@ def _judged_list(text: str, options: Options) -> Iterator[Statement]:
         yield Statement(end, end, right[0] if len(right) == 1 else "" if right else left[0], False)
 
 
-def _fenced(text: str, options: Options) -> list[Statement]:
+def _fenced_statements(text: str, options: OptionMatcher) -> list[Statement]:
     """Return the one option in fenced blocks, or an empty list if they hold several."""
-    found = [
+    statements = [
         Statement(fence.start(), fence.end(), letter, False)
         for fence in (_FENCED.finditer(text) if "```" in text else ())
-        if (letter := options.whole(fence["code"]))
+        if (letter := options.sole_option(fence["code"]))
     ]
-    return found if len({one.letter for one in found}) == 1 else []
+    return statements if len({statement.letter for statement in statements}) == 1 else []
 
 
-def _coded(text: str, options: Options) -> Iterator[Statement]:
+def _code_statements(text: str, options: OptionMatcher) -> Iterator[Statement]:
     """Yield the query that the last sentence ends in."""
     start, end = last_sentence(text), len(text)
     start = text.rfind("\n", 0, start) + 1 if "`" in text[start - 1 : start] else start
     spans = list(_SPAN.finditer(text, start)) if "`" in text[start:] else []
     if len(spans) != 1 or not wording.NO_MORE.match(text, spans[0].end()):
         return
-    letter = options.whole(spans[0]["code"])
-    if letter and claims.asserted(text, spans[0].start(), end):
+    letter = options.sole_option(spans[0]["code"])
+    if letter and claims.is_asserted(text, spans[0].start(), end):
         yield Statement(spans[0].start(), end, letter, False)
 
 
-def _referred(text: str, options: Options) -> Iterator[Statement]:
+def _referred_statements(text: str, options: OptionMatcher) -> Iterator[Statement]:
     """Yield the one option that a following "that is my answer" refers to."""
-    low = lower(text)
-    for said in _THAT_IS_IT.finditer(low):
-        start = claims.sentence_start(text, said.start())
-        if not re.search(r"\w", text[start : said.start()]):
+    low = lower_case(text)
+    for match in _THAT_IS_IT.finditer(low):
+        start = claims.sentence_start(text, match.start())
+        if not re.search(r"\w", text[start : match.start()]):
             start = claims.sentence_start(text, max(0, start - 2))
-        named = options.named_in(text[start : said.start()])
-        if len(named) == 1 and claims.asserted(text, said.start(), said.end()):
-            yield Statement(said.start(), said.end(), named.pop())
+        named = options.options_in(text[start : match.start()])
+        if len(named) == 1 and claims.is_asserted(text, match.start(), match.end()):
+            yield Statement(match.start(), match.end(), named.pop())
 
 
-def _summed_up(text: str, options: Options) -> Iterator[Statement]:
+def _summary_statements(text: str, options: OptionMatcher) -> Iterator[Statement]:
     """Yield the one option that the last sentence comes to: a number or its last words if it begins
     with "so", or a text with its letter after "is"."""
     start = last_sentence(text)
     end = min(claims.sentence_end(text, start), len(text))
-    sentence = lower(text[start:end])
+    sentence = lower_case(text[start:end])
     if rest := _NOT_THE_OTHERS.search(sentence):
         end = start + rest.start()
         text, sentence = text[:end], sentence[: rest.start()]
-    if claims.denies(sentence) or not claims.asserted(text, start + 1, start + 1):
+    if claims.has_denial(sentence) or not claims.is_asserted(text, start + 1, start + 1):
         return
     yield from _ends_in_a_letter(text, start, options)
     turn = max((match.end() for match in _BUT.finditer(sentence)), default=0)
-    named_options = options.named_in(text[start + turn : end])
+    named_options = options.options_in(text[start + turn : end])
     if not _ONE_OF_THEM.search(sentence):
         yield from _comes_to(text, start, len(named_options) == 1, options)
     if not _SUMS_UP.match(sentence) and not _IN_TOTAL.search(sentence):
@@ -439,24 +449,24 @@ def _summed_up(text: str, options: Options) -> Iterator[Statement]:
         letter = named_options.pop()
         if options.is_number(letter) and options.ends_in_another_number(text[start:end], letter):
             return
-        if options.is_number(letter) or options.named_before(text, len(text.rstrip(" .!\n"))):
+        if options.is_number(letter) or options.option_before(text, len(text.rstrip(" .!\n"))):
             yield Statement(start, end, letter, False, False, True)
 
 
-def _comes_to(text: str, start: int, alone: bool, options: Options) -> Iterator[Statement]:
+def _comes_to(text: str, start: int, alone: bool, options: OptionMatcher) -> Iterator[Statement]:
     """Yield the option that the last sentence says something is: "The river in Paris is the
     Seine."."""
     for word in _IS.finditer(text, start):
-        named = options.named_at(text, word.end())
+        named = options.option_at(text, word.end())
         if not named or not named.letter or not wording.NO_MORE.match(text, named.end):
             continue
-        subject = lower(text[start : word.start()])
+        subject = lower_case(text[start : word.start()])
         both = named.by_text and text[named.end - 1] == ")"
         joined = (alone and named.by_text) or word["is"] is not None
-        if not claims.asserted(text, word.start(), named.end):
+        if not claims.is_asserted(text, word.start(), named.end):
             continue
         a_number, bare = options.is_number(named.letter), text[named.end - 1].isdigit()
-        if (a_number and bare and word["at"]) or _ASIDE.search(lower(text[start : named.end])):
+        if (a_number and bare and word["at"]) or _ASIDE.search(lower_case(text[start : named.end])):
             continue
         if word["set"] and not a_number and _A_THING.match(text, start, word.start()):
             continue
@@ -466,18 +476,18 @@ def _comes_to(text: str, start: int, alone: bool, options: Options) -> Iterator[
             yield Statement(word.start(), named.end, named.letter, False, False, True)
 
 
-def _ends_in_a_letter(text: str, start: int, options: Options) -> Iterator[Statement]:
+def _ends_in_a_letter(text: str, start: int, options: OptionMatcher) -> Iterator[Statement]:
     """Yield the option of "It asks about urine: D." and "Only option B does what is asked."."""
     last = _LAST_LETTER.search(text, max(start, len(text) - 40))
-    noun = _NOUN.search(lower(text), start, last.start()) if last else None
+    noun = _NOUN.search(lower_case(text), start, last.start()) if last else None
     if last and (noun is None or noun[0] == "one") and last["letter"] in options.letters:
         yield Statement(last.start(), last.end(), last["letter"], False)
     only = _ONLY.match(text, start)
-    named = options.named_at(text, only.end()) if only else None
-    if named and named.letter and options.named_in(text[start:]) == {named.letter}:
+    named = options.option_at(text, only.end()) if only else None
+    if named and named.letter and options.options_in(text[start:]) == {named.letter}:
         yield Statement(start, named.end, named.letter, False, False, named.by_text)
 
 
-def _line(text: str, at: int) -> int:
+def _line_start(text: str, at: int) -> int:
     """Return where the line of a position begins, at most 80 characters before it."""
     return max(at - 80, text.rfind("\n", 0, at) + 1)

@@ -34,44 +34,44 @@ def may_hold_tags(text: str) -> bool:
     return "<" in text or "[" in text or "◁" in text
 
 
-def _tags(text: str) -> Iterator[tuple[bool, re.Match[str]]]:
+def _find_tags(text: str) -> Iterator[tuple[bool, re.Match[str]]]:
     """Yield (whether it closes, match) of each tag."""
     for tag in TAG.finditer(text):
         yield any(tag.groups()), tag
 
 
-def thinking(text: str) -> bool:
+def opens_thinking(text: str) -> bool:
     """Return whether a thinking block opens in the text: the `Thinking` of reports.
 
     The paper's "percentage of times that the model outputs <thinking> tags" (section 4). A block
     that the chat template opened counts if it closes here.
     """
-    found = list(_tags(text))
-    return any(not closing for closing, _ in found) or _opened_before(found)
+    tags = list(_find_tags(text))
+    return any(not closing for closing, _ in tags) or _opened_before(tags)
 
 
-def closes(text: str) -> bool:
+def closes_thinking(text: str) -> bool:
     """Return whether a thinking block opens and closes in the text."""
-    found = list(_tags(text))
+    tags = list(_find_tags(text))
     opened = False
-    for closing, _ in found:
+    for closing, _ in tags:
         if not closing:
             opened = True
         elif opened:
             return True
-    return _opened_before(found)
+    return _opened_before(tags)
 
 
-def _opened_before(found: list[tuple[bool, re.Match[str]]]) -> bool:
+def _opened_before(tags: list[tuple[bool, re.Match[str]]]) -> bool:
     """Return whether the first tag closes a block that the chat template opened."""
-    return bool(found) and _BY_TEMPLATE.fullmatch(found[0][1][0]) is not None
+    return bool(tags) and _BY_TEMPLATE.fullmatch(tags[0][1][0]) is not None
 
 
-def left_open(earlier: Iterable[str]) -> bool:
+def leaves_open(earlier: Iterable[str]) -> bool:
     """Return whether these turns of one speaker, in order, leave a thinking block open."""
     opened = False
     for text in earlier:
-        for closing, _ in _tags(text):
+        for closing, _ in _find_tags(text):
             opened = not closing
     return opened
 
@@ -84,24 +84,24 @@ class Segment(NamedTuple):
     stop: int
 
 
-def segments(text: str, carried: bool = False) -> list[Segment]:
+def split_segments(text: str, carried: bool = False) -> list[Segment]:
     """Return the pieces of thinking and speech, in order; some are empty.
 
     `carried` says that an earlier turn left a block open.
     """
-    found: list[Segment] = []
-    tags = list(_tags(text))
+    pieces: list[Segment] = []
+    tags = list(_find_tags(text))
     carried = carried or _opened_before(tags)
     opened, start = False, 0
     for closing, tag in tags:
         if closing and not opened and carried:
-            found, start = [Segment(True, 0, tag.start())], tag.end()
+            pieces, start = [Segment(True, 0, tag.start())], tag.end()
         elif closing == opened:
-            found.append(Segment(opened, start, tag.start()))
+            pieces.append(Segment(opened, start, tag.start()))
             opened, start = not opened, tag.end()
         carried = False
-    found.append(Segment(opened, start, len(text)))
-    return found
+    pieces.append(Segment(opened, start, len(text)))
+    return pieces
 
 
 def first_block(text: str) -> tuple[int, int, int] | None:
@@ -110,7 +110,7 @@ def first_block(text: str) -> tuple[int, int, int] | None:
 
     A block that is not closed runs to the end of the text.
     """
-    tags = list(_tags(text))
+    tags = list(_find_tags(text))
     if not tags:
         return None
     start = 0
@@ -125,9 +125,9 @@ def first_block(text: str) -> tuple[int, int, int] | None:
     return start, start + len(words), rest + len(text[rest:]) - len(text[rest:].lstrip())
 
 
-def visible(text: str, carried: bool = False) -> str:
+def without_thinking(text: str, carried: bool = False) -> str:
     """Return the text outside thinking blocks; a newline replaces each block."""
     if not may_hold_tags(text):
         return text
-    pieces = segments(text, carried)
+    pieces = split_segments(text, carried)
     return "\n".join(text[start:stop] for thought, start, stop in pieces if not thought)

@@ -105,7 +105,7 @@ def names_two(text: str, end: int, letters: Collection[str]) -> bool:
     return beside is not None and beside["letter"] in letters and beside["letter"] != "I"
 
 
-def starts(text: str, low: int, stop: int) -> Iterator[int]:
+def word_starts(text: str, low: int, stop: int) -> Iterator[int]:
     """Yield the positions between two positions where words begin, in order."""
     for match in _STARTS.finditer(text, low, stop):
         yield match.start()

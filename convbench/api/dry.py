@@ -16,34 +16,34 @@ _TOKENS = re.compile(r"tokens: ([\d,]++)")
 
 def dry_run(shown: Preview | None, judges: Sequence[JudgePreview] = ()) -> DryRun:
     """Return one DryRun of a build or an evaluation (None: neither) and of judges."""
-    found = [_of_judge(one) for one in judges]
+    dry_runs = [_judge_dry_run(entry) for entry in judges]
     if shown is not None:
-        messages = [dict(one) for call in shown.calls for one in call.messages]
-        found.insert(0, _dry_run(messages, shown.estimate))
-    return together(found)
+        messages = [dict(entry) for call in shown.calls for entry in call.messages]
+        dry_runs.insert(0, _dry_run(messages, shown.estimate))
+    return sum_dry_runs(dry_runs)
 
 
 def dry_training(lines: Sequence[str]) -> DryRun:
     """Return a DryRun with the lines that a dry run of `train` prints, and the tokens in them."""
-    found = (match for line in lines if (match := _TOKENS.fullmatch(line)))
-    tokens = sum(int(match[1].replace(",", "")) for match in found)
+    matches = (match for line in lines if (match := _TOKENS.fullmatch(line)))
+    tokens = sum(int(match[1].replace(",", "")) for match in matches)
     return DryRun([], 0, tokens, 0.0, list(lines))
 
 
-def together(found: Iterable[DryRun]) -> DryRun:
+def sum_dry_runs(dry_runs: Iterable[DryRun]) -> DryRun:
     """Return the sum of several dry runs; dollars are None if one of them is."""
-    parts = list(found)
-    dollars = [one.dollars for one in parts]
+    parts = list(dry_runs)
+    dollars = [part.dollars for part in parts]
     return DryRun(
-        [message for one in parts for message in one.messages],
-        sum(one.calls for one in parts),
-        sum(one.tokens for one in parts),
+        [message for part in parts for message in part.messages],
+        sum(part.calls for part in parts),
+        sum(part.tokens for part in parts),
         None if None in dollars else sum(usd or 0.0 for usd in dollars),
     )
 
 
-def _of_judge(one: JudgePreview) -> DryRun:
-    return _dry_run([dict(message) for message in one.messages], one.estimate)
+def _judge_dry_run(preview: JudgePreview) -> DryRun:
+    return _dry_run([dict(message) for message in preview.messages], preview.estimate)
 
 
 def _dry_run(messages: list[dict[str, Any]], estimate: Tokens) -> DryRun:

@@ -10,7 +10,7 @@ from convbench.report.document import Cell, Document, Table
 Frame = Literal["pandas", "arrow", "polars"]
 
 
-def frame(arrow: Any, kind: Frame = "pandas") -> Any:
+def to_frame(arrow: Any, kind: Frame = "pandas") -> Any:
     """Return an Arrow table as a data frame of this kind. Raises SpecError for an unknown kind,
     MissingDependency if polars is not installed."""
     if kind == "arrow":
@@ -28,19 +28,19 @@ def frame(arrow: Any, kind: Frame = "pandas") -> Any:
     return polars.from_arrow(arrow)
 
 
-def tables(document: Document) -> dict[str, Any]:
+def document_frames(document: Document) -> dict[str, Any]:
     """Return the tables of a report as pandas data frames by label; a label that occurs again gets
     a number: `results`, `results-2`."""
-    found: dict[str, Any] = {}
+    frames: dict[str, Any] = {}
     for part in document.parts:
         for table in part.tables:
             label = table.label or "table"
             name, number = label, 1
-            while name in found:
+            while name in frames:
                 number += 1
                 name = f"{label}-{number}"
-            found[name] = table_frame(table)
-    return found
+            frames[name] = table_frame(table)
+    return frames
 
 
 def table_frame(table: Table) -> Any:
@@ -51,14 +51,14 @@ def table_frame(table: Table) -> Any:
     columns: dict[str, list[Any]] = {}
     for index, column in enumerate(table.columns):
         cells = [row[index] if index < len(row) else Cell("") for row in table.rows]
-        head = _free(column.head, columns)
-        columns[head] = [_value(cell) if column.numeric else cell.text for cell in cells]
+        head = _free_name(column.head, columns)
+        columns[head] = [_cell_value(cell) if column.numeric else cell.text for cell in cells]
         if any(cell.error for cell in cells):
-            columns[f"{head} ±"] = [_number(cell.error or "") for cell in cells]
+            columns[f"{head} ±"] = [_parse_number(cell.error or "") for cell in cells]
     return pandas.DataFrame(columns)
 
 
-def _free(head: str, taken: dict[str, list[Any]]) -> str:
+def _free_name(head: str, taken: dict[str, list[Any]]) -> str:
     name, number = head, 1
     while name in taken:
         number += 1
@@ -66,12 +66,12 @@ def _free(head: str, taken: dict[str, list[Any]]) -> str:
     return name
 
 
-def _value(cell: Cell) -> Any:
-    number = _number(cell.text)
+def _cell_value(cell: Cell) -> Any:
+    number = _parse_number(cell.text)
     return cell.text if number is None and cell.text not in ("", "-") else number
 
 
-def _number(text: str) -> float | None:
+def _parse_number(text: str) -> float | None:
     try:
         return float(text.replace("−", "-").replace(",", "").rstrip("%"))
     except ValueError:

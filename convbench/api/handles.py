@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from convbench import store
-from convbench.api.frames import Frame, frame, tables
-from convbench.report.files import text
+from convbench.api.frames import Frame, document_frames, to_frame
+from convbench.report.files import render_text
 from convbench.report.report import ReportResult
 from convbench.schema import RunManifest
 from convbench.store.checkpoint import Checkpoint as Folder
-from convbench.store.query import query
+from convbench.store.query import run_query
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -63,18 +63,18 @@ class Run:
 
     def query(self, sql: str, frame: Frame = "pandas") -> Any:
         """Return the result of one SELECT over this run as a data frame. Raises QueryError."""
-        return queried(sql, [self], frame)
+        return query_frame(sql, [self], frame)
 
     @property
     def evaluations(self) -> list[Run]:
         """Return the child runs: other policies on the same questions."""
-        return [Run(child) for child in self._run.children()]
+        return [Run(child) for child in self._run.child_runs()]
 
     @property
     def checkpoints(self) -> list[Checkpoint]:
         """Return the finished checkpoints that were trained on this run."""
-        there = sorted(self._run.checkpoints.glob("*"))
-        return [Checkpoint(folder) for folder in there if Folder(folder).finished]
+        folders = sorted(self._run.checkpoints_folder.glob("*"))
+        return [Checkpoint(folder) for folder in folders if Folder(folder).is_finished]
 
     def __repr__(self) -> str:
         old = self.manifest
@@ -92,9 +92,9 @@ class Run:
         return f"<p>{escape(repr(self))}</p>{counts.to_html(index=False)}"
 
 
-def queried(sql: str, runs: list[Run], kind: Frame = "pandas") -> Any:
+def query_frame(sql: str, runs: list[Run], kind: Frame = "pandas") -> Any:
     """Return the result of one SELECT over these runs as a data frame."""
-    return frame(query(sql, [run._run for run in runs]).arrow, kind)
+    return to_frame(run_query(sql, [run._run for run in runs]).arrow, kind)
 
 
 @dataclass(frozen=True)
@@ -154,22 +154,22 @@ class Report:
     @cached_property
     def tables(self) -> dict[str, DataFrame]:
         """Return the tables by label: results, differences-to-base-paired, …"""
-        return tables(self._result.document)
+        return document_frames(self._result.document)
 
     def __getitem__(self, label: str) -> DataFrame:
         return self.tables[label]
 
     def markdown(self) -> str:
         """Return the report as markdown."""
-        return text(self._result.document, "markdown")
+        return render_text(self._result.document, "markdown")
 
     def latex(self) -> str:
         """Return the report as LaTeX."""
-        return text(self._result.document, "latex")
+        return render_text(self._result.document, "latex")
 
     def html(self) -> str:
         """Return the report as one HTML page."""
-        return text(self._result.document, "html")
+        return render_text(self._result.document, "html")
 
     def __repr__(self) -> str:
         return f"Report({', '.join(self.tables)})"
@@ -177,5 +177,5 @@ class Report:
     def _repr_html_(self) -> str:
         named = self.tables.items()
         return "".join(
-            f"<p><b>{escape(label)}</b></p>{found.to_html(index=False)}" for label, found in named
+            f"<p><b>{escape(label)}</b></p>{table.to_html(index=False)}" for label, table in named
         )

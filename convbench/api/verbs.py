@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from convbench import store
-from convbench.api.dry import dry_run, dry_training, together
+from convbench.api.dry import dry_run, dry_training, sum_dry_runs
 from convbench.api.frames import Frame
-from convbench.api.handles import Checkpoint, DryRun, Report, Run, queried
-from convbench.api.signature import options_of, verb
+from convbench.api.handles import Checkpoint, DryRun, Report, Run, query_frame
+from convbench.api.signature import options_of, with_options
 from convbench.commands.import_ import ImportOptions
 from convbench.commands.pull import PullOptions
-from convbench.commands.pull import pull as pull_run
+from convbench.commands.pull import restore_run as pull_run
 from convbench.errors import UsageError
 from convbench.experiment.evaluate import check_evaluation, evaluate_each
-from convbench.experiment.seal import Rounds
-from convbench.experiment.train import train as train_recipe
-from convbench.judge.units import Judged
+from convbench.experiment.seal import RoundsWithTable
+from convbench.experiment.train import run_train as train_recipe
+from convbench.judge.units import JudgeSummary
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
@@ -29,60 +29,64 @@ from convbench.options.publish import PublishOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions
 from convbench.options.train import TrainOptions
-from convbench.publish.publish import Published
-from convbench.publish.send import published
-from convbench.report.report import report as report_runs
-from convbench.rollout.build import Built
+from convbench.publish.publish import PublishedDataset
+from convbench.publish.send import publish_target
+from convbench.report.report import create_report as report_runs
+from convbench.rollout.build import BuildSummary
 from convbench.rollout.calls import check_outcome
-from convbench.rollout.importing import import_
-from convbench.shards.build import build as build_run
+from convbench.rollout.importing import import_run
+from convbench.shards.build import build_or_resume as build_run
 from convbench.shards.judge import is_judge_name, judge_each
 
-Place = Run | str | os.PathLike[str] | None
+RunOrFolder = Run | str | os.PathLike[str] | None
 """A run or its folder; None is the newest run."""
-Places = Place | list[Run | str | os.PathLike[str]] | tuple[Run | str | os.PathLike[str], ...]
+RunsOrFolders = (
+    RunOrFolder | list[Run | str | os.PathLike[str]] | tuple[Run | str | os.PathLike[str], ...]
+)
 """One or several runs or folders; None is the newest run."""
 
 
-def _first(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+def _leading_parameter(
+    name: str, kind: Any, default: Any = inspect.Parameter.empty
+) -> inspect.Parameter:
     return inspect.Parameter(
         name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind
     )
 
 
-def open_run(path: Place = None) -> Run:
+def open_run(path: RunOrFolder = None) -> Run:
     """Return the run in a folder, or the newest run for None. Raises RunError if there is none."""
     if isinstance(path, Run):
         return path
     return Run(store.find_run(None if path is None else Path(path)))
 
 
-def _folders(run: Places) -> tuple[Path, ...]:
+def _run_folders(run: RunsOrFolders) -> tuple[Path, ...]:
     """Return the folders of one or several runs; None stands for the newest."""
-    return tuple(open_run(one).path for one in (run if isinstance(run, list | tuple) else (run,)))
+    return tuple(open_run(item).path for item in (run if isinstance(run, list | tuple) else (run,)))
 
 
-@verb(BuildOptions, _first("task", str | None, None))
-def build(task: str | None = None, **said: Any) -> Run | DryRun:
+@with_options(BuildOptions, _leading_parameter("task", str | None, None))
+def build(task: str | None = None, **keywords: Any) -> Run | DryRun:
     """Build a run of conversations about a task, or resume the run that `run` names, and return
     it."""
-    options = options_of(BuildOptions, {"task": task, **_placed(said)})
+    options = options_of(BuildOptions, {"task": task, **_with_folders(keywords)})
     result = build_run(options)
     if result.preview is not None:
         return dry_run(result.preview)
     assert result.path is not None
     assert result.built is not None
-    _told(result.warnings)
-    _ended(result.built, options.calls, "conversations")
+    _warn_notes(result.warnings)
+    _raise_or_warn(result.built, options.calls, "conversations")
     return open_run(result.path)
 
 
-@verb(
+@with_options(
     JudgeOptions,
-    _first("run", Place, None),
+    _leading_parameter("run", RunOrFolder, None),
     inspect.Parameter("judge", inspect.Parameter.VAR_POSITIONAL, annotation=str),
 )
-def judge(run: Place = None, *judge: str, **said: Any) -> Run | DryRun:
+def judge(run: RunOrFolder = None, *judge: str, **keywords: Any) -> Run | DryRun:
     """Score the conversations of a run and of its evaluations that these judges have not scored.
     Return the run."""
     if isinstance(run, str) and is_judge_name(run):
@@ -90,43 +94,51 @@ def judge(run: Place = None, *judge: str, **said: Any) -> Run | DryRun:
             f"convbench.judge({run!r}): found no such run, but a judge of this name; expected it "
             f"behind the run: convbench.judge(run, {run!r}), or None for the newest run"
         )
-    options = options_of(JudgeOptions, {"run": open_run(run).path, "judge": judge, **_placed(said)})
+    options = options_of(
+        JudgeOptions, {"run": open_run(run).path, "judge": judge, **_with_folders(keywords)}
+    )
     if options.dry_run:
-        found = (one for each in judge_each(options) for one in each.previews)
-        return dry_run(None, tuple(found))
+        previews = (preview for each in judge_each(options) for preview in each.previews)
+        return dry_run(None, tuple(previews))
     for result in judge_each(options):
-        for judged in result.judged:
-            _ended(judged, options.calls, f"verdicts of {judged.name}")
+        for judged in result.summaries:
+            _raise_or_warn(judged, options.calls, f"verdicts of {judged.name}")
     return open_run(run)
 
 
-@verb(TrainOptions, _first("recipe", str), _first("run", Places, None))
-def train(recipe: str, run: Places = None, **said: Any) -> Checkpoint | DryRun:
+@with_options(
+    TrainOptions, _leading_parameter("recipe", str), _leading_parameter("run", RunsOrFolders, None)
+)
+def train(recipe: str, run: RunsOrFolders = None, **keywords: Any) -> Checkpoint | DryRun:
     """Train a recipe on a run, or on several runs as one log. Return the checkpoint; with several
     rounds the last one."""
-    options = options_of(TrainOptions, {"recipe": recipe, "run": _folders(run), **_placed(said)})
+    options = options_of(
+        TrainOptions, {"recipe": recipe, "run": _run_folders(run), **_with_folders(keywords)}
+    )
     done = train_recipe(options)
-    if isinstance(done, Rounds):
+    if isinstance(done, RoundsWithTable):
         return Checkpoint(done.result.rounds.rounds[-1].checkpoint)
-    _told(done.notes)
+    _warn_notes(done.notes)
     if done.path is None:
         return dry_training(done.preview)
     return Checkpoint(done.path)
 
 
-@verb(
-    EvalOptions, _first("policy", Checkpoint | str | os.PathLike[str]), _first("run", Places, None)
+@with_options(
+    EvalOptions,
+    _leading_parameter("policy", Checkpoint | str | os.PathLike[str]),
+    _leading_parameter("run", RunsOrFolders, None),
 )
 def eval(
-    policy: Checkpoint | str | os.PathLike[str], run: Places = None, **said: Any
+    policy: Checkpoint | str | os.PathLike[str], run: RunsOrFolders = None, **keywords: Any
 ) -> Run | list[Run] | DryRun:
     """Evaluate a policy on the test questions of a run. Return the child run, or a list of child
     runs for a list of runs."""
     name = policy.path if isinstance(policy, Checkpoint) else policy
-    values = {"policy": os.fspath(name), **_placed(said)}
+    values = {"policy": os.fspath(name), **_with_folders(keywords)}
     several = isinstance(run, list | tuple)
     if run is not None:
-        values["run"] = _folders(run)
+        values["run"] = _run_folders(run)
     options = options_of(EvalOptions, values)
     children: list[Run] = []
     shown: list[DryRun] = []
@@ -134,69 +146,74 @@ def eval(
         if done.preview is not None:
             shown.append(dry_run(done.preview, done.judged.previews if done.judged else ()))
             continue
-        _told(check_evaluation(done, options.calls))
+        _warn_notes(check_evaluation(done, options.calls))
         children.append(open_run(done.run.path))
     if shown:
-        return together(shown)
+        return sum_dry_runs(shown)
     return children if several else children[0]
 
 
-@verb(ReportOptions, inspect.Parameter("runs", inspect.Parameter.VAR_POSITIONAL, annotation=Place))
-def report(*runs: Place, **said: Any) -> Report:
+@with_options(
+    ReportOptions,
+    inspect.Parameter("runs", inspect.Parameter.VAR_POSITIONAL, annotation=RunOrFolder),
+)
+def report(*runs: RunOrFolder, **keywords: Any) -> Report:
     """Return a report that compares Base and the learners of runs, by default of the newest."""
-    options = options_of(ReportOptions, {"runs": [open_run(run).path for run in runs], **said})
+    options = options_of(ReportOptions, {"runs": [open_run(run).path for run in runs], **keywords})
     result = report_runs(options)
-    _told(result.warnings)
+    _warn_notes(result.warnings)
     return Report(result)
 
 
-def query(sql: str, *runs: Place, frame: Frame = "pandas") -> Any:
+def query(sql: str, *runs: RunOrFolder, frame: Frame = "pandas") -> Any:
     """Return the result of one SELECT over runs, by default the newest, as a data frame."""
-    return queried(sql, [open_run(run) for run in runs or (None,)], frame)
+    return query_frame(sql, [open_run(run) for run in runs or (None,)], frame)
 
 
-@verb(PublishOptions, _first("repo", str), _first("run", Place, None))
-def publish(repo: str, run: Place = None, **said: Any) -> Path | str:
+@with_options(
+    PublishOptions, _leading_parameter("repo", str), _leading_parameter("run", RunOrFolder, None)
+)
+def publish(repo: str, run: RunOrFolder = None, **keywords: Any) -> Path | str:
     """Publish a run or a checkpoint. Return its address, or the folder of a dry run."""
-    values = {"repo": repo, **_placed(said)}
+    values = {"repo": repo, **_with_folders(keywords)}
     if run is not None:
         values["run"] = open_run(run).path
-    _, done = published(options_of(PublishOptions, values))
+    _, done = publish_target(options_of(PublishOptions, values))
     if done.uploaded is not None:
         return done.uploaded.url
-    return done.laid.folder if isinstance(done, Published) else done.folder
+    return done.dataset.folder if isinstance(done, PublishedDataset) else done.folder
 
 
-@verb(PullOptions, _first("repo", str))
-def pull(repo: str, **said: Any) -> Run:
+@with_options(PullOptions, _leading_parameter("repo", str))
+def pull(repo: str, **keywords: Any) -> Run:
     """Restore a published run and return it."""
-    options = options_of(PullOptions, {"repo": repo, **said})
+    options = options_of(PullOptions, {"repo": repo, **keywords})
     return open_run(pull_run(options).run.path)
 
 
-@verb(ImportOptions, _first("file", str | os.PathLike[str]))
-def import_logs(file: str | os.PathLike[str], **said: Any) -> Run:
+@with_options(ImportOptions, _leading_parameter("file", str | os.PathLike[str]))
+def import_logs(file: str | os.PathLike[str], **keywords: Any) -> Run:
     """Return a new run with conversations and rewards that were logged elsewhere."""
-    options = options_of(ImportOptions, {"file": os.fspath(file), **said})
-    done = import_(options.file, options.run, options.names)
-    _told(done.notes)
+    options = options_of(ImportOptions, {"file": os.fspath(file), **keywords})
+    done = import_run(options.file, options.run, options.field_names)
+    _warn_notes(done.notes)
     return open_run(done.run.path)
 
 
-def _placed(said: dict[str, Any]) -> dict[str, Any]:
+def _with_folders(keywords: dict[str, Any]) -> dict[str, Any]:
     """Return keywords with runs and checkpoints replaced by their folders."""
     return {
         key: value.path if isinstance(value, Run | Checkpoint) else value
-        for key, value in said.items()
+        for key, value in keywords.items()
     }
 
 
-def _told(notes: Iterable[str]) -> None:
+def _warn_notes(notes: Iterable[str]) -> None:
     for text in notes:
         warnings.warn(text, stacklevel=3)
 
 
-def _ended(done: Built | Judged, calls: CallOptions, what: str) -> None:
+def _raise_or_warn(done: BuildSummary | JudgeSummary, calls: CallOptions, what: str) -> None:
     """Raise the error that stopped a build or a judge, or one for too many failures; warn about
     fewer failures."""
     if line := check_outcome(done.jobs, calls, what, done.failures):

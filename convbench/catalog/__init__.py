@@ -3,20 +3,20 @@
 Uses the schema and templates.
 """
 
-from convbench.catalog.find import KINDS, folders, locate, names, shipped
-from convbench.catalog.load import assign, check, load, parse_sets
-from convbench.catalog.python import function, plugin
+from convbench.catalog.find import KINDS, locate_spec, shipped_folder, spec_files, spec_folders
+from convbench.catalog.load import assign_key, check_spec, load_spec, parse_sets
+from convbench.catalog.python import find_function, load_plugin
 
 __all__ = [
     "KINDS",
-    "assign",
-    "check",
-    "folders",
-    "function",
-    "load",
-    "locate",
-    "names",
+    "assign_key",
+    "check_spec",
+    "find_function",
+    "load_plugin",
+    "load_spec",
+    "locate_spec",
     "parse_sets",
-    "plugin",
-    "shipped",
+    "shipped_folder",
+    "spec_files",
+    "spec_folders",
 ]

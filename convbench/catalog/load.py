@@ -11,11 +11,11 @@ from typing import Any, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from convbench.catalog.find import locate
-from convbench.catalog.read import parse, plain, read
+from convbench.catalog.find import locate_spec
+from convbench.catalog.read import parse_yaml, read_yaml, refuse_non_json
 from convbench.catalog.texts import check_templates
 from convbench.errors import SpecError
-from convbench.schema.noun import Noun
+from convbench.schema.noun import FrozenModel
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -23,7 +23,7 @@ DEEPEST = 8
 """Largest number of `extends:` in a chain."""
 
 
-def load(
+def load_spec(
     model: type[S],
     kind: str,
     name: str,
@@ -36,24 +36,25 @@ def load(
     `sets` maps dotted keys to values that replace what the file says (`--set a.b=c`).
     Raises SpecError naming file, key, what was found and what was expected.
     """
-    path, moved = locate(kind, name, specs), _moved(model)
-    value = extended(path, kind, specs, moved=moved)
+    path, moved_fields = locate_spec(kind, name, specs), _moved_fields(model)
+    value = read_extended(path, kind, specs, moved_fields=moved_fields)
     where = f"{path} with --set {' '.join(sets)}" if sets else str(path)
     for key, new in (sets or {}).items():
-        assign(value, moved.get(key, key), new, where)
-    return check(model, value, where)
+        assign_key(value, moved_fields.get(key, key), new, where)
+    return check_spec(model, value, where)
 
 
-def extended(
+def read_extended(
     path: Path,
     kind: str,
     specs: Sequence[Path],
     depth: int = 0,
-    moved: Mapping[str, str] = MappingProxyType({}),
+    moved_fields: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Return the mapping in a file merged over the one that it extends; `name` defaults to the
-    file's. Fields at an old place (`Noun.MOVED`) are moved in each file before they are merged."""
-    value: dict[str, Any] = _at_new_places(read(path), moved, str(path))
+    file's. Fields at an old place (`FrozenModel.MOVED`) are moved in each file before they are
+    merged."""
+    value: dict[str, Any] = _move_fields(read_yaml(path), moved_fields, str(path))
     value.setdefault("name", path.stem)
     base = value.pop("extends", None)
     if base is None:
@@ -64,42 +65,42 @@ def extended(
         raise SpecError(f"{path}: extends: more than {DEEPEST} levels; is there a circle?")
     if base.endswith((".yaml", ".yml")):
         base = str(path.parent / base)  # a file is named from where this one lies
-    parent = extended(locate(kind, base, specs), kind, specs, depth + 1, moved)
-    return merge(parent, value)
+    parent = read_extended(locate_spec(kind, base, specs), kind, specs, depth + 1, moved_fields)
+    return merge_mappings(parent, value)
 
 
-def _moved(model: type[BaseModel]) -> Mapping[str, str]:
-    return model.MOVED if issubclass(model, Noun) else {}
+def _moved_fields(model: type[BaseModel]) -> Mapping[str, str]:
+    return model.OLD_KEYS if issubclass(model, FrozenModel) else {}
 
 
-def _at_new_places(value: Any, moved: Mapping[str, str], origin: str) -> Any:
+def _move_fields(value: Any, moved_fields: Mapping[str, str], origin: str) -> Any:
     """Return a mapping with fields at an old place moved to the new one. Raises SpecError if both
     places have a value."""
-    for old, new in moved.items():
+    for old, new in moved_fields.items():
         section, _, key = old.partition(".")
         inside = value.get(section) if isinstance(value, dict) else None
         if not isinstance(inside, dict) or key not in inside:
             continue
         if value.get(new) is not None:
             raise SpecError(f"{origin}: {old}: found beside {new}; expected {new} alone")
-        rest = {name: one for name, one in inside.items() if name != key}
+        rest = {name: content for name, content in inside.items() if name != key}
         value = {**value, section: rest, new: inside[key]}
     return value
 
 
-def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merge_mappings(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Return one mapping merged over another: nested mappings key by key, other values replaced."""
     out = dict(below)
     for key, value in above.items():
         old = out.get(key)
         if isinstance(old, dict) and isinstance(value, dict):
-            out[key] = merge(old, value)
+            out[key] = merge_mappings(old, value)
         else:
             out[key] = value
     return out
 
 
-def assign(value: dict[str, Any], dotted: str, new: Any, origin: str) -> None:
+def assign_key(value: dict[str, Any], dotted: str, new: Any, origin: str) -> None:
     """Set a dotted key in place, creating mappings on the way. Raises SpecError if a value is in
     the way."""
     *way, last = dotted.split(".")
@@ -126,21 +127,23 @@ def parse_sets(pairs: Sequence[str], flag: str = "--set") -> dict[str, Any]:
                 f"to mean the text put it in quotes: {key}='\"{text.strip()}\"'"
             )
         try:
-            out[key.strip()] = parse(f"value: {text}", f"{flag} {key}")["value"]
+            out[key.strip()] = parse_yaml(f"value: {text}", f"{flag} {key}")["value"]
         except (SpecError, yaml.YAMLError):
             out[key.strip()] = text
     return out
 
 
-def check(model: type[S], value: Any, origin: str) -> S:
+def check_spec(model: type[S], value: Any, origin: str) -> S:
     """Return the spec in a mapping. Raises SpecError with the first error in one line."""
     try:
-        spec = model.model_validate(_at_new_places(value, _moved(model), origin))
-        plain(spec.model_dump(), origin)  # text such as 1e999 becomes a number in validation
+        spec = model.model_validate(_move_fields(value, _moved_fields(model), origin))
+        refuse_non_json(
+            spec.model_dump(), origin
+        )  # text such as 1e999 becomes a number in validation
         check_templates(spec, origin)
         return spec
     except ValidationError as error:
-        raise SpecError(f"{origin}: {_line(model, error)}") from None
+        raise SpecError(f"{origin}: {_error_line(model, error)}") from None
     except RecursionError:
         raise SpecError(f"{origin}: nested too deeply") from None
 
@@ -149,54 +152,55 @@ TAGS = ("str", "int", "float", "bool", "none", "Step", "Loop")
 """Markers in pydantic's error locations for the member of a union that was tried."""
 
 
-def _line(model: type[BaseModel], error: ValidationError) -> str:
+def _error_line(model: type[BaseModel], error: ValidationError) -> str:
     """Return a validation error in one line: key, found, expected, how many more.
 
     Of the errors for the members of a union it takes one from a validator of ours, else the
     deepest.
     """
     errors = error.errors(include_url=False)
-    place = _place(errors[0]["loc"])
-    here = [e for e in errors if _place(e["loc"]) == place]
-    one = max(here, key=lambda e: (e["type"] == "value_error", len(e["loc"])))
-    others = len({_place(e["loc"]) for e in errors}) - 1
+    key_path = _key_path(errors[0]["loc"])
+    here = [e for e in errors if _key_path(e["loc"]) == key_path]
+    chosen = max(here, key=lambda e: (e["type"] == "value_error", len(e["loc"])))
+    others = len({_key_path(e["loc"]) for e in errors}) - 1
     more = f" (and {others} more)" if others else ""
-    key = ".".join(str(part) for part in one["loc"] if not _tag(part)) or "(top)"
-    if one["type"] == "extra_forbidden":
-        return f"{key}: unknown key; expected one of: {', '.join(_known(model, one['loc']))}{more}"
-    if one["type"] == "missing":
+    key = ".".join(str(part) for part in chosen["loc"] if not _is_union_tag(part)) or "(top)"
+    if chosen["type"] == "extra_forbidden":
+        known = ", ".join(_known_keys(model, chosen["loc"]))
+        return f"{key}: unknown key; expected one of: {known}{more}"
+    if chosen["type"] == "missing":
         return f"{key}: missing; expected a value{more}"
-    said = " ".join(one["msg"].split()).removeprefix("Value error, ")
-    if one["type"] == "value_error" and isinstance(one["input"], Mapping | list | tuple):
+    message = " ".join(chosen["msg"].split()).removeprefix("Value error, ")
+    if chosen["type"] == "value_error" and isinstance(chosen["input"], Mapping | list | tuple):
         # our validators say themselves what was found
-        return f"{'' if key == '(top)' else f'{key}: '}{said}{more}"
-    found = repr(one["input"])
-    found = found if len(found) < 80 else found[:77] + "..."
-    return f"{key}: found {found}; {said}{more}"
+        return f"{'' if key == '(top)' else f'{key}: '}{message}{more}"
+    input_text = repr(chosen["input"])
+    input_text = input_text if len(input_text) < 80 else input_text[:77] + "..."
+    return f"{key}: found {input_text}; {message}{more}"
 
 
-def _tag(part: int | str) -> bool:
+def _is_union_tag(part: int | str) -> bool:
     return isinstance(part, str) and (part in TAGS or "[" in part)
 
 
-def _place(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
+def _key_path(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
     """Return the path to a value up to the first marker of a union."""
-    return tuple(takewhile(lambda part: not _tag(part), loc))
+    return tuple(takewhile(lambda part: not _is_union_tag(part), loc))
 
 
-def _known(model: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:
+def _known_keys(model: type[BaseModel], key_path: tuple[int | str, ...]) -> list[str]:
     """Return the keys that are allowed beside an unknown one."""
     at = [model]
-    for part in place[:-1]:
+    for part in key_path[:-1]:
         named = [other for other in at if other.__name__ == part]
-        inner = [m for other in at for m in _models(other.model_fields.get(str(part)))]
+        inner = [m for other in at for m in _field_models(other.model_fields.get(str(part)))]
         at = named or inner or at  # a list's index or a mapping's key leads no further
     return list(dict.fromkeys(name for other in at for name in other.model_fields))
 
 
-def _models(field: Any) -> list[type[BaseModel]]:
+def _field_models(field: Any) -> list[type[BaseModel]]:
     """Return the pydantic models in a field's annotation."""
     kind = getattr(field, "annotation", field)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return [kind]
-    return [model for inner in get_args(kind) for model in _models(inner)]
+    return [model for inner in get_args(kind) for model in _field_models(inner)]

@@ -22,22 +22,22 @@ _files: dict[str, Path] = {}
 """Loaded files by the name of their module."""
 
 
-def plugin(path: Path) -> None:
+def load_plugin(path: Path) -> None:
     """Load a `--plugin` file, once; specs then name its functions as `STEM:fn` or `STEM.py:fn`.
     Raises SpecError if it cannot be loaded."""
     if not path.is_file():
         raise SpecError(f"--plugin {path}: found no such file")
-    _load(path, f"--plugin {path}")
+    _load_file(path, f"--plugin {path}")
 
 
-def _load(path: Path, said: str) -> ModuleType:
+def _load_file(path: Path, origin: str) -> ModuleType:
     """Return the module of a file, loaded once; `origin` names it in errors."""
-    there = sys.modules.get(path.stem)
-    file = getattr(there, "__file__", None)
-    if there is not None and file is not None and Path(file).resolve() == path.resolve():
-        return there
-    if there is not None:
-        raise SpecError(f"{said}: a module named {path.stem!r} exists; rename the file")
+    loaded = sys.modules.get(path.stem)
+    file = getattr(loaded, "__file__", None)
+    if loaded is not None and file is not None and Path(file).resolve() == path.resolve():
+        return loaded
+    if loaded is not None:
+        raise SpecError(f"{origin}: a module named {path.stem!r} exists; rename the file")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise SpecError(f"--plugin {path}: found no Python file; expected a name that ends in .py")
@@ -47,40 +47,44 @@ def _load(path: Path, said: str) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # the user's own file may raise anything
         del sys.modules[path.stem]
-        raise SpecError(f"{said}: {type(error).__name__}: {error}") from error
+        raise SpecError(f"{origin}: {type(error).__name__}: {error}") from error
     _files[path.stem] = path
     return module
 
 
-def function(ref: str, *, downloaded: bool = False) -> Callable[..., Any]:
+def find_function(ref: str, *, downloaded: bool = False) -> Callable[..., Any]:
     """Return the function that `pkg.mod:fn` or `FILE.py:fn` names. A file path is relative to the
     current folder; if there is no such file, it is the `--plugin` of that name.
 
     A downloaded spec may only name functions that convbench ships for specs: it is data, and naming
     any other function would make it code. Raises SpecError.
     """
-    place, _, name = ref.rpartition(":")
-    if downloaded and (place.endswith(FILE) or not place.startswith(FOR_SPECS)):
-        raise SpecError(_downloaded(ref))
+    module_name, _, name = ref.rpartition(":")
+    if downloaded and (module_name.endswith(FILE) or not module_name.startswith(FOR_SPECS)):
+        raise SpecError(_refusal_text(ref))
     try:
-        module = _of_file(ref) if place.endswith(FILE) else importlib.import_module(place)
+        module = (
+            _file_module(ref)
+            if module_name.endswith(FILE)
+            else importlib.import_module(module_name)
+        )
     except ImportError as error:
         raise SpecError(
-            f"{ref}: cannot import {place!r}: {error}; install it, or name its file, "
+            f"{ref}: cannot import {module_name!r}: {error}; install it, or name its file, "
             f"FILE.py:{name} or --plugin FILE.py"
         ) from None
-    found = getattr(module, name, None)
-    if found is None:
-        raise SpecError(f"{ref}: {place!r} has no function {name!r}")
-    if not callable(found):
-        raise SpecError(f"{ref}: found {type(found).__name__}; expected a function")
-    if downloaded and not str(getattr(found, "__module__", "")).startswith(FOR_SPECS):
-        raise SpecError(_downloaded(ref))  # the module imported it from elsewhere
-    result: Callable[..., Any] = found
+    target = getattr(module, name, None)
+    if target is None:
+        raise SpecError(f"{ref}: {module_name!r} has no function {name!r}")
+    if not callable(target):
+        raise SpecError(f"{ref}: found {type(target).__name__}; expected a function")
+    if downloaded and not str(getattr(target, "__module__", "")).startswith(FOR_SPECS):
+        raise SpecError(_refusal_text(ref))  # the module imported it from elsewhere
+    result: Callable[..., Any] = target
     return result
 
 
-def _of_file(ref: str) -> ModuleType:
+def _file_module(ref: str) -> ModuleType:
     path = Path(ref.rpartition(":")[0]).expanduser()
     path = path if path.is_file() else _files.get(path.stem, path)
     if not path.is_file():
@@ -88,9 +92,9 @@ def _of_file(ref: str) -> ModuleType:
             f"{ref}: found no file {path} in {Path.cwd()}; go to the folder that it lies in, or "
             f"say where it is: --plugin FOLDER/{path.name}"
         )
-    return _load(path, ref)
+    return _load_file(path, ref)
 
 
-def _downloaded(ref: str) -> str:
+def _refusal_text(ref: str) -> str:
     rooms = ", ".join(room + "*" for room in FOR_SPECS)
     return f"{ref}: named by a downloaded spec; expected a function of convbench's own in {rooms}"

@@ -36,12 +36,12 @@ class _Loader(_Base):  # type: ignore[misc]
         return out
 
 
-def read(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
     """Return the mapping in a YAML file. Raises SpecError naming the file for anything else."""
-    return parse(source(path), str(path))
+    return parse_yaml(read_source(path), str(path))
 
 
-def source(path: Path) -> str:
+def read_source(path: Path) -> str:
     """Return the text of a spec file. Raises SpecError if it cannot be read or is too long."""
     try:
         with open_to_read(path) as file:
@@ -53,11 +53,11 @@ def source(path: Path) -> str:
     return data.decode("utf-8", errors="replace")
 
 
-def parse(text: str, origin: str) -> dict[str, Any]:
+def parse_yaml(text: str, origin: str) -> dict[str, Any]:
     """Return the mapping in YAML text. Raises SpecError beginning with `origin` for invalid YAML,
     other values, and values that JSON lacks."""
     try:
-        _examine(text)
+        _refuse_unsafe(text)
         value = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
@@ -68,11 +68,11 @@ def parse(text: str, origin: str) -> dict[str, Any]:
         raise SpecError(f"{origin}: not valid YAML: {line}") from None
     if not isinstance(value, dict):
         raise SpecError(f"{origin}: found {type(value).__name__}; expected a mapping of keys")
-    plain(value, origin)
+    refuse_non_json(value, origin)
     return value
 
 
-def _examine(text: str) -> None:
+def _refuse_unsafe(text: str) -> None:
     """Raise MarkedYAMLError for aliases, which can expand without limit, for tags, which create
     objects, and for deep nesting."""
     depth = 0
@@ -92,7 +92,7 @@ def _examine(text: str) -> None:
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 
 
-def plain(value: Any, origin: str, key: str = "") -> None:
+def refuse_non_json(value: Any, origin: str, key: str = "") -> None:
     """Raise SpecError for values that JSON lacks: dates, keys that are no text, infinities, huge
     numbers."""
     if isinstance(value, dict):
@@ -102,10 +102,10 @@ def plain(value: Any, origin: str, key: str = "") -> None:
                     f"{origin}: {key or '(top)'}: found the key {name!r:.60}; expected text, so "
                     "put it in quotes"
                 )
-            plain(item, origin, f"{key}.{name}" if key else name)
+            refuse_non_json(item, origin, f"{key}.{name}" if key else name)
     elif isinstance(value, list | tuple):
         for number, item in enumerate(value):
-            plain(item, origin, f"{key}.{number}")
+            refuse_non_json(item, origin, f"{key}.{number}")
     elif isinstance(value, float) and not math.isfinite(value):
         raise SpecError(f"{origin}: {key}: found {value}; expected a finite number")
     elif isinstance(value, int) and not -(2**63) <= value < 2**63:

@@ -11,7 +11,7 @@ from convbench.errors import SpecError
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
 
-def scaffold(kind: str, name: str, folder: Path, variant: str = "") -> dict[Path, str]:
+def scaffold_files(kind: str, name: str, folder: Path, variant: str = "") -> dict[Path, str]:
     """Return the text by path of the files of a new spec in a folder of specs. The YAML is last, so
     that a spec never exists without its rows. `variant` selects another template, e.g. `open` of a
     task. Raises SpecError for an invalid name."""
@@ -21,7 +21,7 @@ def scaffold(kind: str, name: str, folder: Path, variant: str = "") -> dict[Path
         )
     source = resources.files("convbench.catalog") / "scaffolds"
     stem = f"{kind}-{variant}" if variant else kind
-    files = sorted(one.name for one in source.iterdir() if one.name.split(".")[0] == stem)
+    files = sorted(entry.name for entry in source.iterdir() if entry.name.split(".")[0] == stem)
     target = folder / f"{kind}s"
     return {
         target / f"{name}{Path(file).suffix}": (source / file)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pydantic import BaseModel
 
 from convbench.errors import SpecError
-from convbench.plain_data import Refused
+from convbench.plain_data import TemplateRefusal
 from convbench.schema import JudgeSpec, ProtocolSpec, TaskSpec
 from convbench.schema.noun import Text
 from convbench.schema.task import Rows
@@ -17,14 +17,14 @@ def check_templates(spec: BaseModel, origin: str) -> None:
     """Raise SpecError naming the key of the first invalid template or expression."""
     from convbench import templates  # brings jinja2, which `--help` does not need
 
-    for key, text in expressions(spec):
-        _check(templates.expression, text, f"{origin}: {key}")
-    for key, text_or_two in texts(spec):
-        for one in text_or_two.values() if isinstance(text_or_two, dict) else (text_or_two,):
-            _check(templates.template, one, f"{origin}: {key}")
+    for key, text in row_expressions(spec):
+        _check_syntax(templates.parse_expression, text, f"{origin}: {key}")
+    for key, text_or_two in spec_templates(spec):
+        for template in text_or_two.values() if isinstance(text_or_two, dict) else (text_or_two,):
+            _check_syntax(templates.parse_template, template, f"{origin}: {key}")
 
 
-def expressions(spec: BaseModel) -> Iterator[tuple[str, str]]:
+def row_expressions(spec: BaseModel) -> Iterator[tuple[str, str]]:
     """Yield (key, text) of every expression over a row."""
     if isinstance(spec, TaskSpec):
         for name in Rows.model_fields:
@@ -35,7 +35,7 @@ def expressions(spec: BaseModel) -> Iterator[tuple[str, str]]:
                 yield from ((f"rows.{name}.{key}", text) for key, text in value.items())
 
 
-def texts(spec: BaseModel) -> Iterator[tuple[str, Text]]:
+def spec_templates(spec: BaseModel) -> Iterator[tuple[str, Text]]:
     """Yield (key, text) of every template."""
     if isinstance(spec, TaskSpec):
         for name, override in spec.overrides.items():
@@ -52,10 +52,10 @@ def texts(spec: BaseModel) -> Iterator[tuple[str, Text]]:
         yield "prompt", spec.prompt or ""
 
 
-def _check(parse: Callable[[str], object], text: str, where: str) -> None:
+def _check_syntax(parse: Callable[[str], object], text: str, where: str) -> None:
     from convbench.templates import one_line
 
     try:
         parse(text)
-    except Refused as error:
+    except TemplateRefusal as error:
         raise SpecError(one_line(f"{where}: {error}")) from None

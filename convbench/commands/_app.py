@@ -14,23 +14,23 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from convbench import __version__
-from convbench.blot import keys
-from convbench.commands._help import fold
+from convbench.blot import redact_text
+from convbench.commands._help import fold_tables
 from convbench.commands._words import ENTRIES, PANELS
 from convbench.errors import ConvbenchError
 from convbench.terminal import Terminal
 
 
-def load(typed: Sequence[str] | None = None) -> None:
+def register_commands(typed: Sequence[str] | None = None) -> None:
     """Register the command that the first of these words names, if any; for None all commands."""
     words = ENTRIES if typed is None else [word for word in typed if not word.startswith("-")][:1]
     missing = [word for word in words if word in ENTRIES and word not in _registered]
     if not missing:
         return
-    from convbench.commands._typer import register
+    from convbench.commands._typer import register_command
 
     for word in missing:
-        register(app, word, _panel(word))
+        register_command(app, word, _panel_of(word))
         _registered.add(word)
 
 
@@ -38,7 +38,7 @@ _registered: set[str] = set()
 """Names of the commands registered so far."""
 
 
-def _panel(word: str) -> str:
+def _panel_of(word: str) -> str:
     """Return the panel of `--help` that shows a command."""
     return next(panel for panel, entries in PANELS.items() if word in entries)
 
@@ -52,7 +52,7 @@ calls, and 20,000 still a tenth with 1,024 calls in flight, which are no garbage
 free nearly everything without it."""
 
 
-class Ordered(TyperGroup):
+class OrderedGroup(TyperGroup):
     """All commands in the order of their panels. Those not loaded have only the first paragraph of
     their help."""
 
@@ -69,31 +69,33 @@ class Ordered(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words before the command. Return the rest."""
-        with self._answering(args):
+        with self._answer_mistakes(args):
             return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the first word names."""
-        with self._answering(args):
+        with self._answer_mistakes(args):
             return super().resolve_command(ctx, args)
 
     @staticmethod
-    def _answering(args: list[str]) -> AbstractContextManager[None]:
+    def _answer_mistakes(args: list[str]) -> AbstractContextManager[None]:
         if "--json" not in args:  # its module is loaded only if needed
             return nullcontext()
         from convbench.commands._json import answering_mistakes
 
-        return answering_mistakes(next((one for one in args if one[:1] != "-"), ""), args)
+        return answering_mistakes(
+            next((argument for argument in args if argument[:1] != "-"), ""), args
+        )
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help without cutting any of it."""
-        fold()
+        fold_tables()
         super().format_help(ctx, formatter)
 
 
 app = typer.Typer(
     name="convbench",
-    cls=Ordered,
+    cls=OrderedGroup,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -103,7 +105,7 @@ app = typer.Typer(
 )
 
 
-def _version(value: bool) -> None:
+def _print_version(value: bool) -> None:
     if value:
         typer.echo(f"convbench {__version__}")
         raise typer.Exit
@@ -112,7 +114,8 @@ def _version(value: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Show the traceback of an error; goes anywhere.")
@@ -138,33 +141,33 @@ def main() -> None:
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument not in ("--verbose", "--debug")]
     try:
-        _run(arguments, debug)
+        _run_command(arguments, debug)
     except ConvbenchError as error:
         if verbose:
-            err.print(keys(traceback.format_exc()), markup=False, end="")
+            err.print(redact_text(traceback.format_exc()), markup=False, end="")
         from convbench.commands._json import notes_of
         from convbench.commands._output import print_line
 
-        print_line(err, "error: ", "red", " ".join(keys(str(error)).split()))
+        print_line(err, "error: ", "red", " ".join(redact_text(str(error)).split()))
         for line in notes_of(error):
             print_line(err, "       ", "red", line)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        _interrupted()
+        _exit_interrupted()
     except BrokenPipeError:
-        _unread()
+        _exit_unread()
     except SystemExit as ended:
         if isinstance(ended.__context__, BrokenPipeError):  # typer's own way to end then
-            _unread()
+            _exit_unread()
         raise
 
 
-def _run(arguments: list[str], debug: bool) -> None:
+def _run_command(arguments: list[str], debug: bool) -> None:
     from convbench.commands._config import default_map, has_file
 
     gc.disable()  # what is loaded is no garbage
     # a file of defaults may name any command, and so may what is completed
-    load(None if has_file() or COMPLETING in os.environ else arguments)
+    register_commands(None if has_file() or COMPLETING in os.environ else arguments)
     # loaded modules stay, so no later collection needs to scan them; the four at Python's exit
     # were a sixth of a short command's CPU
     gc.freeze()
@@ -172,19 +175,19 @@ def _run(arguments: list[str], debug: bool) -> None:
     if not debug:
         app(args=arguments, default_map=default_map())
         return
-    from convbench.commands._debug import debugging
+    from convbench.commands._debug import debug_log
 
-    with debugging(arguments) as path:
+    with debug_log(arguments) as path:
         err.print(f"debug log: {path}", markup=False)
         app(args=arguments, default_map=default_map())
 
 
-def _unread() -> NoReturn:
+def _exit_unread() -> NoReturn:
     """Exit as a program does after SIGPIPE: nobody reads its output any more."""
     sys.stdout = None
     sys.exit(141)
 
 
-def _interrupted() -> NoReturn:
+def _exit_interrupted() -> NoReturn:
     err.print("interrupted")
     sys.exit(130)

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, get_t
 from pydantic import ConfigDict, Field, PrivateAttr
 from rich.text import Text
 
-from convbench.blot import address, shown_address
+from convbench.blot import shown_address, strip_address
 from convbench.commands._output import err, print_line, print_next, shell_path
-from convbench.described import Described
-from convbench.printable import printable
+from convbench.described import DescribedModel
+from convbench.printable import make_printable
 
 if TYPE_CHECKING:
     from convbench.engine import Summary
     from convbench.engine.budget import Budget
-    from convbench.judge.units import Judged
-    from convbench.rollout.build import Built
+    from convbench.judge.units import JudgeSummary
+    from convbench.rollout.build import BuildSummary
 
 INTERRUPTED = 130
 OptionsT = TypeVar("OptionsT")
@@ -30,7 +30,7 @@ AnswerT = TypeVar("AnswerT", bound="Answer")
 RefuseRuns = Callable[[Sequence[str], Sequence[Path]], None]
 
 
-class Answer(Described):
+class Answer(DescribedModel):
     """Base class of the results of commands; each command has its own, next to its `run`. Paths are
     as a user would type them here; dollars count only what has a price; nothing is cut to the width
     of a terminal."""
@@ -40,7 +40,7 @@ class Answer(Described):
     _source: Any = PrivateAttr(default=None)
     """Result of the stage, for `show`."""
 
-    def of(self, source: Any) -> Self:
+    def with_source(self, source: Any) -> Self:
         """Store what `show` needs besides the fields, and return the answer itself."""
         self._source = source
         return self
@@ -67,7 +67,7 @@ class RunAnswer(Answer):
     """Its note."""
 
 
-class Ended(Exception):
+class EarlyExit(Exception):
     """Ends a command early with an exit code, after everything was printed."""
 
     def __init__(self, exit_code: int) -> None:
@@ -75,7 +75,7 @@ class Ended(Exception):
         self.exit_code = exit_code
 
 
-class Line(NamedTuple):
+class MessageLine(NamedTuple):
     """A line that is printed on stderr."""
 
     head: str
@@ -127,51 +127,53 @@ class RunContext:
     notes: list[str] = field(default_factory=list)
     next_commands: list[tuple[str, str]] = field(default_factory=list)
     """(command, remark) of what to type next."""
-    _lines: list[Line] = field(default_factory=list)
+    _lines: list[MessageLine] = field(default_factory=list)
     """Lines for stderr that are not printed yet."""
     _next: list[tuple[str, str]] | None = None
     """Next commands that are not printed yet."""
     _is_shown: bool = False
 
-    def note(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         """Add a warning."""
-        self.notes.append(printable(text))
-        self.line("note: ", "yellow", text)
+        self.notes.append(make_printable(text))
+        self.add_line("note: ", "yellow", text)
 
-    def note_failures(self, built: Built) -> None:
+    def note_failures(self, built: BuildSummary) -> None:
         """Add notes on why conversations failed."""
         for message, count in built.failures.most_common(3):
-            self.note(f"{count} failed: {message}")
+            self.add_note(f"{count} failed: {message}")
 
-    def note_unscored(self, judged: Judged) -> None:
+    def note_unscored(self, judged: JudgeSummary) -> None:
         """Add notes on how many conversations have no score of a judge, and why."""
         name = judged.name
         for message, count in judged.failures.most_common(2):
-            self.note(f"{name}: {count} without a score: {message}")
+            self.add_note(f"{name}: {count} without a score: {message}")
         if judged.unsupported:
-            self.note(f"{name}: {judged.unsupported} without a score: their task is unsupported")
+            self.add_note(
+                f"{name}: {judged.unsupported} without a score: their task is unsupported"
+            )
 
-    def tell_judged(self, judged: Judged, path: Path, again: str) -> None:
+    def note_judged(self, judged: JudgeSummary, path: Path, again: str) -> None:
         """Add notes on missing scores of a judge, and how to resume or to try again. Raises the
         exception that ends the command if the judge stopped early."""
         self.note_unscored(judged)
-        again = self.carry(again)
+        again = self.carry_options(again)
         self.stop_if_ended(judged.jobs, path, again)
-        if judged.failed:
-            self.line("", "", f"try the failed ones again: {again}", wrap=False)
+        if judged.failed_count:
+            self.add_line("", "", f"try the failed ones again: {again}", wrap=False)
 
-    def line(self, head: str, style: str, text: str, *, wrap: bool = True) -> None:
+    def add_line(self, head: str, style: str, text: str, *, wrap: bool = True) -> None:
         """Add a line for stderr. With `wrap` it is broken between words on a terminal; text to be
         copied must not be."""
-        self._lines.append(Line(head, style, text, wrap))
+        self._lines.append(MessageLine(head, style, text, wrap))
 
-    def next(self, *commands: str) -> None:
+    def add_next(self, *commands: str) -> None:
         """Add commands to type next, with the options of this command that they need too. A remark
         may follow after three spaces."""
         self._next = self._next or []
         for text in commands:
-            command, _, remark = printable(text).partition("   ")
-            self._next.append((self.carry(command), remark.strip()))
+            command, _, remark = make_printable(text).partition("   ")
+            self._next.append((self.carry_options(command), remark.strip()))
 
     def as_typed(self, *without: str, **instead: str) -> str:
         """Return the command as typed, without the flags `without` and with the options `instead`
@@ -184,13 +186,13 @@ class RunContext:
         words += [part for option in flags.items() for part in option]
         return shlex.join(words)
 
-    def carry(self, command: str) -> str:
+    def carry_options(self, command: str) -> str:
         """Return a command with the typed options of CARRIED that it takes and does not have; if it
         is this command, with those of AGAIN too. Keys in addresses are redacted."""
         command = self._with_typed(command)
         for value in self.options.get(ADDRESS, ()):
             for url in value.split(","):
-                if address(url) != url:
+                if strip_address(url) != url:
                     command = command.replace(url, shown_address(url))
         return command
 
@@ -214,14 +216,14 @@ class RunContext:
         if not summary.interrupted and summary.stopped is None:
             return
         self._note_batches(path)
-        command = self.carry(command)
+        command = self.carry_options(command)
         if summary.interrupted:
             text = f"interrupted; finished work is kept. Resume: {command}"
-            self.line("", "", text, wrap=False)
-            raise Ended(INTERRUPTED)
-        self.line("stopped: ", "red", str(summary.stopped))
-        self.line("", "", f"finished work is kept. Resume: {command}", wrap=False)
-        raise Ended(1)
+            self.add_line("", "", text, wrap=False)
+            raise EarlyExit(INTERRUPTED)
+        self.add_line("stopped: ", "red", str(summary.stopped))
+        self.add_line("", "", f"finished work is kept. Resume: {command}", wrap=False)
+        raise EarlyExit(1)
 
     def _note_batches(self, path: Path) -> None:
         """Add a note on batches that the provider still works on."""
@@ -229,7 +231,7 @@ class RunContext:
 
         if batches := open_batches(path):
             calls, name = sum(len(sent.calls) for sent in batches), shell_path(path)
-            self.note(
+            self.add_note(
                 f"{len(batches)} batch{'' if len(batches) == 1 else 'es'} of {calls:,} calls "
                 f"{'is' if len(batches) == 1 else 'are'} still at the provider: convbench status "
                 f"{name} shows their progress, convbench cancel {name} ends them; a resume picks "
@@ -262,9 +264,9 @@ class RunContext:
             self.show(self.answer)
         self.print_notes()
         if self.ledger is not None:
-            from convbench.engine.budget import spending
+            from convbench.engine.budget import format_spend
 
-            if text := spending(self.ledger):
+            if text := format_spend(self.ledger):
                 print_line(err, "spent: ", "bold", text)
 
 
@@ -279,13 +281,13 @@ class Command(Generic[OptionsT, AnswerT]):
     specs; raises UsageError for a name of something else."""
 
     @cached_property
-    def options(self) -> type[Any]:
+    def options_class(self) -> type[Any]:
         """Return the options class, from the signature of `run`."""
         options: type[Any] = get_type_hints(self.run)["options"]
         return options
 
     @property
-    def answer(self) -> type[Answer]:
+    def answer_class(self) -> type[Answer]:
         """Return the answer class, from the signature of `run`."""
         answer: type[Answer] = get_type_hints(self.run)["return"]
         return answer

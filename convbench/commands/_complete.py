@@ -13,54 +13,58 @@ MOST = 200
 """Largest number of names that are offered."""
 
 
-def completer(kind: Names) -> Callable[[str], list[str]]:
+def make_completer(kind: Names) -> Callable[[str], list[str]]:
     """Return a function from the letters typed so far to the names of this kind. It offers nothing
     if a spec is invalid, since there is no room for a message."""
 
-    def complete(incomplete: str) -> list[str]:
+    def complete_name(incomplete: str) -> list[str]:
         try:
-            found = [name for name in _names(kind) if name.startswith(incomplete)]
+            names = [name for name in _all_names(kind) if name.startswith(incomplete)]
         except (ConvbenchError, OSError):
             return []
-        return found[:MOST]
+        return names[:MOST]
 
-    return complete
+    return complete_name
 
 
-def _names(kind: Names) -> Iterable[str]:
+def _all_names(kind: Names) -> Iterable[str]:
     if kind == "runs":
-        return _runs()
+        return _run_names()
     if kind == "policies":
-        return [*_checkpoints(), *_models()]
+        return [*_checkpoint_names(), *_model_names()]
     if kind == "models":
-        return _models()
+        return _model_names()
     from convbench import catalog
 
     if kind == "judges":
-        return [*catalog.names("judges"), *_models()]
+        return [*catalog.spec_files("judges"), *_model_names()]
     if kind == "specs":
         return [
-            *catalog.names("tasks"),
-            *(f"{one}/{name}" for one in catalog.KINDS for name in catalog.names(one)),
+            *catalog.spec_files("tasks"),
+            *(
+                f"{spec_kind}/{name}"
+                for spec_kind in catalog.KINDS
+                for name in catalog.spec_files(spec_kind)
+            ),
         ]
-    return catalog.names(kind)
+    return catalog.spec_files(kind)
 
 
-def _runs() -> list[str]:
+def _run_names() -> list[str]:
     """Return `runs/latest`, the run folders, newest first, then their child runs."""
     links = [str(ROOT / "latest")] if (ROOT / "latest").exists() else []
-    found = [path.parent for path in ROOT.glob("*/run.json") if not path.parent.is_symlink()]
-    found.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-    children = [str(path.parent) for run in found for path in run.glob("evals/*/run.json")]
-    return [*links, *(str(path) for path in found), *children]
+    folders = [path.parent for path in ROOT.glob("*/run.json") if not path.parent.is_symlink()]
+    folders.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    children = [str(path.parent) for run in folders for path in run.glob("evals/*/run.json")]
+    return [*links, *(str(path) for path in folders), *children]
 
 
-def _checkpoints() -> list[str]:
-    found = ROOT.glob("*/checkpoints/*/training.json")
-    return [str(path.parent) for path in sorted(found) if not path.parents[2].is_symlink()]
+def _checkpoint_names() -> list[str]:
+    files = ROOT.glob("*/checkpoints/*/training.json")
+    return [str(path.parent) for path in sorted(files) if not path.parents[2].is_symlink()]
 
 
-def _models() -> list[str]:
+def _model_names() -> list[str]:
     from convbench.models.aliases import aliases
 
     return list(aliases(()).models)

@@ -17,7 +17,7 @@ from typing import Any
 
 from convbench.commands._words import ENTRIES, load_command
 from convbench.errors import SpecError
-from convbench.options.declare import Flat, flat, said_as
+from convbench.options.declare import FlatOption, flat_options, option_word
 from convbench.regular import open_to_read
 
 HERE = Path("convbench.toml")
@@ -31,10 +31,10 @@ LARGEST = 64 << 10
 
 
 @cache
-def _options(word: str) -> dict[str, Flat]:
+def _file_options(word: str) -> dict[str, FlatOption]:
     """Return the options of a command that a file may set, by their words on the command line."""
-    options = flat(load_command(word).options)
-    return {said_as(option): option for option in options if not option.opt.argument}
+    options = flat_options(load_command(word).options_class)
+    return {option_word(option): option for option in options if not option.opt.argument}
 
 
 def users_file() -> Path:
@@ -50,20 +50,20 @@ def has_file() -> bool:
 
 def default_map() -> dict[str, dict[str, Any]]:
     """Return the values in the files by command and field. Raises SpecError naming file and key."""
-    found: dict[str, dict[str, Any]] = {}
+    defaults: dict[str, dict[str, Any]] = {}
     if os.environ.get(SWITCH) == "off":
-        return found
+        return defaults
     for path in (users_file(), HERE):
         tables = _read_file(path)
         for table in sorted(tables, key=lambda name: name != EVERY):
-            _lay_table(found, path, table, tables[table])
-    return found
+            _lay_table(defaults, path, table, tables[table])
+    return defaults
 
 
-def origin(word: str, name: str) -> str:
+def option_origin(word: str, name: str) -> str:
     """Return the file that set an option, by its field."""
     here = _read_file(HERE)
-    flag = next(flag for flag, option in _options(word).items() if option.name == name)
+    flag = next(flag for flag, option in _file_options(word).items() if option.name == name)
     is_here = any(flag in _with_dashes(here.get(table, {})) for table in (word, EVERY))
     return str(HERE) if is_here else str(users_file())
 
@@ -91,29 +91,31 @@ def _with_dashes(table: Any) -> dict[str, Any]:
     return {key.replace("_", "-"): value for key, value in table.items()} if table else {}
 
 
-def _lay_table(found: dict[str, dict[str, Any]], path: Path, table: str, said: Any) -> None:
+def _lay_table(defaults: dict[str, dict[str, Any]], path: Path, table: str, content: Any) -> None:
     """Add one table of a file to the defaults. Raises SpecError for an unknown command or option,
     an invalid value, or one that a folder's file may not set."""
     words = [table] if table != EVERY else list(ENTRIES)
     if table != EVERY and table not in ENTRIES:
-        raise SpecError(f"{path}: [{table}]: found no such command; {_suggest(table, ENTRIES)}")
-    if not isinstance(said, dict):
+        raise SpecError(
+            f"{path}: [{table}]: found no such command; {_suggest_word(table, ENTRIES)}"
+        )
+    if not isinstance(content, dict):
         raise SpecError(f"{path}: {table}: found a value; expected a table, e.g. [build]")
-    for key, value in _with_dashes(said).items():
+    for key, value in _with_dashes(content).items():
         where = f"{path}: [{table}] {key}"
-        having = [word for word in words if key in _options(word)]
+        having = [word for word in words if key in _file_options(word)]
         if not having:
-            options = sorted({name for word in words for name in _options(word)})
-            raise SpecError(f"{where}: found no such option; {_suggest(key, options)}")
+            options = sorted({name for word in words for name in _file_options(word)})
+            raise SpecError(f"{where}: found no such option; {_suggest_word(key, options)}")
         _check_value(where, value)
         for word in having:
-            option = _options(word)[key]
+            option = _file_options(word)[key]
             if option.opt.own_file_only and path == HERE:
                 raise SpecError(
                     f"{where}: found in a folder's file; expected it on the command line or in "
                     f"{users_file()}, since it steers where keys go or which code runs"
                 )
-            found.setdefault(word, {})[option.name] = value
+            defaults.setdefault(word, {})[option.name] = value
 
 
 def _check_value(where: str, value: Any) -> None:
@@ -122,8 +124,8 @@ def _check_value(where: str, value: Any) -> None:
         raise SpecError(f"{where}: found {value!r:.80}; expected a text, a number, true or a list")
 
 
-def _suggest(said: str, known: Mapping[str, Any] | list[str]) -> str:
-    close = difflib.get_close_matches(said, known, n=1)
+def _suggest_word(word: str, known: Mapping[str, Any] | list[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(known)}"
 
 

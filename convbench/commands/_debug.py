@@ -15,7 +15,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from convbench import __version__
-from convbench.blot import keys
+from convbench.blot import redact_text
 from convbench.errors import RunError
 
 LARGEST = 50_000_000
@@ -37,15 +37,15 @@ PACKAGES = (
 )
 
 
-class _Blotted(logging.Formatter):
+class _RedactedFormatter(logging.Formatter):
     """Formats log records with API keys redacted."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return keys(super().format(record))
+        return redact_text(super().format(record))
 
 
 @contextmanager
-def debugging(arguments: list[str]) -> Iterator[Path]:
+def debug_log(arguments: list[str]) -> Iterator[Path]:
     """Log everything of this process and its libraries in the body of `with`, API keys redacted.
     Yields the file, which may hold prompts and replies and is readable by its owner only. Raises
     RunError if it cannot be written."""
@@ -55,7 +55,7 @@ def debugging(arguments: list[str]) -> Iterator[Path]:
         handler = RotatingFileHandler(path, maxBytes=LARGEST // 2, backupCount=1, encoding="utf-8")
     except OSError as error:
         raise RunError(f"--debug: {path} cannot be written: {error.strerror or error}") from None
-    handler.setFormatter(_Blotted("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_RedactedFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     level = root.level
     root.addHandler(handler)
@@ -65,7 +65,7 @@ def debugging(arguments: list[str]) -> Iterator[Path]:
         "convbench %s, Python %s, %s", __version__, sys.version.split()[0], platform.platform()
     )
     log.info("typed: %s", shlex.join(["convbench", *arguments]))
-    log.info("packages: %s", ", ".join(_versions()))
+    log.info("packages: %s", ", ".join(_package_versions()))
     try:
         yield path
     except BaseException as error:
@@ -78,7 +78,7 @@ def debugging(arguments: list[str]) -> Iterator[Path]:
         handler.close()
 
 
-def _versions() -> Iterator[str]:
+def _package_versions() -> Iterator[str]:
     for name in PACKAGES:
         try:
             yield f"{name} {metadata.version(name)}"

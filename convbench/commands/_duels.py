@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from convbench.commands._command import Answer, Ended, RunContext
+from convbench.commands._command import Answer, EarlyExit, RunContext
 from convbench.commands._output import (
     EVALS,
     out,
@@ -21,11 +21,11 @@ from convbench.commands._output import (
     shell_path,
 )
 from convbench.options.judge import JudgeOptions
-from convbench.printable import printable
+from convbench.printable import make_printable
 
 if TYPE_CHECKING:
     from convbench.judge.all import JudgeResult
-    from convbench.judge.compare import Compared
+    from convbench.judge.compare import ComparisonSummary
 
 HEADS = ("policies", "win rate", "95%", "wins", "ties", "losses", "flips", "groups")
 
@@ -59,63 +59,66 @@ class Duels(Answer):
     """Orders that were not judged, because it was decided."""
 
 
-def duels_of(one: Compared) -> Duels:
+def duel_answer(compared: ComparisonSummary) -> Duels:
     """Return the answer for a comparison of two policies."""
-    found, sure = one.wins, one.decision
-    ends = (found.rate.interval if found else None) or (None, None)
+    wins, sure = compared.wins, compared.decision
+    ends = (wins.rate.interval if wins else None) or (None, None)
     return Duels(
-        judge=one.judged.name,
-        first=one.names[0],
-        second=one.names[1],
-        win_rate=found.rate.mean if found else None,
+        judge=compared.summary.name,
+        first=compared.names[0],
+        second=compared.names[1],
+        win_rate=wins.rate.mean if wins else None,
         low=sure.low if sure else ends[0],
         high=sure.high if sure else ends[1],
-        wins=found.wins if found else 0,
-        ties=found.ties if found else 0,
-        losses=found.losses if found else 0,
-        flips=found.flips.mean if found else None,
-        decided=None if sure is None else sure.decided != 0,
-        spared=one.spared,
+        wins=wins.wins if wins else 0,
+        ties=wins.ties if wins else 0,
+        losses=wins.losses if wins else 0,
+        flips=wins.flips.mean if wins else None,
+        decided=None if sure is None else sure.winning_side != 0,
+        spared=compared.skipped_orders,
     )
 
 
-def tell_duels(result: JudgeResult, options: JudgeOptions, context: RunContext) -> None:
+def note_duels(result: JudgeResult, options: JudgeOptions, context: RunContext) -> None:
     """Add notes on what could not be compared and what failed, and the next command. Raises the
     exception that ends the command if too many orders have no preference."""
-    for compared in result.compared:
+    for compared in result.comparisons:
         _note_couples(compared, context)
     typed = shlex.join(["--pairwise", *(options.pairwise or ())])
     typed += " --until-decided" * options.until_decided + " --batch" * options.calls.batch
     run = f" --run {shell_path(options.run)}" if options.run else ""
-    for compared in result.compared:
-        judged = compared.judged
+    for compared in result.comparisons:
+        judged = compared.summary
         judge = f"--judge {shlex.quote(judged.name)}"
         again = f"convbench judge {typed} {judge}{run}"
-        context.tell_judged(judged, compared.home.path, again)
-    fails = options.calls.fails
-    if any(fails(judged.failed, judged.failed + judged.jobs.done) for judged in result.judged):
-        raise Ended(1)
-    context.next(f"convbench report{_report_words(result.compared, options)} --pairwise")
+        context.note_judged(judged, compared.home.path, again)
+    fails = options.calls.is_failure
+    if any(
+        fails(judged.failed_count, judged.failed_count + judged.jobs.done)
+        for judged in result.summaries
+    ):
+        raise EarlyExit(1)
+    context.add_next(f"convbench report{_report_words(result.comparisons, options)} --pairwise")
 
 
-def _report_words(compared: Sequence[Compared], options: JudgeOptions) -> str:
+def _report_words(compared: Sequence[ComparisonSummary], options: JudgeOptions) -> str:
     """Return the arguments of `report` for all that was compared: the runs (a run's report holds
     its evaluations) and the options that it needs for them."""
     from convbench.errors import RunError
-    from convbench.judge.duels import side
-    from convbench.report.sections import NotComparable, sections
+    from convbench.judge.duels import run_of_side
+    from convbench.report.sections import NotComparable, read_sections
     from convbench.store import Run
 
-    runs = [side(name, options.run).path for one in compared for name in one.names]
+    runs = [run_of_side(name, options.run).path for item in compared for name in item.names]
     above = (run.parents[1] if run.parent.name == EVALS else run for run in map(Path.resolve, runs))
     roots = list(dict.fromkeys(above))
     if len(roots) == 1:
         return run_option(roots[0], "")
-    named = "".join(f" {shell_path(one)}" for one in roots)
-    opened = [Run.open(one) for one in roots]
+    named = "".join(f" {shell_path(item)}" for item in roots)
+    opened = [Run.open(item) for item in roots]
     for split, option in (("test", ""), ("all", " --split all")):
         try:
-            sections(opened, split)
+            read_sections(opened, split)
         except NotComparable:
             return f"{named}{option} --allow-incomparable"
         except RunError:  # a run without conversations of this split
@@ -124,7 +127,7 @@ def _report_words(compared: Sequence[Compared], options: JudgeOptions) -> str:
     return named
 
 
-def print_duels(compared: list[Compared]) -> None:
+def print_duels(compared: list[ComparisonSummary]) -> None:
     """Print win rates and decisions."""
     for home in dict.fromkeys(shell_path(pair.home.path) for pair in compared):
         print_fact("kept in", f"{home} (comparisons.jsonl)")
@@ -133,34 +136,34 @@ def print_duels(compared: list[Compared]) -> None:
     for pair in compared:
         first, second = pair.names
         if (sure := pair.decision) is not None:
-            won = {1: f"{first} wins", -1: f"{second} wins", 0: "undecided"}[sure.decided]
-            spared = f", {pair.spared:,} orders not asked" if pair.spared else ""
-            names = escape(f"{first} over {second}, {pair.judged.name}")
+            won = {1: f"{first} wins", -1: f"{second} wins", 0: "undecided"}[sure.winning_side]
+            spared = f", {pair.skipped_orders:,} orders not asked" if pair.skipped_orders else ""
+            names = escape(f"{first} over {second}, {pair.summary.name}")
             out.print(f"{names}: {escape(won)} after {sure.groups} of {pair.groups} groups{spared}")
 
 
-def _rate_table(compared: list[Compared]) -> Table:
+def _rate_table(compared: list[ComparisonSummary]) -> Table:
     rows = Table(box=None, pad_edge=False, caption_justify="left")
     for head in HEADS:
         rows.add_column(head, justify="left" if head == "policies" else "right")
-    for one in compared:
-        found, sure = one.wins, one.decision
-        name = Text(printable(f"{one.names[0]} over {one.names[1]}"))
-        if found is None:
+    for pair in compared:
+        wins, sure = pair.wins, pair.decision
+        name = Text(make_printable(f"{pair.names[0]} over {pair.names[1]}"))
+        if wins is None:
             rows.add_row(name, *["-"] * (len(HEADS) - 1))
             continue
-        ends = (sure.low, sure.high) if sure else found.rate.interval
-        mean = sure.mean if sure else found.rate.mean
+        ends = (sure.low, sure.high) if sure else wins.rate.interval
+        mean = sure.mean if sure else wins.rate.mean
         interval = "-" if ends is None else f"[{max(ends[0], 0):.3f}, {min(ends[1], 1):.3f}]"
         rows.add_row(
             name,
             f"{mean:.3f}",
             interval,
-            str(found.wins),
-            str(found.ties),
-            str(found.losses),
-            f"{100 * found.flips.mean:.0f}%",
-            str(found.rate.groups),
+            str(wins.wins),
+            str(wins.ties),
+            str(wins.losses),
+            f"{100 * wins.flips.mean:.0f}%",
+            str(wins.rate.groups),
         )
     rows.caption = (
         "A tie is half a win; both orders count. Flips: duels that the order decided. 95%: "
@@ -169,9 +172,9 @@ def _rate_table(compared: list[Compared]) -> Table:
     return rows
 
 
-def _note_couples(pair: Compared, context: RunContext) -> None:
+def _note_couples(pair: ComparisonSummary, context: RunContext) -> None:
     """Add notes on conversations that could not be paired."""
-    names = f"{pair.names[0]} over {pair.names[1]}, {pair.judged.name}"
+    names = f"{pair.names[0]} over {pair.names[1]}, {pair.summary.name}"
     counts = {
         "about a question and sample that only one of them has": pair.couples.alone,
         "in couples where one conversation failed": 2 * pair.couples.failed,
@@ -179,4 +182,4 @@ def _note_couples(pair: Compared, context: RunContext) -> None:
     }
     for what, count in counts.items():
         if count:
-            context.note(f"{escape(names)}: {count} conversations not compared, {what}")
+            context.add_note(f"{escape(names)}: {count} conversations not compared, {what}")

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from convbench.commands._command import Answer
 from convbench.commands._output import out, print_fact
-from convbench.printable import printable
+from convbench.printable import make_printable
 
 if TYPE_CHECKING:
     from convbench.shards.forecast import ShardForecast
@@ -37,7 +37,7 @@ class ForeseenAnswer(Answer):
     """The script, manifest or command that starts them."""
 
 
-def foreseen_answer(forecast: ShardForecast | None) -> ForeseenAnswer | None:
+def forecast_answer(forecast: ShardForecast | None) -> ForeseenAnswer | None:
     """Return the answer for a forecast, None for None."""
     if forecast is None:
         return None
@@ -54,9 +54,9 @@ def foreseen_answer(forecast: ShardForecast | None) -> ForeseenAnswer | None:
     )
 
 
-def print_foreseen(forecast: ShardForecast) -> None:
+def print_forecast(forecast: ShardForecast) -> None:
     """Print a forecast of work on shards, and the script that would start it."""
-    from convbench.engine.progress import short
+    from convbench.engine.progress import short_number
 
     days = f" ({forecast.hours / 24:,.1f} days)" if forecast.hours > 48 else ""
     where = forecast.on or "this process"
@@ -66,7 +66,7 @@ def print_foreseen(forecast: ShardForecast) -> None:
     print_fact("folder", f"about {_format_size(forecast.bytes)}")
     usd = forecast.usd
     print_fact("cost", "price unknown" if usd is None else f"at most about ${usd:,.2f}")
-    tokens = short(round(forecast.tokens_min))
+    tokens = short_number(round(forecast.tokens_min))
     print_fact(
         "provider",
         f"must bear {forecast.calls_min:,.0f} calls and {tokens} tokens a minute; where its limits "
@@ -76,14 +76,14 @@ def print_foreseen(forecast: ShardForecast) -> None:
     print_fact("rates", f"{rates.calls_s:,.1f} calls a second and process ({rates.source})")
     if forecast.script:
         out.print()
-        out.print(Text(printable(forecast.script).rstrip()), soft_wrap=True)
+        out.print(Text(make_printable(forecast.script).rstrip()), soft_wrap=True)
 
 
 def _format_hours(value: float) -> str:
     """Return `1:02:03` for less than two days, else hours."""
-    from convbench.engine.progress import clock
+    from convbench.engine.progress import clock_text
 
-    return clock(value * 3600) if value < 48 else f"{value:,.0f} hours"
+    return clock_text(value * 3600) if value < 48 else f"{value:,.0f} hours"
 
 
 def _format_size(value: float) -> str:

@@ -14,42 +14,42 @@ CHOICES = 24
 """Width of a column of choices."""
 
 
-def fold() -> None:
+def fold_tables() -> None:
     """Make the tables of `--help` fold long text, which rich would cut with an ellipsis."""
     from rich.columns import Columns
     from rich.table import Table
     from rich.text import Text
     from typer import rich_utils
 
-    def paragraph(cell: Any) -> Any:
+    def join_paragraph(cell: Any) -> Any:
         """Return a help text and its default as one text; in two columns each would be cut."""
         parts = cell.renderables if isinstance(cell, Columns) else []
         texts = [part for part in parts if isinstance(part, Text)]
         return Text(" ").join(texts) if texts and len(texts) == len(parts) else cell
 
-    def taken(cell: Any) -> Any:
+    def short_label(cell: Any) -> Any:
         """Return the label of an option's value without Python's types; choices are not broken."""
         if not isinstance(cell, Text):
             return cell
         label = OF_PYTHON.sub("", cell.plain)
-        label = label if " " in label else "\n".join(_lines(label, "|", CHOICES))
+        label = label if " " in label else "\n".join(_break_lines(label, "|", CHOICES))
         return cell if label == cell.plain else Text(label, cell.style)
 
-    class Folding(Table):
+    class FoldingTable(Table):
         def add_row(self, *cells: Any, **style: Any) -> None:
-            *before, kind, text = map(paragraph, cells)
-            super().add_row(*before, taken(kind), text, **style)
+            *before, kind, text = map(join_paragraph, cells)
+            super().add_row(*before, short_label(kind), text, **style)
             for column in self.columns:
                 column.overflow = "fold"
 
-    setattr(rich_utils, "Table", Folding)  # noqa: B010 - a name of its own that it does not export
+    setattr(rich_utils, "Table", FoldingTable)  # noqa: B010 - a name of its own that it does not export
 
 
-def _lines(text: str, sign: str, width: int) -> list[str]:
+def _break_lines(text: str, sign: str, width: int) -> list[str]:
     """Return a text as lines of at most `width` columns, broken after `sign`."""
     lines = [""]
     parts = text.split(sign)
-    for part in [*(one + sign for one in parts[:-1]), parts[-1]]:
+    for part in [*(piece + sign for piece in parts[:-1]), parts[-1]]:
         if lines[-1] and len(lines[-1] + part) > width:
             lines.append("")
         lines[-1] += part

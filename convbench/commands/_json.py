@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import ConfigDict, Field, SerializeAsAny
 
-from convbench.blot import keys
+from convbench.blot import redact_text
 from convbench.commands._command import INTERRUPTED, Answer, RunContext
-from convbench.described import Described
+from convbench.described import DescribedModel
 from convbench.errors import ConvbenchError
-from convbench.printable import printable
+from convbench.printable import make_printable
 
 
 class Spent(Answer):
@@ -27,7 +27,7 @@ class Spent(Answer):
     """Number of requests that were sent."""
 
 
-class Envelope(Described):
+class Envelope(DescribedModel):
     """The document that every command prints with `--json`."""
 
     model_config = ConfigDict(defer_build=True)
@@ -55,7 +55,7 @@ def print_envelope(context: RunContext, failure: BaseException | None) -> None:
     if ledger is not None:
         usd = None if ledger.unpriced else ledger.all.usd
         spent = Spent(usd=usd, tokens=ledger.all.tokens, attempts=ledger.all.attempts)
-    _print(
+    _print_document(
         Envelope(
             command=context.word,
             exit_code=code,
@@ -81,7 +81,7 @@ def answering_mistakes(command: str, typed: Sequence[str]) -> Iterator[None]:
     except Exception as error:
         if json:
             code, line = _code_and_line(error)
-            _print(Envelope(command=command, exit_code=code, error=line))
+            _print_document(Envelope(command=command, exit_code=code, error=line))
         raise
 
 
@@ -90,31 +90,31 @@ def _code_and_line(error: BaseException) -> tuple[int, str]:
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED, "interrupted"
     if isinstance(error, ConvbenchError):
-        return error.exit_code, " ".join(keys(str(error)).split())
+        return error.exit_code, " ".join(redact_text(str(error)).split())
     usage = getattr(error, "format_message", None)  # of what the parser of options refuses
     if usage is not None:
-        return int(getattr(error, "exit_code", 2)), " ".join(keys(usage()).split())
+        return int(getattr(error, "exit_code", 2)), " ".join(redact_text(usage()).split())
     return 1, type(error).__name__
 
 
 def notes_of(error: BaseException | None) -> list[str]:
     """Return the notes of a ConvbenchError, one line each: further problems of the same kind."""
     notes = getattr(error, "__notes__", ()) if isinstance(error, ConvbenchError) else ()
-    return [" ".join(keys(note).split()) for note in notes]
+    return [" ".join(redact_text(note).split()) for note in notes]
 
 
-def _print(envelope: Envelope) -> None:
-    text = keys(envelope.model_dump_json(indent=1, ensure_ascii=False))
-    sys.stdout.write((printable(text) if sys.stdout.isatty() else text) + "\n")
+def _print_document(envelope: Envelope) -> None:
+    text = redact_text(envelope.model_dump_json(indent=1, ensure_ascii=False))
+    sys.stdout.write((make_printable(text) if sys.stdout.isatty() else text) + "\n")
     sys.stdout.flush()
 
 
-def schema(answer: type[Answer]) -> dict[str, Any]:
+def answer_schema(answer: type[Answer]) -> dict[str, Any]:
     """Return the JSON schema of the document of a command with this answer."""
-    whole = Envelope.model_json_schema(mode="serialization")
+    document = Envelope.model_json_schema(mode="serialization")
     own = answer.model_json_schema(mode="serialization", ref_template="#/$defs/{model}")
-    whole["$defs"] = {**whole.get("$defs", {}), **own.pop("$defs", {}), answer.__name__: own}
-    whole["$defs"].pop("Answer", None)
+    document["$defs"] = {**document.get("$defs", {}), **own.pop("$defs", {}), answer.__name__: own}
+    document["$defs"].pop("Answer", None)
     ref = {"$ref": f"#/$defs/{answer.__name__}"}
-    whole["properties"]["result"] = {"anyOf": [ref, {"type": "null"}], "default": None}
-    return whole
+    document["properties"]["result"] = {"anyOf": [ref, {"type": "null"}], "default": None}
+    return document

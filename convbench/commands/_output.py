@@ -15,13 +15,13 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
-from convbench.printable import printable
+from convbench.printable import make_printable
 from convbench.terminal import Terminal
 
 if TYPE_CHECKING:
     from convbench.judge.panel import JudgeMeans, Panel
     from convbench.report.document import Document
-    from convbench.rollout.build import Built
+    from convbench.rollout.build import BuildSummary
     from convbench.rollout.preview import Preview
     from convbench.schema import Message
     from convbench.words import Structured
@@ -36,14 +36,14 @@ USUAL_JUDGE = "claude-opus"
 EVALS = "evals"
 """Folder of a run that holds its evaluations."""
 COUNT = 'convbench query "select count(*) from conversations"'
-WHOLE = 100_000
+UNBROKEN_WIDTH = 100_000
 """Width of a table for a program, in which nothing is broken."""
 
 
 def print_line(console: Console, head: str, style: str, text: str) -> None:
     """Print text after a head: as one line for a program; on a terminal broken between words, never
     inside one, so that paths and addresses can be copied."""
-    text = printable(text)
+    text = make_printable(text)
     if console.is_terminal and cell_len(head + text) > console.width:
         lines = textwrap.wrap(  # a word stands for the head, whose spaces would be dropped
             "x" * len(head) + text,
@@ -61,24 +61,24 @@ def print_fact(name: str, value: str) -> None:
     print_line(out, f"{name:<{INDENT - 1}} ", "bold", value)
 
 
-def print_table(found: RenderableType, most: int = WHOLE) -> None:
+def print_table(table: RenderableType, most: int = UNBROKEN_WIDTH) -> None:
     """Print a table: fitted to a terminal, at most `most` columns wide; unbroken for a program."""
     if out.is_terminal:
-        out.print(found, width=min(out.width, most))
+        out.print(table, width=min(out.width, most))
         return
-    wide = Console(width=WHOLE, color_system=None)
+    wide = Console(width=UNBROKEN_WIDTH, color_system=None)
     with wide.capture() as drawn:
-        wide.print(found)
+        wide.print(table)
     for line in drawn.get().rstrip("\n").split("\n"):
         out.print(Text(line.rstrip()), soft_wrap=True)
 
 
 def print_document(document: Document) -> None:
     """Print a report: fitted to a terminal; unbroken for a program."""
-    from convbench.report.terminal import terminal
+    from convbench.report.terminal import render_terminal
 
-    console = out if out.is_terminal else Console(width=WHOLE, color_system=None)
-    for item in terminal(document, console):
+    console = out if out.is_terminal else Console(width=UNBROKEN_WIDTH, color_system=None)
+    for item in render_terminal(document, console):
         print_table(item)
 
 
@@ -93,10 +93,12 @@ def print_next(commands: Sequence[tuple[str, str]]) -> None:
         out.print(line, soft_wrap=True)
 
 
-def print_conversations(built: Built) -> None:
+def print_conversations(built: BuildSummary) -> None:
     """Print how many conversations a run has and how many failed."""
-    before = f" ({built.kept} before, {built.jobs.done} now)" if built.kept else ""
-    print_fact("conversations", f"{built.had} complete{before}, {built.lost} failed")
+    before = (
+        f" ({built.already_there} before, {built.jobs.done} now)" if built.already_there else ""
+    )
+    print_fact("conversations", f"{built.complete} complete{before}, {built.failed} failed")
 
 
 def print_means(panel: Panel) -> None:
@@ -111,7 +113,7 @@ def print_means(panel: Panel) -> None:
 
 def _print_metrics(metrics: Sequence[str], judges: Sequence[JudgeMeans]) -> None:
     from convbench.report.document import Cell, Column, Table
-    from convbench.report.terminal import tables
+    from convbench.report.terminal import render_table
     from convbench.store.columns import METRICS
 
     short = [SHORT.get(name, name) if name in METRICS else name for name in metrics]
@@ -125,10 +127,10 @@ def _print_metrics(metrics: Sequence[str], judges: Sequence[JudgeMeans]) -> None
     for judge in judges:
         scores = [f"{judge.means[m]:.2f}" for m in metrics]
         reward = "-" if judge.reward is None else f"{judge.reward.mean:.3f}"
-        row = (printable(judge.judge), str(judge.scored), str(judge.failed), *scores, reward)
+        row = (make_printable(judge.judge), str(judge.scored), str(judge.failed), *scores, reward)
         rows.append(tuple(map(Cell, row)))
-    width = out.width if out.is_terminal else WHOLE
-    for part in tables(Table("", columns, tuple(rows)), width, plain=False):
+    width = out.width if out.is_terminal else UNBROKEN_WIDTH
+    for part in render_table(Table("", columns, tuple(rows)), width, unstyled=False):
         print_table(part)
 
 
@@ -182,10 +184,12 @@ def print_messages(speaker: str, messages: Sequence[Message], more: str = "") ->
     from convbench.schema import text_of
 
     out.print()
-    out.rule(f"[bold]{escape(printable(speaker))}[/]{escape(printable(more))}", align="left")
+    out.rule(
+        f"[bold]{escape(make_printable(speaker))}[/]{escape(make_printable(more))}", align="left"
+    )
     for message in messages:
         out.print(f"[cyan]{message['role']}[/]")
-        out.print(Text(printable(text_of(message["content"]))), soft_wrap=True)
+        out.print(Text(make_printable(text_of(message["content"]))), soft_wrap=True)
 
 
 def print_reply_schema(schema: Mapping[str, Any], how: Structured) -> None:
@@ -193,7 +197,7 @@ def print_reply_schema(schema: Mapping[str, Any], how: Structured) -> None:
     out.print()
     way = "a tool that it must call" if how == "tool" else "response_format"
     out.print(f"[cyan]schema of the reply[/] ({way}; a model that takes none answers in text)")
-    out.print(Text(printable(json.dumps(schema, ensure_ascii=False))), soft_wrap=True)
+    out.print(Text(make_printable(json.dumps(schema, ensure_ascii=False))), soft_wrap=True)
 
 
 def _print_estimate(preview: Preview) -> None:

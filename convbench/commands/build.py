@@ -10,8 +10,8 @@ from pydantic import Field
 from convbench.commands._command import Answer, Command, RunContext
 from convbench.commands._estimates import (
     ForeseenAnswer,
-    foreseen_answer,
-    print_foreseen,
+    forecast_answer,
+    print_forecast,
 )
 from convbench.commands._output import (
     USUAL_JUDGE,
@@ -74,16 +74,16 @@ class BuildAnswer(Answer):
 
 def run(options: BuildOptions, context: RunContext) -> BuildAnswer:
     """Build or resume a run, and return what it holds."""
-    from convbench.shards.build import build
+    from convbench.shards.build import build_or_resume
 
-    result = build(options)
+    result = build_or_resume(options)
     context.answer = answer = _make_answer(result)
     if result.preview is not None:
         for warning in result.warnings:
-            context.note(warning)
+            context.add_note(warning)
         if result.problem is not None:
             raise result.problem
-        context.next(context.as_typed("--dry-run"))
+        context.add_next(context.as_typed("--dry-run"))
         return answer
     built, path = result.built, result.path
     assert built is not None
@@ -91,31 +91,31 @@ def run(options: BuildOptions, context: RunContext) -> BuildAnswer:
     context.note_failures(built)
     missing = (answer.replies or 0) - (answer.recorded or 0)
     if missing:
-        context.note(
+        context.add_note(
             f"{missing} replies have no log-probabilities: {answer.policy} returns none; "
             "training with loss.pi_0=recorded will refuse them"
         )
     for warning in result.warnings:
-        context.note(warning)
+        context.add_note(warning)
     if result.loaded is not None and result.loaded.rejected:
         reasons = ", ".join(f"{n} {why}" for why, n in sorted(result.loaded.rejected.items()))
-        context.note(f"rows left out: {reasons}")
+        context.add_note(f"rows left out: {reasons}")
     batch = " --batch" * options.calls.batch
-    resume = context.carry(f"convbench build --run {quoted(path_text(path))}{batch}")
+    resume = context.carry_options(f"convbench build --run {quoted(path_text(path))}{batch}")
     context.stop_if_ended(built.jobs, path, resume)
-    if built.lost:
-        context.note(f"try the failed ones again: {resume}")
-    if missing or options.calls.fails(built.lost, built.lost + built.jobs.done):
+    if built.failed:
+        context.add_note(f"try the failed ones again: {resume}")
+    if missing or options.calls.is_failure(built.failed, built.failed + built.jobs.done):
         context.exit_code = 1  # some of what was requested is missing
         return answer
-    context.next(judge_line(result.manifest, options.specs, run_option(path)))
+    context.add_next(judge_line(result.manifest, options.specs, run_option(path)))
     return answer
 
 
 def _make_answer(result: BuildResult) -> BuildAnswer:
-    from convbench.rollout.build import Built
+    from convbench.rollout.build import BuildSummary
 
-    m, built = result.manifest, result.built or Built()
+    m, built = result.manifest, result.built or BuildSummary()
     recorded, replies = result.told_probs or (None, None)
     return BuildAnswer(
         run=None if result.path is None or result.preview else path_text(result.path),
@@ -124,18 +124,18 @@ def _make_answer(result: BuildResult) -> BuildAnswer:
         mode=m.mode,
         policy=m.cast[m.protocol.policy].model,
         questions=dict(result.splits),
-        conversations=built.had,
-        before=built.kept,
-        failed=built.lost,
+        conversations=built.complete,
+        before=built.already_there,
+        failed=built.failed,
         failures=dict(built.failures),
         cut=built.cut,
         turns=built.turns,
         flags=dict(built.flags),
         estimate=None if result.preview is None else result.preview.estimate,
-        foreseen=foreseen_answer(result.foreseen),
+        foreseen=forecast_answer(result.foreseen),
         recorded=recorded,
         replies=replies,
-    ).of(result)
+    ).with_source(result)
 
 
 def judge_line(manifest: RunManifest, specs: SpecOptions, more: str) -> str:
@@ -154,7 +154,7 @@ def judge_line(manifest: RunManifest, specs: SpecOptions, more: str) -> str:
             return "convbench init judge my-rubric   (then: --judge my-rubric@MODEL)"
         return f"convbench judge --judge {USUAL_JUDGE}{more}   (offline: --judge rules)"
     try:
-        spec = catalog.load(JudgeSpec, "judges", name, specs=folders)
+        spec = catalog.load_spec(JudgeSpec, "judges", name, specs=folders)
     except ConvbenchError:  # it is in a folder that was not given this time
         return (
             f"convbench judge --specs DIR --judge {shlex.quote(name)}{more}   (DIR: where it lies)"
@@ -166,15 +166,15 @@ def judge_line(manifest: RunManifest, specs: SpecOptions, more: str) -> str:
 
 def show(answer: BuildAnswer) -> None:
     """Print what `build` did, or would do."""
-    from convbench.tasks.draw import listed
+    from convbench.tasks.draw import format_counts
 
     result: BuildResult = answer._source
-    questions = listed(result.splits)
+    questions = format_counts(result.splits)
     if result.preview is not None:
         print_fact("questions", questions)
         print_preview(result.preview)
         if result.foreseen is not None:
-            print_foreseen(result.foreseen)
+            print_forecast(result.foreseen)
         return
     print_fact("run", quoted(answer.run or ""))
     print_fact("what", f"{answer.task} · {answer.protocol} · {answer.mode} · {answer.policy}")

@@ -67,15 +67,15 @@ class CreditAnswer(Answer):
 
 def run(options: CreditOptions, context: RunContext) -> CreditAnswer:
     """Credit the turns of a run, and return the counts."""
-    from convbench.learn.crediting import credit
+    from convbench.learn.crediting import credit_turns
     from convbench.store import find_run
 
     target = find_run(options.run)
-    credited = credit(target, options.source, options.judge, raw=options.raw)
+    credited = credit_turns(target, options.source, options.judge, raw=options.raw)
     for why, count in credited.left_out.items():
-        context.note(f"left out: {count} {why}")
+        context.add_note(f"left out: {count} {why}")
     path = path_text(target.path)
-    context.next(
+    context.add_next(
         f"convbench query {ORDERED}{run_option(target.path)}", f"convbench view {quoted(path)}"
     )
     least, mean, most = credited.spread

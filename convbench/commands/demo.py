@@ -13,7 +13,7 @@ from convbench.options.declare import Opt
 from convbench.options.shared import MOST_EACH, CallOptions
 
 if TYPE_CHECKING:
-    from convbench.experiment.demo import Demonstration
+    from convbench.experiment.demo import DemoResult
     from convbench.report.document import Document
 
 SHOWN = ("results", "differences-to-base-paired")
@@ -38,35 +38,35 @@ def run(options: DemoOptions, context: RunContext) -> ReportAnswer:
     """Run the demo, and return its report."""
     from rich.markup import escape
 
-    from convbench.experiment.demo import demo
+    from convbench.experiment.demo import run_demo
 
-    def say(step: str, why: str) -> None:
+    def print_step(step: str, why: str) -> None:
         err.print()
         err.rule(f"[bold]{step}[/]", align="left")
         err.print(escape(why), soft_wrap=False)
 
-    done = demo(options.run, options.count, options.calls, say)
+    done = run_demo(options.run, options.count, options.calls, print_step)
     conversation = next(iter(done.run.conversations())).conversation_id
     name = shell_path(done.run.path)
-    context.next(
+    context.add_next(
         f"convbench show {conversation[:8]}",
         f"convbench view {name}",
         f"convbench report {name} --plots",
         "convbench experiment pocket --dry-run",
         "convbench show arc --mode thinking",
     )
-    return report_answer(done.report.document, [done.folder]).of(done)
+    return report_answer(done.report.document, [done.folder]).with_source(done)
 
 
 def show(answer: ReportAnswer) -> None:
     """Print the first tables, and the folders of run and dataset."""
-    done: Demonstration = answer._source
-    print_document(_in_short(done.report.document))
+    done: DemoResult = answer._source
+    print_document(_shorten_document(done.report.document))
     print_fact("run", shell_path(done.run.path))
     print_fact("dataset", f"{shell_path(done.folder)}, as `convbench publish` would send it")
 
 
-def _in_short(document: Document) -> Document:
+def _shorten_document(document: Document) -> Document:
     """Return the report with only two tables: results, and differences to Base."""
     parts = (
         replace(part, tables=tuple(table for table in part.tables if table.label in SHOWN))

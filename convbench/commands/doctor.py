@@ -172,11 +172,11 @@ def _check_browser() -> FindingAnswer:
     from convbench.sandbox.wall import INSTALL as WALL
 
     try:
-        found = chromium()
+        path = chromium()
         if shutil.which("bwrap") is None:
             why = "no wall around pages without bubblewrap"
             return _make_finding("chromium", "note", why, WALL)
-        return _make_finding("chromium", "ok", found)
+        return _make_finding("chromium", "ok", path)
     except MissingDependency:
         why = "not found (renders model-written pages: judge render)"
         return _make_finding("chromium", "note", why, INSTALL)
@@ -185,8 +185,8 @@ def _check_browser() -> FindingAnswer:
 def _check_tailwind() -> FindingAnswer:
     from convbench.sandbox import tailwind
 
-    if tailwind.sheet():
-        return _make_finding("tailwind", "ok", str(tailwind.place()))
+    if tailwind.read_sheet():
+        return _make_finding("tailwind", "ok", str(tailwind.sheet_path()))
     why = "not found (styles ColBench's pages: judge render)"
     return _make_finding("tailwind", "note", why, tailwind.FETCH)
 

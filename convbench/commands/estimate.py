@@ -10,7 +10,7 @@ from convbench.commands._output import path_text, print_fact, quoted, shell_path
 from convbench.options.estimate import EstimateOptions
 
 if TYPE_CHECKING:
-    from convbench.stats.offpolicy import Overlap, Value
+    from convbench.stats.offpolicy import LogOverlap, PolicyValue
 
 NAMES = ("direct", "snips", "doubly robust", "gain")
 
@@ -60,18 +60,18 @@ class EstimateAnswer(Answer):
 
 def run(options: EstimateOptions, context: RunContext) -> EstimateAnswer:
     """Estimate a policy's value from a log, and return the estimates."""
-    from convbench.learn.estimate import estimate
+    from convbench.learn.estimate import estimate_policy
 
-    done = estimate(options)
+    done = estimate_policy(options)
     for why, count in done.skipped.items():
-        context.note(f"left out: {count} {why}")
+        context.add_note(f"left out: {count} {why}")
     for line in done.notes:
-        context.note(line)
+        context.add_note(line)
     policy = shell_path(Path(done.policy)) if Path(done.policy).exists() else done.policy
     if done.unknown:
         for why in done.unknown:
-            context.line("not known: ", "red", why)
-        context.next(f"convbench eval {policy} --run {shell_path(done.run.path)}")
+            context.add_line("not known: ", "red", why)
+        context.add_next(f"convbench eval {policy} --run {shell_path(done.run.path)}")
         context.exit_code = 1
     weights = done.overlap
     return EstimateAnswer(
@@ -88,10 +88,10 @@ def run(options: EstimateOptions, context: RunContext) -> EstimateAnswer:
         shape=weights and weights.shape,
         logged=None if done.logged is None else _make_value("log", done.logged),
         values=[_make_value(name, done.values[name]) for name in NAMES if name in done.values],
-    ).of(weights)
+    ).with_source(weights)
 
 
-def _make_value(name: str, value: Value) -> EstimatedValue:
+def _make_value(name: str, value: PolicyValue) -> EstimatedValue:
     low, high = value.interval or (None, None)
     return EstimatedValue(estimator=name, mean=value.mean, low=low, high=high)
 
@@ -101,7 +101,7 @@ def show(answer: EstimateAnswer) -> None:
     print_fact("run", quoted(answer.run))
     print_fact("policy", answer.policy)
     print_fact("log", f"{answer.conversations} conversations, judge {answer.judge}")
-    weights: Overlap | None = answer._source
+    weights: LogOverlap | None = answer._source
     if weights is not None:
         print_fact(
             "worth",

@@ -65,7 +65,7 @@ def run(options: EvalOptions, context: RunContext) -> EvalAnswer:
         context.answer = answer = EvalAnswer(**dict(parts[0]), others=parts[1:])
         problems += [result.problem] if result.problem is not None else []
         try:
-            if _tell_outcome(result, options.calls, context):
+            if _note_outcome(result, options.calls, context):
                 context.exit_code = 1
         finally:
             context.show_part(part)
@@ -74,7 +74,9 @@ def run(options: EvalOptions, context: RunContext) -> EvalAnswer:
     if context.exit_code == 0:
         parents = " ".join(quoted(part.parent) for part in parts)
         dry_run = options.dry_run
-        context.next(context.as_typed("--dry-run") if dry_run else f"convbench report {parents}")
+        context.add_next(
+            context.as_typed("--dry-run") if dry_run else f"convbench report {parents}"
+        )
     return answer
 
 
@@ -84,39 +86,39 @@ def _evaluated_run(result: EvalResult) -> EvaluatedRun:
         run=path_text(result.run.path),
         parent=path_text(result.parent.path),
         policy=manifest.cast[manifest.protocol.policy].model,
-        conversations=result.built.had,
-        failed=result.built.lost,
+        conversations=result.built.complete,
+        failed=result.built.failed,
         judged=None if result.judged is None else judged_run(result.judged),
         estimate=None if result.preview is None else result.preview.estimate,
-    ).of(result)
+    ).with_source(result)
 
 
-def _tell_outcome(result: EvalResult, calls: CallOptions, context: RunContext) -> bool:
+def _note_outcome(result: EvalResult, calls: CallOptions, context: RunContext) -> bool:
     """Add notes on failures in one run. Return True if too many failed."""
     parent, built = shell_path(result.parent.path), result.built
     if result.preview is not None:
         if result.judged is None:
-            context.note("the parent has no verdicts, so no judge would score it")
+            context.add_note("the parent has no verdicts, so no judge would score it")
         return False
     context.note_failures(built)
     batch = " --batch" * calls.batch
     again = f"convbench eval {result.run.manifest.checkpoint} --run {parent}{batch}"
     context.stop_if_ended(built.jobs, result.run.path, again)
     if result.judged is None:
-        context.note(
+        context.add_note(
             f"{parent} has no verdicts, so no judge is known; convbench judge --judge NAME --run "
             f"{parent} scores it and its evaluations"
         )
-    judged = result.judged.judged if result.judged is not None else []
+    judged = result.judged.summaries if result.judged is not None else []
     for summary in judged:
         context.note_unscored(summary)
         context.stop_if_ended(summary.jobs, result.run.path, again)
-    return any(calls.fails(jobs.failed, jobs.failed + jobs.done) for jobs in _all_jobs(result))
+    return any(calls.is_failure(jobs.failed, jobs.failed + jobs.done) for jobs in _all_jobs(result))
 
 
 def _all_jobs(result: EvalResult) -> list[Summary]:
     """Return the summaries of the jobs of the policy and of each judge."""
-    judged = result.judged.judged if result.judged is not None else []
+    judged = result.judged.summaries if result.judged is not None else []
     return [result.built.jobs, *(summary.jobs for summary in judged)]
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from rich.markup import escape
 from rich.table import Table
 
-from convbench.commands._command import Answer, Command, Ended, RunContext
+from convbench.commands._command import Answer, Command, EarlyExit, RunContext
 from convbench.commands._output import (
     err,
     out,
@@ -23,12 +23,12 @@ from convbench.commands._output import (
 )
 from convbench.errors import PreflightError
 from convbench.options.experiment import ExperimentOptions
-from convbench.printable import printable
+from convbench.printable import make_printable
 
 if TYPE_CHECKING:
-    from convbench.experiment.estimate import Amount
-    from convbench.experiment.experiment import ExperimentResult, Planned
-    from convbench.experiment.run import Progress
+    from convbench.experiment.estimate import ResourceEstimate
+    from convbench.experiment.experiment import ExperimentPlan, ExperimentResult
+    from convbench.experiment.run import StepProgress
     from convbench.report.document import Document
 
 MANY = 12
@@ -77,24 +77,24 @@ class ExperimentAnswer(Answer):
 
 def run(options: ExperimentOptions, context: RunContext) -> ExperimentAnswer:
     """Run an experiment, and return its steps."""
-    from convbench.experiment.experiment import experiment
+    from convbench.experiment.experiment import run_experiment
 
     try:
-        result = experiment(options, None if options.calls.quiet else _print_progress)
+        result = run_experiment(options, None if options.calls.quiet else _print_progress)
     except PreflightError as error:
-        _tell_missing(error.missing, context)
-        raise Ended(1) from None
+        _note_missing(error.missing, context)
+        raise EarlyExit(1) from None
     for line in result.notes:
-        context.note(line)
+        context.add_note(line)
     if not result.outcomes:
-        _note_plan(result.planned, context)
-        if result.planned.missing:
-            _tell_missing(result.planned.missing, context)
+        _note_plan(result.plan, context)
+        if result.plan.missing:
+            _note_missing(result.plan.missing, context)
             context.exit_code = 1
         else:
-            context.next(context.as_typed("--dry-run"))
+            context.add_next(context.as_typed("--dry-run"))
     else:
-        _tell_ended(result, context)
+        _note_outcomes(result, context)
     return _make_answer(result)
 
 
@@ -105,78 +105,78 @@ def _make_answer(result: ExperimentResult) -> ExperimentAnswer:
             for step in result.outcomes
         ]
     else:
-        parts = result.planned.parts
+        parts = result.plan.steps
         steps = [ExperimentStep(address=part.step.address, state="planned") for part in parts]
-    total = result.planned.total
+    total = result.plan.total_estimate
     names = ("conversations", "calls", "verdicts", "tokens", "usd", "steps", "disk", "hours")
     return ExperimentAnswer(
         experiment=result.spec.name,
         root=shell_path(result.root),
         steps=steps,
         left_out=list(result.left),
-        missing=list(result.planned.missing),
+        missing=list(result.plan.missing),
         estimate={name: getattr(total, name) for name in names},
         files=[path_text(file) for file in result.files],
-    ).of(result)
+    ).with_source(result)
 
 
-def _print_progress(progress: Progress) -> None:
+def _print_progress(progress: StepProgress) -> None:
     """Print the step that begins, and the number of failures so far."""
     failed = f", {progress.failed} failed or waiting" if progress.failed else ""
-    print_line(err, f"[{progress.number}/{progress.of}] ", "bold", f"{progress.address}{failed}")
+    print_line(err, f"[{progress.number}/{progress.total}] ", "bold", f"{progress.address}{failed}")
 
 
-def _tell_missing(missing: Sequence[str], context: RunContext) -> None:
+def _note_missing(missing: Sequence[str], context: RunContext) -> None:
     """Add a line for each thing that is missing."""
     for line in missing:
-        context.line("missing: ", "red", line)
+        context.add_line("missing: ", "red", line)
     count = "1 thing is" if len(missing) == 1 else f"{len(missing)} things are"
-    context.line("error: ", "red", f"{count} missing; nothing was begun")
+    context.add_line("error: ", "red", f"{count} missing; nothing was begun")
 
 
-def _note_plan(planned: Planned, context: RunContext) -> None:
+def _note_plan(planned: ExperimentPlan, context: RunContext) -> None:
     """Add notes on what the estimate does not include."""
-    if not planned.parts:
+    if not planned.steps:
         return
-    amount = planned.total
+    amount = planned.total_estimate
     for line in planned.notes:
-        context.note(line)
+        context.add_note(line)
     if amount.unpriced:
-        context.note(
+        context.add_note(
             f"no price is known for {', '.join(sorted(amount.unpriced))}: its calls are not "
             "counted in the dollars"
         )
     if amount.unweighed:
-        context.note(
+        context.add_note(
             f"the size of {', '.join(sorted(amount.unweighed))} is not known here: its disk space "
             "and hours are not counted"
         )
 
 
-def _tell_ended(result: ExperimentResult, context: RunContext) -> None:
+def _note_outcomes(result: ExperimentResult, context: RunContext) -> None:
     """Add notes on failures, left-out steps and written files, and how to go on."""
     for step in result.outcomes:
         for text in step.said if step.state == "done" else ():
-            context.note(f"{step.address}: {text}")
+            context.add_note(f"{step.address}: {text}")
     for state in ("failed", "waits"):
         for step in result.outcomes:
             if step.state == state:
-                context.line(f"{state}: ", "red", f"{step.address}: {'; '.join(step.said)}")
+                context.add_line(f"{state}: ", "red", f"{step.address}: {'; '.join(step.said)}")
     if result.left:
         more = len(result.left) - MANY
         names = ", ".join(result.left[:MANY]) + (f" and {more} more" if more > 0 else "")
-        context.note(f"left out and not done: {names}")
+        context.add_note(f"left out and not done: {names}")
     pages = [shell_path(path) for path in result.files if path.suffix == ".html"]
     for path in result.files:
         if path.suffix in (".html", ".tex", ".md"):
-            context.line("written ", "bold", shell_path(path))
+            context.add_line("written ", "bold", shell_path(path))
     after = [f"python -m webbrowser {pages[0]}"] if pages else []
     command = context.as_typed()
-    if result.broken:
-        context.next(f"{command}   retries what failed", *after)
+    if result.unfinished_steps:
+        context.add_next(f"{command}   retries what failed", *after)
         context.exit_code = 1
     else:
-        context.next(*after, *([f"{command}   runs what was left out"] if result.left else []))
+        context.add_next(*after, *([f"{command}   runs what was left out"] if result.left else []))
 
 
 def show(answer: ExperimentAnswer) -> None:
@@ -185,10 +185,10 @@ def show(answer: ExperimentAnswer) -> None:
     print_fact("experiment", f"{answer.experiment}: {result.spec.title}")
     print_fact("runs", answer.root)
     if not result.outcomes:
-        _print_plan(result.planned)
+        _print_plan(result.plan)
         return
     if result.report is not None:
-        print_document(_in_short(result))
+        print_document(_shorten_report(result))
     states = [step.state for step in answer.steps]
     failed, waiting = states.count("failed"), states.count("waits")
     done = len(states) - failed - waiting
@@ -196,23 +196,23 @@ def show(answer: ExperimentAnswer) -> None:
     print_fact("steps", line + (f", {len(result.left)} left out" if result.left else ""))
 
 
-def _in_short(result: ExperimentResult) -> Document:
+def _shorten_report(result: ExperimentResult) -> Document:
     """Return the report; for many cells only the parts about all of them."""
     assert result.report is not None
-    made = result.report.document
+    document = result.report.document
     if len(result.runs) <= FEW:
-        return made
-    return replace(made, parts=tuple(part for part in made.parts if part.title in OF_ALL))
+        return document
+    return replace(document, parts=tuple(part for part in document.parts if part.title in OF_ALL))
 
 
-def _print_plan(planned: Planned) -> None:
+def _print_plan(planned: ExperimentPlan) -> None:
     """Print the steps that are left, then the estimate."""
-    for part in planned.parts:
-        out.print(escape(printable(f"  {part.step.address}")), soft_wrap=True)
-    if not planned.parts:
+    for part in planned.steps:
+        out.print(escape(make_printable(f"  {part.step.address}")), soft_wrap=True)
+    if not planned.steps:
         out.print("  nothing is left to do")
         return
-    found = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     heads = (
         "cell",
         "conversations",
@@ -223,23 +223,23 @@ def _print_plan(planned: Planned) -> None:
         "optimiser steps",
     )
     for head in heads:
-        found.add_column(head, justify="left" if head == "cell" else "right")
+        table.add_column(head, justify="left" if head == "cell" else "right")
     for name, amount in planned.amounts.items():
-        found.add_row(escape(name), *_format_amount(amount))
-    found.add_row("all", *_format_amount(planned.total))
+        table.add_row(escape(name), *_format_amount(amount))
+    table.add_row("all", *_format_amount(planned.total_estimate))
     out.print()
-    print_table(found)
+    print_table(table)
     _print_total(planned)
 
 
-def _format_amount(amount: Amount) -> tuple[str, ...]:
+def _format_amount(amount: ResourceEstimate) -> tuple[str, ...]:
     usd = f"{amount.usd:,.2f}" + (" + ?" if amount.unpriced else "")
     counts = (amount.conversations, amount.calls, amount.verdicts, amount.tokens)
     return (*(f"{count:,}" for count in counts), usd, f"{amount.steps:,}")
 
 
-def _print_total(planned: Planned) -> None:
-    amount = planned.total
+def _print_total(planned: ExperimentPlan) -> None:
+    amount = planned.total_estimate
     disk, more = _format_bytes(amount.disk), _format_bytes(amount.passing)
     print_fact("disk", f"about {disk}, and {more} while the largest training runs")
     print_fact("device hours", f"about {amount.hours:,.1f}")

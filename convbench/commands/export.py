@@ -69,10 +69,10 @@ class ExportAnswer(Answer):
 
 def run(options: ExportOptions, context: RunContext) -> ExportAnswer:
     """Write a run in another trainer's format, and return the files."""
-    from convbench.learn.export_run import export
+    from convbench.learn.export_run import export_run
     from convbench.store import find_run
 
-    exported = export(
+    exported = export_run(
         find_run(options.run),
         options.to,
         options.out,
@@ -84,18 +84,18 @@ def run(options: ExportOptions, context: RunContext) -> ExportAnswer:
         specs=options.specs,
     )
     if exported.failed:
-        context.note(f"{exported.failed} failed conversations were left out")
+        context.add_note(f"{exported.failed} failed conversations were left out")
     if exported.flagged:
-        context.note(
+        context.add_note(
             f"{exported.flagged} flagged conversations were left out; to keep them: --flagged keep"
         )
     if exported.left_out > exported.negative:
-        context.note(
+        context.add_note(
             f"{exported.left_out - exported.negative} conversations of weight 0 or without a "
             "verdict were left out"
         )
     for text in exported.notes:
-        context.note(text)
+        context.add_note(text)
     return ExportAnswer(
         files={split: path_text(path) for split, path in exported.files.items()},
         rows=exported.rows,

@@ -120,25 +120,25 @@ class GoldResult:
     progress: dict[str, Any]
 
 
-def gold(options: GoldOptions) -> GoldResult:
+def label_sample(options: GoldOptions) -> GoldResult:
     """Draw, export or import conversations, or just read the progress, and return the result.
 
     Raises ConvbenchError subclasses.
     """
-    from convbench.judge.gold.labelling import Queue, export, import_labels
-    from convbench.judge.gold.labels import home
-    from convbench.judge.gold.sampling import Asked, draw
+    from convbench.judge.gold.labelling import LabelQueue, export_queue, import_labels
+    from convbench.judge.gold.labels import home_run
+    from convbench.judge.gold.sampling import DrawRequest, draw_labels
     from convbench.store import find_run
 
     action, path, file = _read_words(options)
-    run = home(find_run(path))
+    run = home_run(find_run(path))
     drawn = exported = imported = None
     if action == "export" and file is not None:
-        exported = export(run, file, options.rater)
+        exported = export_queue(run, file, options.rater)
     elif action == "import" and file is not None:
         imported = len(import_labels(run, file))
     elif options.draw is not None:
-        order = Asked(
+        order = DrawRequest(
             options.draw,
             options.by,
             options.judge,
@@ -147,8 +147,8 @@ def gold(options: GoldOptions) -> GoldResult:
             options.raters,
             options.seed,
         )
-        drawn = draw(run, order)
-    return GoldResult(run, drawn, file, exported, imported, Queue(run).progress())
+        drawn = draw_labels(run, order)
+    return GoldResult(run, drawn, file, exported, imported, LabelQueue(run).progress())
 
 
 def _read_words(options: GoldOptions) -> tuple[str | None, Path | None, Path | None]:
@@ -172,20 +172,22 @@ def _read_words(options: GoldOptions) -> tuple[str | None, Path | None, Path | N
 
 def run(options: GoldOptions, context: RunContext) -> GoldAnswer:
     """Draw, export or import, and return the progress."""
-    result = gold(options)
-    drawn, progress, of = result.drawn, result.progress, run_option(result.run.path, "")
+    result = label_sample(options)
+    drawn, progress, run_argument = result.drawn, result.progress, run_option(result.run.path, "")
     if result.exported is not None and result.file is not None:
         file, run = quoted(path_text(result.file)), run_option(result.run.path)
-        context.next(f"convbench gold import {file}{run}   once filled in")
+        context.add_next(f"convbench gold import {file}{run}   once filled in")
     elif progress["drawn"] > progress["done"]:
-        context.next(f"convbench view{of}   then Label", f"convbench report{of} --gold")
+        context.add_next(
+            f"convbench view{run_argument}   then Label", f"convbench report{run_argument} --gold"
+        )
     elif progress["drawn"]:
-        context.next(f"convbench report{of} --gold")
+        context.add_next(f"convbench report{run_argument} --gold")
     elif result.run.judge_specs():
-        context.next(f"convbench gold{of} --draw 100")
+        context.add_next(f"convbench gold{run_argument} --draw 100")
     else:  # labels are drawn by and compared with a judge's scores
         option = run_option(result.run.path)
-        context.next(judge_line(result.run.manifest, SpecOptions(), option))
+        context.add_next(judge_line(result.run.manifest, SpecOptions(), option))
     return GoldAnswer(
         run=path_text(result.run.path),
         drawn=drawn and drawn.policies,
@@ -197,7 +199,7 @@ def run(options: GoldOptions, context: RunContext) -> GoldAnswer:
         skipped=progress["skipped"],
         raters={rater["rater"]: rater["scored"] for rater in progress["raters"]},
         agreement={row["judge"]: row["alpha"] for row in progress["agreement"]},
-    ).of(result)
+    ).with_source(result)
 
 
 def show(answer: GoldAnswer) -> None:

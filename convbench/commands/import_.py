@@ -43,38 +43,38 @@ class ImportOptions:
     note: RunNote = None
 
     @property
-    def names(self) -> dict[str, str]:
+    def field_names(self) -> dict[str, str]:
         """Return the field of the rows by the name here, from `--map`. Raises UsageError for an
         invalid or repeated NAME=FIELD."""
-        found: dict[str, str] = {}
-        for said in self.map:
-            ours, sign, theirs = (part.strip() for part in said.partition("="))
-            if not (ours and sign and theirs) or ours in found:
+        fields: dict[str, str] = {}
+        for pair in self.map:
+            ours, sign, theirs = (part.strip() for part in pair.partition("="))
+            if not (ours and sign and theirs) or ours in fields:
                 raise UsageError(
-                    f"--map {said!r}: expected NAME=FIELD, each NAME once, e.g. reward=score"
+                    f"--map {pair!r}: expected NAME=FIELD, each NAME once, e.g. reward=score"
                 )
-            found[ours] = theirs
-        return found
+            fields[ours] = theirs
+        return fields
 
 
 def run(options: ImportOptions, context: RunContext) -> RunAnswer:
     """Make a run from logs, and return it."""
-    from convbench.rollout.importing import import_
+    from convbench.rollout.importing import import_run
     from convbench.store.label import write_label
 
-    imported = import_(options.file, options.run, options.names)
+    imported = import_run(options.file, options.run, options.field_names)
     if options.tags or options.note is not None:
         write_label(imported.run, options.tags, note=options.note)
     for text in imported.notes:
-        context.note(text)
-    of = run_option(imported.run.path)
-    context.next(f"{COUNT}{of}")
+        context.add_note(text)
+    run_flag = run_option(imported.run.path)
+    context.add_next(f"{COUNT}{run_flag}")
     return RunAnswer(
         run=path_text(imported.run.path),
         conversations=imported.conversations,
         questions=imported.examples,
         rewards=imported.rewards,
-    ).of(of)
+    ).with_source(run_flag)
 
 
 def show(answer: RunAnswer) -> None:

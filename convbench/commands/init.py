@@ -47,16 +47,16 @@ def run(options: InitOptions, context: RunContext) -> MadeAnswer:
     """Write the files of a new spec. Raises SpecError without writing anything if the name is
     invalid or taken; equal files, left by a killed command, do not count as taken."""
     from convbench import catalog
-    from convbench.catalog.scaffold import scaffold
-    from convbench.store.jsonl import disk_error, write_whole
+    from convbench.catalog.scaffold import scaffold_files
+    from convbench.store.jsonl import disk_error, write_atomic
 
     kind, name = options.kind, options.name
     if options.open and kind != "task":
         raise UsageError(f"--open: found with a {kind}; expected convbench init task NAME --open")
     folder = f"{kind}s"
-    if taken := catalog.names(folder, [options.out] if options.out.is_dir() else []).get(name):
+    if taken := catalog.spec_files(folder, [options.out] if options.out.is_dir() else []).get(name):
         raise SpecError(f"{name}: found {taken} already; expected a new name")
-    files = scaffold(kind, name, options.out, "open" if options.open else "")
+    files = scaffold_files(kind, name, options.out, "open" if options.open else "")
     for path in files:
         if path.exists() and (not path.is_file() or path.read_bytes() != files[path].encode()):
             raise SpecError(f"{path}: there is a file already; expected a new name")
@@ -65,11 +65,11 @@ def run(options: InitOptions, context: RunContext) -> MadeAnswer:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise disk_error(path, error) from None
-        write_whole(path, text.encode())
+        write_atomic(path, text.encode())
     is_searched = options.out.resolve() == Path("specs").resolve()
     specs = "" if is_searched else f" --specs {options.out}"
-    context.next(*(line.replace("NAME", name) + specs for line in NEXT[kind]))
-    return MadeAnswer(kind=kind, name=name, file=path_text([*files][-1])).of([*files])
+    context.add_next(*(line.replace("NAME", name) + specs for line in NEXT[kind]))
+    return MadeAnswer(kind=kind, name=name, file=path_text([*files][-1])).with_source([*files])
 
 
 def show(answer: MadeAnswer) -> None:

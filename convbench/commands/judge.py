@@ -11,9 +11,9 @@ from pydantic import Field
 from rich.table import Table
 from rich.text import Text
 
-from convbench.commands._command import INTERRUPTED, Answer, Command, Ended, RunContext
-from convbench.commands._duels import Duels, duels_of, print_duels, tell_duels
-from convbench.commands._estimates import ForeseenAnswer, foreseen_answer, print_foreseen
+from convbench.commands._command import INTERRUPTED, Answer, Command, EarlyExit, RunContext
+from convbench.commands._duels import Duels, duel_answer, note_duels, print_duels
+from convbench.commands._estimates import ForeseenAnswer, forecast_answer, print_forecast
 from convbench.commands._output import (
     out,
     path_text,
@@ -28,12 +28,12 @@ from convbench.commands._output import (
     shell_path,
 )
 from convbench.options.judge import JudgeOptions
-from convbench.printable import printable
+from convbench.printable import make_printable
 from convbench.tokens import Tokens
 
 if TYPE_CHECKING:
     from convbench.judge.all import JudgePreview, JudgeResult
-    from convbench.judge.controls import Told
+    from convbench.judge.controls import ControlResult
     from convbench.judge.panel import Panel
 
 ACCURACY = (
@@ -111,8 +111,8 @@ def run(options: JudgeOptions, context: RunContext) -> JudgeAnswer:
         parts.append(judged_run(result))
         context.answer = JudgeAnswer(runs=parts)
         try:
-            _tell_outcome(result, each, context, goes_on=number == 0)
-        except Ended as ended:
+            _note_outcome(result, each, context, goes_on=number == 0)
+        except EarlyExit as ended:
             code = max(code, ended.exit_code)
             if ended.exit_code == INTERRUPTED:
                 break
@@ -140,7 +140,7 @@ def judged_run(result: JudgeResult) -> JudgedRun:
         ],
         unjudged=result.unjudged,
         failures={
-            judged.name: dict(judged.failures) for judged in result.judged if judged.failures
+            judged.name: dict(judged.failures) for judged in result.summaries if judged.failures
         },
         estimate={preview.name: preview.estimate for preview in previews},
         messages={
@@ -153,51 +153,56 @@ def judged_run(result: JudgeResult) -> JudgedRun:
             for preview in previews
             if preview.reply_schema is not None
         },
-        foreseen=foreseen_answer(result.foreseen),
-        duels=[duels_of(compared) for compared in result.compared],
-    ).of(result)
+        foreseen=forecast_answer(result.forecast),
+        duels=[duel_answer(compared) for compared in result.comparisons],
+    ).with_source(result)
 
 
-def _tell_outcome(
+def _note_outcome(
     result: JudgeResult, options: JudgeOptions, context: RunContext, *, goes_on: bool
 ) -> None:
     """Add notes on failures, and with `goes_on` the next commands. Raises the exception that ends
     the command if too many verdicts have no score, or on a dry run the reason why nothing would be
     sent."""
     if result.panel is not None and result.panel.unpaired:
-        context.note(f"{result.panel.unpaired} more judges are not compared with any other")
+        context.add_note(f"{result.panel.unpaired} more judges are not compared with any other")
     for warning in result.warnings:
-        context.note(warning)
+        context.add_note(warning)
     if result.previews:
         if result.problem is not None:
             raise result.problem
         if goes_on:
-            context.next(context.as_typed("--dry-run"))
+            context.add_next(context.as_typed("--dry-run"))
         return
-    if result.compared:
-        tell_duels(result, options, context)
+    if result.comparisons:
+        note_duels(result, options, context)
         return
     if result.unjudged:
-        context.note(f"{result.unjudged} conversations failed to build and cannot be judged")
-    typed = dict.fromkeys(options.judges) or [judged.name for judged in result.judged]
-    for judged, name in zip(result.judged, typed, strict=False):
+        context.add_note(f"{result.unjudged} conversations failed to build and cannot be judged")
+    typed = dict.fromkeys(options.judges) or [judged.name for judged in result.summaries]
+    for judged, name in zip(result.summaries, typed, strict=False):
         batch = " --batch" * options.calls.batch
         run = shell_path(result.run.path)
         again = f"convbench judge --judge {shlex.quote(name)} --run {run}{batch}"
-        context.tell_judged(judged, result.run.path, again)
-    fails = options.calls.fails
-    if any(fails(judged.failed, judged.failed + judged.jobs.done) for judged in result.judged):
-        raise Ended(1)
+        context.note_judged(judged, result.run.path, again)
+    fails = options.calls.is_failure
+    if any(
+        fails(judged.failed_count, judged.failed_count + judged.jobs.done)
+        for judged in result.summaries
+    ):
+        raise EarlyExit(1)
     if goes_on:
-        of = run_option(result.run.path)
-        publish = f"convbench publish USER/NAME --dry-run{of}{_whose_reward(result)}"
-        context.next(f"{_next_query(result)}{of}", publish)
+        run_flag = run_option(result.run.path)
+        publish = f"convbench publish USER/NAME --dry-run{run_flag}{_whose_reward(result)}"
+        context.add_next(f"{_next_query(result)}{run_flag}", publish)
 
 
 def _whose_reward(result: JudgeResult) -> str:
     """Return the option that `publish` needs if a run has verdicts of several judges."""
     several = result.panel is not None and len(result.panel.judges) > 1
-    return f" --judge {shlex.quote(result.judged[0].name)}" if several and result.judged else ""
+    return (
+        f" --judge {shlex.quote(result.summaries[0].name)}" if several and result.summaries else ""
+    )
 
 
 def _next_query(result: JudgeResult) -> str:
@@ -206,25 +211,25 @@ def _next_query(result: JudgeResult) -> str:
     from convbench.store.columns import METRICS
     from convbench.store.views import metric_columns
 
-    names = {judged.name.partition("@")[0] for judged in result.judged}
+    names = {judged.name.partition("@")[0] for judged in result.summaries}
     specs = result.run.judge_specs().values()
-    found = metric_columns(spec for spec in specs if spec.name in names)
-    own = [name for name in found if name not in METRICS and name.isidentifier()]
+    metrics = metric_columns(spec for spec in specs if spec.name in names)
+    own = [name for name in metrics if name not in METRICS and name.isidentifier()]
     return SCORES.format(", ".join(f"avg({name})" for name in own[:3])) if own else ACCURACY
 
 
 def show(answer: JudgedRun) -> None:
     """Print the result of `judge` on one run, or its preview."""
     result: JudgeResult = answer._source
-    if result.compared:
-        print_duels(result.compared)
+    if result.comparisons:
+        print_duels(result.comparisons)
         return
     print_fact("run", quoted(answer.run))
     for preview in result.previews:
         print_judge_preview(preview)
     if result.previews:
-        if result.foreseen is not None:
-            print_foreseen(result.foreseen)
+        if result.forecast is not None:
+            print_forecast(result.forecast)
         return
     if result.panel is not None:
         _print_panel(result.panel)
@@ -242,25 +247,25 @@ def _print_panel(panel: Panel) -> None:
     if lengths:
         head = f"Spearman of {panel.metric} with the policy's words: "
         print_line(out, head, "dim", lengths)
-    for found in panel.judges:
-        if found.constant is not None:
-            print_line(out, f"{found.judge}: ", "dim", str(found.constant))
+    for means in panel.judges:
+        if means.constant is not None:
+            print_line(out, f"{means.judge}: ", "dim", str(means.constant))
     if panel.pairs:
         out.print()
         print_table(agreement_table(panel))
 
 
-def _print_controls(name: str, found: list[Told]) -> None:
+def _print_controls(name: str, results: list[ControlResult]) -> None:
     """Print a judge's scores for control answers that deserve nothing."""
     rows = Table(box=None, pad_edge=False)
     for head in ("control", "score", "policy's own", "examples", "no score"):
         rows.add_column(head, justify="left" if head == "control" else "right")
-    for one in found:
-        own = "-" if not one.examples else f"{one.own:.2f}"
-        score = "-" if not one.examples else f"{one.score:.2f}"
-        rows.add_row(one.control, score, own, str(one.examples), str(one.failed))
+    for result in results:
+        own = "-" if not result.examples else f"{result.own:.2f}"
+        score = "-" if not result.examples else f"{result.score:.2f}"
+        rows.add_row(result.control, score, own, str(result.examples), str(result.failed))
     out.print()
-    out.print(Text(f"controls of {printable(name)}"))
+    out.print(Text(f"controls of {make_printable(name)}"))
     print_table(rows)
 
 
@@ -271,7 +276,7 @@ def agreement_table(panel: Panel) -> Table:
         rows.add_column(head, justify="left" if head == "judges" else "right")
     for pair in panel.pairs:
         rows.add_row(
-            Text(printable(f"{pair.first} / {pair.second}")),
+            Text(make_printable(f"{pair.first} / {pair.second}")),
             str(pair.common),
             *(_format_figure(x) for x in (pair.equal, pair.kappa, pair.correlation)),
             _format_figure(None if pair.apart is None else pair.apart.mean),

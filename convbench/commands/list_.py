@@ -16,10 +16,10 @@ from convbench.commands._output import out, path_text, print_table, quoted
 from convbench.errors import ConvbenchError, RunError, UsageError
 from convbench.options.declare import Opt
 from convbench.options.shared import SpecFolders
-from convbench.printable import printable
+from convbench.printable import make_printable
 
 if TYPE_CHECKING:
-    from convbench.store.overview import Overview
+    from convbench.store.overview import RunOverview
 
 ROOT = Path("runs")
 What = Literal["tasks", "protocols", "judges", "models", "recipes", "experiments", "launch", "runs"]
@@ -103,7 +103,7 @@ def run(options: ListOptions, context: RunContext) -> ListAnswer:
     by_kind: dict[str, list[SpecRow]] = {}
     for kind in catalog.KINDS:
         if what in (None, kind) and not options.tags:
-            names = catalog.names(kind, specs)
+            names = catalog.spec_files(kind, specs)
             by_kind[kind] = [_spec_row(name, path) for name, path in names.items()]
     if what in (None, "models") and not options.tags:
         by_kind["models"] = _model_rows(specs)
@@ -113,17 +113,17 @@ def run(options: ListOptions, context: RunContext) -> ListAnswer:
     runs, untagged = _run_rows(set(options.tags), context) if has_runs else ([], 0)
     with_records = next((row for row in runs if row.conversations), None)
     if not has_runs:
-        context.next(
+        context.add_next(
             "convbench show demo", "convbench build demo --model scripted:policy --dry-run"
         )
     elif with_records is not None:
         name = quoted(with_records.run)
-        context.next(f"convbench report {name}", f"convbench view {name}")
+        context.add_next(f"convbench report {name}", f"convbench view {name}")
     elif untagged:
-        context.next("convbench list runs")
+        context.add_next("convbench list runs")
     else:
-        context.next("convbench build demo --model scripted:policy")
-    return ListAnswer(specs=by_kind, runs=runs).of((has_runs, untagged))
+        context.add_next("convbench build demo --model scripted:policy")
+    return ListAnswer(specs=by_kind, runs=runs).with_source((has_runs, untagged))
 
 
 def _model_rows(specs: Sequence[Path]) -> list[SpecRow]:
@@ -137,10 +137,10 @@ def _model_rows(specs: Sequence[Path]) -> list[SpecRow]:
 
 def _spec_row(name: str, path: Path) -> SpecRow:
     """Return the row of one spec; an unreadable file has the error in place of its title."""
-    from convbench.catalog.load import extended
+    from convbench.catalog.load import read_extended
 
     try:
-        about = str(extended(path, path.parent.name, ()).get("title", ""))
+        about = str(read_extended(path, path.parent.name, ()).get("title", ""))
     except ConvbenchError as error:
         about = f"cannot be read: {error}"
     return SpecRow(name=name, about=about, file=str(path))
@@ -149,18 +149,18 @@ def _spec_row(name: str, path: Path) -> SpecRow:
 def _run_rows(tags: set[str], context: RunContext) -> tuple[list[RunRow], int]:
     """Return (the runs here that have these tags, newest first; the number of others). A run that
     cannot be read becomes a note."""
-    from convbench.store.overview import overview
+    from convbench.store.overview import read_overview
     from convbench.store.run import Run
 
-    runs: list[Overview] = []
+    runs: list[RunOverview] = []
     untagged = 0
     for path in sorted(ROOT.iterdir()) if ROOT.is_dir() else []:
         if path.is_symlink() or not (path / "run.json").exists():
             continue
         try:
-            seen = overview(Run.open(path))
+            seen = read_overview(Run.open(path))
         except RunError as error:
-            context.note(str(error))
+            context.add_note(str(error))
             continue
         if tags <= set(seen.label.tags):
             runs.append(seen)
@@ -173,12 +173,12 @@ def _run_rows(tags: set[str], context: RunContext) -> tuple[list[RunRow], int]:
     ], untagged
 
 
-def _creation_order(one: Overview) -> tuple[str, int]:
+def _creation_order(seen: RunOverview) -> tuple[str, int]:
     """Return a sort key for the time of creation: the record has seconds, the file fractions."""
-    return one.run.manifest.created, (one.run.path / "run.json").stat().st_mtime_ns
+    return seen.run.manifest.created, (seen.run.path / "run.json").stat().st_mtime_ns
 
 
-def _run_row(seen: Overview, latest: Path | None) -> RunRow:
+def _run_row(seen: RunOverview, latest: Path | None) -> RunRow:
     manifest = seen.run.manifest
     return RunRow(
         run=path_text(seen.run.path),
@@ -209,7 +209,7 @@ def show(answer: ListAnswer) -> None:
         rows.add_column(no_wrap=True, style="bold", overflow="fold")
         rows.add_column(overflow="fold")
         for entry in entries:
-            rows.add_row(Text(printable(entry.name)), Text(printable(entry.about)))
+            rows.add_row(Text(make_printable(entry.name)), Text(make_printable(entry.about)))
         out.print(f"[underline]{kind}[/]")
         if entries:
             print_table(rows)
@@ -258,7 +258,7 @@ NAMED = ("complete", "failed", "evals", "tags")
 
 
 def _run_name(row: RunRow) -> str:
-    return printable(quoted(row.run)) + (" (latest)" if row.latest else "")
+    return make_printable(quoted(row.run)) + (" (latest)" if row.latest else "")
 
 
 def _run_facts(row: RunRow) -> tuple[str, ...]:
@@ -275,7 +275,7 @@ def _run_facts(row: RunRow) -> tuple[str, ...]:
         _format_age(row.created),
         " ".join(row.tags),
     )
-    return tuple(printable(cell) for cell in cells)
+    return tuple(make_printable(cell) for cell in cells)
 
 
 def _format_age(created: str) -> str:

@@ -45,8 +45,8 @@ def run(options: MergeOptions, context: RunContext) -> MergeAnswer:
     with target.lock():
         refuse_in_work(target.path, "merging")
         count = shards.read_plan(target.path).count
-        records = shards.merge(target.path)
-    context.next(f"convbench report {quoted(path)}")
+        records = shards.merge_shards(target.path)
+    context.add_next(f"convbench report {quoted(path)}")
     return MergeAnswer(run=quoted(path), shards=count, records=records)
 
 

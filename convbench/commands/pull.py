@@ -12,7 +12,7 @@ from convbench.options.publish import Repo
 from convbench.options.shared import NewRun
 
 if TYPE_CHECKING:
-    from convbench.publish.pull import Pulled
+    from convbench.publish.pull import PulledRun
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class PullOptions:
     revision: Annotated[str | None, Opt("Branch, tag or commit; without it main.")] = None
 
 
-def pull(options: PullOptions) -> Pulled:
+def restore_run(options: PullOptions) -> PulledRun:
     """Restore the run in a dataset, make it the newest run, and return it.
 
     Raises HubError (unreachable, refused, damaged run) or RunError (directory taken).
     """
-    from convbench.publish.pull import pull as pull_run
+    from convbench.publish.pull import pull_dataset as pull_run
     from convbench.store.run import set_latest
 
     pulled = pull_run(options.repo, options.run, options.revision)
@@ -43,13 +43,15 @@ def run(options: PullOptions, context: RunContext) -> RunAnswer:
     """Restore a published run, and return it."""
     from convbench.models.where import names_weights
 
-    pulled = pull(options)
-    of = run_option(pulled.run.path)
+    pulled = restore_run(options)
+    run_flag = run_option(pulled.run.path)
     needs_model = not names_weights(pulled.run.manifest)
-    context.next(f"{COUNT}{of}", *([] if needs_model else [f"convbench train swift{of}"]))
+    context.add_next(
+        f"{COUNT}{run_flag}", *([] if needs_model else [f"convbench train swift{run_flag}"])
+    )
     path = path_text(pulled.run.path)
     answer = RunAnswer(run=path, repo=pulled.repo, commit=pulled.commit)
-    return answer.of(of if needs_model else None)
+    return answer.with_source(run_flag if needs_model else None)
 
 
 def show(answer: RunAnswer) -> None:

@@ -19,7 +19,7 @@ from convbench.options.shared import RunDirs
 
 if TYPE_CHECKING:
     from convbench.store.formats import Format
-    from convbench.store.query import Result
+    from convbench.store.query import QueryResult
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class QueryAnswer(Answer):
     @property
     def rows(self) -> list[dict[str, Any]]:
         """Rows by column."""
-        from convbench.store.formats import render
+        from convbench.store.formats import format_result
 
-        rows: list[dict[str, Any]] = json.loads(render(self._source[0], "json"))
+        rows: list[dict[str, Any]] = json.loads(format_result(self._source[0], "json"))
         return rows
 
 
@@ -77,21 +77,21 @@ def run(options: QueryOptions, context: RunContext) -> QueryAnswer:
     Raises QueryError if the SQL is wrong, does more than read, or takes longer than the timeout.
     """
     from convbench.store import find_run
-    from convbench.store.formats import formulas
-    from convbench.store.query import query
+    from convbench.store.formats import count_formulas
+    from convbench.store.query import run_query
 
     form = check_format(options.format, options.out)
     runs = [find_run(path) for path in options.runs] or [find_run(None)]
     # With --json the answer is still to be written when the query ends.
-    table = query(options.sql, runs, seconds=options.timeout, hard=not context.json)
+    table = run_query(options.sql, runs, seconds=options.timeout, exit_on_timeout=not context.json)
     if options.out is not None:
         write_table(table, form, options.out, out.width)
-    if form == "csv" and (count := formulas(table)):
-        context.note(
+    if form == "csv" and (count := count_formulas(table)):
+        context.add_note(
             f"{count} text{'s begin' if count > 1 else ' begins'} as a formula does (=, +, -, @): "
             "have a spreadsheet read these columns as text"
         )
-    return QueryAnswer(columns=list(table.columns)).of((table, form, options.out))
+    return QueryAnswer(columns=list(table.columns)).with_source((table, form, options.out))
 
 
 def show(answer: QueryAnswer) -> None:
@@ -115,20 +115,20 @@ def check_format(form: str, file: Path | None = None, *, terminal: bool | None =
 
 
 def write_table(
-    table: Result, form: Format = "table", file: Path | None = None, width: int = 80
+    table: QueryResult, form: Format = "table", file: Path | None = None, width: int = 80
 ) -> None:
     """Write a table to a file, or to stdout."""
-    from convbench.printable import printable
-    from convbench.store.formats import render
-    from convbench.store.jsonl import write_named
+    from convbench.printable import make_printable
+    from convbench.store.formats import format_result
+    from convbench.store.jsonl import write_user_file
 
-    data = render(table, form, width)
+    data = format_result(table, form, width)
     if file is not None:
-        write_named(file, data)
+        write_user_file(file, data)
         return
     try:
         if sys.stdout.isatty():  # text of a model must not control the terminal
-            data = printable(data.decode()).encode()
+            data = make_printable(data.decode()).encode()
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()

@@ -21,7 +21,7 @@ from convbench.commands._output import (
 from convbench.commands.build import judge_line
 from convbench.options.report import ReportOptions
 from convbench.options.shared import SpecOptions
-from convbench.printable import printable
+from convbench.printable import make_printable
 
 if TYPE_CHECKING:
     from convbench.report.document import Document
@@ -105,33 +105,33 @@ class ReportAnswer(Answer):
 
 def run(options: ReportOptions, context: RunContext) -> ReportAnswer:
     """Compare policies, write the requested files, and return the tables."""
-    from convbench.report.files import WRITERS, text, write
-    from convbench.report.report import report
+    from convbench.report.files import WRITERS, render_text, write_report
+    from convbench.report.report import create_report
     from convbench.report.sealed import seal_report
 
-    result, form, out = report(options), options.format, options.out
+    result, form, out = create_report(options), options.format, options.out
     to_stdout = form != "table" and out is None and not options.plots
     to_stdout &= result.root is None  # a document needs its pictures beside it
     to_stdout &= (form != "html" or not sys.stdout.isatty()) and not context.json
     folder = out or result.folder
     files: list[Path] = []
     if result.root is not None:
-        files = write(result.document, folder, WRITERS, named=out is not None)
+        files = write_report(result.document, folder, WRITERS, named=out is not None)
     elif not to_stdout and (out is not None or options.plots or form == "html"):
         chosen = "markdown" if form == "table" else form
         forms = {chosen, "html"} if options.plots else {chosen}
-        files = write(result.document, folder, forms, named=out is not None)
+        files = write_report(result.document, folder, forms, named=out is not None)
     if files:
         files.append(seal_report(result.document, options, result.runs, result.root, files))
-    tell_files(result.warnings, files, context)
+    note_files(result.warnings, files, context)
     if not files and not to_stdout:
-        context.next(
+        context.add_next(
             *_missing_lines(result),
             f"{context.as_typed('--json')} --plots        (pictures and one HTML page)",
             context.as_typed("--json", format="latex"),
         )
-    written = text(result.document, form) if to_stdout else None
-    return report_answer(result.document, files).of((result.document, written))
+    written = render_text(result.document, form) if to_stdout else None
+    return report_answer(result.document, files).with_source((result.document, written))
 
 
 def report_answer(document: Document, files: Sequence[Path]) -> ReportAnswer:
@@ -144,37 +144,37 @@ def report_answer(document: Document, files: Sequence[Path]) -> ReportAnswer:
 def _missing_lines(result: ReportResult) -> list[str]:
     """Return the commands that add what the report lacks: conversations, verdicts of a judge that
     scored only some policies, or any judge. One `judge` covers a run and its evaluations."""
-    from convbench.report.tables.counts import counts
+    from convbench.report.tables.counts import conversation_counts
 
-    found: dict[str, None] = {}
+    commands: dict[str, None] = {}
     for section in result.sections:
         judges = [name for name in section.judges if ":" not in name and name != IMPORTED]
-        for policy in (one for each in section.policies for one in each.members or (each,)):
+        for policy in (member for each in section.policies for member in each.members or (each,)):
             manifest, path = policy.run.manifest, policy.run.path
-            numbers = counts(policy)
+            numbers = conversation_counts(policy)
             if manifest.kind != "import" and numbers["missing"] + numbers["failed"]:
-                found[f"convbench build --run {shell_path(path)}"] = None
+                commands[f"convbench build --run {shell_path(path)}"] = None
             root = run_option(path.parents[1] if path.parent.name == EVALS else path)
             for judge in judges:
-                numbers = counts(policy, judge)
+                numbers = conversation_counts(policy, judge)
                 if numbers["unjudged"] + numbers["judge failed"]:
-                    found[f"convbench judge --judge {shlex.quote(judge)}{root}"] = None
+                    commands[f"convbench judge --judge {shlex.quote(judge)}{root}"] = None
             if not section.judges:
-                found[judge_line(manifest, SpecOptions(), root)] = None
-    return list(found)
+                commands[judge_line(manifest, SpecOptions(), root)] = None
+    return list(commands)
 
 
-def tell_files(warnings: Sequence[str], files: Sequence[Path], context: RunContext) -> None:
+def note_files(warnings: Sequence[str], files: Sequence[Path], context: RunContext) -> None:
     """Add the warnings of a report, and the paths of its files."""
     for warning in warnings:
-        context.note(warning)
+        context.add_note(warning)
     pages = [path for path in files if path.suffix in (".html", ".md", ".tex", ".csv")]
     for path in pages[:SHOWN]:
-        context.line("written", "bold", f" {shell_path(path)}", wrap=False)
+        context.add_line("written", "bold", f" {shell_path(path)}", wrap=False)
     pictures = [path for path in files if path.suffix in PICTURES]
     if pictures:
         folder = shell_path(pictures[0].parent)
-        context.line("written", "bold", f" {len(pictures)} pictures in {folder}", wrap=False)
+        context.add_line("written", "bold", f" {len(pictures)} pictures in {folder}", wrap=False)
 
 
 def show(answer: ReportAnswer) -> None:
@@ -183,7 +183,7 @@ def show(answer: ReportAnswer) -> None:
     if written is None:
         print_document(document)
         return
-    sys.stdout.write(printable(written) if sys.stdout.isatty() else written)
+    sys.stdout.write(make_printable(written) if sys.stdout.isatty() else written)
     sys.stdout.flush()
 
 

@@ -25,12 +25,12 @@ from convbench.commands._output import (
     shell_path,
 )
 from convbench.options.declare import Opt
-from convbench.options.shared import MOST_EACH, RunDirs, Shape, SpecOptions
-from convbench.printable import printable
+from convbench.options.shared import MOST_EACH, RunDirs, RunSettings, SpecOptions
+from convbench.printable import make_printable
 from convbench.words import Mode
 
 if TYPE_CHECKING:
-    from convbench.judge.show import ConversationShown, SpecShown
+    from convbench.judge.show import ConversationVerdicts, ResolvedSpec
     from convbench.schema import ToolRound, Verdict
 
 WIDEST = 100
@@ -92,7 +92,7 @@ def run(options: ShowOptions, context: RunContext) -> ShowAnswer:
     conversation = show_conversation(options.name, options.runs, folders)
     if conversation is not None:
         path = shell_path(conversation.run.path)
-        context.next(
+        context.add_next(
             f"convbench view {path}        (the same in the browser, with the exact prompts)"
         )
         return ShowAnswer(
@@ -100,12 +100,12 @@ def run(options: ShowOptions, context: RunContext) -> ShowAnswer:
             name=conversation.conversation.conversation_id,
             value=conversation.conversation.model_dump(mode="json"),
             verdicts=[verdict.model_dump(mode="json") for verdict in conversation.verdicts],
-        ).of(conversation)
-    shape = Shape(mode=options.mode, turns=options.turns)
+        ).with_source(conversation)
+    shape = RunSettings(mode=options.mode, turns=options.turns)
     spec = show_spec(options.name, options.specs, shape, options.protocol)
     if spec.preview is None and not spec.messages and spec.problem:
-        context.note(f"no sample to render: {spec.problem}")
-    context.next(*_next_lines(spec))
+        context.add_note(f"no sample to render: {spec.problem}")
+    context.add_next(*_next_lines(spec))
     calls = spec.preview.calls if spec.preview is not None else ()
     prompts = [message for call in calls for message in call.messages]
     return ShowAnswer(
@@ -114,14 +114,14 @@ def run(options: ShowOptions, context: RunContext) -> ShowAnswer:
         value=spec.value,
         messages=[dict(message) for message in (*prompts, *spec.messages)],
         reply_schema=spec.reply_schema,
-    ).of(spec)
+    ).with_source(spec)
 
 
-def _kind_word(spec: SpecShown) -> str:
+def _kind_word(spec: ResolvedSpec) -> str:
     return spec.kind if spec.kind == "launch" else spec.kind.removesuffix("s")
 
 
-def _next_lines(spec: SpecShown) -> tuple[str, ...]:
+def _next_lines(spec: ResolvedSpec) -> tuple[str, ...]:
     """Return the commands that use a spec of this kind."""
     manifest, file = spec.manifest, Path(spec.file)
     by_name = spec.kind == "models" or file.parent.name == spec.kind
@@ -149,7 +149,7 @@ def show(answer: ShowAnswer) -> None:
         _print_spec(answer._source)
 
 
-def _print_spec(spec: SpecShown) -> None:
+def _print_spec(spec: ResolvedSpec) -> None:
     """Print a resolved spec, then its prompts on a sample."""
     print_fact(_kind_word(spec), f"{spec.name}: {spec.title}")
     print_fact("file", shell_path(Path(spec.file)))
@@ -163,7 +163,7 @@ def _print_spec(spec: SpecShown) -> None:
         modes = ", ".join(protocol.modes)
         print_fact("mode", f"{manifest.mode} (of {modes}), {manifest.turns} policy turns")
     out.print()
-    out.print(escape(printable(spec.yaml)), soft_wrap=True)
+    out.print(escape(make_printable(spec.yaml)), soft_wrap=True)
     if spec.preview is not None:
         print_preview(spec.preview)
     elif spec.messages:
@@ -172,26 +172,26 @@ def _print_spec(spec: SpecShown) -> None:
             print_reply_schema(spec.reply_schema, "json_schema")
 
 
-def print_conversation(found: ConversationShown) -> None:
+def print_conversation(shown: ConversationVerdicts) -> None:
     """Print one conversation with the gold answer, its turns and its verdicts."""
-    from convbench.answers.grade import grade
-    from convbench.answers.tags import left_open
+    from convbench.answers.grade import grade_conversation
+    from convbench.answers.tags import leaves_open
     from convbench.schema import text_of
     from convbench.views import sent_temperature
 
-    c, m = found.conversation, found.run.manifest
-    graded = grade(m.protocol, c, found.example)
+    c, m = shown.conversation, shown.run.manifest
+    graded = grade_conversation(m.protocol, c, shown.example)
     print_fact("conversation", c.conversation_id)
-    print_fact("run", shell_path(found.run.path))
+    print_fact("run", shell_path(shown.run.path))
     policy = m.cast[m.protocol.policy].model if m.cast else "imported"
     sent = sent_temperature(m.protocol, c)
     heat = "not sent" if sent is None else f"{sent:g}"
     print_fact("what", f"{m.task.name} · {m.protocol.name} · {m.mode} · {policy} · T {heat}")
-    print_fact("question", f"{c.example_id} ({found.example.split}), sample {c.sample}")
-    if graded.answer is not None or found.example.answer is not None:  # else nothing is right
+    print_fact("question", f"{c.example_id} ({shown.example.split}), sample {c.sample}")
+    if graded.answer is not None or shown.example.answer is not None:  # else nothing is right
         result = {True: "correct", False: "wrong", None: "not graded"}[graded.correct]
         answer = graded.answer or "unparsed"
-        print_fact("answer", f"{answer}, gold {found.example.answer or '-'}: {result}")
+        print_fact("answer", f"{answer}, gold {shown.example.answer or '-'}: {result}")
     if c.failure is not None:
         print_fact("failed", c.failure.message)
     if c.flags:
@@ -201,41 +201,45 @@ def print_conversation(found: ConversationShown) -> None:
         cut = " · cut by max_tokens" if turn.finish_reason == "length" else ""
         _print_head(turn.speaker, f" · {number} · {turn.step}{cut}")
         if turn.reasoning is not None and turn.reasoning.text.strip():
-            _print_text(Text(printable(turn.reasoning.text.strip()), style="dim"))
-        for one in turn.rounds:
-            _print_round(one)
-        words = printable(text_of(turn.content))
+            _print_text(Text(make_printable(turn.reasoning.text.strip()), style="dim"))
+        for tool_round in turn.rounds:
+            _print_round(tool_round)
+        words = make_printable(text_of(turn.content))
         if turn.speaker == m.protocol.policy:
-            _print_text(_dim_thinking(words, left_open(earlier)))
+            _print_text(_dim_thinking(words, leaves_open(earlier)))
             earlier.append(words)
         else:
             _print_text(Text(words))
-    for verdict in found.verdicts:
+    for verdict in shown.verdicts:
         _print_verdict(verdict)
 
 
-def _print_round(one: ToolRound) -> None:
+def _print_round(tool_round: ToolRound) -> None:
     """Print a round of tool calls with their results."""
-    if one.reasoning is not None and one.reasoning.text.strip():
-        _print_text(Text(printable(one.reasoning.text.strip()), style="dim"))
-    if one.content.strip():
-        _print_text(Text(printable(one.content.strip())))
-    results = {result.id: result for result in one.results}
-    for call in one.calls:
+    if tool_round.reasoning is not None and tool_round.reasoning.text.strip():
+        _print_text(Text(make_printable(tool_round.reasoning.text.strip()), style="dim"))
+    if tool_round.content.strip():
+        _print_text(Text(make_printable(tool_round.content.strip())))
+    results = {result.id: result for result in tool_round.results}
+    for call in tool_round.calls:
         _print_text(
-            Text.assemble((f"calls {printable(call.name)}: ", "bold"), printable(call.arguments))
+            Text.assemble(
+                (f"calls {make_printable(call.name)}: ", "bold"), make_printable(call.arguments)
+            )
         )
         result = results.get(call.id)
         head = "error: " if result is not None and result.error else "result: "
-        said = "(none)" if result is None else result.content
-        _print_text(Text.assemble((head, "bold"), printable(said)))
+        text = "(none)" if result is None else result.content
+        _print_text(Text.assemble((head, "bold"), make_printable(text)))
 
 
 def _print_verdict(verdict: Verdict) -> None:
     """Print a verdict: each score on a line, with the judge's justification."""
     if verdict.failure is not None or verdict.reward is None:
         _print_head(f"judge {verdict.judge}", " · no score")
-        _print_text(Text(printable(verdict.failure.message if verdict.failure else "no reward")))
+        _print_text(
+            Text(make_printable(verdict.failure.message if verdict.failure else "no reward"))
+        )
         return
     _print_head(f"judge {verdict.judge}", f" · reward {verdict.reward:.3f}")
     rows = Table.grid(padding=(0, 2))
@@ -244,8 +248,8 @@ def _print_verdict(verdict: Verdict) -> None:
     rows.add_column(overflow="fold")
     for name in dict.fromkeys((*verdict.scores, *verdict.justifications)):
         score = f"{verdict.scores[name]:g}" if name in verdict.scores else "-"
-        why = " ".join(printable(verdict.justifications.get(name, "")).split())
-        rows.add_row(Text(printable(name)), score, Text(why))
+        why = " ".join(make_printable(verdict.justifications.get(name, "")).split())
+        rows.add_row(Text(make_printable(name)), score, Text(why))
     print_table(rows, WIDEST)
 
 
@@ -253,18 +257,18 @@ def _print_head(bold: str, rest: str) -> None:
     """Print the head of a turn: a rule on a terminal, a short line for a program."""
     out.print()
     if out.is_terminal:
-        text = Text.assemble((printable(bold), "bold"), printable(rest))
+        text = Text.assemble((make_printable(bold), "bold"), make_printable(rest))
         out.print(Rule(text, align="left"), width=min(out.width, WIDEST))
     else:
-        out.print(f"── {printable(bold)}{printable(rest)}", soft_wrap=True, markup=False)
+        out.print(f"── {make_printable(bold)}{make_printable(rest)}", soft_wrap=True, markup=False)
 
 
 def _dim_thinking(words: str, carried: bool) -> Text:
     """Return the text of a policy with its thinking dimmed."""
-    from convbench.answers.tags import segments
+    from convbench.answers.tags import split_segments
 
     text = Text(words)
-    for thought, start, stop in segments(words, carried):
+    for thought, start, stop in split_segments(words, carried):
         if thought:
             text.stylize("dim", start, stop)
     return text

@@ -20,7 +20,7 @@ from convbench.commands._output import (
 from convbench.options.train import TrainOptions
 
 if TYPE_CHECKING:
-    from convbench.experiment.seal import Rounds
+    from convbench.experiment.seal import RoundsWithTable
     from convbench.learn.start import TrainResult
 
 
@@ -58,36 +58,36 @@ class TrainAnswer(Answer):
 
 def run(options: TrainOptions, context: RunContext) -> TrainAnswer:
     """Train once or in rounds, and return the checkpoints."""
-    from convbench.experiment.seal import Rounds
-    from convbench.experiment.train import train
+    from convbench.experiment.seal import RoundsWithTable
+    from convbench.experiment.train import run_train
 
-    done = train(options)
-    if isinstance(done, Rounds):
+    done = run_train(options)
+    if isinstance(done, RoundsWithTable):
         return _rounds_answer(done, options.recipe, context)
     for text in done.notes:
-        context.note(text)
+        context.add_note(text)
     checkpoint = None if done.path is None else path_text(done.path)
     if checkpoint is None:
-        context.next(context.as_typed("--dry-run"))
+        context.add_next(context.as_typed("--dry-run"))
     elif done.imported:
-        context.next(f"convbench publish USER/NAME --checkpoint {quoted(checkpoint)} --dry-run")
+        context.add_next(f"convbench publish USER/NAME --checkpoint {quoted(checkpoint)} --dry-run")
     else:
         assert done.recipe.run is not None
         report = f"convbench report{run_option(Path(done.recipe.run), '')}"
-        context.next(f"convbench eval {quoted(checkpoint)}", report)
+        context.add_next(f"convbench eval {quoted(checkpoint)}", report)
     return TrainAnswer(
         checkpoint=checkpoint,
         recipe=done.recipe.name,
         launch=done.launch.name,
-        processes=done.launch.processes,
+        processes=done.launch.process_count,
         preview=done.preview if checkpoint is None else [],
-        told=dict(done.told),
-    ).of(done)
+        told=dict(done.result_lines),
+    ).with_source(done)
 
 
-def _rounds_answer(done: Rounds, recipe: str, context: RunContext) -> TrainAnswer:
+def _rounds_answer(done: RoundsWithTable, recipe: str, context: RunContext) -> TrainAnswer:
     result = done.result.rounds
-    context.next(f"convbench report {shell_path(result.run.path)}")
+    context.add_next(f"convbench report {shell_path(result.run.path)}")
     rounds = [
         RoundAnswer(
             number=each.number,
@@ -103,7 +103,7 @@ def _rounds_answer(done: Rounds, recipe: str, context: RunContext) -> TrainAnswe
         processes=None,
         rounds=rounds,
         judge=result.judge,
-    ).of(done)
+    ).with_source(done)
 
 
 def show(answer: TrainAnswer) -> None:
@@ -120,7 +120,7 @@ def show(answer: TrainAnswer) -> None:
     print_fact("checkpoint", name)
     print_fact("recipe", f"{answer.recipe}: {result.recipe.title}")
     print_fact("launch", f"{answer.launch}, {answer.processes} process(es)")
-    for label, line in result.told:
+    for label, line in result.result_lines:
         print_fact(label, line)
     if result.imported:
         print_fact("to evaluate", f"on a run that was built: convbench eval {name} --run DIR")
@@ -129,7 +129,7 @@ def show(answer: TrainAnswer) -> None:
 def _print_rounds(answer: TrainAnswer) -> None:
     """Print the table of accuracies of `train seal`, then the folders of each round's checkpoint
     and evaluation."""
-    done: Rounds = answer._source
+    done: RoundsWithTable = answer._source
     if done.table is not None:
         out.print(escape(done.table.read_text()), soft_wrap=True)
         print_fact("table", shell_path(done.table))

@@ -63,19 +63,19 @@ class VerifyAnswer(Answer):
 
 def run(options: VerifyOptions, context: RunContext) -> VerifyAnswer:
     """Recompute every figure, and return what was checked."""
-    from convbench.publish.verify import verify
+    from convbench.publish.verify import verify_target
 
     with err.status("reading every record again"):
-        verification = verify(options.target, options.revision, seal_anew=options.seal)
+        verification = verify_target(options.target, options.revision, seal_anew=options.seal)
     problems = verification.problems
     if any("never sealed" in text or "after the last seal" in text for text in problems):
-        context.note(
+        context.add_note(
             "records that were never sealed were written by an earlier version, by hand, or by a "
             "command that was cut off; to accept the run as it is: convbench verify RUN --seal"
         )
     context.exit_code = int(bool(problems))
     checked = [
-        VerifiedAnswer(what=part.what, found=part.found, problems=part.problems)
+        VerifiedAnswer(what=part.what, found=part.summary, problems=part.problems)
         for part in verification.checked
     ]
     return VerifyAnswer(target=verification.target, ok=not problems, checked=checked)

@@ -61,22 +61,22 @@ def run(options: ViewOptions, context: RunContext) -> ViewAnswer:
     from rich.markup import escape
 
     from convbench.view import Library, serve, write_site
-    from convbench.view.library import index_runs, shown
+    from convbench.view.library import index_runs, library_or_index
 
-    def say(text: str) -> None:
+    def print_step(text: str) -> None:
         err.print(f"[dim]{escape(text)}[/]", soft_wrap=True)
 
     if options.static is not None:
-        with closing(index_runs(options.runs, say)) as index:
-            files, total = write_site(index, options.static, say), index.total
+        with closing(index_runs(options.runs, print_step)) as index:
+            files, total = write_site(index, options.static, print_step), index.total
         folder = path_text(options.static)
-        context.next(f"python -m http.server --bind 127.0.0.1 --directory {quoted(folder)}")
-        return ViewAnswer(address=None, folder=folder, conversations=total).of(files)
+        context.add_next(f"python -m http.server --bind 127.0.0.1 --directory {quoted(folder)}")
+        return ViewAnswer(address=None, folder=folder, conversations=total).with_source(files)
 
-    runs = shown(options.runs, say)
+    runs = library_or_index(options.runs, print_step)
     answer = ViewAnswer(address=None, folder=None, conversations=None)
 
-    def ready(address: str) -> None:
+    def show_address(address: str) -> None:
         nonlocal answer
         total = None
         if not isinstance(runs, Library) and runs.partial is None:
@@ -85,7 +85,7 @@ def run(options: ViewOptions, context: RunContext) -> ViewAnswer:
         context.show_part(answer)
         err.print("[dim]the address holds a key: keep it to yourself. Ctrl-C ends it[/]")
 
-    serve(runs, options.port, ready, browser=options.open)
+    serve(runs, options.port, show_address, browser=options.open)
     return answer
 
 

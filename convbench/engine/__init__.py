@@ -5,7 +5,7 @@ Uses models and store, and the rooms below them.
 
 from convbench.engine.budget import Budget
 from convbench.engine.caller import Caller
-from convbench.engine.jobs import Stopped, Summary, run, run_jobs
+from convbench.engine.jobs import Stopped, Summary, run_in_loop, run_jobs
 from convbench.engine.journal import Journal
 from convbench.engine.limiter import RetryPolicy
 from convbench.engine.progress import Progress, Status
@@ -19,6 +19,6 @@ __all__ = [
     "Status",
     "Stopped",
     "Summary",
-    "run",
+    "run_in_loop",
     "run_jobs",
 ]

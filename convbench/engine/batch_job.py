@@ -16,7 +16,15 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from convbench.engine.batch_record import SentBatch
-from convbench.engine.budget import Budget, Estimate, Rates, Size, believed, book, said
+from convbench.engine.budget import (
+    Budget,
+    CallSize,
+    Estimate,
+    Rates,
+    book_usage,
+    usage_and_bytes,
+    with_usage,
+)
 from convbench.engine.journal import Journal
 from convbench.engine.limiter import RetryPolicy
 from convbench.engine.progress import Status
@@ -41,12 +49,12 @@ LISTED = 0.5
 T = TypeVar("T")
 
 
-class NotSent(Exception):
+class BatchNotSent(Exception):
     """A batch was not created, through no fault of its calls: they go with the next batch."""
 
 
 @dataclass(frozen=True)
-class Desk:
+class BatchContext:
     """Objects and settings that all batches of a command share."""
 
     journal: Journal
@@ -65,7 +73,7 @@ class Desk:
 
 
 @dataclass(eq=False)
-class Waiting:
+class PendingCall:
     """A call that waits for its reply."""
 
     model: Model
@@ -74,28 +82,28 @@ class Waiting:
     sampling: Sampling
     key: str
     hash: str
-    size: Size
+    size: CallSize
     since: float
     """`time.monotonic()` when the call was made."""
     done: asyncio.Future[Completion] = field(init=False)
 
 
-class Flight:
+class BatchJob:
     """A batch in progress. `tell` is called with a pending call and its reply or error, `look`
     after each poll."""
 
     def __init__(
         self,
-        desk: Desk,
+        context: BatchContext,
         sent: SentBatch,
         batches: Batches,
         rates: Rates,
-        tell: Callable[[Waiting, Completion | Exception], None],
+        tell: Callable[[PendingCall, Completion | Exception], None],
         look: Callable[[], None],
     ) -> None:
-        self.desk, self.sent, self.batches, self.rates = desk, sent, batches, rates
+        self.context, self.sent, self.batches, self.rates = context, sent, batches, rates
         self.tell, self.look = tell, look
-        self.waiting: dict[int, Waiting] = {}
+        self.waiting: dict[int, PendingCall] = {}
         """Pending calls, by the number of the request."""
         self.answered: set[int] = set()
         """Numbers of the requests whose reply is in the journal."""
@@ -112,7 +120,7 @@ class Flight:
         self._billed: set[int] = set()
         self._met = False
 
-    async def fly(self, lines: Sequence[bytes] | None) -> None:
+    async def run_batch(self, lines: Sequence[bytes] | None) -> None:
         """Run the batch to its end; then every reply is in the journal, every pending call ended.
 
         `lines` are its requests; None if an earlier process had them. Raises NotSent if that one
@@ -120,64 +128,66 @@ class Flight:
         """
         while True:
             if self.sent.batch is None:
-                await self._begin(lines)
-            self.state = state = await self._ended()
+                await self._begin_batch(lines)
+            self.state = state = await self._poll_until_ended()
             if state.refused is not None:
-                self._close("failed")
+                self._record_end("failed")
                 if state.full:
-                    raise NotSent(state.refused)
+                    raise BatchNotSent(state.refused)
                 raise FatalModelError(f"{self.batches.ref}: batch refused: {state.refused}")
-            if await self._collected(state):
+            if await self._collect_results(state):
                 break
-            self._note(other=self.sent.batch)
-            if len(self.sent.others) >= self.desk.retry.tries:
+            self._write_note(other=self.sent.batch)
+            if len(self.sent.others) >= self.context.retry.tries:
                 ref = self.batches.ref
                 raise FatalModelError(f"{ref}: no batch in the provider's list holds our calls")
-        self._end(state.status)
+        self._end_calls(state.status)
 
-    def fail(self, error: Exception) -> None:
+    def fail_calls(self, error: Exception) -> None:
         """End all pending calls with an error."""
-        for waiting in tuple(self.waiting.values()):
-            self.tell(waiting, error)
+        for pending in tuple(self.waiting.values()):
+            self.tell(pending, error)
         self.waiting.clear()
 
     @property
-    def left(self) -> int:
+    def calls_left(self) -> int:
         """The number of requests without a reply in the journal."""
         return len(self.sent.calls) - len(self.answered)
 
     # ------------------------------------------------------------------ to the provider
 
-    async def _begin(self, lines: Sequence[bytes] | None) -> None:
+    async def _begin_batch(self, lines: Sequence[bytes] | None) -> None:
         if lines is None:
-            await self._found_or_not()
+            await self._find_batch()
             return
         mark = self.sent.mark
         if self.sent.file is None:
             try:
-                file = await self._patiently(lambda: self.batches.upload(mark, lines), TRANSFER_S)
+                file = await self._with_retries(
+                    lambda: self.batches.upload_requests(mark, lines), TRANSFER_S
+                )
             except FatalModelError:
-                self._close("refused")
+                self._record_end("refused")
                 raise
             if file is not None:
-                self._note(file=file)
-        found = await self._sought(0.0) if self.sent.others else None
-        if found is not None:
-            self._begun(found, guessed=True)
+                self._write_note(file=file)
+        batch = await self._search_list(0.0) if self.sent.others else None
+        if batch is not None:
+            self._record_begun(batch, guessed=True)
             return
-        self._begun(*await self._created(lines))
+        self._record_begun(*await self._create_batch(lines))
 
-    async def _found_or_not(self) -> None:
+    async def _find_batch(self) -> None:
         """Find the batch that an earlier process may have created. Raises NotSent."""
         impossible = self.batches.uploads and self.sent.file is None
         until = max(self.sent.at + SETTLE_S, time.time() + SETTLE_S / 3)
-        found = None if impossible else await self._sought(until)
-        if found is None:
-            self._close("never sent")
-            raise NotSent(f"{self.batches.ref}: a batch was not begun")
-        self._begun(found, guessed=True)
+        batch = None if impossible else await self._search_list(until)
+        if batch is None:
+            self._record_end("never sent")
+            raise BatchNotSent(f"{self.batches.ref}: a batch was not begun")
+        self._record_begun(batch, guessed=True)
 
-    async def _created(self, lines: Sequence[bytes]) -> tuple[str, bool]:
+    async def _create_batch(self, lines: Sequence[bytes]) -> tuple[str, bool]:
         """Create the batch exactly once; return (its name, whether it was found in the list).
 
         Before a retry the provider's list is searched, unless the failure is certain."""
@@ -185,28 +195,28 @@ class Flight:
         while True:
             try:
                 async with asyncio.timeout(TRANSFER_S):
-                    batch = await self.batches.create(self.sent.mark, self.sent.file, lines)
+                    batch = await self.batches.create_batch(self.sent.mark, self.sent.file, lines)
                     return batch, False
             except (TimeoutError, TransientModelError) as raised:
-                error = _said(raised, self.batches.ref)
+                error = _as_transient(raised, self.batches.ref)
             except FatalModelError as refused:
                 if not isinstance(refused, BadBody):  # after that one it may have been created
-                    self._close("refused")
+                    self._record_end("refused")
                 raise
             tries += 1
             if not error.rate_limited and not isinstance(error, Unreachable):
-                found = await self._sought(time.time() + SETTLE_S)
-                if found is not None:
-                    return found, True
-            await self._again(error, tries, since)
+                listed_batch = await self._search_list(time.time() + SETTLE_S)
+                if listed_batch is not None:
+                    return listed_batch, True
+            await self._wait_or_fail(error, tries, since)
 
-    async def _sought(self, until: float) -> str | None:
+    async def _search_list(self, until: float) -> str | None:
         """Return the batch with our mark from the provider's list; None if there is none by
         `until`."""
-        sent, others = self.sent, self.desk.known | self.sent.others
+        sent, others = self.sent, self.context.known | self.sent.others
         while True:
-            names = await self._patiently(
-                lambda: self.batches.find(sent.mark, sent.file, sent.begun, len(sent.calls))
+            names = await self._with_retries(
+                lambda: self.batches.find_batches(sent.mark, sent.file, sent.begun, len(sent.calls))
             )
             if ours := [name for name in names if name not in others]:
                 return ours[0]
@@ -214,15 +224,15 @@ class Flight:
                 return None
             await asyncio.sleep(min(LISTED, max(0.0, until - time.time())))
 
-    def _begun(self, batch: str, guessed: bool = False) -> None:
-        self.desk.known.add(batch)
-        self._note(batch=batch, guessed=guessed)
+    def _record_begun(self, batch: str, guessed: bool = False) -> None:
+        self.context.known.add(batch)
+        self._write_note(batch=batch, guessed=guessed)
 
-    async def _ended(self) -> BatchState:
+    async def _poll_until_ended(self) -> BatchState:
         """Poll the batch until it has ended; return its last state."""
-        batch, wait_s = self.sent.batch or "", self.desk.wait_s
+        batch, wait_s = self.sent.batch or "", self.context.wait_s
         while True:
-            self.state = state = await self._patiently(lambda: self.batches.look(batch))
+            self.state = state = await self._with_retries(lambda: self.batches.get_state(batch))
             self.look()
             if state.ended:
                 return state
@@ -230,40 +240,40 @@ class Flight:
             wait = min(max(SOONEST_S, age / 5), LATEST_S)
             if wait_s is not None and not self.cut:
                 if age >= wait_s:
-                    await self._cancel(batch)
+                    await self._cancel_batch(batch)
                 wait = min(wait, max(0.0, wait_s - age))
             await asyncio.sleep(wait)
 
-    async def _cancel(self, batch: str) -> None:
+    async def _cancel_batch(self, batch: str) -> None:
         """Cancel a batch that takes too long; an error because it has just ended is ignored."""
         self.cut = True
         with suppress(FatalModelError):
-            await self._patiently(lambda: self.batches.cancel(batch))
+            await self._with_retries(lambda: self.batches.cancel_batch(batch))
 
     # ------------------------------------------------------------------ from the provider
 
-    async def _collected(self, state: BatchState) -> bool:
+    async def _collect_results(self, state: BatchState) -> bool:
         """Read all results; return False if they belong to another batch."""
 
-        async def read() -> None:
+        async def read_results() -> None:
             most = min(max(LEAST_BYTES, CALL_BYTES * len(self.sent.calls)), MOST_BYTES)
             self._errors.clear()
             self._counts = dict.fromkeys(self._counts, 0)
             seen = set[int]()
             try:
-                async for item in self.batches.results(self.sent.batch or "", state, most):
-                    self._take(item, seen)
+                async for item in self.batches.iter_results(self.sent.batch or "", state, most):
+                    self._take_result(item, seen)
             except BadBody as error:
                 self._counts["cut short"] = 1
-                self.desk.status.note = str(error)
+                self.context.status.note = str(error)
             self._met = bool(seen)
 
-        await self._patiently(read, TRANSFER_S)
+        await self._with_retries(read_results, TRANSFER_S)
         return self._met or not self.sent.guessed or not self._counts["foreign"]
 
-    def _take(self, item: tuple[str, Outcome] | None, seen: set[int]) -> None:
+    def _take_result(self, item: tuple[str, Outcome] | None, seen: set[int]) -> None:
         """Record one line of results: its reply, its error or why it was skipped."""
-        number = None if item is None else self.sent.number(item[0])
+        number = None if item is None else self.sent.request_number(item[0])
         if item is None or number is None:
             self._counts["unreadable" if item is None else "foreign"] += 1
             return
@@ -274,87 +284,89 @@ class Flight:
         if number in self.answered:
             return  # collected before, by this or an earlier process
         if isinstance(item[1], Completion):
-            self._answer(number, item[1])
+            self._record_reply(number, item[1])
         else:
-            self._lose(number, item[1])
+            self._record_failure(number, item[1])
 
-    def _answer(self, number: int, completion: Completion) -> None:
+    def _record_reply(self, number: int, completion: Completion) -> None:
         """Write a reply to the journal, book it, and end its pending call."""
-        call, desk = self.sent.calls[number], self.desk
-        told, received = said(completion)
-        booked, told = book(told, call.size, self.rates, received)
-        completion = replace(believed(completion, told), left_out=call.left_out)
-        desk.journal.append(call.key, call.hash, completion, self.sent.name(number), booked)
-        desk.budget.book(booked)
-        desk.status.calls += 1
-        desk.status.spend(told, booked.usd)
+        call, context = self.sent.calls[number], self.context
+        usage, received = usage_and_bytes(completion)
+        booked, usage = book_usage(usage, call.size, self.rates, received)
+        completion = replace(with_usage(completion, usage), left_out=call.left_out)
+        context.journal.append(
+            call.key, call.hash, completion, self.sent.request_name(number), booked
+        )
+        context.budget.book_attempt(booked)
+        context.status.calls += 1
+        context.status.add_usage(usage, booked.usd)
         self.answered.add(number)
-        if (waiting := self.waiting.pop(number, None)) is not None:
-            self.tell(waiting, completion)
+        if (pending := self.waiting.pop(number, None)) is not None:
+            self.tell(pending, completion)
         else:
             self.early[number] = completion
 
-    def _lose(self, number: int, error: ModelError) -> None:
+    def _record_failure(self, number: int, error: ModelError) -> None:
         """Record why a call has no reply, and book what its failed reply was billed."""
         self._errors[number] = error
         if error.usage is not None and number not in self._billed:
             self._billed.add(number)
-            booked, told = book(error.usage, self.sent.calls[number].size, self.rates)
+            booked, usage = book_usage(error.usage, self.sent.calls[number].size, self.rates)
             self._lost[0] += booked.tokens
             self._lost[1] += booked.usd or 0.0
-            self.desk.budget.book(booked, lost=True)
-            self.desk.status.spend(told, booked.usd)
+            self.context.budget.book_attempt(booked, lost=True)
+            self.context.status.add_usage(usage, booked.usd)
 
-    def _end(self, status: str) -> None:
+    def _end_calls(self, status: str) -> None:
         """Record how the batch ended, then end the calls without a reply with an error."""
-        self._close(status)
-        for number, waiting in tuple(self.waiting.items()):
+        self._record_end(status)
+        for number, pending in tuple(self.waiting.items()):
             error = self._errors.get(number) or TransientModelError(
                 f"{self.batches.ref}: no result in the batch ({status})"
             )
-            self.tell(waiting, error)
+            self.tell(pending, error)
         self.waiting.clear()
 
-    def _close(self, status: str) -> None:
+    def _record_end(self, status: str) -> None:
         counts = {
             "answered": len(self.answered),
             "failed": len(self._errors),
-            "missing": self.left - len(self._errors),
+            "missing": self.calls_left - len(self._errors),
             **self._counts,
         }
         lost = {"tokens": int(self._lost[0]), "usd": self._lost[1]}
-        self._note(ended=status, counts=counts, lost=lost)
+        self._write_note(ended=status, counts=counts, lost=lost)
         if self.sent.batch is not None:
-            self.desk.counts.update(calls=len(self.sent.calls), **counts)
+            self.context.counts.update(calls=len(self.sent.calls), **counts)
 
     # ------------------------------------------------------------------ both
 
-    def _note(self, **what: object) -> None:
-        self.desk.journal.submitted.note(self.sent, **what)
+    def _write_note(self, **what: object) -> None:
+        self.context.journal.submitted.write_note(self.sent, **what)
 
-    async def _patiently(self, ask: Callable[[], Awaitable[T]], limit: float | None = None) -> T:
+    async def _with_retries(self, ask: Callable[[], Awaitable[T]], limit: float | None = None) -> T:
         """Return the result of a request, retried while that may help.
 
         Raises FatalModelError when it no longer does."""
         tries, since = 0, time.monotonic()
         while True:
             try:
-                async with asyncio.timeout(limit or self.desk.retry.timeout_s):
+                async with asyncio.timeout(limit or self.context.retry.timeout_s):
                     return await ask()
             except (TimeoutError, TransientModelError) as raised:
-                error = _said(raised, self.batches.ref)
+                error = _as_transient(raised, self.batches.ref)
             tries += 1
-            await self._again(error, tries, since)
+            await self._wait_or_fail(error, tries, since)
 
-    async def _again(self, error: TransientModelError, tries: int, since: float) -> None:
+    async def _wait_or_fail(self, error: TransientModelError, tries: int, since: float) -> None:
         """Wait before another try. Raises FatalModelError to give up; the batch continues."""
-        retry = self.desk.retry
+        retry = self.context.retry
         lost = isinstance(error, Unreachable) and tries >= 3 and self.state is None
         if lost or time.monotonic() - since > retry.patience_s:
             raise FatalModelError(f"{error}; batches that were sent go on: resume later") from None
-        self.desk.status.retries += 1
-        await asyncio.sleep(retry.backoff(error, tries))
+        self.context.status.retries += 1
+        await asyncio.sleep(retry.backoff_seconds(error, tries))
 
 
-def _said(error: Exception, ref: str) -> TransientModelError:
+def _as_transient(error: Exception, ref: str) -> TransientModelError:
     return error if isinstance(error, TransientModelError) else BrokenReply(f"{ref}: no answer")

@@ -15,10 +15,10 @@ from typing import Any
 
 import orjson
 
-from convbench.engine.budget import Size
+from convbench.engine.budget import CallSize
 from convbench.models.batch import ID
-from convbench.net.tidy import count, dollars
-from convbench.store.jsonl import Appender, lines, parse
+from convbench.net.tidy import safe_count, safe_dollars
+from convbench.store.jsonl import Appender, numbered_lines, parse_line
 
 FILE = "batches.jsonl"
 
@@ -30,7 +30,7 @@ class SentCall:
 
     key: str
     hash: str
-    size: Size
+    size: CallSize
     left_out: tuple[str, ...] = ()
 
 
@@ -66,11 +66,11 @@ class SentBatch:
     lost: tuple[int, float] = (0, 0.0)
     """Tokens and dollars billed for unusable replies."""
 
-    def name(self, number: int) -> str:
+    def request_name(self, number: int) -> str:
         """Return the name of a request, given its number; the attempt has the same name."""
         return f"{self.mark}-{number}"
 
-    def number(self, name: str) -> int | None:
+    def request_number(self, name: str) -> int | None:
         """Return the number of the request with this name; None if the batch has none."""
         mark, _, rest = name.rpartition("-")
         if mark != self.mark or not rest.isdecimal() or not rest.isascii() or len(rest) > 7:
@@ -85,27 +85,27 @@ class SentBatch:
         return "sent" if self.batch else "uploaded" if self.file else "about to be sent"
 
 
-class Submitted:
+class BatchLog:
     """Reads and writes the file of a run's batches."""
 
     def __init__(self, path: Path) -> None:
         self._records = Appender(path)
 
-    def read(self) -> list[SentBatch]:
+    def read_batches(self) -> list[SentBatch]:
         """Return all batches in the order of their intents; invalid lines are skipped."""
-        found: dict[str, SentBatch] = {}
-        for _, line in lines(self._records.path):
-            record = parse(line)
+        batches: dict[str, SentBatch] = {}
+        for _, line in numbered_lines(self._records.path):
+            record = parse_line(line)
             mark = record.get("mark")
             if not isinstance(mark, str):
                 continue
-            if mark in found:
-                _learn(found[mark], record)
-            elif (sent := _intent(mark, record)) is not None:
-                found[mark] = sent
-        return list(found.values())
+            if mark in batches:
+                _apply_record(batches[mark], record)
+            elif (sent := _read_intent(mark, record)) is not None:
+                batches[mark] = sent
+        return list(batches.values())
 
-    def intend(self, sent: SentBatch) -> None:
+    def write_intent(self, sent: SentBatch) -> None:
         """Write that a batch is about to be sent."""
         calls = [
             [
@@ -118,7 +118,7 @@ class Submitted:
             ]
             for call in sent.calls
         ]
-        self._write(
+        self._write_record(
             {
                 "mark": sent.mark,
                 "wave": sent.wave,
@@ -130,87 +130,87 @@ class Submitted:
             }
         )
 
-    def note(self, sent: SentBatch, **what: Any) -> None:
+    def write_note(self, sent: SentBatch, **what: Any) -> None:
         """Write a step of a batch (`file`, `batch`, `other` or `ended`, with its details) and apply
         it to `sent`."""
         record = {"mark": sent.mark, "at": time.time(), **what}
-        self._write(record)
-        _learn(sent, record)
+        self._write_record(record)
+        _apply_record(sent, record)
 
     def close(self) -> None:
         """Close the file; a later line opens it again."""
         self._records.close()
 
-    def _write(self, record: dict[str, Any]) -> None:
+    def _write_record(self, record: dict[str, Any]) -> None:
         self._records.write(orjson.dumps(record))
 
 
 def open_batches(folder: Path) -> list[SentBatch]:
     """Return the batches of a run that have not ended."""
-    return [sent for sent in Submitted(folder / FILE).read() if sent.ended is None]
+    return [sent for sent in BatchLog(folder / FILE).read_batches() if sent.ended is None]
 
 
-def totals(batches: Iterable[SentBatch], replied: Collection[str]) -> tuple[int, float]:
+def unreplied_cost(batches: Iterable[SentBatch], replied: Collection[str]) -> tuple[int, float]:
     """Return (tokens, dollars) of batches beyond the replies in the journal: unusable replies, and
     the worst case of the missing replies of an unfinished batch."""
     tokens, usd = 0, 0.0
     for sent in batches:
         tokens, usd = tokens + sent.lost[0], usd + sent.lost[1]
         if sent.ended is None:
-            left = sum(1 for n in range(len(sent.calls)) if sent.name(n) not in replied)
+            left = sum(1 for n in range(len(sent.calls)) if sent.request_name(n) not in replied)
             share = left / max(1, len(sent.calls))
             tokens, usd = tokens + round(sent.tokens * share), usd + (sent.usd or 0.0) * share
     return tokens, usd
 
 
-def _intent(mark: str, record: dict[str, Any]) -> SentBatch | None:
+def _read_intent(mark: str, record: dict[str, Any]) -> SentBatch | None:
     rows = record.get("calls")
     if not isinstance(rows, list) or not isinstance(record.get("model"), str):
         return None
-    calls = list(_calls(rows))
-    at = dollars(record.get("at")) or 0.0
+    calls = list(_read_calls(rows))
+    at = safe_dollars(record.get("at")) or 0.0
     return SentBatch(
         mark,
-        count(record.get("wave")) or 0,
+        safe_count(record.get("wave")) or 0,
         record["model"],
         calls,
-        dollars(record.get("usd")),
-        count(record.get("tokens")) or 0,
+        safe_dollars(record.get("usd")),
+        safe_count(record.get("tokens")) or 0,
         at,
         at,
     )
 
 
-def _calls(rows: list[Any]) -> Iterator[SentCall]:
+def _read_calls(rows: list[Any]) -> Iterator[SentCall]:
     for row in rows:
         if isinstance(row, list) and len(row) >= 5:
-            text, prompt, reply = (max(1, count(value) or 1) for value in row[2:5])
+            text, prompt, reply = (max(1, safe_count(value) or 1) for value in row[2:5])
             left_out = tuple(str(name)[:40] for name in row[5:11])
-            yield SentCall(str(row[0]), str(row[1]), Size(text, prompt, reply), left_out)
+            yield SentCall(str(row[0]), str(row[1]), CallSize(text, prompt, reply), left_out)
 
 
-def _learn(sent: SentBatch, record: dict[str, Any]) -> None:
+def _apply_record(sent: SentBatch, record: dict[str, Any]) -> None:
     """Update a batch with a later line of the file."""
-    sent.at = dollars(record.get("at")) or sent.at
-    sent.file = _text(record.get("file")) or sent.file
-    if batch := _name(record.get("batch")):
+    sent.at = safe_dollars(record.get("at")) or sent.at
+    sent.file = _short_text(record.get("file")) or sent.file
+    if batch := _batch_name(record.get("batch")):
         sent.batch, sent.guessed = batch, record.get("guessed") is True
-    if other := _name(record.get("other")):
+    if other := _batch_name(record.get("other")):
         sent.others.add(other)
         sent.batch = None
-    sent.ended = _text(record.get("ended")) or sent.ended
+    sent.ended = _short_text(record.get("ended")) or sent.ended
     counts = record.get("counts")
     if isinstance(counts, dict):
-        sent.counts = {str(name): count(value) or 0 for name, value in counts.items()}
+        sent.counts = {str(name): safe_count(value) or 0 for name, value in counts.items()}
     lost = record.get("lost")
     if isinstance(lost, dict):
-        sent.lost = count(lost.get("tokens")) or 0, dollars(lost.get("usd")) or 0.0
+        sent.lost = safe_count(lost.get("tokens")) or 0, safe_dollars(lost.get("usd")) or 0.0
 
 
-def _text(value: object) -> str | None:
+def _short_text(value: object) -> str | None:
     return value[:500] if isinstance(value, str) and value else None
 
 
-def _name(value: object) -> str | None:
+def _batch_name(value: object) -> str | None:
     """Return a provider's name for a batch if it is safe as part of an address, else None."""
     return value if isinstance(value, str) and ID.fullmatch(value) else None

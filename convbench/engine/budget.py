@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from convbench.engine.jobs import idle
+from convbench.engine.jobs import idle_wait
 from convbench.errors import BudgetError, Usage, UsageError
 from convbench.models.batch import Batches
 from convbench.models.model import Model
@@ -36,7 +36,7 @@ SPREAD = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class CallSize:
     """Upper bounds of a call: a byte of text is at most one token, a reply at most its limit."""
 
     text: int
@@ -55,27 +55,31 @@ class Estimate:
     usd: float | None
 
 
-def size_of(model: Model, messages: Sequence[Message], sampling: Sampling) -> Size:
+def size_of(model: Model, messages: Sequence[Message], sampling: Sampling) -> CallSize:
     """Return the bounds of a call."""
-    text, images = _measured(messages)
-    thoughts = sum(_thought(message) for message in messages if "reasoning" in message)
+    text, images = _text_and_images(messages)
+    thoughts = sum(_reasoning_bytes(message) for message in messages if "reasoning" in message)
     prompt = text + thoughts + MESSAGE_TOKENS * len(messages) + IMAGE_TOKENS * images
-    return Size(text, prompt, sampling.max_tokens + model.headroom)
+    return CallSize(text, prompt, sampling.max_tokens + model.headroom)
 
 
 def usual_prompt(messages: Sequence[Message]) -> int:
     """Return an estimate of a prompt's tokens, a little higher than usual."""
-    text, images = _measured(messages)
+    text, images = _text_and_images(messages)
     return text // USUAL_TOKEN + USUAL_FRAME * len(messages) + IMAGE_TOKENS * images + 1
 
 
-def _measured(messages: Sequence[Message]) -> tuple[int, int]:
+def _text_and_images(messages: Sequence[Message]) -> tuple[int, int]:
     """Return (bytes of text, number of images) of messages."""
     text = images = 0
     for message in messages:
         content = message["content"]
-        said = text_of(content)
-        text += len(said) if said.isascii() else len(said.encode("utf-8", "replace"))
+        content_text = text_of(content)
+        text += (
+            len(content_text)
+            if content_text.isascii()
+            else len(content_text.encode("utf-8", "replace"))
+        )
         for call in message.get("tool_calls", ()):
             text += len(call.arguments.encode()) + 64
         if not isinstance(content, str):
@@ -83,7 +87,7 @@ def _measured(messages: Sequence[Message]) -> tuple[int, int]:
     return text, images
 
 
-def _thought(message: Message) -> int:
+def _reasoning_bytes(message: Message) -> int:
     """Return the bytes of the reasoning sent back with a message."""
     reasoning = message.get("reasoning")
     return len(reasoning.model_dump_json()) if reasoning else 0
@@ -101,13 +105,13 @@ class Rates:
         self._held_prompt = self._held_reply = 0
         self._lock = threading.Lock()
 
-    def dollars(self, prompt: float, reply: float) -> float | None:
+    def list_price(self, prompt: float, reply: float) -> float | None:
         """Return the list price of so many tokens in dollars; None if it is unknown."""
         return self._price(round(prompt), round(reply))
 
-    def learn(self, size: Size, prompt: float, reply: float, usd: float | None) -> None:
+    def learn_billing(self, size: CallSize, prompt: float, reply: float, usd: float | None) -> None:
         """Update the rates with what a reply was billed."""
-        list_price = self.dollars(prompt, reply)
+        list_price = self.list_price(prompt, reply)
         with self._lock:
             self._replies += 1
             self._dense = max(self._dense, prompt / size.prompt)
@@ -116,29 +120,29 @@ class Rates:
             if usd and list_price:
                 self.usd = max(self.usd, usd / list_price)
 
-    def likely(self, size: Size) -> Estimate:
+    def likely_use(self, size: CallSize) -> Estimate:
         """Return what a call will likely use, with a reply of full length."""
         share = self._dense * SPREAD if self._replies else self.prompt
-        return self._estimate(size.prompt * share, size.reply * self.reply)
+        return self._make_estimate(size.prompt * share, size.reply * self.reply)
 
-    def bound(self, size: Size) -> Estimate:
+    def upper_bound(self, size: CallSize) -> Estimate:
         """Return the most that a call is billed, if it is billed as earlier ones were."""
-        return self._estimate(size.prompt * self.prompt, size.reply * self.reply)
+        return self._make_estimate(size.prompt * self.prompt, size.reply * self.reply)
 
-    def hold(self, size: Size, sign: int) -> None:
+    def hold_call(self, size: CallSize, sign: int) -> None:
         """Add a call to the calls in flight (`sign` 1) or remove it (-1)."""
         with self._lock:
             self._held_prompt += sign * size.prompt
             self._held_reply += sign * size.reply
 
-    def held(self) -> Estimate:
+    def held_estimate(self) -> Estimate:
         """Return the reservation for the calls in flight, larger while few replies are known."""
         margin = max(TRUST, CAUTION * HALVED / (HALVED + self._replies))
         prompt, reply = self._held_prompt * self.prompt, self._held_reply * self.reply
-        return self._estimate(prompt * margin, reply * margin)
+        return self._make_estimate(prompt * margin, reply * margin)
 
-    def _estimate(self, prompt: float, reply: float) -> Estimate:
-        usd = self.dollars(prompt, reply)
+    def _make_estimate(self, prompt: float, reply: float) -> Estimate:
+        usd = self.list_price(prompt, reply)
         return Estimate(prompt + reply, None if usd is None else usd * self.usd)
 
 
@@ -155,7 +159,7 @@ OFF_PRICE = 100.0
 
 
 @dataclass(frozen=True, slots=True)
-class Booked:
+class Booking:
     """Tokens and dollars booked for one attempt."""
 
     tokens: int
@@ -165,93 +169,95 @@ class Booked:
     """True if the usage was missing or impossible, so that the upper bound was booked."""
 
 
-def book(told: Usage, size: Size, rates: Rates, received: int = 0) -> tuple[Booked, Usage]:
+def book_usage(
+    usage: Usage, size: CallSize, rates: Rates, received: int = 0
+) -> tuple[Booking, Usage]:
     """Return the booking of an answered attempt, and the reported usage without impossible values.
 
     `received` is the bytes of the reply's text. A count too small for so many bytes stays in the
     usage but is not used for the booking. The model's rates are updated.
     """
-    prompt = _possible(told.prompt_tokens, size.prompt)
-    reply = _possible(told.completion_tokens, max(size.reply, received))
-    sure_prompt, sure_reply = _enough(prompt, size.text), _enough(reply, received)
-    most_reply = _most(size.reply * rates.reply, received)
+    prompt = _plausible_count(usage.prompt_tokens, size.prompt)
+    reply = _plausible_count(usage.completion_tokens, max(size.reply, received))
+    sure_prompt, sure_reply = _covering_count(prompt, size.text), _covering_count(reply, received)
+    most_reply = _max_reply_tokens(size.reply * rates.reply, received)
     prompts = size.prompt * rates.prompt if sure_prompt is None else sure_prompt
     replies = most_reply if sure_reply is None else sure_reply
-    listed = rates.dollars(prompts, replies)
-    cost = _cost(told.cost_usd, listed)
+    listed = rates.list_price(prompts, replies)
+    cost = _plausible_cost(usage.cost_usd, listed)
     usd = listed if cost is None else cost
     unsure = (
-        sure_prompt is None or sure_reply is None or (cost is None and told.cost_usd is not None)
+        sure_prompt is None or sure_reply is None or (cost is None and usage.cost_usd is not None)
     )
-    rates.learn(size, prompts, replies, usd)
-    return Booked(math.ceil(prompts + replies), usd, unsure), Usage(prompt, reply, cost)
+    rates.learn_billing(size, prompts, replies, usd)
+    return Booking(math.ceil(prompts + replies), usd, unsure), Usage(prompt, reply, cost)
 
 
-def said(completion: Completion) -> tuple[Usage, int]:
+def usage_and_bytes(completion: Completion) -> tuple[Usage, int]:
     """Return (reported usage, bytes of the text and visible reasoning) of a reply."""
-    told = Usage(completion.prompt_tokens, completion.completion_tokens, completion.cost_usd)
+    usage = Usage(completion.prompt_tokens, completion.completion_tokens, completion.cost_usd)
     thoughts = completion.reasoning.text if completion.reasoning else ""
     text = thoughts + text_of(completion.content)
-    return told, len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+    return usage, len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
-def believed(completion: Completion, told: Usage) -> Completion:
+def with_usage(completion: Completion, usage: Usage) -> Completion:
     """Return a reply with this usage in place of the reported one."""
     same = (completion.prompt_tokens, completion.completion_tokens, completion.cost_usd)
-    if same == (told.prompt_tokens, told.completion_tokens, told.cost_usd):
+    if same == (usage.prompt_tokens, usage.completion_tokens, usage.cost_usd):
         return completion
     return replace(
         completion,
-        prompt_tokens=told.prompt_tokens,
-        completion_tokens=told.completion_tokens,
-        cost_usd=told.cost_usd,
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        cost_usd=usage.cost_usd,
     )
 
 
-def bound(size: Size, rates: Rates) -> Booked:
+def bound_booking(size: CallSize, rates: Rates) -> Booking:
     """Return the booking of an attempt of which only the sending is known: its upper bound."""
-    most = rates.bound(size)
-    return Booked(math.ceil(most.tokens), most.usd, assumed=True)
+    most = rates.upper_bound(size)
+    return Booking(math.ceil(most.tokens), most.usd, assumed=True)
 
 
-def _possible(told: int | None, most: int) -> int | None:
+def _plausible_count(count: int | None, most: int) -> int | None:
     """Return the reported token count; None if it is not a count or too large for the bound."""
-    if not isinstance(told, int) or isinstance(told, bool):
+    if not isinstance(count, int) or isinstance(count, bool):
         return None
-    return told if 0 <= told <= min(LARGEST * most, LONGEST_CONTEXT) else None
+    return count if 0 <= count <= min(LARGEST * most, LONGEST_CONTEXT) else None
 
 
-def _enough(told: int | None, text: int) -> int | None:
+def _covering_count(count: int | None, text: int) -> int | None:
     """Return the reported token count; None if it implies over LONGEST_TOKEN bytes a token."""
-    return told if told is not None and told >= text // LONGEST_TOKEN else None
+    return count if count is not None and count >= text // LONGEST_TOKEN else None
 
 
-def _most(limit: float, received: int) -> float:
+def _max_reply_tokens(limit: float, received: int) -> float:
     """Return the most tokens of a reply: its limit, or its bytes if its text exceeds the limit."""
     return limit if received <= WORDY_TOKEN * limit else received
 
 
-def _cost(told: float | None, listed: float | None) -> float | None:
+def _plausible_cost(cost: float | None, listed: float | None) -> float | None:
     """Return the reported cost; None if it is impossible next to the list price of the tokens."""
-    if told is None or not math.isfinite(told) or told < 0:
+    if cost is None or not math.isfinite(cost) or cost < 0:
         return None
     if not listed:
-        return told
-    return told if listed / OFF_PRICE <= told <= listed * OFF_PRICE else None
+        return cost
+    return cost if listed / OFF_PRICE <= cost <= listed * OFF_PRICE else None
 
 
 NOTHING = Estimate(0.0, 0.0)
 
 
 @dataclass
-class Sum:
+class Spend:
     """The number of attempts, with their booked tokens and dollars."""
 
     attempts: int = 0
     tokens: int = 0
     usd: float = 0.0
 
-    def add(self, booked: Booked) -> None:
+    def add_booking(self, booked: Booking) -> None:
         """Add the booking of one attempt."""
         self.attempts += 1
         self.tokens += booked.tokens
@@ -271,23 +277,23 @@ class Budget:
     """
 
     def __init__(self, usd: float | None = None, tokens: int | None = None) -> None:
-        self.limit(usd, tokens)
-        self.all, self.before, self.lost, self.assumed = Sum(), Sum(), Sum(), Sum()
+        self.set_limits(usd, tokens)
+        self.all, self.before, self.lost, self.assumed = Spend(), Spend(), Spend(), Spend()
         """Total spend; its parts before this command, without a usable reply, and with assumed
         usage."""
         self.unpriced = False
         """True once a call's price was not known."""
-        self.fence: Callable[[], None] = _open
+        self.before_attempt: Callable[[], None] = _allow_all
         """Called before each attempt is sent; raises if no more may be sent."""
         self._counted: set[str] = set()
         self._rates: dict[str, Rates] = {}
         self._flying = 0
         self._sent = {"usd": 0.0, "tokens": 0.0}
-        self._waiting: deque[tuple[Rates, Size, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[Rates, CallSize, asyncio.Future[None]]] = deque()
         self._lock = threading.RLock()
 
     @property
-    def limited(self) -> bool:
+    def has_limit(self) -> bool:
         """True if dollars or tokens are limited."""
         return self.usd is not None or self.tokens is not None
 
@@ -301,7 +307,7 @@ class Budget:
         """Tokens spent, including before this command."""
         return self.all.tokens
 
-    def check(self, model: Model) -> None:
+    def check_price(self, model: Model) -> None:
         """Raise BudgetError if dollars are limited and the model's price is unknown."""
         if self.usd is not None and not model.priced:
             raise BudgetError(
@@ -309,31 +315,31 @@ class Budget:
                 "limit tokens instead, e.g. --budget-tokens 2000000"
             )
 
-    def limit(self, usd: float | None, tokens: int | None) -> None:
+    def set_limits(self, usd: float | None, tokens: int | None) -> None:
         """Set the limits. Raises UsageError if a limit is not a number."""
         if usd is not None and math.isnan(usd):
             raise UsageError("--budget: found nan; expected dollars, e.g. 5 or 0.25")
         self.usd, self.tokens = usd, tokens
 
-    def spend(self, tokens: int = 0, usd: float = 0.0) -> None:
+    def add_earlier(self, tokens: int = 0, usd: float = 0.0) -> None:
         """Add what was spent earlier, e.g. by the same run before it was resumed."""
         with self._lock:
             for account in (self.all, self.before):
                 account.tokens += tokens
                 account.usd += usd
 
-    def count(self, name: str, tokens: int, usd: float) -> None:
+    def count_earlier(self, name: str, tokens: int, usd: float) -> None:
         """Add what a run had spent before this command; a second call for it changes nothing."""
         with self._lock:
             if name not in self._counted:
                 self._counted.add(name)
-                self.spend(tokens, usd)
+                self.add_earlier(tokens, usd)
 
-    def knows(self, name: str) -> bool:
+    def has_counted(self, name: str) -> bool:
         """Return True if the earlier spend of this run was added."""
         return name in self._counted
 
-    def rates(self, model: Model) -> Rates:
+    def rates_of(self, model: Model) -> Rates:
         """Return the rates of a model's ordinary calls."""
         with self._lock:
             if model.ref not in self._rates:
@@ -345,39 +351,39 @@ class Budget:
         with self._lock:
             return self._rates.setdefault(f"{batches.ref} in batches", Rates(batches.price))
 
-    def hold_sent(self, need: Estimate, *, alone: bool = False, sent: bool = False) -> bool:
+    def reserve_batch(self, need: Estimate, *, alone: bool = False, sent: bool = False) -> bool:
         """Reserve the worst case of a call in a batch; return True if it fits next to all other
         reservations. If it is `alone` in flight it need only fit next to the spend, else
         BudgetError is raised; one that was `sent` already is always reserved."""
         with self._lock:
             usd, tokens = self._sent["usd"] + (need.usd or 0.0), self._sent["tokens"] + need.tokens
-            if not sent and self.limited:
+            if not sent and self.has_limit:
                 if alone:
-                    self._refuse(need)
-                elif not self._fits(need):
+                    self._refuse_if_over(need)
+                elif not self._fits_limits(need):
                     return False
             self._sent["usd"], self._sent["tokens"] = usd, tokens
             return True
 
-    def release_sent(self, need: Estimate) -> None:
+    def release_batch(self, need: Estimate) -> None:
         """Release a reservation of a call in a batch and admit waiting calls."""
         with self._lock:
             self._sent["usd"] -= need.usd or 0.0
             self._sent["tokens"] -= need.tokens
             if self._sent["tokens"] < 1:  # what rounding leaves over
                 self._sent = {"usd": 0.0, "tokens": 0.0}
-            self._wake()
+            self._admit_waiting()
 
-    async def reserve(self, rates: Rates, size: Size) -> None:
+    async def reserve_call(self, rates: Rates, size: CallSize) -> None:
         """Wait until a call is admitted and reserve what it may use. Raises BudgetError if it could
         exceed the limit."""
         with self._lock:
-            if not self._waiting and self._admitted(rates, size):
+            if not self._waiting and self._admit_call(rates, size):
                 return
-        with idle():
-            await self._queue(rates, size)
+        with idle_wait():
+            await self._wait_for_room(rates, size)
 
-    async def _queue(self, rates: Rates, size: Size) -> None:
+    async def _wait_for_room(self, rates: Rates, size: CallSize) -> None:
         """Wait until released calls make room for this one."""
         with self._lock:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -386,60 +392,64 @@ class Budget:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                self.release(rates, size)
+                self.release_call(rates, size)
             raise
 
-    def release(self, rates: Rates, size: Size) -> None:
+    def release_call(self, rates: Rates, size: CallSize) -> None:
         """Release the reservation of a call and admit waiting calls."""
         with self._lock:
-            rates.hold(size, -1)
+            rates.hold_call(size, -1)
             self._flying -= 1
-            self._wake()
+            self._admit_waiting()
 
-    def book(self, booked: Booked, *, lost: bool = False) -> None:
+    def book_attempt(self, booked: Booking, *, lost: bool = False) -> None:
         """Add the booking of an attempt; call it before the reservation is released."""
         with self._lock:
-            self.all.add(booked)
+            self.all.add_booking(booked)
             self.unpriced = self.unpriced or booked.usd is None
             if lost:
-                self.lost.add(booked)
+                self.lost.add_booking(booked)
             if booked.assumed:
-                self.assumed.add(booked)
+                self.assumed.add_booking(booked)
 
-    def _admitted(self, rates: Rates, size: Size) -> bool:
+    def _admit_call(self, rates: Rates, size: CallSize) -> bool:
         """Reserve a call and return True if it may be sent now. Raises BudgetError if waiting
         cannot help."""
-        if self.limited:
-            self._refuse(rates.likely(size))
-        rates.hold(size, 1)
-        if (self._flying or self._sent["tokens"] > 0) and self.limited and not self._fits():
-            rates.hold(size, -1)
+        if self.has_limit:
+            self._refuse_if_over(rates.likely_use(size))
+        rates.hold_call(size, 1)
+        if (
+            (self._flying or self._sent["tokens"] > 0)
+            and self.has_limit
+            and not self._fits_limits()
+        ):
+            rates.hold_call(size, -1)
             return False
         self._flying += 1
         return True
 
-    def _fits(self, more: Estimate = NOTHING) -> bool:
-        held = [more, *(rates.held() for rates in self._rates.values())]
+    def _fits_limits(self, more: Estimate = NOTHING) -> bool:
+        held = [more, *(rates.held_estimate() for rates in self._rates.values())]
         usd = self.all.usd + self._sent["usd"] + sum(each.usd or 0.0 for each in held)
         tokens = self.all.tokens + self._sent["tokens"] + sum(each.tokens for each in held)
         return (self.usd is None or usd <= self.usd) and (
             self.tokens is None or tokens <= self.tokens
         )
 
-    def _wake(self) -> None:
+    def _admit_waiting(self) -> None:
         """Admit waiting calls that fit, in the order of their arrival."""
         while self._waiting:
             rates, size, waiter = self._waiting[0]
             try:
                 if not waiter.done():
-                    if not self._admitted(rates, size):
+                    if not self._admit_call(rates, size):
                         return
                     waiter.set_result(None)
             except BudgetError as error:
                 waiter.set_exception(error)
             self._waiting.popleft()
 
-    def _refuse(self, need: Estimate) -> None:
+    def _refuse_if_over(self, need: Estimate) -> None:
         if self.usd is not None and self.all.usd + (need.usd or 0.0) > self.usd:
             raise BudgetError(
                 f"budget: ${self.all.usd:.4f} of ${self.usd:g} is spent and the next call may "
@@ -452,37 +462,38 @@ class Budget:
             )
 
 
-def _open() -> None:
+def _allow_all() -> None:
     """Allow every attempt."""
 
 
-def spending(ledger: Budget) -> str:
+def format_spend(ledger: Budget) -> str:
     """Return the spend in one line, with failed attempts and assumed usage; empty if no call could
     cost anything and nothing is limited."""
-    billed = ledger.all.usd or ledger.unpriced or ledger.limited
-    return " · ".join(_parts(ledger)) if ledger.all.attempts and billed else ""
+    billed = ledger.all.usd or ledger.unpriced or ledger.has_limit
+    return " · ".join(_spend_parts(ledger)) if ledger.all.attempts and billed else ""
 
 
-def _parts(ledger: Budget) -> Iterator[str]:
+def _spend_parts(ledger: Budget) -> Iterator[str]:
     limit = "" if ledger.usd is None else f" of ${ledger.usd:g}"
     known = "" if ledger.unpriced and not ledger.all.usd else f"${ledger.all.usd:.4f}{limit}"
     yield " + ".join(part for part in (known, "cost unknown" * ledger.unpriced) if part)
     most = "" if ledger.tokens is None else f" of {ledger.tokens:,}"
     yield f"{ledger.all.tokens:,}{most} tokens"
     if ledger.before.tokens or ledger.before.usd:
-        yield f"before this command {_amount(ledger.before)}"
+        yield f"before this command {_amount_text(ledger.before)}"
     if ledger.lost.attempts:
-        yield f"{_attempts(ledger.lost)} without a reply of use {_amount(ledger.lost)}"
+        yield f"{_count_attempts(ledger.lost)} without a reply of use {_amount_text(ledger.lost)}"
     if ledger.assumed.attempts:
         yield (
-            f"{_attempts(ledger.assumed)} of no or impossible usage, counted at the most they may "
-            f"have cost: {_amount(ledger.assumed)}"
+            f"{_count_attempts(ledger.assumed)} of no or impossible usage, counted at the most "
+            "they may "
+            f"have cost: {_amount_text(ledger.assumed)}"
         )
 
 
-def _attempts(found: Sum) -> str:
-    return f"{found.attempts} attempt{'' if found.attempts == 1 else 's'}"
+def _count_attempts(spend: Spend) -> str:
+    return f"{spend.attempts} attempt{'' if spend.attempts == 1 else 's'}"
 
 
-def _amount(found: Sum) -> str:
-    return f"${found.usd:.4f}" if found.usd else f"{found.tokens:,} tokens"
+def _amount_text(spend: Spend) -> str:
+    return f"${spend.usd:.4f}" if spend.usd else f"{spend.tokens:,} tokens"

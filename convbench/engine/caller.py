@@ -10,11 +10,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from convbench.engine.budget import Booked, Budget, believed, book, bound, said, size_of
-from convbench.engine.gathering import replied
-from convbench.engine.jobs import enter, idle
+from convbench.engine.budget import (
+    Booking,
+    Budget,
+    book_usage,
+    bound_booking,
+    size_of,
+    usage_and_bytes,
+    with_usage,
+)
+from convbench.engine.gathering import note_reply_time
+from convbench.engine.jobs import check_gate, idle_wait
 from convbench.engine.journal import Journal, call_hash
-from convbench.engine.limiter import Limiter, Pace, Priming, RetryPolicy
+from convbench.engine.limiter import Limiter, PrefixGate, RatePacer, RetryPolicy
 from convbench.engine.progress import Status
 from convbench.engine.reply_cache import ReplyCache, reply_name
 from convbench.engine.wire_file import WireFile
@@ -25,7 +33,7 @@ from convbench.models.model import Model
 from convbench.schema import Completion, Message, Sampling
 
 if TYPE_CHECKING:
-    from convbench.engine.batch_queue import Waves
+    from convbench.engine.batch_queue import BatchQueue
 
 T = TypeVar("T")
 
@@ -33,7 +41,7 @@ LONG = 64 << 10
 """Most characters that are processed in the event loop; longer texts go to a thread."""
 
 
-async def offload(read: Callable[[], T], texts: Iterable[str]) -> T:
+async def offload_read(read: Callable[[], T], texts: Iterable[str]) -> T:
     """Return what `read` returns; it runs in a thread if these texts are longer than LONG.
 
     A thread helps only if no single step is long: a regular expression holds the interpreter until
@@ -71,18 +79,18 @@ class Caller:
         self.status = status or Status()
         self.cache: ReplyCache | None = None
         """Replies of earlier runs; None reuses none."""
-        self.pace: Pace | None = None
+        self.pace: RatePacer | None = None
         """Rate of calls to an endpoint; None leaves it to the limiter."""
         self.wire: WireFile | None = None
         """File of verbatim requests and replies; None writes none."""
-        self.waves: Waves | None = None
+        self.batch_queue: BatchQueue | None = None
         """The queue of calls that are sent in batches; None sends each individually."""
         self._limiters: dict[str, Limiter] = {}
         self._answered: set[str] = set()
         self._exhausted: dict[str, int] = {}
         self._unreadable = 0
         self._checked: set[str] = set()
-        self._priming = Priming()
+        self._priming = PrefixGate()
         self._starting: dict[str, asyncio.Future[None]] = {}
 
     async def complete(
@@ -95,28 +103,28 @@ class Caller:
         BudgetError before a call that could exceed the budget, Stopped while the run stops.
         """
         if self.journal is None:
-            return (await self._asked(model, messages, sampling, key)).completion
+            return (await self._ask_model(model, messages, sampling, key)).completion
         hash = call_hash(model.ref, sampling, messages)
-        found = self.journal.get(key, hash)
-        if found is not None:
+        completion = self.journal.get(key, hash)
+        if completion is not None:
             self.status.replayed += 1
-            return found
+            return completion
         name = self._cache_name(model, messages, sampling, key)
         if name is not None and self.cache is not None:
-            found = self.cache.get(name)
-            if found is not None:
+            completion = self.cache.get(name)
+            if completion is not None:
                 self.status.cached += 1
-                self.journal.append(key, hash, found)
-                return found
-        if self.waves is not None:
-            self._check(model)
-            waved = await self.waves.ask(model, messages, sampling, key, hash)
+                self.journal.append(key, hash, completion)
+                return completion
+        if self.batch_queue is not None:
+            self._check_budget(model)
+            waved = await self.batch_queue.ask_in_batch(model, messages, sampling, key, hash)
             if waved is not None:
-                self._keep(name, waved)
+                self._cache_reply(name, waved)
                 return waved
-        reply = await self._asked(model, messages, sampling, key)
+        reply = await self._ask_model(model, messages, sampling, key)
         self.journal.append(key, hash, reply.completion, reply.attempt, reply.booked)
-        self._keep(name, reply.completion)
+        self._cache_reply(name, reply.completion)
         return reply.completion
 
     def _cache_name(
@@ -130,11 +138,11 @@ class Caller:
             return None
         return reply_name(model.ref, identity, messages, sampling, key)
 
-    def _keep(self, name: str | None, completion: Completion) -> None:
+    def _cache_reply(self, name: str | None, completion: Completion) -> None:
         if self.cache is not None and name is not None:
             self.cache.put(name, completion)
 
-    def limiter(self, model: Model) -> Limiter:
+    def limiter_of(self, model: Model) -> Limiter:
         """Return the limiter of a model's endpoint, created at first use."""
         name = model.endpoint
         if name not in self._limiters:
@@ -143,7 +151,7 @@ class Caller:
             self.status.endpoints[name] = self._limiters[name].state
         return self._limiters[name]
 
-    async def started(self, model: Model) -> None:
+    async def ensure_started(self, model: Model) -> None:
         """Start a model that needs it (a server, weights to load), once, before its first call."""
         if not model.starts:
             return
@@ -151,25 +159,25 @@ class Caller:
         if waiting is None:
             waiting = self._starting[model.endpoint] = asyncio.ensure_future(model.start())
             self.status.note = f"starting {model.ref}"
-            waiting.add_done_callback(self._ready)
+            waiting.add_done_callback(self._on_started)
         await asyncio.shield(waiting)
 
-    def _ready(self, start: asyncio.Future[None]) -> None:
+    def _on_started(self, start: asyncio.Future[None]) -> None:
         self.status.note = ""
         self.status.ready = time.monotonic()
         if not start.cancelled():
             start.exception()  # retrieved, so that asyncio does not report it as unretrieved
 
-    def answered(self, model: Model) -> None:
+    def note_answered(self, model: Model) -> None:
         """Record that an endpoint has answered."""
         self._answered.add(model.endpoint)
         self._exhausted[model.endpoint] = 0
 
-    def known(self, model: Model) -> bool:
+    def has_answered(self, model: Model) -> bool:
         """Return True if this model's endpoint has ever answered."""
         return model.endpoint in self._answered
 
-    def exhausted(self, model: Model, error: TransientModelError, tries: int) -> Exception:
+    def exhausted_error(self, model: Model, error: TransientModelError, tries: int) -> Exception:
         """Return the error of a call whose tries are used up: a FatalModelError once too many calls
         in a row have failed, else a TransientModelError."""
         name = model.endpoint
@@ -193,30 +201,34 @@ class Caller:
             "the replies (convbench view) and change the prompt or the model before asking on"
         )
 
-    def in_waves(self, wait_s: float | None, *, collect_only: bool = False) -> None:
+    def use_batches(self, wait_s: float | None, *, collect_only: bool = False) -> None:
         """Send calls in batches from now on, if their model has batches.
 
         `collect_only` waits for the batches of earlier processes and sends none. A call that waited
         `wait_s` seconds for its batch is sent individually; None waits as long as it takes."""
-        from convbench.engine.batch_job import Desk
-        from convbench.engine.batch_queue import Waves
+        from convbench.engine.batch_job import BatchContext
+        from convbench.engine.batch_queue import BatchQueue
 
         assert self.journal is not None
-        desk = Desk(self.journal, self.budget, self.retry, self.status, wait_s, collect_only)
-        self.waves = Waves(desk, self.started, self.answered, self.exhausted)
+        context = BatchContext(
+            self.journal, self.budget, self.retry, self.status, wait_s, collect_only
+        )
+        self.batch_queue = BatchQueue(
+            context, self.ensure_started, self.note_answered, self.exhausted_error
+        )
 
-    def _check(self, model: Model) -> None:
+    def _check_budget(self, model: Model) -> None:
         """Raise BudgetError for a model that the budget cannot count; checked once a model."""
         if model.ref not in self._checked:
-            self.budget.check(model)
+            self.budget.check_price(model)
             self._checked.add(model.ref)
 
-    async def _asked(
+    async def _ask_model(
         self, model: Model, messages: Sequence[Message], sampling: Sampling, key: str
     ) -> _Reply:
-        self._check(model)
-        async with self._priming.turn(model, messages):
-            return await _Call(self, model, messages, sampling, key).run()
+        self._check_budget(model)
+        async with self._priming.enter(model, messages):
+            return await _Call(self, model, messages, sampling, key).get_reply()
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +237,7 @@ class _Reply:
 
     completion: Completion
     attempt: str | None
-    booked: Booked
+    booked: Booking
 
 
 class _Call:
@@ -242,78 +254,78 @@ class _Call:
         self.caller, self.model, self.key = caller, model, key
         self.messages, self.sampling = messages, sampling
         self.retry, self.status = caller.retry, caller.status
-        self.limiter = caller.limiter(model)
+        self.limiter = caller.limiter_of(model)
         self.size = size_of(model, messages, sampling)
-        self.rates = caller.budget.rates(model)
+        self.rates = caller.budget.rates_of(model)
         self.tries = 0
         self.limited = 0
         self.held_up = 0.0
 
-    async def run(self) -> _Reply:
-        await self.caller.started(self.model)
+    async def get_reply(self) -> _Reply:
+        await self.caller.ensure_started(self.model)
         while True:
-            enter()
+            check_gate()
             try:
-                reply = await self._attempt()
+                reply = await self._attempt_once()
             except TransientModelError as error:
-                await self._wait(error)
+                await self._wait_or_raise(error)
             else:
-                self.caller.answered(self.model)
+                self.caller.note_answered(self.model)
                 return reply
 
-    async def _attempt(self) -> _Reply:
+    async def _attempt_once(self) -> _Reply:
         """Return the reply of one attempt within limiter and budget; its usage is booked however it
         ends."""
-        async with self.limiter.slot() as sent:
-            enter()
+        async with self.limiter.hold_slot() as sent:
+            check_gate()
             budget, pace = self.caller.budget, self.caller.pace
             if pace is not None:
-                with idle():
-                    await pace.wait(self.model.endpoint)
-            await budget.reserve(self.rates, self.size)
+                with idle_wait():
+                    await pace.wait_turn(self.model.endpoint)
+            await budget.reserve_call(self.rates, self.size)
             try:
-                enter()
-                reply = await self._booked()
-                self.limiter.succeeded()
+                check_gate()
+                reply = await self._send_and_book()
+                self.limiter.on_success()
                 return reply
             except TransientModelError as error:
                 if error.rate_limited:
-                    self.limiter.limited(sent, self.retry.retry_after(error))
+                    self.limiter.on_rate_limit(sent, self.retry.retry_after(error))
                 raise
             finally:
-                budget.release(self.rates, self.size)
+                budget.release_call(self.rates, self.size)
 
-    async def _booked(self) -> _Reply:
+    async def _send_and_book(self) -> _Reply:
         """Return the reply of one attempt, booked with its reported usage or its upper bound."""
-        attempt, since = self._begin(), time.monotonic()
+        attempt, since = self._begin_attempt(), time.monotonic()
         try:
-            self.caller.budget.fence()
-            completion = await self._send()
+            self.caller.budget.before_attempt()
+            completion = await self._send_call()
         except BaseException as error:
-            self._tell(since, "%s: %s", type(error).__name__, error)
-            self._lose(attempt, error)
+            self._log_attempt(since, "%s: %s", type(error).__name__, error)
+            self._book_failure(attempt, error)
             raise
-        replied(time.monotonic() - since)
-        self._tell(
+        note_reply_time(time.monotonic() - since)
+        self._log_attempt(
             since,
             "%s, %s + %s tokens",
             completion.finish_reason,
             completion.prompt_tokens,
             completion.completion_tokens,
         )
-        return _Reply(*self._count(completion, attempt))
+        return _Reply(*self._book_reply(completion, attempt))
 
-    def _tell(self, since: float, text: str, *values: object) -> None:
+    def _log_attempt(self, since: float, text: str, *values: object) -> None:
         """Write one attempt to the debug log."""
         if not log.isEnabledFor(logging.DEBUG):
             return
         took = time.monotonic() - since
         log.debug("%s %s: %.3f s, " + text, self.model.ref, self.key, took, *values)
 
-    async def _send(self) -> Completion:
+    async def _send_call(self) -> Completion:
         limit = None if self.model.patient else self.retry.seconds_for(self.sampling.max_tokens)
         wire = self.caller.wire
-        keeping = wire.keeping(self.key) if wire else contextlib.nullcontext()
+        keeping = wire.record_call(self.key) if wire else contextlib.nullcontext()
         try:
             async with asyncio.timeout(limit):
                 with keeping:
@@ -321,69 +333,75 @@ class _Call:
         except TimeoutError:
             raise BrokenReply(f"{self.model.ref}: no reply within {limit or 0:g} s") from None
 
-    def _begin(self) -> str | None:
+    def _begin_attempt(self) -> str | None:
         """Record an attempt before it is made and return its name; None if nothing records it."""
         if self.caller.journal is None or runs_here(self.model):
             return None
-        return self.caller.journal.begin_attempt(self.key, self.rates.likely(self.size))
+        return self.caller.journal.begin_attempt(self.key, self.rates.likely_use(self.size))
 
-    def _count(
+    def _book_reply(
         self, completion: Completion, attempt: str | None
-    ) -> tuple[Completion, str | None, Booked]:
+    ) -> tuple[Completion, str | None, Booking]:
         """Book an answered call; return (reply with plausible usage, attempt, booking)."""
-        booked, told = self._book(*said(completion))
-        self.caller.budget.book(booked)
+        booked, usage = self._book_usage(*usage_and_bytes(completion))
+        self.caller.budget.book_attempt(booked)
         self.status.calls += 1
-        self.status.spend(told, booked.usd)
-        return believed(completion, told), attempt, booked
+        self.status.add_usage(usage, booked.usd)
+        return with_usage(completion, usage), attempt, booked
 
-    def _lose(self, attempt: str | None, error: BaseException) -> None:
+    def _book_failure(self, attempt: str | None, error: BaseException) -> None:
         """Book a failed attempt that may be billed, and record why it failed."""
-        told: Usage | None = getattr(error, "usage", None)
-        booked: Booked | None = None
-        if told is not None:
-            booked, told = self._book(told)
-        elif not runs_here(self.model) and not _unbilled(error):
-            booked = bound(self.size, self.rates)
+        usage: Usage | None = getattr(error, "usage", None)
+        booked: Booking | None = None
+        if usage is not None:
+            booked, usage = self._book_usage(usage)
+        elif not runs_here(self.model) and not _is_unbilled(error):
+            booked = bound_booking(self.size, self.rates)
         if booked is not None:
-            self.caller.budget.book(booked, lost=True)
-            self.status.spend(told or Usage(), booked.usd)
+            self.caller.budget.book_attempt(booked, lost=True)
+            self.status.add_usage(usage or Usage(), booked.usd)
         if attempt is not None and self.caller.journal is not None:
             why = " ".join(str(error).split())[:200] or type(error).__name__
-            self.caller.journal.attempts.end(attempt, booked, why)
+            self.caller.journal.attempts.end_attempt(attempt, booked, why)
 
-    def _book(self, told: Usage, received: int = 0) -> tuple[Booked, Usage]:
+    def _book_usage(self, usage: Usage, received: int = 0) -> tuple[Booking, Usage]:
         """Return (booking, plausible usage) of an answer; the counts of a model that runs here are
         believed."""
         if runs_here(self.model):
-            prompt, reply = told.prompt_tokens or 0, told.completion_tokens or 0
-            self.rates.learn(self.size, prompt, reply, 0.0)
-            return Booked(prompt + reply, told.cost_usd or 0.0), told
-        return book(told, self.size, self.rates, received)
+            prompt, reply = usage.prompt_tokens or 0, usage.completion_tokens or 0
+            self.rates.learn_billing(self.size, prompt, reply, 0.0)
+            return Booking(prompt + reply, usage.cost_usd or 0.0), usage
+        return book_usage(usage, self.size, self.rates, received)
 
-    async def _wait(self, error: TransientModelError) -> None:
+    async def _wait_or_raise(self, error: TransientModelError) -> None:
         """Wait before another try. Raises FatalModelError or TransientModelError to give up."""
         if error.rate_limited:
             self.limited += 1
         else:
             self.tries += 1
         self._give_up(error)
-        wait = self.retry.backoff(error, self.limited if error.rate_limited else self.tries)
+        wait = self.retry.backoff_seconds(error, self.limited if error.rate_limited else self.tries)
         if error.rate_limited:
             self.held_up += wait
         self.status.retries += 1
         self.status.retrying += 1
         try:
-            with idle():
+            with idle_wait():
                 await asyncio.sleep(wait)
         finally:
             self.status.retrying -= 1
 
     def _give_up(self, error: TransientModelError) -> None:
-        if isinstance(error, Unreachable) and self.tries >= 3 and not self.caller.known(self.model):
+        if (
+            isinstance(error, Unreachable)
+            and self.tries >= 3
+            and not self.caller.has_answered(self.model)
+        ):
             raise FatalModelError(str(error)) from None
         if self.tries >= self.retry.tries or self.held_up > self.retry.patience_s:
-            raise self.caller.exhausted(self.model, error, self.tries + self.limited) from None
+            raise self.caller.exhausted_error(
+                self.model, error, self.tries + self.limited
+            ) from None
 
 
 def runs_here(model: Model) -> bool:
@@ -391,7 +409,7 @@ def runs_here(model: Model) -> bool:
     return model.ref.partition(":")[0] in SCHEMES
 
 
-def _unbilled(error: BaseException) -> bool:
+def _is_unbilled(error: BaseException) -> bool:
     """Return True if an attempt that failed without reported usage costs nothing: it was not sent,
     or refused before any work. A server error, a lost connection or a timeout may cost."""
     if isinstance(error, TransientModelError):

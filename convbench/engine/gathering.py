@@ -21,7 +21,7 @@ FORGETS = 1.01
 """Factor by which the quickest time grows with each later reply, so that it adapts."""
 
 
-class Gathering(selectors.DefaultSelector):
+class GatheringSelector(selectors.DefaultSelector):
     """A selector that waits a moment after a sleep, to return more events at once."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Gathering(selectors.DefaultSelector):
         """Seconds that it waits after a sleep."""
         self._quickest_s = 0.0
 
-    def replied(self, seconds: float) -> None:
+    def note_reply(self, seconds: float) -> None:
         """Record the seconds that a reply took."""
         quickest = self._quickest_s * FORGETS
         self._quickest_s = min(quickest, seconds) if quickest else seconds
@@ -40,26 +40,26 @@ class Gathering(selectors.DefaultSelector):
         """Return the events that are ready within `timeout` seconds."""
         if not self.pause_s:
             return super().select(timeout)
-        found = super().select(0)
-        if found or timeout == 0:
-            return found
-        found = super().select(timeout)
-        if found:
+        ready = super().select(0)
+        if ready or timeout == 0:
+            return ready
+        ready = super().select(timeout)
+        if ready:
             time.sleep(self.pause_s)
-            found = super().select(0)
-        return found
+            ready = super().select(0)
+        return ready
 
 
 class GatheringLoop(asyncio.SelectorEventLoop):
     """The event loop in which a command's calls are made."""
 
     def __init__(self) -> None:
-        self.gathering = Gathering()
+        self.gathering = GatheringSelector()
         super().__init__(self.gathering)
 
 
-def replied(seconds: float) -> None:
+def note_reply_time(seconds: float) -> None:
     """Record the seconds that a reply took in the running loop, if it is of this module."""
     loop = asyncio.get_running_loop()
     if isinstance(loop, GatheringLoop):
-        loop.gathering.replied(seconds)
+        loop.gathering.note_reply(seconds)

@@ -48,12 +48,12 @@ class Gate:
         self.on_end: Callable[[], None] = lambda: None
         """Called whenever one of the tasks has ended."""
 
-    def add(self, task: asyncio.Task[None]) -> None:
+    def add_task(self, task: asyncio.Task[None]) -> None:
         """Add a task, which an interrupt then cancels."""
         self._tasks.add(task)
-        task.add_done_callback(self._end)
+        task.add_done_callback(self._on_task_end)
 
-    def _end(self, task: asyncio.Task[None]) -> None:
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self.on_end()
 
@@ -63,7 +63,7 @@ class Gate:
         return self._tasks
 
     @property
-    def shut(self) -> bool:
+    def is_shut(self) -> bool:
         """True once the run is stopping."""
         return self.interrupted or self.reason is not None
 
@@ -80,13 +80,13 @@ class Gate:
         for task in tuple(self._tasks):
             task.cancel()
 
-    def idle(self) -> _Idle:
+    def mark_idle(self) -> _IdleWait:
         """Return a context manager for a wait between calls (for a slot, a backoff), which raises
         Stopped when the gate shuts; a call in flight may end instead."""
-        return _Idle(self)
+        return _IdleWait(self)
 
 
-class _Idle:
+class _IdleWait:
     """Context manager for a wait that raises Stopped when the run stops.
 
     A class is faster than a generator, and every call enters several."""
@@ -119,18 +119,18 @@ CURRENT: ContextVar[Gate | None] = ContextVar("gate", default=None)
 """The gate of the jobs for which this code runs."""
 
 
-def enter() -> None:
+def check_gate() -> None:
     """Raise Stopped if the current gate is shut; called before each new model call."""
     gate = CURRENT.get()
-    if gate is not None and gate.shut:
+    if gate is not None and gate.is_shut:
         raise Stopped("the run is stopping")
 
 
-def idle() -> AbstractContextManager[None]:
+def idle_wait() -> AbstractContextManager[None]:
     """Return a context manager for a wait of the current gate's jobs; without a gate it does
     nothing."""
     gate = CURRENT.get()
-    return nullcontext() if gate is None else gate.idle()
+    return nullcontext() if gate is None else gate.mark_idle()
 
 
 _stop_lock = threading.Lock()
@@ -139,7 +139,7 @@ _stopping = False
 
 
 @contextmanager
-def stoppable(stop: Callable[[], None]) -> Iterator[None]:
+def stop_on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
     """Call `stop` from another thread if the command is interrupted within this context.
 
     Raises KeyboardInterrupt if the command was interrupted before."""
@@ -221,10 +221,10 @@ async def run_jobs(
     """
     gate = Gate()
     token = CURRENT.set(gate)
-    crew = _Crew(iter(jobs), work, on_done, on_error, failed, stops, gate, status or Status())
-    tasks = [asyncio.ensure_future(crew.member()) for _ in range(max(1, concurrency))]
+    pool = _WorkerPool(iter(jobs), work, on_done, on_error, failed, stops, gate, status or Status())
+    tasks = [asyncio.ensure_future(pool.run_worker()) for _ in range(max(1, concurrency))]
     for task in tasks:
-        gate.add(task)
+        gate.add_task(task)
     Gate.running.append(gate)
     try:
         await _all(tasks, gate)
@@ -235,7 +235,7 @@ async def run_jobs(
     finally:
         Gate.running.remove(gate)
         CURRENT.reset(token)
-    return Summary(crew.done, crew.failed, gate.interrupted, gate.reason)
+    return Summary(pool.done, pool.failed, gate.interrupted, gate.reason)
 
 
 async def _all(tasks: list[asyncio.Task[None]], gate: Gate) -> None:
@@ -253,7 +253,7 @@ async def _all(tasks: list[asyncio.Task[None]], gate: Gate) -> None:
             return
 
 
-class _Crew(Generic[J, R]):
+class _WorkerPool(Generic[J, R]):
     """A pool of workers that share one iterator of jobs."""
 
     def __init__(
@@ -272,70 +272,70 @@ class _Crew(Generic[J, R]):
         self.failing, self.stops = failing, stops
         self.done = self.failed = 0
 
-    async def member(self) -> None:
+    async def run_worker(self) -> None:
         """Run jobs until there are none, or the gate is shut."""
-        while not self.gate.shut:
+        while not self.gate.is_shut:
             try:
                 job = next(self.jobs)
             except StopIteration:
                 return
             except OSError as error:
-                self.gate.stop(_disk(error))
+                self.gate.stop(_disk_error(error))
                 return
-            await self._one(job)
+            await self._run_job(job)
 
-    async def _one(self, job: J) -> None:
+    async def _run_job(self, job: J) -> None:
         try:
             result = await self.work(job)
         except Exception as error:  # noqa: BLE001 - the boundary of a job
-            self._fail(job, error)
+            self._handle_error(job, error)
             return
-        if self._recorded(lambda: self.on_done(job, result)):
-            self._count(self.failing(result))
+        if self._try_record(lambda: self.on_done(job, result)):
+            self._count_job(self.failing(result))
             if reason := self.stops(result):
                 self.gate.stop(reason)
 
-    def _fail(self, job: J, error: Exception) -> None:
+    def _handle_error(self, job: J, error: Exception) -> None:
         """Handle a job's exception: leave the job, stop the run, or record a failure."""
         if isinstance(error, Stopped):
             return
-        if reason := _stops(error):
+        if reason := _stop_reason(error):
             self.gate.stop(reason)
-        elif self._recorded(lambda: self.on_error(job, error)):
-            self._count(True)
+        elif self._try_record(lambda: self.on_error(job, error)):
+            self._count_job(True)
 
-    def _count(self, failed: bool) -> None:
+    def _count_job(self, failed: bool) -> None:
         """Count a job that ended, both for the summary and for the display."""
         self.failed += failed
         self.done += not failed
         self.status.failed += failed
         self.status.done += not failed
 
-    def _recorded(self, record: Callable[[], None]) -> bool:
+    def _try_record(self, record: Callable[[], None]) -> bool:
         """Call a callback and return True; return False and stop the run if it cannot write."""
         try:
             record()
         except (OSError, RunError) as error:
-            self.gate.stop(error if isinstance(error, RunError) else _disk(error))
+            self.gate.stop(error if isinstance(error, RunError) else _disk_error(error))
             return False
         return True
 
 
-def _stops(error: Exception) -> ConvbenchError | None:
+def _stop_reason(error: Exception) -> ConvbenchError | None:
     """Return the error that stops the run; None if only this job failed."""
     if isinstance(error, BudgetError | RunError | MissingDependency):
         return error
     if isinstance(error, FatalModelError) and error.stops_run:
         return error
     if isinstance(error, OSError) and error.errno in _DISK:
-        return _disk(error)
+        return _disk_error(error)
     return None
 
 
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG}
 
 
-def _disk(error: OSError) -> RunError:
+def _disk_error(error: OSError) -> RunError:
     where = f"{error.filename}: " if error.filename else ""
     return RunError(
         f"{where}cannot write: {error.strerror or error}; what is written stays readable, "
@@ -346,7 +346,7 @@ def _disk(error: OSError) -> RunError:
 T = TypeVar("T")
 
 
-def run(coro_factory: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def run_in_loop(coro_factory: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Return the result of a command's coroutine, run in a loop that handles Ctrl-C and SIGTERM.
 
     While `run_jobs` runs, a signal makes it return a Summary with `interrupted=True`; at any other
@@ -359,50 +359,50 @@ def run(coro_factory: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return _here(_main(coro_factory))
-    return _beside(coro_factory)
+        return _run_in_this_thread(_run_main(coro_factory))
+    return _run_in_side_thread(coro_factory)
 
 
-def _here(main: Coroutine[Any, Any, T]) -> T:
+def _run_in_this_thread(main: Coroutine[Any, Any, T]) -> T:
     with asyncio.Runner(loop_factory=GatheringLoop) as runner:
         return runner.run(main)
 
 
-def _beside(coro_factory: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    started: list[tuple[asyncio.AbstractEventLoop, _Signals]] = []
+def _run_in_side_thread(coro_factory: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    started: list[tuple[asyncio.AbstractEventLoop, _SignalHandler]] = []
     context = contextvars.copy_context()
     with ThreadPoolExecutor(1, "convbench") as threads:
-        found = threads.submit(context.run, _here, _main(coro_factory, started))
+        future = threads.submit(context.run, _run_in_this_thread, _run_main(coro_factory, started))
         while True:
             try:
-                return found.result()
+                return future.result()
             except KeyboardInterrupt:
-                if found.done():
+                if future.done():
                     raise
-                for loop, seen in started:
-                    loop.call_soon_threadsafe(seen.interrupt)
+                for loop, handler in started:
+                    loop.call_soon_threadsafe(handler.interrupt)
 
 
-async def _main(
+async def _run_main(
     coro_factory: Callable[[], Coroutine[Any, Any, T]],
-    started: list[tuple[asyncio.AbstractEventLoop, _Signals]] | None = None,
+    started: list[tuple[asyncio.AbstractEventLoop, _SignalHandler]] | None = None,
 ) -> T:
     """Return the coroutine's result; the loop and its signal handler are appended to `started`, for
     interrupts from another thread."""
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(coro_factory())
-    seen = _Signals(task)
+    handler = _SignalHandler(task)
     aside = threading.current_thread() is not threading.main_thread()
     handled = () if aside or started is not None else (signal.SIGINT, signal.SIGTERM)
     if started is not None:
-        started.append((loop, seen))
+        started.append((loop, handler))
     for number in handled:
-        loop.add_signal_handler(number, seen.receive, loop)
+        loop.add_signal_handler(number, handler.on_signal, loop)
     try:
-        with stoppable(partial(_interrupt, loop, seen)):
+        with stop_on_interrupt(partial(_interrupt_loop, loop, handler)):
             return await task
     except asyncio.CancelledError:
-        if seen.count:
+        if handler.count:
             raise KeyboardInterrupt from None
         raise
     finally:
@@ -410,19 +410,19 @@ async def _main(
             loop.remove_signal_handler(number)
 
 
-def _interrupt(loop: asyncio.AbstractEventLoop, seen: _Signals) -> None:
+def _interrupt_loop(loop: asyncio.AbstractEventLoop, handler: _SignalHandler) -> None:
     """Act as a signal does, from another thread."""
-    loop.call_soon_threadsafe(seen.interrupt)
+    loop.call_soon_threadsafe(handler.interrupt)
 
 
-class _Signals:
+class _SignalHandler:
     """Handles signals: interrupts the running gates, or else cancels the command."""
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self.task = task
         self.count = 0
 
-    def receive(self, loop: asyncio.AbstractEventLoop) -> None:
+    def on_signal(self, loop: asyncio.AbstractEventLoop) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
         self.interrupt()

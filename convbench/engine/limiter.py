@@ -15,8 +15,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import dataclass
 
 from convbench.engine.budget import usual_prompt
-from convbench.engine.jobs import idle
-from convbench.engine.progress import Endpoint
+from convbench.engine.jobs import idle_wait
+from convbench.engine.progress import EndpointState
 from convbench.errors import TransientModelError
 from convbench.models.model import Model
 from convbench.schema import Message, text_of
@@ -25,7 +25,7 @@ BURST_S = 0.25
 """Seconds of calls that may be sent at once after a pause."""
 
 
-class Pace:
+class RatePacer:
     """Spaces the calls of each endpoint evenly."""
 
     def __init__(self, rate: float) -> None:
@@ -34,7 +34,7 @@ class Pace:
         self._next: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    async def wait(self, endpoint: str) -> None:
+    async def wait_turn(self, endpoint: str) -> None:
         """Wait until a call to this endpoint may be sent."""
         with self._lock:
             now = time.monotonic()
@@ -74,7 +74,7 @@ class RetryPolicy:
         """Return the timeout of an attempt whose reply has at most so many tokens."""
         return self.timeout_s * max(1.0, tokens / self.long_reply)
 
-    def backoff(self, error: TransientModelError, tries: int) -> float:
+    def backoff_seconds(self, error: TransientModelError, tries: int) -> float:
         """Return the seconds to wait before try number `tries` + 1: exponential with jitter, at
         least Retry-After."""
         grown = min(self.backoff_s * 2.0 ** (min(tries, 20) - 1), self.longest_s)
@@ -102,80 +102,80 @@ class Limiter:
     """
 
     def __init__(self, highest: int) -> None:
-        self.state = Endpoint(limit=highest, highest=highest)
+        self.state = EndpointState(limit=highest, highest=highest)
         self._limit = float(highest)
         self._shrunk_at = 0.0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    def slot(self) -> _Slot:
+    def hold_slot(self) -> _Slot:
         """Return an async context manager that waits for a slot, holds it and yields the time at
         which it got it."""
         return _Slot(self)
 
-    async def take(self) -> None:
+    async def take_slot(self) -> None:
         """Wait for a free slot and take it."""
-        if self._free() and not self._waiting:
+        if self._has_free_slot() and not self._waiting:
             self.state.in_flight += 1
             return
-        with idle():
-            await self._acquire()
+        with idle_wait():
+            await self._wait_for_slot()
 
-    def leave(self) -> None:
+    def release_slot(self) -> None:
         """Release a slot."""
         self.state.in_flight -= 1
-        self._wake()
+        self._wake_waiting()
 
-    def succeeded(self) -> None:
+    def on_success(self) -> None:
         """Increase the limit a little after a successful call."""
         if self._limit < self.state.highest:
             step = max(1.0, self.state.highest * GROW) / self._limit
-            self._set(self._limit + step)
-            self._wake()
+            self._set_limit(self._limit + step)
+            self._wake_waiting()
 
-    def limited(self, sent: float, retry_after: float | None) -> None:
+    def on_rate_limit(self, sent: float, retry_after: float | None) -> None:
         """Decrease the limit after a call sent at `sent` got a 429; pause for `retry_after`."""
         if sent >= self._shrunk_at:
             self._shrunk_at = time.monotonic()
-            self._set(min(self._limit, self.state.in_flight or 1) * SHRINK)
+            self._set_limit(min(self._limit, self.state.in_flight or 1) * SHRINK)
         if retry_after:
             until = time.monotonic() + retry_after
             self.state.paused_until = max(self.state.paused_until, until)
 
-    def _set(self, value: float) -> None:
+    def _set_limit(self, value: float) -> None:
         self._limit = min(max(1.0, value), float(self.state.highest))
         self.state.limit = int(self._limit)
 
-    def _free(self) -> bool:
+    def _has_free_slot(self) -> bool:
         paused = self.state.paused_until > time.monotonic()
         return not paused and self.state.in_flight < self.state.limit
 
-    async def _acquire(self) -> None:
+    async def _wait_for_slot(self) -> None:
         """Wait until a released slot, or the end of a pause, admits this call."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
-        self._wake()
+        self._wake_waiting()
         try:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
                 self.state.in_flight -= 1
-                self._wake()
+                self._wake_waiting()
             raise
 
-    def _wake(self) -> None:
-        while self._waiting and self._free():
+    def _wake_waiting(self) -> None:
+        while self._waiting and self._has_free_slot():
             waiter = self._waiting.popleft()
             if not waiter.done():
                 self.state.in_flight += 1
                 waiter.set_result(None)
         pause = self.state.paused_until - time.monotonic()
         if self._waiting and pause > 0 and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(pause + 0.001, self._ring)
+            self._timer = asyncio.get_running_loop().call_later(pause + 0.001, self._on_pause_end)
 
-    def _ring(self) -> None:
+    def _on_pause_end(self) -> None:
         self._timer = None
-        self._wake()
+        self._wake_waiting()
 
 
 class _Slot:
@@ -188,30 +188,30 @@ class _Slot:
         self._limiter = limiter
 
     async def __aenter__(self) -> float:
-        await self._limiter.take()
+        await self._limiter.take_slot()
         return time.monotonic()
 
     async def __aexit__(self, *_: object) -> None:
-        self._limiter.leave()
+        self._limiter.release_slot()
 
 
-class Priming:
+class PrefixGate:
     """Lets the first call of each prompt prefix go ahead of those that share it."""
 
     def __init__(self) -> None:
         self._first: dict[bytes, asyncio.Future[None]] = {}
 
-    def turn(self, model: Model, messages: Sequence[Message]) -> AbstractAsyncContextManager[None]:
+    def enter(self, model: Model, messages: Sequence[Message]) -> AbstractAsyncContextManager[None]:
         """Return an async context manager that waits until the first call with the same prefix has
         ended, however it ends; the first call and one without a shared prefix do not wait."""
-        key = _beginning(model, messages)
-        return nullcontext() if key is None else self._turn(key)
+        key = _prefix_key(model, messages)
+        return nullcontext() if key is None else self._enter_prefix(key)
 
     @asynccontextmanager
-    async def _turn(self, key: bytes) -> AsyncIterator[None]:
+    async def _enter_prefix(self, key: bytes) -> AsyncIterator[None]:
         waiting = self._first.get(key)
         if waiting is not None:
-            with idle():
+            with idle_wait():
                 await asyncio.shield(waiting)
             yield
             return
@@ -222,7 +222,7 @@ class Priming:
             first.set_result(None)
 
 
-def _beginning(model: Model, messages: Sequence[Message]) -> bytes | None:
+def _prefix_key(model: Model, messages: Sequence[Message]) -> bytes | None:
     """Return the hash of the prompt prefix that a call shares with others at this model; None if
     there is none, or it is too short to be cached."""
     if model.caches is None:

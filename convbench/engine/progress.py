@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Endpoint:
+class EndpointState:
     """Concurrency and pause of one endpoint."""
 
     limit: int
@@ -65,17 +65,17 @@ class Status:
     """True once a call's price was not known."""
     note: str = ""
     """What it waits for, e.g. a server that starts."""
-    endpoints: dict[str, Endpoint] = field(default_factory=dict)
+    endpoints: dict[str, EndpointState] = field(default_factory=dict)
     """State of each endpoint by its name."""
     started: float = field(default_factory=time.monotonic)
     """`time.monotonic()` at the start."""
     ready: float = field(default_factory=time.monotonic)
     """`time.monotonic()` from which calls could be made: the start, or when a model was ready."""
 
-    def spend(self, told: Usage, usd: float | None) -> None:
+    def add_usage(self, usage: Usage, usd: float | None) -> None:
         """Add the reported tokens and the booked dollars of an attempt."""
-        self.prompt_tokens += told.prompt_tokens or 0
-        self.completion_tokens += told.completion_tokens or 0
+        self.prompt_tokens += usage.prompt_tokens or 0
+        self.completion_tokens += usage.completion_tokens or 0
         self.cost_usd += usd or 0.0
         self.cost_unknown = self.cost_unknown or usd is None
 
@@ -110,7 +110,7 @@ class Progress:
             )
             self._live.start()
         else:
-            self._ticker = threading.Thread(target=self._tick, daemon=True)
+            self._ticker = threading.Thread(target=self._print_regularly, daemon=True)
             self._ticker.start()
         return self
 
@@ -125,9 +125,9 @@ class Progress:
             self._live.stop()
         if self._ticker is not None:
             self._ticker.join()
-            self._line()
+            self._print_status()
 
-    def print(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Print a line to stderr above the display."""
         if not self.quiet:
             self.console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -141,50 +141,56 @@ class Progress:
         top = Table.grid(padding=(0, 1), expand=False)
         ended = status.done + status.failed
         bar = ProgressBar(total=status.total or None, completed=ended, width=16)
-        top.add_row(Text(self.label[:20], style="bold"), bar, counts(status))
+        top.add_row(Text(self.label[:20], style="bold"), bar, count_text(status))
         lines: list[RenderableType] = [
             top,
-            Text("  " + numbers(status), style="dim", no_wrap=True, overflow="ellipsis"),
+            Text("  " + number_text(status), style="dim", no_wrap=True, overflow="ellipsis"),
         ]
-        if waits := self._waits():
+        if waits := self._waiting_text():
             lines.append(Text("  " + waits, style="yellow", no_wrap=True, overflow="ellipsis"))
         return Group(*lines)
 
-    def _waits(self) -> str:
-        return "" if self._ended.is_set() else waiting(self.status)
+    def _waiting_text(self) -> str:
+        return "" if self._ended.is_set() else waiting_text(self.status)
 
-    def _tick(self) -> None:
+    def _print_regularly(self) -> None:
         while not self._ended.wait(PLAIN_EVERY_S):
-            self._line()
+            self._print_status()
 
-    def _line(self) -> None:
-        parts = [f"{self.label}: {counts(self.status)}", numbers(self.status), self._waits()]
-        self.print(" · ".join(part for part in parts if part))
+    def _print_status(self) -> None:
+        parts = [
+            f"{self.label}: {count_text(self.status)}",
+            number_text(self.status),
+            self._waiting_text(),
+        ]
+        self.print_line(" · ".join(part for part in parts if part))
 
 
-def counts(status: Status) -> str:
+def count_text(status: Status) -> str:
     """Return `120/1500 · 3.2/s · ETA 7:11`; before the first and after the last job without ETA."""
     ended = status.done + status.failed
     if not status.total:
-        return f"{ended} · {rate(status):.1f}/s"
-    text = f"{ended}/{status.total} · {rate(status):.1f}/s"
+        return f"{ended} · {job_rate(status):.1f}/s"
+    text = f"{ended}/{status.total} · {job_rate(status):.1f}/s"
     left = status.total - ended
-    return text + (f" · ETA {clock(left / rate(status))}" if left and rate(status) else "")
+    return text + (
+        f" · ETA {clock_text(left / job_rate(status))}" if left and job_rate(status) else ""
+    )
 
 
-def numbers(status: Status) -> str:
+def number_text(status: Status) -> str:
     """Return tokens, cost, failures and elapsed time in one line."""
     tokens = status.prompt_tokens + status.completion_tokens
-    parts = [f"{short(tokens)} tokens", cost(status), f"{status.failed} failed"]
+    parts = [f"{short_number(tokens)} tokens", cost_text(status), f"{status.failed} failed"]
     if status.cached:
         parts.append(f"{status.cached} from the cache")
     if status.replayed:
         parts.append(f"{status.replayed} replayed")
-    parts.append(f"{clock(time.monotonic() - status.started)}")
+    parts.append(f"{clock_text(time.monotonic() - status.started)}")
     return " · ".join(parts)
 
 
-def waiting(status: Status) -> str:
+def waiting_text(status: Status) -> str:
     """Return what the command waits for now; empty if it waits for nothing."""
     parts = [status.note] if status.note else []
     for name, endpoint in status.endpoints.items():
@@ -201,7 +207,7 @@ def waiting(status: Status) -> str:
     return " · ".join(parts)
 
 
-def cost(status: Status) -> str:
+def cost_text(status: Status) -> str:
     """Return the dollars so far as text, with `cost unknown` if a price was not known."""
     if status.cost_unknown:
         known = f"${status.cost_usd:.4f} + " if status.cost_usd else ""
@@ -209,21 +215,21 @@ def cost(status: Status) -> str:
     return f"${status.cost_usd:.4f}"
 
 
-def rate(status: Status) -> float:
+def job_rate(status: Status) -> float:
     """Return jobs per second since the models were ready, without those skipped on resume."""
     ended = status.done + status.failed - status.skipped
     elapsed = time.monotonic() - status.ready
     return ended / elapsed if elapsed > 0 else 0.0
 
 
-def clock(seconds: float) -> str:
+def clock_text(seconds: float) -> str:
     """Return seconds as `1:02:03` or `2:03`."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def short(count: int) -> str:
+def short_number(count: int) -> str:
     """Return a count as `1.2M`, `34k` or the number itself."""
     if count >= 1_000_000:
         return f"{count / 1e6:.1f}M"

@@ -73,28 +73,28 @@ async def run_recorded(
     job's record is on disk. `of` is the total number of jobs if these are only a part of them."""
     total = len(work)
     if caller.journal is not None:
-        caller.journal.load(work.owns)
-    if caller.waves is not None:
-        caller.waves.load(work.owns)
-    if caller.waves is not None or concurrency > total:
+        caller.journal.load_calls(work.owns)
+    if caller.batch_queue is not None:
+        caller.batch_queue.load_batches(work.owns)
+    if caller.batch_queue is not None or concurrency > total:
         # a job that waits for a batch costs next to nothing; a worker without a job costs memory
         concurrency = total
     caller.status.total = total if of is None else of
     with Appender(work.file) as file:
 
-        def keep(job: J, result: R) -> None:
+        def write_record(job: J, result: R) -> None:
             file.write(work.record(job, result))
             prefix = work.key_prefix(job)
             if caller.journal is not None and prefix is not None:
-                caller.journal.forget(prefix)
+                caller.journal.forget_calls(prefix)
             work.count(job, result)
 
-        def broken(job: J, error: Exception) -> None:
+        def record_error(job: J, error: Exception) -> None:
             result = work.failed_result(job, error)
             if result is not None:
-                keep(job, result)
+                write_record(job, result)
 
-        def stops(result: R) -> FatalModelError | None:
+        def stop_reason(result: R) -> FatalModelError | None:
             fault = work.unreadable(result)
             if fault is None and work.is_failed(result):
                 return None  # failed for another reason, which says nothing about replies
@@ -104,9 +104,9 @@ async def run_recorded(
             work.jobs(),
             work.result,
             concurrency=concurrency,
-            on_done=keep,
-            on_error=broken,
+            on_done=write_record,
+            on_error=record_error,
             status=caller.status,
             failed=work.is_failed,
-            stops=stops,
+            stops=stop_reason,
         )

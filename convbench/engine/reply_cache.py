@@ -19,8 +19,8 @@ from typing import Any
 
 import orjson
 
-from convbench.blot import exact
-from convbench.engine.journal import completion_of, fields_of, plain
+from convbench.blot import redact_bytes
+from convbench.engine.journal import completion_of, dump_noun, fields_of
 from convbench.errors import RunError
 from convbench.regular import open_to_read
 from convbench.schema import Completion, Message, Sampling, without_stable
@@ -36,7 +36,7 @@ class ReplyCache:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.found = 0
+        self.hits = 0
         """Number of replies that it returned."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ class ReplyCache:
                 "WITHOUT ROWID"
             )
         except (OSError, sqlite3.Error) as error:
-            raise self._broken(error) from None
+            raise self._cache_error(error) from None
 
     def get(self, name: str) -> Completion | None:
         """Return the reply of this name with cost 0; None if there is none. Raises RunError."""
@@ -57,31 +57,32 @@ class ReplyCache:
             query = "SELECT record FROM replies WHERE name = ?"
             row = self._database.execute(query, (name,)).fetchone()
         except sqlite3.Error as error:
-            raise self._broken(error) from None
+            raise self._cache_error(error) from None
         if row is None:
             return None
         try:
             completion = completion_of(orjson.loads(row[0]))
         except (ValueError, TypeError, KeyError, AttributeError):
             return None  # written by an earlier version
-        self.found += 1
+        self.hits += 1
         return replace(completion, cost_usd=0.0)
 
     def put(self, name: str, completion: Completion) -> None:
         """Store a reply. Raises RunError if it cannot be written."""
-        record = exact(orjson.dumps(fields_of(completion), default=plain))
+        record = redact_bytes(orjson.dumps(fields_of(completion), default=dump_noun))
         try:
             self._database.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", (name, record))
         except sqlite3.Error as error:
-            raise self._broken(error) from None
+            raise self._cache_error(error) from None
 
     def close(self) -> None:
         """Close the file."""
         self._database.close()
 
-    def _broken(self, error: Exception) -> RunError:
+    def _cache_error(self, error: Exception) -> RunError:
         return RunError(
-            f"{self.path}: cannot be used as a cache of replies: {_said(error)}; name another with "
+            f"{self.path}: cannot be used as a cache of replies: {_error_text(error)}; name "
+            "another with "
             "--cache FILE, or remove it"
         )
 
@@ -95,7 +96,7 @@ def _make_private(path: Path) -> None:
         open_to_read(path).close()
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
@@ -114,7 +115,7 @@ def reply_name(
     read = without_stable(messages)
     data = orjson.dumps(
         [VERSION, ref, identity, sampling.model_dump(), read, CONVERSATION.sub("", key)],
-        default=plain,
+        default=dump_noun,
         option=orjson.OPT_SORT_KEYS,
     )
     return hashlib.sha256(data).hexdigest()

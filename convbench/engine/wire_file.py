@@ -15,9 +15,9 @@ from typing import Any
 
 import orjson
 
-from convbench.blot import address, keys
-from convbench.models.listening import LISTENER, Heard
-from convbench.store.jsonl import Appender, lines, parse
+from convbench.blot import redact_text, strip_address
+from convbench.models.listening import LISTENER, WireRecord
+from convbench.store.jsonl import Appender, numbered_lines, parse_line
 
 NAME = "wire.jsonl"
 LONGEST = 128 << 10
@@ -38,23 +38,23 @@ class WireFile:
         """Number of requests that were not written, because the file is full."""
 
     @contextmanager
-    def keeping(self, key: str) -> Iterator[None]:
+    def record_call(self, key: str) -> Iterator[None]:
         """Write the requests and replies made within this context, under a call's key."""
-        before = LISTENER.set(lambda heard: self._keep(key, heard))
+        before = LISTENER.set(lambda heard: self._write_record(key, heard))
         try:
             yield
         finally:
             LISTENER.reset(before)
 
-    def _keep(self, key: str, heard: Heard) -> None:
+    def _write_record(self, key: str, heard: WireRecord) -> None:
         record = {
             "key": key,
             "method": heard.method,
-            "url": address(heard.url),
+            "url": strip_address(heard.url),
             "status": heard.status,
             "seconds": round(heard.seconds, 4),
-            "request": _body(heard.request),
-            "reply": _body(heard.reply),
+            "request": _body_json(heard.request),
+            "reply": _body_json(heard.reply),
         }
         line = orjson.dumps(record)
         if self._size + len(line) > LARGEST:
@@ -68,12 +68,12 @@ class WireFile:
         self._records.close()
 
 
-def _body(data: bytes) -> Any:
+def _body_json(data: bytes) -> Any:
     """Return a body as parsed JSON, else as text, keys redacted; a long one is cut, with a note."""
     text = _IMAGE.sub(
-        lambda one: f"[image: {len(one[0]):,} characters]", data.decode("utf-8", "replace")
+        lambda match: f"[image: {len(match[0]):,} characters]", data.decode("utf-8", "replace")
     )
-    text = keys(text)
+    text = redact_text(text)
     if len(text) > LONGEST:
         return f"{text[:LONGEST]} … [{len(text) - LONGEST:,} characters more were not kept]"
     try:
@@ -82,12 +82,12 @@ def _body(data: bytes) -> Any:
         return text
 
 
-def kept(path: Path, key: str) -> dict[str, list[dict[str, Any]]]:
+def read_records(path: Path, key: str) -> dict[str, list[dict[str, Any]]]:
     """Return the written records of the conversation with this key, by the call's key."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for _, line in lines(path):
-        record = parse(line)
-        said = record.get("key")
-        if isinstance(said, str) and said.rpartition("@")[0] == key:
-            found.setdefault(said, []).append({**EMPTY, **record})
-    return found
+    records: dict[str, list[dict[str, Any]]] = {}
+    for _, line in numbered_lines(path):
+        record = parse_line(line)
+        record_key = record.get("key")
+        if isinstance(record_key, str) and record_key.rpartition("@")[0] == key:
+            records.setdefault(record_key, []).append({**EMPTY, **record})
+    return records

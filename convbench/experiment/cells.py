@@ -9,16 +9,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from convbench.errors import ConvbenchError, SpecError
-from convbench.experiment.rounds import recipe_of as resolved
+from convbench.experiment.rounds import rounds_recipe as resolved
 from convbench.options.build import BuildOptions
 from convbench.options.experiment import ExperimentOptions
-from convbench.options.shared import Shape
+from convbench.options.shared import RunSettings
 from convbench.options.specs import as_sets
 from convbench.options.train import RoundsOptions, TrainOptions
 from convbench.schema import TaskSpec, fingerprint
 from convbench.schema.experiment import POOLED, ExperimentSpec, recipe_of
 from convbench.schema.noun import Mode
-from convbench.tasks.load import Loaded, load_examples
+from convbench.tasks.load import LoadResult, load_examples
 
 BASE = "base"
 """The learner that trains nothing: its results are the run's own test conversations."""
@@ -71,25 +71,25 @@ class Step:
     @property
     def checkpoint(self) -> str:
         """Folder name of the checkpoint; "" for `build` and `judge`."""
-        return self._folder(self.called)
+        return self._folder_name(self.settings_name)
 
     @property
-    def start(self) -> str | None:
+    def start_checkpoint(self) -> str | None:
         """Folder name of the checkpoint that its training starts from; None for the policy's own
         weights."""
-        return self._folder(self.after) if self.after else None
+        return self._folder_name(self.after) if self.after else None
 
-    def _folder(self, learner: str) -> str:
+    def _folder_name(self, learner: str) -> str:
         name = learner.replace(":", "-")
         return name if self.rows is None else f"{name}-{self.rows}"
 
     @property
-    def called(self) -> str:
+    def settings_name(self) -> str:
         """Name of the learner in the experiment's settings and in its folder."""
         return f"{POOLED}{self.learner}" if self.pooled else self.learner
 
     @property
-    def home(self) -> Cell:
+    def home_cell(self) -> Cell:
         """The cell whose folder has the checkpoint."""
         return self.pooled[0] if self.pooled else self.cell
 
@@ -98,89 +98,100 @@ class Step:
         """`CELL/KIND` or `CELL/KIND/CHECKPOINT`, as `--only` and `--from` take it."""
         return "/".join(part for part in (self.cell.name, self.kind, self.checkpoint) if part)
 
-    def needs(self) -> tuple[str, ...]:
+    def required_steps(self) -> tuple[str, ...]:
         """Return the addresses of the steps that this one needs."""
-        first = [f"{self.cell.name}/build", f"{self.cell.name}/judge"]
+        own_log = [f"{self.cell.name}/build", f"{self.cell.name}/judge"]
         logs = [f"{cell.name}/{kind}" for cell in self.pooled for kind in ("build", "judge")]
-        begun = [f"{self.cell.name}/train/{self.start}"] if self.start else []
-        trained = [*(logs or first), *begun]
-        before = {"build": [], "judge": first[:1], "train": trained}.get(self.kind)
-        if before is None:
-            before = [*first, f"{self.home.name}/train/{self.checkpoint}"]
-        return tuple(before)
+        start_training = (
+            [f"{self.cell.name}/train/{self.start_checkpoint}"] if self.start_checkpoint else []
+        )
+        trained = [*(logs or own_log), *start_training]
+        needed = {"build": [], "judge": own_log[:1], "train": trained}.get(self.kind)
+        if needed is None:
+            needed = [*own_log, f"{self.home_cell.name}/train/{self.checkpoint}"]
+        return tuple(needed)
 
 
 @dataclass(frozen=True)
-class Part:
+class PlannedStep:
     """A step, and the experiment with the settings of its cell."""
 
     step: Step
     spec: ExperimentSpec
 
 
-def cells(spec: ExperimentSpec) -> Iterator[Cell]:
+def iter_cells(spec: ExperimentSpec) -> Iterator[Cell]:
     """Yield the cells of an experiment."""
     for values in itertools.product(spec.tasks, spec.modes, spec.protocols, spec.turns, spec.seeds):
         yield Cell(*values)
 
 
-def steps_of(spec: ExperimentSpec) -> list[Part]:
+def plan_steps(spec: ExperimentSpec) -> list[PlannedStep]:
     """Return every step in order: in each cell build, judge, then all learners; last the learners
     of pooled cells."""
-    found: list[Part] = []
-    for cell in cells(spec):
-        own = spec.of_cell(**vars(cell))
+    plan: list[PlannedStep] = []
+    for cell in iter_cells(spec):
+        cell_spec = spec.for_cell(**vars(cell))
         steps = [Step(cell, "build"), Step(cell, "judge")]
         for learner, rows in itertools.product(spec.learners, spec.rows):
             if learner != BASE:
-                one = Step(cell, "train", learner, rows, own.after.get(learner) or "")
-                steps += [one, replace(one, kind="eval")]
-        found += [Part(step, own) for step in steps]
-    return found + [Part(step, spec) for step in _of_all_tasks(spec)]
+                training = Step(cell, "train", learner, rows, cell_spec.after.get(learner) or "")
+                steps += [training, replace(training, kind="eval")]
+        plan += [PlannedStep(step, cell_spec) for step in steps]
+    return plan + [PlannedStep(step, spec) for step in _pooled_steps(spec)]
 
 
-def _of_all_tasks(spec: ExperimentSpec) -> Iterator[Step]:
+def _pooled_steps(spec: ExperimentSpec) -> Iterator[Step]:
     """Yield the steps of learners of all tasks' logs, which follow all cells."""
-    alike: dict[Cell, list[Cell]] = {}
-    for cell in cells(spec):
-        alike.setdefault(replace(cell, task=""), []).append(cell)
-    for logs, learner in itertools.product(alike.values(), spec.pooled):
-        one = Step(logs[0], "train", learner, pooled=tuple(logs))
-        yield one
-        yield from (replace(one, cell=cell, kind="eval") for cell in logs)
+    cells_by_setting: dict[Cell, list[Cell]] = {}
+    for cell in iter_cells(spec):
+        cells_by_setting.setdefault(replace(cell, task=""), []).append(cell)
+    for logs, learner in itertools.product(cells_by_setting.values(), spec.pooled):
+        training = Step(logs[0], "train", learner, pooled=tuple(logs))
+        yield training
+        yield from (replace(training, cell=cell, kind="eval") for cell in logs)
 
 
-def chosen(parts: Sequence[Part], only: Sequence[str], start: str | None) -> list[Part]:
+def choose_steps(
+    plan: Sequence[PlannedStep], only: Sequence[str], start: str | None
+) -> list[PlannedStep]:
     """Return the steps that `--only` and `--from` select, by default all. Raises SpecError for an
     unknown name."""
-    found = list(parts)
+    chosen_steps = list(plan)
     if start is not None:
-        first = next((at for at, one in enumerate(found) if _named(one.step, start)), None)
+        first = next(
+            (at for at, planned in enumerate(chosen_steps) if _matches_step(planned.step, start)),
+            None,
+        )
         if first is None:
-            raise _unknown("--from", start, parts)
-        found = found[first:]
+            raise _unknown_step("--from", start, plan)
+        chosen_steps = chosen_steps[first:]
     for pattern in only:
-        if not any(_named(one.step, pattern) for one in parts):
-            raise _unknown("--only", pattern, parts)
-    return [one for one in found if not only or any(_named(one.step, text) for text in only)]
+        if not any(_matches_step(planned.step, pattern) for planned in plan):
+            raise _unknown_step("--only", pattern, plan)
+    return [
+        planned
+        for planned in chosen_steps
+        if not only or any(_matches_step(planned.step, text) for text in only)
+    ]
 
 
-def _named(step: Step, pattern: str) -> bool:
+def _matches_step(step: Step, pattern: str) -> bool:
     """Return True if a pattern matches a step's address or a part that begins it, e.g. its cell."""
     pattern = pattern.strip("/")
     return fnmatchcase(step.address, pattern) or fnmatchcase(step.address, f"{pattern}/*")
 
 
-def _unknown(flag: str, pattern: str, parts: Sequence[Part]) -> SpecError:
-    names = list(dict.fromkeys(one.step.cell.name for one in parts))
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+def _unknown_step(flag: str, pattern: str, plan: Sequence[PlannedStep]) -> SpecError:
+    names = list(dict.fromkeys(planned.step.cell.name for planned in plan))
+    rest = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return SpecError(
         f"{flag} {pattern}: found no such cell or step; expected a cell, or one of its steps (e.g. "
-        f"{names[0]}/judge, '*/train/*'); cells: {', '.join(names[:SHOWN])}{more}"
+        f"{names[0]}/judge, '*/train/*'); cells: {', '.join(names[:SHOWN])}{rest}"
     )
 
 
-def elsewhere(options: ExperimentOptions) -> ExperimentOptions:
+def without_address(options: ExperimentOptions) -> ExperimentOptions:
     """Return the options without `api_base`, which is the address of the policy that the experiment
     starts from: neither judges nor checkpoints trained here are served there."""
     return replace(options, calls=replace(options.calls, api_base=None))
@@ -194,7 +205,7 @@ def build_options(
         task=cell.task,
         protocol=cell.protocol,
         tasks=spec.count,
-        shape=Shape(
+        shape=RunSettings(
             mode=cell.mode,
             turns=cell.turns,
             samples=spec.samples,
@@ -217,7 +228,7 @@ def rounds_options(
 ) -> RoundsOptions | None:
     """Return the options of a learner whose recipe has rounds; None for a single training. Raises
     SpecError if the experiment asks for what rounds cannot do."""
-    found = RoundsOptions(
+    rounds = RoundsOptions(
         recipe_of(step.learner),
         None,
         path,
@@ -226,12 +237,13 @@ def rounds_options(
         specs=replace(options.specs, sets=_recipe_sets(step, spec, options.track)),
         calls=options.calls,
     )
-    recipe = resolved(found)
+    recipe = resolved(rounds)
     if recipe.rounds is None:
         return None
     if step.pooled or ":" in step.learner or step.after or step.learner in spec.after.values():
         raise SpecError(
-            f"experiment {spec.name}: {step.called}: found {recipe.name}, which goes in rounds and "
+            f"experiment {spec.name}: {step.settings_name}: found {recipe.name}, which goes in "
+            "rounds and "
             "logs its own; expected a recipe that learns from logs"
         )
     if step.rows is not None:
@@ -239,7 +251,7 @@ def rounds_options(
             f"experiment {spec.name}: rows: found {step.rows} for {recipe.name}, which goes in "
             "rounds and logs its own; expected null"
         )
-    return found
+    return rounds
 
 
 def train_options(
@@ -248,7 +260,7 @@ def train_options(
     """Return the options of a single training on the run at `path`, or on all pooled runs."""
     return TrainOptions(
         recipe=recipe_of(step.learner),
-        model=str(path / "checkpoints" / step.start) if step.start else None,
+        model=str(path / "checkpoints" / step.start_checkpoint) if step.start_checkpoint else None,
         run=tuple(path.parent / cell.name for cell in step.pooled) or (path,),
         judge=spec.judges[0],
         specs=replace(options.specs, sets=_recipe_sets(step, spec, options.track)),
@@ -258,7 +270,7 @@ def train_options(
 
 
 def _recipe_sets(step: Step, spec: ExperimentSpec, track: str | None) -> tuple[str, ...]:
-    values = spec.sets_of(step.called)
+    values = spec.sets_of(step.settings_name)
     values.setdefault("fit.seed", step.cell.seed)
     if step.rows is not None:
         values["data.rows"] = step.rows
@@ -267,24 +279,24 @@ def _recipe_sets(step: Step, spec: ExperimentSpec, track: str | None) -> tuple[s
     return as_sets(values)
 
 
-_KNOWN: dict[str, Loaded | ConvbenchError] = {}
+_QUESTIONS: dict[str, LoadResult | ConvbenchError] = {}
 
 
-def read(task: TaskSpec, seed: int) -> Loaded:
+def read_questions(task: TaskSpec, seed: int) -> LoadResult:
     """Return the drawn questions of a task, as `load_examples` does; they, or the error, are cached
     until the cache is cleared."""
     name = fingerprint(task, seed)
-    if name not in _KNOWN:
+    if name not in _QUESTIONS:
         try:
-            _KNOWN[name] = load_examples(task, seed)
+            _QUESTIONS[name] = load_examples(task, seed)
         except ConvbenchError as error:
-            _KNOWN[name] = error
-    found = _KNOWN[name]
-    if isinstance(found, ConvbenchError):
-        raise found
-    return found
+            _QUESTIONS[name] = error
+    outcome = _QUESTIONS[name]
+    if isinstance(outcome, ConvbenchError):
+        raise outcome
+    return outcome
 
 
-def forget() -> None:
+def forget_questions() -> None:
     """Clear the cache of questions: another experiment may find other rows."""
-    _KNOWN.clear()
+    _QUESTIONS.clear()

@@ -7,22 +7,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from convbench import catalog
-from convbench.experiment.evaluate import check_evaluation, evaluate
-from convbench.learn.start import train_once, trainable
+from convbench.experiment.evaluate import check_evaluation, evaluate_policy
+from convbench.learn.start import check_trainable, train_once
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.publish import PublishOptions
 from convbench.options.report import ReportOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.specs import as_sets
 from convbench.options.train import TrainOptions
-from convbench.publish.send import publish
-from convbench.report.report import ReportResult, report
+from convbench.publish.send import publish_as_dataset
+from convbench.report.report import ReportResult, create_report
 from convbench.rollout.calls import check_outcome
 from convbench.schema.experiment import ExperimentSpec
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store import Run
 
 LEARNERS = ("swift", "star-gate")
@@ -34,7 +34,7 @@ Say = Callable[[str, str], None]
 
 
 @dataclass
-class Demonstration:
+class DemoResult:
     """Result of the demo."""
 
     run: Run
@@ -44,34 +44,36 @@ class Demonstration:
     checkpoints: list[Path] = field(default_factory=list)
 
 
-def demo(
+def run_demo(
     folder: Path, questions: int, calls: CallOptions, say: Say, learners: Sequence[str] = LEARNERS
-) -> Demonstration:
+) -> DemoResult:
     """Build, judge, train, evaluate, report, and write the dataset's folder; return the result.
     Finished steps are skipped.
 
     Raises ConvbenchError subclasses, KeyboardInterrupt.
     """
-    spec = catalog.load(ExperimentSpec, "experiments", SETTINGS)
+    spec = catalog.load_spec(ExperimentSpec, "experiments", SETTINGS)
     for name in learners:
-        trainable(_training(name, folder, spec))
-    run = _built(folder, questions, calls, spec, say)
+        check_trainable(_training_options(name, folder, spec))
+    run = _build_run(folder, questions, calls, spec, say)
     say(
         "judge",
         "The judge `rules` scores every conversation from the gold letter and visible features: "
         "right, reasoned, tags closed. Its overall score is the reward.",
     )
-    for judged in judge(JudgeOptions(spec.judges, run.path, calls=calls)).judged:
+    for judged in judge_run(JudgeOptions(spec.judges, run.path, calls=calls)).summaries:
         check_outcome(judged.jobs, calls, f"verdicts of {judged.name}", judged.failures)
-    checkpoints = [_learnt(name, run, calls, spec, say) for name in learners]
+    checkpoints = [_train_learner(name, run, calls, spec, say) for name in learners]
     say("report", "The same test questions, the same judge: what did each policy gain?")
-    reported = report(ReportOptions((run.path,)))
+    reported = create_report(ReportOptions((run.path,)))
     options = PublishOptions("me/pocket-demo", dry_run=True, folder=run.path / "publish")
-    laid = publish(options, run).laid
-    return Demonstration(run, reported, laid.folder, checkpoints)
+    dataset = publish_as_dataset(options, run).dataset
+    return DemoResult(run, reported, dataset.folder, checkpoints)
 
 
-def _built(folder: Path, questions: int, calls: CallOptions, spec: ExperimentSpec, say: Say) -> Run:
+def _build_run(
+    folder: Path, questions: int, calls: CallOptions, spec: ExperimentSpec, say: Say
+) -> Run:
     say(
         "build",
         f"A tiny language model (1 million weights, `local:pocket`) talks about {questions} "
@@ -83,18 +85,18 @@ def _built(folder: Path, questions: int, calls: CallOptions, spec: ExperimentSpe
         options = BuildOptions(
             task=spec.tasks[0],
             tasks=questions,
-            shape=Shape(mode="thinking", max_tokens=spec.max_tokens),
+            shape=RunSettings(mode="thinking", max_tokens=spec.max_tokens),
             model=spec.model,
             run=folder,
             calls=calls,
         )
-    built = build(options).built
+    built = build_or_resume(options).built
     assert built is not None
     check_outcome(built.jobs, calls, "conversations", built.failures)
     return Run.open(folder)
 
 
-def _learnt(name: str, run: Run, calls: CallOptions, spec: ExperimentSpec, say: Say) -> Path:
+def _train_learner(name: str, run: Run, calls: CallOptions, spec: ExperimentSpec, say: Say) -> Path:
     """Train one learner, evaluate it, and return its checkpoint."""
     why = {
         "swift": "SWiFt weighs every conversation by how much better it was than the others "
@@ -103,14 +105,14 @@ def _learnt(name: str, run: Run, calls: CallOptions, spec: ExperimentSpec, say: 
         "star-gate": "STaR-GATE imitates only the best conversation about each question.",
     }
     say(f"train {name}", why.get(name, ""))
-    folder = train_once(_training(name, run.path, spec), run.checkpoints / name)
+    folder = train_once(_training_options(name, run.path, spec), run.checkpoints_folder / name)
     say(f"eval {name}", "The new policy answers the test questions, which it was not trained on.")
-    done = evaluate(EvalOptions(str(folder), (run.path,), calls=calls))
+    done = evaluate_policy(EvalOptions(str(folder), (run.path,), calls=calls))
     check_evaluation(done, calls)
     return folder
 
 
-def _training(name: str, run: Path, spec: ExperimentSpec) -> TrainOptions:
+def _training_options(name: str, run: Path, spec: ExperimentSpec) -> TrainOptions:
     return TrainOptions(
         recipe=name,
         run=(run,),

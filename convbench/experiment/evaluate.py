@@ -10,23 +10,29 @@ from typing import Any
 
 from convbench.errors import ConvbenchError, RunError, SpecError, UsageError
 from convbench.judge.all import JudgeResult, judge_with, judges_of
-from convbench.judge.ready import ready
+from convbench.judge.ready import check_ready
 from convbench.judge.resolve import Judge
 from convbench.models.where import folder_of, without_latest
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
 from convbench.options.specs import load_plugins, load_protocol, sort_sets
 from convbench.prompts import refuse_absent_choices
-from convbench.rollout.build import Built, every_sample, fill
-from convbench.rollout.calls import SCRIPT, check_outcome, ready_cast
-from convbench.rollout.manifest import ask_again, asked_alike, make_member, refuse_changes, teachers
-from convbench.rollout.preview import Preview, preview
-from convbench.schema import Member, ProtocolSpec, RunManifest
+from convbench.rollout.build import BuildSummary, build_missing, missing_jobs
+from convbench.rollout.calls import SCRIPT, check_cast, check_outcome
+from convbench.rollout.manifest import (
+    copy_reasoning,
+    follow_up_manifest,
+    make_model_config,
+    refuse_changes,
+    taught_speakers,
+)
+from convbench.rollout.preview import Preview, preview_build
+from convbench.schema import ModelConfig, ProtocolSpec, RunManifest
 from convbench.schema.example import Split
 from convbench.schema.run import EVALUATION
 from convbench.store import Run, find_run
 from convbench.store.checkpoint import Checkpoint
-from convbench.tasks.draw import counted, refuse_untested
+from convbench.tasks.draw import count_splits, refuse_untested
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*(?<!\.yaml)(?<!\.yml)")
 
@@ -37,7 +43,7 @@ class EvalResult:
 
     run: Run
     parent: Run
-    built: Built
+    built: BuildSummary
     judged: JudgeResult | None
     """The judges' results; None if the parent has no verdicts, so that no judge is known. In a dry
     run: what the judges would be sent."""
@@ -58,10 +64,10 @@ def evaluate_each(options: EvalOptions) -> Iterator[EvalResult]:
         if runs.count(folder) > 1:
             raise UsageError(f"--run {path}: found it twice; expected each run once")
     for parent in options.run or (None,):
-        yield evaluate(replace(options, run=() if parent is None else (parent,)))
+        yield evaluate_policy(replace(options, run=() if parent is None else (parent,)))
 
 
-def evaluate(options: EvalOptions) -> EvalResult:
+def evaluate_policy(options: EvalOptions) -> EvalResult:
     """Build the parent's test questions with this policy, have the same judges score them, and
     return the result.
 
@@ -70,38 +76,42 @@ def evaluate(options: EvalOptions) -> EvalResult:
     load_plugins(options.specs)
     options = replace(options, policy=without_latest(options.policy))
     folder = folder_of(options.policy)
-    parent = _parent(options, folder)
+    parent = _parent_run(options, folder)
     if parent.manifest.kind == "import":
         raise RunError(
             f"{parent.path}: holds imported conversations, which have no protocol to evaluate in; "
             "name a run that was built with --run DIR"
         )
     refuse_untested(parent.path, splits_of(parent), options.split)
-    protocol = _protocol(parent, folder, options)
-    manifest = _manifest(parent, protocol, options)
-    calls = options.calls.naming(manifest.cast[protocol.policy].model)
+    protocol = _eval_protocol(parent, folder, options)
+    manifest = _child_manifest(parent, protocol, options)
+    calls = options.calls.with_user_models(manifest.cast[protocol.policy].model)
     judges = judges_of(parent)
-    child = _child(parent, manifest, options, folder)
+    child = _child_run(parent, manifest, options, folder)
     if options.dry_run:
-        return _previewed(parent, child, judges, calls)
+        return _preview_evaluation(parent, child, judges, calls)
     _refuse_unready(parent, child, judges, calls)
     if not on_disk(child):
         child = Run.create(child.path, child.manifest, list(parent.examples.values()))
-    built = fill(child, calls)
+    built = build_missing(child, calls)
     if built.jobs.interrupted or built.jobs.stopped:
         return EvalResult(child, parent, built, None)
     return EvalResult(child, parent, built, judge_with(child, judges, calls) if judges else None)
 
 
-def _previewed(parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions) -> EvalResult:
+def _preview_evaluation(
+    parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions
+) -> EvalResult:
     """Return what an evaluation would send; nothing is written."""
     from convbench.judge.preview import preview_unbuilt
 
-    shown = preview(child.manifest, parent.examples.values(), specs=calls.specs, batch=calls.batch)
+    shown = preview_build(
+        child.manifest, parent.examples.values(), specs=calls.specs, batch=calls.batch
+    )
     previews = [preview_unbuilt(judge, child.manifest, shown, calls) for judge in judges]
     judged = JudgeResult(child, previews=previews) if judges else None
     return EvalResult(
-        child, parent, Built(), judged, shown, _what_stops(parent, child, judges, calls)
+        child, parent, BuildSummary(), judged, shown, _what_stops(parent, child, judges, calls)
     )
 
 
@@ -118,16 +128,16 @@ def _what_stops(
 
 def _refuse_unready(parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions) -> None:
     """Raise ConvbenchError if calls are left and the policy or a judge could not be asked."""
-    if not on_disk(child) or any(every_sample(child)):
-        ready_cast(child, calls)
-        ready(judges, calls, parent)
+    if not on_disk(child) or any(missing_jobs(child)):
+        check_cast(child, calls)
+        check_ready(judges, calls, parent)
 
 
 def check_evaluation(done: EvalResult, calls: CallOptions) -> list[str]:
     """Return notes on failed conversations and verdicts. Raises what ended the evaluation early, or
     RunError if too many failed."""
     notes = [check_outcome(done.built.jobs, calls, "conversations", done.built.failures)]
-    for judged in done.judged.judged if done.judged else ():
+    for judged in done.judged.summaries if done.judged else ():
         notes.append(
             check_outcome(judged.jobs, calls, f"verdicts of {judged.name}", judged.failures)
         )
@@ -136,14 +146,14 @@ def check_evaluation(done: EvalResult, calls: CallOptions) -> list[str]:
 
 def splits_of(run: Run) -> dict[Split, int]:
     """Return the number of questions of each split of a run."""
-    return counted(example.split for example in run.examples.values())
+    return count_splits(example.split for example in run.examples.values())
 
 
-def _parent(options: EvalOptions, folder: Path) -> Run:
+def _parent_run(options: EvalOptions, folder: Path) -> Run:
     """Return the run to evaluate on: the named one, the one that contains the checkpoint or trained
     it, or the newest."""
-    if options.first is not None or not folder.is_dir():
-        return find_run(options.first)
+    if options.first_run is not None or not folder.is_dir():
+        return find_run(options.first_run)
     inside = folder.resolve().parent.parent
     if (inside / "run.json").exists():
         return Run.open(inside)
@@ -151,17 +161,17 @@ def _parent(options: EvalOptions, folder: Path) -> Run:
     return Run.open(trained.resolve()) if (trained / "run.json").exists() else find_run(None)
 
 
-def _protocol(parent: Run, folder: Path, options: EvalOptions) -> ProtocolSpec:
+def _eval_protocol(parent: Run, folder: Path, options: EvalOptions) -> ProtocolSpec:
     """Return the named protocol, else the recipe's for evaluation, else the parent's own."""
     name = options.protocol
     if name is None:
-        name = _named(folder)
+        name = _recipe_protocol(folder)
     if name is None or name == parent.manifest.protocol.name:
         return parent.manifest.protocol
     return load_protocol(name, options.specs, sort_sets(options.specs.sets, ("protocol",)))
 
 
-def _named(folder: Path) -> str | None:
+def _recipe_protocol(folder: Path) -> str | None:
     """Return the protocol that a checkpoint's recipe names, or None. Raises RunError if it names a
     file: the maker of a checkpoint must not choose files that are read here."""
     name = Checkpoint(folder).recipe.get("eval_protocol")
@@ -173,39 +183,45 @@ def _named(folder: Path) -> str | None:
     return name
 
 
-def _manifest(parent: Run, protocol: ProtocolSpec, options: EvalOptions) -> RunManifest:
-    old = parent.manifest
-    limit = old.cast[old.protocol.policy].sampling.max_tokens
+def _child_manifest(parent: Run, protocol: ProtocolSpec, options: EvalOptions) -> RunManifest:
+    parent_manifest = parent.manifest
+    limit = parent_manifest.cast[parent_manifest.protocol.policy].sampling.max_tokens
     cast = {
-        name: old.cast.get(name, Member(model=SCRIPT))
+        name: parent_manifest.cast.get(name, ModelConfig(model=SCRIPT))
         for name in protocol.speakers
         if name != protocol.policy
     }
-    silent = [name for name in teachers(protocol) if cast[name].model == SCRIPT]
+    silent = [name for name in taught_speakers(protocol) if cast[name].model == SCRIPT]
     if silent:
         raise SpecError(
             f"protocol {protocol.name}: speaker {silent[0]!r} needs a model, and the cast of "
             f"{parent.path} has none for it; build a run in that protocol and evaluate there"
         )
-    refuse_absent_choices(old.task, protocol, old.mode, parent.examples.values())
-    member = make_member(options.policy, limit, options.calls.api_base, options.specs)
-    cast[protocol.policy] = asked_alike(member, old.cast[old.protocol.policy])
-    return ask_again(
-        old,
+    refuse_absent_choices(
+        parent_manifest.task, protocol, parent_manifest.mode, parent.examples.values()
+    )
+    member = make_model_config(options.policy, limit, options.calls.api_base, options.specs)
+    cast[protocol.policy] = copy_reasoning(
+        member, parent_manifest.cast[parent_manifest.protocol.policy]
+    )
+    return follow_up_manifest(
+        parent_manifest,
         cast,
         split=options.split,
         protocol=protocol,
         kind="eval",
         checkpoint=options.policy,
-        extra=_trained(options.policy),
+        extra=_recipe_extra(options.policy),
     )
 
 
-def _trained(policy: str) -> dict[str, Any]:
+def _recipe_extra(policy: str) -> dict[str, Any]:
     """Return the recipe's fields that a report needs, in case the checkpoint is deleted by then."""
     recipe = Checkpoint(folder_of(policy)).recipe
-    kept = {key: recipe[key] for key in ("name", "eval_protocol", "data", "args") if key in recipe}
-    return {"recipe": kept} if kept else {}
+    excerpt = {
+        key: recipe[key] for key in ("name", "eval_protocol", "data", "args") if key in recipe
+    }
+    return {"recipe": excerpt} if excerpt else {}
 
 
 def on_disk(run: Run) -> bool:
@@ -213,12 +229,12 @@ def on_disk(run: Run) -> bool:
     return (run.path / "run.json").exists()
 
 
-def _child(parent: Run, manifest: RunManifest, options: EvalOptions, folder: Path) -> Run:
+def _child_run(parent: Run, manifest: RunManifest, options: EvalOptions, folder: Path) -> Run:
     """Return the child run, new (not on disk yet) or to be resumed. Raises RunError if its settings
     changed."""
-    plain = folder.resolve().name if folder.is_dir() else options.policy
-    name = options.name or re.sub(r"[^\w.-]+", "-", plain).strip("-")
-    path = parent.evals / name
+    policy_name = folder.resolve().name if folder.is_dir() else options.policy
+    name = options.name or re.sub(r"[^\w.-]+", "-", policy_name).strip("-")
+    path = parent.evals_folder / name
     if not (path / "run.json").exists():
         named = {**manifest.extra, EVALUATION: name}
         return Run(path, manifest.model_copy(update={"extra": named}))

@@ -9,17 +9,17 @@ from typing import Any
 
 from convbench import catalog
 from convbench.errors import ConvbenchError, PreflightError
-from convbench.experiment.cells import Part, chosen, steps_of
-from convbench.experiment.estimate import Amount, estimate, total
-from convbench.experiment.preflight import Preflight, preflight, whole
-from convbench.experiment.room import check_room
-from convbench.experiment.run import Tell, run
-from convbench.experiment.step import Outcome, Record, mark
+from convbench.experiment.cells import PlannedStep, choose_steps, plan_steps
+from convbench.experiment.estimate import ResourceEstimate, estimate_cells, sum_estimates
+from convbench.experiment.preflight import PreflightFindings, is_complete, run_preflight
+from convbench.experiment.room import check_disk_and_memory
+from convbench.experiment.run import ProgressListener, run_steps
+from convbench.experiment.step import OutcomeRecord, StepOutcome, step_fingerprint
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.report import ReportOptions
-from convbench.options.shared import as_devices
+from convbench.options.shared import devices_as_pairs
 from convbench.report.experiment.steps import write_plan
-from convbench.report.files import WRITERS, write
+from convbench.report.files import WRITERS, write_report
 from convbench.report.report import ReportResult, experiment_report
 from convbench.rollout.calls import share_ledger
 from convbench.schema.experiment import ExperimentSpec
@@ -34,12 +34,12 @@ SHORT = ("task.", "protocol.")
 
 
 @dataclass
-class Planned:
+class ExperimentPlan:
     """What an experiment has left to do."""
 
-    parts: list[Part]
+    steps: list[PlannedStep]
     """Steps that are not done yet."""
-    amounts: dict[str, Amount] = field(default_factory=dict)
+    amounts: dict[str, ResourceEstimate] = field(default_factory=dict)
     """Estimates of what they take, by cell."""
     missing: list[str] = field(default_factory=list)
     """What is missing for them, with the fix, a line each."""
@@ -47,9 +47,9 @@ class Planned:
     """Notes on what differs from the settings and does not stop the experiment."""
 
     @property
-    def total(self) -> Amount:
+    def total_estimate(self) -> ResourceEstimate:
         """The sum of the estimates."""
-        return total(list(self.amounts.values()))
+        return sum_estimates(list(self.amounts.values()))
 
 
 @dataclass
@@ -58,9 +58,9 @@ class ExperimentResult:
 
     spec: ExperimentSpec
     root: Path
-    planned: Planned
+    plan: ExperimentPlan
     runs: list[Path] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[StepOutcome] = field(default_factory=list)
     """Outcome of each step, in order."""
     left: list[str] = field(default_factory=list)
     """Addresses of steps that --only or --from left out and that are not done."""
@@ -71,37 +71,39 @@ class ExperimentResult:
     notes: list[str] = field(default_factory=list)
 
     @property
-    def broken(self) -> list[Outcome]:
+    def unfinished_steps(self) -> list[StepOutcome]:
         """Outcomes of steps that failed, or that wait for a failed one."""
-        return [one for one in self.outcomes if one.state != "done"]
+        return [outcome for outcome in self.outcomes if outcome.state != "done"]
 
     @property
-    def failures(self) -> list[str]:
+    def failure_lines(self) -> list[str]:
         """Lines on what failed, in finished and in failed steps."""
-        return [f"{one.address}: {line}" for one in self.outcomes for line in one.said]
+        return [f"{outcome.address}: {line}" for outcome in self.outcomes for line in outcome.said]
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether every selected step is done."""
-        return not self.broken
+        return not self.unfinished_steps
 
 
-def experiment(options: ExperimentOptions, tell: Tell | None = None) -> ExperimentResult:
+def run_experiment(
+    options: ExperimentOptions, tell: ProgressListener | None = None
+) -> ExperimentResult:
     """Run an experiment, or resume it, and return the result; finished steps are skipped.
 
     A failed step is an outcome of the result, with its reason; the other steps go on. `tell` is
     called as each step begins. Raises PreflightError with all that is missing, before the first
     step; BudgetError; other ConvbenchErrors if the experiment itself is wrong; KeyboardInterrupt.
     """
-    specs = loaded(options)
+    specs = load_specs(options)
     root = options.root or Path("runs") / "experiments" / specs[0].name
-    everything = _once(part for spec in specs for part in steps_of(spec))
-    parts = chosen(everything, options.only, options.start)
-    devices = (*as_devices(specs[0].devices), *options.calls.devices)
+    everything = _drop_duplicates(part for spec in specs for part in plan_steps(spec))
+    parts = choose_steps(everything, options.only, options.start)
+    devices = (*devices_as_pairs(specs[0].devices), *options.calls.devices)
     options = replace(options, calls=replace(options.calls, devices=devices))
     inner = replace(options, specs=replace(options.specs, sets=()))
-    planned = _planned(parts, root, inner)
-    result = ExperimentResult(specs[0], root, planned, notes=_unmet(specs))
+    planned = _make_plan(parts, root, inner)
+    result = ExperimentResult(specs[0], root, planned, notes=_unmet_settings(specs))
     if options.dry_run:
         return result
     if planned.missing:
@@ -109,33 +111,37 @@ def experiment(options: ExperimentOptions, tell: Tell | None = None) -> Experime
     inner = replace(inner, calls=share_ledger(options.calls, root))
     title = f"{specs[0].name}: {specs[0].title}"
     write_plan(root, title, [part.step.address for part in everything])
-    result.outcomes = run(parts, root, inner, tell)
-    record = Record(root)
+    result.outcomes = run_steps(parts, root, inner, tell)
+    record = OutcomeRecord(root)
     skipped = [part for part in everything if part not in parts]
-    result.left = [part.step.address for part in skipped if not whole(part, root, record)]
-    _report(result, everything)
+    result.left = [part.step.address for part in skipped if not is_complete(part, root, record)]
+    _write_report(result, everything)
     return result
 
 
-def _once(parts: Iterable[Part]) -> list[Part]:
+def _drop_duplicates(parts: Iterable[PlannedStep]) -> list[PlannedStep]:
     """Return the steps without duplicates: those with the same settings in two experiments."""
-    return list({(part.step.address, mark(part.step, part.spec)): part for part in parts}.values())
+    return list(
+        {
+            (part.step.address, step_fingerprint(part.step, part.spec)): part for part in parts
+        }.values()
+    )
 
 
-def loaded(options: ExperimentOptions) -> list[ExperimentSpec]:
+def load_specs(options: ExperimentOptions) -> list[ExperimentSpec]:
     """Return the experiment and those that it adds, in its regime, with the user's settings. A key
     that begins with the name of one of them is for that one only (`size.rows`)."""
-    sets = {_long(key): value for key, value in catalog.parse_sets(options.specs.sets).items()}
-    own = {key: value for key, value in sets.items() if "." not in key or _head(key) in NESTED}
-    first = _load(options.name, options, own)
+    sets = {_full_key(key): value for key, value in catalog.parse_sets(options.specs.sets).items()}
+    own = {key: value for key, value in sets.items() if "." not in key or _key_head(key) in NESTED}
+    first = _load_spec(options.name, options, own)
     names = (first.name, *first.also)
-    if any(_head(key) not in names for key in sets.keys() - own.keys()):
-        return [_load(options.name, options, sets)]  # raises, and names the known keys
-    shared = {key: value for key, value in own.items() if _head(key) not in AXES}
+    if any(_key_head(key) not in names for key in sets.keys() - own.keys()):
+        return [_load_spec(options.name, options, sets)]  # raises, and names the known keys
+    shared = {key: value for key, value in own.items() if _key_head(key) not in AXES}
     if first.regime is not None:
         shared["regime"] = first.regime
     return [
-        _load(
+        _load_spec(
             options.name if name == first.name else name,
             options,
             {
@@ -143,7 +149,7 @@ def loaded(options: ExperimentOptions) -> list[ExperimentSpec]:
                 **{
                     key.partition(".")[2]: sets[key]
                     for key in sets.keys() - own.keys()
-                    if _head(key) == name
+                    if _key_head(key) == name
                 },
             },
         )
@@ -151,57 +157,61 @@ def loaded(options: ExperimentOptions) -> list[ExperimentSpec]:
     ]
 
 
-def _head(key: str) -> str:
+def _key_head(key: str) -> str:
     return key.partition(".")[0]
 
 
-def _long(key: str) -> str:
+def _full_key(key: str) -> str:
     return f"sets.{key}" if key.startswith(SHORT) else key
 
 
-def _load(name: str, options: ExperimentOptions, sets: dict[str, Any]) -> ExperimentSpec:
-    return catalog.load(ExperimentSpec, "experiments", name, specs=options.specs.folders, sets=sets)
+def _load_spec(name: str, options: ExperimentOptions, sets: dict[str, Any]) -> ExperimentSpec:
+    return catalog.load_spec(
+        ExperimentSpec, "experiments", name, specs=options.specs.folders, sets=sets
+    )
 
 
-def _planned(parts: Sequence[Part], root: Path, options: ExperimentOptions) -> Planned:
+def _make_plan(
+    parts: Sequence[PlannedStep], root: Path, options: ExperimentOptions
+) -> ExperimentPlan:
     """Return the steps left to do, with estimates and what is missing."""
-    found: Preflight = preflight(parts, root, options)
-    record = Record(root)
-    undone = [part for part in parts if not whole(part, root, record)]
-    amounts = estimate(undone, found, options)
-    check_room(found, undone, root, total(list(amounts.values())))
-    return Planned(undone, amounts, found.missing, list(found.notes))
+    findings: PreflightFindings = run_preflight(parts, root, options)
+    record = OutcomeRecord(root)
+    undone = [part for part in parts if not is_complete(part, root, record)]
+    amounts = estimate_cells(undone, findings, options)
+    check_disk_and_memory(findings, undone, root, sum_estimates(list(amounts.values())))
+    return ExperimentPlan(undone, amounts, findings.missing_lines, list(findings.notes))
 
 
-def _unmet(specs: Sequence[ExperimentSpec]) -> list[str]:
+def _unmet_settings(specs: Sequence[ExperimentSpec]) -> list[str]:
     """Return notes on settings that apply to no cell."""
-    steps = [vars(part.step.cell) for spec in specs for part in steps_of(spec)]
+    steps = [vars(part.step.cell) for spec in specs for part in plan_steps(spec)]
     tasks = {cell["task"] for cell in steps}
     notes = [
         f"per_task.{name}: no cell is of this task"
         for name in specs[0].per_task
         if name not in tasks
     ]
-    for number, one in enumerate(specs[0].per_cell):
-        if not any(one.match.meets(cell) for cell in steps):
+    for number, setting in enumerate(specs[0].per_cell):
+        if not any(setting.match.matches_cell(cell) for cell in steps):
             notes.append(f"per_cell.{number}: no cell matches")
     return notes
 
 
-def _report(result: ExperimentResult, parts: Sequence[Part]) -> None:
+def _write_report(result: ExperimentResult, parts: Sequence[PlannedStep]) -> None:
     """Write one report on all cells next to the runs, and add it to the result."""
     names = dict.fromkeys(part.step.cell.name for part in parts)
     paths = [result.root / name for name in names]
     result.runs = [path for path in paths if (path / "run.json").exists()]
-    if not any(_judged(path) for path in result.runs):
+    if not any(_has_verdicts(path) for path in result.runs):
         result.notes.append("no cell got far enough to be reported")
         return
     try:
-        made = result.report = experiment_report(result.root, ReportOptions())
-        result.files = write(made.document, made.folder, WRITERS)
+        report = result.report = experiment_report(result.root, ReportOptions())
+        result.files = write_report(report.document, report.folder, WRITERS)
     except ConvbenchError as error:
         result.notes.append(f"no report: {error}; try: convbench report {result.root}")
 
 
-def _judged(path: Path) -> bool:
+def _has_verdicts(path: Path) -> bool:
     return any(True for _ in Run.open(path).verdicts())

@@ -11,46 +11,46 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from convbench.blot import address
+from convbench.blot import strip_address
 from convbench.errors import ConvbenchError, DataError, FatalModelError
 from convbench.experiment.cells import (
-    Part,
+    PlannedStep,
     Step,
     build_options,
-    elsewhere,
-    forget,
-    read,
+    forget_questions,
+    read_questions,
     rounds_options,
     train_options,
+    without_address,
 )
-from convbench.experiment.step import Record, mark, there
+from convbench.experiment.step import OutcomeRecord, has_result, step_fingerprint
 from convbench.judge.all import judge_with_model
-from convbench.judge.ready import ready
+from convbench.judge.ready import check_ready
 from convbench.judge.resolve import Judge
-from convbench.learn.launch import accelerators
-from convbench.learn.start import choose_launch, sort_sets, trainable
-from convbench.models.devices import lacking
+from convbench.learn.launch import count_accelerators
+from convbench.learn.start import check_trainable, choose_launch, split_sets
+from convbench.models.devices import missing_devices
 from convbench.models.open import OPENAI, base_of, policy_or_default
-from convbench.models.where import check_model, named
+from convbench.models.where import check_model, resolve_reference
 from convbench.options.experiment import ExperimentOptions
-from convbench.options.shared import CallOptions, devices_of
+from convbench.options.shared import CallOptions, parse_devices
 from convbench.options.specs import load_plugins
-from convbench.rollout.build import begun
-from convbench.rollout.calls import ready_cast
-from convbench.rollout.manifest import make_member
-from convbench.schema import Member, RunManifest, TaskSpec
+from convbench.rollout.build import new_run_manifest
+from convbench.rollout.calls import check_cast
+from convbench.rollout.manifest import make_model_config
+from convbench.schema import ModelConfig, RunManifest, TaskSpec
 from convbench.schema.experiment import ExperimentSpec
 from convbench.schema.recipe import Recipe
 from convbench.schema.run import reply_limit
 from convbench.store import Run
-from convbench.tasks.draw import counted, refuse_untested
-from convbench.tasks.load import Loaded
+from convbench.tasks.draw import count_splits, refuse_untested
+from convbench.tasks.load import LoadResult
 
 WAIT_S = 10.0
 """Seconds to wait for a connection."""
 
 
-def listening(ref: str, api_base: str | None) -> None:
+def check_server(ref: str, api_base: str | None) -> None:
     """Raise FatalModelError if a model's server has a known address and refuses connections.
 
     A provider's own address is not tried, nor one behind a proxy.
@@ -60,19 +60,20 @@ def listening(ref: str, api_base: str | None) -> None:
     if base is None or base == OPENAI:
         return
     parts = urlsplit(base)
-    if parts.hostname is None or _proxied(parts.scheme, parts.hostname):
+    if parts.hostname is None or _is_proxied(parts.scheme, parts.hostname):
         return
     port = parts.port or {"https": 443}.get(parts.scheme, 80)
     try:
         socket.create_connection((parts.hostname, port), WAIT_S).close()
     except OSError as error:
         raise FatalModelError(
-            f"{ref}: found no server at {address(base)} ({error.strerror or error}); start the "
+            f"{ref}: found no server at {strip_address(base)} ({error.strerror or error}); start "
+            "the "
             f"server, or name where it is: export {provider.upper()}_API_BASE=http://HOST:PORT/v1"
         ) from None
 
 
-def _proxied(scheme: str, host: str) -> bool:
+def _is_proxied(scheme: str, host: str) -> bool:
     return scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host)
 
 
@@ -82,18 +83,18 @@ SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Ready:
+class CellInputs:
     """A cell's manifest and questions."""
 
     manifest: RunManifest
-    loaded: Loaded
+    loaded: LoadResult
 
 
 @dataclass
-class Preflight:
+class PreflightFindings:
     """What a preflight resolved, and what is missing."""
 
-    cells: dict[str, Ready] = field(default_factory=dict)
+    cells: dict[str, CellInputs] = field(default_factory=dict)
     """By folder name: the inputs of each cell that could be resolved, built or not."""
     judges: dict[tuple[str, str], Judge] = field(default_factory=dict)
     """By (task, judge's name)."""
@@ -107,111 +108,123 @@ class Preflight:
     """By text on what is missing, with the fix: the cells or judges that need it."""
 
     @property
-    def missing(self) -> list[str]:
+    def missing_lines(self) -> list[str]:
         """What is missing, one line each."""
-        return [f"{_some(who)}: {what}" for what, who in self.lacking.items()]
+        return [f"{_name_some(who)}: {what}" for what, who in self.lacking.items()]
 
-    def lacks(self, what: str, who: str) -> None:
+    def add_missing(self, what: str, who: str) -> None:
         """Add something that is missing, and who needs it."""
         known = self.lacking.setdefault(" ".join(what.split()), [])
         if who not in known:
             known.append(who)
 
-    def tried(self, who: str, look: Callable[[], T], task: str | None = None) -> T | None:
+    def run_check(self, who: str, check: Callable[[], T], task: str | None = None) -> T | None:
         """Return the check's result; if it raises ConvbenchError, add that as missing and return
         None."""
         try:
-            return look()
+            return check()
         except ConvbenchError as error:
-            self.lacks(as_typed(str(error), task), who)
+            self.add_missing(as_typed(str(error), task), who)
             return None
 
 
-def preflight(parts: Sequence[Part], root: Path, options: ExperimentOptions) -> Preflight:
+def run_preflight(
+    plan: Sequence[PlannedStep], root: Path, options: ExperimentOptions
+) -> PreflightFindings:
     """Return the findings of checks of all that the steps need; nothing is sent or written.
 
     Finished steps are not checked. Questions are read from their source, also from the Hub.
     """
-    found = Preflight()
+    findings = PreflightFindings()
     load_plugins(options.specs)
-    options = _devices(found, options)
-    record = Record(root)
-    forget()
-    undone = [one for one in parts if not whole(one, root, record)]
-    for one in _first_of_each(undone):
-        _cell(found, one, root, options)
-    for one in undone:
-        if one.step.kind == "build":
-            _same(found, one, root, record)
-    _judges(found, undone, root, options)
-    for one in undone:
-        if one.step.kind == "train" and not there(one.step, root):
-            look = _training(found, one, root, elsewhere(options))
-            found.tried(one.step.address, look)
-    return found
+    options = _check_devices(findings, options)
+    record = OutcomeRecord(root)
+    forget_questions()
+    undone = [planned for planned in plan if not is_complete(planned, root, record)]
+    for planned in _first_of_each(undone):
+        _check_cell(findings, planned, root, options)
+    for planned in undone:
+        if planned.step.kind == "build":
+            _check_same_settings(findings, planned, root, record)
+    _check_judges(findings, undone, root, options)
+    for planned in undone:
+        if planned.step.kind == "train" and not has_result(planned.step, root):
+            check = _training_check(findings, planned, root, without_address(options))
+            findings.run_check(planned.step.address, check)
+    return findings
 
 
-def whole(part: Part, root: Path, record: Record) -> bool:
+def is_complete(planned: PlannedStep, root: Path, record: OutcomeRecord) -> bool:
     """Return True if a step is done with these settings and nothing in it failed."""
-    known = record.whole(part.step.address, mark(part.step, part.spec))
-    return known and there(part.step, root)
+    known = record.is_complete(planned.step.address, step_fingerprint(planned.step, planned.spec))
+    return known and has_result(planned.step, root)
 
 
-def _devices(found: Preflight, options: ExperimentOptions) -> ExperimentOptions:
+def _check_devices(findings: PreflightFindings, options: ExperimentOptions) -> ExperimentOptions:
     """Check the named devices; return the options without those that do not exist, for the other
     checks."""
-    said = options.calls.devices
-    for role, why in lacking(devices_of(said)).items():
+    devices = options.calls.devices
+    for role, why in missing_devices(parse_devices(devices)).items():
         fix = f"--devices {role}=[NUMBER], or the CPU with --devices {role}=[]"
-        found.lacks(f"{why}; name one that is there with {fix}", "the experiment")
-        said = (*said, f"{role}=null")
-    return replace(options, calls=replace(options.calls, devices=said))
+        findings.add_missing(f"{why}; name one that is there with {fix}", "the experiment")
+        devices = (*devices, f"{role}=null")
+    return replace(options, calls=replace(options.calls, devices=devices))
 
 
-def _first_of_each(parts: Sequence[Part]) -> Iterator[Part]:
+def _first_of_each(plan: Sequence[PlannedStep]) -> Iterator[PlannedStep]:
     """Yield the first step of each cell."""
     seen: set[str] = set()
-    for one in parts:
-        if one.step.cell.name not in seen:
-            seen.add(one.step.cell.name)
-            yield one
+    for planned in plan:
+        if planned.step.cell.name not in seen:
+            seen.add(planned.step.cell.name)
+            yield planned
 
 
-def _cell(found: Preflight, one: Part, root: Path, options: ExperimentOptions) -> None:
+def _check_cell(
+    findings: PreflightFindings, planned: PlannedStep, root: Path, options: ExperimentOptions
+) -> None:
     """Check a cell's questions and speakers, or open its run; add its inputs to the findings."""
-    cell, path = one.step.cell, root / one.step.cell.name
-    built = there(Step(cell, "build"), root)
-    policy = None if built else found.tried(cell.name, lambda: _policy(one.spec, options))
+    cell, path = planned.step.cell, root / planned.step.cell.name
+    built = has_result(Step(cell, "build"), root)
+    policy = (
+        None
+        if built
+        else findings.run_check(cell.name, lambda: _policy_member(planned.spec, options))
+    )
     if (path / "run.json").exists():
-        opened = found.tried(cell.name, lambda: _opened(path))
+        inputs = findings.run_check(cell.name, lambda: _open_inputs(path))
     else:
-        asked = replace(build_options(cell, one.spec, None, options), dry_run=True)
-        opened = found.tried(cell.name, lambda: Ready(*begun(asked, read)), cell.task)
-    if opened is None:
+        dry_options = replace(build_options(cell, planned.spec, None, options), dry_run=True)
+        inputs = findings.run_check(
+            cell.name, lambda: CellInputs(*new_run_manifest(dry_options, read_questions)), cell.task
+        )
+    if inputs is None:
         return
-    found.cells[cell.name] = opened
-    splits = counted(example.split for example in opened.loaded.examples)
-    found.tried(cell.name, lambda: refuse_untested(cell.task, splits), cell.task)
+    findings.cells[cell.name] = inputs
+    splits = count_splits(example.split for example in inputs.loaded.examples)
+    findings.run_check(cell.name, lambda: refuse_untested(cell.task, splits), cell.task)
     if policy is not None:
-        run = Run(path, opened.manifest)
-        found.tried(cell.name, lambda: _castable(run, options.calls))
+        run = Run(path, inputs.manifest)
+        findings.run_check(cell.name, lambda: _check_cast(run, options.calls))
 
 
-def _castable(run: Run, calls: CallOptions) -> None:
+def _check_cast(run: Run, calls: CallOptions) -> None:
     """Check what the speakers need, their servers included. Raises ConvbenchError."""
-    ready_cast(run, calls)
+    check_cast(run, calls)
     for member in run.manifest.cast.values():
-        listening(member.model, member.api_base)
+        check_server(member.model, member.api_base)
 
 
-def _opened(path: Path) -> Ready:
+def _open_inputs(path: Path) -> CellInputs:
     """Return the inputs of a run on disk."""
     run = Run.open(path)
-    old = run.manifest
-    return Ready(old, Loaded(list(run.examples.values()), old.source_revision or "", 0))
+    manifest = run.manifest
+    return CellInputs(
+        manifest, LoadResult(list(run.examples.values()), manifest.source_revision or "", 0)
+    )
 
 
-def _policy(spec: ExperimentSpec, options: ExperimentOptions) -> Member:
+def _policy_member(spec: ExperimentSpec, options: ExperimentOptions) -> ModelConfig:
     """Return the policy that speaks in the conversations."""
     calls = options.calls
     name = policy_or_default(
@@ -220,118 +233,129 @@ def _policy(spec: ExperimentSpec, options: ExperimentOptions) -> Member:
         vllm_python=calls.vllm_python,
         specs=options.specs.folders,
     )
-    return make_member(
+    return make_model_config(
         name, reply_limit(spec.max_tokens, spec.regime), calls.api_base, options.specs
     )
 
 
-def _same(found: Preflight, one: Part, root: Path, record: Record) -> None:
+def _check_same_settings(
+    findings: PreflightFindings, planned: PlannedStep, root: Path, record: OutcomeRecord
+) -> None:
     """Check that a run on disk was built with the present settings."""
-    address = one.step.address
-    others = {name for where, name in record.found if where == address}
-    if others and mark(one.step, one.spec) not in others and there(one.step, root):
-        found.lacks(
+    address = planned.step.address
+    others = {name for where, name in record.outcomes if where == address}
+    if (
+        others
+        and step_fingerprint(planned.step, planned.spec) not in others
+        and has_result(planned.step, root)
+    ):
+        findings.add_missing(
             "its run was built with other settings (count, samples, model or sets), and a run "
             "never changes; say them as before, or take another folder: --run DIR",
-            one.step.cell.name,
+            planned.step.cell.name,
         )
 
 
-def _judges(
-    found: Preflight, parts: Sequence[Part], root: Path, options: ExperimentOptions
+def _check_judges(
+    findings: PreflightFindings, plan: Sequence[PlannedStep], root: Path, options: ExperimentOptions
 ) -> None:
     """Check what each judge needs, and add the judges to the findings."""
-    calls = elsewhere(options).calls
-    for one in parts:
-        for name in one.spec.judges if one.step.kind in ("judge", "eval") else ():
-            key = (one.step.cell.task, name)
-            if key in found.judges:
+    calls = without_address(options).calls
+    for planned in plan:
+        for name in planned.spec.judges if planned.step.kind in ("judge", "eval") else ():
+            key = (planned.step.cell.task, name)
+            if key in findings.judges:
                 continue
-            who = f"judge {name}"
-            opened = found.cells.get(one.step.cell.name)
-            task = opened.manifest.task if opened is not None else None
+            owner = f"judge {name}"
+            inputs = findings.cells.get(planned.step.cell.name)
+            task = inputs.manifest.task if inputs is not None else None
 
-            def look(name: str = name, task: TaskSpec | None = task) -> Judge:
+            def open_judge(name: str = name, task: TaskSpec | None = task) -> Judge:
                 return judge_with_model(name, replace(options.specs, sets=()), calls, task=task)
 
-            judge = found.tried(who, look)
+            judge = findings.run_check(owner, open_judge)
             if judge is not None:
-                found.judges[key] = judge
-                found.tried(who, lambda judge=judge: _asked(judge, calls))  # type: ignore[misc]
+                findings.judges[key] = judge
+                findings.run_check(owner, lambda judge=judge: _check_judge(judge, calls))  # type: ignore[misc]
 
 
-def _asked(judge: Judge, calls: CallOptions) -> None:
+def _check_judge(judge: Judge, calls: CallOptions) -> None:
     """Check what a judge needs, its server included. Raises ConvbenchError."""
-    ready([judge], calls)
+    check_ready([judge], calls)
     if judge.model is not None:
-        listening(judge.model, judge.spec.api_base)
+        check_server(judge.model, judge.spec.api_base)
 
 
-def _training(
-    found: Preflight, one: Part, root: Path, options: ExperimentOptions
+def _training_check(
+    findings: PreflightFindings, planned: PlannedStep, root: Path, options: ExperimentOptions
 ) -> Callable[[], None]:
     """Return a check of the recipe, trainer, packages and weights of a training."""
 
-    def look() -> None:
-        path = root / one.step.cell.name
-        rounds_options(one.step, one.spec, path, options)  # raises for what rounds cannot do
-        policy = _learner(found, one, options)
-        asked = train_options(one.step, one.spec, path, options)
-        recipe = trainable(asked, policy)
-        found.recipes[one.step.address, one.spec.name] = recipe
-        sets = sort_sets(asked.specs.sets)[1]
-        launch, notes = choose_launch(asked, recipe, sets, accelerators(asked.calls))
-        found.processes[recipe.launch] = launch.processes
-        found.notes.update(dict.fromkeys(INSISTS.sub("", note) for note in notes))
-        _enough_rows(found, one, recipe)
+    def check_training() -> None:
+        path = root / planned.step.cell.name
+        rounds_options(
+            planned.step, planned.spec, path, options
+        )  # raises for what rounds cannot do
+        policy = _cell_policy(findings, planned, options)
+        training = train_options(planned.step, planned.spec, path, options)
+        recipe = check_trainable(training, policy)
+        findings.recipes[planned.step.address, planned.spec.name] = recipe
+        sets = split_sets(training.specs.sets)[1]
+        launch, notes = choose_launch(training, recipe, sets, count_accelerators(training.calls))
+        findings.processes[recipe.launch] = launch.process_count
+        findings.notes.update(dict.fromkeys(LAUNCH_NOTE.sub("", note) for note in notes))
+        _check_enough_rows(findings, planned, recipe)
         if policy is not None:
             start = recipe.model or policy.weights or policy.model
-            check_model(named(start) or start)
+            check_model(resolve_reference(start) or start)
 
-    return look
+    return check_training
 
 
-def _enough_rows(found: Preflight, one: Part, recipe: Recipe) -> None:
+def _check_enough_rows(findings: PreflightFindings, planned: PlannedStep, recipe: Recipe) -> None:
     """Raise DataError if `rows` asks for more than the cell's train conversations make."""
-    ready_here, wanted = found.cells.get(one.step.cell.name), one.step.rows
-    if ready_here is None or wanted is None:
+    inputs, needed = findings.cells.get(planned.step.cell.name), planned.step.rows
+    if inputs is None or needed is None:
         return
-    there = rows_of(ready_here, recipe)
-    if wanted > there:
+    available = count_rows(inputs, recipe)
+    if needed > available:
         raise DataError(
-            f"rows: found at most {there} rows (one per {recipe.data.unit}) in its train "
-            f"conversations; expected {wanted}; take other sizes with --set {one.spec.name}.rows="
+            f"rows: found at most {available} rows (one per {recipe.data.unit}) in its train "
+            f"conversations; expected {needed}; take other sizes with --set "
+            f"{planned.spec.name}.rows="
             "[SIZE, null], or more questions with --set count=N"
         )
 
 
-def rows_of(ready_here: Ready, recipe: Recipe) -> int:
+def count_rows(inputs: CellInputs, recipe: Recipe) -> int:
     """Return the number of rows that all train conversations of a cell make."""
-    manifest = ready_here.manifest
-    train = sum(example.split == "train" for example in ready_here.loaded.examples)
-    each = max(1, manifest.turns) if recipe.data.unit == "turn" else 1
-    return manifest.samples_of("train") * train * each
+    manifest = inputs.manifest
+    train = sum(example.split == "train" for example in inputs.loaded.examples)
+    rows_per_conversation = max(1, manifest.turns) if recipe.data.unit == "turn" else 1
+    return manifest.samples_of("train") * train * rows_per_conversation
 
 
-def _learner(found: Preflight, one: Part, options: ExperimentOptions) -> Member | None:
+def _cell_policy(
+    findings: PreflightFindings, planned: PlannedStep, options: ExperimentOptions
+) -> ModelConfig | None:
     """Return the policy of a cell, even if its questions are missing; None if it cannot be
     resolved, which the cell's own check reports."""
-    ready_here = found.cells.get(one.step.cell.name)
-    if ready_here is not None:
-        return ready_here.manifest.cast[ready_here.manifest.protocol.policy]
+    inputs = findings.cells.get(planned.step.cell.name)
+    if inputs is not None:
+        return inputs.manifest.cast[inputs.manifest.protocol.policy]
     try:
-        return _policy(one.spec, options)
+        return _policy_member(planned.spec, options)
     except ConvbenchError:
         return None
 
 
-def _some(who: Sequence[str]) -> str:
+def _name_some(who: Sequence[str]) -> str:
     """Return a list of names as text, shortened to the first few."""
     shown = ", ".join(who[:SHOWN])
     return shown if len(who) <= SHOWN else f"{shown} and {len(who) - SHOWN} more"
 
 
-INSISTS = re.compile(r" \(for [^\s()]++ [^()]*--launch [^()]*+\)")
+LAUNCH_NOTE = re.compile(r" \(for [^\s()]++ [^()]*--launch [^()]*+\)")
 """Part of a note of `train` on options that `experiment` does not have."""
 FLAGS: Mapping[str, str] = {
     r"--set (task|protocol)\.(?=\S)": r"--set per_task.{task}.sets.\1.",

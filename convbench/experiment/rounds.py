@@ -8,29 +8,29 @@ from pathlib import Path
 
 from convbench import catalog
 from convbench.errors import DataError, RunError, SpecError
-from convbench.experiment.evaluate import check_evaluation, evaluate, splits_of
+from convbench.experiment.evaluate import check_evaluation, evaluate_policy, splits_of
 from convbench.judge.all import judge_with, judge_with_model, judges_of
-from convbench.judge.ready import ready as judges_ready
+from convbench.judge.ready import check_ready as judges_ready
 from convbench.judge.resolve import Judge
-from convbench.learn.fresh import fresh
-from convbench.learn.start import of_one_run, sort_sets, train_once, trainable
+from convbench.learn.fresh import unseen_examples
+from convbench.learn.start import check_trainable, needs_one_run, split_sets, train_once
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
 from convbench.options.train import RoundsOptions, TrainOptions
-from convbench.rollout.build import fill
-from convbench.rollout.calls import SCRIPT, check_outcome, ready_cast, share_ledger
-from convbench.rollout.manifest import ask_again, asked_alike, make_member
-from convbench.schema import Example, Member
+from convbench.rollout.build import build_missing
+from convbench.rollout.calls import SCRIPT, check_cast, check_outcome, share_ledger
+from convbench.rollout.manifest import copy_reasoning, follow_up_manifest, make_model_config
+from convbench.schema import Example, ModelConfig
 from convbench.schema.recipe import Recipe
 from convbench.shards.runner import ShardRunner, judges_for
 from convbench.store import Run, find_run
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.locks import folder_lock
-from convbench.tasks.draw import listed, refuse_untested
+from convbench.tasks.draw import format_counts, refuse_untested
 
 
 @dataclass
-class Round:
+class RoundResult:
     """One round: its run, its checkpoint, and the checkpoint's evaluation."""
 
     number: int
@@ -45,10 +45,10 @@ class RoundsResult:
 
     run: Run
     judge: str
-    rounds: list[Round] = field(default_factory=list)
+    rounds: list[RoundResult] = field(default_factory=list)
 
 
-def rounds(options: RoundsOptions) -> RoundsResult:
+def run_rounds(options: RoundsOptions) -> RoundsResult:
     """Run or resume the rounds and return their results; what is on disk is not done again.
 
     Round 1 learns from the options' run. Every later round builds the same train questions, or new
@@ -56,82 +56,83 @@ def rounds(options: RoundsOptions) -> RoundsResult:
     has the same judge score them, and trains on from that policy. Every policy is evaluated in
     `RUN/evals/RECIPE-round-N`. Raises ConvbenchError.
     """
-    wanted = options.rounds or recipe_of(options).rounds
-    if wanted is None:
+    count = options.rounds or rounds_recipe(options).rounds
+    if count is None:
         raise SpecError(f"recipe {options.recipe}: found no `rounds`; expected --rounds N")
-    root = ready(options)
+    root = find_root(options)
     with folder_lock(root.path, "going through rounds on this run", name=".rounds.lock"):
-        return _rounds(root, wanted, options)
+        return _run_rounds(root, count, options)
 
 
-def _rounds(root: Run, wanted: int, options: RoundsOptions) -> RoundsResult:
+def _run_rounds(root: Run, count: int, options: RoundsOptions) -> RoundsResult:
     """Run the rounds while the run is locked."""
     options = replace(options, calls=share_ledger(options.calls, root.path))
     judge, calls = judge_of(root, options)
     options = replace(options, calls=calls)
-    if not _over(root, wanted, options):
-        _preflight(root, judge, options)
-        if wanted > 1 and recipe_of(options).fresh:
-            fresh(root, (), wanted - 1)  # raises now if the source has too few
+    if not _is_finished(root, count, options):
+        _check_rounds(root, judge, options)
+        if count > 1 and rounds_recipe(options).fresh:
+            unseen_examples(root, (), count - 1)  # raises now if the source has too few
     result = RoundsResult(root, judge.name)
     run, earlier = root, list[Run]()
-    for number in range(1, wanted + 1):
-        score(run, judge, options)
-        done = Round(number, run, _trained(run, judge, options, earlier))
+    for number in range(1, count + 1):
+        score_run(run, judge, options)
+        done = RoundResult(number, run, _train_round(run, judge, options, earlier))
         result.rounds.append(done)
         if options.evaluate:
             done.evaluated = evaluate_round(root, done, judge, options)
         earlier.append(run)
-        if number < wanted:
+        if number < count:
             run = log_round(root, done.checkpoint, number + 1, options)
     return result
 
 
-def ready(options: RoundsOptions) -> Run:
+def find_root(options: RoundsOptions) -> Run:
     """Return the run to start from. Raises DataError if a split that the rounds need is empty."""
     root = find_run(options.run)
-    found = splits_of(root)
+    split_counts = splits_of(root)
     if options.evaluate:
-        refuse_untested(root.path, found)
-    if not found["train"]:
+        refuse_untested(root.path, split_counts)
+    if not split_counts["train"]:
         raise DataError(
-            f"{root.path}: found no question of split train ({listed(found)}); expected some to "
+            f"{root.path}: found no question of split train ({format_counts(split_counts)}); "
+            "expected some to "
             "learn from. Build a run that has them, e.g. with --set task.sample.split=fraction"
         )
     return root
 
 
-def recipe_of(options: RoundsOptions) -> Recipe:
+def rounds_recipe(options: RoundsOptions) -> Recipe:
     """Return the recipe of the rounds."""
-    return catalog.load(
+    return catalog.load_spec(
         Recipe,
         "recipes",
         options.recipe,
         specs=options.specs.folders,
-        sets=sort_sets(options.specs.sets)[0],
+        sets=split_sets(options.specs.sets)[0],
     )
 
 
-def _over(root: Run, wanted: int, options: RoundsOptions) -> bool:
+def _is_finished(root: Run, count: int, options: RoundsOptions) -> bool:
     """Return True if the last round was trained and evaluated."""
     stem = Path(options.recipe).stem
-    last = root.path if wanted == 1 else round_folder(root, stem, wanted)
-    child = root.evals / f"{stem}-round-{wanted}" / "run.json"
-    trained = Checkpoint(last / "checkpoints" / stem).finished
+    last = root.path if count == 1 else round_folder(root, stem, count)
+    child = root.evals_folder / f"{stem}-round-{count}" / "run.json"
+    trained = Checkpoint(last / "checkpoints" / stem).is_finished
     return trained and (child.exists() or not options.evaluate)
 
 
-def _preflight(root: Run, judge: Judge, options: RoundsOptions) -> None:
+def _check_rounds(root: Run, judge: Judge, options: RoundsOptions) -> None:
     """Raise ConvbenchError if a round would lack a speaker, the judge, a package or weights."""
     old = root.manifest
     # Later rounds have the trained policy, so the present one need not be available.
-    others = {**old.cast, old.protocol.policy: Member(model=SCRIPT)}
-    ready_cast(Run(root.path, old.model_copy(update={"cast": others})), options.calls)
+    others = {**old.cast, old.protocol.policy: ModelConfig(model=SCRIPT)}
+    check_cast(Run(root.path, old.model_copy(update={"cast": others})), options.calls)
     judges_ready([judge], options.calls, root)
-    recipe = trainable(_training(root, judge, options), old.cast[old.protocol.policy])
+    recipe = check_trainable(_training_options(root, judge, options), old.cast[old.protocol.policy])
     if recipe.replay and recipe.data.mix:
         raise SpecError("replay: found data.mix beside it; expected one of them")
-    if recipe.replay and of_one_run(recipe):
+    if recipe.replay and needs_one_run(recipe):
         raise SpecError(
             f"replay: found {recipe.replay:g} for {recipe.name}, which samples or trains something "
             "of its own round first; expected 0"
@@ -151,16 +152,20 @@ def judge_of(root: Run, options: RoundsOptions) -> tuple[Judge, CallOptions]:
         )
     if name in known:
         return known[name], options.calls
-    found = judge_with_model(name, replace(options.specs, sets=()), options.calls, root)
-    named = [found.model] if options.judge and found.model else []  # else it is the task's own
-    return found, options.calls.naming(*named)
+    named_judge = judge_with_model(name, replace(options.specs, sets=()), options.calls, root)
+    named = (
+        [named_judge.model] if options.judge and named_judge.model else []
+    )  # else it is the task's own
+    return named_judge, options.calls.with_user_models(*named)
 
 
-def score(run: Run, judge: Judge, options: RoundsOptions) -> None:
+def score_run(run: Run, judge: Judge, options: RoundsOptions) -> None:
     """Have the judge score what it has not scored. Raises what stopped it, or RunError if too much
     failed."""
     calls = options.calls
-    for judged in judge_with(run, [judge], calls, judges_for(_shard_runner(options), run)).judged:
+    for judged in judge_with(
+        run, [judge], calls, judges_for(_shard_runner(options), run)
+    ).summaries:
         check_outcome(judged.jobs, calls, f"verdicts of {judge.name}", judged.failures)
 
 
@@ -168,31 +173,40 @@ def _shard_runner(options: RoundsOptions) -> ShardRunner:
     return ShardRunner(options.spread, options.calls, options.specs)
 
 
-def _trained(run: Run, judge: Judge, options: RoundsOptions, earlier: Sequence[Run]) -> Path:
+def _train_round(run: Run, judge: Judge, options: RoundsOptions, earlier: Sequence[Run]) -> Path:
     """Return the round's checkpoint, and train it first if it does not exist."""
-    asked = replayed(_training(run, judge, options), recipe_of(options).replay, run, earlier)
-    return train_once(asked, run.checkpoints / Path(options.recipe).stem)
+    training = with_replay(
+        _training_options(run, judge, options), rounds_recipe(options).replay, run, earlier
+    )
+    return train_once(training, run.checkpoints_folder / Path(options.recipe).stem)
 
 
-def replayed(asked: TrainOptions, share: float, run: Run, earlier: Sequence[Run]) -> TrainOptions:
+def with_replay(
+    training: TrainOptions, share: float, run: Run, earlier: Sequence[Run]
+) -> TrainOptions:
     """Return the options of a round's training with earlier rounds' logs mixed in, so that these
     make up this share of its conversations; all of them if they have fewer."""
     if not share or not earlier:
-        return asked
-    old = sum(map(_logged, earlier))
-    mix = min(1.0, _logged(run) * share / (1 - share) / max(old, 1))
-    said = [1.0, *(round(mix, 4) for _ in earlier)]
-    specs = replace(asked.specs, sets=(*asked.specs.sets, f"data.mix={said}"))
-    return replace(asked, run=(run.path, *(one.path for one in earlier)), specs=specs)
+        return training
+    earlier_count = sum(map(_count_logged, earlier))
+    mix = min(1.0, _count_logged(run) * share / (1 - share) / max(earlier_count, 1))
+    shares = [1.0, *(round(mix, 4) for _ in earlier)]
+    specs = replace(training.specs, sets=(*training.specs.sets, f"data.mix={shares}"))
+    return replace(
+        training, run=(run.path, *(earlier_run.path for earlier_run in earlier)), specs=specs
+    )
 
 
-def _logged(run: Run) -> int:
+def _count_logged(run: Run) -> int:
     """Return the number of conversations about train questions in a run, without failed ones."""
     train = {name for name, example in run.examples.items() if example.split == "train"}
-    return sum(one.example_id in train and one.failure is None for one in run.conversations())
+    return sum(
+        conversation.example_id in train and conversation.failure is None
+        for conversation in run.conversations()
+    )
 
 
-def _training(run: Run, judge: Judge, options: RoundsOptions) -> TrainOptions:
+def _training_options(run: Run, judge: Judge, options: RoundsOptions) -> TrainOptions:
     return TrainOptions(
         recipe=options.recipe,
         run=(run.path,),
@@ -203,19 +217,19 @@ def _training(run: Run, judge: Judge, options: RoundsOptions) -> TrainOptions:
     )
 
 
-def evaluate_round(root: Run, done: Round, judge: Judge, options: RoundsOptions) -> Run:
+def evaluate_round(root: Run, done: RoundResult, judge: Judge, options: RoundsOptions) -> Run:
     """Build and judge a round's policy on the test split; return the child run."""
     name = f"{Path(options.recipe).stem}-round-{done.number}"
-    asked = EvalOptions(
+    evaluation = EvalOptions(
         str(done.checkpoint),
         (root.path,),
         name,
         specs=replace(options.specs, sets=()),
         calls=options.calls,
     )
-    result = evaluate(asked)
+    result = evaluate_policy(evaluation)
     check_evaluation(result, options.calls)
-    score(result.run, judge, options)
+    score_run(result.run, judge, options)
     return result.run
 
 
@@ -225,10 +239,10 @@ def log_round(root: Run, policy: Path, number: int, options: RoundsOptions) -> R
     if (path / "run.json").exists():
         run = Run.open(path)
     else:
-        run = _new(root, policy, path, options, examples_of(root, number, options))
-    own = run.manifest.cast[run.manifest.protocol.policy].model  # trained here
-    calls, runner = options.calls.naming(own), _shard_runner(options)
-    built = runner.build(run, calls) if runner.applies(run) else fill(run, calls)
+        run = _create_round(root, policy, path, options, examples_of(root, number, options))
+    policy_reference = run.manifest.cast[run.manifest.protocol.policy].model  # trained here
+    calls, runner = options.calls.with_user_models(policy_reference), _shard_runner(options)
+    built = runner.build_shards(run, calls) if runner.applies_to(run) else build_missing(run, calls)
     check_outcome(built.jobs, options.calls, "conversations", built.failures)
     return run
 
@@ -247,21 +261,21 @@ def round_folder(root: Run, recipe: str, number: int) -> Path:
 def examples_of(root: Run, number: int, options: RoundsOptions) -> list[Example]:
     """Return the questions of a later round's run: the root's, or with `fresh` new ones to train on
     and the root's other ones."""
-    if not recipe_of(options).fresh:
+    if not rounds_recipe(options).fresh:
         return list(root.examples.values())
     stem = Path(options.recipe).stem
     seen = [Run.open(round_folder(root, stem, earlier)) for earlier in range(2, number)]
     held = [example for example in root.examples.values() if example.split != "train"]
-    return [*fresh(root, seen), *held]
+    return [*unseen_examples(root, seen), *held]
 
 
-def _new(
+def _create_round(
     root: Run, policy: Path, path: Path, options: RoundsOptions, examples: list[Example]
 ) -> Run:
-    old = root.manifest
-    limit = old.cast[old.protocol.policy].sampling.max_tokens
-    member = make_member(str(policy), limit, None, options.specs)
-    member = asked_alike(member, old.cast[old.protocol.policy])
-    cast = {**old.cast, old.protocol.policy: member}
-    manifest = ask_again(old, cast, checkpoint=str(policy))
+    root_manifest = root.manifest
+    limit = root_manifest.cast[root_manifest.protocol.policy].sampling.max_tokens
+    member = make_model_config(str(policy), limit, None, options.specs)
+    member = copy_reasoning(member, root_manifest.cast[root_manifest.protocol.policy])
+    cast = {**root_manifest.cast, root_manifest.protocol.policy: member}
+    manifest = follow_up_manifest(root_manifest, cast, checkpoint=str(policy))
     return Run.create(path, manifest, examples)

@@ -11,11 +11,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from convbench.errors import BudgetError, ConvbenchError
-from convbench.experiment.cells import Part, Step
-from convbench.experiment.preflight import whole
-from convbench.experiment.scheduler import apart, serial, tasks_of
-from convbench.experiment.scheduler import run as do_all
-from convbench.experiment.step import Outcome, Record, State, do, mark, there
+from convbench.experiment.cells import PlannedStep, Step
+from convbench.experiment.preflight import is_complete
+from convbench.experiment.scheduler import concurrent_options, is_serial, tasks_of
+from convbench.experiment.scheduler import run_tasks as do_all
+from convbench.experiment.step import (
+    OutcomeRecord,
+    State,
+    StepOutcome,
+    do_step,
+    has_result,
+    step_fingerprint,
+)
 from convbench.options.experiment import ExperimentOptions
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.jsonl import disk_error
@@ -23,106 +30,115 @@ from convbench.store.locks import folder_lock
 
 
 @dataclass(frozen=True)
-class Progress:
+class StepProgress:
     """Progress of an experiment as a step begins."""
 
     address: str
     number: int
     """Number of this step, from 1."""
-    of: int
+    total: int
     """Number of all steps."""
     failed: int
     """Steps that failed, or wait for a failed one."""
 
 
-Tell = Callable[[Progress], None]
+ProgressListener = Callable[[StepProgress], None]
 
 
-def run(
-    parts: Sequence[Part], root: Path, options: ExperimentOptions, tell: Tell | None = None
-) -> list[Outcome]:
+def run_steps(
+    plan: Sequence[PlannedStep],
+    root: Path,
+    options: ExperimentOptions,
+    tell: ProgressListener | None = None,
+) -> list[StepOutcome]:
     """Run or resume every step; return the outcomes in order.
 
     A failed step is recorded with its reason, those that need it wait, and all others go on. A
     finished step costs a look at the disk. Raises BudgetError, since no later call could be paid
     either; KeyboardInterrupt; RunError if another process runs this experiment.
     """
-    with _alone(root):
+    with _hold_folder(root):
         root.mkdir(exist_ok=True)
-        record = Record(root)
-        tasks, ways = tasks_of(parts, options)
-        if not serial(tasks):
-            tasks, ways = tasks_of(parts, apart(options))
-        ended: dict[int, Outcome] = {}
+        record = OutcomeRecord(root)
+        tasks, options_by_placement = tasks_of(plan, options)
+        if not is_serial(tasks):
+            tasks, options_by_placement = tasks_of(plan, concurrent_options(options))
+        ended: dict[int, StepOutcome] = {}
 
-        def step(number: int, place: int) -> None:
-            one, before = parts[number], list(ended.values())
-            failed = sum(outcome.state != "done" for outcome in before)
-            if tell is not None and not whole(one, root, record):
-                tell(Progress(one.step.address, number + 1, len(parts), failed))
-            ended[number] = _one(one, root, ways[number][place], record, before)
+        def run_task(number: int, position: int) -> None:
+            planned, outcomes = plan[number], list(ended.values())
+            failed = sum(outcome.state != "done" for outcome in outcomes)
+            if tell is not None and not is_complete(planned, root, record):
+                tell(StepProgress(planned.step.address, number + 1, len(plan), failed))
+            ended[number] = _run_planned(
+                planned, root, options_by_placement[number][position], record, outcomes
+            )
 
-        do_all(tasks, step)
+        do_all(tasks, run_task)
     return [ended[number] for number in sorted(ended)]
 
 
-def _one(
-    one: Part, root: Path, options: ExperimentOptions, record: Record, before: Sequence[Outcome]
-) -> Outcome:
+def _run_planned(
+    planned: PlannedStep,
+    root: Path,
+    options: ExperimentOptions,
+    record: OutcomeRecord,
+    outcomes: Sequence[StepOutcome],
+) -> StepOutcome:
     """Run one step, record its outcome and return it."""
-    address, name = one.step.address, mark(one.step, one.spec)
-    if whole(one, root, record):
-        return Outcome(address, name, "done")
-    if stopped := _missing(one, root, before):
-        outcome = Outcome(address, name, "waits", (f"waits for {stopped}",))
+    address, name = planned.step.address, step_fingerprint(planned.step, planned.spec)
+    if is_complete(planned, root, record):
+        return StepOutcome(address, name, "done")
+    if stopped := _missing_step(planned, root, outcomes):
+        outcome = StepOutcome(address, name, "waits", (f"waits for {stopped}",))
         record.write(outcome)
         return outcome
     began = time.monotonic()
     state: State = "failed"
-    said: tuple[str, ...] = ("interrupted",)
+    lines: tuple[str, ...] = ("interrupted",)
     trace = ""
     try:
-        said = tuple(do(one.step, one.spec, root, options))
+        lines = tuple(do_step(planned.step, planned.spec, root, options))
         state = "done"
     except BudgetError as error:
-        said = (str(error),)
+        lines = (str(error),)
         raise
     except ConvbenchError as error:
-        said = (str(error),)
+        lines = (str(error),)
     except Exception as error:  # noqa: BLE001 - a bug in one cell must not stop the others
-        said, trace = (f"{type(error).__name__}: {error}",), traceback.format_exc()
+        lines, trace = (f"{type(error).__name__}: {error}",), traceback.format_exc()
     finally:
         seconds = round(time.monotonic() - began, 3)
-        outcome = Outcome(address, name, state, said, seconds, trace)
+        outcome = StepOutcome(address, name, state, lines, seconds, trace)
         record.write(outcome)
     return outcome
 
 
-def _missing(one: Part, root: Path, before: Sequence[Outcome]) -> str | None:
+def _missing_step(planned: PlannedStep, root: Path, outcomes: Sequence[StepOutcome]) -> str | None:
     """Return the address of the first step that this one needs and that failed or was never done,
     or None."""
-    now = {outcome.address: outcome.state for outcome in before}
-    for address in one.step.needs():
-        if now.get(address, "done") != "done":
+    states = {outcome.address: outcome.state for outcome in outcomes}
+    for address in planned.step.required_steps():
+        if states.get(address, "done") != "done":
             return address
-        if address not in now and not _was_done(address, one, root):
+        if address not in states and not _was_done(address, planned, root):
             return address
     return None
 
 
-def _was_done(address: str, one: Part, root: Path) -> bool:
+def _was_done(address: str, planned: PlannedStep, root: Path) -> bool:
     """Return True if a step that is not selected now was done before."""
-    name, kind, *rest = address.split("/")
-    cell = next(cell for cell in (one.step.cell, *one.step.pooled) if cell.name == name)
-    if rest and rest[0] != one.step.checkpoint:
-        return Checkpoint(root / cell.name / "checkpoints" / rest[0]).finished
+    name, kind, *checkpoint_parts = address.split("/")
+    cell = next(cell for cell in (planned.step.cell, *planned.step.pooled) if cell.name == name)
+    if checkpoint_parts and checkpoint_parts[0] != planned.step.checkpoint:
+        return Checkpoint(root / cell.name / "checkpoints" / checkpoint_parts[0]).is_finished
     if kind == "train":
-        return there(replace(one.step, cell=cell, kind=kind), root)
-    return there(Step(cell, kind), root)
+        return has_result(replace(planned.step, cell=cell, kind=kind), root)
+    return has_result(Step(cell, kind), root)
 
 
 @contextmanager
-def _alone(root: Path) -> Iterator[None]:
+def _hold_folder(root: Path) -> Iterator[None]:
     """Lock an experiment by a file next to its folder. Raises RunError if another process holds it:
     between steps no run is locked, so two processes would disturb each other."""
     try:

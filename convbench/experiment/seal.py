@@ -12,22 +12,22 @@ from pydantic import Field
 
 from convbench import catalog
 from convbench.errors import RunError
-from convbench.experiment.evaluate import check_evaluation, evaluate
-from convbench.experiment.rounds import RoundsResult, ready, recipe_of, rounds
+from convbench.experiment.evaluate import check_evaluation, evaluate_policy
+from convbench.experiment.rounds import RoundsResult, find_root, rounds_recipe, run_rounds
 from convbench.judge.adaptation import passages
 from convbench.judge.adaptation.accuracies import (
     NOTHING,
     PASSAGE,
     UNTRAINED,
     Values,
-    accuracies,
-    learners,
+    edit_accuracies,
+    learner_fingerprints,
 )
-from convbench.judge.adaptation.passages import Forgetting
-from convbench.judge.adaptation.runner import Runner
+from convbench.judge.adaptation.passages import ForgettingSequence
+from convbench.judge.adaptation.runner import AdaptationRunner
 from convbench.judge.adaptation.verdict import with_runner
 from convbench.judge.all import judges_of
-from convbench.judge.few_shot.baselines import baselines as solved_beside
+from convbench.judge.few_shot.baselines import baseline_values as solved_beside
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
 from convbench.learn.export import with_filter
@@ -35,12 +35,12 @@ from convbench.options.evaluate import EvalOptions
 from convbench.options.train import RoundsOptions
 from convbench.report import adaptation
 from convbench.rollout.calls import share_ledger
-from convbench.schema.noun import Noun
+from convbench.schema.noun import FrozenModel
 from convbench.schema.recipe import Recipe
 from convbench.store import Run
 
 
-class Args(Noun):
+class SealArgs(FrozenModel):
     """`args` of SEAL's recipe: what is measured in addition to the rounds."""
 
     others: tuple[str, ...] = ()
@@ -62,33 +62,33 @@ class SealResult:
     """(passage, accuracy) of every adaptation, by training data."""
     pretrained: dict[str, Values] = field(default_factory=dict)
     """The same for one training on all passages at once."""
-    forgetting: dict[str, list[Forgetting]] = field(default_factory=dict)
+    forgetting: dict[str, list[ForgettingSequence]] = field(default_factory=dict)
     """Accuracies over sequences of passages learnt one after the other, by training data."""
 
 
-def seal(options: RoundsOptions, *, baselines: bool = True) -> SealResult:
+def run_seal(options: RoundsOptions, *, baselines: bool = True) -> SealResult:
     """Run or resume SEAL's rounds on a run of self-edits, and return what they taught.
 
     It resumes from any point, down to a single adaptation. Raises ConvbenchError.
     """
-    recipe = recipe_of(options)
-    args = args_of(recipe)
-    root = ready(options)
-    _long_enough(root, args)
+    recipe = rounds_recipe(options)
+    args = seal_args(recipe)
+    root = find_root(options)
+    _check_length(root, args)
     options = replace(options, calls=share_ledger(options.calls, root.path))
-    done = rounds(replace(options, specs=with_filter(options.specs, recipe)))
+    done = run_rounds(replace(options, specs=with_filter(options.specs, recipe)))
     result = SealResult(done)
     judge = next(j for j in judges_of(done.run) if j.name == done.judge)
     if kind_of(judge.spec).measures in ("adaptations", "solutions"):
         if baselines:
             for model in args.others:
-                learn_from(model, done.run, options)
+                evaluate_edits_of(model, done.run, options)
         result.taught = taught_accuracies(done, judge, options, baselines)
     return result
 
 
 @dataclass(frozen=True)
-class Rounds:
+class RoundsWithTable:
     """Results of several rounds, and the file of their table."""
 
     result: SealResult
@@ -96,46 +96,48 @@ class Rounds:
     """The file with the accuracies after learning from self-edits; None for other recipes."""
 
 
-def train_rounds(options: RoundsOptions, *, baselines: bool = True) -> Rounds:
+def train_rounds(options: RoundsOptions, *, baselines: bool = True) -> RoundsWithTable:
     """Run a recipe's rounds and return the results. A recipe with a filter of self-edits runs as
     SEAL; its table is written before the long measurements of many passages, and again after."""
-    if recipe_of(options).filter is None:
-        return Rounds(SealResult(rounds(options)), None)
-    result = seal(options, baselines=baselines)
+    if rounds_recipe(options).filter is None:
+        return RoundsWithTable(SealResult(run_rounds(options)), None)
+    result = run_seal(options, baselines=baselines)
     if not result.taught:
-        return Rounds(result, None)
+        return RoundsWithTable(result, None)
     write_table(result)
     many_passages(result, options)
-    return Rounds(result, write_table(result))
+    return RoundsWithTable(result, write_table(result))
 
 
 def write_table(result: SealResult) -> Path:
     """Write the measurements so far into the run's reports; return the table's file."""
-    reports = result.rounds.run.reports
-    return adaptation.write(reports, result.taught, result.pretrained, result.forgetting)
+    reports = result.rounds.run.reports_folder
+    return adaptation.write_seal_report(
+        reports, result.taught, result.pretrained, result.forgetting
+    )
 
 
-def _long_enough(run: Run, args: Args) -> None:
+def _check_length(run: Run, args: SealArgs) -> None:
     """Raise RunError if sequences are longer than the number of test passages, before hours of
     work."""
-    there = sum(example.split == "test" for example in run.examples.values())
-    if args.sequences and there < args.length:
+    available = sum(example.split == "test" for example in run.examples.values())
+    if args.sequences and available < args.length:
         raise RunError(
-            f"{run.path}: found {there} passages of split test; expected {args.length} for a "
-            f"sequence; shorter ones: --set args.length={there}"
+            f"{run.path}: found {available} passages of split test; expected {args.length} for a "
+            f"sequence; shorter ones: --set args.length={available}"
         )
 
 
-def args_of(recipe: Recipe) -> Args:
+def seal_args(recipe: Recipe) -> SealArgs:
     """Return the recipe's `args` as settings for SEAL. Raises SpecError if they are wrong."""
-    return catalog.check(Args, dict(recipe.args), f"recipe {recipe.name}: args")
+    return catalog.check_spec(SealArgs, dict(recipe.args), f"recipe {recipe.name}: args")
 
 
-def learn_from(model: str, root: Run, options: RoundsOptions) -> None:
+def evaluate_edits_of(model: str, root: Run, options: RoundsOptions) -> None:
     """Evaluate another model as the writer of self-edits of the test passages, from which the run's
     policy learns."""
-    plain = replace(options.specs, sets=())
-    done = evaluate(EvalOptions(model, (root.path,), specs=plain, calls=options.calls))
+    specs = replace(options.specs, sets=())
+    done = evaluate_policy(EvalOptions(model, (root.path,), specs=specs, calls=options.calls))
     check_evaluation(done, options.calls)
 
 
@@ -145,54 +147,59 @@ def taught_accuracies(
     """Return accuracies by training data: nothing, the passage only, edits of the untrained policy,
     of other models evaluated on this run and learnt by the same policy, and of every round. Those
     without answers about test passages are left out."""
-    found = _baselines(done.run, judge, options) if baselines else {}
-    own = learners(done.run, judge)
-    rounds = [(f"round {one.number}", one.evaluated) for one in done.rounds if one.evaluated]
-    children = done.run.children() if baselines and own else []
+    table = _baseline_values(done.run, judge, options) if baselines else {}
+    own_learners = learner_fingerprints(done.run, judge)
+    rounds = [(f"round {each.number}", each.evaluated) for each in done.rounds if each.evaluated]
+    children = done.run.child_runs() if baselines and own_learners else []
     others = [
         (f"self-edits of {child.path.name}", child)
         for child in children
-        if learners(child, judge) == own and child.path not in {run.path for _, run in rounds}
+        if learner_fingerprints(child, judge) == own_learners
+        and child.path not in {run.path for _, run in rounds}
     ]
-    found |= {
-        name: accuracies(run, judge) for name, run in [(UNTRAINED, done.run), *others, *rounds]
+    table |= {
+        name: edit_accuracies(run, judge) for name, run in [(UNTRAINED, done.run), *others, *rounds]
     }
-    return {name: values for name, values in found.items() if values}
+    return {name: values for name, values in table.items() if values}
 
 
-def _baselines(run: Run, judge: Judge, options: RoundsOptions) -> dict[str, Values]:
+def _baseline_values(run: Run, judge: Judge, options: RoundsOptions) -> dict[str, Values]:
     if kind_of(judge.spec).measures == "solutions":
         return solved_beside(run, judge)
     return with_runner(run, judge, options.calls, baseline_accuracies)
 
 
-def baseline_accuracies(runner: Runner) -> dict[str, Values]:
+def baseline_accuracies(runner: AdaptationRunner) -> dict[str, Values]:
     """Return accuracies of the policy as it is, and after training on the passage only."""
-    asked = [example for example in runner.run.examples.values() if example.split == "test"]
+    examples = [example for example in runner.run.examples.values() if example.split == "test"]
     return {
-        NOTHING: runner.spread(lambda e: (e.group_id, runner.before(e)), asked),
-        PASSAGE: runner.spread(lambda e: (e.group_id, runner.outcome(e, None).accuracy), asked),
+        NOTHING: runner.spread_work(lambda e: (e.group_id, runner.unadapted_accuracy(e)), examples),
+        PASSAGE: runner.spread_work(
+            lambda e: (e.group_id, runner.edit_outcome(e, None).accuracy), examples
+        ),
     }
 
 
 def many_passages(result: SealResult, options: RoundsOptions) -> None:
     """Measure learning of many passages as the recipe's args ask, all at once and one after the
     other, and add it to the result."""
-    args = args_of(recipe_of(options))
+    args = seal_args(rounds_recipe(options))
     run, calls, last = result.rounds.run, options.calls, result.rounds.rounds[-1]
     judge = next(j for j in judges_of(run) if j.name == result.rounds.judge)
-    ways = [(PASSAGE, run, True), (UNTRAINED, run, False)]
+    sources = [(PASSAGE, run, True), (UNTRAINED, run, False)]
     if last.evaluated is not None:
-        ways.append((f"round {last.number}", last.evaluated, False))
+        sources.append((f"round {last.number}", last.evaluated, False))
     if args.pretraining:
         result.pretrained = {
-            name: passages.pretrained(run, judge, calls, edits=args.pretraining, alone=alone)
-            for name, run, alone in ways
+            name: passages.pretraining_accuracies(
+                run, judge, calls, edits=args.pretraining, alone=alone
+            )
+            for name, run, alone in sources
         }
     if args.sequences:
         result.forgetting = {
-            name: passages.forgetting(
+            name: passages.measure_forgetting(
                 run, judge, calls, sequences=args.sequences, length=args.length, alone=alone
             )
-            for name, run, alone in ways
+            for name, run, alone in sources
         }

@@ -14,35 +14,35 @@ import orjson
 from convbench.experiment.cells import (
     Step,
     build_options,
-    elsewhere,
-    read,
+    read_questions,
     rounds_options,
     train_options,
+    without_address,
 )
-from convbench.experiment.evaluate import check_evaluation, evaluate
+from convbench.experiment.evaluate import check_evaluation, evaluate_policy
 from convbench.experiment.seal import train_rounds
 from convbench.judge.all import judge_with, judge_with_model
 from convbench.learn.start import train_once
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions
-from convbench.options.shared import devices_of
+from convbench.options.shared import parse_devices
 from convbench.options.specs import load_plugins
 from convbench.report.experiment.steps import FILE
-from convbench.rollout.build import build
+from convbench.rollout.build import build_or_resume
 from convbench.rollout.calls import check_outcome
 from convbench.schema import fingerprint
 from convbench.schema.experiment import ExperimentSpec, recipe_of
 from convbench.store import Run
 from convbench.store.checkpoint import Checkpoint
-from convbench.store.jsonl import Appender, records
+from convbench.store.jsonl import Appender, read_records
 
 State = Literal["done", "failed", "waits"]
 """`waits`: a step that it needs failed or was not done."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepOutcome:
     """Outcome of a step."""
 
     address: str
@@ -57,42 +57,51 @@ class Outcome:
     """Traceback of an error that is not a ConvbenchError."""
 
 
-class Record:
+class OutcomeRecord:
     """The file of outcomes; a line torn by a kill is skipped."""
 
     def __init__(self, root: Path) -> None:
         self.path = root / FILE
         self._lock = threading.Lock()
-        self.found: dict[tuple[str, str], Outcome] = {}
-        for line in records(self.path, "address", "mark", "state"):
-            said = tuple(str(word) for word in line.get("said") or ())
+        self.outcomes: dict[tuple[str, str], StepOutcome] = {}
+        for line in read_records(self.path, "address", "mark", "state"):
+            lines = tuple(str(word) for word in line.get("said") or ())
             state: State = "done" if line["state"] == "done" else "failed"
-            self.found[line["address"], line["mark"]] = Outcome(
-                line["address"], line["mark"], state, said
+            self.outcomes[line["address"], line["mark"]] = StepOutcome(
+                line["address"], line["mark"], state, lines
             )
 
-    def of(self, address: str, mark: str) -> Outcome | None:
+    def last_outcome(self, address: str, mark: str) -> StepOutcome | None:
         """Return the last outcome of a step with these settings, or None."""
-        return self.found.get((address, mark))
+        return self.outcomes.get((address, mark))
 
-    def whole(self, address: str, mark: str) -> bool:
+    def is_complete(self, address: str, mark: str) -> bool:
         """Return True if a step with these settings is done and nothing in it failed."""
-        last = self.of(address, mark)
+        last = self.last_outcome(address, mark)
         return last is not None and last.state == "done" and not last.said
 
-    def write(self, outcome: Outcome) -> None:
+    def write(self, outcome: StepOutcome) -> None:
         """Append an outcome to the file."""
-        self.found[outcome.address, outcome.mark] = outcome
+        self.outcomes[outcome.address, outcome.mark] = outcome
         at = datetime.now(UTC).isoformat(timespec="seconds")
         with self._lock, Appender(self.path) as file:
             file.write(orjson.dumps({**asdict(outcome), "at": at}))
 
 
-OF_BUILD = ("count", "samples", "temperatures", "max_tokens", "regime", "model", "teacher", "sets")
+BUILD_FIELDS = (
+    "count",
+    "samples",
+    "temperatures",
+    "max_tokens",
+    "regime",
+    "model",
+    "teacher",
+    "sets",
+)
 """Fields of an experiment that define a build."""
 
 
-def do(step: Step, spec: ExperimentSpec, root: Path, options: ExperimentOptions) -> list[str]:
+def do_step(step: Step, spec: ExperimentSpec, root: Path, options: ExperimentOptions) -> list[str]:
     """Run or resume one step; return lines on what failed. A finished one costs a look at the disk.
 
     `spec` is the experiment with the settings of the step's cell, `root` the experiment's folder.
@@ -103,94 +112,98 @@ def do(step: Step, spec: ExperimentSpec, root: Path, options: ExperimentOptions)
     path = root / step.cell.name
     match step.kind:
         case "build":
-            lost = _build(step, spec, path, options)
+            failures = _build_step(step, spec, path, options)
         case "judge":
-            lost = _judge(spec, path, elsewhere(options))
+            failures = _judge_step(spec, path, without_address(options))
         case "train":
-            lost = _train(step, spec, path, elsewhere(options))
+            failures = _train_step(step, spec, path, without_address(options))
         case _:
-            lost = _evaluate(step, spec, path, elsewhere(options))
-    return [line for line in lost if line]
+            failures = _evaluate_step(step, spec, path, without_address(options))
+    return [line for line in failures if line]
 
 
-def there(step: Step, root: Path) -> bool:
+def has_result(step: Step, root: Path) -> bool:
     """Return True if the last result of a step exists; a build or a judging may still have failures
     to try again."""
     path = root / step.cell.name
     if step.kind == "train":
-        return Checkpoint(path / "checkpoints" / step.checkpoint).finished or bool(
-            _rounds(path, step)
+        return Checkpoint(path / "checkpoints" / step.checkpoint).is_finished or bool(
+            _round_evaluations(path, step)
         )
     if step.kind == "build":
         return (path / "conversations.jsonl").exists()
-    folders = [path / "evals" / step.checkpoint, *_rounds(path, step)]
+    folders = [path / "evals" / step.checkpoint, *_round_evaluations(path, step)]
     places = folders if step.kind == "eval" else [path]
-    return any((place / "verdicts.jsonl").exists() for place in places)
+    return any((folder / "verdicts.jsonl").exists() for folder in places)
 
 
-def _rounds(path: Path, step: Step) -> list[Path]:
+def _round_evaluations(path: Path, step: Step) -> list[Path]:
     """Return the folders of the evaluations of a learner with rounds, one a round."""
     if step.pooled or ":" in step.learner:
         return []
     return list((path / "evals").glob(f"{Path(recipe_of(step.learner)).stem}-round-*"))
 
 
-def mark(step: Step, spec: ExperimentSpec) -> str:
+def step_fingerprint(step: Step, spec: ExperimentSpec) -> str:
     """Return a fingerprint of an experiment's settings of a step."""
-    said = {name: getattr(spec, name) for name in OF_BUILD} if step.kind == "build" else {}
+    build_settings = (
+        {name: getattr(spec, name) for name in BUILD_FIELDS} if step.kind == "build" else {}
+    )
     judges = [] if step.kind == "build" else list(spec.judges)
-    recipe = spec.sets_of(step.called) if step.learner else {}
-    logs = [cell.name for cell in step.pooled]
-    before = {name: spec.sets_of(name) for name in spec.start_of(step.learner)}
-    told = [step.kind, said, judges[:1] if step.kind == "train" else judges, recipe]
-    return fingerprint(*told, *(part for part in (logs, before) if part))
+    recipe = spec.sets_of(step.settings_name) if step.learner else {}
+    pooled_cells = [cell.name for cell in step.pooled]
+    earlier_sets = {name: spec.sets_of(name) for name in spec.start_of(step.learner)}
+    parts = [step.kind, build_settings, judges[:1] if step.kind == "train" else judges, recipe]
+    return fingerprint(*parts, *(part for part in (pooled_cells, earlier_sets) if part))
 
 
-def _build(
+def _build_step(
     step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions
 ) -> Sequence[str | None]:
-    asked = build_options(step.cell, spec, path, options)
+    build_request = build_options(step.cell, spec, path, options)
     if (path / "run.json").exists():
-        asked = BuildOptions(
+        build_request = BuildOptions(
             run=path, tested=True, calls=options.calls, specs=replace(options.specs, sets=())
         )
-    built = build(asked, read).built
+    built = build_or_resume(build_request, read_questions).built
     assert built is not None
     return [check_outcome(built.jobs, options.calls, "conversations", built.failures)]
 
 
-def _judge(spec: ExperimentSpec, path: Path, options: ExperimentOptions) -> Sequence[str | None]:
+def _judge_step(
+    spec: ExperimentSpec, path: Path, options: ExperimentOptions
+) -> Sequence[str | None]:
     run = Run.open(path)
     judges = [
         judge_with_model(name, options.specs, options.calls, task=run.manifest.task)
         for name in dict.fromkeys(spec.judges)
     ]
-    named = options.calls.naming(*(one.model for one in judges if one.model))
+    named = options.calls.with_user_models(*(each.model for each in judges if each.model))
     return [
-        check_outcome(one.jobs, options.calls, f"verdicts of {one.name}", one.failures)
-        for one in judge_with(run, judges, named).judged
+        check_outcome(each.jobs, options.calls, f"verdicts of {each.name}", each.failures)
+        for each in judge_with(run, judges, named).summaries
     ]
 
 
-def _train(
+def _train_step(
     step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions
 ) -> Sequence[str | None]:
-    loop = rounds_options(step, spec, path, options)
-    if loop is not None:  # evaluates every round too
-        train_rounds(loop)
+    rounds = rounds_options(step, spec, path, options)
+    if rounds is not None:  # evaluates every round too
+        train_rounds(rounds)
     else:
         folder = path / "checkpoints" / step.checkpoint
         train_once(train_options(step, spec, path, options), folder)
     return []
 
 
-def _evaluate(
+def _evaluate_step(
     step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions
 ) -> Sequence[str | None]:
     if rounds_options(step, spec, path, options) is not None:
         return []
-    folder = path.parent / step.home.name / "checkpoints" / step.checkpoint
-    served = "policy" in devices_of(options.calls.devices).vllm
+    folder = path.parent / step.home_cell.name / "checkpoints" / step.checkpoint
+    served = "policy" in parse_devices(options.calls.devices).vllm
     policy = f"vllm:{folder}" if served else str(folder)
-    done = evaluate(EvalOptions(policy, (path,), specs=options.specs, calls=options.calls))
+    done = evaluate_policy(EvalOptions(policy, (path,), specs=options.specs, calls=options.calls))
     return check_evaluation(done, options.calls)

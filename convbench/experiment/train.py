@@ -5,50 +5,50 @@ from __future__ import annotations
 from dataclasses import replace
 
 from convbench.errors import UsageError
-from convbench.experiment.rounds import ready, recipe_of
-from convbench.experiment.seal import Rounds, train_rounds
+from convbench.experiment.rounds import find_root, rounds_recipe
+from convbench.experiment.seal import RoundsWithTable, train_rounds
 from convbench.learn.export import with_filter
 from convbench.learn.start import TrainResult
-from convbench.learn.start import train as train_single
+from convbench.learn.start import train_recipe as train_single
 from convbench.options.shared import SpecOptions
 from convbench.options.train import RoundsOptions, TrainOptions
 
 
-def train(options: TrainOptions) -> TrainResult | Rounds:
+def run_train(options: TrainOptions) -> TrainResult | RoundsWithTable:
     """Train a recipe once, or in rounds if the options or the recipe have them; return the result.
 
     Raises ConvbenchError subclasses, before torch is loaded for everything that can be checked.
     """
-    options = replace(options, specs=tracked(options.specs, options.track))
-    asked = RoundsOptions(
+    options = replace(options, specs=with_tracker(options.specs, options.track))
+    rounds_options = RoundsOptions(
         options.recipe,
         options.rounds,
-        options.first,
+        options.first_run,
         options.judge,
         in_process=options.in_process,
         specs=options.specs,
         calls=options.calls,
         spread=options.spread,
     )
-    found = recipe_of(asked)
-    if found.rounds and options.dry_run:
-        ready(asked)
-    said = _of_one(options)
-    if options.rounds is not None and said:
+    recipe = rounds_recipe(rounds_options)
+    if recipe.rounds and options.dry_run:
+        find_root(rounds_options)
+    single_only = _single_options(options)
+    if options.rounds is not None and single_only:
         raise UsageError(
-            f"{said[0]}: goes with a single training; leave it out, or leave out --rounds"
+            f"{single_only[0]}: goes with a single training; leave it out, or leave out --rounds"
         )
-    if options.rounds is not None or (found.rounds and not said):
-        return train_rounds(asked)
-    return train_single(replace(options, specs=with_filter(options.specs, found)))
+    if options.rounds is not None or (recipe.rounds and not single_only):
+        return train_rounds(rounds_options)
+    return train_single(replace(options, specs=with_filter(options.specs, recipe)))
 
 
-def tracked(specs: SpecOptions, name: str | None) -> SpecOptions:
+def with_tracker(specs: SpecOptions, name: str | None) -> SpecOptions:
     """Return the spec options with this tracker for every training; None changes nothing."""
     return specs if name is None else replace(specs, sets=(*specs.sets, f"fit.trackers=[{name}]"))
 
 
-def _of_one(options: TrainOptions) -> list[str]:
+def _single_options(options: TrainOptions) -> list[str]:
     """Return the names of the used options that do not apply to several rounds."""
     single = {
         "--run, several": options.run[1:] or None,
@@ -56,7 +56,7 @@ def _of_one(options: TrainOptions) -> list[str]:
         "--out": options.out,
         "--launch": options.launch,
         "--nodes": options.nodes,
-        "--on": options.together,
+        "--on": options.nodes_target,
         "--dry-run": options.dry_run or None,
     }
     return [name for name, value in single.items() if value is not None]

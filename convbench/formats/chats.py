@@ -17,21 +17,21 @@ from convbench.formats.shapes import (
     ASSISTANTS,
     BLOCKS,
     CALLS,
+    MESSAGE_KEYS,
     MESSAGES,
-    SAID,
     THOUGHT,
     TOOLS,
     Unusable,
     as_ours,
-    extra,
+    extra_metadata,
     is_released,
-    meant,
+    slip_hint,
 )
 from convbench.models.replies import token_probs
 from convbench.schema import Reasoning, ThinkingBlock, ToolCall, ToolResult, ToolRound
 from convbench.schema.example import Split
-from convbench.schema.noun import LARGEST
-from convbench.schema.token_probs import TokenProbs, wrong
+from convbench.schema.noun import LARGEST_SCORE
+from convbench.schema.token_probs import TokenProbs, probs_problem
 
 
 def logged_probs(item: Mapping[str, Any], where: str) -> TokenProbs | None:
@@ -40,20 +40,20 @@ def logged_probs(item: Mapping[str, Any], where: str) -> TokenProbs | None:
     Reads `logprobs` as OpenAI's API writes it ({content: [{token, logprob, bytes}, …]}), or a list
     of numbers together with `token_ids`. Raises DataError for anything else.
     """
-    found, ids = item.get("logprobs"), item.get("token_ids")
-    if found is None:
+    logprobs, ids = item.get("logprobs"), item.get("token_ids")
+    if logprobs is None:
         return None
-    if isinstance(found, list):
-        if not isinstance(ids, list) or not all(type(one) is int for one in ids):
+    if isinstance(logprobs, list):
+        if not isinstance(ids, list) or not all(type(value) is int for value in ids):
             raise DataError(f"{where}: logprobs: found a list; expected token_ids beside it")
-        if not all(type(one) in (int, float) for one in found):
+        if not all(type(value) in (int, float) for value in logprobs):
             raise DataError(f"{where}: logprobs: expected numbers, or content with token, logprob")
-        probs = TokenProbs(tuple(map(float, found)), ids=tuple(ids))
-        why = wrong(probs)
+        probs = TokenProbs(tuple(map(float, logprobs)), ids=tuple(ids))
+        why = probs_problem(probs)
         if why:
             raise DataError(f"{where}: logprobs: {why}")
         return probs
-    probs_read = token_probs(found)
+    probs_read = token_probs(logprobs)
     if probs_read is None:
         raise DataError(
             f"{where}: logprobs: expected {{content: [{{token, logprob, bytes}}, …]}}, a number of "
@@ -63,14 +63,14 @@ def logged_probs(item: Mapping[str, Any], where: str) -> TokenProbs | None:
 
 
 Rounds = dict[int, tuple[ToolRound, ...]]
-Thought = Callable[[Mapping[str, Any], str], Reasoning | None]
+ThoughtReader = Callable[[Mapping[str, Any], str], Reasoning | None]
 """Function from a message and its place (for errors) to the reasoning before it."""
 CALLS_ALONE: dict[str, Any] = {"role": "assistant", "content": ""}
 """Stands for an assistant's message that is missing after its tool calls."""
 
 
-def folded(
-    items: Sequence[Any], where: str, thought: Thought = lambda item, here: None
+def fold_tool_calls(
+    items: Sequence[Any], where: str, thought: ThoughtReader = lambda item, here: None
 ) -> tuple[list[Any], Rounds]:
     """Return (messages without calls and results, tool rounds before a message by its index).
 
@@ -83,39 +83,39 @@ def folded(
     rounds: Rounds = {}
     pending: list[ToolRound] = []
 
-    def end(words: Any) -> None:
+    def end_round(words: Any) -> None:
         rounds[len(out)] = tuple(pending)
         pending.clear()
         out.append(words)
 
     for index, item in enumerate(items):
         here = f"{where}[{index}]"
-        role = _role(item)
+        role = _message_role(item)
         if role == "tool" and isinstance(item, dict):
-            _answer(pending, item, here)
+            _add_tool_result(pending, item, here)
         elif role in ASSISTANTS and item.get("tool_calls"):
-            pending.append(_round(item, here, thought(item, here)))
+            pending.append(_tool_round(item, here, thought(item, here)))
         elif pending and role in ASSISTANTS:
-            end(item)
+            end_round(item)
         else:
             if pending:
-                end(CALLS_ALONE)
+                end_round(CALLS_ALONE)
             out.append(item)
     if pending:
-        end(CALLS_ALONE)
+        end_round(CALLS_ALONE)
     return out, rounds
 
 
-def _role(item: Any) -> str:
+def _message_role(item: Any) -> str:
     return str(item.get("role", item.get("from"))).lower() if isinstance(item, dict) else ""
 
 
-def _round(item: Mapping[str, Any], where: str, reasoning: Reasoning | None) -> ToolRound:
+def _tool_round(item: Mapping[str, Any], where: str, reasoning: Reasoning | None) -> ToolRound:
     content = item.get("content") or ""
     if not isinstance(content, str):
         raise DataError(f"{where}: content beside calls is {type(content).__name__}; expected text")
     try:
-        calls = [_call(one, number) for number, one in enumerate(item["tool_calls"])]
+        calls = [_tool_call(raw_call, number) for number, raw_call in enumerate(item["tool_calls"])]
         if len({call.id for call in calls}) != len(calls):
             raise DataError(f"{where}: tool_calls: found an id twice; expected one each")
         return ToolRound(content=content, reasoning=reasoning, calls=tuple(calls))
@@ -125,26 +125,26 @@ def _round(item: Mapping[str, Any], where: str, reasoning: Reasoning | None) -> 
         ) from None
 
 
-def _call(one: Any, number: int) -> ToolCall:
+def _tool_call(raw_call: Any, number: int) -> ToolCall:
     """Return a tool call. Some programs write it as JSON text, or without the object `function`, or
     its arguments as an object."""
-    if isinstance(one, str):
-        one = orjson.loads(one)
-    told = one["function"] if isinstance(one.get("function"), dict) else one
-    name = told.get("name") or one["function"]
-    arguments = told["arguments"]
+    if isinstance(raw_call, str):
+        raw_call = orjson.loads(raw_call)
+    function = raw_call["function"] if isinstance(raw_call.get("function"), dict) else raw_call
+    name = function.get("name") or raw_call["function"]
+    arguments = function["arguments"]
     if isinstance(arguments, dict):
         arguments = orjson.dumps(arguments).decode()
-    return ToolCall(id=one.get("id") or f"call-{number}", name=name, arguments=arguments)
+    return ToolCall(id=raw_call.get("id") or f"call-{number}", name=name, arguments=arguments)
 
 
-def _answer(pending: list[ToolRound], item: Mapping[str, Any], where: str) -> None:
+def _add_tool_result(pending: list[ToolRound], item: Mapping[str, Any], where: str) -> None:
     """Add a result to the pending round: for the call it names, else for the next without one.
     Raises Unusable if there is no such call, DataError for a malformed result."""
     mark, content = item.get("tool_call_id"), item.get("content")
-    there = {one.id for one in pending[-1].results} if pending else set()
+    answered = {entry.id for entry in pending[-1].results} if pending else set()
     calls = pending[-1].calls if pending else ()
-    left = [one for one in calls if one.id not in there and mark in (None, "", one.id)]
+    left = [entry for entry in calls if entry.id not in answered and mark in (None, "", entry.id)]
     if not left:
         raise Unusable(
             f"{where}: found a result of {str(mark)[:60]!r}; expected its call before it",
@@ -180,7 +180,7 @@ SPLITS: tuple[str, ...] = get_args(Split)
 
 
 @dataclass(frozen=True)
-class Said:
+class LoggedDialogue:
     """The messages of one logged conversation, with what belongs to each."""
 
     system: str | None
@@ -199,12 +199,12 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Chat:
+class LoggedChat:
     """One logged conversation with its reward and question."""
 
     line: int
     """Line in the file, counted from 1."""
-    said: Said
+    dialogue: LoggedDialogue
     """Its messages."""
     reward: float | None
     scores: Mapping[str, float]
@@ -224,7 +224,7 @@ class Chat:
     """All other keys of the row."""
 
 
-def read_chat(row: object, where: str, line: int) -> Chat:
+def read_chat(row: object, where: str, line: int) -> LoggedChat:
     """Return the conversation of one row. Raises DataError naming place and field.
 
     Known keys: `messages` (role, content) or `conversations` (from, value); `system`; `reward`
@@ -238,37 +238,37 @@ def read_chat(row: object, where: str, line: int) -> Chat:
         raise DataError(f"{where}: found {type(row).__name__}; expected an object with messages")
     if is_released(row):
         row = as_ours(row, where)
-    metadata = extra(row, where)
-    said = _messages(row, where)
-    reward, scores = _reward(row, where)
-    split = _text(row, ("split",), where)
+    metadata = extra_metadata(row, where)
+    dialogue = _read_dialogue(row, where)
+    reward, scores = _read_reward(row, where)
+    split = _read_text(row, ("split",), where)
     if split is not None and split not in SPLITS:
         raise DataError(f"{where}: split: found {split!r}; expected one of {', '.join(SPLITS)}")
-    return Chat(
+    return LoggedChat(
         line,
-        said,
+        dialogue,
         reward,
         scores,
-        example=_text(row, ("example_id", "task_id"), where),
-        group=_text(row, ("group", "group_id"), where),
+        example=_read_text(row, ("example_id", "task_id"), where),
+        group=_read_text(row, ("group", "group_id"), where),
         split=split,  # type: ignore[arg-type]  # checked above
-        temperature=_temperature(row, where),
-        question=_text(row, ("question",), where),
-        choices=_choices(row, where),
-        answer=_text(row, ("answer",), where),
-        hidden=_hidden(row, where),
+        temperature=_read_temperature(row, where),
+        question=_read_text(row, ("question",), where),
+        choices=_read_choices(row, where),
+        answer=_read_text(row, ("answer",), where),
+        hidden=_hidden_fields(row, where),
         metadata=metadata,
     )
 
 
-def _hidden(row: Mapping[str, Any], where: str) -> dict[str, Any]:
-    found = row.get("hidden")
-    if found is not None and not isinstance(found, dict):
-        raise DataError(f"{where}: hidden: found {type(found).__name__}; expected an object")
-    return {name: value for name, value in (found or {}).items() if value is not None}
+def _hidden_fields(row: Mapping[str, Any], where: str) -> dict[str, Any]:
+    hidden = row.get("hidden")
+    if hidden is not None and not isinstance(hidden, dict):
+        raise DataError(f"{where}: hidden: found {type(hidden).__name__}; expected an object")
+    return {name: value for name, value in (hidden or {}).items() if value is not None}
 
 
-def _messages(row: Mapping[str, Any], where: str) -> Said:
+def _read_dialogue(row: Mapping[str, Any], where: str) -> LoggedDialogue:
     """Return the messages of a row. Raises DataError, or Unusable if no assistant replies."""
     key = next((k for k in MESSAGES if row.get(k) is not None), None)
     items = row.get(key) if key else None
@@ -277,64 +277,64 @@ def _messages(row: Mapping[str, Any], where: str) -> Said:
             f"{where}: found no messages; expected messages: [{{role, content}}, …] "
             "(or conversations: [{from, value}, …])"
         )
-    items, rounds = folded(items, f"{where}: {key}", _thought)
-    said = [_message(item, f"{where}: {key}[{index}]") for index, item in enumerate(items)]
+    items, rounds = fold_tool_calls(items, f"{where}: {key}", _read_thought)
+    messages = [_read_message(item, f"{where}: {key}[{index}]") for index, item in enumerate(items)]
     thoughts = {
         index: reasoning
         for index, item in enumerate(items)
-        if (reasoning := _thought(item, f"{where}: {key}[{index}]")) is not None
+        if (reasoning := _read_thought(item, f"{where}: {key}[{index}]")) is not None
     }
     probs = {
-        index: found
+        index: value
         for index, item in enumerate(items)
-        if said[index][0] == "assistant"
-        and (found := logged_probs(item, f"{where}: {key}[{index}]")) is not None
+        if messages[index][0] == "assistant"
+        and (value := logged_probs(item, f"{where}: {key}[{index}]")) is not None
     }
-    system = _text(row, ("system",), where)
-    first = len(said)
-    while said and said[0][0] == "system":
-        text = said.pop(0)[1]
+    system = _read_text(row, ("system",), where)
+    first = len(messages)
+    while messages and messages[0][0] == "system":
+        text = messages.pop(0)[1]
         system = text if system is None else f"{system}\n\n{text}"
-    if not any(role == "assistant" for role, _ in said):
+    if not any(role == "assistant" for role, _ in messages):
         raise Unusable(f"{where}: found no assistant message; expected at least one", NO_REPLY)
-    first -= len(said)
-    alone = frozenset(i - first for i, item in enumerate(items) if item is CALLS_ALONE)
-    thoughts = {index - first: found for index, found in thoughts.items()}
-    called = {i - first: found for i, found in rounds.items()}
-    return Said(
+    first -= len(messages)
+    calls_alone = frozenset(i - first for i, item in enumerate(items) if item is CALLS_ALONE)
+    thoughts = {index - first: value for index, value in thoughts.items()}
+    called = {i - first: value for i, value in rounds.items()}
+    return LoggedDialogue(
         system,
-        tuple(said),
+        tuple(messages),
         thoughts,
         called,
-        {i - first: found for i, found in probs.items()},
-        alone,
-        sum(_is_picture(part) for item in items for part in _parts(item)),
+        {i - first: value for i, value in probs.items()},
+        calls_alone,
+        sum(_is_picture(part) for item in items for part in _content_parts(item)),
     )
 
 
-def _thought(item: Mapping[str, Any], where: str) -> Reasoning | None:
+def _read_thought(item: Mapping[str, Any], where: str) -> Reasoning | None:
     """Return the reasoning in an assistant's message, as other programs write it; None if there is
     none. Raises DataError."""
     if ROLES.get(str(item.get("role", item.get("from"))).lower()) != "assistant":
         return None
     name = next((name for name in THOUGHT if item.get(name) not in (None, "")), None)
-    said, blocks = item.get(name) if name else "", item.get(BLOCKS) or ()
-    if not isinstance(said, str):
-        raise DataError(f"{where}: {name}: found {type(said).__name__}; expected text")
-    if not said and not blocks:
+    text, blocks = item.get(name) if name else "", item.get(BLOCKS) or ()
+    if not isinstance(text, str):
+        raise DataError(f"{where}: {name}: found {type(text).__name__}; expected text")
+    if not text and not blocks:
         return None
     try:
-        found = Reasoning.model_validate({"text": said, "blocks": blocks})
+        reasoning = Reasoning.model_validate({"text": text, "blocks": blocks})
     except ValidationError as error:
         why = error.errors(include_url=False, include_input=False)[0]["msg"]
         raise DataError(f"{where}: {BLOCKS}: {why[:200]}") from None
     if not blocks:
-        return found
-    shown = "\n".join(b.thinking for b in found.blocks if isinstance(b, ThinkingBlock))
-    return found.model_copy(update={"via": "blocks", "text": said or shown})
+        return reasoning
+    shown = "\n".join(b.thinking for b in reasoning.blocks if isinstance(b, ThinkingBlock))
+    return reasoning.model_copy(update={"via": "blocks", "text": text or shown})
 
 
-def _message(item: object, where: str) -> tuple[str, str]:
+def _read_message(item: object, where: str) -> tuple[str, str]:
     if not isinstance(item, dict):
         raise DataError(f"{where}: found {type(item).__name__}; expected {{role, content}}")
     name = item.get("role", item.get("from"))
@@ -348,15 +348,15 @@ def _message(item: object, where: str) -> tuple[str, str]:
         raise DataError(f"{where}: role {name!r}; expected system, user or assistant")
     content = item.get("content", item.get("value"))
     if isinstance(content, list):
-        content = _joined(content, where)
+        content = _join_parts(content, where)
     if content is None:
-        raise DataError(f"{where}: found no content{meant(item, SAID)}; expected text")
+        raise DataError(f"{where}: found no content{slip_hint(item, MESSAGE_KEYS)}; expected text")
     if not isinstance(content, str):
         raise DataError(f"{where}: content is {type(content).__name__}; expected text")
     return role, content
 
 
-def _joined(parts: list[Any], where: str) -> str:
+def _join_parts(parts: list[Any], where: str) -> str:
     """Return the text of a content of several parts. Raises DataError for parts of other types than
     text and pictures."""
     for part in parts:
@@ -367,7 +367,7 @@ def _joined(parts: list[Any], where: str) -> str:
     return "\n".join(IMAGE if _is_picture(part) else part["text"] for part in parts)
 
 
-def _parts(item: Mapping[str, Any]) -> list[Any]:
+def _content_parts(item: Mapping[str, Any]) -> list[Any]:
     content = item.get("content", item.get("value"))
     return content if isinstance(content, list) else []
 
@@ -376,41 +376,47 @@ def _is_picture(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") in PICTURES
 
 
-def _reward(row: Mapping[str, Any], where: str) -> tuple[float | None, dict[str, float]]:
+def _read_reward(row: Mapping[str, Any], where: str) -> tuple[float | None, dict[str, float]]:
     """Return (reward or None, scores by name). Rewards of turns are summed. Raises DataError."""
     key = "reward" if row.get("reward") is not None else "rewards"
     value = row.get(key)
     if value is None or value in ([], {}):
         return None, {}
     if isinstance(value, dict):
-        scores = {str(k): _number(v, f"{where}: {key}.{k}") for k, v in value.items()}
+        scores = {str(k): _read_number(v, f"{where}: {key}.{k}") for k, v in value.items()}
         main = next((k for k in ("reward", "overall") if k in scores), None)
         if main is None and len(scores) > 1:
             raise DataError(f"{where}: {key}: found {', '.join(scores)}; name one of them `reward`")
         return scores[main] if main else min(scores.values()), scores
     if isinstance(value, list):
-        numbers = [_number(v, f"{where}: {key}[{i}]") for i, v in enumerate(value)]
-        return _number(math.fsum(numbers), f"{where}: {key}: the sum"), {}
-    return _number(value, f"{where}: {key}"), {}
+        numbers = [_read_number(v, f"{where}: {key}[{i}]") for i, v in enumerate(value)]
+        return _read_number(math.fsum(numbers), f"{where}: {key}: the sum"), {}
+    return _read_number(value, f"{where}: {key}"), {}
 
 
-def _number(value: object, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
-        raise DataError(f"{where}: found {value!r:.60}; expected a number of at most {LARGEST:g}")
+def _read_number(value: object, where: str) -> float:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not abs(value) <= LARGEST_SCORE
+    ):
+        raise DataError(
+            f"{where}: found {value!r:.60}; expected a number of at most {LARGEST_SCORE:g}"
+        )
     return float(value)
 
 
-def _temperature(row: Mapping[str, Any], where: str) -> float | None:
+def _read_temperature(row: Mapping[str, Any], where: str) -> float | None:
     value = row.get("temperature")
     if value is None:
         return None
-    number = _number(value, f"{where}: temperature")
+    number = _read_number(value, f"{where}: temperature")
     if number < 0:
         raise DataError(f"{where}: temperature: found {number}; expected 0 or more")
     return number
 
 
-def _text(row: Mapping[str, Any], names: tuple[str, ...], where: str) -> str | None:
+def _read_text(row: Mapping[str, Any], names: tuple[str, ...], where: str) -> str | None:
     name = next((n for n in names if row.get(n) is not None), None)
     if name is None:
         return None
@@ -420,7 +426,7 @@ def _text(row: Mapping[str, Any], names: tuple[str, ...], where: str) -> str | N
     return str(value)
 
 
-def _choices(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
+def _read_choices(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
     value = row.get("choices") or []
     if isinstance(value, dict):
         value = value.get("text")

@@ -19,8 +19,8 @@ from convbench.schema import (
     RunManifest,
     Verdict,
 )
-from convbench.store.keys import Names
-from convbench.store.parts import streams
+from convbench.store.keys import NameSet
+from convbench.store.parts import iter_streams
 
 Record = TypeVar("Record", bound=BaseModel)
 
@@ -47,11 +47,11 @@ def check_names(repo: str, files: dict[str, int]) -> list[str]:
         parts = name.replace("\\", "/").split("/")
         if ".." in parts or name.startswith(("/", "\\")) or "\0" in name or ":" in parts[0]:
             raise HubError(f"{repo}: found a file named {name!r}, which leaves its folder; refused")
-    wanted = [name for name in files if name.startswith("run/")]
-    for name in wanted:
+    run_files = [name for name in files if name.startswith("run/")]
+    for name in run_files:
         if not _ALLOWED.fullmatch(name):
             raise HubError(f"{repo}: found {name!r}, which is no file of a run; refused")
-        limit = LARGEST[_kind(name)]
+        limit = LARGEST[_file_kind(name)]
         if files[name] > limit:
             raise HubError(f"{repo}: {name} has {files[name]:,} bytes; expected at most {limit:,}")
     missing = [n for n in ("run.json", "examples.jsonl") if f"run/{n}" not in files]
@@ -60,10 +60,10 @@ def check_names(repo: str, files: dict[str, int]) -> list[str]:
             f"{repo}: found no run/{missing[0]}; expected a set made by `convbench publish` "
             "(other sets: load them with datasets, and use convbench import)"
         )
-    return sorted(wanted)
+    return sorted(run_files)
 
 
-def _kind(name: str) -> str:
+def _file_kind(name: str) -> str:
     if name.endswith("run.json"):
         return "run.json"
     folder = name.split("/")[1]
@@ -75,50 +75,52 @@ def check_run(folder: Path, repo: str) -> RunManifest:
 
     Raises HubError naming file, line and field.
     """
-    manifest = _manifest(folder / "run.json", repo)
+    manifest = _read_manifest(folder / "run.json", repo)
     _refuse_functions(manifest.model_dump(mode="json"), f"{repo}: run/run.json")
     for path in sorted((folder / "judges").glob("*.json")):
-        spec = _one(path.read_bytes(), JudgeSpec, f"{repo}: run/judges/{path.name}")
+        spec = _validate_record(path.read_bytes(), JudgeSpec, f"{repo}: run/judges/{path.name}")
         _refuse_functions(spec.model_dump(mode="json"), f"{repo}: run/judges/{path.name}")
-    examples = Names(
-        example.example_id for _, example in _records(folder / "examples.jsonl", Example, repo)
+    examples = NameSet(
+        example.example_id for _, example in _read_records(folder / "examples.jsonl", Example, repo)
     )
-    owners = Names(_conversations(folder, repo, manifest, examples))
-    for where, verdict in _records(folder / "verdicts.jsonl", Verdict, repo):
+    owners = NameSet(_conversation_ids(folder, repo, manifest, examples))
+    for where, verdict in _read_records(folder / "verdicts.jsonl", Verdict, repo):
         if verdict.conversation_id not in owners:
             raise HubError(
-                f"{where}: found a verdict of {_short(verdict.conversation_id)}, "
+                f"{where}: found a verdict of {_short_repr(verdict.conversation_id)}, "
                 "which is no conversation of the run"
             )
     return manifest
 
 
-def _conversations(
-    folder: Path, repo: str, manifest: RunManifest, examples: Names
+def _conversation_ids(
+    folder: Path, repo: str, manifest: RunManifest, examples: NameSet
 ) -> Iterator[str]:
     """Check every conversation and yield its id."""
     speakers = set(manifest.protocol.speakers)
-    for where, conversation in _records(folder / "conversations.jsonl", Conversation, repo):
+    for where, conversation in _read_records(folder / "conversations.jsonl", Conversation, repo):
         if conversation.example_id not in examples:
             raise HubError(
-                f"{where}: found example {_short(conversation.example_id)}, which is "
+                f"{where}: found example {_short_repr(conversation.example_id)}, which is "
                 "not in examples.jsonl"
             )
         strangers = {turn.speaker for turn in conversation.turns} - speakers
         if strangers:
             raise HubError(
-                f"{where}: found speaker {_short(min(strangers))}; expected one of "
+                f"{where}: found speaker {_short_repr(min(strangers))}; expected one of "
                 f"{', '.join(sorted(speakers))}"
             )
         for turn in conversation.turns:
             parts = turn.content if isinstance(turn.content, tuple) else ()
             for part in parts:
                 if isinstance(part, ImagePart) and not (folder / "media" / part.file).is_file():
-                    raise HubError(f"{where}: image {_short(part.file)} is missing from run/media")
+                    raise HubError(
+                        f"{where}: image {_short_repr(part.file)} is missing from run/media"
+                    )
         yield conversation.conversation_id
 
 
-def _manifest(path: Path, repo: str) -> RunManifest:
+def _read_manifest(path: Path, repo: str) -> RunManifest:
     where = f"{repo}: run/run.json"
     try:
         value = orjson.loads(path.read_bytes())
@@ -128,37 +130,38 @@ def _manifest(path: Path, repo: str) -> RunManifest:
         raise HubError(f"{where}: found {type(value).__name__}; expected a mapping")
     if value.get("format") != FORMAT:
         raise HubError(
-            f"{where}: found format {_short(value.get('format'))}; this version reads {FORMAT}; "
+            f"{where}: found format {_short_repr(value.get('format'))}; this version reads "
+            f"{FORMAT}; "
             "a newer convbench may read it (pip install -U convbench)"
         )
-    return _one(orjson.dumps(value), RunManifest, where)
+    return _validate_record(orjson.dumps(value), RunManifest, where)
 
 
-def _records(path: Path, model: type[Record], repo: str) -> Iterator[tuple[str, Record]]:
+def _read_records(path: Path, model: type[Record], repo: str) -> Iterator[tuple[str, Record]]:
     """Yield (place, record) of a JSON lines file. Raises HubError for an invalid record, or a line
     that is too long."""
     number = 0
     try:
-        for _, stream in streams(path):
+        for _, stream in iter_streams(path):
             while line := stream.readline(LONGEST_LINE + 1):
                 number += 1
                 where = f"{repo}: run/{path.name}:{number}"
                 if len(line) > LONGEST_LINE:
                     raise HubError(f"{where}: found a record of more than {LONGEST_LINE:,} bytes")
                 if line.strip():
-                    record = _one(line, model, where)
+                    record = _validate_record(line, model, where)
                     _refuse_long(line, where)
                     yield where, record
     except RunError as error:  # a compressed part that is damaged, or too large when unpacked
         raise HubError(f"{repo}: run/{path.name}: {error}") from None
 
 
-def _one(data: bytes, model: type[Record], where: str) -> Record:
+def _validate_record(data: bytes, model: type[Record], where: str) -> Record:
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        key = ".".join(_short(part).strip("'") for part in first["loc"][:6]) or "(top)"
+        key = ".".join(_short_repr(part).strip("'") for part in first["loc"][:6]) or "(top)"
         raise HubError(f"{where}: {key}: {first['msg'][:200]}") from None
     except (RecursionError, ValueError):
         raise HubError(f"{where}: found values nested too deeply") from None
@@ -167,22 +170,22 @@ def _one(data: bytes, model: type[Record], where: str) -> Record:
 def _refuse_long(line: bytes, where: str) -> None:
     if len(line) <= LONGEST_TEXT:
         return
-    for way, text in _texts(orjson.loads(line)):
+    for way, text in _json_texts(orjson.loads(line)):
         if len(text) > LONGEST_TEXT:
             raise HubError(
                 f"{where}: {way}: found {len(text):,} characters; expected at most {LONGEST_TEXT:,}"
             )
 
 
-def _texts(value: Any, way: str = "") -> Iterator[tuple[str, str]]:
+def _json_texts(value: Any, way: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield way, value
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from _texts(item, f"{way}.{_short(key)}".lstrip("."))
+            yield from _json_texts(item, f"{way}.{_short_repr(key)}".lstrip("."))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _texts(item, f"{way}[{index}]")
+            yield from _json_texts(item, f"{way}[{index}]")
 
 
 FUNCTIONS = frozenset({"rows", "maker", "function", "model", "default"})
@@ -191,7 +194,7 @@ FUNCTIONS = frozenset({"rows", "maker", "function", "model", "default"})
 
 def _refuse_functions(value: Any, where: str) -> None:
     """Raise HubError for a spec that names a function of another package: specs are data."""
-    for way, text in _texts(value):
+    for way, text in _json_texts(value):
         keys = re.findall(r"[\w-]+", way)
         named = bool(keys) and (keys[-1] in FUNCTIONS or "speakers" in keys)
         match = _REF.fullmatch(text) if named else None
@@ -201,11 +204,11 @@ def _refuse_functions(value: Any, where: str) -> None:
         if is_model and not text.startswith("rule:"):
             continue  # a model reference such as vllm:NAME
         raise HubError(
-            f"{where}: {way}: names the Python function {_short(text)}; expected none but "
+            f"{where}: {way}: names the Python function {_short_repr(text)}; expected none but "
             "convbench's own, because a set from elsewhere is data. Load it with datasets instead"
         )
 
 
-def _short(value: object) -> str:
+def _short_repr(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "…'"

@@ -16,13 +16,13 @@ from convbench.schema import Conversation, Message, text_of
 from convbench.schema.example import SPLITS, Split
 from convbench.store import Run
 from convbench.store.credit import newest_advantages
-from convbench.store.jsonl import disk_error, move_named
-from convbench.store.scratch import workspace
-from convbench.views import messages, policy_turns
+from convbench.store.jsonl import disk_error, move_to_user_file
+from convbench.store.scratch import make_workspace
+from convbench.views import messages_before, policy_turns
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExportPlan:
     """Weights or repeats of a recipe's conversations; those without are not written."""
 
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Plan:
     split: str = "train"
     """The split it applies to; other splits are written completely and without weights."""
 
-    def times(self, name: str) -> int:
+    def repeat_count(self, name: str) -> int:
         """Return how often a conversation of the split is written. No format can express that a
         reply is to be unlearnt, so it is 0 for a weight of 0 or less."""
         if self.repeats is not None:
@@ -41,7 +41,7 @@ class Plan:
 
 
 @dataclass
-class Exported:
+class ExportResult:
     """What was written and what was left out."""
 
     files: dict[Split, Path] = field(default_factory=dict)
@@ -56,25 +56,25 @@ class Exported:
     """Number of those left out whose weight is below 0."""
     flagged: int = 0
     """Number of flagged conversations, which are left out."""
-    bare: int = 0
+    without_metadata: int = 0
     """Number of conversations written without their metadata, which the format cannot hold."""
-    uncredited: int = 0
+    without_credit: int = 0
     """Number of conversations written without their turns' credit, which the format cannot hold."""
-    unthought: int = 0
+    without_reasoning: int = 0
     """Number of conversations written without their reasoning, which the format cannot hold."""
     notes: list[str] = field(default_factory=list)
     """Notes on what else was left out, and on settings that the trainer needs."""
 
 
-def export(
+def export_conversations(
     run: Run,
     target: Target,
     folder: Path,
-    plan: Plan | None = None,
+    plan: ExportPlan | None = None,
     without: Collection[str] = (),
     *,
     named: bool = False,
-) -> Exported:
+) -> ExportResult:
     """Write `SPLIT.jsonl` into a folder and return the counts. Failed conversations are left out,
     and those whose ids are in `without`. `named` means that the user chose the folder: existing
     files keep their links, mode and owner.
@@ -90,22 +90,27 @@ def export(
             f"--to {target} has no place for weights; give --scale S to repeat whole conversations "
             f"by randomized rounding, or use --to {places}"
         )
-    done = Exported()
-    done.files, done.rows = _written(folder, _lines(run, target, plan, without, done), named=named)
-    if done.uncredited:
+    done = ExportResult()
+    done.files, done.rows = _write_lines(
+        folder, _export_lines(run, target, plan, without, done), named=named
+    )
+    if done.without_credit:
         done.notes.append(
-            f"the turns' advantages of {done.uncredited} conversations have no place in {target}"
+            f"the turns' advantages of {done.without_credit} conversations have no place in "
+            f"{target}"
         )
     if not done.rows:
         raise RunError(
             f"{run.path}: found no conversation to export ({done.failed} failed, {done.flagged} "
             f"flagged, {done.left_out} left out)"
         )
-    if done.bare:
-        done.notes.append(f"the metadata of {done.bare} conversations has no place in {target}")
-    if done.unthought:
+    if done.without_metadata:
         done.notes.append(
-            f"the reasoning of {done.unthought} conversations has no place in {target}"
+            f"the metadata of {done.without_metadata} conversations has no place in {target}"
+        )
+    if done.without_reasoning:
+        done.notes.append(
+            f"the reasoning of {done.without_reasoning} conversations has no place in {target}"
         )
     return done
 
@@ -117,7 +122,7 @@ def export_pairs(
     tools: Sequence[Mapping[str, Any]] = (),
     *,
     named: bool = False,
-) -> Exported:
+) -> ExportResult:
     """Write `train.jsonl` of pairs (prompt, better reply, worse reply), with the tools that were
     offered.
 
@@ -132,16 +137,18 @@ def export_pairs(
     train: Split = "train"  # pairs come from this split alone
     shape, offered = FORMATS[target], [dict(tool) for tool in tools]
 
-    def line(asked: Iterable[Message], good: Message, bad: Message) -> Line:
-        found = write(_chat(asked), _chat([good]), _chat([bad]))
+    def pair_line(prompt: Iterable[Message], good: Message, bad: Message) -> Line:
+        row = write(_chat_messages(prompt), _chat_messages([good]), _chat_messages([bad]))
         if offered:
-            shape.pair_tools(found, shape.tools(offered))
-        return found
+            shape.pair_tools(row, shape.tools(offered))
+        return row
 
-    return Exported(*_written(folder, ((train, line(*pair), 1) for pair in pairs), named=named))
+    return ExportResult(
+        *_write_lines(folder, ((train, pair_line(*pair), 1) for pair in pairs), named=named)
+    )
 
 
-def _written(
+def _write_lines(
     folder: Path, lines: Iterable[tuple[Split, Line, int]], *, named: bool
 ) -> tuple[dict[Split, Path], dict[str, int]]:
     """Write (split, line, copies); return paths and row counts by split. Files are moved into place
@@ -149,7 +156,7 @@ def _written(
     rows: dict[str, int] = {}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with workspace(folder, ".export-") as space, ExitStack() as open_files:
+        with make_workspace(folder, ".export-") as space, ExitStack() as open_files:
             files: dict[str, BinaryIO] = {}
             for split, line, times in lines:
                 if split not in files:
@@ -162,22 +169,22 @@ def _written(
             open_files.close()
             paths = {name: folder / f"{name}.jsonl" for name in SPLITS if name in files}
             for name, path in paths.items():
-                made = space / f"{name}.jsonl"
-                move_named(made, path) if named else made.replace(path)
+                temporary = space / f"{name}.jsonl"
+                move_to_user_file(temporary, path) if named else temporary.replace(path)
     except OSError as error:
         raise disk_error(folder, error) from None
     return paths, rows
 
 
-def _lines(
-    run: Run, target: Target, plan: Plan | None, without: Collection[str], done: Exported
+def _export_lines(
+    run: Run, target: Target, plan: ExportPlan | None, without: Collection[str], done: ExportResult
 ) -> Iterator[tuple[Split, Line, int]]:
     """Yield (split, line, copies) of a run's conversations; count in `done` what is left out."""
     credit = newest_advantages(run)
     for conversation in run.conversations():
         name, split = conversation.conversation_id, run.examples[conversation.example_id].split
         weighed = plan if plan is not None and split == plan.split else None
-        times = 1 if weighed is None else weighed.times(name)
+        times = 1 if weighed is None else weighed.repeat_count(name)
         if conversation.failure is not None:
             done.failed += 1
         elif name in without:
@@ -186,31 +193,35 @@ def _lines(
             done.left_out += 1
             done.negative += weighed is not None and weighed.weights.get(name, 0.0) < 0
         else:
-            done.unthought += FORMATS[target].drops and _thought(conversation)
-            done.bare += bool(conversation.metadata) and not FORMATS[target].metadata
-            line = _line(run, conversation, target, weighed)
+            done.without_reasoning += FORMATS[target].drops_reasoning and _has_reasoning(
+                conversation
+            )
+            done.without_metadata += bool(conversation.metadata) and not FORMATS[target].metadata
+            line = _export_line(run, conversation, target, weighed)
             if name in credit and FORMATS[target].metadata:
                 turns = policy_turns(run.manifest.protocol, conversation)
                 line["advantages"] = [credit[name].get(turn) for turn in turns]
             else:
-                done.uncredited += name in credit
+                done.without_credit += name in credit
             yield split, line, times
 
 
-def _thought(conversation: Conversation) -> bool:
+def _has_reasoning(conversation: Conversation) -> bool:
     return any(turn.reasoning and turn.reasoning.text for turn in conversation.turns)
 
 
-def _line(run: Run, conversation: Conversation, target: Target, plan: Plan | None) -> Line:
+def _export_line(
+    run: Run, conversation: Conversation, target: Target, plan: ExportPlan | None
+) -> Line:
     protocol, shape = run.manifest.protocol, FORMATS[target]
-    chat = _chat(messages(protocol, conversation, protocol.policy, replay="always"))
+    chat = _chat_messages(messages_before(protocol, conversation, protocol.policy, replay="always"))
     while chat and chat[-1]["role"] != "assistant":  # messages without a reply teach nothing
         chat.pop()
     if plan is None or plan.repeats is not None or shape.weighted is None:
         line = shape.chat(chat)
     else:
         line = shape.weighted(chat, plan.weights[conversation.conversation_id])
-    tools = protocol.speakers[protocol.policy].offered
+    tools = protocol.speakers[protocol.policy].tool_schemas
     if tools:
         line["tools"] = shape.tools(tools)
     if shape.metadata and conversation.metadata:
@@ -218,9 +229,9 @@ def _line(run: Run, conversation: Conversation, target: Target, plan: Plan | Non
     return line
 
 
-def _chat(said: Iterable[Message]) -> Chat:
+def _chat_messages(view: Iterable[Message]) -> Chat:
     chat: Chat = []
-    for message in said:
+    for message in view:
         line: dict[str, Any] = {"role": message["role"], "content": text_of(message["content"])}
         if "reasoning" in message:
             line[THOUGHT] = message["reasoning"].text

@@ -12,18 +12,18 @@ from pathlib import Path
 
 from convbench import __version__
 from convbench.errors import DataError, RunError
-from convbench.formats.chats import Chat, Said, read_chat
+from convbench.formats.chats import LoggedChat, LoggedDialogue, read_chat
 from convbench.formats.questions import Questions, example_of
 from convbench.formats.rows import HUB, Row, logged_rows
-from convbench.formats.shapes import FIELDS, Unusable, chats_of, refuse_deep, renamed
+from convbench.formats.shapes import FIELDS, Unusable, chats_of, refuse_deep, rename_fields
 from convbench.schema import (
     Conversation,
     FinishReason,
     JudgeSpec,
     Loop,
-    Member,
     Metric,
     Mode,
+    ModelConfig,
     ProtocolSpec,
     Reward,
     RunManifest,
@@ -40,8 +40,8 @@ from convbench.schema.protocol import Turns
 from convbench.schema.task import Answer, Source
 from convbench.store import Run
 from convbench.store.jsonl import Appender, disk_error
-from convbench.store.scratch import workspace
-from convbench.store.seal import seal
+from convbench.store.scratch import make_workspace
+from convbench.store.seal import seal_run
 from convbench.store.token_probs import FILE as PROBS
 from convbench.store.token_probs import ProbsFile, call_key
 
@@ -55,7 +55,7 @@ MOST_WRONG = 20
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportResult:
     """An imported run, with its counts and notes."""
 
     run: Run
@@ -67,7 +67,7 @@ class Imported:
 
 
 @dataclass
-class Seen:
+class ImportCounts:
     """Counts over the rows of a file, updated while they are read."""
 
     rows: int = 0
@@ -75,9 +75,9 @@ class Seen:
     least: float = 0.0
     most: float = 1.0
     """Ends of the scale of rewards and scores: 0 to 1, extended to include all of them."""
-    named: int = 0
+    with_split: int = 0
     """Rows with a split."""
-    joined: int = 0
+    repeated_roles: int = 0
     """Rows with successive messages of one role."""
     late_system: int = 0
     """Rows with a system message after others."""
@@ -86,9 +86,9 @@ class Seen:
     calls_alone: int = 0
     """Rows with tool calls that no message of the assistant follows."""
     pictures: int = 0
-    lettered: int = 0
+    with_choices: int = 0
     """Rows with choices."""
-    thinks: bool = False
+    has_thinking: bool = False
     replies: int = 0
     probs: int = 0
     turns: int = 0
@@ -96,42 +96,46 @@ class Seen:
     temperatures: dict[int, set[float]] = field(default_factory=dict)
     """Temperatures by sample number, at most two each."""
     hidden: Counter[str] = field(default_factory=Counter)
-    kept: Counter[str] = field(default_factory=Counter)
+    metadata_keys: Counter[str] = field(default_factory=Counter)
     """Rows by key of metadata."""
-    said: Counter[str] = field(default_factory=Counter)
+    message_keys: Counter[str] = field(default_factory=Counter)
     """Messages by key that is stored in the metadata."""
 
-    def add(self, chat: Chat, conversation: Conversation) -> None:
+    def add_chat(self, chat: LoggedChat, conversation: Conversation) -> None:
         """Count a row and its conversation."""
-        said = chat.said
-        replies = sum(role == "assistant" for role, _ in said.messages)
+        dialogue = chat.dialogue
+        replies = sum(role == "assistant" for role, _ in dialogue.messages)
         self.rows += 1
         if chat.reward is not None:
             self.rewards += 1
             scores = (chat.reward, *chat.scores.values())
             self.least, self.most = min(self.least, *scores), max(self.most, *scores)
-        self.named += chat.split is not None
-        self.joined += any(one[0] == two[0] for one, two in pairwise(said.messages))
-        self.late_system += any(role == "system" for role, _ in said.messages)
-        self.unanswered += said.messages[-1][0] != "assistant"
-        self.calls_alone += bool(said.calls_alone)
-        self.pictures += said.pictures
-        self.lettered += bool(chat.choices)
-        self.thinks = self.thinks or any("<thinking" in text for _, text in said.messages)
+        self.with_split += chat.split is not None
+        self.repeated_roles += any(
+            message[0] == next_message[0] for message, next_message in pairwise(dialogue.messages)
+        )
+        self.late_system += any(role == "system" for role, _ in dialogue.messages)
+        self.unanswered += dialogue.messages[-1][0] != "assistant"
+        self.calls_alone += bool(dialogue.calls_alone)
+        self.pictures += dialogue.pictures
+        self.with_choices += bool(chat.choices)
+        self.has_thinking = self.has_thinking or any(
+            "<thinking" in text for _, text in dialogue.messages
+        )
         self.replies += replies
-        self.probs += len(said.probs)
+        self.probs += len(dialogue.probs)
         self.turns = max(self.turns, replies)
         temperatures = self.temperatures.setdefault(conversation.sample, set())
         if len(temperatures) < 2:  # only whether there are several is used
             temperatures.add(conversation.temperature)
         self.hidden.update(chat.hidden.keys())
-        self.kept.update(key for key in chat.metadata if key != FIELDS)
-        self.said.update(key for item in chat.metadata.get(FIELDS, ()) for key in item)
+        self.metadata_keys.update(key for key in chat.metadata if key != FIELDS)
+        self.message_keys.update(key for item in chat.metadata.get(FIELDS, ()) for key in item)
 
 
 def read_chats(
     rows: Iterable[Row], names: Mapping[str, str] | None = None, left_out: list[str] | None = None
-) -> Iterator[Chat]:
+) -> Iterator[LoggedChat]:
     """Yield the conversations of rows. `names` maps our keys to the rows' keys. Unusable rows are
     appended to `left_out`, one line each, if it is given. Raises DataError naming the first invalid
     row, with up to MOST_WRONG - 1 more as its notes; the rest is read only to find those."""
@@ -139,7 +143,7 @@ def read_chats(
     count = 0
     for row in rows:
         try:
-            chats = list(_chats(row, names, left_out))
+            chats = list(_row_chats(row, names, left_out))
         except DataError as error:
             count += 1
             if len(wrong) < MOST_WRONG:
@@ -161,19 +165,19 @@ def _unreadable_rows(wrong: Sequence[str], count: int) -> DataError:
     return error
 
 
-def _chats(
-    found: Row, names: Mapping[str, str] | None, left_out: list[str] | None
-) -> Iterator[Chat]:
-    where, number, row = found
+def _row_chats(
+    numbered_row: Row, names: Mapping[str, str] | None, left_out: list[str] | None
+) -> Iterator[LoggedChat]:
+    where, number, row = numbered_row
     if isinstance(row, DataError):
         raise row
     if not isinstance(row, dict):
         read_chat(row, where, number)  # raises an error that says what is expected
     refuse_deep(row, where)
-    named = renamed(row, names, where) if names else row
-    for one in chats_of(named, where):
+    named = rename_fields(row, names, where) if names else row
+    for chat in chats_of(named, where):
         try:
-            yield read_chat(one, where, number)
+            yield read_chat(chat, where, number)
         except Unusable as error:
             if left_out is None:
                 raise
@@ -186,7 +190,7 @@ def import_file(
     run_id: str,
     name: str = "imported",
     names: Mapping[str, str] | None = None,
-) -> Imported:
+) -> ImportResult:
     """Import a file of conversations (see `formats.rows`), or a dataset on the Hub, as run `target`
     with the unique id `run_id`. An error leaves nothing behind. `names`: see `read_chats`.
 
@@ -201,37 +205,37 @@ def import_file(
     chats = read_chats(rows, names, left_out)
     first = next(chats, None)
     if first is None:
-        told = f"; {_reasons(left_out)}" if left_out else ""
-        raise DataError(f"{path}: found no rows; expected one conversation a line{told}")
-    place = Path(str(path).removeprefix(HUB))
-    seen, mark = Seen(), fingerprint(_judge())
+        reasons = f"; {_left_out_text(left_out)}" if left_out else ""
+        raise DataError(f"{path}: found no rows; expected one conversation a line{reasons}")
+    source = Path(str(path).removeprefix(HUB))
+    seen, mark = ImportCounts(), fingerprint(_reward_judge())
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with (
-            workspace(target.parent, ".import-") as space,
-            Questions.of(str(place)) as questions,
+            make_workspace(target.parent, ".import-") as space,
+            Questions.open_database(str(source)) as questions,
         ):
             folder = space / "run"
             folder.mkdir()
-            _write(folder, chain([first], chats), seen, questions, run_id, name, mark)
-            manifest = _manifest(place, name, run_id, seen, questions.check(), digest)
-            run = Run.complete(folder, manifest)
-            run.keep_judge(mark, _judge(seen.least, seen.most))
+            _write_records(folder, chain([first], chats), seen, questions, run_id, name, mark)
+            manifest = _build_manifest(source, name, run_id, seen, questions.most_samples(), digest)
+            run = Run.write_manifest(folder, manifest)
+            run.store_judge(mark, _reward_judge(seen.least, seen.most))
             _read_again(run, str(path))
-            seal(run.path)
-            found = len(questions)
+            seal_run(run.path)
+            question_count = len(questions)
             run.path.replace(target)
     except OSError as error:
         _refuse_taken(target)
         raise disk_error(target, error) from None
-    notes = _notes(seen, found)
+    notes = _import_notes(seen, question_count)
     if left_out:
-        notes.append(f"of {len(left_out) + seen.rows} rows {_reasons(left_out)}")
+        notes.append(f"of {len(left_out) + seen.rows} rows {_left_out_text(left_out)}")
     if seen.probs:
         notes.append(
             f"log-probabilities of {seen.probs} of {seen.replies} replies are kept beside the run"
         )
-    return Imported(Run.open(target), seen.rows, seen.rewards, found, notes)
+    return ImportResult(Run.open(target), seen.rows, seen.rewards, question_count, notes)
 
 
 def _read_again(run: Run, path: str) -> None:
@@ -240,21 +244,23 @@ def _read_again(run: Run, path: str) -> None:
         for _ in chain(Run.open(run.path).conversations(), run.verdicts()):
             pass
     except RunError as error:
-        said = str(error).replace(f"{run.path}/", "")
-        raise DataError(f"{path}: cannot be kept, for it would not be read again: {said}") from None
+        message = str(error).replace(f"{run.path}/", "")
+        raise DataError(
+            f"{path}: cannot be kept, for it would not be read again: {message}"
+        ) from None
 
 
-def _reasons(left_out: Sequence[str]) -> str:
+def _left_out_text(left_out: Sequence[str]) -> str:
     """Return how many rows were left out, with the main reasons and the place of the first."""
     counts = Counter(line.rpartition(": ")[2] for line in left_out)
     listed = ", ".join(f"{count}: {reason}" for reason, count in counts.most_common(3))
     return f"{len(left_out)} left out ({listed}); the first: {left_out[0]}"
 
 
-def _write(
+def _write_records(
     folder: Path,
-    chats: Iterable[Chat],
-    seen: Seen,
+    chats: Iterable[LoggedChat],
+    seen: ImportCounts,
     questions: Questions,
     run_id: str,
     name: str,
@@ -266,22 +272,22 @@ def _write(
     with ExitStack() as stack:
         stack.callback(probs.close)
         examples, conversations, verdicts = (
-            stack.enter_context(Appender(folder / f"{one}.jsonl")) for one in files
+            stack.enter_context(Appender(folder / f"{stem}.jsonl")) for stem in files
         )
         for chat in chats:
             example = example_of(name, chat)
-            sample = questions.add(chat.line, example)
+            sample = questions.add_row(chat.line, example)
             if sample == 0:
                 examples.write(example.model_dump_json().encode())
-            conversation = _conversation(run_id, seen.rows, chat, example.example_id, sample)
+            conversation = _build_conversation(run_id, seen.rows, chat, example.example_id, sample)
             conversations.write(conversation.model_dump_json().encode())
             if chat.reward is not None:
-                verdict = _verdict(chat, conversation, judge)
+                verdict = _build_verdict(chat, conversation, judge)
                 verdicts.write(verdict.model_dump_json().encode())
-            for at, found in chat.said.probs.items():
+            for at, turn_probs in chat.dialogue.probs.items():
                 text = text_of(conversation.turns[at].content)
-                probs.append(call_key(conversation, at), text, found)
-            seen.add(chat, conversation)
+                probs.append(call_key(conversation, at), text, turn_probs)
+            seen.add_chat(chat, conversation)
 
 
 def _refuse_taken(target: Path) -> None:
@@ -298,37 +304,39 @@ SPEAKERS = {
 """(speaker, step) of a logged message, by its role."""
 
 
-def _turns(said: Said) -> Iterator[Turn]:
-    for place, (role, text) in enumerate(said.messages):
+def _dialogue_turns(dialogue: LoggedDialogue) -> Iterator[Turn]:
+    for index, (role, text) in enumerate(dialogue.messages):
         speaker, step = SPEAKERS[role]
         reason: FinishReason = "stop" if role == "assistant" else "scripted"
         yield Turn(
             speaker=speaker,
             step=step,
             content=text,
-            finish_reason="tool_calls" if place in said.calls_alone else reason,
-            reasoning=said.thoughts.get(place),
-            rounds=said.rounds.get(place, ()),
+            finish_reason="tool_calls" if index in dialogue.calls_alone else reason,
+            reasoning=dialogue.thoughts.get(index),
+            rounds=dialogue.rounds.get(index, ()),
         )
 
 
-def _conversation(run_id: str, number: int, chat: Chat, key: str, sample: int) -> Conversation:
+def _build_conversation(
+    run_id: str, number: int, chat: LoggedChat, key: str, sample: int
+) -> Conversation:
     return Conversation(
         key=f"{key}/{sample}",
         conversation_id=f"{run_id}-{number:06d}",
         example_id=key,
         sample=sample,
         temperature=1.0 if chat.temperature is None else chat.temperature,
-        systems={} if chat.said.system is None else {"assistant": chat.said.system},
+        systems={} if chat.dialogue.system is None else {"assistant": chat.dialogue.system},
         metadata=dict(chat.metadata),
-        turns=tuple(_turns(chat.said)),
+        turns=tuple(_dialogue_turns(chat.dialogue)),
         stop="complete",
         version=__version__,
         ended=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 
-def _verdict(chat: Chat, conversation: Conversation, judge: str) -> Verdict:
+def _build_verdict(chat: LoggedChat, conversation: Conversation, judge: str) -> Verdict:
     assert chat.reward is not None
     return Verdict(
         conversation_id=conversation.conversation_id,
@@ -340,7 +348,7 @@ def _verdict(chat: Chat, conversation: Conversation, judge: str) -> Verdict:
     )
 
 
-def _judge(least: float = 0.0, most: float = 10.0) -> JudgeSpec:
+def _reward_judge(least: float = 0.0, most: float = 10.0) -> JudgeSpec:
     """Return the judge of imported rewards, which takes the file's reward unchanged. Its
     fingerprint is that of the default scale, so that several logs can be trained on as one."""
     return JudgeSpec(
@@ -354,16 +362,16 @@ def _judge(least: float = 0.0, most: float = 10.0) -> JudgeSpec:
     )
 
 
-def _manifest(
-    path: Path, name: str, run_id: str, seen: Seen, samples: int, digest: str
+def _build_manifest(
+    path: Path, name: str, run_id: str, seen: ImportCounts, samples: int, digest: str
 ) -> RunManifest:
-    task, protocol = _task(path, name, seen), _protocol(seen)
-    mode: Mode = "thinking" if seen.thinks else "standard"
-    regular = all(len(found) == 1 for found in seen.temperatures.values())
+    task, protocol = _build_task(path, name, seen), _build_protocol(seen)
+    mode: Mode = "thinking" if seen.has_thinking else "standard"
+    regular = all(len(values) == 1 for values in seen.temperatures.values())
     temperatures = tuple(min(seen.temperatures[s]) for s in range(samples)) if regular else (1.0,)
     cast = {
-        "assistant": Member(model=POLICY, sampling=Sampling()),
-        "teacher": Member(model="script"),
+        "assistant": ModelConfig(model=POLICY, sampling=Sampling()),
+        "teacher": ModelConfig(model="script"),
     }
     marks = {
         "task": fingerprint(task),
@@ -390,8 +398,8 @@ def _manifest(
     )
 
 
-def _task(path: Path, name: str, seen: Seen) -> TaskSpec:
-    letters = seen.lettered == seen.rows
+def _build_task(path: Path, name: str, seen: ImportCounts) -> TaskSpec:
+    letters = seen.with_choices == seen.rows
     return TaskSpec(
         name=name,
         title=f"conversations imported from {path.name}",
@@ -402,7 +410,7 @@ def _task(path: Path, name: str, seen: Seen) -> TaskSpec:
     )
 
 
-def _protocol(seen: Seen) -> ProtocolSpec:
+def _build_protocol(seen: ImportCounts) -> ProtocolSpec:
     steps = [Step(id="say", speaker="teacher"), Step(id="reply", speaker="assistant")]
     speakers = {"assistant": Speaker(policy=True), "teacher": Speaker()}
     if seen.late_system:
@@ -417,7 +425,7 @@ def _protocol(seen: Seen) -> ProtocolSpec:
     )
 
 
-def _notes(seen: Seen, questions: int) -> list[str]:
+def _import_notes(seen: ImportCounts, questions: int) -> list[str]:
     notes = []
     without = seen.rows - seen.rewards
     if without:
@@ -425,11 +433,12 @@ def _notes(seen: Seen, questions: int) -> list[str]:
             f"{without} of {seen.rows} rows have no reward; score them: convbench judge --judge "
             "RUBRIC@MODEL (convbench init judge RUBRIC begins a rubric of yours)"
         )
-    if not seen.named:
+    if not seen.with_split:
         notes.append("no row names a split, so all are in train; eval needs a test split")
-    if seen.joined:
+    if seen.repeated_roles:
         notes.append(
-            f"{seen.joined} rows have messages of one role one after another; these count as one"
+            f"{seen.repeated_roles} rows have messages of one role one after another; these count "
+            "as one"
         )
     if seen.unanswered:
         notes.append(
@@ -447,9 +456,11 @@ def _notes(seen: Seen, questions: int) -> list[str]:
             f"pictures: {seen.pictures}, each stands as [image]; what they show is not kept"
         )
     if seen.hidden:
-        told = ", ".join(f"{name} ({count})" for name, count in seen.hidden.most_common())
-        notes.append(f"hidden fields, which critics and judges may see and the policy not: {told}")
-    notes += _kept(seen)
+        fields = ", ".join(f"{name} ({count})" for name, count in seen.hidden.most_common())
+        notes.append(
+            f"hidden fields, which critics and judges may see and the policy not: {fields}"
+        )
+    notes += _metadata_notes(seen)
     if questions == seen.rows:
         notes.append(
             "every question has one sample; `train swift` needs several (give example_id or group)"
@@ -457,10 +468,10 @@ def _notes(seen: Seen, questions: int) -> list[str]:
     return notes
 
 
-def _kept(seen: Seen) -> Iterator[str]:
+def _metadata_notes(seen: ImportCounts) -> Iterator[str]:
     """Yield a note on the keys stored as metadata, which neither judges nor trainers see."""
-    listed = [f"{key} ({count})" for key, count in seen.kept.most_common()]
-    listed += [f"of messages {key} ({count})" for key, count in seen.said.most_common()]
+    listed = [f"{key} ({count})" for key, count in seen.metadata_keys.most_common()]
+    listed += [f"of messages {key} ({count})" for key, count in seen.message_keys.most_common()]
     if listed:
         more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
         yield (

@@ -28,7 +28,7 @@ MOST = 1_000_000
 """Most files of an archive."""
 LARGEST = 256 << 20
 """Most bytes of one file of it, unpacked."""
-WHOLE = 8 << 30
+LARGEST_TOTAL = 8 << 30
 """Most bytes of all files together, unpacked."""
 PEEK = 4096
 """Bytes at the start of a JSON file in which the keys of a log must occur."""
@@ -61,27 +61,29 @@ def log_rows(path: Path, left_out: list[str]) -> tuple[Iterator[Row], str]:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
-    rows = _archived(path, left_out) if path.suffix == ENDING else _as_json(path, left_out)
+    rows = _archive_rows(path, left_out) if path.suffix == ENDING else _as_json(path, left_out)
     return rows, f"sha256:{digest}"
 
 
 def _as_json(path: Path, left_out: list[str]) -> Iterator[Row]:
     if path.stat().st_size > LARGEST:
         raise DataError(f"{path}: found more than {LARGEST:,} bytes; expected the log as .eval")
-    log = _object(path.read_bytes(), str(path))
+    log = _read_object(path.read_bytes(), str(path))
     samples = log.get("samples") or []
     if not isinstance(samples, list):
         raise DataError(f"{path}: samples: found {type(samples).__name__}; expected a list")
-    yield from _rows(((f"{path}: sample {n}", s) for n, s in enumerate(samples, 1)), log, left_out)
+    yield from _sample_rows(
+        ((f"{path}: sample {n}", s) for n, s in enumerate(samples, 1)), log, left_out
+    )
 
 
-def _archived(path: Path, left_out: list[str]) -> Iterator[Row]:
+def _archive_rows(path: Path, left_out: list[str]) -> Iterator[Row]:
     try:
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise DataError(f"{path}: is no archive: {error}; expected a log of Inspect's") from None
     with archive:
-        entries = {one.filename: one for one in archive.infolist()}
+        entries = {entry.filename: entry for entry in archive.infolist()}
         if len(entries) > MOST:
             raise DataError(f"{path}: found {len(entries):,} files; expected at most {MOST:,}")
         if "header.json" not in entries:
@@ -89,19 +91,21 @@ def _archived(path: Path, left_out: list[str]) -> Iterator[Row]:
                 f"{path}: found no header.json; expected a log that Inspect ended (status success, "
                 "error or cancelled)"
             )
-        left = [WHOLE]
-        header = _object(_unpacked(archive, path, entries["header.json"], left), f"{path}: header")
+        left = [LARGEST_TOTAL]
+        header = _read_object(
+            _unpack_entry(archive, path, entries["header.json"], left), f"{path}: header"
+        )
         names = sorted(name for name in entries if SAMPLE.fullmatch(name))
 
-        def samples() -> Iterator[tuple[str, Any]]:
+        def read_samples() -> Iterator[tuple[str, Any]]:
             for name in names:
                 where = f"{path}: {name}"
-                yield where, _object(_unpacked(archive, path, entries[name], left), where)
+                yield where, _read_object(_unpack_entry(archive, path, entries[name], left), where)
 
-        yield from _rows(samples(), header, left_out)
+        yield from _sample_rows(read_samples(), header, left_out)
 
 
-def _unpacked(
+def _unpack_entry(
     archive: zipfile.ZipFile, path: Path, entry: zipfile.ZipInfo, left: list[int]
 ) -> bytes:
     """Return the bytes of one file of an archive. `left` holds the number of bytes that all files
@@ -109,7 +113,7 @@ def _unpacked(
     where, most = f"{path}: {entry.filename}", min(LARGEST, left[0])
     try:
         if entry.compress_type == ZSTANDARD:
-            data = _zstandard(path, entry, most + 1)
+            data = _unpack_zstandard(path, entry, most + 1)
         else:
             with archive.open(entry) as file:
                 data = file.read(most + 1)
@@ -125,7 +129,7 @@ def _unpacked(
     return data
 
 
-def _zstandard(path: Path, entry: zipfile.ZipInfo, most: int) -> bytes:
+def _unpack_zstandard(path: Path, entry: zipfile.ZipInfo, most: int) -> bytes:
     """Return at most `most` bytes of a Zstandard file, which `zipfile` cannot unpack. Its data
     follows a header of 30 bytes, its name and an extra field (APPNOTE 6.3.10, 4.3.7). Raises
     BadZipFile."""
@@ -146,81 +150,84 @@ def _zstandard(path: Path, entry: zipfile.ZipInfo, most: int) -> bytes:
     return bytes(out)
 
 
-def _object(data: bytes, where: str) -> dict[str, Any]:
-    found = read_json(data, where)
-    if not isinstance(found, dict):
-        raise DataError(f"{where}: found {type(found).__name__}; expected an object")
-    return found
+def _read_object(data: bytes, where: str) -> dict[str, Any]:
+    value = read_json(data, where)
+    if not isinstance(value, dict):
+        raise DataError(f"{where}: found {type(value).__name__}; expected an object")
+    return value
 
 
-def _rows(
+def _sample_rows(
     samples: Iterator[tuple[str, Any]], log: Mapping[str, Any], left_out: list[str]
 ) -> Iterator[Row]:
-    about = _about(log)
+    about = _log_facts(log)
     for number, (where, sample) in enumerate(samples, 1):
         if not isinstance(sample, dict) or not isinstance(sample.get("messages"), list):
             raise DataError(f"{where}: found no messages; expected a sample of Inspect's")
-        said = _detached(sample["messages"], _mapping(sample.get("attachments")))
-        messages = [_message(one, f"{where}: messages") for one in said]
-        if not any(one["role"] == "assistant" for one in messages):
-            error = _mapping(sample.get("error")).get("message")
+        raw_messages = _attach_texts(sample["messages"], _as_mapping(sample.get("attachments")))
+        messages = [_openai_message(message, f"{where}: messages") for message in raw_messages]
+        if not any(message["role"] == "assistant" for message in messages):
+            error = _as_mapping(sample.get("error")).get("message")
             left_out.append(f"{where}: {error or 'no reply'}"[:200])
             continue
-        yield where, number, _row(sample, messages, about)
+        yield where, number, _sample_row(sample, messages, about)
 
 
-def _about(log: Mapping[str, Any]) -> dict[str, Any]:
+def _log_facts(log: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts of a log that are stored with each row."""
-    told = _mapping(log.get("eval"))
+    evaluation = _as_mapping(log.get("eval"))
     keys = ("task", "model", "created", "task_version", "run_id")
-    found = {key: told[key] for key in keys if told.get(key) is not None}
-    for place in (_mapping(log.get("plan")).get("config"), told.get("model_generate_config")):
-        if isinstance(_mapping(place).get("temperature"), int | float):
-            found["temperature"] = _mapping(place)["temperature"]
-    return found
+    facts = {key: evaluation[key] for key in keys if evaluation.get(key) is not None}
+    for config in (
+        _as_mapping(log.get("plan")).get("config"),
+        evaluation.get("model_generate_config"),
+    ):
+        if isinstance(_as_mapping(config).get("temperature"), int | float):
+            facts["temperature"] = _as_mapping(config)["temperature"]
+    return facts
 
 
-def _row(
+def _sample_row(
     sample: Mapping[str, Any], messages: list[dict[str, Any]], about: Mapping[str, Any]
 ) -> dict[str, Any]:
-    scores = {name: _mapping(one) for name, one in _mapping(sample.get("scores")).items()}
-    values = {name: _grade(one.get("value")) for name, one in scores.items()}
+    scores = {name: _as_mapping(score) for name, score in _as_mapping(sample.get("scores")).items()}
+    values = {name: _grade_number(score.get("value")) for name, score in scores.items()}
     known = {name: value for name, value in values.items() if value is not None}
     own = {**about, "epoch": sample.get("epoch"), "scores": scores}
     own.pop("temperature", None)
     if sample.get("error"):
-        own["error"] = _mapping(sample["error"]).get("message")
-    found: dict[str, Any] = {
+        own["error"] = _as_mapping(sample["error"]).get("message")
+    row: dict[str, Any] = {
         "messages": messages,
         "example_id": str(sample.get("id")),
-        "metadata": {**_mapping(sample.get("metadata")), "inspect": own},
+        "metadata": {**_as_mapping(sample.get("metadata")), "inspect": own},
     }
     if len(known) == 1:
-        found["reward"] = next(iter(known.values()))
+        row["reward"] = next(iter(known.values()))
     elif known:
-        found["scores"] = known
+        row["scores"] = known
     if about.get("temperature") is not None:
-        found["temperature"] = about["temperature"]
+        row["temperature"] = about["temperature"]
     if isinstance(sample.get("input"), str):
-        found["question"] = sample["input"]
+        row["question"] = sample["input"]
     if sample.get("target") not in (None, "", []):
-        found["hidden"] = {"reference": sample["target"]}
-    return found
+        row["hidden"] = {"reference": sample["target"]}
+    return row
 
 
-def _grade(value: object) -> float | None:
+def _grade_number(value: object) -> float | None:
     """Return a score as a number; None if it is no number or letter, e.g. a mapping."""
     if isinstance(value, bool | int | float):
         return float(value)
     return GRADES.get(value) if isinstance(value, str) else None
 
 
-def _message(one: object, where: str) -> dict[str, Any]:
+def _openai_message(message: object, where: str) -> dict[str, Any]:
     """Return a message in OpenAI's form, with reasoning and tool calls in their own keys. Raises
     DataError."""
-    if not isinstance(one, dict):
-        raise DataError(f"{where}: found {type(one).__name__}; expected a message")
-    content, thoughts = one.get("content", ""), []
+    if not isinstance(message, dict):
+        raise DataError(f"{where}: found {type(message).__name__}; expected a message")
+    content, thoughts = message.get("content", ""), []
     if isinstance(content, list):
         thoughts = [
             str(part.get("reasoning") or "")
@@ -234,40 +241,40 @@ def _message(one: object, where: str) -> dict[str, Any]:
         ]
         if all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in content):
             content = "\n".join(part["text"] for part in content)
-    found: dict[str, Any] = {"role": one.get("role"), "content": content}
+    converted: dict[str, Any] = {"role": message.get("role"), "content": content}
     if any(thoughts):
-        found["reasoning_content"] = "\n".join(thoughts)
-    calls = one.get("tool_calls")
+        converted["reasoning_content"] = "\n".join(thoughts)
+    calls = message.get("tool_calls")
     if isinstance(calls, list) and calls:
-        found["tool_calls"] = [_call(call, where) for call in calls]
-    if one.get("role") == "tool":
-        found["tool_call_id"] = one.get("tool_call_id")
-        found["name"] = one.get("function")
-    return found
+        converted["tool_calls"] = [_openai_call(call, where) for call in calls]
+    if message.get("role") == "tool":
+        converted["tool_call_id"] = message.get("tool_call_id")
+        converted["name"] = message.get("function")
+    return converted
 
 
-def _call(call: object, where: str) -> dict[str, Any]:
-    told = _mapping(call)
-    if not isinstance(told.get("function"), str):
+def _openai_call(call: object, where: str) -> dict[str, Any]:
+    fields = _as_mapping(call)
+    if not isinstance(fields.get("function"), str):
         raise DataError(f"{where}: tool_calls: found no function; expected a call of Inspect's")
-    arguments = orjson.dumps(told.get("arguments") or {}).decode()
+    arguments = orjson.dumps(fields.get("arguments") or {}).decode()
     return {
-        "id": told.get("id"),
+        "id": fields.get("id"),
         "type": "function",
-        "function": {"name": told["function"], "arguments": arguments},
+        "function": {"name": fields["function"], "arguments": arguments},
     }
 
 
-def _detached(value: Any, attachments: Mapping[str, Any]) -> Any:
+def _attach_texts(value: Any, attachments: Mapping[str, Any]) -> Any:
     """Return a value with references to attachments replaced by their texts, recursively."""
     if isinstance(value, list):
-        return [_detached(item, attachments) for item in value]
+        return [_attach_texts(item, attachments) for item in value]
     if isinstance(value, dict):
-        return {key: _detached(item, attachments) for key, item in value.items()}
+        return {key: _attach_texts(item, attachments) for key, item in value.items()}
     if isinstance(value, str) and value.startswith(ATTACHED):
         return attachments.get(value.removeprefix(ATTACHED), value)
     return value
 
 
-def _mapping(value: object) -> dict[str, Any]:
+def _as_mapping(value: object) -> dict[str, Any]:
     return cast(dict[str, Any], value) if isinstance(value, dict) else {}

@@ -13,9 +13,9 @@ from contextlib import closing, contextmanager
 import orjson
 
 from convbench.errors import DataError
-from convbench.formats.chats import Chat
+from convbench.formats.chats import LoggedChat
 from convbench.schema import Choice, Example, fingerprint
-from convbench.schema.run import MOST
+from convbench.schema.run import MOST_SAMPLES
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 AGREED = ("split", "group_id", "answer", "hidden")
@@ -27,24 +27,24 @@ TABLES = (
 )
 
 
-def key_of(chat: Chat) -> str:
+def question_key(chat: LoggedChat) -> str:
     """Return the id of a conversation's question: its `example_id`, its `group`, or a fingerprint
     of system prompt, question and first user message."""
     if chat.example is not None:
         return chat.example
     if chat.group is not None:
         return chat.group
-    first = next((text for role, text in chat.said.messages if role == "user"), "")
-    return fingerprint(chat.said.system, chat.question, first)
+    first = next((text for role, text in chat.dialogue.messages if role == "user"), "")
+    return fingerprint(chat.dialogue.system, chat.question, first)
 
 
-def example_of(name: str, chat: Chat) -> Example:
+def example_of(name: str, chat: LoggedChat) -> Example:
     """Return the question of a row. `name` is the task's name."""
-    first = next((text for role, text in chat.said.messages if role == "user"), "")
+    first = next((text for role, text in chat.dialogue.messages if role == "user"), "")
     choices = tuple(
         Choice(label=label, text=text) for label, text in zip(LETTERS, chat.choices, strict=False)
     )
-    key = key_of(chat)
+    key = question_key(chat)
     return Example(
         example_id=key,
         task=name,
@@ -60,75 +60,78 @@ def example_of(name: str, chat: Chat) -> Example:
 class Questions:
     """Numbers rows, taken one by one, as samples of their questions."""
 
-    def __init__(self, place: str, base: sqlite3.Connection) -> None:
-        self.place = place
+    def __init__(self, name: str, base: sqlite3.Connection) -> None:
+        self.name = name
         """Name of the file, for errors."""
         self._base = base
 
     @classmethod
     @contextmanager
-    def of(cls, place: str) -> Iterator[Questions]:
+    def open_database(cls, name: str) -> Iterator[Questions]:
         """Open the temporary database, which is deleted afterwards."""
         with closing(sqlite3.connect("", isolation_level=None)) as base:
             for statement in ("PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", *TABLES):
                 base.execute(statement)
-            yield cls(place, base)
+            yield cls(name, base)
 
     def __len__(self) -> int:
         return int(self._base.execute("SELECT count(*) FROM seen").fetchone()[0])
 
-    def add(self, line: int, example: Example) -> int:
+    def add_row(self, line: int, example: Example) -> int:
         """Add a row; return its number among the samples of its question, from 0. Raises DataError
         if it disagrees with an earlier row on its question, or on the split of its group."""
-        key = _bytes(example.example_id)
-        said = example.model_dump_json(include=set(AGREED)).encode()
-        found = self._base.execute("SELECT line, samples, said FROM seen WHERE key = ?", [key])
-        before = found.fetchone()
+        key = _key_bytes(example.example_id)
+        fields = example.model_dump_json(include=set(AGREED)).encode()
+        cursor = self._base.execute("SELECT line, samples, said FROM seen WHERE key = ?", [key])
+        before = cursor.fetchone()
         if before is None:
-            self._one_split(line, example)
-            self._base.execute("INSERT INTO seen VALUES (?, ?, 1, ?)", [key, line, said])
+            self._check_split(line, example)
+            self._base.execute("INSERT INTO seen VALUES (?, ?, 1, ?)", [key, line, fields])
             return 0
         first, samples, agreed = before
-        if agreed != said:
-            self._disagree(line, first, example.example_id, said, agreed)
+        if agreed != fields:
+            self._refuse_disagreement(line, first, example.example_id, fields, agreed)
         self._base.execute("UPDATE seen SET samples = samples + 1 WHERE key = ?", [key])
         return int(samples)
 
-    def _disagree(self, line: int, first: int, key: str, said: bytes, agreed: bytes) -> None:
-        new, old = orjson.loads(said), orjson.loads(agreed)
+    def _refuse_disagreement(
+        self, line: int, first: int, key: str, fields: bytes, agreed: bytes
+    ) -> None:
+        new, old = orjson.loads(fields), orjson.loads(agreed)
         for name in AGREED:
-            if (one := old[name]) != (other := new[name]):
+            if (old_value := old[name]) != (new_value := new[name]):
                 raise DataError(
-                    f"{self.place}:{line}: {name} {other!r:.200}, but line {first} has "
-                    f"{one!r:.200} for the same question {key!r}; expected one for all its samples"
+                    f"{self.name}:{line}: {name} {new_value!r:.200}, but line {first} has "
+                    f"{old_value!r:.200} for the same question {key!r}; expected one for all its "
+                    "samples"
                 )
 
-    def _one_split(self, line: int, example: Example) -> None:
-        unit = _bytes(example.group_id)
-        found = self._base.execute("SELECT line, split FROM units WHERE unit = ?", [unit])
-        before = found.fetchone()
+    def _check_split(self, line: int, example: Example) -> None:
+        unit = _key_bytes(example.group_id)
+        cursor = self._base.execute("SELECT line, split FROM units WHERE unit = ?", [unit])
+        before = cursor.fetchone()
         if before is None:
             self._base.execute("INSERT INTO units VALUES (?, ?, ?)", [unit, line, example.split])
         elif before[1] != example.split:
             raise DataError(
-                f"{self.place}:{line}: group {example.group_id!r} is in {example.split}, but in "
+                f"{self.name}:{line}: group {example.group_id!r} is in {example.split}, but in "
                 f"{before[1]} on line {before[0]}; expected a group in one split"
             )
 
-    def check(self) -> int:
+    def most_samples(self) -> int:
         """Return the largest number of samples of a question. Raises DataError if it is more than a
         run may have."""
-        found = self._base.execute(
+        row = self._base.execute(
             "SELECT samples, key FROM seen ORDER BY samples DESC, line LIMIT 1"
         ).fetchone()
-        if found[0] > MOST:
-            name = bytes(found[1]).decode("utf-8", "surrogatepass")
+        if row[0] > MOST_SAMPLES:
+            name = bytes(row[1]).decode("utf-8", "surrogatepass")
             raise DataError(
-                f"{self.place}: found {found[0]:,} conversations about {name!r:.80}; expected at "
-                f"most {MOST:,} about one question; give rows an example_id"
+                f"{self.name}: found {row[0]:,} conversations about {name!r:.80}; expected at "
+                f"most {MOST_SAMPLES:,} about one question; give rows an example_id"
             )
-        return int(found[0])
+        return int(row[0])
 
 
-def _bytes(text: str) -> bytes:
+def _key_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")

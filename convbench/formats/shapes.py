@@ -14,7 +14,7 @@ import orjson
 
 from convbench.errors import DataError
 from convbench.hub.rows import read_json
-from convbench.store.shape import deeper
+from convbench.store.shape import exceeds_depth
 
 MESSAGES = ("messages", "conversations", "conversation")
 SAME: tuple[tuple[str, ...], ...] = (
@@ -35,7 +35,7 @@ KNOWN = {name for names in SAME for name in names} | {
     "metadata",
 }
 """Known keys of a row."""
-SAID = {"role", "from", "content", "value"}
+MESSAGE_KEYS = {"role", "from", "content", "value"}
 """Known keys of a message."""
 THOUGHT = ("reasoning_content", "reasoning", "thinking")
 """Keys of an assistant's reasoning before a message, as text; the first one present counts."""
@@ -66,33 +66,33 @@ class Unusable(DataError):
         self.reason = reason
 
 
-def extra(row: Mapping[str, Any], where: str) -> dict[str, Any]:
+def extra_metadata(row: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return a row's metadata: its own, its unknown keys, and those of its messages. Raises
     DataError for a key that looks like a known one, and for two synonymous keys."""
     for names in SAME:
-        said = [name for name in names if row.get(name) is not None]
-        if len(said) > 1:
-            raise DataError(f"{where}: found {' and '.join(said)}; expected one of them")
-    found = _metadata(row.get("metadata"), where)
-    found |= _unknown(row, KNOWN, where)
+        present = [name for name in names if row.get(name) is not None]
+        if len(present) > 1:
+            raise DataError(f"{where}: found {' and '.join(present)}; expected one of them")
+    metadata = _read_metadata(row.get("metadata"), where)
+    metadata |= _unknown_fields(row, KNOWN, where)
     items: list[object] = next(
         (row[name] for name in MESSAGES if isinstance(row.get(name), list)), []
     )
-    fields = [_fields(item, f"{where}: messages[{i}]") for i, item in enumerate(items)]
+    fields = [_message_fields(item, f"{where}: messages[{i}]") for i, item in enumerate(items)]
     if any(fields):
-        found[FIELDS] = fields
-    refuse_deep({"metadata": found}, where)
-    return found
+        metadata[FIELDS] = fields
+    refuse_deep({"metadata": metadata}, where)
+    return metadata
 
 
 def refuse_deep(row: Mapping[str, Any], where: str) -> None:
     """Raise DataError if a value of a row is nested too deeply to be stored."""
     for key, value in row.items():
-        if deeper(value, DEEPEST):
+        if exceeds_depth(value, DEEPEST):
             raise DataError(f"{where}: {key}: found more than {DEEPEST} levels; expected fewer")
 
 
-def meant(row: Mapping[str, Any], known: Collection[str]) -> str:
+def slip_hint(row: Mapping[str, Any], known: Collection[str]) -> str:
     """Return a hint on a key of the row that looks like a known one, for an error; "" if none."""
     for key in row:
         near = difflib.get_close_matches(str(key), known, 1, NEAR)
@@ -101,25 +101,27 @@ def meant(row: Mapping[str, Any], known: Collection[str]) -> str:
     return ""
 
 
-def _unknown(row: Mapping[str, Any], known: Collection[str], where: str) -> dict[str, Any]:
-    slip = meant(row, known)
+def _unknown_fields(row: Mapping[str, Any], known: Collection[str], where: str) -> dict[str, Any]:
+    slip = slip_hint(row, known)
     if slip:
         raise DataError(f"{where}: found an unknown key{slip}; if not, keep it under metadata")
     return {key: value for key, value in row.items() if key not in known and value is not None}
 
 
-def _fields(item: object, where: str) -> dict[str, Any]:
+def _message_fields(item: object, where: str) -> dict[str, Any]:
     """Return a message's unknown keys; empty for what is not a message, which is refused later."""
     if not isinstance(item, dict) or any(item.get(key) for key in CALLS):
         return {}
     if item.get("content", item.get("value")) is None:
         return {}
     own = str(item.get("role", item.get("from"))).lower() in ASSISTANTS
-    found = _unknown(item, SAID | {*THOUGHT, BLOCKS, *PROBS} if own else SAID, where)
-    return {key: value for key, value in found.items() if value not in ("", [], {})}
+    fields = _unknown_fields(
+        item, MESSAGE_KEYS | {*THOUGHT, BLOCKS, *PROBS} if own else MESSAGE_KEYS, where
+    )
+    return {key: value for key, value in fields.items() if value not in ("", [], {})}
 
 
-def _metadata(value: object, where: str) -> dict[str, Any]:
+def _read_metadata(value: object, where: str) -> dict[str, Any]:
     """Return the row's own metadata: an object, or the JSON text of one, as exports write it.
     Raises DataError."""
     if isinstance(value, str):
@@ -129,11 +131,11 @@ def _metadata(value: object, where: str) -> dict[str, Any]:
             raise DataError(f"{where}: metadata: found text; expected an object") from None
     if value is not None and not isinstance(value, dict):
         raise DataError(f"{where}: metadata: found {type(value).__name__}; expected an object")
-    found = dict(value or {})
-    fields = found.get(FIELDS, [])
+    metadata = dict(value or {})
+    fields = metadata.get(FIELDS, [])
     if not isinstance(fields, list) or not all(isinstance(item, dict) for item in fields):
         raise DataError(f"{where}: metadata.{FIELDS}: expected a list of objects, one per message")
-    return found
+    return metadata
 
 
 HISTORY = "dialogue_history"
@@ -166,11 +168,13 @@ def as_ours(row: Mapping[str, Any], where: str) -> dict[str, Any]:
             hidden[ours] = row[name]
     known = {"task", HISTORY, "reward", *HIDDEN}
     rest = {key: value for key, value in row.items() if key not in known and value is not None}
-    messages = [_message(item, f"{where}: {HISTORY}[{i}]") for i, item in enumerate(row[HISTORY])]
+    messages = [
+        _released_message(item, f"{where}: {HISTORY}[{i}]") for i, item in enumerate(row[HISTORY])
+    ]
     while messages and messages[-1]["role"] == "user":  # without a reply
         messages.pop()
     return {
-        "messages": [*_system(row[HISTORY]), *messages],
+        "messages": [*_system_message(row[HISTORY]), *messages],
         "question": question,
         "hidden": hidden,
         "reward": row.get("reward"),
@@ -178,22 +182,22 @@ def as_ours(row: Mapping[str, Any], where: str) -> dict[str, Any]:
     }
 
 
-def _message(item: object, where: str) -> dict[str, Any]:
+def _released_message(item: object, where: str) -> dict[str, Any]:
     if not isinstance(item, dict) or not isinstance(item.get("content"), str):
         raise DataError(f"{where}: expected an object with role and content")
     role = {"agent": "assistant", "human": "user"}.get(str(item.get("role")), item.get("role"))
-    whole = item.get("output")  # with the reasoning before OUTPUT:
-    said = whole if role == "assistant" and isinstance(whole, str) else item["content"]
-    return {"role": role, "content": said}
+    output = item.get("output")  # with the reasoning before OUTPUT:
+    content = output if role == "assistant" and isinstance(output, str) else item["content"]
+    return {"role": role, "content": content}
 
 
-def _system(history: list[Any]) -> list[dict[str, Any]]:
+def _system_message(history: list[Any]) -> list[dict[str, Any]]:
     """Return the system message of the first rendered prompt, as a list of one; empty if it has
     none."""
     prompts = (item.get("input") for item in history if isinstance(item, dict))
     first = next((text for text in prompts if isinstance(text, str)), "")
-    found = _SYSTEM.match(first[:100_000])
-    text = found[1].strip() if found else ""
+    match = _SYSTEM.match(first[:100_000])
+    text = match[1].strip() if match else ""
     return [{"role": "system", "content": text}] if text else []
 
 
@@ -214,10 +218,10 @@ LISTS = (
 """Fields that a spreadsheet writes as JSON text."""
 
 
-def renamed(row: Mapping[str, Any], names: Mapping[str, str], where: str) -> dict[str, Any]:
+def rename_fields(row: Mapping[str, Any], names: Mapping[str, str], where: str) -> dict[str, Any]:
     """Return a row with its fields under our names. `names` maps ours to the row's; `a.b` reaches
     into an object. Raises DataError for a field the row does not have."""
-    found = dict(row)
+    fields = dict(row)
     for ours, theirs in names.items():
         value: Any = row
         for part in theirs.split("."):
@@ -228,31 +232,31 @@ def renamed(row: Mapping[str, Any], names: Mapping[str, str], where: str) -> dic
                 )
             value = value[part]
         if "." not in theirs:
-            found.pop(theirs, None)
-        found[ours] = value
-    return found
+            fields.pop(theirs, None)
+        fields[ours] = value
+    return fields
 
 
-def from_text(row: Mapping[str, Any], where: str) -> dict[str, Any]:
+def from_spreadsheet(row: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return a spreadsheet's row with numbers and lists parsed, and without its empty cells. Raises
     DataError."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for key, value in row.items():
         if value is None or value == "":
             continue
-        found[key] = value
+        fields[key] = value
         if not isinstance(value, str):
             continue
         if key in NUMBERS:
-            found[key] = _number(value, f"{where}: {key}")
+            fields[key] = _parse_number(value, f"{where}: {key}")
         elif key == "label" and value.lower() in ("true", "false"):
-            found[key] = value.lower() == "true"
+            fields[key] = value.lower() == "true"
         elif key in LISTS and value.lstrip()[:1] in ("[", "{"):
-            found[key] = read_json(value, f"{where}: {key}")
-    return found
+            fields[key] = read_json(value, f"{where}: {key}")
+    return fields
 
 
-def _number(text: str, where: str) -> float:
+def _parse_number(text: str, where: str) -> float:
     try:
         return float(text)
     except ValueError:
@@ -265,28 +269,28 @@ def chats_of(row: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:
     if any(row.get(name) is not None for name in MESSAGES):
         yield dict(row)
     elif "chosen" in row and "rejected" in row:
-        yield from _preference(row, where)
+        yield from _preference_chats(row, where)
     elif "preferred_output" in row and "non_preferred_output" in row:
-        yield from _preference(_as_trl(row, where), where)
+        yield from _preference_chats(_as_trl(row, where), where)
     elif "prompt" in row and "completion" in row:
-        yield _completion(row, where)
+        yield _completion_chat(row, where)
     else:
         yield dict(row)  # the reader reports the missing messages
 
 
-def _completion(row: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _completion_chat(row: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the conversation of `prompt` and `completion`, with KTO's `label` as its reward."""
-    rest = _without(row, "prompt", "completion")
-    said = _messages(row["prompt"], "user", f"{where}: prompt")
-    said += _messages(row["completion"], "assistant", f"{where}: completion")
+    rest = _without_keys(row, "prompt", "completion")
+    messages = _as_messages(row["prompt"], "user", f"{where}: prompt")
+    messages += _as_messages(row["completion"], "assistant", f"{where}: completion")
     if row.get("label") is not None:
-        rest |= _labelled(row, where)
+        rest |= _label_reward(row, where)
         if isinstance(row["label"], bool):
             rest.pop("label")
-    return {**rest, "messages": said}
+    return {**rest, "messages": messages}
 
 
-def _labelled(row: Mapping[str, Any], where: str) -> dict[str, float]:
+def _label_reward(row: Mapping[str, Any], where: str) -> dict[str, float]:
     """Return {reward} of a boolean label; empty if the row has a reward and the label is a note.
     Raises DataError for both, or for another label."""
     label, rewarded = row["label"], row.get("reward") is not None
@@ -299,52 +303,52 @@ def _labelled(row: Mapping[str, Any], where: str) -> dict[str, float]:
     return {"reward": float(label)}
 
 
-def _preference(row: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:
+def _preference_chats(row: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:
     """Yield the conversations of `chosen` and `rejected`, which follow `prompt` or include it: two
     samples of one question."""
     if row.get("reward") is not None:
         raise DataError(f"{where}: found chosen, rejected and reward; a pair has no reward")
-    rest = _without(row, "prompt", "chosen", "rejected")
-    opening = _messages(row["prompt"], "user", f"{where}: prompt") if row.get("prompt") else []
+    rest = _without_keys(row, "prompt", "chosen", "rejected")
+    opening = _as_messages(row["prompt"], "user", f"{where}: prompt") if row.get("prompt") else []
     sides = {
-        name: opening + _messages(row[name], "assistant", f"{where}: {name}")
+        name: opening + _as_messages(row[name], "assistant", f"{where}: {name}")
         for name in ("chosen", "rejected")
     }
-    shared = _shared(*sides.values())
+    shared = _common_prefix(*sides.values())
     if "example_id" not in rest and "task_id" not in rest:
-        said = orjson.dumps(shared, option=orjson.OPT_SORT_KEYS)
-        rest["example_id"] = hashlib.sha256(said).hexdigest()[:16]
+        encoded = orjson.dumps(shared, option=orjson.OPT_SORT_KEYS)
+        rest["example_id"] = hashlib.sha256(encoded).hexdigest()[:16]
     for name, reward in (("chosen", 1.0), ("rejected", 0.0)):
         yield {**rest, "messages": sides[name], "reward": reward}
 
 
 def _as_trl(row: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return a row in OpenAI's preference format under TRL's keys."""
-    asked = row.get("input")
-    if not isinstance(asked, Mapping) or not isinstance(asked.get("messages"), list):
+    prompt = row.get("input")
+    if not isinstance(prompt, Mapping) or not isinstance(prompt.get("messages"), list):
         raise DataError(f"{where}: input: found no messages; expected {{messages: [...]}}")
-    rest = _without(row, "input", "preferred_output", "non_preferred_output")
-    more = _without(asked, "messages")
+    rest = _without_keys(row, "input", "preferred_output", "non_preferred_output")
+    more = _without_keys(prompt, "messages")
     return {
         **{key: value for key, value in more.items() if value not in (None, [])},
         **rest,
-        "prompt": asked["messages"],
+        "prompt": prompt["messages"],
         "chosen": row["preferred_output"],
         "rejected": row["non_preferred_output"],
     }
 
 
-def _shared(one: Sequence[Any], two: Sequence[Any]) -> list[Any]:
+def _common_prefix(messages: Sequence[Any], other_messages: Sequence[Any]) -> list[Any]:
     """Return the common first messages of two lists."""
-    found = []
-    for first, second in zip(one, two, strict=False):
+    prefix = []
+    for first, second in zip(messages, other_messages, strict=False):
         if first != second:
             break
-        found.append(first)
-    return found
+        prefix.append(first)
+    return prefix
 
 
-def _messages(value: Any, role: str, where: str) -> list[Any]:
+def _as_messages(value: Any, role: str, where: str) -> list[Any]:
     """Return a list unchanged, or a text as one message of this role. Raises DataError."""
     if isinstance(value, str):
         return [{"role": role, "content": value}]
@@ -353,5 +357,5 @@ def _messages(value: Any, role: str, where: str) -> list[Any]:
     raise DataError(f"{where}: found {type(value).__name__}; expected a text or messages")
 
 
-def _without(row: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def _without_keys(row: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key not in names}

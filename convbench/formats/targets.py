@@ -21,7 +21,7 @@ Line = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Format:
+class ExportFormat:
     """One trainer's format, as functions and properties."""
 
     chat: Callable[[Chat], Line]
@@ -37,7 +37,7 @@ class Format:
     """Notes on settings its trainer needs to learn only the policy's turns."""
     metadata: bool = False
     """Whether its rows may have a column `metadata`: that of imported logs, as JSON text."""
-    drops: bool = False
+    drops_reasoning: bool = False
     """Whether it cannot hold reasoning."""
     tools: Callable[[list[dict[str, Any]]], Any] = list
     """Returns the value of a line's `tools`."""
@@ -47,21 +47,21 @@ class Format:
     """Note on what its trainer would do with a weight below 0."""
 
 
-def _plain(chat: Chat) -> Line:
-    return {"messages": _objects(chat)}
+def _messages_line(chat: Chat) -> Line:
+    return {"messages": _object_calls(chat)}
 
 
-def _bare(chat: Chat) -> Line:
+def _bare_line(chat: Chat) -> Line:
     return {"messages": [{k: v for k, v in m.items() if k != THOUGHT} for m in chat]}
 
 
-def tagged(message: Mapping[str, Any]) -> str:
+def tag_reasoning(message: Mapping[str, Any]) -> str:
     """Return a message's text with its reasoning in <think> tags before it."""
-    thought, said = str(message.get(THOUGHT) or "").strip("\n"), str(message["content"])
-    return f"<think>\n{thought}\n</think>\n\n{said}" if thought else said
+    thought, text = str(message.get(THOUGHT) or "").strip("\n"), str(message["content"])
+    return f"<think>\n{thought}\n</think>\n\n{text}" if thought else text
 
 
-def _in_tags(chat: Chat) -> Chat:
+def _tagged_chat(chat: Chat) -> Chat:
     """Return messages as ms-swift reads them: reasoning in tags, each call as a message of role
     `tool_call`, each result as one of role `tool_response`."""
     out: Chat = []
@@ -69,8 +69,8 @@ def _in_tags(chat: Chat) -> Chat:
         if m["role"] == "tool":
             out.append({"role": "tool_response", "content": m["content"]})
             continue
-        if tagged(m) or not m.get(CALLS):
-            out.append({"role": m["role"], "content": tagged(m)})
+        if tag_reasoning(m) or not m.get(CALLS):
+            out.append({"role": m["role"], "content": tag_reasoning(m)})
         out += [{"role": "tool_call", "content": _call_text(call)} for call in m.get(CALLS, ())]
     return out
 
@@ -84,38 +84,40 @@ def _call_text(call: Mapping[str, Any]) -> str:
     return json.dumps({"name": function["name"], "arguments": arguments}, ensure_ascii=False)
 
 
-def _objects(chat: Chat) -> Chat:
+def _object_calls(chat: Chat) -> Chat:
     """Return messages with the arguments of calls as objects, as chat templates expect them."""
-    return [{**m, CALLS: [_object(call) for call in m[CALLS]]} if m.get(CALLS) else m for m in chat]
+    return [
+        {**m, CALLS: [_object_call(call) for call in m[CALLS]]} if m.get(CALLS) else m for m in chat
+    ]
 
 
-def _object(call: Mapping[str, Any]) -> dict[str, Any]:
-    told = json.loads(_call_text(call))
-    return {**call, "function": told}
+def _object_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = json.loads(_call_text(call))
+    return {**call, "function": function}
 
 
-def _trl_pair(asked: Chat, chosen: Chat, rejected: Chat) -> Line:
+def _trl_pair(prompt: Chat, chosen: Chat, rejected: Chat) -> Line:
     return {
-        "prompt": _objects(asked),
-        "chosen": _objects(chosen),
-        "rejected": _objects(rejected),
+        "prompt": _object_calls(prompt),
+        "chosen": _object_calls(chosen),
+        "rejected": _object_calls(rejected),
     }
 
 
-def _openai_pair(asked: Chat, chosen: Chat, rejected: Chat) -> Line:
+def _openai_pair(prompt: Chat, chosen: Chat, rejected: Chat) -> Line:
     return {
-        "input": {"messages": asked},
+        "input": {"messages": prompt},
         "preferred_output": chosen,
         "non_preferred_output": rejected,
     }
 
 
-def _swift_pair(asked: Chat, chosen: Chat, rejected: Chat) -> Line:
+def _swift_pair(prompt: Chat, chosen: Chat, rejected: Chat) -> Line:
     """Return the line of a pair: two complete conversations if a reply calls tools, else the worse
     reply as text."""
-    line: Line = {"messages": _in_tags([*asked, *chosen])}
+    line: Line = {"messages": _tagged_chat([*prompt, *chosen])}
     if chosen[0].get(CALLS) or rejected[0].get(CALLS):
-        return {**line, "rejected_messages": _in_tags([*asked, *rejected])}
+        return {**line, "rejected_messages": _tagged_chat([*prompt, *rejected])}
     return {**line, "rejected_response": rejected[0]["content"]}
 
 
@@ -125,24 +127,26 @@ def _swift_pair_tools(line: Line, tools: Any) -> None:
         line["rejected_tools"] = tools
 
 
-def _sharegpt(chat: Chat) -> Line:
+def _sharegpt_line(chat: Chat) -> Line:
     names = {"system": "system", "user": "human", "assistant": "gpt"}
     names |= {"tool_call": "function_call", "tool_response": "observation"}
     return {
-        "conversations": [{"from": names[m["role"]], "value": m["content"]} for m in _in_tags(chat)]
+        "conversations": [
+            {"from": names[m["role"]], "value": m["content"]} for m in _tagged_chat(chat)
+        ]
     }
 
 
-def _scaled(chat: Chat, weight: float) -> Line:
-    said = _in_tags(chat)
-    return {"messages": [{**m, "loss_scale": weight} if m["role"] in OWN else m for m in said]}
+def _scaled_line(chat: Chat, weight: float) -> Line:
+    messages = _tagged_chat(chat)
+    return {"messages": [{**m, "loss_scale": weight} if m["role"] in OWN else m for m in messages]}
 
 
-FORMATS: Mapping[Target, Format] = {
+FORMATS: Mapping[Target, ExportFormat] = {
     # TRL's SFTTrainer and DPOTrainer, conversational datasets.
-    "trl": Format(
-        _plain,
-        weighted=lambda chat, weight: {"messages": _objects(chat), "weight": weight},
+    "trl": ExportFormat(
+        _messages_line,
+        weighted=lambda chat, weight: {"messages": _object_calls(chat), "weight": weight},
         pair=_trl_pair,
         metadata=True,
         needs=("SFTTrainer learns every message unless SFTConfig(assistant_only_loss=True)",),
@@ -151,18 +155,18 @@ FORMATS: Mapping[Target, Format] = {
         negative="SFTTrainer would imitate them",
     ),
     # OpenAI's fine-tuning API, supervised and DPO.
-    "openai": Format(
-        _bare,
+    "openai": ExportFormat(
+        _bare_line,
         pair=_openai_pair,
         pair_tools=lambda line, tools: line["input"].update(tools=tools),
-        drops=True,
+        drops_reasoning=True,
     ),
-    "sharegpt": Format(_sharegpt, metadata=True, tools=json.dumps),
+    "sharegpt": ExportFormat(_sharegpt_line, metadata=True, tools=json.dumps),
     # ms-swift's custom datasets; `loss_scale` multiplies the loss of a message's tokens.
-    "ms-swift": Format(
-        lambda chat: {"messages": _in_tags(chat)},
+    "ms-swift": ExportFormat(
+        lambda chat: {"messages": _tagged_chat(chat)},
         tools=json.dumps,
-        weighted=_scaled,
+        weighted=_scaled_line,
         pair=_swift_pair,
         pair_tools=_swift_pair_tools,
         weighing="ms-swift reads `loss_scale` with --is_binary_loss_scale false (4.2 or newer); "

@@ -36,8 +36,8 @@ class WeightedCollator:
                 raise ValueError(
                     f"{WEIGHT}: found {weight!r}; expected a finite number in each row"
                 )
-        found = self.inner([{k: v for k, v in row.items() if k != WEIGHT} for row in rows])
-        return {**found, WEIGHT: torch.tensor(weights, dtype=torch.float32)}
+        batch = self.inner([{k: v for k, v in row.items() if k != WEIGHT} for row in rows])
+        return {**batch, WEIGHT: torch.tensor(weights, dtype=torch.float32)}
 
 
 class WeightedSFTTrainer(SFTTrainer):
@@ -52,14 +52,14 @@ class WeightedSFTTrainer(SFTTrainer):
         self.data_collator: Any
         self._signature_columns: list[str]
         super().__init__(*args, **more)
-        asked = self.args
-        if asked.packing or asked.padding_free:
+        config = self.args
+        if config.packing or config.padding_free:
             raise ValueError(
                 "packing or padding_free: found True; expected False: rows have weights"
             )
-        if asked.loss_type != "nll" or self.compute_loss_func is not None:
+        if config.loss_type != "nll" or self.compute_loss_func is not None:
             raise ValueError(
-                f"loss_type: found {asked.loss_type!r} or a loss of your own; expected nll"
+                f"loss_type: found {config.loss_type!r} or a loss of your own; expected nll"
             )
         self.data_collator = WeightedCollator(self.data_collator)
 
@@ -82,9 +82,11 @@ class WeightedSFTTrainer(SFTTrainer):
         taught = labels[:, 1:]
         learnt = taught.ne(-100)
         scores = outputs.logits[:, :-1].float().log_softmax(-1)
-        said = scores.gather(-1, taught.clamp(min=0)[..., None])[..., 0] * learnt
+        log_probs = scores.gather(-1, taught.clamp(min=0)[..., None])[..., 0] * learnt
         count = learnt.sum() if num_items_in_batch is None else num_items_in_batch
-        loss = -(weight.to(said.device) * said.sum(-1)).sum() / torch.as_tensor(count).clamp(min=1)
+        loss = -(weight.to(log_probs.device) * log_probs.sum(-1)).sum() / torch.as_tensor(
+            count
+        ).clamp(min=1)
         if self.args.average_tokens_across_devices and num_items_in_batch is not None:
             loss = loss * self.accelerator.num_processes
         return (loss, outputs) if return_outputs else loss

@@ -12,17 +12,17 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from convbench.errors import ConvbenchError, HubError
-from convbench.net.body import ACCEPTED, BadBody, Body, host
-from convbench.net.guard import plain
+from convbench.net.body import ACCEPTED, BadBody, BoundedBody, printable_origin
+from convbench.net.guard import buffer_response
 
 if TYPE_CHECKING:
     import httpx
 
-OFFLINE = "unset HF_HUB_OFFLINE, or load it once while online so that it lies in the cache"
+OFFLINE_ADVICE = "unset HF_HUB_OFFLINE, or load it once while online so that it lies in the cache"
 
 
 @contextmanager
-def translating(what: str, *, writing: bool = False, way_out: str = "") -> Iterator[None]:
+def translate_errors(what: str, *, writing: bool = False, way_out: str = "") -> Iterator[None]:
     """Turn exceptions of huggingface_hub, datasets and httpx into a HubError about `what`.
 
     `what` names the repository as a user does, e.g. `dataset allenai/ai2_arc`; `way_out` is what
@@ -33,15 +33,15 @@ def translating(what: str, *, writing: bool = False, way_out: str = "") -> Itera
     except ConvbenchError:
         raise
     except Exception as error:
-        line = _line(error, what, writing, way_out)
+        line = _error_line(error, what, writing, way_out)
         if line is None:
             raise
         raise HubError(f"{what}: {line}") from error
 
 
-def _line(error: BaseException, what: str, writing: bool, way_out: str) -> str | None:
+def _error_line(error: BaseException, what: str, writing: bool, way_out: str) -> str | None:
     """Return one line for the deepest known cause, or None for an error that is not the Hub's."""
-    chain = list(causes(error))
+    chain = list(error_chain(error))
     if any(isinstance(cause, MemoryError) for cause in chain):
         return "its rows take more memory than those of a question set may"
     for cause in chain:
@@ -55,7 +55,7 @@ def _line(error: BaseException, what: str, writing: bool, way_out: str) -> str |
     return None
 
 
-def causes(error: BaseException) -> Iterator[BaseException]:
+def error_chain(error: BaseException) -> Iterator[BaseException]:
     """Yield the error and its causes, the deepest last."""
     seen: set[int] = set()
     at: BaseException | None = error
@@ -71,17 +71,18 @@ def _hub_line(error: BaseException, what: str, writing: bool) -> str | None:
 
     name = what.split()[-1]
     if isinstance(error, errors.OfflineModeIsEnabled):
-        return f"offline mode is on and it is not in the cache; {OFFLINE}"
+        return f"offline mode is on and it is not in the cache; {OFFLINE_ADVICE}"
     if isinstance(error, errors.GatedRepoError):
         return (
-            f"it is gated; accept the terms at {endpoint()}/{_page(what)} and set HF_TOKEN to a "
+            f"it is gated; accept the terms at {hub_endpoint()}/{_hub_page(what)} and set "
+            "HF_TOKEN to a "
             "token of that account"
         )
     if isinstance(error, errors.RevisionNotFoundError):
         return "it has no such revision; expected a branch, tag or commit of it"
     if isinstance(error, errors.RepositoryNotFoundError):
         return (
-            f"found no such repository on {endpoint()}, or one that this token may not see; "
+            f"found no such repository on {hub_endpoint()}, or one that this token may not see; "
             f"check the name {name!r} and HF_TOKEN"
         )
     if isinstance(error, errors.HFValidationError):
@@ -97,19 +98,19 @@ def _status_line(error: BaseException, writing: bool) -> str:
     """Return one line for an HTTP status."""
     response = getattr(error, "response", None)
     status = getattr(response, "status_code", None)
-    said = first_line(getattr(error, "server_message", None) or error)
+    reason = first_line(getattr(error, "server_message", None) or error)
     if status == 401:
-        return f"the Hub asks for a token (401: {said}); set HF_TOKEN, or run: hf auth login"
+        return f"the Hub asks for a token (401: {reason}); set HF_TOKEN, or run: hf auth login"
     if status == 403:
         right = "a token with write access to that name" if writing else "a token with access"
-        return f"the Hub refuses (403: {said}); set HF_TOKEN to {right}"
+        return f"the Hub refuses (403: {reason}); set HF_TOKEN to {right}"
     if status == 409:
-        return f"the Hub finds a conflict (409: {said}); choose another name or try again"
+        return f"the Hub finds a conflict (409: {reason}); choose another name or try again"
     if status == 429:
         return "the Hub limits the rate (429); wait some minutes, then give the command again"
     if status is not None and status >= 500:
         return f"the Hub has a fault of its own ({status}); give the command again later"
-    return f"the Hub answers {status}: {said}"
+    return f"the Hub answers {status}: {reason}"
 
 
 def _network_line(error: BaseException, way_out: str) -> str | None:
@@ -118,14 +119,17 @@ def _network_line(error: BaseException, way_out: str) -> str | None:
     from huggingface_hub import errors
 
     if isinstance(error, httpx.TimeoutException):
-        return f"{endpoint()} does not answer in time; check the network and HF_ENDPOINT{way_out}"
+        return (
+            f"{hub_endpoint()} does not answer in time; check the network and HF_ENDPOINT{way_out}"
+        )
     if isinstance(error, httpx.TransportError | ConnectionError):
         return (
-            f"cannot reach {endpoint()} ({first_line(error)}); check the network and HF_ENDPOINT"
+            f"cannot reach {hub_endpoint()} ({first_line(error)}); check the network and "
+            "HF_ENDPOINT"
             f"{way_out}"
         )
     if isinstance(error, errors.LocalEntryNotFoundError):
-        return f"not in the cache, and {endpoint()} cannot be reached; {OFFLINE}"
+        return f"not in the cache, and {hub_endpoint()} cannot be reached; {OFFLINE_ADVICE}"
     if isinstance(error, errors.EntryNotFoundError):
         return f"a file is missing: {first_line(error)}"
     return None
@@ -139,7 +143,7 @@ def _datasets_line(error: BaseException) -> str | None:
     if isinstance(error, exceptions.DataFilesNotFoundError):
         return "it holds no data file that can be read; expected parquet, JSON lines or CSV"
     if isinstance(error, exceptions.DatasetNotFoundError):
-        return f"found no such dataset on {endpoint()}, or one that this token may not see"
+        return f"found no such dataset on {hub_endpoint()}, or one that this token may not see"
     if isinstance(error, exceptions.DatasetsError | pyarrow.ArrowException):
         return f"its data cannot be read: {first_line(error)}"
     if isinstance(error, RuntimeError) and "script" in str(error):
@@ -150,12 +154,12 @@ def _datasets_line(error: BaseException) -> str | None:
     return None
 
 
-def _page(what: str) -> str:
+def _hub_page(what: str) -> str:
     kind, _, name = what.rpartition(" ")
     return f"datasets/{name}" if kind == "dataset" else name
 
 
-def endpoint() -> str:
+def hub_endpoint() -> str:
     """Return the address of the Hub in use."""
     from huggingface_hub import constants
 
@@ -168,10 +172,10 @@ def first_line(error: object, limit: int = 200) -> str:
     return (lines[0] if lines else type(error).__name__)[:limit].rstrip(".")
 
 
-PUBLIC = "https://huggingface.co"
+PUBLIC_HUB = "https://huggingface.co"
 
 
-def prepare() -> None:
+def prepare_environment() -> None:
     """Set the environment variables that the clients read when they are imported; the user's own
     stay.
 
@@ -179,14 +183,14 @@ def prepare() -> None:
     again and again for minutes.
     """
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    if os.environ.get("HF_ENDPOINT", PUBLIC).rstrip("/") != PUBLIC:
+    if os.environ.get("HF_ENDPOINT", PUBLIC_HUB).rstrip("/") != PUBLIC_HUB:
         os.environ.setdefault("HF_HUB_DISABLE_XET", "1")
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
+def quiet_clients() -> Iterator[None]:
     """Turn the clients' progress bars and warnings off, and restore them afterwards."""
-    prepare()
+    prepare_environment()
     import datasets
     from datasets.utils import logging as datasets_logging
     from huggingface_hub.utils import logging as hub_logging
@@ -197,7 +201,7 @@ def quietly() -> Iterator[None]:
     )
 
     hub_off, datasets_off = are_progress_bars_disabled(), datasets.are_progress_bars_disabled()
-    bound()
+    install_bounded_client()
     level, hub_level = datasets_logging.get_verbosity(), hub_logging.get_verbosity()
     disable_progress_bars()
     datasets.disable_progress_bars()
@@ -221,20 +225,20 @@ REDIRECTS = 10
 
 
 @lru_cache(maxsize=1)
-def bound() -> None:
+def install_bounded_client() -> None:
     """Make huggingface_hub send its requests through the bounded client from now on."""
     import httpx
     from huggingface_hub import get_session, set_client_factory
 
-    class Bounded(httpx.Client):
+    class BoundedClient(httpx.Client):
         """httpx's client with bounded responses."""
 
         def send(self, request: httpx.Request, **more: Any) -> httpx.Response:
-            return sent(super().send, request, self.follow_redirects, **more)
+            return send_bounded(super().send, request, self.follow_redirects, **more)
 
     usual = get_session()  # with the client's own settings, or the caller's
     set_client_factory(
-        lambda: Bounded(
+        lambda: BoundedClient(
             event_hooks=usual.event_hooks,
             timeout=usual.timeout,
             follow_redirects=usual.follow_redirects,
@@ -242,7 +246,7 @@ def bound() -> None:
     )
 
 
-def sent(send: Any, request: httpx.Request, usually: bool, **more: Any) -> httpx.Response:
+def send_bounded(send: Any, request: httpx.Request, usually: bool, **more: Any) -> httpx.Response:
     """Send a request and follow redirects without reading their bodies; bound the size of the
     response."""
     stream = more.pop("stream", False) or request.method == "HEAD"
@@ -252,13 +256,15 @@ def sent(send: Any, request: httpx.Request, usually: bool, **more: Any) -> httpx
     for _ in range(REDIRECTS + 1):
         response = send(request, stream=True, follow_redirects=False, **more)
         if response.next_request is None or not (follow if isinstance(follow, bool) else usually):
-            return _read(request, response, stream)
+            return _read_response(request, response, stream)
         response.close()
         request = response.next_request
-    raise HubError(f"{host(str(request.url))}: more than {REDIRECTS} redirects")
+    raise HubError(f"{printable_origin(str(request.url))}: more than {REDIRECTS} redirects")
 
 
-def _read(request: httpx.Request, response: httpx.Response, stream: bool) -> httpx.Response:
+def _read_response(
+    request: httpx.Request, response: httpx.Response, stream: bool
+) -> httpx.Response:
     """Return the response, read into memory unless the caller streams it. Raises HubError if it is
     too long."""
     if stream:
@@ -266,14 +272,14 @@ def _read(request: httpx.Request, response: httpx.Response, stream: bool) -> htt
             response.read()
         return response
     try:
-        body = Body(response.headers.get("content-encoding"), HUB_BYTES)
+        body = BoundedBody(response.headers.get("content-encoding"), HUB_BYTES)
         for chunk in response.iter_raw():
             body.feed(chunk)
     except BadBody as error:
-        raise HubError(f"{host(str(response.url))}: {error}") from None
+        raise HubError(f"{printable_origin(str(response.url))}: {error}") from None
     finally:
         response.close()
-    return plain(response, body.whole())
+    return buffer_response(response, body.collected_bytes())
 
 
 TIMEOUT = 20.0
@@ -281,7 +287,7 @@ TIMEOUT = 20.0
 
 
 @dataclass(frozen=True)
-class Found:
+class DatasetStatus:
     """What the Hub says about a dataset."""
 
     commit: str | None = None
@@ -293,7 +299,7 @@ class Found:
     read."""
 
 
-def ask(repo: str, revision: str | None) -> Found:
+def dataset_status(repo: str, revision: str | None) -> DatasetStatus:
     """Return what the Hub says about this dataset, and whether its files may be read."""
     import httpx
     from huggingface_hub import HfApi, errors
@@ -304,14 +310,14 @@ def ask(repo: str, revision: str | None) -> Found:
         if info.gated:
             api.auth_check(repo, repo_type="dataset")
     except (errors.HfHubHTTPError, errors.HFValidationError) as error:
-        return Found(refused=error)
+        return DatasetStatus(refused=error)
     except (httpx.TransportError, ConnectionError) as error:  # offline mode is one of the latter
-        return Found(unreachable=error)
-    return Found(commit=info.sha)
+        return DatasetStatus(unreachable=error)
+    return DatasetStatus(commit=info.sha)
 
 
 @contextmanager
-def offline(yes: bool) -> Iterator[None]:
+def offline_mode(yes: bool) -> Iterator[None]:
     """Make the clients use only their caches, if `yes`, and restore their mode afterwards."""
     import datasets.config
     from huggingface_hub import constants
@@ -326,14 +332,14 @@ def offline(yes: bool) -> Iterator[None]:
 
 
 @lru_cache
-def on_hub(model: str) -> bool:
+def model_exists(model: str) -> bool:
     """Return whether the Hub has this model. It is asked once: the clients would ask five times for
     every file if nobody answers."""
     import httpx
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-    bound()  # also bounds all later requests
+    install_bounded_client()  # also bounds all later requests
     try:
         HfApi().model_info(model, timeout=TIMEOUT)
     except (HfHubHTTPError, HFValidationError, httpx.TransportError, OSError):

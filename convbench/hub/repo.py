@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Literal
 import orjson
 
 from convbench.errors import HubError
-from convbench.hub.client import quietly, translating
+from convbench.hub.client import quiet_clients, translate_errors
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitInfo, HfApi
 
 Kind = Literal["dataset", "model"]
-TRIES = 4
+COMMIT_TRIES = 4
 """Tries of a commit that fails because of the Hub or the network."""
-PAUSE = 1.0
+FIRST_PAUSE = 1.0
 """Seconds before the second try; doubled for each further one."""
-MOVED_ON = 412
+PARENT_CHANGED = 412
 """The Hub's status for a commit whose parent is not the newest any more."""
-BARE = frozenset({".gitattributes", "README.md"})
+EMPTY_REPO_FILES = frozenset({".gitattributes", "README.md"})
 """Files of an empty repository; it may be filled."""
 
 
 @dataclass(frozen=True)
-class Uploaded:
+class UploadResult:
     """Result of an upload."""
 
     repo: str
@@ -42,13 +42,13 @@ class Uploaded:
 
 def check_name(repo: str, kind: Kind = "dataset") -> None:
     """Raise HubError for an invalid repository name, before anything is written for it."""
-    with translating(f"{kind} {repo!r}"):
+    with translate_errors(f"{kind} {repo!r}"):
         from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
         validate_repo_id(repo)
 
 
-def upload(
+def upload_folder(
     repo: str,
     folder: Path,
     *,
@@ -56,7 +56,7 @@ def upload(
     private: bool = False,
     mark: str = "run/run.json",
     message: str = "Publish with convbench",
-) -> Uploaded:
+) -> UploadResult:
     """Make the repository hold exactly the folder's files, in one commit.
 
     Files are sent first and the commit comes last: an error before it leaves the repository
@@ -64,32 +64,34 @@ def upload(
     the same run, in the very commit that this one follows. Raises HubError.
     """
     what = f"{kind} {repo}"
-    with quietly(), translating(what, writing=True):
+    with quiet_clients(), translate_errors(what, writing=True):
         from huggingface_hub import HfApi
 
         api = HfApi()
         api.whoami()
-        found = _files(api, repo, kind)
-        if found is not None:
-            _same_owner(api, repo, kind, found, folder, mark)
+        files = _repo_files(api, repo, kind)
+        if files is not None:
+            _check_owner(api, repo, kind, files, folder, mark)
         full = api.create_repo(repo, repo_type=kind, private=private, exist_ok=True).repo_id
-        there = api.repo_info(full, repo_type=kind)
-        if private and not there.private:
+        remote = api.repo_info(full, repo_type=kind)
+        if private and not remote.private:
             raise HubError(
                 f"{what}: found a public repository; expected a private one (--private); make it "
                 "private on the Hub, or choose another name"
             )
-        old = _files(api, full, kind, there.sha) or ()
-        _same_owner(api, full, kind, old, folder, mark, there.sha)
-        info = _commit(api, full, kind, folder, old, message, there.sha)
-    return Uploaded(full, _url(api, kind, full), info.oid, found is None, info.oid != there.sha)
+        old = _repo_files(api, full, kind, remote.sha) or ()
+        _check_owner(api, full, kind, old, folder, mark, remote.sha)
+        info = _commit_folder(api, full, kind, folder, old, message, remote.sha)
+    return UploadResult(
+        full, _repo_url(api, kind, full), info.oid, files is None, info.oid != remote.sha
+    )
 
 
-def _url(api: HfApi, kind: Kind, repo: str) -> str:
+def _repo_url(api: HfApi, kind: Kind, repo: str) -> str:
     return f"{api.endpoint}/{'datasets/' if kind == 'dataset' else ''}{repo}"
 
 
-def _files(
+def _repo_files(
     api: HfApi, repo: str, kind: Kind, revision: str | None = None
 ) -> tuple[str, ...] | None:
     """Return the files of a repository, or None if it does not exist."""
@@ -102,42 +104,43 @@ def _files(
         return None
 
 
-def _same_owner(
+def _check_owner(
     api: HfApi,
     repo: str,
     kind: Kind,
-    found: Sequence[str],
+    files: Sequence[str],
     folder: Path,
     mark: str,
     revision: str | None = None,
 ) -> None:
     """Raise HubError if the repository holds anything else than this run."""
-    if set(found) <= BARE:
+    if set(files) <= EMPTY_REPO_FILES:
         return
-    here = _id(folder / mark)
-    there = None
-    if mark in found:
+    local_id = _run_id(folder / mark)
+    remote_id = None
+    if mark in files:
         full = repo if "/" in repo else f"{api.whoami()['name']}/{repo}"
         file = api.hf_hub_download(full, mark, repo_type=kind, revision=revision)
-        there = _id(Path(file))
-    if there != here:
+        remote_id = _run_id(Path(file))
+    if remote_id != local_id:
         raise HubError(
             f"{kind} {repo}: the name is taken: it holds "
-            f"{f'run {there}' if there else 'something else'}, expected nothing or run {here}; "
+            f"{f'run {remote_id}' if remote_id else 'something else'}, expected nothing or run "
+            f"{local_id}; "
             "choose another name"
         )
 
 
-def _id(file: Path) -> object:
+def _run_id(file: Path) -> object:
     """Return the id in a mark file, or None if it cannot be read."""
     try:
-        found = orjson.loads(file.read_bytes())
+        record = orjson.loads(file.read_bytes())
     except orjson.JSONDecodeError:
         return None
-    return found.get("id") if isinstance(found, dict) else None
+    return record.get("id") if isinstance(record, dict) else None
 
 
-def _commit(
+def _commit_folder(
     api: HfApi,
     repo: str,
     kind: Kind,
@@ -158,7 +161,7 @@ def _commit(
     new = sorted(path for path in folder.rglob("*") if path.is_file())
     names = {path.relative_to(folder).as_posix() for path in new}
     gone = [name for name in old if name not in names | {".gitattributes"}]
-    for attempt in range(TRIES):
+    for attempt in range(COMMIT_TRIES):
         operations = [
             CommitOperationAdd(path.relative_to(folder).as_posix(), str(path)) for path in new
         ] + [CommitOperationDelete(name) for name in gone]
@@ -173,15 +176,15 @@ def _commit(
             )
         except (HfHubHTTPError, TransportError) as error:
             status = getattr(getattr(error, "response", None), "status_code", 500)
-            if status == MOVED_ON:
+            if status == PARENT_CHANGED:
                 raise HubError(
                     f"{kind} {repo}: another commit came in between, so that nothing was written; "
                     "look at what it holds now, then give the command again or choose another name"
                 ) from None
-            if status < 500 or attempt == TRIES - 1:
+            if status < 500 or attempt == COMMIT_TRIES - 1:
                 raise
-            time.sleep(PAUSE * 2**attempt)
-        gone = [name for name in gone if name in (_files(api, repo, kind) or ())]
+            time.sleep(FIRST_PAUSE * 2**attempt)
+        gone = [name for name in gone if name in (_repo_files(api, repo, kind) or ())]
     raise AssertionError("unreachable")
 
 
@@ -195,9 +198,9 @@ class Remote:
     """Path to size in bytes."""
 
 
-def look(repo: str, revision: str | None = None) -> Remote:
+def inspect_repo(repo: str, revision: str | None = None) -> Remote:
     """Return the commit and the files of a dataset repository. Raises HubError."""
-    with quietly(), translating(f"dataset {repo}"):
+    with quiet_clients(), translate_errors(f"dataset {repo}"):
         from huggingface_hub import HfApi
         from huggingface_hub.hf_api import RepoFile
 
@@ -208,9 +211,9 @@ def look(repo: str, revision: str | None = None) -> Remote:
     return Remote(repo, commit, files)
 
 
-def fetch(remote: Remote, name: str) -> Path:
+def fetch_file(remote: Remote, name: str) -> Path:
     """Return a file of the repository, from the cache or the Hub. Raises HubError."""
-    with quietly(), translating(f"dataset {remote.repo}"):
+    with quiet_clients(), translate_errors(f"dataset {remote.repo}"):
         from huggingface_hub import hf_hub_download
 
         return Path(hf_hub_download(remote.repo, name, repo_type="dataset", revision=remote.commit))

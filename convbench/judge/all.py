@@ -6,19 +6,25 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from convbench.blot import address
-from convbench.engine import run as run_loop
+from convbench.blot import strip_address
+from convbench.engine import run_in_loop as run_loop
 from convbench.errors import ConvbenchError, RunError
-from convbench.judge.adaptation.accuracies import accuracies, tie_warning
-from convbench.judge.controls import Told, tried, try_controls, unfit
+from convbench.judge.adaptation.accuracies import edit_accuracies, tie_warning
+from convbench.judge.controls import ControlResult, control_results, try_controls, unfit_reasons
 from convbench.judge.kinds import kind_of
-from convbench.judge.loop import score
-from convbench.judge.panel import Panel, Talk, panel
-from convbench.judge.pending import waiting
-from convbench.judge.ready import ready
-from convbench.judge.resolve import Judge, again, of_run, resolve_judge, unquoted
+from convbench.judge.loop import score_pending
+from convbench.judge.panel import ConversationLength, Panel, summarise_panel
+from convbench.judge.pending import has_pending
+from convbench.judge.ready import check_ready
+from convbench.judge.resolve import (
+    Judge,
+    as_run_asked,
+    judge_from_run,
+    resolve_judge,
+    unquoted_warnings,
+)
 from convbench.judge.rubrics import rubric_of_model
-from convbench.judge.units import Judged
+from convbench.judge.units import JudgeSummary
 from convbench.models.aliases import resolve
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.specs import sort_sets
@@ -29,7 +35,7 @@ from convbench.tokens import Tokens
 from convbench.words import Structured
 
 if TYPE_CHECKING:
-    from convbench.judge.compare import Compared
+    from convbench.judge.compare import ComparisonSummary
 
 
 @dataclass
@@ -54,56 +60,56 @@ class JudgeResult:
     """What `judge` did, or in a dry run would do."""
 
     run: Run
-    judged: list[Judged] = field(default_factory=list)
+    summaries: list[JudgeSummary] = field(default_factory=list)
     unjudged: int = 0
     """Number of conversations that failed to build, which cannot be judged."""
     panel: Panel | None = None
     previews: list[JudgePreview] = field(default_factory=list)
     problem: ConvbenchError | None = None
     """Why judging would fail after a dry run; None if it would not."""
-    foreseen: Any = None
+    forecast: Any = None
     """Forecast of work on shards (shards.forecast.ShardForecast); None without shards."""
-    compared: list[Compared] = field(default_factory=list)
-    """Results of comparing two policies; `judged` then counts orders."""
+    comparisons: list[ComparisonSummary] = field(default_factory=list)
+    """Results of comparing two policies; `summaries` then counts orders."""
     warnings: list[str] = field(default_factory=list)
     """Warnings for readers of the scores."""
-    controls: dict[str, list[Told]] = field(default_factory=dict)
+    controls: dict[str, list[ControlResult]] = field(default_factory=dict)
     """Results of controls by judge, if they were tried."""
 
 
-Have = Callable[[Run, Sequence[Judge], CallOptions], list[Judged]]
+RunScorer = Callable[[Run, Sequence[Judge], CallOptions], list[JudgeSummary]]
 """Type of a function that scores the pending conversations of a run: here, or by shards."""
 
 
-def score_here(run: Run, judges: Sequence[Judge], calls: CallOptions) -> list[Judged]:
+def score_here(run: Run, judges: Sequence[Judge], calls: CallOptions) -> list[JudgeSummary]:
     """Score a run in this process by one judge after the other, under the run's lock, and return
     the counts of each. Stops after a judge that was interrupted or stopped."""
-    found: list[Judged] = []
+    summaries: list[JudgeSummary] = []
 
-    async def go() -> None:
+    async def score_judges() -> None:
         for item in judges:
-            found.append(await score(run, item, calls))
-            if found[-1].jobs.interrupted or found[-1].jobs.stopped:
+            summaries.append(await score_pending(run, item, calls))
+            if summaries[-1].jobs.interrupted or summaries[-1].jobs.stopped:
                 return
 
     with run.lock():
-        run_loop(go)
-    return found
+        run_loop(score_judges)
+    return summaries
 
 
 def judge_with(
-    run: Run, judges: Sequence[Judge], calls: CallOptions, have: Have = score_here
+    run: Run, judges: Sequence[Judge], calls: CallOptions, scorer: RunScorer = score_here
 ) -> JudgeResult:
     """Score a run's pending conversations by these judges and return the result with the panel.
 
     All judges with something to score are checked before the first one asks its model.
     """
-    judges = [of_run(run, item) for item in judges]
-    ready([item for item in judges if waiting(run, item)], calls, run)
-    result = JudgeResult(run, warnings=unquoted(judges))
-    result.judged = have(run, judges, calls)
-    metric = headline(run)
-    result.panel = panel(
+    judges = [as_run_asked(run, item) for item in judges]
+    check_ready([item for item in judges if has_pending(run, item)], calls, run)
+    result = JudgeResult(run, warnings=unquoted_warnings(judges))
+    result.summaries = scorer(run, judges, calls)
+    metric = headline_metric(run)
+    result.panel = summarise_panel(
         _count_talks(run, result),
         run.verdict_rows(),
         metric,
@@ -112,32 +118,32 @@ def judge_with(
     )
     for item in judges:
         if kind_of(item.spec).measures == "adaptations":
-            found = tie_warning(accuracies(run, item, None))
-            result.warnings += [f"{item.name}: {found}"] if found else []
+            warning = tie_warning(edit_accuracies(run, item, None))
+            result.warnings += [f"{item.name}: {warning}"] if warning else []
     return result
 
 
-def _count_talks(run: Run, result: JudgeResult) -> Iterator[Talk]:
+def _count_talks(run: Run, result: JudgeResult) -> Iterator[ConversationLength]:
     """Yield the run's completed conversations; counts the others in `result.unjudged`."""
     from convbench.store.grades import words_rows  # what grades texts is seldom needed
 
     for row, words in words_rows(run):
         result.unjudged += not row.ended
         if row.ended:
-            yield Talk(row.conversation_id, row.example_id, words)
+            yield ConversationLength(row.conversation_id, row.example_id, words)
 
 
-def headline(run: Run) -> str:
+def headline_metric(run: Run) -> str:
     """Return the metric by which a run's judges are compared: their common headline, else
     `overall`."""
     specs = run.judge_specs()
-    if all(spec.headline == OVERALL for spec in specs.values()):
+    if all(spec.headline_metric == OVERALL for spec in specs.values()):
         return OVERALL
-    found = {specs[mark].headline for _, mark in run.judged_by() if mark in specs}
-    return found.pop() if len(found) == 1 else OVERALL
+    metrics = {specs[mark].headline_metric for _, mark in run.judge_fingerprints() if mark in specs}
+    return metrics.pop() if len(metrics) == 1 else OVERALL
 
 
-def controls_with(result: JudgeResult, judges: Sequence[Judge], calls: CallOptions) -> None:
+def add_controls(result: JudgeResult, judges: Sequence[Judge], calls: CallOptions) -> None:
     """Let these judges score the controls, answers without merit, and add the results to `result`.
 
     Raises RunError for a judge that does not score what was said: labels, tests.
@@ -151,16 +157,16 @@ def controls_with(result: JudgeResult, judges: Sequence[Judge], calls: CallOptio
                 "rules, which score what was said"
             )
 
-    async def go() -> None:
+    async def run_controls() -> None:
         for item in judges:
             await try_controls(run, item, calls)
 
     with run.lock():
-        run_loop(go)
+        run_loop(run_controls)
     for item in judges:
-        told = tried(run, item.name, item.fingerprint)
-        result.controls[item.name] = told
-        result.warnings += unfit(told, item.name)
+        results = control_results(run, item.name, item.fingerprint)
+        result.controls[item.name] = results
+        result.warnings += unfit_reasons(results, item.name)
 
 
 def judges_of(run: Run) -> list[Judge]:
@@ -168,11 +174,13 @@ def judges_of(run: Run) -> list[Judge]:
 
     People's labels are left out, since they are of these conversations only.
     """
-    kept = run.judge_specs().items()
-    specs = {mark: spec for mark, spec in kept if "labels" not in kind_of(spec).needs}
-    names = {judge: mark for judge, mark in run.judged_by() if mark in specs}
+    all_specs = run.judge_specs().items()
+    specs = {mark: spec for mark, spec in all_specs if "labels" not in kind_of(spec).needs}
+    names = {judge: mark for judge, mark in run.judge_fingerprints() if mark in specs}
     downloaded = run.manifest.pulled_from is not None
-    return [again(name, specs[mark], downloaded=downloaded) for name, mark in names.items()]
+    return [
+        judge_from_run(name, specs[mark], downloaded=downloaded) for name, mark in names.items()
+    ]
 
 
 def judge_with_model(
@@ -189,20 +197,20 @@ def judge_with_model(
     `run` is the run to score, `task` the task of a run that is not built yet. `default` is the
     rubric of a model that is named alone; without it the run's or the task's (`rubric_of_model`).
     """
-    sets = sort_sets(specs.sets, ("judge",)).of("judge")
+    sets = sort_sets(specs.sets, ("judge",)).for_kind("judge")
 
-    def model(reference: str) -> str:
+    def model_reference(reference: str) -> str:
         return resolve(reference, api_base=calls.api_base, specs=specs.folders).ref
 
-    def rubric() -> str:
-        model(name)  # an unknown model is refused before its rubric is looked for
+    def rubric_name() -> str:
+        model_reference(name)  # an unknown model is refused before its rubric is looked for
         return default or rubric_of_model(name, task, run, specs.folders)
 
-    found = resolve_judge(
-        name, specs.folders, sets=sets, resolve_model=model, run=run, default=rubric
+    judge = resolve_judge(
+        name, specs.folders, sets=sets, resolve_model=model_reference, run=run, default=rubric_name
     )
-    found = found if run is None else of_run(run, found)
-    return with_address(found, run, calls)
+    judge = judge if run is None else as_run_asked(run, judge)
+    return with_address(judge, run, calls)
 
 
 def with_address(judge: Judge, run: Run | None, calls: CallOptions) -> Judge:
@@ -214,6 +222,6 @@ def with_address(judge: Judge, run: Run | None, calls: CallOptions) -> Judge:
     base = calls.api_base or judge.spec.api_base
     if base is None and run is not None and judge.fingerprint in (specs := run.judge_specs()):
         base = specs[judge.fingerprint].api_base
-    known = address(base) if base and judge.model else None
+    known = strip_address(base) if base and judge.model else None
     spec = judge.spec.model_copy(update={"model": judge.model, "api_base": known})
     return replace(judge, spec=spec)

@@ -8,7 +8,7 @@ answer counts.
 
 from __future__ import annotations
 
-from convbench.answers.grade import grade
+from convbench.answers.grade import grade_conversation
 from convbench.errors import DataError
 from convbench.schema import Conversation, Example, ProtocolSpec
 
@@ -27,7 +27,7 @@ def score(conversation: Conversation, example: Example, protocol: ProtocolSpec) 
             f"judge answer: example {example.example_id} has answer {example.answer!r} and options "
             f"{list(example.letters)}; expected the letter of an option"
         )
-    graded = grade(protocol, conversation, example)
+    graded = grade_conversation(protocol, conversation, example)
     if graded.answer is None:
         return {"overall": UNREAD}
     return {"overall": RIGHT if graded.correct else WRONG}

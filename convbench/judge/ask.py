@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from convbench import prompts
-from convbench.engine.caller import offload
+from convbench.engine.caller import offload_read
 from convbench.errors import FatalModelError, ModelError
-from convbench.judge.fence import ABOUT, ABOUT_SET, fenced, quoting
+from convbench.judge.fence import ABOUT, ABOUT_SET, fence_transcript, quote_function
 from convbench.judge.instructions import with_instructions
-from convbench.judge.replies import Complaint, Scores, read
+from convbench.judge.replies import Complaint, Scores, read_reply
 from convbench.judge.resolve import Judge
 from convbench.models.model import Model
 from convbench.schema import (
@@ -27,7 +27,7 @@ from convbench.schema import (
 from convbench.views import transcript
 
 
-class Calls(Protocol):
+class ModelCaller(Protocol):
     """Interface of what makes model calls: the engine's Caller."""
 
     async def complete(
@@ -41,7 +41,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Form(Generic[R]):
+class ReplyForm(Generic[R]):
     """The expected form of a reply: its JSON schema, and its reader."""
 
     schema: Callable[[], dict[str, Any]]
@@ -51,14 +51,14 @@ class Form(Generic[R]):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Generic[R]):
+class AskOutcome(Generic[R]):
     """The outcome of asking: what was read, or the complaint about the last reply, or the model's
     error; and all replies."""
 
     result: R | Complaint | ModelError
     replies: tuple[Completion, ...]
 
-    def total(self, name: str) -> Any:
+    def total_usage(self, name: str) -> Any:
         """Return the sum of a usage field over all replies; None if one is unknown."""
         values = [getattr(reply, name) for reply in self.replies]
         return None if not values or None in values else sum(values)
@@ -71,7 +71,7 @@ def judge_fields(example: Example, transcript: str) -> dict[str, Any]:
         **example.hidden,
         "question": example.question,
         "choices": example.choices,
-        "letters": prompts.letters(example.letters),
+        "letters": prompts.join_letters(example.letters),
         "answer": example.answer,
         "transcript": transcript,
     }
@@ -90,26 +90,26 @@ def judge_messages(
     With `several` conversations on the question their prompts have a common prefix, which is marked
     as stable. The nonces of the transcript's marks are drawn from `key`, which names the request.
     """
-    shared, own = _transcript(spec, conversation, key)
+    shared, own = _split_transcript(spec, conversation, key)
     fields = judge_fields(example, shared + own)
-    system, prompt = rendered(spec, fields, shared + own)
-    asked: Message = {"role": "user", "content": prompt}
+    system, prompt = render_prompts(spec, fields, shared + own)
+    request: Message = {"role": "user", "content": prompt}
     before = prompt.find(fields["transcript"]) if several else 0
     if before > 0:
-        asked["stable"] = before + len(shared)
-    return [{"role": "system", "content": system}, asked]
+        request["stable"] = before + len(shared)
+    return [{"role": "system", "content": system}, request]
 
 
-def rendered(spec: JudgeSpec, fields: Mapping[str, Any], *fenced: str) -> tuple[str, str]:
+def render_prompts(spec: JudgeSpec, fields: Mapping[str, Any], *fenced: str) -> tuple[str, str]:
     """Return a rubric's system prompt and its prompt. `fenced` are transcripts between their marks;
     with `fence: quoted` all other texts are quoted."""
-    quote = quoting(*fenced) if spec.fence == "quoted" else None
-    system = prompts.render(spec.system or "", fields, f"judge {spec.name}: system", quote)
-    prompt = prompts.render(spec.prompt or "", fields, f"judge {spec.name}: prompt", quote)
+    quote = quote_function(*fenced) if spec.fence == "quoted" else None
+    system = prompts.render_template(spec.system or "", fields, f"judge {spec.name}: system", quote)
+    prompt = prompts.render_template(spec.prompt or "", fields, f"judge {spec.name}: prompt", quote)
     return with_instructions(spec, system), prompt
 
 
-def _transcript(spec: JudgeSpec, conversation: Conversation, key: str) -> tuple[str, str]:
+def _split_transcript(spec: JudgeSpec, conversation: Conversation, key: str) -> tuple[str, str]:
     """Return the transcript in two parts: the scripted opening, which all samples of a question
     share, and the rest.
 
@@ -120,10 +120,12 @@ def _transcript(spec: JudgeSpec, conversation: Conversation, key: str) -> tuple[
     first = next(own, 0)
     if spec.fence in ("quoted", "nonce"):
         about = ABOUT + ABOUT_SET if spec.fence == "quoted" else ABOUT
-        return fenced(conversation, first, key, reasoning=spec.sees_reasoning, about=about)
-    whole = transcript(conversation, reasoning=spec.sees_reasoning)
+        return fence_transcript(
+            conversation, first, key, reasoning=spec.sees_reasoning, about=about
+        )
+    full_transcript = transcript(conversation, reasoning=spec.sees_reasoning)
     opening = transcript(conversation.model_copy(update={"turns": conversation.turns[:first]}))
-    return opening, whole[len(opening) :]
+    return opening, full_transcript[len(opening) :]
 
 
 def takes_schema(spec: JudgeSpec, model: Model) -> bool:
@@ -136,32 +138,32 @@ def schema_of(spec: JudgeSpec) -> dict[str, Any]:
     justification."""
     metrics = {}
     for metric in spec.metrics:
-        low, high = spec.limits(metric.name)
+        low, high = spec.score_limits(metric.name)
         score = {"type": "number", "minimum": low, "maximum": high}
-        of_metric = _object({"score": score, "justification": {"type": "string"}})
+        of_metric = _object_schema({"score": score, "justification": {"type": "string"}})
         metrics[metric.name] = {**of_metric, "description": metric.about or metric.label}
-    return _object(metrics)
+    return _object_schema(metrics)
 
 
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
+def _object_schema(properties: dict[str, Any]) -> dict[str, Any]:
     more = {"required": list(properties), "additionalProperties": False}
     return {"type": "object", "properties": properties, **more}
 
 
-def form_of(spec: JudgeSpec) -> Form[Scores]:
+def form_of(spec: JudgeSpec) -> ReplyForm[Scores]:
     """Return the form of a rubric's reply on one transcript, or on a pair."""
-    return Form(lambda: schema_of(spec), lambda text: read(text, spec))
+    return ReplyForm(lambda: schema_of(spec), lambda text: read_reply(text, spec))
 
 
-async def ask(
-    caller: Calls,
+async def ask_judge(
+    caller: ModelCaller,
     model: Model,
     judge: Judge,
     messages: list[Message],
     key: str,
     start: int,
-    form: Form[R],
-) -> Asked[R]:
+    form: ReplyForm[R],
+) -> AskOutcome[R]:
     """Ask at most `spec.asks` times and return the outcome; each call's journal key is
     `{key}#{number}`.
 
@@ -183,24 +185,24 @@ async def ask(
         except ModelError as error:
             if isinstance(error, FatalModelError) and error.stops_run:
                 raise
-            return Asked(error, tuple(replies))
+            return AskOutcome(error, tuple(replies))
         replies.append(reply)
-        said = text_of(reply.content)
-        result = await offload(partial(form.read, said), [said])
+        text = text_of(reply.content)
+        result = await offload_read(partial(form.read, text), [text])
         if not isinstance(result, Complaint):
             break
-        messages = _again(messages, said, result.text)
-    return Asked(result, tuple(replies))
+        messages = _with_complaint(messages, text, result.text)
+    return AskOutcome(result, tuple(replies))
 
 
-def _again(messages: list[Message], reply: str, complaint: str) -> list[Message]:
+def _with_complaint(messages: list[Message], reply: str, complaint: str) -> list[Message]:
     """Return the messages with reply and complaint added. An empty reply is left out, since some
     providers refuse it; the complaint is then appended to the last message."""
     if reply.strip():
-        said: list[Message] = [
+        exchange: list[Message] = [
             {"role": "assistant", "content": reply},
             {"role": "user", "content": complaint},
         ]
-        return messages + said
+        return messages + exchange
     last = messages[-1]
     return [*messages[:-1], {**last, "content": f"{text_of(last['content'])}\n\n{complaint}"}]

@@ -21,10 +21,10 @@ class Case:
     """The run's mode; without it a function infers it from the prompts."""
     examples: Mapping[str, Example] = field(default_factory=dict)
     """All examples of the run, for judges that compare with other tasks."""
-    asked: int = 0
+    attempts: int = 0
     """Attempts of this judge's newest, failed verdict: a retry continues the count, so that the
     journal does not answer with the old replies."""
     several: bool = False
     """Whether the question has several conversations to judge."""
-    before: Verdict | None = None
+    previous: Verdict | None = None
     """That failed verdict. If turns are judged one by one it has the scores of some turns."""

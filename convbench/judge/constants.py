@@ -10,7 +10,7 @@ import builtins
 import re
 from collections.abc import Sequence
 
-from convbench.sandbox import Limits, Outcome, agree, arun
+from convbench.sandbox import CallOutcome, Limits, agree, run_calls_async
 
 CONSTANTS = (
     "False",
@@ -40,23 +40,25 @@ def _with(name):
 """
 
 
-def commonest(wanted: Sequence[Outcome]) -> float:
+def commonest_share(expected: Sequence[CallOutcome]) -> float:
     """Return the share of the tests on which the reference gives its commonest output: the score of
     the best constant, if tests are simple calls."""
-    return max(sum(agree(one, other) for other in wanted) for one in wanted) / len(wanted)
+    return max(sum(agree(outcome, other) for other in expected) for outcome in expected) / len(
+        expected
+    )
 
 
 async def constant_scores(
-    calls: tuple[str, ...], wanted: Sequence[Outcome], limits: Limits
+    calls: tuple[str, ...], expected: Sequence[CallOutcome], limits: Limits
 ) -> dict[str, float]:
     """Return the share of the tests that each constant passes, for those that pass any. `expected`
     are the reference's outcomes."""
     names = {name for call in calls for name in _CALLED.findall(call)} - set(dir(builtins))
-    asked = [f"(_with({name!r}), (\n{call}\n))[1]" for name in CONSTANTS for call in calls]
-    found = await arun([_CODE.format(called=sorted(names))], asked, limits)
+    expressions = [f"(_with({name!r}), (\n{call}\n))[1]" for name in CONSTANTS for call in calls]
+    outcomes = await run_calls_async([_CODE.format(called=sorted(names))], expressions, limits)
     many = len(calls)
     passed = {
-        name: sum(map(agree, found[i * many : (i + 1) * many], wanted)) / many
+        name: sum(map(agree, outcomes[i * many : (i + 1) * many], expected)) / many
         for i, name in enumerate(CONSTANTS)
     }
     return {name: share for name, share in passed.items() if share}

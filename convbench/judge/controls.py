@@ -11,13 +11,13 @@ from typing import Literal, NamedTuple, get_args
 
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
-from convbench.judge.units import Conversations, Judged
-from convbench.judge.work import Work
+from convbench.judge.units import ConversationUnit, JudgeSummary
+from convbench.judge.work import JudgeWork
 from convbench.options.shared import CallOptions
 from convbench.schema import Content, Conversation, Verdict
 from convbench.store import Run
-from convbench.store.jsonl import lines
-from convbench.store.shape import checked
+from convbench.store.jsonl import numbered_lines
+from convbench.store.shape import parse_record
 from convbench.views import policy_turns
 
 LABELS = (
@@ -126,7 +126,7 @@ MARK = "control"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ControlResult:
     """One judge's mean score of one control, and of the run's own conversations."""
 
     control: Control
@@ -139,33 +139,36 @@ class Told:
     """Number of controls without a score: refusals, or unreadable replies."""
 
     @property
-    def above(self) -> bool:
+    def is_above_own(self) -> bool:
         """Whether the control scores higher than the run's own conversations."""
         return self.examples > 0 and self.score > self.own
 
 
-def unfit(told: Iterable[Told], judge: str) -> list[str]:
+def unfit_reasons(results: Iterable[ControlResult], judge: str) -> list[str]:
     """Return a sentence for each control that scores above the run's own conversations; empty for a
     judge that is fit, or was not tried."""
     return [
-        f"judge {judge} is unfit: {one.control} answers score {one.score:.2f} in the mean over "
-        f"{one.examples} examples, the policy's own {one.own:.2f}"
-        for one in told
-        if one.above
+        f"judge {judge} is unfit: {result.control} answers score {result.score:.2f} in the mean "
+        "over "
+        f"{result.examples} examples, the policy's own {result.own:.2f}"
+        for result in results
+        if result.is_above_own
     ]
 
 
-def tried(run: Run, judge: str, fingerprint: str) -> list[Told]:
+def control_results(run: Run, judge: str, fingerprint: str) -> list[ControlResult]:
     """Return the result of each control of a judge; empty if controls were not tried."""
     spec = run.judge_specs().get(fingerprint)
-    metric = spec.headline if spec is not None else "overall"
+    metric = spec.headline_metric if spec is not None else "overall"
     own: dict[str, list[float]] = {}
-    newest = {v.conversation_id: v for v in _kept(run, fingerprint)}
+    newest = {v.conversation_id: v for v in _read_verdicts(run, fingerprint)}
     if not newest:
         return []
-    asked = {name.split(":", 2)[2] for name in newest}
+    example_ids = {name.split(":", 2)[2] for name in newest}
     example_of = {
-        one.conversation_id: one.example_id for one in run.heads() if one.example_id in asked
+        head.conversation_id: head.example_id
+        for head in run.conversation_rows()
+        if head.example_id in example_ids
     }
     for row in run.verdict_rows():
         if row.judge == judge and row.fingerprint == fingerprint and row.scored:
@@ -173,7 +176,7 @@ def tried(run: Run, judge: str, fingerprint: str) -> list[Told]:
             example = example_of.get(row.conversation_id)
             if value is not None and example is not None:
                 own.setdefault(example, []).append(value)
-    found = []
+    results = []
     for control in CONTROLS:
         scores, beside, failed = [], [], 0
         for name, verdict in newest.items():
@@ -187,37 +190,47 @@ def tried(run: Run, judge: str, fingerprint: str) -> list[Told]:
             scores.append(value)
             beside.append(math.fsum(own[example]) / len(own[example]))
         if scores or failed:
-            found.append(Told(control, _mean(scores), _mean(beside), len(scores), failed))
-    return found
+            results.append(
+                ControlResult(
+                    control, _mean_or_nan(scores), _mean_or_nan(beside), len(scores), failed
+                )
+            )
+    return results
 
 
 async def try_controls(run: Run, judge: Judge, calls: CallOptions) -> int:
     """Score the controls that a judge has not scored and return how many it scored. The caller must
     hold the run's lock."""
-    done = {v.conversation_id for v in _kept(run, judge.fingerprint) if v.failure is None}
-    wanted = [talk for talk in conversations(run) if talk.conversation_id not in done]
-    if not wanted:
+    done = {v.conversation_id for v in _read_verdicts(run, judge.fingerprint) if v.failure is None}
+    controls = [talk for talk in control_conversations(run) if talk.conversation_id not in done]
+    if not controls:
         return 0
-    run.keep_judge(judge.fingerprint, judge.spec)
-    _file(run, judge.fingerprint).parent.mkdir(exist_ok=True)
-    unit = Controls(run, judge, wanted)
-    async with kind_of(judge.spec).opened(Work(run, judge, calls)) as (caller, unit.tools):
-        summary = await unit.run(caller)
+    run.store_judge(judge.fingerprint, judge.spec)
+    _controls_file(run, judge.fingerprint).parent.mkdir(exist_ok=True)
+    unit = ControlUnit(run, judge, controls)
+    async with kind_of(judge.spec).open_kind(JudgeWork(run, judge, calls)) as (caller, unit.tools):
+        summary = await unit.score_all(caller)
     return summary.done
 
 
-class Controls(Conversations):
+class ControlUnit(ConversationUnit):
     """Pending controls, each a conversation of its own."""
 
-    def __init__(self, run: Run, judge: Judge, wanted: Sequence[Conversation]) -> None:
-        last = {v.conversation_id: v for v in _kept(run, judge.fingerprint)}
-        names = [talk.conversation_id for talk in wanted]
-        super().__init__(run, judge, {name: last.get(name) for name in names}, Judged(judge.name))
-        self.file, self.several, self._wanted = _file(run, judge.fingerprint), False, wanted
+    def __init__(self, run: Run, judge: Judge, controls: Sequence[Conversation]) -> None:
+        last = {v.conversation_id: v for v in _read_verdicts(run, judge.fingerprint)}
+        names = [talk.conversation_id for talk in controls]
+        super().__init__(
+            run, judge, {name: last.get(name) for name in names}, JudgeSummary(judge.name)
+        )
+        self.file, self.several, self._controls = (
+            _controls_file(run, judge.fingerprint),
+            False,
+            controls,
+        )
 
     def jobs(self) -> Sequence[Conversation]:
         """Return the controls."""
-        return self._wanted
+        return self._controls
 
     def owns(self, key: str) -> bool:
         """Return whether a journal key belongs to a control."""
@@ -227,7 +240,7 @@ class Controls(Conversations):
         """Return None: unreadable replies to controls do not stop a run."""
 
 
-def conversations(run: Run) -> Iterator[Conversation]:
+def control_conversations(run: Run) -> Iterator[Conversation]:
     """Yield the controls of a run: every kind for each of SAMPLE examples, always the same ones."""
     first: dict[str, Conversation] = {}
     for talk in run.conversations():
@@ -241,47 +254,49 @@ def conversations(run: Run) -> Iterator[Conversation]:
         )
         for control in CONTROLS:
             if control != "copied" or other is not None:
-                yield _told_again(run, first[name], control, first.get(other or name), number)
+                yield _with_control_words(
+                    run, first[name], control, first.get(other or name), number
+                )
 
 
-def _told_again(
+def _with_control_words(
     run: Run, talk: Conversation, control: Control, other: Conversation | None, number: int
 ) -> Conversation:
     """Return a conversation with the policy's texts replaced by a control's."""
     protocol = run.manifest.protocol
     own = policy_turns(protocol, talk)
-    words = _words(control, len(own), number)
+    words = _control_words(control, len(own), number)
     if other is not None and control == "copied":
         words = [other.turns[i].content for i in policy_turns(protocol, other)]
     turns = list(talk.turns)
-    for place, index in enumerate(own):
-        said = words[min(place, len(words) - 1)]
+    for position, index in enumerate(own):
+        content = words[min(position, len(words) - 1)]
         turns[index] = turns[index].model_copy(
-            update={"content": said, "rounds": (), "reasoning": None}
+            update={"content": content, "rounds": (), "reasoning": None}
         )
     name = f"{MARK}:{control}:{talk.example_id}"
     return talk.model_copy(update={"turns": tuple(turns), "conversation_id": name, "key": name})
 
 
-def _words(control: Control, turns: int, number: int) -> Sequence[Content]:
+def _control_words(control: Control, turns: int, number: int) -> Sequence[Content]:
     """Return the policy's text in each turn; the last is used for all later turns."""
     if control == "injected":
         return [CONSTANT] * (turns - 1) + [ATTACKS[number * 4 % len(ATTACKS)].text]
     return [{"empty": "", "constant": CONSTANT, "padded": PADDED}.get(control, "")]
 
 
-def _file(run: Run, fingerprint: str) -> Path:
+def _controls_file(run: Run, fingerprint: str) -> Path:
     return run.path / "controls" / f"{fingerprint}.jsonl"
 
 
-def _kept(run: Run, fingerprint: str) -> Iterator[Verdict]:
+def _read_verdicts(run: Run, fingerprint: str) -> Iterator[Verdict]:
     """Yield a judge's verdicts on controls, oldest first."""
-    path = _file(run, fingerprint)
-    for number, line in lines(path):
-        found = checked(f"{path}:{number}", line, Verdict)
-        if found.conversation_id.count(":") >= 2:
-            yield found
+    path = _controls_file(run, fingerprint)
+    for number, line in numbered_lines(path):
+        verdict = parse_record(f"{path}:{number}", line, Verdict)
+        if verdict.conversation_id.count(":") >= 2:
+            yield verdict
 
 
-def _mean(values: Sequence[float]) -> float:
+def _mean_or_nan(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else math.nan

@@ -26,16 +26,16 @@ ALL = "all"
 class Couple:
     """Two policies' conversations on the same question with the same sample number."""
 
-    one: Conversation
-    other: Conversation
+    first: Conversation
+    second: Conversation
     example: Example
 
 
 @dataclass(frozen=True)
-class Couples:
+class CoupleSet:
     """All couples of two runs, and counts of conversations without one."""
 
-    found: tuple[Couple, ...]
+    members: tuple[Couple, ...]
     alone: int
     """Conversations without a counterpart in the other run."""
     failed: int
@@ -44,7 +44,7 @@ class Couples:
     """Couples whose question has one id but different contents in the two runs."""
 
 
-def side(name: str, home: Path | None) -> Run:
+def run_of_side(name: str, home: Path | None) -> Run:
     """Return the run that a side of `--pairwise` names: a run directory, `base` for the run itself
     (`--run`, else the newest), or the name of one of its evaluations."""
     if (Path(name) / "run.json").exists():
@@ -52,9 +52,9 @@ def side(name: str, home: Path | None) -> Run:
     run = find_run(home)
     if name in ("base", run.path.name):
         return run
-    names = [child.path.name for child in run.children()]
+    names = [child.path.name for child in run.child_runs()]
     if name in names:
-        return Run.open(run.evals / name)
+        return Run.open(run.evals_folder / name)
     listed = ", ".join(["base", *names])
     raise RunError(
         f"--pairwise {name}: found no such run; expected a run directory, or of "
@@ -62,16 +62,16 @@ def side(name: str, home: Path | None) -> Run:
     )
 
 
-def opponents(names: Sequence[str], home: Path | None) -> list[tuple[str, str]]:
+def list_opponents(names: Sequence[str], home: Path | None) -> list[tuple[str, str]]:
     """Return the pairs of policies to compare, each once: `all` stands for the run and each of its
     evaluations. Raises RunError if there are none."""
     run = find_run(home) if ALL in names else None
-    everyone = ["base", *(child.path.name for child in run.children())] if run else []
+    everyone = ["base", *(child.path.name for child in run.child_runs())] if run else []
     sides = [everyone if name == ALL else [name] for name in names]
     met: dict[frozenset[str], tuple[str, str]] = {}
-    for one, other in product(*sides):
-        if one != other or ALL not in names:
-            met.setdefault(frozenset((one, other)), (one, other))
+    for first, second in product(*sides):
+        if first != second or ALL not in names:
+            met.setdefault(frozenset((first, second)), (first, second))
     if not met:
         raise RunError(
             f"--pairwise {' '.join(names)}: found no two policies; expected evaluations "
@@ -80,44 +80,44 @@ def opponents(names: Sequence[str], home: Path | None) -> list[tuple[str, str]]:
     return list(met.values())
 
 
-def home_of(one: Run, other: Run) -> Run:
+def home_of(first: Run, second: Run) -> Run:
     """Return the run that stores a comparison: the common parent of both, else the first."""
-    for run, child in ((one, other), (other, one)):
+    for run, child in ((first, second), (second, first)):
         if child.manifest.parent == run.manifest.id:
             return run
-    above = one.path.parent.parent
-    beside = one.manifest.parent is not None and one.manifest.parent == other.manifest.parent
-    return Run.open(above) if beside and (above / "run.json").exists() else one
+    above = first.path.parent.parent
+    beside = first.manifest.parent is not None and first.manifest.parent == second.manifest.parent
+    return Run.open(above) if beside and (above / "run.json").exists() else first
 
 
-def couples(one: Run, other: Run) -> Couples:
+def couple_runs(first: Run, second: Run) -> CoupleSet:
     """Return the couples of two runs. Raises RunError if there is none, UsageError if both are the
     same run."""
-    if one.path.resolve() == other.path.resolve():
-        raise UsageError(f"--pairwise: found {one.path} twice; expected two runs")
-    mine, theirs = _by_place(one), _by_place(other)
-    found, failed, apart = [], 0, 0
-    for place, talk in mine.items():
-        against = theirs.get(place)
+    if first.path.resolve() == second.path.resolve():
+        raise UsageError(f"--pairwise: found {first.path} twice; expected two runs")
+    mine, theirs = _by_sample(first), _by_sample(second)
+    members, failed, apart = [], 0, 0
+    for key, talk in mine.items():
+        against = theirs.get(key)
         if against is None:
             continue
-        example = one.examples[talk.example_id]
-        if _question(example) != _question(other.examples[against.example_id]):
+        example = first.examples[talk.example_id]
+        if _question_key(example) != _question_key(second.examples[against.example_id]):
             apart += 1
         elif talk.failure is not None or against.failure is not None:
             failed += 1
         else:
-            found.append(Couple(talk, against, example))
-    if not found:
+            members.append(Couple(talk, against, example))
+    if not members:
         raise RunError(
-            f"--pairwise: {one.path} and {other.path} have no conversations about the same "
+            f"--pairwise: {first.path} and {second.path} have no conversations about the same "
             f"question with the same sample ({failed} couples failed, {apart} questions differ)"
         )
     alone = len(mine.keys() ^ theirs.keys())
-    return Couples(tuple(found), alone, failed, apart)
+    return CoupleSet(tuple(members), alone, failed, apart)
 
 
-def in_order(groups: Iterable[str], fingerprint: str) -> list[str]:
+def judging_order(groups: Iterable[str], fingerprint: str) -> list[str]:
     """Return the distinct groups in the order in which a judge takes them."""
     return sorted(
         set(groups),
@@ -128,7 +128,7 @@ def in_order(groups: Iterable[str], fingerprint: str) -> list[str]:
 
 
 def duels_of(
-    found: Iterable[Comparison], mine: Mapping[str, str], theirs: Mapping[str, str]
+    comparisons: Iterable[Comparison], mine: Mapping[str, str], theirs: Mapping[str, str]
 ) -> list[Duel]:
     """Return the duels whose both orders were judged.
 
@@ -136,13 +136,17 @@ def duels_of(
     of the same question and sample count.
     """
     by_couple: dict[tuple[str, str], dict[bool, Comparison]] = {}
-    for one in found:
-        if one.preferred is None:
+    for comparison in comparisons:
+        if comparison.preferred is None:
             continue
-        ahead = one.first in mine
-        name, against = (one.first, one.second) if ahead else (one.second, one.first)
+        ahead = comparison.first in mine
+        name, against = (
+            (comparison.first, comparison.second)
+            if ahead
+            else (comparison.second, comparison.first)
+        )
         if name in mine and against in theirs and mine[name] == theirs[against]:
-            by_couple.setdefault((name, against), {})[ahead] = one
+            by_couple.setdefault((name, against), {})[ahead] = comparison
     return [
         Duel(
             both[True].group_id,
@@ -156,9 +160,9 @@ def duels_of(
     ]
 
 
-def _by_place(run: Run) -> dict[tuple[str, int], Conversation]:
+def _by_sample(run: Run) -> dict[tuple[str, int], Conversation]:
     return {(c.example_id, c.sample): c for c in run.conversations() if c.branch is None}
 
 
-def _question(example: Example) -> tuple[object, ...]:
+def _question_key(example: Example) -> tuple[object, ...]:
     return example.question, example.choices, example.answer

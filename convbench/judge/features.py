@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 from convbench.answers.final import final_answer
-from convbench.answers.grade import Graded, grade
-from convbench.answers.tags import closes, thinking
+from convbench.answers.grade import GradeResult, grade_conversation
+from convbench.answers.tags import closes_thinking, opens_thinking
 from convbench.schema import Conversation, Example, Mode, ProtocolSpec, text_of
 from convbench.views import policy_turns
 
@@ -50,7 +50,7 @@ class Features:
     `longest`: words of the longest policy turn.
     """
 
-    graded: Graded
+    graded: GradeResult
     covered: float
     decided: float
     agree: float
@@ -64,30 +64,30 @@ class Features:
     longest: int
 
 
-def features(
+def extract_features(
     conversation: Conversation, example: Example, protocol: ProtocolSpec, mode: Mode | None = None
 ) -> Features:
     """Return the features of a conversation; without `mode` it is thinking if a prompt names the
     tag."""
     turns = [conversation.turns[i] for i in policy_turns(protocol, conversation)]
-    said = [text_of(turn.content) for turn in turns]
-    graded = grade(protocol, conversation, example)
-    talk = about_options("\n".join(said), example)
-    verdicts = {letter: verdict(text) for letter, text in talk.items()}
+    texts = [text_of(turn.content) for turn in turns]
+    graded = grade_conversation(protocol, conversation, example)
+    talk = about_options("\n".join(texts), example)
+    verdicts = {letter: option_verdict(text) for letter, text in talk.items()}
     count = max(1, len(example.letters))
     return Features(
         graded=graded,
         covered=len(talk) / count,
         decided=sum(v is not None for v in verdicts.values()) / count,
         agree=sum(v is (letter == example.answer) for letter, v in verdicts.items()) / count,
-        chosen=tuple(filter(None, (_choice(text, example) for text in said[:-1]))),
-        supported=_supported(graded.answer, verdicts, example),
-        why=any(map(_WHY.search, said)),
-        hedged=bool(said and _HEDGE.search(said[-1])),
-        tags=_tags(said[-1] if said else "", mode or _mode(conversation, protocol)),
+        chosen=tuple(filter(None, (_settled_letter(text, example) for text in texts[:-1]))),
+        supported=_is_supported(graded.answer, verdicts, example),
+        why=any(map(_WHY.search, texts)),
+        hedged=bool(texts and _HEDGE.search(texts[-1])),
+        tags=_tag_score(texts[-1] if texts else "", mode or _infer_mode(conversation, protocol)),
         cut=sum(turn.finish_reason == "length" for turn in turns) / max(1, len(turns)),
-        repeated=repeated(" ".join(said)),
-        longest=max((len(text.split()) for text in said), default=0),
+        repeated=repeated_share(" ".join(texts)),
+        longest=max((len(text.split()) for text in texts), default=0),
     )
 
 
@@ -97,16 +97,16 @@ def about_options(text: str, example: Example) -> dict[str, str]:
     The text about an option runs from its mention to the next mention of another one.
     """
     text = _CONCLUSION.sub(" ", text)
-    marks = sorted(_mentions(text, example))
-    found: dict[str, str] = {}
+    marks = sorted(_option_mentions(text, example))
+    pieces: dict[str, str] = {}
     ends = [start for start, _ in marks[1:]] + [len(text)]
     for (start, letter), end in zip(marks, ends, strict=False):
         piece = text[start:end].split("\n\n")[0]
-        found[letter] = f"{found.get(letter, '')} {piece}".strip()
-    return {letter: piece for letter, piece in found.items() if len(piece.split()) > 3}
+        pieces[letter] = f"{pieces.get(letter, '')} {piece}".strip()
+    return {letter: piece for letter, piece in pieces.items() if len(piece.split()) > 3}
 
 
-def verdict(text: str) -> bool | None:
+def option_verdict(text: str) -> bool | None:
     """Return whether a text about an option accepts (True) or rejects it (False); None for
     neither."""
     if _NO.search(text):
@@ -114,14 +114,14 @@ def verdict(text: str) -> bool | None:
     return True if _YES.search(text) else None
 
 
-def repeated(text: str) -> float:
+def repeated_share(text: str) -> float:
     """Return the share of word triples that occurred before."""
     words = text.lower().split()
     triples = list(zip(words, words[1:], words[2:], strict=False))
     return 1 - len(set(triples)) / len(triples) if triples else 0.0
 
 
-def _mentions(text: str, example: Example) -> list[tuple[int, str]]:
+def _option_mentions(text: str, example: Example) -> list[tuple[int, str]]:
     """Return (position, letter) of mentions of options: by letter, and by their words if fewer than
     two letters are mentioned.
 
@@ -143,7 +143,7 @@ def _mentions(text: str, example: Example) -> list[tuple[int, str]]:
     return by_letter if len({letter for _, letter in by_letter}) > 1 else by_letter + by_words
 
 
-def _choice(text: str, example: Example) -> str | None:
+def _settled_letter(text: str, example: Example) -> str | None:
     """Return the letter that an earlier turn settles on, as an answer or as in "so C", "I say C";
     None without one."""
     stated = final_answer(text, example.options, strict=True)
@@ -151,7 +151,7 @@ def _choice(text: str, example: Example) -> str | None:
     return stated or (letters[-1] if letters else None)
 
 
-def _supported(answer: str | None, verdicts: dict[str, bool | None], example: Example) -> bool:
+def _is_supported(answer: str | None, verdicts: dict[str, bool | None], example: Example) -> bool:
     """Return whether the verdicts on options support the answer: see `Features.supported`."""
     if answer is None:
         return False
@@ -161,14 +161,14 @@ def _supported(answer: str | None, verdicts: dict[str, bool | None], example: Ex
     return verdicts.get(answer) is None and bool(others) and all(v is False for v in others)
 
 
-def _tags(final: str, mode: Mode) -> float:
+def _tag_score(final: str, mode: Mode) -> float:
     """Return how well the thinking tags of the final turn fit the mode: see `Features.tags`."""
     if mode == "standard":
-        return 0.0 if thinking(final) else 1.0
-    return (thinking(final) + closes(final)) / 2
+        return 0.0 if opens_thinking(final) else 1.0
+    return (opens_thinking(final) + closes_thinking(final)) / 2
 
 
-def _mode(conversation: Conversation, protocol: ProtocolSpec) -> Mode:
+def _infer_mode(conversation: Conversation, protocol: ProtocolSpec) -> Mode:
     """Return `thinking` if a prompt names the thinking tag, else `standard`."""
     prompts = [conversation.systems.get(protocol.policy, "")]
     for turn in conversation.turns:

@@ -58,7 +58,7 @@ _JOINERS = "\u200c\u200d"
 _HIDDEN = ("Cc", "Cf", "Cs", "Co")
 
 
-def fenced(
+def fence_transcript(
     conversation: Conversation,
     opening: int,
     key: str,
@@ -72,44 +72,46 @@ def fenced(
     from their text, so that prompts have a common prefix and can be cached. The second has the
     rest; `key` names the call. With `reasoning` the reasoning of a separate channel is shown too.
     """
-    first = list(_said(conversation.turns[:opening], reasoning))
-    rest = list(_said(conversation.turns[opening:], reasoning))
+    first = list(_iter_spoken(conversation.turns[:opening], reasoning))
+    rest = list(_iter_spoken(conversation.turns[opening:], reasoning))
     head = f"{about}\n\n"
     if first:
-        head += _block("opening", nonce(0, str(first), _texts(first)), first) + "\n\n"
-    mark = nonce(conversation.seed, key, _texts([*first, *rest]))
-    return head, _block("transcript", mark, rest)
+        head += (
+            _marked_block("opening", draw_nonce(0, str(first), _join_texts(first)), first) + "\n\n"
+        )
+    mark = draw_nonce(conversation.seed, key, _join_texts([*first, *rest]))
+    return head, _marked_block("transcript", mark, rest)
 
 
-def fenced_several(
+def fence_transcripts(
     talks: Sequence[Conversation], key: str, *, reasoning: bool = False
 ) -> list[str]:
     """Return several transcripts, each between marks with a nonce that occurs in none of them."""
-    said = [list(_said(one.turns, reasoning)) for one in talks]
-    texts = "\n".join(_texts(one) for one in said)
+    spoken = [list(_iter_spoken(part.turns, reasoning)) for part in talks]
+    texts = "\n".join(_join_texts(part) for part in spoken)
     return [
-        _block("transcript", nonce(talk.seed, f"{key}/{place}", texts), one)
-        for place, (talk, one) in enumerate(zip(talks, said, strict=True))
+        _marked_block("transcript", draw_nonce(talk.seed, f"{key}/{number}", texts), part)
+        for number, (talk, part) in enumerate(zip(talks, spoken, strict=True))
     ]
 
 
 def enclose_text(tag: str, text: str) -> str:
     """Return one text quoted between marks. Their nonce is drawn from the text, and does not occur
     in it."""
-    mark = nonce(0, text, text)
-    return f"<{tag}-{mark}>\n{quoted(text)}\n</{tag}-{mark}>"
+    mark = draw_nonce(0, text, text)
+    return f"<{tag}-{mark}>\n{quote_lines(text)}\n</{tag}-{mark}>"
 
 
-def _block(tag: str, mark: str, said: Sequence[tuple[str, str]]) -> str:
-    turns = "\n\n".join(f"[{mark}] {name}:\n{quoted(text)}" for name, text in said)
+def _marked_block(tag: str, mark: str, spoken: Sequence[tuple[str, str]]) -> str:
+    turns = "\n\n".join(f"[{mark}] {name}:\n{quote_lines(text)}" for name, text in spoken)
     return f"<{tag}-{mark}>\n{turns}\n</{tag}-{mark}>"
 
 
-def _texts(said: Sequence[tuple[str, str]]) -> str:
-    return "\n".join(text for _, text in said)
+def _join_texts(spoken: Sequence[tuple[str, str]]) -> str:
+    return "\n".join(text for _, text in spoken)
 
 
-def nonce(seed: int, key: str, text: str) -> str:
+def draw_nonce(seed: int, key: str, text: str) -> str:
     """Return 12 hex digits that do not occur in the text."""
     for n in count():
         drawn = hashlib.sha256(f"{seed}\0{key}\0{n}".encode("utf-8", "replace")).hexdigest()[:12]
@@ -118,11 +120,11 @@ def nonce(seed: int, key: str, text: str) -> str:
     return drawn
 
 
-def quoted(text: str) -> str:
+def quote_lines(text: str) -> str:
     """Return a text as quoted lines; an empty text is one empty line."""
     lines = text.splitlines() or [""]
     if not _USUAL.fullmatch(text) or _holds_tokens(text):
-        lines = [plain(line) for line in lines]
+        lines = [escape_line(line) for line in lines]
     return "\n".join([(QUOTED + line).rstrip(" ") for line in lines])
 
 
@@ -131,12 +133,12 @@ def set_apart(text: str, begins: bool) -> str:
     lines, or one that `begins` a line of the prompt, are quoted."""
     lines = text.splitlines()
     if len(lines) > 1:
-        return ("" if begins else "\n") + quoted(text)
-    said = plain(lines[0]) if lines else ""
-    return QUOTED + said if begins and said else said
+        return ("" if begins else "\n") + quote_lines(text)
+    line = escape_line(lines[0]) if lines else ""
+    return QUOTED + line if begins and line else line
 
 
-def quoting(*fenced: str) -> Quote:
+def quote_function(*fenced: str) -> Quote:
     """Return the function that quotes texts of others in a prompt; these texts are fenced already
     and stay as they are."""
     pieces = frozenset(fenced)
@@ -153,17 +155,17 @@ def _holds_tokens(text: str) -> bool:
     )
 
 
-def plain(line: str) -> str:
+def escape_line(line: str) -> str:
     """Return a line with invisible characters (`\\u{202e}`) and control tokens (`<\\|im_end|\\>`)
     escaped."""
     if not line.isprintable() or (not line.isascii() and _SELECTORS.search(line)):
-        line = "".join(f"\\u{{{ord(sign):x}}}" if _hidden(sign) else sign for sign in line)
+        line = "".join(f"\\u{{{ord(sign):x}}}" if _is_hidden(sign) else sign for sign in line)
     if not _holds_tokens(line):
         return line
     return _TOKENS.sub(lambda token: token[0] + "\\" if token[0] != ">" else "\\>", line)
 
 
-def _hidden(sign: str) -> bool:
+def _is_hidden(sign: str) -> bool:
     """Return whether a character is invisible and must be escaped."""
     if sign == "\t" or sign in _JOINERS:
         return False
@@ -171,19 +173,19 @@ def _hidden(sign: str) -> bool:
 
 
 @lru_cache(256)
-def _name(speaker: str) -> str:
+def _speaker_name(speaker: str) -> str:
     """Return a speaker's name as it is shown; cached, since each has many turns."""
-    return " ".join(plain(speaker.capitalize()).split())
+    return " ".join(escape_line(speaker.capitalize()).split())
 
 
-def _said(turns: Sequence[Turn], reasoning: bool) -> Iterator[tuple[str, str]]:
+def _iter_spoken(turns: Sequence[Turn], reasoning: bool) -> Iterator[tuple[str, str]]:
     """Yield (speaker, text) of each turn with its reasoning and tool calls, in order."""
     for turn in turns:
-        name = _name(turn.speaker)
+        name = _speaker_name(turn.speaker)
         if reasoning and turn.reasoning is not None and turn.reasoning.text.strip():
             yield f"{name} (reasoning, not said)", turn.reasoning.text.strip()
-        for one in turn.rounds:
-            for who, what in round_lines(name, one):
-                yield " ".join(plain(who).split()), what
+        for call_round in turn.rounds:
+            for who, what in round_lines(name, call_round):
+                yield " ".join(escape_line(who).split()), what
         if not turn.calls_alone:
             yield name, text_of(turn.content)

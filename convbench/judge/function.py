@@ -6,20 +6,20 @@ import inspect
 from collections.abc import Mapping
 from functools import partial
 
-from convbench.engine.caller import offload
+from convbench.engine.caller import offload_read
 from convbench.errors import DataError
 from convbench.judge.case import Case
 from convbench.judge.resolve import Judge
-from convbench.judge.verdicts import scored
-from convbench.judge.work import Tools, plain
+from convbench.judge.verdicts import scored_verdict
+from convbench.judge.work import JudgeTools, open_without_model
 from convbench.schema import Verdict
-from convbench.views import texts
+from convbench.views import turn_texts
 
-opened = plain
+open_kind = open_without_model
 """A function needs nothing opened."""
 
 
-async def score(case: Case, tools: Tools) -> Verdict:
+async def score(case: Case, tools: JudgeTools) -> Verdict:
     """Return the verdict of the spec's function, which may return (scores, details) and be async.
 
     It gets `mode`, `spec` and `examples` as keywords if it has parameters of these names.
@@ -31,12 +31,14 @@ async def score(case: Case, tools: Tools) -> Verdict:
     known = inspect.signature(function).parameters
     extra = {name: value for name, value in run.items() if name in known}
     call = partial(function, case.conversation, case.example, case.protocol, **extra)
-    result = await offload(call, texts(case.conversation))
+    result = await offload_read(call, turn_texts(case.conversation))
     if inspect.isawaitable(result):
         result = await result
     scores, details = result if isinstance(result, tuple) else (result, {})
     check_scores(judge, scores)
-    return scored(judge, case.conversation, case.protocol, dict(scores), details=dict(details))
+    return scored_verdict(
+        judge, case.conversation, case.protocol, dict(scores), details=dict(details)
+    )
 
 
 def check_scores(judge: Judge, scores: Mapping[str, float]) -> None:
@@ -52,7 +54,7 @@ def check_scores(judge: Judge, scores: Mapping[str, float]) -> None:
             f"expected {sorted(expected)}"
         )
     for name, value in scores.items():
-        low, high = spec.limits(name)
+        low, high = spec.score_limits(name)
         if not low <= value <= high:
             raise DataError(
                 f"judge {judge.name}: {spec.function} gave {name} {value!r}; expected a number "

@@ -20,14 +20,14 @@ from typing import Any
 from convbench.engine import Summary
 from convbench.engine.caller import Caller
 from convbench.errors import DataError
-from convbench.judge.ask import Form, ask, schema_of
-from convbench.judge.model import sent, unread, unreadable
-from convbench.judge.replies import FENCE, Complaint, Pairs, Scores, read
+from convbench.judge.ask import ReplyForm, ask_judge, schema_of
+from convbench.judge.model import failure_parts, sampling_details, unreadable_reason
+from convbench.judge.replies import FENCE, Complaint, JsonPairs, Scores, read_reply
 from convbench.judge.resolve import Judge
-from convbench.judge.several import messages_of
-from convbench.judge.units import Before, Judged, Request, Unit
-from convbench.judge.verdicts import failed_verdict, scored, unscorable
-from convbench.judge.work import Tools
+from convbench.judge.several import transcript_messages
+from convbench.judge.units import JudgeSummary, PendingVerdicts, Request, Unit
+from convbench.judge.verdicts import failed_verdict, scored_verdict, unscorable_verdict
+from convbench.judge.work import JudgeTools
 from convbench.rollout.preview import Preview
 from convbench.schema import (
     Conversation,
@@ -46,79 +46,81 @@ _HEAD = re.compile(r"^[\W_]*conversation[\W_]*(\d{1,2})[\W_]*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Group:
+class ConversationGroup:
     """The conversations on one question, in the order in which the judge is shown them."""
 
     talks: tuple[Conversation, ...]
     example: Example
-    asked: int = 0
+    attempts: int = 0
     """Number of replies in earlier attempts."""
 
 
-def in_prompt(talks: Sequence[Conversation], mark: str) -> tuple[Conversation, ...]:
+def prompt_order(talks: Sequence[Conversation], mark: str) -> tuple[Conversation, ...]:
     """Return conversations in an order drawn from their ids and `mark`, the judge's fingerprint."""
     return tuple(
         sorted(
             talks,
-            key=lambda one: hashlib.sha256(
-                f"{mark}\0{one.conversation_id}".encode("utf-8", "replace")
+            key=lambda talk: hashlib.sha256(
+                f"{mark}\0{talk.conversation_id}".encode("utf-8", "replace")
             ).digest(),
         )
     )
 
 
-def key_of(judge: Judge, group: Group) -> str:
+def group_key(judge: Judge, group: ConversationGroup) -> str:
     """Return the prefix of a group's journal keys."""
     return f"judge/{judge.fingerprint}/group/{group.example.example_id}"
 
 
-def group_messages(judge: Judge, group: Group) -> list[Message]:
+def group_messages(judge: Judge, group: ConversationGroup) -> list[Message]:
     """Return the messages to the judge's model on a group."""
-    return messages_of(
-        judge.spec, group.talks, group.example, f"{key_of(judge, group)}#{group.asked}"
+    return transcript_messages(
+        judge.spec, group.talks, group.example, f"{group_key(judge, group)}#{group.attempts}"
     )
 
 
 async def score_group(
-    judge: Judge, group: Group, protocol: ProtocolSpec, tools: Tools
+    judge: Judge, group: ConversationGroup, protocol: ProtocolSpec, tools: JudgeTools
 ) -> tuple[Verdict, ...]:
     """Return a verdict for each conversation, in the order shown; all fail if the reply cannot be
     read or the group has a wrong size. Errors that end the run are raised."""
     if not LEAST <= len(group.talks) <= MOST:
-        said = (
+        message = (
             f"found {len(group.talks)} conversations about the question; a judge of groups needs "
             f"{LEAST} to {MOST}: build with --samples in that range"
         )
-        return _all(judge, group, "GroupSize", said, attempts=group.asked, cost_usd=0.0)
-    if tools.caller is None or tools.held is None:
+        return _all_unscorable(
+            judge, group, "GroupSize", message, attempts=group.attempts, cost_usd=0.0
+        )
+    if tools.caller is None or tools.kind_state is None:
         raise DataError(f"judge {judge.name}: found no model; expected one to ask")
     count = len(group.talks)
 
-    form = Form(
+    form = ReplyForm(
         lambda: group_schema(judge.spec, count), lambda text: read_group(text, judge.spec, count)
     )
-    done = await ask(
+    done = await ask_judge(
         tools.caller,
-        tools.held,
+        tools.kind_state,
         judge,
         group_messages(judge, group),
-        key_of(judge, group),
-        group.asked,
+        group_key(judge, group),
+        group.attempts,
         form,
     )
     shares = [
-        _share(done.total(name), len(group.talks))
+        _equal_shares(done.total_usage(name), len(group.talks))
         for name in ("prompt_tokens", "completion_tokens", "cost_usd")
     ]
-    attempts = group.asked + len(done.replies)
+    attempts = group.attempts + len(done.replies)
     if not isinstance(done.result, tuple):
-        kind, said, raw = unread(done)
+        kind, message, raw = failure_parts(done)
         return tuple(
-            unscorable(
+            unscorable_verdict(
                 judge,
                 talk.conversation_id,
                 kind,
-                said,
+                message,
                 reply=raw,
                 attempts=attempts,
                 prompt_tokens=a,
@@ -127,21 +129,21 @@ async def score_group(
             )
             for talk, a, b, c in zip(group.talks, *shares, strict=True)
         )
-    told = sent(done.replies)
+    sampling = sampling_details(done.replies)
     return tuple(
-        scored(
+        scored_verdict(
             judge,
             talk,
             protocol,
-            found.scores,
-            justifications=found.justifications,
-            details={**told, "group": len(group.talks), "place": place},
+            scores.scores,
+            justifications=scores.justifications,
+            details={**sampling, "group": len(group.talks), "place": position},
             attempts=attempts,
             prompt_tokens=a,
             completion_tokens=b,
             cost_usd=c,
         )
-        for place, (talk, found, a, b, c) in enumerate(
+        for position, (talk, scores, a, b, c) in enumerate(
             zip(group.talks, done.result, *shares, strict=True), 1
         )
     )
@@ -149,11 +151,11 @@ async def score_group(
 
 def group_schema(spec: JudgeSpec, count: int) -> dict[str, Any]:
     """Return the JSON schema of a reply: an object of conversations, each with all metrics."""
-    one = schema_of(spec)
-    names = [_name(place) for place in range(1, count + 1)]
+    schema = schema_of(spec)
+    names = [_conversation_name(number) for number in range(1, count + 1)]
     return {
         "type": "object",
-        "properties": dict.fromkeys(names, one),
+        "properties": dict.fromkeys(names, schema),
         "required": names,
         "additionalProperties": False,
     }
@@ -166,58 +168,58 @@ def read_group(reply: str, spec: JudgeSpec, count: int) -> tuple[Scores, ...] | 
     `Conversation 1` above each conversation's scores. Each part is read as strictly as a rubric's
     full reply.
     """
-    parts = _objects(reply) or _texts(reply)
+    parts = _json_parts(reply) or _text_parts(reply)
     names = [name for name, _ in parts]
-    wanted = [_name(place) for place in range(1, count + 1)]
-    if sorted(names) != sorted(wanted):
-        found = ", ".join(names) or "none"
+    expected = [_conversation_name(number) for number in range(1, count + 1)]
+    if sorted(names) != sorted(expected):
+        listed = ", ".join(names) or "none"
         return Complaint(
             f"Your reply could not be read: expected scores of {count} conversations, each once, "
-            f"under {', '.join(wanted)}; found {found[:200]}. Please give all of it again."
+            f"under {', '.join(expected)}; found {listed[:200]}. Please give all of it again."
         )
     by_name = dict(parts)
     out: list[Scores] = []
-    for name in wanted:
-        got = read(by_name[name], spec)
+    for name in expected:
+        got = read_reply(by_name[name], spec)
         if isinstance(got, Complaint):
             return Complaint(f"{name.replace('_', ' ').capitalize()}: {got.text}")
         out.append(got)
     return tuple(out)
 
 
-def _name(place: int) -> str:
-    return f"conversation_{place}"
+def _conversation_name(number: int) -> str:
+    return f"conversation_{number}"
 
 
-def _objects(reply: str) -> list[tuple[str, str | Pairs]] | None:
+def _json_parts(reply: str) -> list[tuple[str, str | JsonPairs]] | None:
     """Return (conversation, its scores) of a JSON reply; None for any other reply."""
     fence = FENCE.match(reply)
     try:
-        found = json.loads(fence[1] if fence else reply, object_pairs_hook=Pairs)
+        parsed = json.loads(fence[1] if fence else reply, object_pairs_hook=JsonPairs)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, Pairs) or not all(_is_scores(value) for _, value in found):
+    if not isinstance(parsed, JsonPairs) or not all(_is_scores(value) for _, value in parsed):
         return None
-    return list(found)
+    return list(parsed)
 
 
 def _is_scores(value: Any) -> bool:
-    return isinstance(value, Pairs) and all(isinstance(one, Pairs) for _, one in value)
+    return isinstance(value, JsonPairs) and all(isinstance(part, JsonPairs) for _, part in value)
 
 
-def _texts(reply: str) -> list[tuple[str, str | Pairs]]:
+def _text_parts(reply: str) -> list[tuple[str, str | JsonPairs]]:
     """Return (conversation, its text) of a text reply: the lines below each `Conversation N`."""
     parts: list[tuple[str, list[str]]] = []
     for line in reply.splitlines():
         head = _HEAD.match(line)
         if head is not None:
-            parts.append((_name(int(head[1])), []))
+            parts.append((_conversation_name(int(head[1])), []))
         elif parts:
             parts[-1][1].append(line)
     return [(name, "\n".join(lines)) for name, lines in parts]
 
 
-def _share(total: Any, count: int) -> list[Any]:
+def _equal_shares(total: Any, count: int) -> list[Any]:
     """Return equal shares of tokens (as integers) or dollars; Nones if the total is unknown."""
     if total is None:
         return [None] * count
@@ -226,86 +228,95 @@ def _share(total: Any, count: int) -> list[Any]:
     return [total / count] * count
 
 
-def _all(judge: Judge, group: Group, kind: str, said: str, **more: Any) -> tuple[Verdict, ...]:
-    return tuple(unscorable(judge, one.conversation_id, kind, said, **more) for one in group.talks)
+def _all_unscorable(
+    judge: Judge, group: ConversationGroup, kind: str, message: str, **more: Any
+) -> tuple[Verdict, ...]:
+    return tuple(
+        unscorable_verdict(judge, talk.conversation_id, kind, message, **more)
+        for talk in group.talks
+    )
 
 
-def groups_of(run: Run, judge: Judge, pending: Before) -> list[Group]:
+def groups_of(run: Run, judge: Judge, pending: PendingVerdicts) -> list[ConversationGroup]:
     """Return a group for each question with a pending conversation. It has all conversations on the
     question, since their scores are relative to each other."""
     talks: dict[str, list[Conversation]] = {}
-    for one in run.conversations():
-        if one.failure is None and one.branch is None:
-            talks.setdefault(one.example_id, []).append(one)
-    found = []
+    for talk in run.conversations():
+        if talk.failure is None and talk.branch is None:
+            talks.setdefault(talk.example_id, []).append(talk)
+    groups = []
     for name, members in talks.items():
-        before = [pending[one.conversation_id] for one in members if one.conversation_id in pending]
+        before = [
+            pending[talk.conversation_id] for talk in members if talk.conversation_id in pending
+        ]
         if before:
-            asked = max((one.attempts for one in before if one is not None), default=0)
-            shown = in_prompt(members, judge.fingerprint)
-            found.append(Group(shown, run.examples[name], asked))
-    return found
+            attempts = max((talk.attempts for talk in before if talk is not None), default=0)
+            shown = prompt_order(members, judge.fingerprint)
+            groups.append(ConversationGroup(shown, run.examples[name], attempts))
+    return groups
 
 
-class Groups(Unit[Group, tuple[Verdict, ...]]):
+class GroupUnit(Unit[ConversationGroup, tuple[Verdict, ...]]):
     """Pending groups. All conversations of a group are one job, one journal line and one write."""
 
-    def __init__(self, run: Run, judge: Judge, pending: Before, judged: Judged) -> None:
+    def __init__(
+        self, run: Run, judge: Judge, pending: PendingVerdicts, summary: JudgeSummary
+    ) -> None:
         self.file = run.verdicts_file
-        self.judge, self.judged = judge, judged
+        self.judge, self.summary = judge, summary
         self._protocol = run.manifest.protocol
         self._groups = groups_of(run, judge, pending)
-        self._keys = {key_of(judge, group) for group in self._groups}
+        self._keys = {group_key(judge, group) for group in self._groups}
         self._scored = self._failed = 0
 
-    def jobs(self) -> Sequence[Group]:
+    def jobs(self) -> Sequence[ConversationGroup]:
         """Return the groups with a pending conversation."""
         return self._groups
 
     def __len__(self) -> int:
         return len(self._groups)
 
-    async def result(self, job: Group) -> tuple[Verdict, ...]:
+    async def result(self, job: ConversationGroup) -> tuple[Verdict, ...]:
         """Return a verdict for each conversation."""
         return await score_group(self.judge, job, self._protocol, self.tools)
 
-    def record(self, job: Group, result: tuple[Verdict, ...]) -> bytes:
+    def record(self, job: ConversationGroup, result: tuple[Verdict, ...]) -> bytes:
         """Return the JSON lines of a group's verdicts."""
-        return b"\n".join(one.model_dump_json().encode() for one in result)
+        return b"\n".join(verdict.model_dump_json().encode() for verdict in result)
 
-    def failed_result(self, job: Group, error: Exception) -> tuple[Verdict, ...]:
+    def failed_result(self, job: ConversationGroup, error: Exception) -> tuple[Verdict, ...]:
         """Return failed verdicts with this error."""
-        return tuple(failed_verdict(self.judge, one.conversation_id, error) for one in job.talks)
+        return tuple(failed_verdict(self.judge, talk.conversation_id, error) for talk in job.talks)
 
     def owns(self, key: str) -> bool:
         """Return whether a journal key belongs to one of these groups."""
         return key.rpartition("#")[0] in self._keys
 
-    def key_prefix(self, job: Group) -> str:
+    def key_prefix(self, job: ConversationGroup) -> str:
         """Return the prefix of the journal keys of a group."""
-        return f"{key_of(self.judge, job)}#"
+        return f"{group_key(self.judge, job)}#"
 
     def is_failed(self, result: tuple[Verdict, ...]) -> bool:
         """Return whether a conversation of the group got no score."""
-        return any(one.failure is not None for one in result)
+        return any(verdict.failure is not None for verdict in result)
 
-    def count(self, job: Group, result: tuple[Verdict, ...]) -> None:
+    def count(self, job: ConversationGroup, result: tuple[Verdict, ...]) -> None:
         """Count conversations with and without scores."""
         for verdict in result:
             self._scored += verdict.failure is None
             self._failed += verdict.failure is not None
-            self.judged.count(verdict.failure)
+            self.summary.count_failure(verdict.failure)
 
     def unreadable(self, result: tuple[Verdict, ...]) -> str | None:
         """Return why the judge's reply could not be read; None if it could."""
-        return unreadable(self.judge, result[0].failure)
+        return unreadable_reason(self.judge, result[0].failure)
 
-    async def run(self, caller: Caller) -> Summary:
+    async def score_all(self, caller: Caller) -> Summary:
         """Score the groups and return how many conversations were scored and how many failed."""
-        jobs = await super().run(caller)
+        jobs = await super().score_all(caller)
         return Summary(self._scored, self._failed, jobs.interrupted, jobs.stopped)
 
-    def requests(self) -> Iterator[Request]:
+    def iter_requests(self) -> Iterator[Request]:
         """Yield the requests to the judge's model, group by group."""
         for group in self._groups:
             schema = partial(group_schema, self.judge.spec, len(group.talks))
@@ -318,6 +329,6 @@ class Groups(Unit[Group, tuple[Verdict, ...]]):
         """Return the requests on a run that is not built yet; `shown` is the preview of its first
         conversation."""
         size = manifest.samples
-        group = Group((shown.played,) * size, shown.example)
+        group = ConversationGroup((shown.played,) * size, shown.example)
         schema = partial(group_schema, judge.spec, size)
         return repeat((group_messages(judge, group), schema), shown.estimate.conversations // size)

@@ -23,11 +23,11 @@ from convbench.regular import open_to_read
 from convbench.schema import JudgeSpec
 from convbench.schema.judge import OVERALL
 
-_PLAIN = ("conversation_id", "rater", "note")
+_COLUMNS = ("conversation_id", "rater", "note")
 
 
 @dataclass(frozen=True, slots=True)
-class Label:
+class RaterLabel:
     """One rater's scores of one conversation."""
 
     rater: str
@@ -36,15 +36,15 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class LabelFile:
     """All labels of a file, by conversation_id."""
 
     file: Path
     digest: str
     """Hash of the file's bytes; files with different labels are different judges."""
-    rows: Mapping[str, tuple[Label, ...]]
+    rows: Mapping[str, tuple[RaterLabel, ...]]
 
-    def check(self, known: Collection[str]) -> None:
+    def check_known(self, known: Collection[str]) -> None:
         """Raise DataError if a label is of a conversation that is not among `known`."""
         unknown = sorted(set(self.rows) - set(known))
         if unknown:
@@ -53,14 +53,16 @@ class Labels:
                 f"{unknown[0]!r}; expected ids of the run's conversations"
             )
 
-    def scores(self, conversation_id: str) -> tuple[dict[str, float], dict[str, Any], str]:
+    def conversation_scores(
+        self, conversation_id: str
+    ) -> tuple[dict[str, float], dict[str, Any], str]:
         """Return (mean scores, details with the scores of each rater, joined notes)."""
         labels = self.rows[conversation_id]
         metrics = dict.fromkeys(name for label in labels for name in label.scores)
         mean = {}
         for name in metrics:
-            given = [label.scores[name] for label in labels if name in label.scores]
-            mean[name] = math.fsum(given) / len(given)
+            values = [label.scores[name] for label in labels if name in label.scores]
+            mean[name] = math.fsum(values) / len(values)
         details = {
             "raters": [
                 {"rater": label.rater, "scores": dict(label.scores), "note": label.note}
@@ -70,7 +72,7 @@ class Labels:
         return mean, details, " | ".join(label.note for label in labels if label.note)
 
 
-def read_labels(path: Path, spec: JudgeSpec) -> Labels:
+def read_labels(path: Path, spec: JudgeSpec) -> LabelFile:
     """Return the labels of a file. Raises DataError with the line, what was found and expected."""
     try:
         with open_to_read(path) as file:
@@ -81,13 +83,13 @@ def read_labels(path: Path, spec: JudgeSpec) -> Labels:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise DataError(f"{path}: not UTF-8; save the labels as UTF-8 text") from None
-    rows: dict[str, list[Label]] = {}
-    for number, row in _rows(path, text):
+    rows: dict[str, list[RaterLabel]] = {}
+    for number, row in _iter_rows(path, text):
         name = str(row.get("conversation_id") or "").strip()
         if not name:
             raise DataError(f"{path}:{number}: no conversation_id; expected one in every row")
         labels = rows.setdefault(name, [])
-        label = _label(f"{path}:{number}", row, spec, len(labels) + 1)
+        label = _parse_label(f"{path}:{number}", row, spec, len(labels) + 1)
         if any(other.rater == label.rater for other in labels):
             raise DataError(
                 f"{path}:{number}: rater {label.rater!r} scored {name} twice; expected one row "
@@ -97,10 +99,10 @@ def read_labels(path: Path, spec: JudgeSpec) -> Labels:
     if not rows:
         raise DataError(f"{path}: found no labels; expected rows of conversation_id and scores")
     digest = hashlib.sha256(data).hexdigest()[:16]
-    return Labels(path, digest, {name: tuple(labels) for name, labels in rows.items()})
+    return LabelFile(path, digest, {name: tuple(labels) for name, labels in rows.items()})
 
 
-def _rows(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _iter_rows(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield (line number, row) of CSV or JSON lines, by the file's ending."""
     if path.suffix.lower() == ".csv":
         reader = csv.DictReader(io.StringIO(text, newline=""))
@@ -118,12 +120,12 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         # Only "\n" ends a line: a JSON text may contain U+2028 and the like.
         for number, line in enumerate(text.split("\n"), 1):
             if line.strip():
-                yield number, _json(path, number, line)
+                yield number, _parse_line(path, number, line)
     else:
         raise DataError(f"{path}: found ending {path.suffix!r}; expected .csv or .jsonl")
 
 
-def _json(path: Path, number: int, line: str) -> Mapping[str, Any]:
+def _parse_line(path: Path, number: int, line: str) -> Mapping[str, Any]:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -133,45 +135,45 @@ def _json(path: Path, number: int, line: str) -> Mapping[str, Any]:
     return row
 
 
-def _label(where: str, row: Mapping[str, Any], spec: JudgeSpec, count: int) -> Label:
+def _parse_label(where: str, row: Mapping[str, Any], spec: JudgeSpec, count: int) -> RaterLabel:
     names = [metric.name for metric in spec.metrics]
-    unknown = [str(key) for key in row if key not in names and key not in _PLAIN]
+    unknown = [str(key) for key in row if key not in names and key not in _COLUMNS]
     if unknown:
         raise DataError(
-            f"{where}: unknown column {unknown[0]!r}; expected {', '.join((*_PLAIN, *names))}"
+            f"{where}: unknown column {unknown[0]!r}; expected {', '.join((*_COLUMNS, *names))}"
         )
     scores = {
-        name: _number(where, name, row[name], spec)
+        name: _parse_score(where, name, row[name], spec)
         for name in names
         if row.get(name) is not None and str(row[name]).strip()
     }
-    missing = needed(spec, scores)
+    missing = first_missing(spec, scores)
     if missing:
         raise DataError(f"{where}: no {missing}; expected it: it is the reward")
     rater, note = (str(row.get(key) or "").strip() for key in ("rater", "note"))
     if spec.justification == "required" and not note:
         raise DataError(f"{where}: no note; expected words: this rubric requires them")
-    return Label(rater or str(count), scores, note)
+    return RaterLabel(rater or str(count), scores, note)
 
 
 def needed_names(spec: JudgeSpec) -> tuple[str, ...]:
     """Return the metrics that the reward is made of."""
-    if spec.weighted and spec.reward.metric == OVERALL:
+    if spec.has_weights and spec.reward.metric == OVERALL:
         return tuple(metric.name for metric in spec.metrics if metric.weight is not None)
     return (spec.reward.metric,)
 
 
-def needed(spec: JudgeSpec, scores: Collection[str]) -> str | None:
+def first_missing(spec: JudgeSpec, scores: Collection[str]) -> str | None:
     """Return the first metric of the reward that has no score; None if all have one."""
     return next((name for name in needed_names(spec) if name not in scores), None)
 
 
-def _number(where: str, name: str, value: Any, spec: JudgeSpec) -> float:
+def _parse_score(where: str, name: str, value: Any, spec: JudgeSpec) -> float:
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    low, high = spec.limits(name)
+    low, high = spec.score_limits(name)
     if not low <= number <= high:
         raise DataError(f"{where}: {name} is {value!r}; expected a number from {low:g} to {high:g}")
     return number

@@ -23,7 +23,7 @@ def names_every_label(spec: JudgeSpec) -> bool:
     text = f"{spec.system or ''}\n{spec.prompt or ''}"
     return all(
         any(re.search(rf"(?<!\w){re.escape(word)}{_MARKS}", text, re.IGNORECASE) for word in words)
-        for words in ((one.label, one.name, *one.aliases) for one in spec.metrics)
+        for words in ((metric.label, metric.name, *metric.aliases) for metric in spec.metrics)
     )
 
 
@@ -31,12 +31,12 @@ def with_instructions(spec: JudgeSpec, system: str) -> str:
     """Return a rubric's system prompt; with criteria, ranges and format if `criteria: appended`."""
     if spec.criteria != "appended":
         return system
-    criteria = [_criterion(spec, metric) for metric in spec.metrics]
-    return "\n\n".join([system, "\n".join([SCORES, *criteria]), FORM, _form(spec)])
+    criteria = [_criterion_line(spec, metric) for metric in spec.metrics]
+    return "\n\n".join([system, "\n".join([SCORES, *criteria]), FORM, _reply_form(spec)])
 
 
-def _criterion(spec: JudgeSpec, metric: Metric) -> str:
-    low, high = spec.limits(metric.name)
+def _criterion_line(spec: JudgeSpec, metric: Metric) -> str:
+    low, high = spec.score_limits(metric.name)
     about = f": {metric.about}" if metric.about else ""
     if spec.per == "pair" and metric.name == spec.reward.metric:
         about += (
@@ -46,9 +46,9 @@ def _criterion(spec: JudgeSpec, metric: Metric) -> str:
     return f"- {metric.label} ({low:g} to {high:g}){about}"
 
 
-def _form(spec: JudgeSpec) -> str:
+def _reply_form(spec: JudgeSpec) -> str:
     words = "justification" if spec.justification == "required" else "justification, optional"
-    scores = "\n\n".join(f"{one.label}: [score]\n[{words}]" for one in spec.metrics)
+    scores = "\n\n".join(f"{metric.label}: [score]\n[{words}]" for metric in spec.metrics)
     if spec.per != "group":
         return scores
     return f"Conversation 1\n{scores}\n\nConversation 2\n{scores}\n\nand so on, each once."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from convbench.schema import JudgeSpec
-from convbench.schema.judge_kinds import KINDS, Kind
+from convbench.schema.judge_kinds import KINDS, JudgeKindInfo
 
 
 def asks_grader(spec: JudgeSpec) -> bool:
@@ -17,6 +17,6 @@ def grades_unfenced(spec: JudgeSpec) -> bool:
     return asks_grader(spec) and spec.fence in (None, "none")
 
 
-def kind_of(spec: JudgeSpec) -> Kind:
+def kind_of(spec: JudgeSpec) -> JudgeKindInfo:
     """Return the kind of a judge."""
     return KINDS[spec.kind]

@@ -8,13 +8,13 @@ from typing import Any
 
 from convbench.engine.caller import Caller
 from convbench.errors import DataError
-from convbench.judge.ask import Asked, ask, form_of, judge_messages
+from convbench.judge.ask import AskOutcome, ask_judge, form_of, judge_messages
 from convbench.judge.case import Case
 from convbench.judge.replies import Complaint, Scores
 from convbench.judge.resolve import Judge
-from convbench.judge.verdicts import scored, unscorable
-from convbench.judge.work import Tools, Work
-from convbench.rollout.calls import at_once, open_for
+from convbench.judge.verdicts import scored_verdict, unscorable_verdict
+from convbench.judge.work import JudgeTools, JudgeWork
+from convbench.rollout.calls import max_calls, open_for
 from convbench.schema import Completion, Failure, Verdict, text_of
 
 UNREADABLE = "UnreadableReply"
@@ -23,29 +23,29 @@ LEFT_OUT, TEMPERATURE = "left_out", "temperature"
 """In a verdict's details: sampling parameters that the judge's model does not accept."""
 
 
-def sent(replies: Sequence[Completion]) -> dict[str, Any]:
+def sampling_details(replies: Sequence[Completion]) -> dict[str, Any]:
     """Return the entries of a verdict's details on sampling: parameters that were left out, and the
     number of reasoning tokens; each only if there are any."""
     missing = sorted({name for reply in replies for name in reply.left_out})
     thought = [reply.reasoning.tokens for reply in replies if reply.reasoning is not None]
-    told = [tokens for tokens in thought if tokens is not None]
+    token_counts = [tokens for tokens in thought if tokens is not None]
     left = {LEFT_OUT: missing} if missing else {}
-    return {**left, **({"reasoning_tokens": sum(told)} if told else {})}
+    return {**left, **({"reasoning_tokens": sum(token_counts)} if token_counts else {})}
 
 
-def used(done: Asked[Any], start: int) -> dict[str, Any]:
+def usage_fields(done: AskOutcome[Any], start: int) -> dict[str, Any]:
     """Return the fields of a record on its calls: details of sampling, attempts (`start` earlier
     ones included), tokens and dollars."""
     return {
-        "details": sent(done.replies),
+        "details": sampling_details(done.replies),
         "attempts": start + len(done.replies),
-        "prompt_tokens": done.total("prompt_tokens"),
-        "completion_tokens": done.total("completion_tokens"),
-        "cost_usd": done.total("cost_usd"),
+        "prompt_tokens": done.total_usage("prompt_tokens"),
+        "completion_tokens": done.total_usage("completion_tokens"),
+        "cost_usd": done.total_usage("cost_usd"),
     }
 
 
-def unread(done: Asked[Any]) -> tuple[str, str, str | None]:
+def failure_parts(done: AskOutcome[Any]) -> tuple[str, str, str | None]:
     """Return (failure kind, message, last reply or None) of an outcome without scores."""
     raw = text_of(done.replies[-1].content) if done.replies else None
     if isinstance(done.result, Complaint):
@@ -54,7 +54,7 @@ def unread(done: Asked[Any]) -> tuple[str, str, str | None]:
     return type(done.result).__name__, str(done.result), raw
 
 
-def unreadable(judge: Judge, failure: Failure | None) -> str | None:
+def unreadable_reason(judge: Judge, failure: Failure | None) -> str | None:
     """Return why a judge's replies could not be read; None for another failure or none."""
     if failure is None or failure.kind != UNREADABLE:
         return None
@@ -62,38 +62,40 @@ def unreadable(judge: Judge, failure: Failure | None) -> str | None:
 
 
 @asynccontextmanager
-async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
+async def open_kind(work: JudgeWork) -> AsyncIterator[tuple[Caller, JudgeTools]]:
     """Open the judge's model and a caller for it. Raises DataError if the judge names no model."""
     judge = work.judge
     if judge.model is None:
         raise DataError(f"judge {judge.name}: found no model; expected one to ask")
     address = judge.spec.api_base
-    model = open_for(work.run, judge.model, address, work.calls, short=judge.short, role="judge")
+    model = open_for(
+        work.run, judge.model, address, work.calls, short=judge.short_name, role="judge"
+    )
     try:
-        many = at_once(work.calls, [model])
-        async with work.calling(many, model) as caller:
-            yield caller, Tools(caller, many, model)
+        many = max_calls(work.calls, [model])
+        async with work.open_caller(many, model) as caller:
+            yield caller, JudgeTools(caller, many, model)
     finally:
         await model.aclose()
 
 
-async def score(case: Case, tools: Tools) -> Verdict:
+async def score(case: Case, tools: JudgeTools) -> Verdict:
     """Return the model's verdict on a conversation; a failed one if no reply could be read."""
     judge, conversation = case.judge, case.conversation
-    if tools.caller is None or tools.held is None:
+    if tools.caller is None or tools.kind_state is None:
         raise DataError(f"judge {judge.name}: found no model; expected one to ask")
     key = f"judge/{judge.fingerprint}/{conversation.conversation_id}"
     # The fence's nonce differs for each request, and is the same when another run makes the same.
-    asking = f"judge/{judge.fingerprint}/{conversation.key}#{case.asked}"
+    asking = f"judge/{judge.fingerprint}/{conversation.key}#{case.attempts}"
     messages = judge_messages(
         judge.spec, conversation, case.example, several=case.several, key=asking
     )
-    done = await ask(
-        tools.caller, tools.held, judge, messages, key, case.asked, form_of(judge.spec)
+    done = await ask_judge(
+        tools.caller, tools.kind_state, judge, messages, key, case.attempts, form_of(judge.spec)
     )
-    usage = used(done, case.asked)
+    usage = usage_fields(done, case.attempts)
     if isinstance(done.result, Scores):
-        return scored(
+        return scored_verdict(
             judge,
             conversation,
             case.protocol,
@@ -101,5 +103,7 @@ async def score(case: Case, tools: Tools) -> Verdict:
             justifications=done.result.justifications,
             **usage,
         )
-    kind, message, raw = unread(done)
-    return unscorable(judge, conversation.conversation_id, kind, message, reply=raw, **usage)
+    kind, message, raw = failure_parts(done)
+    return unscorable_verdict(
+        judge, conversation.conversation_id, kind, message, reply=raw, **usage
+    )

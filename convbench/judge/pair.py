@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from convbench.errors import ConvbenchError, DataError
-from convbench.judge.ask import ask, form_of
+from convbench.judge.ask import ask_judge, form_of
 from convbench.judge.function import check_scores
-from convbench.judge.model import unread, used
+from convbench.judge.model import failure_parts, usage_fields
 from convbench.judge.replies import Scores
 from convbench.judge.resolve import Judge
-from convbench.judge.several import messages_of
-from convbench.judge.work import Tools
+from convbench.judge.several import transcript_messages
+from convbench.judge.work import JudgeTools
 from convbench.schema import (
     Conversation,
     Example,
@@ -28,90 +28,101 @@ from convbench.schema.judge import Comparison
 
 
 @dataclass(frozen=True)
-class Shown:
+class PairOrder:
     """Two conversations in the order in which they are shown."""
 
     first: Conversation
     second: Conversation
     example: Example
     until_decided: bool = False
-    asked: int = 0
+    attempts: int = 0
     """Number of replies in earlier attempts; the journal must not answer with them."""
 
 
-def key_of(judge: Judge, shown: Shown) -> str:
+def pair_key(judge: Judge, shown: PairOrder) -> str:
     """Return the prefix of an order's journal keys."""
     first, second = shown.first.conversation_id, shown.second.conversation_id
     return f"pair/{judge.fingerprint}/{first}|{second}"
 
 
-def pair_messages(judge: Judge, shown: Shown) -> list[Message]:
+def pair_messages(judge: Judge, shown: PairOrder) -> list[Message]:
     """Return the messages to the judge's model on an order."""
-    key = f"{key_of(judge, shown)}#{shown.asked}"
-    return messages_of(judge.spec, (shown.first, shown.second), shown.example, key)
+    key = f"{pair_key(judge, shown)}#{shown.attempts}"
+    return transcript_messages(judge.spec, (shown.first, shown.second), shown.example, key)
 
 
-def preferred(spec: JudgeSpec, scores: Mapping[str, float]) -> float:
+def preference_share(spec: JudgeSpec, scores: Mapping[str, float]) -> float:
     """Return the preference for the first conversation, 0 to 1. The scale of the reward's metric
     goes from the first (lowest) to the second (highest)."""
-    low, high = spec.limits(spec.reward.metric)
+    low, high = spec.score_limits(spec.reward.metric)
     return (high - scores[spec.reward.metric]) / (high - low)
 
 
-async def prefer(judge: Judge, shown: Shown, protocol: ProtocolSpec, tools: Tools) -> Comparison:
+async def compare_pair(
+    judge: Judge, shown: PairOrder, protocol: ProtocolSpec, tools: JudgeTools
+) -> Comparison:
     """Return the judge's comparison of an order; a failed one if no reply could be read. Errors
     that end the run are raised."""
     if judge.model is None:
         return await _by_function(judge, shown, protocol)
-    if tools.caller is None or tools.held is None:
+    if tools.caller is None or tools.kind_state is None:
         raise DataError(f"judge {judge.name}: found no model; expected one to ask")
     messages = pair_messages(judge, shown)
-    done = await ask(
+    done = await ask_judge(
         tools.caller,
-        tools.held,
+        tools.kind_state,
         judge,
         messages,
-        key_of(judge, shown),
-        shown.asked,
+        pair_key(judge, shown),
+        shown.attempts,
         form_of(judge.spec),
     )
-    usage = used(done, shown.asked)
+    usage = usage_fields(done, shown.attempts)
     if isinstance(done.result, Scores):
         words = done.result.justifications
-        return _said(judge, shown, done.result.scores, justifications=words, **usage)
-    kind, message, raw = unread(done)
-    return _failed(judge, shown, kind, message, reply=raw, **usage)
+        return _scored_comparison(judge, shown, done.result.scores, justifications=words, **usage)
+    kind, message, raw = failure_parts(done)
+    return _failed_comparison(judge, shown, kind, message, reply=raw, **usage)
 
 
-def broken(judge: Judge, shown: Shown, error: Exception) -> Comparison:
+def broken_comparison(judge: Judge, shown: PairOrder, error: Exception) -> Comparison:
     """Return the failed comparison of an order whose job raised an error."""
     kind = type(error).__name__
     message = str(error) if isinstance(error, ConvbenchError) else f"{kind}: {error}"
-    return _failed(judge, shown, kind, message, attempts=shown.asked)
+    return _failed_comparison(judge, shown, kind, message, attempts=shown.attempts)
 
 
-async def _by_function(judge: Judge, shown: Shown, protocol: ProtocolSpec) -> Comparison:
+async def _by_function(judge: Judge, shown: PairOrder, protocol: ProtocolSpec) -> Comparison:
     """Return the comparison by the spec's function `fn(first, second, example, protocol)`."""
     if judge.function is None:
         raise DataError(f"judge {judge.name}: kind {judge.spec.kind} has no function to run")
     result = judge.function(shown.first, shown.second, shown.example, protocol)
     scores: Mapping[str, float] = await result if inspect.isawaitable(result) else result
     check_scores(judge, scores)
-    return _said(judge, shown, dict(scores), cost_usd=0.0)
+    return _scored_comparison(judge, shown, dict(scores), cost_usd=0.0)
 
 
-def _said(judge: Judge, shown: Shown, scores: dict[str, float], **more: Any) -> Comparison:
-    whole = judge.spec.whole(scores)
+def _scored_comparison(
+    judge: Judge, shown: PairOrder, scores: dict[str, float], **more: Any
+) -> Comparison:
+    all_scores = judge.spec.with_overall(scores)
     return Comparison(
-        **_named(judge, shown), scores=whole, preferred=preferred(judge.spec, whole), **more
+        **_comparison_fields(judge, shown),
+        scores=all_scores,
+        preferred=preference_share(judge.spec, all_scores),
+        **more,
     )
 
 
-def _failed(judge: Judge, shown: Shown, kind: str, message: str, **more: Any) -> Comparison:
-    return Comparison(**_named(judge, shown), failure=Failure.said(kind, message), **more)
+def _failed_comparison(
+    judge: Judge, shown: PairOrder, kind: str, message: str, **more: Any
+) -> Comparison:
+    return Comparison(
+        **_comparison_fields(judge, shown), failure=Failure.from_message(kind, message), **more
+    )
 
 
-def _named(judge: Judge, shown: Shown) -> dict[str, Any]:
+def _comparison_fields(judge: Judge, shown: PairOrder) -> dict[str, Any]:
     """Return the fields that every comparison of this order has."""
     return {
         "first": shown.first.conversation_id,

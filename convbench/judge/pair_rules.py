@@ -19,7 +19,9 @@ def prefer(
     first: Conversation, second: Conversation, example: Example, protocol: ProtocolSpec
 ) -> dict[str, float]:
     """Return `preference`: 1 for the first, 2 for the second, 1.5 for neither."""
-    one, other = (score(talk, example, protocol)["overall"] for talk in (first, second))
-    if abs(one - other) < NEAR:
+    first_score, second_score = (
+        score(talk, example, protocol)["overall"] for talk in (first, second)
+    )
+    if abs(first_score - second_score) < NEAR:
         return {"preference": 1.5}
-    return {"preference": 1.0 if one > other else 2.0}
+    return {"preference": 1.0 if first_score > second_score else 2.0}

@@ -11,10 +11,10 @@ from operator import sub
 from typing import Any, NamedTuple
 
 from convbench.schema import JudgeSpec, Verdict
-from convbench.stats.agreement import Agreement, agreement, alpha, spearman
-from convbench.stats.means import ConstantAnswer, Estimate, constant_answer, estimate
+from convbench.stats.agreement import JudgeAgreement, judge_agreement, krippendorff_alpha, spearman
+from convbench.stats.means import ConstantAnswer, Estimate, constant_answer, estimate_mean
 from convbench.store.index import VerdictRow
-from convbench.store.keys import Hashes, Ordinals
+from convbench.store.keys import Hashes, NameOrdinals
 
 MOST_PAIRED = 32
 """Most judges that are compared in pairs; the number of pairs grows with the square."""
@@ -44,7 +44,7 @@ class Panel:
     metric: str
     """The common headline metric of all judges; `overall` if they have several."""
     judges: tuple[JudgeMeans, ...]
-    pairs: tuple[Agreement, ...] = ()
+    pairs: tuple[JudgeAgreement, ...] = ()
     """Agreement of every two judges on their headline scores, each scaled to 0 to 1."""
     unpaired: int = 0
     """Judges beyond MOST_PAIRED, which are not compared with any other."""
@@ -52,7 +52,7 @@ class Panel:
     """Ordinal Krippendorff alpha of the scaled headline scores over all judges."""
 
 
-class Talk(NamedTuple):
+class ConversationLength(NamedTuple):
     """The facts about a conversation that a panel uses."""
 
     conversation_id: str
@@ -61,7 +61,7 @@ class Talk(NamedTuple):
     """Words of the policy's turns."""
 
 
-class _Units:
+class _PanelConversations:
     """Columns of the conversations that were judged, one entry each."""
 
     def __init__(self) -> None:
@@ -72,11 +72,11 @@ class _Units:
         """Hashes of their independent units."""
 
 
-class _Judge:
+class _JudgeScores:
     """Scores of one judge; conversations are given by their index in the columns."""
 
     def __init__(self, count: int) -> None:
-        self.good, self.failed, self.fingerprint = 0, 0, ""
+        self.scored_count, self.failed, self.fingerprint = 0, 0, ""
         self.rewards = array("d", [math.nan]) * count
         """Reward of every conversation, nan without one."""
         self.scores: dict[str, tuple[array[int], array[float]]] = {}
@@ -84,32 +84,32 @@ class _Judge:
         self.constants: list[tuple[int, Mapping[str, float], Mapping[str, Any]]] = []
         """(index, scores, details) of verdicts with the scores of constant answers."""
 
-    def add(self, place: int, verdict: Verdict | VerdictRow) -> None:
+    def add_verdict(self, index: int, verdict: Verdict | VerdictRow) -> None:
         self.fingerprint, scores = verdict.fingerprint, verdict.scores
         if verdict.scored:
-            self.good += 1
-            self.rewards[place] = math.nan if verdict.reward is None else verdict.reward
+            self.scored_count += 1
+            self.rewards[index] = math.nan if verdict.reward is None else verdict.reward
             if "constant" in scores:
-                self.constants.append((place, scores, verdict.details))
+                self.constants.append((index, scores, verdict.details))
         else:
             self.failed += 1
         for name, score in scores.items():
             if name not in self.scores:
                 self.scores[name] = array("i"), array("d")
             places, values = self.scores[name]
-            places.append(place)
+            places.append(index)
             values.append(score)
 
-    def column(self, metric: str) -> array[float]:
+    def score_column(self, metric: str) -> array[float]:
         """Return the score of every conversation, nan without one."""
         column = array("d", [math.nan]) * len(self.rewards)
-        for place, score in zip(*self.scores.get(metric, ((), ())), strict=True):
-            column[place] = score
+        for index, score in zip(*self.scores.get(metric, ((), ())), strict=True):
+            column[index] = score
         return column
 
 
-def panel(
-    talks: Iterable[Talk],
+def summarise_panel(
+    talks: Iterable[ConversationLength],
     verdicts: Iterable[Verdict | VerdictRow],
     metric: str = "overall",
     groups: Callable[[str], str] = lambda example_id: example_id,
@@ -123,28 +123,28 @@ def panel(
     metric and scale; without a spec the headline is `metric`, unscaled. With `beside` every judge
     is compared with this one alone.
     """
-    ids, units = Hashes(), _Units()
+    ids, units = Hashes(), _PanelConversations()
     for talk in talks:
         ids.add(talk.conversation_id)
         units.words.append(talk.words)
         units.tasks.append(hash(talk.example_id))
         units.groups.append(hash(groups(talk.example_id)))
-    places = Ordinals(ids)
-    by_judge: dict[str, _Judge] = {}
+    places = NameOrdinals(ids)
+    by_judge: dict[str, _JudgeScores] = {}
     for verdict in verdicts:
-        place = places.of(verdict.conversation_id)
-        if place is not None:
+        index = places.ordinal_of(verdict.conversation_id)
+        if index is not None:
             if verdict.judge not in by_judge:
-                by_judge[verdict.judge] = _Judge(len(units.words))
-            by_judge[verdict.judge].add(place, verdict)
+                by_judge[verdict.judge] = _JudgeScores(len(units.words))
+            by_judge[verdict.judge].add_verdict(index, verdict)
     means: list[JudgeMeans] = []
     headline: dict[str, array[float]] = {}
     for name, judge in by_judge.items():
         spec = (specs or {}).get(judge.fingerprint)
-        head = judge.column(spec.headline if spec else metric)
-        means.append(_means(name, judge, units, head))
-        if not (spec and spec.relative):
-            headline[name] = _share(head, spec)
+        head = judge.score_column(spec.headline_metric if spec else metric)
+        means.append(_judge_means(name, judge, units, head))
+        if not (spec and spec.is_relative):
+            headline[name] = _scaled_headline(head, spec)
     if beside is None:
         couples = list(combinations(islice(headline, MOST_PAIRED), 2))
     else:
@@ -152,19 +152,21 @@ def panel(
     return Panel(
         metric,
         tuple(means),
-        tuple(_pair(headline, units.groups, *two) for two in couples),
+        tuple(_pair_agreement(headline, units.groups, *two) for two in couples),
         0 if beside else max(0, len(headline) - MOST_PAIRED),
-        alpha(list(headline.values())) if len(headline) > 1 else None,
+        krippendorff_alpha(list(headline.values())) if len(headline) > 1 else None,
     )
 
 
-def _share(head: array[float], spec: JudgeSpec | None) -> array[float]:
+def _scaled_headline(head: array[float], spec: JudgeSpec | None) -> array[float]:
     """Return a judge's headline scores, scaled to 0 to 1."""
-    low, high = spec.limits(spec.headline) if spec else (0.0, 1.0)
+    low, high = spec.score_limits(spec.headline_metric) if spec else (0.0, 1.0)
     return array("d", ((value - low) / (high - low) for value in head))
 
 
-def _means(judge_name: str, judge: _Judge, units: _Units, head: array[float]) -> JudgeMeans:
+def _judge_means(
+    judge_name: str, judge: _JudgeScores, units: _PanelConversations, head: array[float]
+) -> JudgeMeans:
     """Return a judge's means; `head` are its headline scores."""
     means = {name: math.fsum(scores) / len(scores) for name, (_, scores) in judge.scores.items()}
     rewards = zip(units.groups, judge.rewards, strict=True)
@@ -172,25 +174,25 @@ def _means(judge_name: str, judge: _Judge, units: _Units, head: array[float]) ->
     words = (n for score, n in zip(head, units.words, strict=True) if score == score)
     return JudgeMeans(
         judge=judge_name,
-        scored=judge.good,
+        scored=judge.scored_count,
         failed=judge.failed,
         means=means,
-        reward=estimate((unit, reward) for unit, reward in rewards if reward == reward),
+        reward=estimate_mean((unit, reward) for unit, reward in rewards if reward == reward),
         length=spearman(scored, array("i", words)),
         constant=constant_answer(
-            (str(units.tasks[place]), scores, details) for place, scores, details in judge.constants
+            (str(units.tasks[index]), scores, details) for index, scores, details in judge.constants
         ),
     )
 
 
-def _pair(
+def _pair_agreement(
     scores: Mapping[str, array[float]], groups: array[int], first: str, second: str
-) -> Agreement:
-    one, other = scores[first], scores[second]
-    both = array("q", (at for at, n in enumerate(map(sub, one, other)) if n == n))
-    return agreement(
+) -> JudgeAgreement:
+    first_scores, second_scores = scores[first], scores[second]
+    both = array("q", (at for at, n in enumerate(map(sub, first_scores, second_scores)) if n == n))
+    return judge_agreement(
         (first, second),
         array("q", map(groups.__getitem__, both)),
-        array("d", map(one.__getitem__, both)),
-        array("d", map(other.__getitem__, both)),
+        array("d", map(first_scores.__getitem__, both)),
+        array("d", map(second_scores.__getitem__, both)),
     )

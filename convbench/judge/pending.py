@@ -10,7 +10,7 @@ from convbench.store import Run
 from convbench.store.index import VerdictRow
 
 
-class Pending:
+class PendingConversations:
     """Conversations that a judge has not scored yet, by conversation_id."""
 
     def __init__(self, run: Run, names: Collection[str], failed: Mapping[str, VerdictRow]) -> None:
@@ -28,24 +28,26 @@ class Pending:
         return None if row is None else self._run.read_verdict(row)
 
 
-def unscored(run: Run, judge: Judge) -> tuple[Pending, int]:
+def find_pending(run: Run, judge: Judge) -> tuple[PendingConversations, int]:
     """Return (pending conversations, number of conversations that are scored)."""
     failed: dict[str, VerdictRow] = {}
     names: set[str] = set()
     scored = 0
-    for name, waits in _scorable(run, judge, failed):
+    for name, waits in _iter_scorable(run, judge, failed):
         scored += not waits
         if waits:
             names.add(name)
-    return Pending(run, names, failed), scored
+    return PendingConversations(run, names, failed), scored
 
 
-def waiting(run: Run, judge: Judge) -> bool:
+def has_pending(run: Run, judge: Judge) -> bool:
     """Return whether a judge has a pending conversation. Stops at the first one."""
-    return any(waits for _, waits in _scorable(run, judge, {}))
+    return any(waits for _, waits in _iter_scorable(run, judge, {}))
 
 
-def _scorable(run: Run, judge: Judge, failed: dict[str, VerdictRow]) -> Iterator[tuple[str, bool]]:
+def _iter_scorable(
+    run: Run, judge: Judge, failed: dict[str, VerdictRow]
+) -> Iterator[tuple[str, bool]]:
     """Yield (conversation_id, whether it is pending) of every conversation that the judge can
     score; adds the judge's failed verdicts to `failed`."""
     scored: set[str] = set()
@@ -55,9 +57,9 @@ def _scorable(run: Run, judge: Judge, failed: dict[str, VerdictRow]) -> Iterator
                 scored.add(row.conversation_id)
             else:
                 failed[row.conversation_id] = row
-    wanted: Collection[str] | None = None
+    labelled: Collection[str] | None = None
     if judge.labels is not None:
-        wanted = judge.scorable({head.conversation_id for head in run.heads()})
-    for head in run.heads():
-        if head.ended and (wanted is None or head.conversation_id in wanted):
+        labelled = judge.scorable_ids({head.conversation_id for head in run.conversation_rows()})
+    for head in run.conversation_rows():
+        if head.ended and (labelled is None or head.conversation_id in labelled):
             yield head.conversation_id, head.conversation_id not in scored

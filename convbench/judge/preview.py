@@ -7,27 +7,27 @@ from collections.abc import Iterable
 from convbench.engine.budget import usual_prompt
 from convbench.judge.all import JudgePreview
 from convbench.judge.loop import UNITS
-from convbench.judge.pending import unscored
+from convbench.judge.pending import find_pending
 from convbench.judge.ready import check_variables
 from convbench.judge.resolve import Judge
-from convbench.judge.units import Judged, Request
+from convbench.judge.units import JudgeSummary, Request
 from convbench.models.aliases import resolve
 from convbench.models.open import structured_of
 from convbench.options.shared import CallOptions
-from convbench.rollout.preview import Preview, dollars, headroom
+from convbench.rollout.preview import Preview, call_price, reasoning_headroom
 from convbench.schema import RunManifest, without_stable
 from convbench.store import Run
 from convbench.tokens import Tokens
 from convbench.words import Structured
 
 
-def preview(run: Run, judge: Judge, calls: CallOptions) -> JudgePreview:
+def preview_judge(run: Run, judge: Judge, calls: CallOptions) -> JudgePreview:
     """Return a judge's first request on a run, with tokens and dollars of all its requests."""
-    pending = unscored(run, judge)[0]
+    pending = find_pending(run, judge)[0]
     if judge.model is not None:
         check_variables(judge.spec, run.examples.values())
-    unit = UNITS[judge.spec.per](run, judge, pending, Judged(judge.name))
-    return preview_of(judge, len(pending), unit.requests(), calls)
+    unit = UNITS[judge.spec.per](run, judge, pending, JudgeSummary(judge.name))
+    return preview_of(judge, len(pending), unit.iter_requests(), calls)
 
 
 def preview_unbuilt(
@@ -58,7 +58,7 @@ def preview_of(
     Raises SpecError if a prompt cannot be rendered.
     """
     if judge.model is None:
-        return JudgePreview(judge.name, None, [], _tokens(verdicts))
+        return JudgePreview(judge.name, None, [], _token_estimate(verdicts))
     specs = calls.specs
     first: Request | None = None
     prompt, count = more, 0
@@ -66,21 +66,21 @@ def preview_of(
         first = first or (messages, schema)
         prompt += usual_prompt(messages)
         count += 1
-    most = judge.spec.max_tokens + headroom(judge.model, specs, judge.short)
+    most = judge.spec.max_tokens + reasoning_headroom(judge.model, specs, judge.short_name)
     reply = most * count
-    structured = _structured(judge, calls)
-    usd = dollars(judge.model, prompt, reply, specs, judge.short, batch=calls.batch)
+    structured = _structured_mode(judge, calls)
+    usd = call_price(judge.model, prompt, reply, specs, judge.short_name, batch=calls.batch)
     return JudgePreview(
         judge.name,
         judge.model,
         without_stable(first[0]) if first else [],
-        _tokens(verdicts, count, prompt, reply, usd),
+        _token_estimate(verdicts, count, prompt, reply, usd),
         structured,
         first[1]() if first and structured != "text" else None,
     )
 
 
-def _tokens(
+def _token_estimate(
     verdicts: int, calls: int = 0, prompt: int = 0, reply: int = 0, usd: float | None = 0.0
 ) -> Tokens:
     return Tokens(
@@ -88,9 +88,9 @@ def _tokens(
     )
 
 
-def _structured(judge: Judge, calls: CallOptions) -> Structured:
+def _structured_mode(judge: Judge, calls: CallOptions) -> Structured:
     """Return how the judge's model is made to follow the reply schema; `text` if it is not."""
     if judge.spec.replies != "structured" or judge.model is None:
         return "text"
-    found = resolve(judge.model, specs=calls.specs, short=judge.short)
-    return found.alias.structured or structured_of(found)
+    reference = resolve(judge.model, specs=calls.specs, short=judge.short_name)
+    return reference.alias.structured or structured_of(reference)

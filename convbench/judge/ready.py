@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from convbench import templates
-from convbench.engine import run as run_loop
+from convbench.engine import run_in_loop as run_loop
 from convbench.errors import ConvbenchError, MissingDependency, SpecError
 from convbench.install import with_extra
 from convbench.judge.ask import judge_fields
@@ -17,7 +17,7 @@ from convbench.judge.resolve import Judge
 from convbench.judge.several import FIELDS
 from convbench.models.open import open_model
 from convbench.options.shared import CallOptions
-from convbench.rollout.calls import affordable, open_for
+from convbench.rollout.calls import check_affordable, open_for
 from convbench.schema import Example, JudgeSpec
 from convbench.schema.judge_kinds import Need
 from convbench.store import Run
@@ -28,7 +28,7 @@ LEARNER = ("torch", "transformers", "peft")
 """Packages that an adaptation loads."""
 
 
-def ready(judges: Sequence[Judge], calls: CallOptions, run: Run | None = None) -> None:
+def check_ready(judges: Sequence[Judge], calls: CallOptions, run: Run | None = None) -> None:
     """Raise a ConvbenchError for a judge that cannot score: a key, package, program or weights are
     missing.
 
@@ -42,10 +42,10 @@ def ready(judges: Sequence[Judge], calls: CallOptions, run: Run | None = None) -
             NEEDS[need](judge, calls, run)
 
 
-def problem(judges: Sequence[Judge], calls: CallOptions, run: Run) -> ConvbenchError | None:
+def find_problem(judges: Sequence[Judge], calls: CallOptions, run: Run) -> ConvbenchError | None:
     """Return the error that `check_ready` raises for these judges; None if they can score."""
     try:
-        ready(judges, replace(calls, remembers=False), run)
+        check_ready(judges, replace(calls, remembers=False), run)
     except ConvbenchError as error:
         return error
     return None
@@ -75,18 +75,18 @@ def check_variables(spec: JudgeSpec, examples: Iterable[Example]) -> None:
         )
 
 
-def _model(judge: Judge, calls: CallOptions, run: Run | None) -> None:
+def _check_model(judge: Judge, calls: CallOptions, run: Run | None) -> None:
     """Open and close the model of a rubric."""
     if judge.model is not None:
-        _asked(judge.model, judge.spec.api_base, judge.short, calls, run)
+        _try_model(judge.model, judge.spec.api_base, judge.short_name, calls, run)
 
 
-def _asked(
+def _try_model(
     ref: str, base: str | None, short: str | None, calls: CallOptions, run: Run | None
 ) -> None:
     """Open, check and close a model. Raises BudgetError for a budget without a known price."""
 
-    async def go() -> None:
+    async def open_and_close() -> None:
         model = (
             open_model(
                 ref, api_base=base, vllm_python=calls.vllm_python, specs=calls.specs, short=short
@@ -95,54 +95,54 @@ def _asked(
             else open_for(run, ref, base, calls, short=short, role="judge")
         )
         try:
-            affordable(model, calls)
+            check_affordable(model, calls)
         finally:
             await model.aclose()
 
-    run_loop(go)
+    run_loop(open_and_close)
 
 
-def _labels(judge: Judge, calls: CallOptions, run: Run | None) -> None:
+def _check_labels(judge: Judge, calls: CallOptions, run: Run | None) -> None:
     """Check that all labels are of this run's conversations."""
     if run is not None:
-        judge.scorable({row.conversation_id for row in run.heads()})
+        judge.scorable_ids({row.conversation_id for row in run.conversation_rows()})
 
 
-def _sandbox(judge: Judge, calls: CallOptions, run: Run | None) -> None:
+def _check_sandbox(judge: Judge, calls: CallOptions, run: Run | None) -> None:
     from convbench.sandbox import boundary
 
     boundary()
 
 
-def _browser(judge: Judge, calls: CallOptions, run: Run | None) -> None:
-    from convbench.sandbox.chromium import chromium, failures
+def _check_browser(judge: Judge, calls: CallOptions, run: Run | None) -> None:
+    from convbench.sandbox.chromium import browser_errors, chromium
 
-    failures()
+    browser_errors()
     chromium()
 
 
-def _weights(judge: Judge, calls: CallOptions, run: Run | None) -> None:
+def _check_weights(judge: Judge, calls: CallOptions, run: Run | None) -> None:
     """Check for what an adaptation loads: packages, the learner's weights, a grading model."""
     for name in LEARNER:
         if importlib.util.find_spec(name) is None:
             raise MissingDependency(
                 name, needed_for=f"judge {judge.name}", install=with_extra("train")
             )
-    from convbench.judge.adaptation.runner import Learning
+    from convbench.judge.adaptation.runner import LearnerRef
 
-    settings = kind_of(judge.spec).settings(judge)
+    settings = kind_of(judge.spec).settings_of(judge)
     if run is not None:
-        Learning.of(run, settings.learner)
+        LearnerRef.of_run(run, settings.learner)
     grader = getattr(settings, "grader", None)
     if grader is not None and settings.inner.grade == "model":
-        _asked(grader, None, None, calls, run)
+        _try_model(grader, None, None, calls, run)
 
 
 NEEDS: Mapping[Need, Callable[[Judge, CallOptions, Run | None], None]] = {
-    "model": _model,
-    "labels": _labels,
-    "sandbox": _sandbox,
-    "browser": _browser,
-    "weights": _weights,
+    "model": _check_model,
+    "labels": _check_labels,
+    "sandbox": _check_sandbox,
+    "browser": _check_browser,
+    "weights": _check_weights,
 }
 """Function that checks each need of a judge's kind."""

@@ -13,15 +13,15 @@ from collections.abc import Mapping
 from functools import lru_cache, partial
 from typing import Any
 
-from convbench.answers.tags import visible
-from convbench.engine.caller import offload
+from convbench.answers.tags import without_thinking
+from convbench.engine.caller import offload_read
 from convbench.errors import DataError, MissingDependency, RunError
 from convbench.install import with_extra
 from convbench.sandbox import tailwind
 from convbench.sandbox.browser import PageError, Shot, shoot
 from convbench.sandbox.page import first_html, html_of, one_photo
 from convbench.schema import Conversation, Example, JudgeSpec, ProtocolSpec, text_of
-from convbench.views import policy_turns, texts
+from convbench.views import policy_turns, turn_texts
 
 COLUMNS = 64
 WIDTHS = (640, 320, 160)
@@ -29,41 +29,41 @@ BINS = 8
 KINDS = ("text", "image", "control")
 
 
-def similarity(one: Shot, two: Shot) -> dict[str, float]:
+def page_similarity(first: Shot, second: Shot) -> dict[str, float]:
     """Return `overall` and its parts `structure`, `colour`, `layout`, each from 0 to 1."""
-    a, b = _pixels(one, two)
+    a, b = _padded_pixels(first, second)
     parts = {
-        "structure": structure(a, b),
-        "colour": colour(a, b),
-        "layout": layout(one, two),
+        "structure": structure_similarity(a, b),
+        "colour": colour_similarity(a, b),
+        "layout": layout_similarity(first, second),
     }
     return {"overall": sum(parts.values()) / len(parts), **parts}
 
 
-def structure(one: Any, two: Any) -> float:
+def structure_similarity(first: Any, second: Any) -> float:
     """Return the mean SSIM over three scales of byte arrays of shape (height, width, 3)."""
     import skimage.metrics
     from PIL import Image
 
     ssim: Any = skimage.metrics.structural_similarity
-    found = []
+    scores = []
     for width in WIDTHS:
-        height = max(7, round(one.shape[0] * width / one.shape[1]))
+        height = max(7, round(first.shape[0] * width / first.shape[1]))
         size = (width, height)
         grey = [
-            _array(Image.fromarray(page).convert("L").resize(size, Image.Resampling.BOX))
-            for page in (one, two)
+            _to_array(Image.fromarray(page).convert("L").resize(size, Image.Resampling.BOX))
+            for page in (first, second)
         ]
-        found.append(max(0.0, float(ssim(*grey, data_range=255))))
-    return sum(found) / len(found)
+        scores.append(max(0.0, float(ssim(*grey, data_range=255))))
+    return sum(scores) / len(scores)
 
 
-def colour(one: Any, two: Any) -> float:
+def colour_similarity(first: Any, second: Any) -> float:
     """Return the intersection of the pages' colour histograms, 0 to 1."""
     import numpy
 
     hists = []
-    for page in (one, two):
+    for page in (first, second):
         bins = (page.reshape(-1, 3) // (256 // BINS)).astype(numpy.int64)
         index = (bins[:, 0] * BINS + bins[:, 1]) * BINS + bins[:, 2]
         count = numpy.bincount(index, minlength=BINS**3)
@@ -71,19 +71,19 @@ def colour(one: Any, two: Any) -> float:
     return float(numpy.minimum(*hists).sum())
 
 
-def layout(one: Shot, two: Shot) -> float:
+def layout_similarity(first: Shot, second: Shot) -> float:
     """Return the mean overlap of the boxes of each kind, 0 to 1; 1 if neither page has any."""
-    rows = max(1, round(max(one.height, two.height) * COLUMNS / one.width))
-    found = []
+    rows = max(1, round(max(first.height, second.height) * COLUMNS / first.width))
+    overlaps = []
     for kind in KINDS:
-        a, b = (_painted(shot, kind, rows) for shot in (one, two))
+        a, b = (_kind_mask(shot, kind, rows) for shot in (first, second))
         either = int((a | b).sum())
         if either:
-            found.append(float((a & b).sum()) / either)
-    return sum(found) / len(found) if found else 1.0
+            overlaps.append(float((a & b).sum()) / either)
+    return sum(overlaps) / len(overlaps) if overlaps else 1.0
 
 
-def _painted(shot: Shot, kind: str, rows: int) -> Any:
+def _kind_mask(shot: Shot, kind: str, rows: int) -> Any:
     """Return a grid (rows, COLUMNS) of the cells that boxes of a kind cover."""
     import numpy
 
@@ -92,20 +92,23 @@ def _painted(shot: Shot, kind: str, rows: int) -> Any:
     for box in shot.boxes:
         if box.kind == kind:
             top, left = int(box.top * scale), int(box.left * scale)
-            bottom, right = _end(box.top + box.height, scale), _end(box.left + box.width, scale)
+            bottom, right = (
+                _scaled_end(box.top + box.height, scale),
+                _scaled_end(box.left + box.width, scale),
+            )
             grid[max(0, top) : bottom, max(0, left) : right] = True
     return grid
 
 
-def _end(value: float, scale: float) -> int:
+def _scaled_end(value: float, scale: float) -> int:
     return max(0, int(value * scale + 0.999))
 
 
-def _pixels(one: Shot, two: Shot) -> tuple[Any, Any]:
+def _padded_pixels(first: Shot, second: Shot) -> tuple[Any, Any]:
     """Return both pages as arrays of one shape, padded by repeating their edges."""
     import numpy
 
-    pages = [_array(_open(shot.png)) for shot in (one, two)]
+    pages = [_to_array(_open_image(shot.png)) for shot in (first, second)]
     height = max(page.shape[0] for page in pages)
     width = max(page.shape[1] for page in pages)
     filled = []
@@ -115,7 +118,7 @@ def _pixels(one: Shot, two: Shot) -> tuple[Any, Any]:
     return filled[0], filled[1]
 
 
-def _open(png: bytes) -> Any:
+def _open_image(png: bytes) -> Any:
     try:
         import numpy  # noqa: F401
         import skimage  # noqa: F401
@@ -129,13 +132,13 @@ def _open(png: bytes) -> Any:
     return Image.open(io.BytesIO(png)).convert("RGB")
 
 
-def _array(image: Any) -> Any:
+def _to_array(image: Any) -> Any:
     import numpy
 
     return numpy.asarray(image)
 
 
-def black(size: int = 224) -> Shot:
+def black_page(size: int = 224) -> Shot:
     """Return the black square that stands for a missing page (Zhou et al. 2025)."""
     from PIL import Image
 
@@ -144,28 +147,28 @@ def black(size: int = 224) -> Shot:
     return Shot(out.getvalue(), size, size)
 
 
-def cosine(one: bytes, two: bytes, model: str) -> float:
+def image_cosine(first: bytes, second: bytes, model: str) -> float:
     """Return the cosine of two PNGs' normalised image embeddings, -1 to 1."""
-    a, b = (embedding(png, model) for png in (one, two))
+    a, b = (image_embedding(png, model) for png in (first, second))
     return max(-1.0, min(1.0, float((a * b).sum())))
 
 
 @lru_cache(maxsize=128)
-def embedding(png: bytes, model: str) -> Any:
+def image_embedding(png: bytes, model: str) -> Any:
     """Return the image embedding of a PNG, of length 1 and shape (width,)."""
     import torch
     from PIL import Image
 
-    network, processor = _loaded(model)
+    network, processor = _load_clip(model)
     image = Image.open(io.BytesIO(png)).convert("RGB")
     with torch.no_grad():
-        found = network.get_image_features(**processor(images=image, return_tensors="pt"))
-    found = getattr(found, "pooler_output", found)[0]
-    return found / found.norm()
+        features = network.get_image_features(**processor(images=image, return_tensors="pt"))
+    features = getattr(features, "pooler_output", features)[0]
+    return features / features.norm()
 
 
 @lru_cache(maxsize=1)
-def _loaded(model: str) -> tuple[Any, Any]:
+def _load_clip(model: str) -> tuple[Any, Any]:
     try:
         from transformers import CLIPImageProcessor, CLIPModel
     except ImportError:
@@ -186,7 +189,7 @@ def _loaded(model: str) -> tuple[Any, Any]:
 VERSION = 3
 """Raised whenever a score may move; part of the judge's fingerprint."""
 BLANK = "<html><body></body></html>"
-KEPT = 64
+CACHED_SHOTS = 64
 
 
 async def score(
@@ -202,29 +205,31 @@ async def score(
     `examples` are those of the run. Raises DataError for a task without a reference page, PageError
     for one whose page cannot be rendered, RunError if no page can be.
     """
-    reference = _reference(example, spec.args)
-    others = tuple(_reference(other, spec.args) for other in partners(example, examples, spec.args))
+    reference = _reference_page(example, spec.args)
+    others = tuple(
+        _reference_page(other, spec.args) for other in random_pairs(example, examples, spec.args)
+    )
     try:
-        wanted = await kept(reference)
+        expected = await cached_shot(reference)
         page = partial(_own_page, conversation, protocol, spec.args)
-        made, why = await _made(await offload(page, texts(conversation)))
-        found = measure(made, wanted, spec.args)
-        baselines = await _baselines(reference, others, spec.args)
+        shot, why = await _shoot_or_black(await offload_read(page, turn_texts(conversation)))
+        scores = measure_pages(shot, expected, spec.args)
+        baselines = await _baseline_scores(reference, others, spec.args)
     except MissingDependency as error:
         raise RunError(f"judge {spec.name}: {error}") from None
-    parts = {name: round(value, 6) for name, value in found.items() if name != "overall"}
-    details = {**parts, "page": why or "rendered", "pairs": len(others), "styles": _styles()}
-    return {"overall": found["overall"], **baselines}, details
+    parts = {name: round(value, 6) for name, value in scores.items() if name != "overall"}
+    details = {**parts, "page": why or "rendered", "pairs": len(others), "styles": _style_version()}
+    return {"overall": scores["overall"], **baselines}, details
 
 
-def _styles() -> str:
+def _style_version() -> str:
     """Return the hash of the style sheet that pages are rendered with, or why there is none. Scores
     with and without it are not comparable."""
-    found = tailwind.sheet()
-    return hashlib.sha256(found).hexdigest()[:12] if found else f"none: {tailwind.FETCH}"
+    sheet = tailwind.read_sheet()
+    return hashlib.sha256(sheet).hexdigest()[:12] if sheet else f"none: {tailwind.FETCH}"
 
 
-def partners(
+def random_pairs(
     example: Example, examples: Mapping[str, Example], args: Mapping[str, Any]
 ) -> list[Example]:
     """Return the other tasks whose pages are the random pairs. They are the same few for the whole
@@ -235,19 +240,19 @@ def partners(
     return [examples[name] for name in drawn if name != example.example_id][:count]
 
 
-def _reference(example: Example, args: Mapping[str, Any]) -> str:
+def _reference_page(example: Example, args: Mapping[str, Any]) -> str:
     """Return the reference page of an example. Raises DataError without one."""
     field = str(args.get("reference", "reference"))
-    found = example.hidden.get(field)
-    if not isinstance(found, str):
+    page = example.hidden.get(field)
+    if not isinstance(page, str):
         raise DataError(
             f"example {example.example_id}: found no page in the hidden field {field!r}; it has "
             f"{sorted(example.hidden)}"
         )
-    return _prepared(found, args)
+    return _with_pictures(page, args)
 
 
-def _prepared(page: str, args: Mapping[str, Any]) -> str:
+def _with_pictures(page: str, args: Mapping[str, Any]) -> str:
     """Return a page with its own random photos, or with one for all if `args.pictures` is `one`."""
     name = args.get("pictures", "each")
     if name not in ("each", "one"):
@@ -262,48 +267,52 @@ def _own_page(
     name = args.get("page", "last")
     if name not in ("first", "last"):
         raise RunError(f"judge render: args.page: found {name!r}; expected first or last")
-    found = last_page(conversation, protocol, first=name == "first")
-    return None if found is None else _prepared(found, args)
+    page = last_page(conversation, protocol, first=name == "first")
+    return None if page is None else _with_pictures(page, args)
 
 
-async def _made(page: str | None) -> tuple[Shot, str | None]:
+async def _shoot_or_black(page: str | None) -> tuple[Shot, str | None]:
     """Return (screenshot of the agent's page, None), or (a black one, why there is none).
 
     Raises PageError if an empty page cannot be rendered either: then the page is not at fault.
     """
     if page is None:
-        return black(), "no page"
+        return black_page(), "no page"
     try:
         return await shoot(page), None
     except PageError as error:
         await shoot(BLANK)
-        return black(), str(error)
+        return black_page(), str(error)
 
 
-_FOUND: dict[tuple[str, tuple[str, ...], str], dict[str, float]] = {}
+_BASELINES: dict[tuple[str, tuple[str, ...], str], dict[str, float]] = {}
 
 
-async def _baselines(
+async def _baseline_scores(
     reference: str, others: tuple[str, ...], args: Mapping[str, Any]
 ) -> dict[str, float]:
     """Return the scores of an empty page and of the other tasks' pages, which are measured once."""
     key = (reference, others, str(sorted(args.items())))
-    if key not in _FOUND:
-        wanted = await kept(reference)
-        pairs = [measure(await kept(other), wanted, args)["overall"] for other in others]
-        _FOUND[key] = {"blank": measure(await kept(BLANK), wanted, args)["overall"]}
+    if key not in _BASELINES:
+        expected = await cached_shot(reference)
+        pairs = [
+            measure_pages(await cached_shot(other), expected, args)["overall"] for other in others
+        ]
+        _BASELINES[key] = {
+            "blank": measure_pages(await cached_shot(BLANK), expected, args)["overall"]
+        }
         if pairs:
-            _FOUND[key]["random_pair"] = sum(pairs) / len(pairs)
-    return _FOUND[key]
+            _BASELINES[key]["random_pair"] = sum(pairs) / len(pairs)
+    return _BASELINES[key]
 
 
-def measure(one: Shot, two: Shot, args: Mapping[str, Any]) -> dict[str, float]:
+def measure_pages(first: Shot, second: Shot, args: Mapping[str, Any]) -> dict[str, float]:
     """Return `overall` and its parts by the measure `args.measure`."""
     name = args.get("measure", "similarity")
     if name == "similarity":
-        return similarity(one, two)
+        return page_similarity(first, second)
     if name == "clip":
-        return {"overall": cosine(one.png, two.png, str(args["clip"]))}
+        return {"overall": image_cosine(first.png, second.png, str(args["clip"]))}
     raise RunError(f"judge render: args.measure: found {name!r}; expected similarity or clip")
 
 
@@ -314,20 +323,20 @@ def last_page(
     body of its last reply that has one; None without any."""
     page_of = first_html if first else html_of
     for index in reversed(policy_turns(protocol, conversation)):
-        found = page_of(visible(text_of(conversation.turns[index].content)))
-        if found is not None:
-            return found
+        page = page_of(without_thinking(text_of(conversation.turns[index].content)))
+        if page is not None:
+            return page
     return None
 
 
 _SHOTS: OrderedDict[str, Shot] = OrderedDict()
 
 
-async def kept(html: str) -> Shot:
+async def cached_shot(html: str) -> Shot:
     """Return a page's screenshot, from memory if it is among the last CACHED_SHOTS."""
     if html not in _SHOTS:
         _SHOTS[html] = await shoot(html)
-        while len(_SHOTS) > KEPT:
+        while len(_SHOTS) > CACHED_SHOTS:
             _SHOTS.popitem(last=False)
     _SHOTS.move_to_end(html)
     return _SHOTS[html]

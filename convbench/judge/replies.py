@@ -24,15 +24,15 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from convbench.answers.plain import plain
-from convbench.answers.tags import may_hold_tags, segments
+from convbench.answers.plain import normalize_text
+from convbench.answers.tags import may_hold_tags, split_segments
 from convbench.judge.reply_doubts import (
     OWN,
     QUOTATION,
     SENTENCE,
     WORDS,
     Floats,
-    Said,
+    Sentence,
     goes_on,
     is_afterthought,
     is_harmless,
@@ -41,10 +41,10 @@ from convbench.judge.reply_doubts import (
     names_scale,
     numbers_in,
     other_scale,
-    pattern,
-    refuses,
-    said_of,
-    withdraws,
+    parse_sentence,
+    refuses_evaluation,
+    withdraws_scores,
+    word_pattern,
 )
 from convbench.schema import JudgeSpec, Metric
 
@@ -69,22 +69,22 @@ class Complaint:
     text: str
 
 
-class Pairs(list[tuple[str, Any]]):
+class JsonPairs(list[tuple[str, Any]]):
     """A JSON object as (key, value) pairs in order, duplicate keys included."""
 
 
-def read(reply: str | Pairs, spec: JudgeSpec) -> Scores | Complaint:
+def read_reply(reply: str | JsonPairs, spec: JudgeSpec) -> Scores | Complaint:
     """Return the scores of a reply, or of an object in it; or a complaint to send to the judge."""
-    reading = _Reading(spec, called_by(spec.metrics))
-    if isinstance(reply, Pairs):
-        reading.json(reply)
+    reading = _ReplyReader(spec, metric_names(spec.metrics))
+    if isinstance(reply, JsonPairs):
+        reading.take_json(reply)
         return reading.result()
-    text = _own(_after_thought(reply.translate(_NO_MARKS)))
-    text = _without_json(text, reading) if "{" in text or "[" in text else text
+    text = _mark_quotations(_drop_thought(reply.translate(_NO_MARKS)))
+    text = _read_json(text, reading) if "{" in text or "[" in text else text
     if not text.strip():
         reading.faults.append("the reply is empty")
-    reading.text(_unmarked(text))
-    if not reading.found and _QUOTED in text:
+    reading.take_text(_strip_markup(text))
+    if not reading.scores and _QUOTED in text:
         reading.faults.append("what is quoted is not counted as yours")
     return reading.result()
 
@@ -101,24 +101,24 @@ _BLOCK = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _SPEAKER = re.compile(
-    rf"[\W_]*+(?:the\s+)?{pattern('others')}[^\w:]*+(?:\d{{1,2}}[^\w:]*+)?:", re.IGNORECASE
+    rf"[\W_]*+(?:the\s+)?{word_pattern('others')}[^\w:]*+(?:\d{{1,2}}[^\w:]*+)?:", re.IGNORECASE
 )
 _OPENING, _CLOSING = re.compile(r"<([A-Za-z][\w -]{0,40})>"), re.compile(r"</[\w -]{1,40}>")
 _UNDERSCORES = re.compile(r"(?<!\w)_+|_+(?!\w)")
 
 
-def _after_thought(reply: str) -> str:
+def _drop_thought(reply: str) -> str:
     """Return the reply without the thought before it (empty if the thought does not end), and with
     placeholders for text in tags of a quotation."""
     if not may_hold_tags(reply):
         return reply
-    pieces = [piece for piece in segments(reply) if reply[piece.start : piece.stop].strip()]
+    pieces = [piece for piece in split_segments(reply) if reply[piece.start : piece.stop].strip()]
     if pieces and pieces[0].thinking:
         reply = reply[pieces[1].start :] if len(pieces) > 1 else ""
     return _BLOCK.sub(f"\n{_QUOTED}\n", reply)
 
 
-def _own(text: str) -> str:
+def _mark_quotations(text: str) -> str:
     """Return a text with a placeholder for each quotation: `>` lines, and code fences that are
     labelled or introduced as somebody else's, or contain speakers' lines."""
     if not any(sign in text for sign in (">", "&gt;", "```", "~~~")):
@@ -134,16 +134,16 @@ def _own(text: str) -> str:
             fence = [bare.strip("`~ ").lower()]
         else:
             lead = next((written for written in reversed(out) if written.strip()), "")
-            others = fence[0] in WORDS["others"] or is_others(said_of(lead))
+            others = fence[0] in WORDS["others"] or is_others(parse_sentence(lead))
             quoted = others or any(map(_SPEAKER.match, fence[1:]))
             out += [_QUOTED] if quoted else fence[1:]
             fence = None
     return "\n".join(out)
 
 
-def _unmarked(text: str) -> str:
+def _strip_markup(text: str) -> str:
     """Return a text without markup; an unknown opening tag becomes the start of a line."""
-    text = plain(text)
+    text = normalize_text(text)
     if "<" in text:
         text = _OPENING.sub(r"\n\1: ", _CLOSING.sub("\n", text))
     if "\\" in text:
@@ -152,20 +152,20 @@ def _unmarked(text: str) -> str:
     return _UNDERSCORES.sub("", text) if "_" in text else text
 
 
-def _without_json(text: str, reading: _Reading) -> str:
+def _read_json(text: str, reading: _ReplyReader) -> str:
     """Read the JSON in a text; return the text with a placeholder for each object."""
     as_written: Any = str
-    decoder = json.JSONDecoder(object_pairs_hook=Pairs, parse_constant=as_written)
+    decoder = json.JSONDecoder(object_pairs_hook=JsonPairs, parse_constant=as_written)
     out, done = [], 0
-    for place in [match.start() for match in _OBJECT.finditer(text)][:_MOST]:
-        if place < done:
+    for start in [match.start() for match in _OBJECT.finditer(text)][:_MOST]:
+        if start < done:
             continue
         try:
-            value, end = decoder.raw_decode(text, place)
+            value, end = decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
             continue
-        reading.json(value)
-        out += [text[done:place], f"\n{_READ}\n"]
+        reading.take_json(value)
+        out += [text[done:start], f"\n{_READ}\n"]
         done = end
     return "".join([*out, text[done:]])
 
@@ -178,7 +178,7 @@ _MOST = 200
 # Heads of a text
 
 
-class Called(NamedTuple):
+class MetricNames(NamedTuple):
     """The names under which a rubric's metrics may occur in a reply."""
 
     names: Mapping[str, str]
@@ -190,14 +190,14 @@ class Called(NamedTuple):
 
     def name_of(self, head: re.Match[str]) -> str:
         """Return the metric that a head names; "" for JSON that was read."""
-        return self.names[_normal(head["name"])] if head["name"] else ""
+        return self.names[_normal_label(head["name"])] if head["name"] else ""
 
 
 _CAMEL, _SIGNS = re.compile(r"(?<=[a-z])(?=[A-Z])"), re.compile(r"[^a-z0-9]+")
 _SCORE_WORD = re.compile(r"^(?:score|rating) (?:for|of) (?:the )?|(?<=\w) (?:score|rating)$")
 
 
-def _normal(label: str) -> str:
+def _normal_label(label: str) -> str:
     """Return a label in lower case, letters and digits only, single spaces, without the word
     "score" before or after it."""
     words = _SIGNS.sub(" ", _CAMEL.sub(" ", label[:200]).lower()).strip()
@@ -205,20 +205,24 @@ def _normal(label: str) -> str:
 
 
 @lru_cache(64)
-def called_by(metrics: tuple[Metric, ...]) -> Called:
+def metric_names(metrics: tuple[Metric, ...]) -> MetricNames:
     """Return the names of these metrics; cached, since every reply needs them."""
-    labels = {_normal(metric.label): metric.name for metric in metrics}
-    names = {_normal(text): one.name for one in metrics for text in (one.name, *one.aliases)}
+    labels = {_normal_label(metric.label): metric.name for metric in metrics}
+    names = {
+        _normal_label(text): spec_metric.name
+        for spec_metric in metrics
+        for text in (spec_metric.name, *spec_metric.aliases)
+    }
     every = sorted(names | labels, key=len, reverse=True)
     any_name = "|".join(re.escape(name).replace(r"\ ", r"[\s_-]{0,3}") for name in every)
     aside = r"[(\[](?!\d+(?:\.\d+)?(?:\s?(?:/|out of)\s?\d+)?[)\]])[^()\[\]\n]{0,60}[)\]]"
-    link = rf"""(?:[\s:=|"'(){{}}\[–—#]|\.\.+|[-=]+>|-(?=\s)|,(?=\d)|{pattern("link")})"""
+    link = rf"""(?:[\s:=|"'(){{}}\[–—#]|\.\.+|[-=]+>|-(?=\s)|,(?=\d)|{word_pattern("link")})"""
     head = (
         rf"{_READ}|(?<![^\W_])(?P<name>{any_name})(?![^\W_])"
         rf"(?:[\"'\s_-]{{0,3}}(?:scores?|ratings?)\b)?(?P<aside>\s{{0,4}}{aside})?"
         rf"(?P<link>{link}{{0,60}}+(?=[-+]?\.?\d))?"
     )
-    return Called(names | labels, frozenset(labels), re.compile(head, re.IGNORECASE))
+    return MetricNames(names | labels, frozenset(labels), re.compile(head, re.IGNORECASE))
 
 
 _LEAD = re.compile(
@@ -233,10 +237,10 @@ _ALONE = re.compile(r"""["'} ]{0,3}(?::|=|[–—-]\s|\||\n|\Z)""")
 _NEAR = 60
 
 
-def _heads(text: str, called: Called) -> Iterator[tuple[int, re.Match[str]]]:
+def _iter_heads(text: str, metric_names: MetricNames) -> Iterator[tuple[int, re.Match[str]]]:
     """Yield (start of its part, match) of each metric that begins a line or is in a list, and of
     each placeholder of JSON."""
-    for head in called.head.finditer(text):
+    for head in metric_names.head.finditer(text):
         start, after = head.start(), text[head.end() : head.end() + _NEAR]
         before = text[max(0, start - _NEAR) : start]
         _, newline, line = before.rpartition("\n")
@@ -248,7 +252,7 @@ def _heads(text: str, called: Called) -> Iterator[tuple[int, re.Match[str]]]:
         elif head["link"] is not None:
             if begins or _LISTED.search(line):
                 yield start - len(line) * begins, head
-        elif begins and _ALONE.match(after) and _normal(head["name"]) in called.labels:
+        elif begins and _ALONE.match(after) and _normal_label(head["name"]) in metric_names.labels:
             yield start - len(line), head
 
 
@@ -267,16 +271,16 @@ _LATE = re.compile(
 )
 """A score after its justification: "It picks granite. Score: 8", "It picks granite (8/10)"."""
 _TAIL = re.compile(
-    rf"\s*(?![,;:(\[–—-]+\s*(?:\?|{pattern('open')}))(?:$|[.,;!|](?!\d|\.)"
+    rf"\s*(?![,;:(\[–—-]+\s*(?:\?|{word_pattern('open')}))(?:$|[.,;!|](?!\d|\.)"
     rf"|(?:[:–—]+|-+(?!\w))(?![\s>]*\d{{1,2}}(?!\d))"
-    rf"|[(\[](?!(?:\w+\s){{0,2}}{pattern('not now')})|[\])\"'/}}#]+(?=\s|$)"
-    rf"|[^\x00-\x7f\w\s±×♭⁄⟶≈–—]|(?-i:[A-Z])|{pattern('reason')})",
+    rf"|[(\[](?!(?:\w+\s){{0,2}}{word_pattern('not now')})|[\])\"'/}}#]+(?=\s|$)"
+    rf"|[^\x00-\x7f\w\s±×♭⁄⟶≈–—]|(?-i:[A-Z])|{word_pattern('reason')})",
     re.IGNORECASE,
 )
 """How the text after a number must begin for the number to be the score."""
 
 
-def _score(text: str, limits: tuple[float, float]) -> tuple[float, str] | str:
+def _leading_score(text: str, limits: tuple[float, float]) -> tuple[float, str] | str:
     """Return (the score that a text begins with, the text after it), or a message of what is
     wrong."""
     low, high = limits
@@ -295,7 +299,7 @@ def _score(text: str, limits: tuple[float, float]) -> tuple[float, str] | str:
 
 
 def _is_number(text: str) -> bool:
-    return not isinstance(_score(text, (-1e9, 1e9)), str)
+    return not isinstance(_leading_score(text, (-1e9, 1e9)), str)
 
 
 # The reading
@@ -303,7 +307,10 @@ def _is_number(text: str) -> bool:
 _UNKNOWN = re.compile(
     rf"^[\W\d_]{{0,9}}([A-Za-z][A-Za-z _/&'-]{{0,40}}?)(?:\s?:|(?<=\w\w\w)\s?=)\s?(?={_NUMBER})"
 )
-_NO_METRIC, _SCALE_KEY = re.compile(pattern("no metric")), re.compile(pattern("scale keys"))
+_NO_METRIC, _SCALE_KEY = (
+    re.compile(word_pattern("no metric")),
+    re.compile(word_pattern("scale keys")),
+)
 _PREFIX = re.compile(
     r"^\W*(?:\d{1,2}[.)]\s+)?(?:(?:overall |brief )?(?:justification|rationale)\s?:\s?)?",
     re.IGNORECASE,
@@ -315,12 +322,12 @@ _LETTERS = re.compile(r"[^\W\d_]{2}|[^\W\d_a-zA-Z]")
 
 
 @dataclass(slots=True)
-class _Reading:
+class _ReplyReader:
     """Collects scores, words and faults of one reply."""
 
     spec: JudgeSpec
-    called: Called
-    found: dict[str, float] = field(default_factory=dict)
+    metric_names: MetricNames
+    scores: dict[str, float] = field(default_factory=dict)
     """The score of each metric that is named; infinite if it cannot be read."""
     written: list[tuple[str, str, bool]] = field(default_factory=list)
     """(metric, line, whether the line is around all scores)."""
@@ -328,175 +335,203 @@ class _Reading:
     repeated: list[str] = field(default_factory=list)
     """Scores that are repeated unchanged; faults only if there are others."""
 
-    def json(self, value: Any, metric: str = "", key: str = "", *, written: bool = False) -> None:
+    def take_json(
+        self, value: Any, metric: str = "", key: str = "", *, written: bool = False
+    ) -> None:
         """Take a JSON value under a key, for a metric if it is of one (`written`: as words)."""
-        if isinstance(value, Pairs):
-            labels = [str(one) for name, one in value if _normal(name) in WORDS["label keys"]]
-            if any(_normal(name) in WORDS["score keys"] for name, _ in value):
-                metric = self.called.names.get(_normal(labels[0]), "") if labels else metric
+        if isinstance(value, JsonPairs):
+            labels = [
+                str(label) for name, label in value if _normal_label(name) in WORDS["label keys"]
+            ]
+            if any(_normal_label(name) in WORDS["score keys"] for name, _ in value):
+                metric = (
+                    self.metric_names.names.get(_normal_label(labels[0]), "") if labels else metric
+                )
                 unknown = f"unknown metric: {(labels or [key])[0]}"
                 self.faults += [] if metric else [unknown]
             for name, inner in value:
-                self._pair(name, inner, metric, written=written)
+                self._take_pair(name, inner, metric, written=written)
         elif isinstance(value, list):
             for inner in value:
-                self.json(inner, metric, key, written=written)
+                self.take_json(inner, metric, key, written=written)
         elif written or not (key or metric):
-            self.written.append((metric, plain(" ".join(str(value).split())), not metric))
+            self.written.append((metric, normalize_text(" ".join(str(value).split())), not metric))
         elif not key:
-            self._take(metric, plain(str(value)))
+            self._take_score(metric, normalize_text(str(value)))
         elif not _SCALE_KEY.match(key):
-            self._say("", [f"{key}: {plain(str(value))}"], around=True)
+            self._take_words("", [f"{key}: {normalize_text(str(value))}"], around=True)
         else:
-            self._hold_scale(said_of(f"{key}: {value}"), surely=True)
+            self._check_scale(parse_sentence(f"{key}: {value}"), surely=True)
 
-    def _pair(self, name: str, inner: Any, metric: str, *, written: bool) -> None:
+    def _take_pair(self, name: str, inner: Any, metric: str, *, written: bool) -> None:
         """Take one key of a JSON object with its value."""
-        names, kind, text = self.called.names, _normal(name), isinstance(inner, str)
+        names, kind, text = self.metric_names.names, _normal_label(name), isinstance(inner, str)
         owner, _, last = kind.rpartition(" ")
         of = names.get(owner, "") if last in WORDS["words keys"] else ""
-        prose = text and inner[:1].isalpha() and kind not in self.called.labels
+        prose = text and inner[:1].isalpha() and kind not in self.metric_names.labels
         if metric and kind in WORDS["score keys"]:
             number = f"the text {inner!r}" if text and "/" not in inner else inner
-            self.json(number, metric, written=written)
+            self.take_json(number, metric, written=written)
         elif (
             kind in names
             and (written or not prose)
             and not (metric and kind in WORDS["words keys"])
         ):
-            self.json(inner, names[kind], written=written)
+            self.take_json(inner, names[kind], written=written)
         elif of or kind.removesuffix("s") in WORDS["words keys"]:
-            self.json(inner, of or metric, written=True)
+            self.take_json(inner, of or metric, written=True)
         elif not metric or kind not in WORDS["label keys"]:
-            count, shown = len(self.found), name.replace("_", " ").lower()
-            self.json(inner, metric, shown, written=written)
-            source = kind in WORDS["source keys"] and is_others(said_of(str(inner)))
-            if source or (len(self.found) > count and is_others(said_of(shown))):
-                self.faults.append(f"scores behind {_shown(shown)} are not counted as yours")
+            count, shown = len(self.scores), name.replace("_", " ").lower()
+            self.take_json(inner, metric, shown, written=written)
+            source = kind in WORDS["source keys"] and is_others(parse_sentence(str(inner)))
+            if source or (len(self.scores) > count and is_others(parse_sentence(shown))):
+                self.faults.append(f"scores behind {_quote_short(shown)} are not counted as yours")
 
-    def text(self, text: str) -> None:
+    def take_text(self, text: str) -> None:
         """Take a text: the part before its heads, each head with its part, and the end."""
-        heads = [*_heads(text, self.called)]
+        heads = [*_iter_heads(text, self.metric_names)]
         ends = [*(start for start, _ in heads[1:]), len(text)]
-        self._before(text[: heads[0][0]] if heads else "")
+        self._check_lead(text[: heads[0][0]] if heads else "")
         bare: dict[str, str] = {}
         counts: list[int] = []
         for (_, head), end in zip(heads, ends, strict=False):
-            name, block = self.called.name_of(head), text[head.end() : end]
+            name, block = self.metric_names.name_of(head), text[head.end() : end]
             if head["aside"]:
-                self._hold_scale(said_of(head["aside"]), surely="weight" not in head["aside"])
+                self._check_scale(
+                    parse_sentence(head["aside"]), surely="weight" not in head["aside"]
+                )
             late = [*_LATE.finditer(block)] if name and head["link"] is None else []
             if len(late) == 1:
-                block = block[: late[0].start()] + "\n" + self._take(name, block[late[0].end() :])
+                block = (
+                    block[: late[0].start()] + "\n" + self._take_score(name, block[late[0].end() :])
+                )
             elif head["link"] is not None:
-                block = self._take(name, block)
+                block = self._take_score(name, block)
             elif name:
                 bare.setdefault(name, block.strip(" :\n–—-|"))
-            counts.append(self._say(name, block.split("\n"), around=not name))
-        self._hold_quotations(text)
-        for name in (name for name in bare if name not in self.found):
-            self._take(name, bare[name])
+            counts.append(self._take_words(name, block.split("\n"), around=not name))
+        self._check_quotations(text)
+        for name in (name for name in bare if name not in self.scores):
+            self._take_score(name, bare[name])
         more = counts[-1] - max(counts[:-1], default=1) if counts else 0
         for i in range(len(self.written) - more, len(self.written)):
             self.written[i] = (*self.written[i][:2], True)
 
-    def _hold_quotations(self, text: str) -> None:
+    def _check_quotations(self, text: str) -> None:
         """Add a fault for each score that a quotation has too: somebody may have dictated it."""
         for quoted in QUOTATION.findall(text):
-            for head in self.called.head.finditer(quoted):
-                name, number = self.called.name_of(head), _VALUE.match(quoted, head.end())
+            for head in self.metric_names.head.finditer(quoted):
+                name, number = self.metric_names.name_of(head), _VALUE.match(quoted, head.end())
                 value = float(number["value"].replace(",", ".")) if number else None
-                if head["link"] and value is not None and value == self.found.get(name):
-                    self.faults.append(f"quoted and given alike: {self.spec.labels[name]}")
+                if head["link"] and value is not None and value == self.scores.get(name):
+                    self.faults.append(f"quoted and given alike: {self.spec.score_labels[name]}")
 
-    def _say(self, name: str, lines: Sequence[str], *, around: bool) -> int:
+    def _take_words(self, name: str, lines: Sequence[str], *, around: bool) -> int:
         """Take lines of words and return how many; a number for an unknown metric is a fault."""
         count = len(self.written)
         for line in lines:
             own = _UNKNOWN.match(line)
-            is_metric = own and not _NO_METRIC.fullmatch(_normal(own[1]))
+            is_metric = own and not _NO_METRIC.fullmatch(_normal_label(own[1]))
             if own and is_metric and len(own[1].split()) < 4 and _is_number(line[own.end() :]):
                 self.faults.append(f"unknown metric: {own[1]}")
             if _QUOTED not in line and (words := _PREFIX.sub("", line).rstrip(" |\t")):
                 self.written.append((name, words, around))
         return len(self.written) - count
 
-    def _take(self, name: str, text: str) -> str:
+    def _take_score(self, name: str, text: str) -> str:
         """Take the score that a text begins with; return the text after it."""
-        label, limits = self.spec.labels[name], self.spec.limits(name)
-        score = _score(text, limits)
+        label, limits = self.spec.score_labels[name], self.spec.score_limits(name)
+        score = _leading_score(text, limits)
         if isinstance(score, str):
-            self.faults.append(f"{label}: found {_shown(text.partition(chr(10))[0])}; {score}")
+            self.faults.append(
+                f"{label}: found {_quote_short(text.partition(chr(10))[0])}; {score}"
+            )
             score = (float("inf"), "")
-        again = [f"found twice: {label}"] if name in self.found else []
-        alike = self.found.setdefault(name, score[0]) == score[0]
+        again = [f"found twice: {label}"] if name in self.scores else []
+        alike = self.scores.setdefault(name, score[0]) == score[0]
         (self.repeated if alike else self.faults).extend(again)
         return score[1]
 
-    def _before(self, text: str) -> None:
+    def _check_lead(self, text: str) -> None:
         """Check the text before the scores; it may quote, until the judge's own words begin."""
         lines = [line.strip(" _-—") for line in text.split("\n") if line.strip()]
         own = 0
         for i, line in enumerate(lines):
-            self._hold_scale(said_of(line), scores=())
+            self._check_scale(parse_sentence(line), scores=())
             own = i + 1 if line in ("", _QUOTED) else own
-        lines = [one for one in lines[own:] if "|" not in one and any(map(str.isalnum, one))]
+        lines = [
+            piece for piece in lines[own:] if "|" not in piece and any(map(str.isalnum, piece))
+        ]
         leads = [line for line in lines if _SPEAKER.match(line)]
-        if lines and _BELOW.search(lines[-1]) and is_others(said_of(SENTENCE.split(lines[-1])[-1])):
+        if (
+            lines
+            and _BELOW.search(lines[-1])
+            and is_others(parse_sentence(SENTENCE.split(lines[-1])[-1]))
+        ):
             leads.append(lines[-1])
-        self.faults += [f"scores behind {_shown(line)} are not counted as yours" for line in leads]
-        for written in (said_of(one) for line in lines for one in SENTENCE.split(line)):
-            disowned = not OWN.search(written.text) and withdraws(written, around=False)
-            if disowned or refuses(written):
-                self.faults.append(f"the scores are disowned: {_shown(written.raw)}")
+        self.faults += [
+            f"scores behind {_quote_short(line)} are not counted as yours" for line in leads
+        ]
+        for written in (parse_sentence(piece) for line in lines for piece in SENTENCE.split(line)):
+            disowned = not OWN.search(written.text) and withdraws_scores(written, around=False)
+            if disowned or refuses_evaluation(written):
+                self.faults.append(f"the scores are disowned: {_quote_short(written.raw)}")
 
-    def _hold_scale(self, written: Said, *, surely: bool = False, scores: Floats = None) -> None:
+    def _check_scale(
+        self, written: Sentence, *, surely: bool = False, scores: Floats = None
+    ) -> None:
         """Add a fault if a sentence names another scale."""
-        limits = {self.spec.limits(metric.name) for metric in self.spec.metrics}
+        limits = {self.spec.score_limits(metric.name) for metric in self.spec.metrics}
         if other_scale(written, limits, scores, surely=surely):
-            self.faults.append(f"found another scale than the one asked for: {_shown(written.raw)}")
+            self.faults.append(
+                f"found another scale than the one asked for: {_quote_short(written.raw)}"
+            )
 
     def result(self) -> Scores | Complaint:
         """Return the scores, or a complaint, after checking every sentence against the scores."""
-        words: dict[str, list[str]] = {name: [] for name in self.found}
+        words: dict[str, list[str]] = {name: [] for name in self.scores}
         for name, line, around in self.written:
             words.setdefault(name, []).append(line)
             for text in SENTENCE.split(line):
-                self._hold(name, text, around=around)
-        written = {name: " ".join(words[name]) for name in self.found}
+                self._check_sentence(name, text, around=around)
+        written = {name: " ".join(words[name]) for name in self.scores}
         if self.spec.justification == "required":
-            bare = [name for name in self.found if not _LETTERS.search(written[name])]
+            bare = [name for name in self.scores if not _LETTERS.search(written[name])]
             more = "found a score without a justification; expected words for it"
-            self.faults += [f"{self.spec.labels[name]}: {more}" for name in bare]
-        missing = [one.label for one in self.spec.metrics if one.name not in self.found]
+            self.faults += [f"{self.spec.score_labels[name]}: {more}" for name in bare]
+        missing = [metric.label for metric in self.spec.metrics if metric.name not in self.scores]
         self.faults += [f"missing: {', '.join(missing)}"] if missing else []
         if self.faults:
-            return _complaint(self.spec, [*self.found], self.faults + self.repeated)
-        return Scores({one.name: self.found[one.name] for one in self.spec.metrics}, written)
+            return _format_complaint(self.spec, [*self.scores], self.faults + self.repeated)
+        return Scores(
+            {metric.name: self.scores[metric.name] for metric in self.spec.metrics}, written
+        )
 
-    def _hold(self, name: str, text: str, *, around: bool) -> None:
+    def _check_sentence(self, name: str, text: str, *, around: bool) -> None:
         """Check a sentence for a metric, or around all scores, against the scores."""
-        written = said_of(text)
+        written = parse_sentence(text)
         if not around and is_harmless(written):
             return
-        self._hold_scale(written, scores=self.found.values() if around else None)
+        self._check_scale(written, scores=self.scores.values() if around else None)
         if is_afterthought(written.tokens) or self._is_replaced(name, written, around=around):
-            self.faults.append(f"{name or 'a metric'}: the score is taken back ({_shown(text)})")
-        if withdraws(written, around=around):
-            self.faults.append(f"the scores are disowned: {_shown(text)}")
+            self.faults.append(
+                f"{name or 'a metric'}: the score is taken back ({_quote_short(text)})"
+            )
+        if withdraws_scores(written, around=around):
+            self.faults.append(f"the scores are disowned: {_quote_short(text)}")
 
-    def _is_replaced(self, name: str, written: Said, *, around: bool) -> bool:
+    def _is_replaced(self, name: str, written: Sentence, *, around: bool) -> bool:
         """Return whether a sentence replaces a score by another number."""
         tokens, words, text, _ = written
         if "~" in words:
             return True
-        places = numbers_in(tokens, *self.spec.limits(name or self.spec.metrics[0].name))
+        places = numbers_in(tokens, *self.spec.score_limits(name or self.spec.metrics[0].name))
         if not places or is_unreal(words):
             return False
-        named = {self.called.name_of(head) for head in self.called.head.finditer(text)}
+        named = {self.metric_names.name_of(head) for head in self.metric_names.head.finditer(text)}
         if names_scale(written) and not named:
             return False
-        own = {self.found.get(one) for one in named or {name}}
+        own = {self.scores.get(metric) for metric in named or {name}}
         if float(tokens[places[-1]]) in own and words & WORDS["keeping"]:
             return False
         about = around or named or words & (WORDS["voice"] | WORDS["judging"])
@@ -504,15 +539,15 @@ class _Reading:
             next((i for i, token in enumerate(tokens) if token in WORDS[kind]), len(tokens))
             for kind in ("others", "voice")
         )
-        for i in (place for place in places if float(tokens[place]) not in own):
+        for i in (position for position in places if float(tokens[position]) not in own):
             ends = i + 2 >= len(tokens) < 12 and tokens[i - 1] in ",:"
             if (about or ends) and not others < i <= voice:
                 return True
         return False
 
 
-def _complaint(spec: JudgeSpec, found: Sequence[str], faults: Sequence[str]) -> Complaint:
-    limits = {metric.label: spec.limits(metric.name) for metric in spec.metrics}
+def _format_complaint(spec: JudgeSpec, names: Sequence[str], faults: Sequence[str]) -> Complaint:
+    limits = {metric.label: spec.score_limits(metric.name) for metric in spec.metrics}
     same = len({*limits.values()}) < 2
     low, high = next(iter(limits.values()), (spec.lowest, spec.highest))
     number = f"a number from {low:g} to {high:g}" if same else "a number in its range"
@@ -520,12 +555,12 @@ def _complaint(spec: JudgeSpec, found: Sequence[str], faults: Sequence[str]) -> 
     labels = (text if same else f"{text} ({a:g} to {b:g})" for text, (a, b) in limits.items())
     return Complaint(
         f"Your reply could not be read: {'; '.join(dict.fromkeys(faults))}. "
-        f"Found the labels: {', '.join(spec.labels[name] for name in found) or 'none'}. "
+        f"Found the labels: {', '.join(spec.score_labels[name] for name in names) or 'none'}. "
         f"Expected each of these labels exactly once, with {number}{more}: {', '.join(labels)}. "
         "Please give the whole evaluation again in the exact format."
     )
 
 
-def _shown(text: str) -> str:
+def _quote_short(text: str) -> str:
     """Return a text in quotes, shortened to 60 characters; "nothing" for an empty one."""
     return repr(text if len(text) <= 60 else text[:57] + "...") if text else "nothing"

@@ -89,7 +89,7 @@ a number that is no score; `after`: after a number that is; `between`: between a
 that replaces it."""
 
 
-def pattern(*names: str) -> str:
+def word_pattern(*names: str) -> str:
     """Return a regular expression that finds a word of these kinds."""
     words = "|".join(sorted(word for name in names for word in WORDS[name]))
     return r"\b(?:" + words.replace("*", r"\w*") + r")\b"
@@ -100,7 +100,7 @@ Floats = Collection[float] | None
 SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[.!?][)\"'])\s+|\n\s*")
 
 
-class Said(NamedTuple):
+class Sentence(NamedTuple):
     """A sentence in lower case, with numbers as digits and without quotations."""
 
     tokens: list[str]
@@ -116,23 +116,23 @@ QUOTATION = re.compile(r'"[^"\n]{0,400}"')
 _SPELLED = {word: str(n) for n, word in enumerate(NUMBER_WORDS)} | {"hundred": "100"}
 
 
-def said_of(text: str) -> Said:
+def parse_sentence(text: str) -> Sentence:
     """Return the sentence that a text is."""
     tokens = _TOKEN.findall(QUOTATION.sub('"', text.lower()))
     if not _SPELLED.keys().isdisjoint(tokens):
         pairs, ends = zip(tokens, [*tokens[1:], ""], strict=True), {"to", "-", "–", "("}
         tokens = [_SPELLED.get(a, a) if a != "one" or b in ends else a for a, b in pairs]
-    return Said(tokens, set(tokens), " ".join(tokens), text)
+    return Sentence(tokens, set(tokens), " ".join(tokens), text)
 
 
 _N = r"\b\d+(?:\.\d+)?\b"
 _MEANS = r" (?:[=:(]|is|means?|stands? for|for|denotes?|being|as) (?:(?:an?|the|very) )*"
-_END = re.compile(rf"({_N}){_MEANS}(?:({pattern('good')})|{pattern('bad')})")
+_END = re.compile(rf"({_N}){_MEANS}(?:({word_pattern('good')})|{word_pattern('bad')})")
 _SCALE = re.compile(
     r"(?<!- )\bscales?\b|\b(?:likert|legend|total :)|\d (?:- )?(?:point|star|level)\b"
     r"|\b(?:as|in|are) (?:\w+ )?(?:per cent|percent\w*|stars)\b"
-    rf"|\ban? {_N}{_MEANS}{pattern('good')}"
-    rf"|\b(?:highest|best|top|max\w*) (?:\S+ ){{0,2}}{pattern('scores')}"
+    rf"|\ban? {_N}{_MEANS}{word_pattern('good')}"
+    rf"|\b(?:highest|best|top|max\w*) (?:\S+ ){{0,2}}{word_pattern('scores')}"
 )
 """Wordings that name a scale."""
 _RANGE = re.compile(
@@ -142,28 +142,29 @@ _LOW, _HIGH = (
     r"\b(?:lower|low|small(?:er)?|less|fewer)\b",
     r"\b(?:higher|high|larger|bigger|more)\b",
 )
-_IS = rf"(?: {pattern('scores')})? (?:is|are|means?|indicates?|the|=) (?:an? |the )?"
+_IS = rf"(?: {word_pattern('scores')})? (?:is|are|means?|indicates?|the|=) (?:an? |the )?"
 _BETTER, _WORSE = r"(?:better|best|good|more)\b", r"(?:worse|worst|bad|poor|less)\b"
 _TURNED = re.compile(
     rf"{_LOW}{_IS}{_BETTER}|{_HIGH}{_IS}{_WORSE}|\b(?:reversed|inverted) scale|\b(?:penalty|error)"
     rf" (?:points|scores)|{_LOW}(?! than) .{{0,30}}\bthe better|{_HIGH} .{{0,30}}\bthe worse"
 )
 _DIRECTION = re.compile(
-    rf"(?:{_LOW}|{_HIGH}) {pattern('scores')} (?:is|are|means?)\b(?! (?:worse|bad|better|good))"
+    rf"(?:{_LOW}|{_HIGH}) {word_pattern('scores')} (?:is|are|means?)\b(?! "
+    rf"(?:worse|bad|better|good))"
 )
 
 
-def other_scale(said: Said, limits: Limits, scores: Floats = None, *, surely: bool) -> bool:
+def other_scale(sentence: Sentence, limits: Limits, scores: Floats = None, *, surely: bool) -> bool:
     """Return whether a sentence names another scale than these, or a reversed one.
 
     `surely` skips the check that it names a scale at all. A sentence around all scores gets
     `scores`; then a number about them that is neither a score nor an end of a scale counts too.
     """
-    text, ends, around = said.text, _END.findall(said.text), scores is not None
+    text, ends, around = sentence.text, _END.findall(sentence.text), scores is not None
     if _TURNED.search(text) or (around and _DIRECTION.search(text)):
         return True
     low, high = {a for a, _ in limits}, {b for _, b in limits}
-    if surely or names_scale(said) or (ends and around):
+    if surely or names_scale(sentence) or (ends and around):
         every = map(float, re.findall(rf"{_N}(?! (?:/|out\b))", text))
         wrong = any(float(n) not in (high if good else low) for n, good in ends)
         share = 100.0 not in high and re.search(r"\bpercent|%|\bstars\b|\bper cent", text)
@@ -171,22 +172,22 @@ def other_scale(said: Said, limits: Limits, scores: Floats = None, *, surely: bo
             return True
     if scores is None:
         return False
-    about = not said.words.isdisjoint(WORDS["scores"])
-    numbers = [said.tokens[i] for i in numbers_in(said.tokens, 0, 1000) if about]
+    about = not sentence.words.isdisjoint(WORDS["scores"])
+    numbers = [sentence.tokens[i] for i in numbers_in(sentence.tokens, 0, 1000) if about]
     numbers += re.findall(rf"({_N}) = [a-z]", text)
     return not low | high | {*scores} >= {*map(float, numbers)}
 
 
-def names_scale(said: Said) -> bool:
+def names_scale(sentence: Sentence) -> bool:
     """Return whether a sentence mentions a scale of scores."""
-    scored = said.words & WORDS["scores"] and _RANGE.search(said.text)
-    return bool(scored or _SCALE.search(said.text) or len(_END.findall(said.text)) > 1)
+    scored = sentence.words & WORDS["scores"] and _RANGE.search(sentence.text)
+    return bool(scored or _SCALE.search(sentence.text) or len(_END.findall(sentence.text)) > 1)
 
 
 def numbers_in(tokens: Sequence[str], low: float, high: float) -> list[int]:
     """Return the positions of tokens that may be a score: numbers in range that are no count of
     something, no number of a turn or an option, and no part of a sum."""
-    found, more = [], [*tokens, ".", "."]
+    positions, more = [], [*tokens, ".", "."]
     for i, token in enumerate(tokens):
         if token.replace(".", "", 1).isdigit() and low <= float(token) <= high:
             listed = more[i + 1] in ("or", "and", ",", "to", "-") and more[i + 2][0].isdigit()
@@ -194,8 +195,8 @@ def numbers_in(tokens: Sequence[str], low: float, high: float) -> list[int]:
             counted = (after.isalpha() and after not in WORDS["after"]) or after in "+*=×^%°$€<>"
             part = before in ("/", "of") and i > 1 and tokens[i - 2][0].isdigit()
             if not counted and not part and before not in WORDS["counted by"]:
-                found.append(i)
-    return found
+                positions.append(i)
+    return positions
 
 
 _TAIL_SCALE = re.compile(
@@ -205,15 +206,15 @@ _TAIL_SCALE = re.compile(
 
 def goes_on(tail: str, limits: tuple[float, float]) -> bool:
     """Return whether the rest of a score's sentence names another score, or another scale."""
-    said = said_of(SENTENCE.split(tail, maxsplit=1)[0])
-    scale = _TAIL_SCALE.match(said.text) or _END.search(said.text)
-    if scale and other_scale(said, {limits}, surely=True):
+    sentence = parse_sentence(SENTENCE.split(tail, maxsplit=1)[0])
+    scale = _TAIL_SCALE.match(sentence.text) or _END.search(sentence.text)
+    if scale and other_scale(sentence, {limits}, surely=True):
         return True
-    places = numbers_in(said.tokens, *limits)
-    return WORDS["between"].issuperset(said.tokens[: places[0]] if places else "x") or any(
-        said.tokens[i + 1 : i + 2] in (["for"], ["if"], ["("], [":"])
-        or said.tokens[i - 1] == "be"
-        or not WORDS["others"].isdisjoint(said.tokens[max(0, i - 2) : i])
+    places = numbers_in(sentence.tokens, *limits)
+    return WORDS["between"].issuperset(sentence.tokens[: places[0]] if places else "x") or any(
+        sentence.tokens[i + 1 : i + 2] in (["for"], ["if"], ["("], [":"])
+        or sentence.tokens[i - 1] == "be"
+        or not WORDS["others"].isdisjoint(sentence.tokens[max(0, i - 2) : i])
         for i in places
     )
 
@@ -231,19 +232,19 @@ def is_afterthought(tokens: Sequence[str]) -> bool:
 def is_unreal(words: set[str]) -> bool:
     """Return whether the words of a sentence state a hypothetical score ("would be ... if")."""
     might = words & {"would", "could", "might", "may", "had"}
-    given = words & {"if", "with", "had", "without", "were", "unless", "have"}
+    conditional = words & {"if", "with", "had", "without", "were", "unless", "have"}
     now = words & {"hindsight", "reflection", "reconsidered", "again", "second"}
-    return bool((might and given and not now) or words & {"almost", "nearly", "tempted"})
+    return bool((might and conditional and not now) or words & {"almost", "nearly", "tempted"})
 
 
 OWN = re.compile(
-    rf"\b(?:my|our) (?:\w+ ){{0,2}}?{pattern('scores', 'evaluations')}"
+    rf"\b(?:my|our) (?:\w+ ){{0,2}}?{word_pattern('scores', 'evaluations')}"
     r"|\bi(?: would|'d| have| now)?"
     r" (?:rate|score|evaluate|judge|grade|assess|assign|give|award)d?\b"
 )
-_AGAINST = re.compile(pattern("against"))
-_NEGATING = re.compile(pattern("negating") + "|n't\\b")
-_FOREIGN = re.compile(pattern("against", "foreign", "speaking"))
+_AGAINST = re.compile(word_pattern("against"))
+_NEGATING = re.compile(word_pattern("negating") + "|n't\\b")
+_FOREIGN = re.compile(word_pattern("against", "foreign", "speaking"))
 _REFUSAL = re.compile(
     r"\b(?:i|we|me) (?:\w+ ){0,2}?(?:refuse|decline|refrain|abstain|withhold|disagree|reject"
     r"|retract|withdraw|disown|take back)|\brather not\b"
@@ -261,46 +262,48 @@ _REFUSAL = re.compile(
 _DOUBTED = WORDS["scores"] | WORDS["evaluations"] | {"lower", "low", "smaller", "less", "higher"}
 
 
-def is_harmless(sentence: Said) -> bool:
+def is_harmless(sentence: Sentence) -> bool:
     """Return whether a sentence for a metric needs no further check, as most do: it has no word of
     scoring, no number, no afterthought and no refusal."""
     bare = sentence.words.isdisjoint(_DOUBTED) and not re.search(r"[\d~]", sentence.text)
-    return bare and not is_afterthought(sentence.tokens) and not refuses(sentence)
+    return bare and not is_afterthought(sentence.tokens) and not refuses_evaluation(sentence)
 
 
-def is_others(said: Said) -> bool:
+def is_others(sentence: Sentence) -> bool:
     """Return whether a line that introduces scores presents them as somebody else's, or as none: it
     has words that no evaluation has, and not the judge's own voice before them."""
-    foreign, own = _FOREIGN.search(said.text), OWN.search(said.text)
+    foreign, own = _FOREIGN.search(sentence.text), OWN.search(sentence.text)
     if own:
-        foreign = foreign or re.search(r"\b(?:if|had|were|unless)\b", said.text)
+        foreign = foreign or re.search(r"\b(?:if|had|were|unless)\b", sentence.text)
         return foreign is not None and foreign.start() < own.start()
-    return not {word for word in said.words if word[0].isalpha()} <= WORDS["leading"]
+    return not {word for word in sentence.words if word[0].isalpha()} <= WORDS["leading"]
 
 
-def refuses(said: Said) -> bool:
+def refuses_evaluation(sentence: Sentence) -> bool:
     """Return whether a sentence refuses to evaluate, or denies that there is an evaluation."""
-    return _REFUSAL.search(said.text) is not None
+    return _REFUSAL.search(sentence.text) is not None
 
 
-def withdraws(said: Said, *, around: bool) -> bool:
+def withdraws_scores(sentence: Sentence, *, around: bool) -> bool:
     """Return whether a sentence says that the scores do not count. A sentence `around` all scores
     may refer to them without naming them."""
-    text, words = said.text, said.words
+    text, words = sentence.text, sentence.words
     if words & {"average", "mean", "sum"}:
         return False
-    told = words & WORDS["others"] and words & WORDS["speaking"] and not words & WORDS["voice"]
+    reports_speech = (
+        words & WORDS["others"] and words & WORDS["speaking"] and not words & WORDS["voice"]
+    )
     these = words & {"these", "those", "my", "above", "all"} and words & WORDS["scores"]
-    if not around and (told or not these):
-        return refuses(said)
+    if not around and (reports_speech or not these):
+        return refuses_evaluation(sentence)
     against, negating = _AGAINST.search(text), _NEGATING.search(text)
     if not around:
-        return refuses(said) or bool(against or negating)
+        return refuses_evaluation(sentence) or bool(against or negating)
     pointing = words & WORDS["pointing"]
-    leads = WORDS["pronouns"] & {token.partition("'")[0] for token in said.tokens[:1]}
+    leads = WORDS["pronouns"] & {token.partition("'")[0] for token in sentence.tokens[:1]}
     about = pointing or words & WORDS["scores"] or (leads and words & WORDS["evaluations"])
     return bool(
-        refuses(said)
+        refuses_evaluation(sentence)
         or (about and (against or negating))
         or (against and (words & (WORDS["pronouns"] | WORDS["voice"]) or not against.start()))
         or (pointing and _FOREIGN.search(text))

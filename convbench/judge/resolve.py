@@ -12,12 +12,12 @@ from convbench import catalog
 from convbench.errors import SpecError
 from convbench.judge.instructions import names_every_label
 from convbench.judge.kinds import asks_grader, grades_unfenced, kind_of
-from convbench.judge.rubrics import PAPER, kept_rubrics
+from convbench.judge.rubrics import PAPER, rubrics_of_run
 from convbench.schema import JudgeSpec, fingerprint
 from convbench.store import Run
 
 if TYPE_CHECKING:
-    from convbench.judge.human import Labels
+    from convbench.judge.human import LabelFile
 
 LABELS = "human"
 """Name of the spec of a judge `human:FILE`."""
@@ -39,7 +39,7 @@ class Judge:
     spec: JudgeSpec
     model: str | None
     fingerprint: str
-    labels: Labels | None = None
+    labels: LabelFile | None = None
     function: Callable[..., Any] | None = None
     """The function of a judge that asks no model."""
     earlier: Judge | None = None
@@ -47,18 +47,18 @@ class Judge:
     user sets `fence`."""
 
     @property
-    def short(self) -> str:
+    def short_name(self) -> str:
         """The model's part of the judge's name: MODEL of `MODEL` or `SPEC@MODEL`."""
         return self.name.rpartition("@")[2]
 
-    def scorable(self, conversation_ids: Collection[str]) -> set[str]:
+    def scorable_ids(self, conversation_ids: Collection[str]) -> set[str]:
         """Return the conversations that this judge can score: all, or the labelled ones.
 
         Raises DataError for labels of conversations that are not among `conversation_ids`.
         """
         if self.labels is None:
             return set(conversation_ids)
-        self.labels.check(conversation_ids)
+        self.labels.check_known(conversation_ids)
         return set(self.labels.rows)
 
 
@@ -82,32 +82,32 @@ def resolve_judge(
     """
     before, at, after = text.partition("@")
     if text.startswith("human:"):
-        return _human(text, specs, sets)
+        return _human_judge(text, specs, sets)
     if before and after.startswith("human:"):
-        from convbench.judge.scoring_form import named
+        from convbench.judge.scoring_form import find_label_judge
 
-        return _human(after, specs, sets, named(before, specs, run))
+        return _human_judge(after, specs, sets, find_label_judge(before, specs, run))
     if _is_spec(text, specs):
-        return _spec(text, None, specs, sets, resolve_model)
+        return _spec_judge(text, None, specs, sets, resolve_model)
     if at and _is_spec(before, specs):
-        return _spec(before, after, specs, sets, resolve_model)
-    kept = kept_rubrics(run)
+        return _spec_judge(before, after, specs, sets, resolve_model)
+    run_rubrics = rubrics_of_run(run)
     rubric, model = (before, after) if at and "/" not in before and ":" not in before else ("", "")
-    if rubric or text in kept:
-        if (rubric or text) not in kept:
-            known = ", ".join({**catalog.names("judges", specs), **kept})
+    if rubric or text in run_rubrics:
+        if (rubric or text) not in run_rubrics:
+            known = ", ".join({**catalog.spec_files("judges", specs), **run_rubrics})
             raise SpecError(f"--judge {text}: no judge spec {before!r}; expected one of {known}")
-        return _kept(kept[rubric or text], model, sets, resolve_model)
+        return _run_rubric_judge(run_rubrics[rubric or text], model, sets, resolve_model)
     rubric = default()
     if rubric != PAPER:
         return resolve_judge(
             f"{rubric}@{text}", specs, sets=sets, resolve_model=resolve_model, run=run
         )
-    spec = catalog.load(JudgeSpec, "judges", rubric, specs=specs, sets=sets)
-    return _made_guarded(text, spec, resolve_model(text))
+    spec = catalog.load_spec(JudgeSpec, "judges", rubric, specs=specs, sets=sets)
+    return _guarded_judge(text, spec, resolve_model(text))
 
 
-def _kept(
+def _run_rubric_judge(
     versions: Sequence[JudgeSpec],
     model: str,
     sets: Mapping[str, Any] | None,
@@ -126,25 +126,25 @@ def _kept(
     value = versions[0].model_dump(mode="json", exclude_defaults=True)
     where = f"rubric {name} of the run"
     for key, new in (sets or {}).items():
-        catalog.assign(value, key, new, where)
-    spec = catalog.check(JudgeSpec, value, where)
-    return _made_guarded(f"{name}@{model}", spec, resolve_model(model))
+        catalog.assign_key(value, key, new, where)
+    spec = catalog.check_spec(JudgeSpec, value, where)
+    return _guarded_judge(f"{name}@{model}", spec, resolve_model(model))
 
 
-def of_run(run: Run, judge: Judge) -> Judge:
+def as_run_asked(run: Run, judge: Judge) -> Judge:
     """Return a judge with the settings of a run's verdicts.
 
     If these are older than the quoting of question and options and the appended criteria, they stay
     valid, and pending conversations are scored in the same way.
     """
-    kept, earlier = run.judge_specs(), judge.earlier
-    if earlier is None or earlier.fingerprint not in kept or judge.fingerprint in kept:
+    specs, earlier = run.judge_specs(), judge.earlier
+    if earlier is None or earlier.fingerprint not in specs or judge.fingerprint in specs:
         return judge
     before = {"fence": earlier.spec.fence, "criteria": earlier.spec.criteria}
     return replace(earlier, spec=judge.spec.model_copy(update=before))
 
 
-def unquoted(judges: Iterable[Judge]) -> list[str]:
+def unquoted_warnings(judges: Iterable[Judge]) -> list[str]:
     """Return a warning for each judge whose prompt has unquoted texts of others: question and
     options, or answers to grade."""
     return [
@@ -161,7 +161,7 @@ def unquoted(judges: Iterable[Judge]) -> list[str]:
     ]
 
 
-def again(name: str, spec: JudgeSpec, *, downloaded: bool = False) -> Judge:
+def judge_from_run(name: str, spec: JudgeSpec, *, downloaded: bool = False) -> Judge:
     """Return a judge from the spec in a run, to judge another run in the same way.
 
     `downloaded`: the run was pulled, so its judge may only name convbench's own functions, and its
@@ -171,14 +171,14 @@ def again(name: str, spec: JudgeSpec, *, downloaded: bool = False) -> Judge:
         from convbench.store.portable import within_limits
 
         spec = within_limits(spec)
-    return _made(name, spec, spec.model, downloaded=downloaded)
+    return _make_judge(name, spec, spec.model, downloaded=downloaded)
 
 
 def _is_spec(text: str, specs: Sequence[Path]) -> bool:
-    return text.endswith((".yaml", ".yml")) or text in catalog.names("judges", specs)
+    return text.endswith((".yaml", ".yml")) or text in catalog.spec_files("judges", specs)
 
 
-def _human(
+def _human_judge(
     text: str,
     specs: Sequence[Path],
     sets: Mapping[str, Any] | None,
@@ -187,23 +187,23 @@ def _human(
     file = text.removeprefix("human:")
     if not file:
         raise SpecError("--judge human: names no file; expected human:FILE (.csv or .jsonl)")
-    spec = rubric or catalog.load(JudgeSpec, "judges", LABELS, specs=specs, sets=sets)
+    spec = rubric or catalog.load_spec(JudgeSpec, "judges", LABELS, specs=specs, sets=sets)
     if rubric is not None and sets:
         raise SpecError(
             f"--judge {rubric.name}@{text}: found --set judge.…; expected none: the "
             "labels are read by the rubric as it stands"
         )
-    return _made(f"human:{Path(file).stem}", spec.model_copy(update={"file": file}), None)
+    return _make_judge(f"human:{Path(file).stem}", spec.model_copy(update={"file": file}), None)
 
 
-def _spec(
+def _spec_judge(
     text: str,
     model: str | None,
     specs: Sequence[Path],
     sets: Mapping[str, Any] | None,
     resolve_model: Callable[[str], str],
 ) -> Judge:
-    spec = catalog.load(JudgeSpec, "judges", text, specs=specs, sets=sets)
+    spec = catalog.load_spec(JudgeSpec, "judges", text, specs=specs, sets=sets)
     kind = kind_of(spec)
     if "model" not in kind.needs and model is not None and not kind.may_ask:
         raise SpecError(
@@ -212,29 +212,29 @@ def _spec(
         )
     reference = model or spec.model
     if "model" not in kind.needs and not (kind.may_ask and reference):
-        return _made_guarded(spec.name, spec, None)
+        return _guarded_judge(spec.name, spec, None)
     if not reference:
         raise SpecError(
             f"--judge {text}: rubric {spec.name} names no model; expected {text}@MODEL, e.g. "
             f"{text}@gpt-4o"
         )
     name = f"{spec.name}@{model}" if model else spec.name
-    return _made_guarded(name, spec, resolve_model(reference))
+    return _guarded_judge(name, spec, resolve_model(reference))
 
 
-def _made_guarded(name: str, spec: JudgeSpec, model: str | None) -> Judge:
+def _guarded_judge(name: str, spec: JudgeSpec, model: str | None) -> Judge:
     """Return a judge with the defaults of a named one; `earlier` is the same judge as it was before
     texts of others were quoted and criteria appended."""
-    asked = as_asked(spec)
-    found = _made(name, asked, model)
-    if spec.fence is not None or asked.fence is None:
-        return found
+    asked_spec = with_defaults(spec)
+    judge = _make_judge(name, asked_spec, model)
+    if spec.fence is not None or asked_spec.fence is None:
+        return judge
     before = "none" if asks_grader(spec) else "nonce"
-    earlier = asked.model_copy(update={"fence": before, "criteria": spec.criteria})
-    return replace(found, earlier=_made(name, earlier, model))
+    earlier = asked_spec.model_copy(update={"fence": before, "criteria": spec.criteria})
+    return replace(judge, earlier=_make_judge(name, earlier, model))
 
 
-def as_asked(spec: JudgeSpec) -> JudgeSpec:
+def with_defaults(spec: JudgeSpec) -> JudgeSpec:
     """Return a rubric with the defaults of today for what it leaves open: fence, reply schema and
     criteria. A spec with a grader gets the fence alone."""
     kind = kind_of(spec)
@@ -245,20 +245,22 @@ def as_asked(spec: JudgeSpec) -> JudgeSpec:
     defaults: dict[str, str] = {"fence": "quoted", "replies": "structured"}
     if "model" in kind.needs and not names_every_label(spec):
         defaults["criteria"] = "appended"
-    given = {name: getattr(spec, name) or value for name, value in defaults.items()}
-    return spec.model_copy(update=given)
+    update = {name: getattr(spec, name) or value for name, value in defaults.items()}
+    return spec.model_copy(update=update)
 
 
-def _as_before(said: dict[str, Any]) -> dict[str, Any]:
+def _without_old_defaults(fields: dict[str, Any]) -> dict[str, Any]:
     """Return a spec's fields without those at the value from before the field existed, so that old
     fingerprints stay valid."""
     old = {"fence": "none", "replies": "text", "criteria": "as-written"}
-    return {name: value for name, value in said.items() if name not in old or old[name] != value}
+    return {name: value for name, value in fields.items() if name not in old or old[name] != value}
 
 
-def _made(name: str, spec: JudgeSpec, model: str | None, *, downloaded: bool = False) -> Judge:
+def _make_judge(
+    name: str, spec: JudgeSpec, model: str | None, *, downloaded: bool = False
+) -> Judge:
     """Return the judge with its fingerprint; labels are read and functions imported here."""
-    labels, found = None, None
+    labels, function = None, None
     version: str | int | None = kind_of(spec).version
     if "labels" in kind_of(spec).needs:
         if not spec.file:
@@ -268,7 +270,7 @@ def _made(name: str, spec: JudgeSpec, model: str | None, *, downloaded: bool = F
         labels = read_labels(Path(spec.file), spec)
         version = labels.digest
     elif spec.function:
-        found = catalog.function(spec.function, downloaded=downloaded)
-        version = getattr(sys.modules.get(found.__module__), "VERSION", None)
-    said = _as_before(spec.model_dump(mode="json", exclude=_ASIDE))
-    return Judge(name, spec, model, fingerprint(said, model, version), labels, found)
+        function = catalog.find_function(spec.function, downloaded=downloaded)
+        version = getattr(sys.modules.get(function.__module__), "VERSION", None)
+    fields = _without_old_defaults(spec.model_dump(mode="json", exclude=_ASIDE))
+    return Judge(name, spec, model, fingerprint(fields, model, version), labels, function)

@@ -15,20 +15,20 @@ PAPER = "rubric"
 """Name of the rubric of section E.3, for multiple-choice questions with a correct answer."""
 
 
-def kept_rubrics(run: Run | None) -> Mapping[str, Sequence[JudgeSpec]]:
+def rubrics_of_run(run: Run | None) -> Mapping[str, Sequence[JudgeSpec]]:
     """Return the rubrics of a run's verdicts by name, without their models: each distinct version
     of a name once."""
-    found: dict[str, list[JudgeSpec]] = {}
+    by_name: dict[str, list[JudgeSpec]] = {}
     for spec in run.judge_specs().values() if run is not None else ():
         if _asks_by_rubric(spec):
-            plain = spec.model_copy(update={"model": None, "api_base": None})
+            rubric = spec.model_copy(update={"model": None, "api_base": None})
             if run is not None and run.manifest.pulled_from is not None:
                 from convbench.store.portable import within_limits
 
-                plain = within_limits(plain)
-            versions = found.setdefault(spec.name, [])
-            versions += [plain] if plain not in versions else []
-    return found
+                rubric = within_limits(rubric)
+            versions = by_name.setdefault(spec.name, [])
+            versions += [rubric] if rubric not in versions else []
+    return by_name
 
 
 def rubric_of_model(
@@ -40,27 +40,27 @@ def rubric_of_model(
     own, else the paper's for the paper's tasks. Raises SpecError with the known rubrics.
     """
     task = run.manifest.task if run is not None else task
-    kept = kept_rubrics(run)
-    if run is not None and (before := _before(model, run)) is not None:
+    run_rubrics = rubrics_of_run(run)
+    if run is not None and (before := _previous_rubric(model, run)) is not None:
         return before
     own = _rubric_of_task(task, specs)
-    if len(kept) == 1:
-        return next(iter(kept))
-    if own is not None and (own in kept or not kept):
+    if len(run_rubrics) == 1:
+        return next(iter(run_rubrics))
+    if own is not None and (own in run_rubrics or not run_rubrics):
         return own
     where = f"task {task.name}" if task is not None else "this run"
-    why = "was judged by several rubrics" if kept else "has no rubric of its own"
-    known = [f"{name}@{model}" for name in dict.fromkeys([*kept, *_names(specs)])]
+    why = "was judged by several rubrics" if run_rubrics else "has no rubric of its own"
+    known = [f"{name}@{model}" for name in dict.fromkeys([*run_rubrics, *_rubric_names(specs)])]
     raise SpecError(
         f"--judge {model}: {where} {why}; expected one of {', '.join(known)}, or a rubric of yours "
         "(convbench init judge NAME)"
     )
 
 
-def _before(model: str, run: Run) -> str | None:
+def _previous_rubric(model: str, run: Run) -> str | None:
     """Return the rubric with which a judge of this name last scored the run; None if none did."""
     specs = run.judge_specs()
-    marks = [mark for judge, mark in run.judged_by() if judge == model and mark in specs]
+    marks = [mark for judge, mark in run.judge_fingerprints() if judge == model and mark in specs]
     return specs[marks[-1]].name if marks else None
 
 
@@ -71,7 +71,7 @@ def _rubric_of_task(task: TaskSpec | None, specs: Sequence[Path]) -> str | None:
         return PAPER
     if task.judge is not None:
         try:
-            if _asks_by_rubric(catalog.load(JudgeSpec, "judges", task.judge, specs=specs)):
+            if _asks_by_rubric(catalog.load_spec(JudgeSpec, "judges", task.judge, specs=specs)):
                 return task.judge
         except ConvbenchError:  # a run may name a judge that lies elsewhere
             pass
@@ -80,19 +80,19 @@ def _rubric_of_task(task: TaskSpec | None, specs: Sequence[Path]) -> str | None:
 
 def _is_shipped(task: TaskSpec) -> bool:
     """Return whether a task comes with convbench, or has the source of one that does."""
-    files = sorted((catalog.shipped() / "tasks").glob("*.yaml"))
+    files = sorted((catalog.shipped_folder() / "tasks").glob("*.yaml"))
     if task.name in (file.stem for file in files):
         return True
-    sources = (catalog.load(TaskSpec, "tasks", str(file)).source for file in files)
+    sources = (catalog.load_spec(TaskSpec, "tasks", str(file)).source for file in files)
     own = task.source.hub, task.source.config, task.source.rows
-    return any(own) and own in ((one.hub, one.config, one.rows) for one in sources)
+    return any(own) and own in ((source.hub, source.config, source.rows) for source in sources)
 
 
-def _names(specs: Sequence[Path]) -> list[str]:
+def _rubric_names(specs: Sequence[Path]) -> list[str]:
     """Return the names of all rubrics that score conversations."""
     loaded = (
-        catalog.load(JudgeSpec, "judges", one, specs=specs)
-        for one in catalog.names("judges", specs)
+        catalog.load_spec(JudgeSpec, "judges", name, specs=specs)
+        for name in catalog.spec_files("judges", specs)
     )
     return [spec.name for spec in loaded if _asks_by_rubric(spec)]
 

@@ -26,7 +26,7 @@ so that a template with a guessed letter earns less than a short right answer.
 from __future__ import annotations
 
 from convbench.errors import DataError
-from convbench.judge.features import Features, features
+from convbench.judge.features import Features, extract_features
 from convbench.schema import Conversation, Example, Mode, ProtocolSpec
 
 VERSION = 3
@@ -53,13 +53,13 @@ def score(
             f"judge rules: example {example.example_id} has answer {example.answer!r} and options "
             f"{list(example.letters)}; expected the letter of an option"
         )
-    seen = features(conversation, example, protocol, mode)
+    seen = extract_features(conversation, example, protocol, mode)
     scores = {
-        "accuracy": _accuracy(seen, example.answer or ""),
-        "reasoning": _reasoning(seen),
+        "accuracy": _accuracy_score(seen, example.answer or ""),
+        "reasoning": _reasoning_score(seen),
         "comprehensiveness": 1 + 6 * seen.covered + 3 * seen.decided,
-        "pedagogical": _pedagogical(seen),
-        "confidence": _confidence(seen),
+        "pedagogical": _pedagogical_score(seen),
+        "confidence": _confidence_score(seen),
     }
     share = 1.0 if seen.graded.correct else NOT_RIGHT
     for name, value in scores.items():
@@ -68,7 +68,7 @@ def score(
     return {name: round(value, 1) for name, value in scores.items()}
 
 
-def _accuracy(seen: Features, gold: str) -> float:
+def _accuracy_score(seen: Features, gold: str) -> float:
     if seen.graded.correct:
         return 10
     met_gold = gold in seen.chosen
@@ -77,19 +77,19 @@ def _accuracy(seen: Features, gold: str) -> float:
     return 2 if met_gold else 1
 
 
-def _reasoning(seen: Features) -> float:
+def _reasoning_score(seen: Features) -> float:
     value = 1.5 + 2.5 * seen.covered + 3.5 * seen.agree + 1.5 * seen.supported + seen.why
     if seen.chosen and seen.graded.answer not in (None, seen.chosen[-1]):
         value -= 2
-    return value - 2 * seen.cut - 3 * _excess(seen)
+    return value - 2 * seen.cut - 3 * _excess_repetition(seen)
 
 
-def _pedagogical(seen: Features) -> float:
+def _pedagogical_score(seen: Features) -> float:
     value = 3 * bool(seen.graded.correct) + 2.5 * seen.agree + 1.5 * seen.why + 2 * seen.tags
-    return value + _length(seen) - 2 * _excess(seen)
+    return value + _length_share(seen) - 2 * _excess_repetition(seen)
 
 
-def _confidence(seen: Features) -> float:
+def _confidence_score(seen: Features) -> float:
     if seen.graded.answer is None:
         return 2
     weighed = (seen.covered + seen.decided) / 2
@@ -98,12 +98,12 @@ def _confidence(seen: Features) -> float:
     return 4.0 if seen.hedged else 1 + weighed
 
 
-def _excess(seen: Features) -> float:
+def _excess_repetition(seen: Features) -> float:
     """Return the repetition above what restating an argument needs, 0 to 1."""
     return max(0.0, seen.repeated - 0.4) / 0.6
 
 
-def _length(seen: Features) -> float:
+def _length_share(seen: Features) -> float:
     """Return 1 for at least 12 words in all and at most 400 in the longest turn; less outside."""
     if seen.longest > 400:
         return max(0.0, (1200 - seen.longest) / 800)

@@ -23,22 +23,22 @@ PEOPLE, USUAL = "human", "rubric"
 """Names of the spec of people's labels, and of the rubric that explains its metrics."""
 
 
-def usual() -> JudgeSpec:
+def default_rubric() -> JudgeSpec:
     """Return the rubric that people use by default: the metrics of judge `human`, with the
     explanations of the shipped rubric."""
-    spec = catalog.load(JudgeSpec, "judges", PEOPLE)
-    about = {m.name: m.about for m in catalog.load(JudgeSpec, "judges", USUAL).metrics}
+    spec = catalog.load_spec(JudgeSpec, "judges", PEOPLE)
+    about = {m.name: m.about for m in catalog.load_spec(JudgeSpec, "judges", USUAL).metrics}
     metrics = [
         m.model_copy(update={"about": m.about or about.get(m.name, "")}) for m in spec.metrics
     ]
     return spec.model_copy(update={"metrics": tuple(metrics)})
 
 
-def by_people(rubric: JudgeSpec) -> JudgeSpec:
+def label_judge(rubric: JudgeSpec) -> JudgeSpec:
     """Return the judge of people's labels by a rubric: its metrics, scales, weights and reward,
     and whether a note is required. Metrics that only a function measures are left out."""
     metrics = tuple(metric for metric in rubric.metrics if not metric.optional)
-    return catalog.load(JudgeSpec, "judges", PEOPLE).model_copy(
+    return catalog.load_spec(JudgeSpec, "judges", PEOPLE).model_copy(
         update={
             "name": rubric.name,
             "title": f"scores that people gave by {rubric.name}",
@@ -51,47 +51,51 @@ def by_people(rubric: JudgeSpec) -> JudgeSpec:
     )
 
 
-def rubric_of(run: Run, specs: Sequence[Path] = ()) -> JudgeSpec:
+def form_rubric(run: Run, specs: Sequence[Path] = ()) -> JudgeSpec:
     """Return the rubric by which people score a run's conversations.
 
     That is the rubric of a judge that scored it (a model's before a function's, the task's own
     first), else that of the judge its task names, else the default one.
     """
-    kept = [spec for spec in run.judge_specs().values() if _has_rubric(spec)]
+    candidates = [spec for spec in run.judge_specs().values() if _has_rubric(spec)]
     own = run.manifest.task.judge
-    if not kept and own is not None:
+    if not candidates and own is not None:
         with suppress(ConvbenchError):
-            kept = [
-                s for s in [catalog.load(JudgeSpec, "judges", own, specs=specs)] if _has_rubric(s)
+            candidates = [
+                s
+                for s in [catalog.load_spec(JudgeSpec, "judges", own, specs=specs)]
+                if _has_rubric(s)
             ]
     first = min(
-        kept, key=lambda s: ("model" not in kind_of(s).needs, s.name != own, s.name), default=None
+        candidates,
+        key=lambda s: ("model" not in kind_of(s).needs, s.name != own, s.name),
+        default=None,
     )
-    return usual() if first is None or _is_usual(first) else by_people(first)
+    return default_rubric() if first is None or _is_default(first) else label_judge(first)
 
 
-def named(text: str, specs: Sequence[Path], run: Run | None = None) -> JudgeSpec:
+def find_label_judge(text: str, specs: Sequence[Path], run: Run | None = None) -> JudgeSpec:
     """Return the judge of labels by the rubric of this name: a judge that scored `run`, or a spec.
 
     Raises SpecError for a rubric without metrics.
     """
-    kept = () if run is None else run.judge_specs().values()
-    found = next((spec for spec in kept if spec.name == text and _has_rubric(spec)), None)
-    if found is None:
-        found = catalog.load(JudgeSpec, "judges", text, specs=specs)
-    if not found.metrics:
+    run_specs = () if run is None else run.judge_specs().values()
+    rubric = next((spec for spec in run_specs if spec.name == text and _has_rubric(spec)), None)
+    if rubric is None:
+        rubric = catalog.load_spec(JudgeSpec, "judges", text, specs=specs)
+    if not rubric.metrics:
         raise SpecError(
-            f"--judge {text}@human:…: {found.name} has no metrics that people can score"
+            f"--judge {text}@human:…: {rubric.name} has no metrics that people can score"
         )
-    return by_people(found)
+    return label_judge(rubric)
 
 
-def shown(spec: JudgeSpec) -> dict[str, Any]:
+def form_fields(spec: JudgeSpec) -> dict[str, Any]:
     """Return a rubric as the fields of a form: its metrics with range, and which are required."""
     needed = needed_names(spec)
     metrics = []
     for metric in spec.metrics:
-        low, high = spec.limits(metric.name)
+        low, high = spec.score_limits(metric.name)
         metrics.append(
             {
                 "name": metric.name,
@@ -107,7 +111,7 @@ def shown(spec: JudgeSpec) -> dict[str, Any]:
         "name": spec.name,
         "metrics": metrics,
         "note": spec.justification == "required",
-        "headline": spec.labels.get(spec.headline, spec.headline),
+        "headline": spec.score_labels.get(spec.headline_metric, spec.headline_metric),
     }
 
 
@@ -122,16 +126,16 @@ def _has_rubric(spec: JudgeSpec) -> bool:
     )
 
 
-def _is_usual(spec: JudgeSpec) -> bool:
+def _is_default(spec: JudgeSpec) -> bool:
     """Return whether a rubric has the metrics, range and reward of judge `human`."""
-    people = usual()
+    people = default_rubric()
     same = {m.name: m.label.lower() for m in people.metrics}
-    found = {m.name: m.label.lower() for m in spec.metrics}
-    plain = spec.justification == "optional" and not spec.weighted
-    ranges = {spec.limits(name) for name in spec.names}
+    labels = {m.name: m.label.lower() for m in spec.metrics}
+    has_defaults = spec.justification == "optional" and not spec.has_weights
+    ranges = {spec.score_limits(name) for name in spec.score_names}
     return (
-        plain
-        and found == same
+        has_defaults
+        and labels == same
         and ranges == {(people.lowest, people.highest)}
         and spec.reward.metric == OVERALL
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from convbench.judge.ask import judge_fields, rendered
-from convbench.judge.fence import ABOUT_SET, ABOUT_SEVERAL, fenced_several
+from convbench.judge.ask import judge_fields, render_prompts
+from convbench.judge.fence import ABOUT_SET, ABOUT_SEVERAL, fence_transcripts
 from convbench.schema import Conversation, Example, JudgeSpec, Message
 from convbench.views import transcript
 
@@ -14,7 +14,7 @@ FIELDS = {"group": ("marks", "transcripts"), "pair": ("marks", "transcripts", "f
 """Template fields for several conversations, by `per`, in addition to those of every rubric."""
 
 
-def messages_of(
+def transcript_messages(
     spec: JudgeSpec, talks: Sequence[Conversation], example: Example, key: str
 ) -> list[Message]:
     """Return the messages for a judge of two conversations, or of a group.
@@ -25,9 +25,9 @@ def messages_of(
     """
     if spec.fence in ("quoted", "nonce"):
         marks = ABOUT_SEVERAL + (ABOUT_SET if spec.fence == "quoted" else "")
-        shown = fenced_several(talks, key, reasoning=spec.sees_reasoning)
+        shown = fence_transcripts(talks, key, reasoning=spec.sees_reasoning)
     else:
-        marks, shown = "", [transcript(one, reasoning=spec.sees_reasoning) for one in talks]
+        marks, shown = "", [transcript(talk, reasoning=spec.sees_reasoning) for talk in talks]
     fields: dict[str, Any] = {
         **judge_fields(example, "\n\n".join(shown)),
         "marks": marks,
@@ -35,5 +35,5 @@ def messages_of(
     }
     if len(shown) == 2:
         fields |= {"first": shown[0], "second": shown[1]}
-    system, prompt = rendered(spec, fields, marks, *shown, fields["transcript"])
+    system, prompt = render_prompts(spec, fields, marks, *shown, fields["transcript"])
     return [{"role": "system", "content": system}, {"role": "user", "content": prompt}]

@@ -13,20 +13,20 @@ import yaml
 from pydantic import BaseModel
 
 from convbench import catalog
-from convbench.catalog.read import read
+from convbench.catalog.read import read_yaml
 from convbench.errors import ConvbenchError, RunError, SpecError, UsageError
-from convbench.options.shared import Shape, SpecOptions
+from convbench.options.shared import RunSettings, SpecOptions
 from convbench.options.specs import load_plugins, load_protocol, load_task, sort_sets
 from convbench.prompts import refuse_absent_choices
 from convbench.rollout.calls import SCRIPT
 from convbench.rollout.manifest import make_manifest
-from convbench.rollout.preview import Preview, preview
+from convbench.rollout.preview import Preview, preview_build
 from convbench.schema import (
     Conversation,
     Example,
     JudgeSpec,
-    Member,
     Message,
+    ModelConfig,
     ProtocolSpec,
     RunManifest,
     TaskSpec,
@@ -42,21 +42,21 @@ FALLBACK = "demo"
 """Task whose questions illustrate a spec without a task of its own; they ship with convbench."""
 
 
-class _Blocks(yaml.SafeDumper):
+class _BlockDumper(yaml.SafeDumper):
     """YAML dumper that writes texts of several lines as blocks."""
 
 
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     """Return the YAML node of a text, as a block if it has several lines."""
     style = "|" if "\n" in text else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-_Blocks.add_representer(str, _text)
+_BlockDumper.add_representer(str, _represent_text)
 
 
 @dataclass(frozen=True)
-class SpecShown:
+class ResolvedSpec:
     """One spec with everything that it extends, and sample prompts."""
 
     kind: str
@@ -81,31 +81,33 @@ class SpecShown:
     @property
     def yaml(self) -> str:
         """The spec as YAML."""
-        return yaml.dump(self.value, Dumper=_Blocks, sort_keys=False, allow_unicode=True, width=90)
+        return yaml.dump(
+            self.value, Dumper=_BlockDumper, sort_keys=False, allow_unicode=True, width=90
+        )
 
 
 def show_spec(
     text: str,
     specs: SpecOptions = SpecOptions(),
-    shape: Shape = Shape(),
+    shape: RunSettings = RunSettings(),
     protocol: str | None = None,
-) -> SpecShown:
+) -> ResolvedSpec:
     """Return a spec by KIND/NAME, or by its name if only one kind has it (a task comes first).
 
     Raises SpecError for a name of no spec or of several.
     """
     load_plugins(specs)
-    kind, name = _named(text, specs.folders)
+    kind, name = _kind_and_name(text, specs.folders)
     if kind == "models":
-        return _model(name, specs.folders)
+        return _resolved_model(name, specs.folders)
     if kind in ("tasks", "protocols"):
-        return _played(kind, name, specs, shape, protocol)
-    spec = catalog.load(_nouns()[kind], kind, name, specs=specs.folders)
-    shown = _shown(kind, name, spec, specs.folders)
-    return _judged(shown, spec, specs) if isinstance(spec, JudgeSpec) else shown
+        return _with_sample_prompts(kind, name, specs, shape, protocol)
+    spec = catalog.load_spec(_spec_classes()[kind], kind, name, specs=specs.folders)
+    shown = _resolved_spec(kind, name, spec, specs.folders)
+    return _with_judge_messages(shown, spec, specs) if isinstance(spec, JudgeSpec) else shown
 
 
-def _named(text: str, folders: Sequence[Path]) -> tuple[str, str]:
+def _kind_and_name(text: str, folders: Sequence[Path]) -> tuple[str, str]:
     """Return (kind, name) of what was typed. Raises SpecError for no spec or several."""
     head, slash, name = text.partition("/")
     for kind in (*catalog.KINDS, "models"):
@@ -115,7 +117,7 @@ def _named(text: str, folders: Sequence[Path]) -> tuple[str, str]:
         return _kind_of_file(Path(text)), text
     if slash:
         return "tasks", text
-    having = [kind for kind in catalog.KINDS if text in catalog.names(kind, folders)]
+    having = [kind for kind in catalog.KINDS if text in catalog.spec_files(kind, folders)]
     if not having and not _is_model(text, folders):
         raise SpecError(
             f"{text}: found no spec, model or conversation of this name; see: convbench list "
@@ -134,8 +136,10 @@ def _kind_of_file(path: Path) -> str:
     """Return the kind of a spec's file: its folder's, else the one with most of its keys."""
     if path.parent.name in catalog.KINDS:
         return path.parent.name
-    keys = read(path).keys() if path.is_file() else set()
-    return max(catalog.KINDS, key=lambda kind: len(keys & _nouns()[kind].model_fields.keys()))
+    keys = read_yaml(path).keys() if path.is_file() else set()
+    return max(
+        catalog.KINDS, key=lambda kind: len(keys & _spec_classes()[kind].model_fields.keys())
+    )
 
 
 def _is_model(name: str, folders: Sequence[Path]) -> bool:
@@ -144,9 +148,9 @@ def _is_model(name: str, folders: Sequence[Path]) -> bool:
     return name in aliases(folders).models
 
 
-def _nouns() -> dict[str, type[BaseModel]]:
+def _spec_classes() -> dict[str, type[BaseModel]]:
     from convbench.schema.experiment import ExperimentSpec
-    from convbench.schema.recipe import Launch, Recipe
+    from convbench.schema.recipe import LaunchSpec, Recipe
 
     return {
         "tasks": TaskSpec,
@@ -154,18 +158,18 @@ def _nouns() -> dict[str, type[BaseModel]]:
         "judges": JudgeSpec,
         "recipes": Recipe,
         "experiments": ExperimentSpec,
-        "launch": Launch,
+        "launch": LaunchSpec,
     }
 
 
-def _shown(kind: str, name: str, spec: BaseModel, folders: Sequence[Path]) -> SpecShown:
+def _resolved_spec(kind: str, name: str, spec: BaseModel, folders: Sequence[Path]) -> ResolvedSpec:
     value = spec.model_dump(mode="json", exclude_defaults=True)
     title = str(getattr(spec, "title", ""))
-    file = catalog.locate(kind, name, folders)
-    return SpecShown(kind, str(value.get("name", name)), title, str(file), value)
+    file = catalog.locate_spec(kind, name, folders)
+    return ResolvedSpec(kind, str(value.get("name", name)), title, str(file), value)
 
 
-def _model(name: str, folders: Sequence[Path]) -> SpecShown:
+def _resolved_model(name: str, folders: Sequence[Path]) -> ResolvedSpec:
     from convbench.models.aliases import aliases, file_of
 
     known = aliases(folders).models
@@ -174,75 +178,75 @@ def _model(name: str, folders: Sequence[Path]) -> SpecShown:
     alias = known[name]
     value = alias.model_dump(mode="json", exclude_defaults=True)
     title = alias.note or alias.ref or f"retired: {alias.retired}"
-    return SpecShown("models", name, title, str(file_of(name, folders)), value)
+    return ResolvedSpec("models", name, title, str(file_of(name, folders)), value)
 
 
-def _played(
+def _with_sample_prompts(
     kind: str,
     name: str,
     specs: SpecOptions,
-    shape: Shape = Shape(),
+    shape: RunSettings = RunSettings(),
     protocol: str | None = None,
-) -> SpecShown:
+) -> ResolvedSpec:
     """Return a task or protocol with its prompts rendered on a question: the task's own, or one of
     a task with this protocol."""
     sets = sort_sets(specs.sets, ("task", "protocol"))
     if kind == "tasks":
         task = load_task(name, specs, sets)
         spec = load_protocol(protocol or task.protocol, specs, sets)
-        shown = _shown(kind, name, task, specs.folders)
+        shown = _resolved_spec(kind, name, task, specs.folders)
     else:
         if protocol is not None:
             raise UsageError(f"--protocol: found with protocols/{name}; expected a task")
         spec = load_protocol(name, specs, sets)
         task = load_task(_task_of(spec.name, specs), specs, sets)
-        shown = _shown(kind, name, spec, specs.folders)
-    cast = {speaker: Member(model=SCRIPT) for speaker in spec.speakers}
+        shown = _resolved_spec(kind, name, spec, specs.folders)
+    cast = {speaker: ModelConfig(model=SCRIPT) for speaker in spec.speakers}
     manifest = make_manifest(task, spec, shape, cast)
-    made, problem = None, None
+    sample, problem = None, None
     try:
         examples = load_examples(task, manifest.seed).examples
         refuse_absent_choices(task, manifest.protocol, manifest.mode, examples)
-        made = preview(manifest, examples)
+        sample = preview_build(manifest, examples)
     except ConvbenchError as error:
         problem = str(error)
-    return replace(shown, manifest=manifest, preview=made, problem=problem)
+    return replace(shown, manifest=manifest, preview=sample, problem=problem)
 
 
 def _task_of(protocol: str, specs: SpecOptions) -> str:
     """Return a task with this protocol, preferably one whose questions ship with convbench."""
-    names = list(catalog.names("tasks", specs.folders))
+    names = list(catalog.spec_files("tasks", specs.folders))
     first = [FALLBACK, *(name for name in names if name.startswith("pocket"))]
     for name in dict.fromkeys([*(n for n in first if n in names), *names]):
-        with_this = catalog.load(TaskSpec, "tasks", name, specs=specs.folders).protocol
+        with_this = catalog.load_spec(TaskSpec, "tasks", name, specs=specs.folders).protocol
         if with_this == protocol:
             return name
     return FALLBACK
 
 
-def _judged(shown: SpecShown, spec: JudgeSpec, specs: SpecOptions) -> SpecShown:
+def _with_judge_messages(shown: ResolvedSpec, spec: JudgeSpec, specs: SpecOptions) -> ResolvedSpec:
     """Return a judge with its messages on the first conversation of a task that names it."""
     from convbench.judge.ask import judge_messages, schema_of
     from convbench.judge.group import group_schema
     from convbench.judge.kinds import kind_of
     from convbench.judge.ready import check_variables
-    from convbench.judge.resolve import as_asked
-    from convbench.judge.several import messages_of
+    from convbench.judge.resolve import with_defaults
+    from convbench.judge.several import transcript_messages
 
     if "model" not in kind_of(spec).needs:
         return shown
-    spec = as_asked(spec)
-    names = catalog.names("tasks", specs.folders)
-    tasks = (catalog.load(TaskSpec, "tasks", n, specs=specs.folders) for n in names)
+    spec = with_defaults(spec)
+    names = catalog.spec_files("tasks", specs.folders)
+    tasks = (catalog.load_spec(TaskSpec, "tasks", n, specs=specs.folders) for n in names)
     task = next((task.name for task in tasks if task.judge == spec.name), FALLBACK)
-    played = _played("tasks", task, specs)
+    played = _with_sample_prompts("tasks", task, specs)
     if played.preview is None:
         return replace(shown, problem=played.problem)
     talk, example = played.preview.played, played.preview.example
     check_variables(spec, [example])
     key = f"judge/{spec.name}/{talk.conversation_id}"
     if spec.per in ("pair", "group"):
-        messages = messages_of(spec, (talk, talk), example, key)
+        messages = transcript_messages(spec, (talk, talk), example, key)
         schema = schema_of(spec) if spec.per == "pair" else group_schema(spec, 2)
     else:
         messages, schema = judge_messages(spec, talk, example, key=key), schema_of(spec)
@@ -251,7 +255,7 @@ def _judged(shown: SpecShown, spec: JudgeSpec, specs: SpecOptions) -> SpecShown:
 
 
 @dataclass(frozen=True)
-class ConversationShown:
+class ConversationVerdicts:
     """One conversation with its question and verdicts."""
 
     run: Run
@@ -262,22 +266,27 @@ class ConversationShown:
 
 def show_conversation(
     start: str, runs: Sequence[Path] | None, specs: Sequence[Path] = ()
-) -> ConversationShown | None:
+) -> ConversationVerdicts | None:
     """Return the conversation whose id begins with `start`; None for the name of a spec, or if no
     run has such an id. Raises SpecError for several."""
-    if len(start) < SHORTEST or any(start in catalog.names(kind, specs) for kind in catalog.KINDS):
+    if len(start) < SHORTEST or any(
+        start in catalog.spec_files(kind, specs) for kind in catalog.KINDS
+    ):
         return None
     where = [find_run(path) for path in runs] if runs else all_runs()
-    family = [member for run in where for member in (run, *run.children())]
-    found = [
-        (run, row) for run in family for row in run.heads() if row.conversation_id.startswith(start)
+    family = [member for run in where for member in (run, *run.child_runs())]
+    matches = [
+        (run, row)
+        for run in family
+        for row in run.conversation_rows()
+        if row.conversation_id.startswith(start)
     ]
-    if not found:
+    if not matches:
         return None
-    if len(found) > 1:
-        ids = ", ".join(row.conversation_id for _, row in found[:4])
-        raise SpecError(f"{start}: found {len(found)} conversations: {ids}…; give more digits")
-    run, row = found[0]
+    if len(matches) > 1:
+        ids = ", ".join(row.conversation_id for _, row in matches[:4])
+        raise SpecError(f"{start}: found {len(matches)} conversations: {ids}…; give more digits")
+    run, row = matches[0]
     conversation = run.read_conversation(*row[:3])
     example = run.examples.get(conversation.example_id)
     if example is None:
@@ -287,8 +296,8 @@ def show_conversation(
         )
     newest = {  # by judge, in the order of their first verdicts
         verdict.judge: verdict
-        for verdict in Index(VERDICTS, run.files("verdicts.jsonl")).all_rows()
+        for verdict in Index(VERDICTS, run.record_files("verdicts.jsonl")).all_rows()
         if verdict.conversation_id == row.conversation_id
     }
     verdicts = [run.read_verdict(verdict) for verdict in newest.values()]
-    return ConversationShown(run, conversation, example, verdicts)
+    return ConversationVerdicts(run, conversation, example, verdicts)

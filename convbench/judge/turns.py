@@ -15,18 +15,20 @@ from typing import Any
 
 from convbench import rewards
 from convbench.judge.case import Case
-from convbench.judge.verdicts import scored, unscorable
-from convbench.judge.work import Tools
+from convbench.judge.verdicts import scored_verdict, unscorable_verdict
+from convbench.judge.work import JudgeTools
 from convbench.schema import Conversation, ProtocolSpec, TurnScores, Verdict, turn_scores
 from convbench.views import own_turns
 
-Score = Callable[[Case, Tools], Awaitable[Verdict]]
+Score = Callable[[Case, JudgeTools], Awaitable[Verdict]]
 """Type of a judge kind's function that scores one conversation."""
 TURNS = "turns"
 """In a verdict's details: scores and reward of each turn."""
 
 
-def parts(protocol: ProtocolSpec, conversation: Conversation) -> Iterator[tuple[int, Conversation]]:
+def iter_turn_parts(
+    protocol: ProtocolSpec, conversation: Conversation
+) -> Iterator[tuple[int, Conversation]]:
     """Yield (index, conversation up to and including that turn) of each of the policy's own turns.
 
     The part's id is the conversation's with `#turn-N` appended: journal keys with the prefix of the
@@ -34,41 +36,48 @@ def parts(protocol: ProtocolSpec, conversation: Conversation) -> Iterator[tuple[
     """
     for index in own_turns(protocol, conversation):
         name = f"{conversation.conversation_id}#turn-{index}"
-        told = {"conversation_id": name, "turns": conversation.turns[: index + 1]}
-        yield index, conversation.model_copy(update=told)
+        update = {"conversation_id": name, "turns": conversation.turns[: index + 1]}
+        yield index, conversation.model_copy(update=update)
 
 
-async def score_turns(case: Case, tools: Tools, score: Score) -> Verdict:
+async def score_turns(case: Case, tools: JudgeTools, score: Score) -> Verdict:
     """Score every turn without a score and return the conversation's verdict from all turns; a
     failed one if a turn failed."""
     judge, talk = case.judge, case.conversation
-    there = {one.turn: one for one in turn_scores(case.before)} if case.before else {}
-    found: list[TurnScores] = []
-    asked: list[Verdict] = []
+    by_turn = {turn.turn: turn for turn in turn_scores(case.previous)} if case.previous else {}
+    scored_turns: list[TurnScores] = []
+    verdicts: list[Verdict] = []
     lost: list[tuple[int, Verdict]] = []
-    for index, part in parts(case.protocol, talk):
-        if index in there:
-            found.append(there[index])
+    for index, part in iter_turn_parts(case.protocol, talk):
+        if index in by_turn:
+            scored_turns.append(by_turn[index])
             continue
         verdict = await score(replace(case, conversation=part), tools)
-        asked.append(verdict)
+        verdicts.append(verdict)
         if verdict.failure is not None:
             lost.append((index, verdict))
         else:
-            found.append(_turn(index, verdict, case))
-    details = {**_told(asked), TURNS: [one.model_dump(mode="json") for one in found]}
-    usage = {**_usage(asked, case.asked), "details": details}
+            scored_turns.append(_make_turn_scores(index, verdict, case))
+    details = {
+        **_merge_details(verdicts),
+        TURNS: [turn.model_dump(mode="json") for turn in scored_turns],
+    }
+    usage = {**_total_usage(verdicts, case.attempts), "details": details}
     name = talk.conversation_id
     if lost:
         index, first = lost[0]
         assert first.failure is not None
         more = f" (and {len(lost) - 1} more turns)" if len(lost) > 1 else ""
         message = f"turn {index}{more}: {first.failure.message}"
-        return unscorable(judge, name, first.failure.kind, message, reply=first.reply, **usage)
-    if not found:
-        return unscorable(judge, name, "NoTurn", "the policy said nothing that could be scored")
-    turns = [one.scores for one in found]
-    return scored(judge, talk, case.protocol, mean_scores(turns), turns=turns, **usage)
+        return unscorable_verdict(
+            judge, name, first.failure.kind, message, reply=first.reply, **usage
+        )
+    if not scored_turns:
+        return unscorable_verdict(
+            judge, name, "NoTurn", "the policy said nothing that could be scored"
+        )
+    turns = [turn.scores for turn in scored_turns]
+    return scored_verdict(judge, talk, case.protocol, mean_scores(turns), turns=turns, **usage)
 
 
 def mean_scores(turns: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -77,24 +86,24 @@ def mean_scores(turns: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: fmean(s[name] for s in turns if name in s) for name in names}
 
 
-def _turn(index: int, verdict: Verdict, case: Case) -> TurnScores:
+def _make_turn_scores(index: int, verdict: Verdict, case: Case) -> TurnScores:
     return TurnScores(
         turn=index,
         scores=verdict.scores,
-        reward=rewards.of_turn(case.judge.spec.reward, verdict.scores),
+        reward=rewards.turn_reward(case.judge.spec.reward, verdict.scores),
         justifications=verdict.justifications,
     )
 
 
-def _told(asked: Sequence[Verdict]) -> dict[str, Any]:
+def _merge_details(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """Return the merged details of the turns' verdicts; the newest value of each key."""
-    return {key: value for verdict in asked for key, value in verdict.details.items()}
+    return {key: value for verdict in verdicts for key, value in verdict.details.items()}
 
 
-def _usage(asked: Sequence[Verdict], before: int) -> dict[str, Any]:
+def _total_usage(verdicts: Sequence[Verdict], before: int) -> dict[str, Any]:
     """Return the sums of usage over the turns' verdicts; None for a sum with an unknown value."""
-    out: dict[str, Any] = {"attempts": before + sum(max(0, v.attempts - before) for v in asked)}
+    out: dict[str, Any] = {"attempts": before + sum(max(0, v.attempts - before) for v in verdicts)}
     for name in ("prompt_tokens", "completion_tokens", "cost_usd"):
-        values = [getattr(verdict, name) for verdict in asked]
+        values = [getattr(verdict, name) for verdict in verdicts]
         out[name] = None if not values or None in values else sum(values)
     return out

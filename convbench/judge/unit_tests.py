@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from convbench.answers.disguises import fenced
-from convbench.answers.tags import visible
-from convbench.engine.caller import offload
+from convbench.answers.disguises import fenced_blocks
+from convbench.answers.tags import without_thinking
+from convbench.engine.caller import offload_read
 from convbench.errors import DataError, MissingDependency, RunError
-from convbench.judge.constants import commonest, constant_scores
-from convbench.sandbox import Limits, Outcome, agree, arun, check_reference
+from convbench.judge.constants import commonest_share, constant_scores
+from convbench.sandbox import CallOutcome, Limits, agree, check_reference, run_calls_async
 from convbench.schema import Conversation, Example, JudgeSpec, ProtocolSpec
-from convbench.views import heard, policy_turns, texts
+from convbench.views import heard_text, policy_turns, turn_texts
 
 VERSION = 2
 """Raised whenever a score may move; part of the judge's fingerprint."""
@@ -45,38 +45,40 @@ async def score(
     (no fault of the answer), RunError without a sandbox.
     """
     args = dict(spec.args)
-    reference = _hidden(example, str(args.pop("reference", "reference")))
-    calls = tests(_hidden(example, str(args.pop("tests", "tests"))), example.example_id)
-    paper = _papers(args.pop("checker", "ours"), spec.name)
-    limits = _limits({**args, "scope": "function" if paper else "module"}, spec.name)
+    reference = _hidden_field(example, str(args.pop("reference", "reference")))
+    calls = parse_tests(_hidden_field(example, str(args.pop("tests", "tests"))), example.example_id)
+    paper = _is_paper_checker(args.pop("checker", "ours"), spec.name)
+    limits = _sandbox_limits({**args, "scope": "function" if paper else "module"}, spec.name)
     try:
-        task = _kept(str(reference), calls, limits)
-        wanted = await task.reference()
+        task = _cached_task(str(reference), calls, limits)
+        expected = await task.reference_outcomes()
         if not paper:  # with the paper's checker the answer fails where the reference does
-            check_reference(wanted, example.example_id)
-        code = await offload(partial(answer_code, conversation, protocol), texts(conversation))
-        found = await arun(code, calls, limits)
-        constants, constant = await task.floor()
+            check_reference(expected, example.example_id)
+        code = await offload_read(
+            partial(answer_code, conversation, protocol), turn_texts(conversation)
+        )
+        outcomes = await run_calls_async(code, calls, limits)
+        constants, constant = await task.constant_floor()
         if paper:  # an exception passes no test with the paper's checker
             constants = {k: v for k, v in constants.items() if not k.startswith("raise ")}
     except MissingDependency as error:
         raise RunError(f"judge {spec.name}: {error}") from None
     passed = [
         agree(a, b) and not (paper and a.ended == "raised")
-        for a, b in zip(found, wanted, strict=True)
+        for a, b in zip(outcomes, expected, strict=True)
     ]
     scores = {
         "overall": sum(passed) / len(passed),
         "accuracy": float(all(passed)),
         "constant": max([constant, *constants.values()]),
     }
-    why = [None if ok else outcome.why for ok, outcome in zip(passed, found, strict=True)]
+    why = [None if ok else outcome.why for ok, outcome in zip(passed, outcomes, strict=True)]
     reasons = Counter(reason for reason in why if reason)
     counts = {"passed": sum(passed), "tests": len(passed), "reasons": dict(reasons)}
     return scores, {**counts, "constants": constants}
 
 
-def _papers(checker: object, name: str) -> bool:
+def _is_paper_checker(checker: object, name: str) -> bool:
     """Return whether `checker` names the paper's. Raises RunError for an unknown one."""
     if checker not in ("ours", "paper"):
         raise RunError(f"judge {name}: args.checker: found {checker!r}; expected ours or paper")
@@ -91,16 +93,16 @@ def answer_code(conversation: Conversation, protocol: ProtocolSpec) -> list[str]
     all blocks together, the longest, and the last.
     """
     last = conversation.turns[policy_turns(protocol, conversation)[-1]]
-    text = visible(heard(protocol, last))
+    text = without_thinking(heard_text(protocol, last))
     if protocol.answer_after:
         text = text.partition(protocol.answer_after)[2] or text
-    blocks = [textwrap.dedent(block) for block in fenced(text)]
+    blocks = [textwrap.dedent(block) for block in fenced_blocks(text)]
     if not blocks:
         return list(dict.fromkeys([text.strip(), textwrap.dedent(text).strip("\n")]))
     return list(dict.fromkeys(["\n\n".join(blocks), max(blocks, key=len), blocks[-1]]))
 
 
-def tests(value: object, name: str) -> tuple[str, ...]:
+def parse_tests(value: object, name: str) -> tuple[str, ...]:
     """Return the calls of a task's tests from a mapping or list, or its JSON. Raises DataError for
     anything else."""
     if isinstance(value, str):
@@ -121,7 +123,7 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _hidden(example: Example, name: str) -> object:
+def _hidden_field(example: Example, name: str) -> object:
     if name not in example.hidden:
         raise DataError(
             f"example {example.example_id}: found no hidden field {name!r}; it has "
@@ -130,7 +132,7 @@ def _hidden(example: Example, name: str) -> object:
     return example.hidden[name]
 
 
-def _limits(args: Mapping[str, Any], name: str) -> Limits:
+def _sandbox_limits(args: Mapping[str, Any], name: str) -> Limits:
     try:
         values = {**args, "modules": tuple(args.get("modules", ()))}
         return Limits(**values)
@@ -139,31 +141,31 @@ def _limits(args: Mapping[str, Any], name: str) -> Limits:
 
 
 @dataclass
-class _Task:
+class _TaskOutcomes:
     """Outcomes of a task that all its answers share; each is computed once."""
 
     code: str
     calls: tuple[str, ...]
     limits: Limits
-    wanted: list[Outcome] | None = None
+    expected: list[CallOutcome] | None = None
     constants: dict[str, float] | None = None
     constant: float = 0.0
 
-    async def reference(self) -> list[Outcome]:
+    async def reference_outcomes(self) -> list[CallOutcome]:
         """Return the outcomes of the reference on the tests."""
-        if self.wanted is None:
-            self.wanted = await arun([self.code], self.calls, self.limits)
-        return self.wanted
+        if self.expected is None:
+            self.expected = await run_calls_async([self.code], self.calls, self.limits)
+        return self.expected
 
-    async def floor(self) -> tuple[dict[str, float], float]:
+    async def constant_floor(self) -> tuple[dict[str, float], float]:
         """Return (scores of usual constants, share of the reference's commonest output)."""
         if self.constants is None:
-            wanted = await self.reference()
-            self.constants = await constant_scores(self.calls, wanted, self.limits)
-            self.constant = commonest(wanted)
+            expected = await self.reference_outcomes()
+            self.constants = await constant_scores(self.calls, expected, self.limits)
+            self.constant = commonest_share(expected)
         return self.constants, self.constant
 
 
 @lru_cache(maxsize=4096)
-def _kept(code: str, calls: tuple[str, ...], limits: Limits) -> _Task:
-    return _Task(code, calls, limits)
+def _cached_task(code: str, calls: tuple[str, ...], limits: Limits) -> _TaskOutcomes:
+    return _TaskOutcomes(code, calls, limits)

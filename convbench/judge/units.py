@@ -16,15 +16,15 @@ from convbench.engine import Summary
 from convbench.engine.caller import Caller
 from convbench.engine.recorded_jobs import RecordedJobs, run_recorded
 from convbench.errors import UnsupportedTask
-from convbench.judge.ask import Form, form_of, judge_messages
+from convbench.judge.ask import ReplyForm, form_of, judge_messages
 from convbench.judge.case import Case
 from convbench.judge.dispatch import verdict_on
 from convbench.judge.kinds import kind_of
-from convbench.judge.model import unreadable
+from convbench.judge.model import unreadable_reason
 from convbench.judge.resolve import Judge
-from convbench.judge.turns import parts
+from convbench.judge.turns import iter_turn_parts
 from convbench.judge.verdicts import failed_verdict
-from convbench.judge.work import Tools
+from convbench.judge.work import JudgeTools
 from convbench.rollout.preview import Preview
 from convbench.schema import Conversation, Example, Failure, Message, RunManifest, Verdict
 from convbench.store import Run
@@ -38,7 +38,7 @@ AHEAD = 16
 """Number of conversations that are read ahead."""
 
 
-class Before(Container[object], Protocol):
+class PendingVerdicts(Container[object], Protocol):
     """Pending conversations by conversation_id: their newest verdict, a failed one, or None."""
 
     def __len__(self) -> int: ...
@@ -47,12 +47,12 @@ class Before(Container[object], Protocol):
 
 
 @dataclass
-class Judged:
+class JudgeSummary:
     """Counts of what one judge did in a run."""
 
     name: str
     jobs: Summary = Summary(0, 0)
-    kept: int = 0
+    already_scored: int = 0
     """Conversations that had a verdict of this judge already."""
     failures: Counter[str] = field(default_factory=Counter)
     """Number of failures by message."""
@@ -60,11 +60,11 @@ class Judged:
     """Failures because the task cannot be graded here, whatever the answer."""
 
     @property
-    def failed(self) -> int:
+    def failed_count(self) -> int:
         """Number of conversations that this judge could not score."""
         return self.jobs.failed
 
-    def count(self, failure: Failure | None) -> None:
+    def count_failure(self, failure: Failure | None) -> None:
         """Count the failure of a verdict or comparison; None counts nothing."""
         if failure is not None:
             self.failures[failure.message] += 1
@@ -75,25 +75,27 @@ class Unit(RecordedJobs[J, R]):
     """Pending jobs of one judge, of one kind of unit."""
 
     judge: Judge
-    judged: Judged
-    tools: Tools
+    summary: JudgeSummary
+    tools: JudgeTools
     """Opened by the judge's kind; must be set before the first job."""
 
     @abstractmethod
-    def requests(self) -> Iterator[Request]:
+    def iter_requests(self) -> Iterator[Request]:
         """Yield the requests to the judge's model, call by call."""
 
-    async def run(self, caller: Caller) -> Summary:
+    async def score_all(self, caller: Caller) -> Summary:
         """Score all pending units and return how many were scored and how many failed."""
         return await run_recorded(self, caller, self.tools.concurrency)
 
 
-class Conversations(Unit[Conversation, Verdict]):
+class ConversationUnit(Unit[Conversation, Verdict]):
     """Pending conversations, each scored on its own."""
 
-    def __init__(self, run: Run, judge: Judge, pending: Before, judged: Judged) -> None:
+    def __init__(
+        self, run: Run, judge: Judge, pending: PendingVerdicts, summary: JudgeSummary
+    ) -> None:
         self.file = run.verdicts_file
-        self.judge, self.judged = judge, judged
+        self.judge, self.summary = judge, summary
         self.several = run.manifest.samples > 1
         """Whether each question has several conversations to judge."""
         self._run, self._pending = run, pending
@@ -104,7 +106,11 @@ class Conversations(Unit[Conversation, Verdict]):
         calls takes twice as long, since its code has left the processor's caches."""
         conversations = self._run.conversations()
         while some := tuple(islice(conversations, AHEAD)):
-            yield from (one for one in some if one.conversation_id in self._pending)
+            yield from (
+                conversation
+                for conversation in some
+                if conversation.conversation_id in self._pending
+            )
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -121,7 +127,7 @@ class Conversations(Unit[Conversation, Verdict]):
             run.examples,
             before.attempts if before else 0,
             several=self.several,
-            before=before,
+            previous=before,
         )
         return await verdict_on(case, self.tools)
 
@@ -140,34 +146,34 @@ class Conversations(Unit[Conversation, Verdict]):
 
     def count(self, job: Conversation, result: Verdict) -> None:
         """Count the failure of a verdict, if it has one."""
-        self.judged.count(result.failure)
+        self.summary.count_failure(result.failure)
 
     def unreadable(self, result: Verdict) -> str | None:
         """Return why the judge's replies could not be read; None if they could."""
-        return unreadable(self.judge, result.failure)
+        return unreadable_reason(self.judge, result.failure)
 
-    def shown(self, conversation: Conversation) -> Iterator[Conversation]:
+    def shown_conversations(self, conversation: Conversation) -> Iterator[Conversation]:
         """Yield the conversation as each call shows it to the judge."""
         yield conversation
 
-    def requests(self) -> Iterator[Request]:
+    def iter_requests(self) -> Iterator[Request]:
         """Yield the requests to the judge's model, call by call."""
         for conversation in self.jobs():
             example = self._run.examples[conversation.example_id]
             before = self._pending[conversation.conversation_id]
             key = f"{self._prefix}{conversation.key}#{before.attempts if before else 0}"
-            for talk in self.shown(conversation):
+            for talk in self.shown_conversations(conversation):
                 messages = judge_messages(self.judge.spec, talk, example, key=key)
-                yield messages, self._form(talk, example).schema
+                yield messages, self._reply_form(talk, example).schema
 
-    def _form(self, talk: Conversation, example: Example) -> Form[Any]:
+    def _reply_form(self, talk: Conversation, example: Example) -> ReplyForm[Any]:
         """Return the form of the reply on one conversation."""
         if kind_of(self.judge.spec).measures != "simulator":
             return form_of(self.judge.spec)
-        from convbench.judge.review.scene import scenes
-        from convbench.judge.review.verdict import form
+        from convbench.judge.review.scene import human_turns
+        from convbench.judge.review.verdict import faults_form
 
-        return form(len(list(scenes(talk, example, self._run.manifest.protocol))))
+        return faults_form(len(list(human_turns(talk, example, self._run.manifest.protocol))))
 
     @classmethod
     def requests_unbuilt(
@@ -185,12 +191,12 @@ class Conversations(Unit[Conversation, Verdict]):
         return 1
 
 
-class Turns(Conversations):
+class TurnUnit(ConversationUnit):
     """Pending conversations whose policy turns are scored one by one, each with its context."""
 
-    def shown(self, conversation: Conversation) -> Iterator[Conversation]:
+    def shown_conversations(self, conversation: Conversation) -> Iterator[Conversation]:
         """Yield, for each policy turn, the conversation up to and including it."""
-        yield from (part for _, part in parts(self._run.manifest.protocol, conversation))
+        yield from (part for _, part in iter_turn_parts(self._run.manifest.protocol, conversation))
 
     @classmethod
     def calls_each(cls, manifest: RunManifest, conversation: Conversation) -> int:

@@ -7,12 +7,12 @@ from typing import Any
 
 from convbench.errors import ConvbenchError
 from convbench.judge.resolve import Judge
-from convbench.rewards import of_turns, reward
+from convbench.rewards import conversation_reward, turns_reward
 from convbench.schema import Conversation, Failure, ProtocolSpec, Verdict
 from convbench.views import asking_turns
 
 
-def scored(
+def scored_verdict(
     judge: Judge,
     conversation: Conversation,
     protocol: ProtocolSpec,
@@ -23,36 +23,38 @@ def scored(
     turn, the reward is made from these."""
     questions = len(asking_turns(protocol, conversation))
     rule, turns = judge.spec.reward, more.pop("turns", None)
-    scores = judge.spec.whole(scores)
-    whole = (
-        reward(rule, protocol, scores, questions)
+    scores = judge.spec.with_overall(scores)
+    verdict_reward = (
+        conversation_reward(rule, protocol, scores, questions)
         if turns is None
-        else of_turns(rule, protocol, turns, questions)
+        else turns_reward(rule, protocol, turns, questions)
     )
     return Verdict(
         conversation_id=conversation.conversation_id,
         judge=judge.name,
         fingerprint=judge.fingerprint,
         scores=scores,
-        reward=whole,
-        ended=_now(),
-        **_costing(judge, more),
+        reward=verdict_reward,
+        ended=_utc_now(),
+        **_with_cost(judge, more),
     )
 
 
-def unscorable(judge: Judge, conversation_id: str, kind: str, message: str, **more: Any) -> Verdict:
+def unscorable_verdict(
+    judge: Judge, conversation_id: str, kind: str, message: str, **more: Any
+) -> Verdict:
     """Return a verdict without scores, with this failure."""
     return Verdict(
         conversation_id=conversation_id,
         judge=judge.name,
         fingerprint=judge.fingerprint,
-        failure=Failure.said(kind, message),
-        ended=_now(),
-        **_costing(judge, more),
+        failure=Failure.from_message(kind, message),
+        ended=_utc_now(),
+        **_with_cost(judge, more),
     )
 
 
-def _costing(judge: Judge, more: dict[str, Any]) -> dict[str, Any]:
+def _with_cost(judge: Judge, more: dict[str, Any]) -> dict[str, Any]:
     """Return these fields with a cost of 0 if the judge asks no model."""
     return more if judge.model else {"cost_usd": 0.0, **more}
 
@@ -61,8 +63,8 @@ def failed_verdict(judge: Judge, conversation_id: str, error: Exception) -> Verd
     """Return the failed verdict of a job that raised an error."""
     kind = type(error).__name__
     message = str(error) if isinstance(error, ConvbenchError) else f"{kind}: {error}"
-    return unscorable(judge, conversation_id, kind, message, attempts=0)
+    return unscorable_verdict(judge, conversation_id, kind, message, attempts=0)
 
 
-def _now() -> str:
+def _utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 from convbench.errors import ConvbenchError, TrainError
 from convbench.judge.all import judge_with, judges_of
-from convbench.judge.pending import unscored
-from convbench.judge.ready import ready
+from convbench.judge.pending import find_pending
+from convbench.judge.ready import check_ready
 from convbench.judge.resolve import Judge
-from convbench.learn.job import Job, Means
+from convbench.learn.job import Job, TrainContext
 from convbench.learn.select import Selection, select
 from convbench.options.shared import CallOptions
-from convbench.rollout.build import fill
-from convbench.rollout.calls import check_outcome, ready_cast
-from convbench.rollout.manifest import ask_again, with_fingerprint
-from convbench.rollout.plan import Rollout, branches, want
+from convbench.rollout.build import build_missing
+from convbench.rollout.calls import check_cast, check_outcome
+from convbench.rollout.manifest import follow_up_manifest, with_fingerprint
+from convbench.rollout.plan import Rollout, plan_branches, request_branches
 from convbench.schema import RunManifest, Turn
 from convbench.schema.recipe import Recipe
 from convbench.shards.runner import ShardRunner, judges_for
@@ -31,7 +31,7 @@ INSTEAD = "take the logged conversations with --set pairing.source=logged"
 
 
 @dataclass(frozen=True)
-class Branching:
+class BranchPreparation:
     """Preparation of a recipe that learns from branches: those sampled, and those still missing."""
 
     selection: Selection
@@ -43,7 +43,7 @@ class Branching:
     runner: ShardRunner
 
     @classmethod
-    def of(cls, job: Job, means: Means) -> Branching:
+    def from_job(cls, job: Job, context: TrainContext) -> BranchPreparation:
         """Return the preparation of a job, checked; nothing is written. Raises TrainError if it
         cannot be done."""
         run, recipe = job.run, job.recipe
@@ -53,7 +53,9 @@ class Branching:
                 f"another way; {INSTEAD}"
             )
         selection = select(run, recipe.data)
-        judge = next((one for one in judges_of(run) if one.name == selection.judge), None)
+        judge = next(
+            (candidate for candidate in judges_of(run) if candidate.name == selection.judge), None
+        )
         if judge is None:
             raise TrainError(
                 f"{run.path}: judge {selection.judge!r} cannot score new conversations; expected "
@@ -65,42 +67,46 @@ class Branching:
                 f"it than this convbench has; judge again first: convbench judge --judge "
                 f"{judge.name} --run {run.path}"
             )
-        calls = means.calls.seeing(means.specs.folders)
-        there = (run.branches / "run.json").exists()
-        held = Run.open(run.branches) if there else Run(run.branches, _manifest(run))
-        runner = ShardRunner(means.spread, calls, means.specs)
-        found = cls(selection, judge, held, recipe, calls, runner)
-        if found.lacking():
-            _can_speak(run, calls)
-        if not found.ready():
-            ready([judge], calls, run)
-        return found
+        calls = context.calls.with_specs(context.specs.folders)
+        exists = (run.branches_folder / "run.json").exists()
+        branch_run = (
+            Run.open(run.branches_folder)
+            if exists
+            else Run(run.branches_folder, _branch_manifest(run))
+        )
+        runner = ShardRunner(context.spread, calls, context.specs)
+        branching = cls(selection, judge, branch_run, recipe, calls, runner)
+        if branching.missing_branches():
+            _refuse_changed_cast(run, calls)
+        if not branching.is_ready():
+            check_ready([judge], calls, run)
+        return branching
 
-    def planned(self, run: Run) -> Iterator[Rollout]:
+    def iter_missing(self, run: Run) -> Iterator[Rollout]:
         """Yield the branches that the run does not hold."""
         parents = [item.conversation for item in self.selection.logged]
         per_turn = self.recipe.pairing.per_turn
-        return branches(run.manifest, parents, per_turn=per_turn, on_disk=run.attempts())
+        return plan_branches(run.manifest, parents, per_turn=per_turn, on_disk=run.attempts())
 
-    def lacking(self) -> list[Rollout]:
+    def missing_branches(self) -> list[Rollout]:
         """Return the branches that are still to be sampled."""
-        return list(self.planned(self.run))
+        return list(self.iter_missing(self.run))
 
-    def unjudged(self) -> int:
+    def count_unjudged(self) -> int:
         """Return the number of sampled branches that the judge has not scored."""
-        return len(unscored(self.run, self.judge)[0])
+        return len(find_pending(self.run, self.judge)[0])
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Return True if nothing is left to sample or judge."""
-        return not self.lacking() and not self.unjudged()
+        return not self.missing_branches() and not self.count_unjudged()
 
-    def describe(self) -> Iterator[str]:
+    def describe_work(self) -> Iterator[str]:
         """Yield lines on what is left to sample and judge; the cost is the parents' turns'."""
-        jobs = self.lacking()
+        jobs = self.missing_branches()
         manifest = self.run.manifest
         policy = manifest.cast[manifest.protocol.policy]
-        turns = list(self._again(jobs))
-        calls = sum(turn.replies for turn in turns)
+        turns = list(self._replaced_turns(jobs))
+        calls = sum(turn.reply_count for turn in turns)
         costs = [turn.cost_usd for turn in turns]
         usd = "cost unknown" if None in costs else f"about ${sum(c or 0 for c in costs):.2f}"
         yield from self.selection.describe(self.recipe.data.metric)
@@ -109,10 +115,10 @@ class Branching:
             f"to the end: {calls} calls if they are as long as their parents ({policy.model}, "
             f"{usd})"
         )
-        yield f"verdicts: {len(jobs) + self.unjudged()} of judge {self.judge.name}"
+        yield f"verdicts: {len(jobs) + self.count_unjudged()} of judge {self.judge.name}"
         yield f"kept in {self.run.path}; pairs: one for each branch of another reward"
 
-    def _again(self, jobs: Iterable[Rollout]) -> Iterator[Turn]:
+    def _replaced_turns(self, jobs: Iterable[Rollout]) -> Iterator[Turn]:
         """Yield the parents' sampled turns that the branches replace."""
         parents = {i.conversation_id: i.conversation for i in self.selection.logged}
         for job in jobs:
@@ -121,37 +127,37 @@ class Branching:
                 if turn.finish_reason != "scripted":
                     yield turn
 
-    def do(self) -> list[str]:
+    def do_work(self) -> list[str]:
         """Sample and judge what is missing; return notes on what failed."""
         run = self.run
         if not (run.path / "run.json").exists():
             run = Run.create(run.path, run.manifest, list(self.selection.run.examples.values()))
         notes: list[str | None] = []
-        if self.lacking():
+        if self.missing_branches():
             parents = (item.conversation for item in self.selection.logged)
-            want(run, parents, self.recipe.pairing.per_turn)
-            if self.runner.applies(run):
-                built = self.runner.build(run, self.calls)
+            request_branches(run, parents, self.recipe.pairing.per_turn)
+            if self.runner.applies_to(run):
+                built = self.runner.build_shards(run, self.calls)
             else:
-                built = fill(run, self.calls, "branches")
+                built = build_missing(run, self.calls, "branches")
             notes.append(check_outcome(built.jobs, self.calls, "branches", built.failures))
         for judged in judge_with(
             run, [self.judge], self.calls, judges_for(self.runner, run)
-        ).judged:
+        ).summaries:
             what = f"verdicts of {judged.name} on branches"
             notes.append(check_outcome(judged.jobs, self.calls, what, judged.failures))
         return [note for note in notes if note]
 
-    def told(self) -> Iterator[tuple[str, str]]:
+    def result_lines(self) -> Iterator[tuple[str, str]]:
         """Return no lines: branches say nothing about the trained policy."""
         return iter(())
 
 
-def _manifest(run: Run) -> RunManifest:
-    return ask_again(run.manifest, run.manifest.cast, kind="branch")
+def _branch_manifest(run: Run) -> RunManifest:
+    return follow_up_manifest(run.manifest, run.manifest.cast, kind="branch")
 
 
-def _can_speak(run: Run, calls: CallOptions) -> None:
+def _refuse_changed_cast(run: Run, calls: CallOptions) -> None:
     """Raise TrainError if the cast cannot be asked here, or if its weights are not those that spoke
     in the conversations."""
     for name, member in run.manifest.cast.items():
@@ -162,6 +168,6 @@ def _can_speak(run: Run, calls: CallOptions) -> None:
             )
 
     try:
-        ready_cast(run, calls)
+        check_cast(run, calls)
     except ConvbenchError as error:
         raise TrainError(f"no branch can be sampled: {error}; or {INSTEAD}") from None

@@ -10,33 +10,33 @@ from pathlib import Path
 from statistics import fmean
 
 from convbench.errors import TrainError, UsageError
-from convbench.learn.logged import Logged
-from convbench.learn.select import branches, select
-from convbench.learn.sweet.credit import by_critic, critic_job
+from convbench.learn.logged import LoggedConversation
+from convbench.learn.select import select, select_branches
+from convbench.learn.sweet.credit import critic_credit, critic_job
 from convbench.schema import ProtocolSpec
 from convbench.schema.conversation import TurnCredit
 from convbench.schema.recipe import Data
 from convbench.store import Run
-from convbench.store.credit import keep_credit
+from convbench.store.credit import append_credit
 from convbench.views import policy_turns
 
 Values = dict[tuple[str, int], float]
 """(conversation_id of the parent, turn index) to V before that turn."""
 
 
-def values_before(branches: Iterable[Logged]) -> Values:
+def values_before(branches: Iterable[LoggedConversation]) -> Values:
     """Return V before each turn: the mean reward of the branches that begin there."""
-    found: dict[tuple[str, int], list[float]] = {}
+    by_position: dict[tuple[str, int], list[float]] = {}
     for item in branches:
         branch = item.conversation.branch
         if branch is not None:
-            found.setdefault((branch.parent, branch.turn), []).append(item.reward)
-    return {place: fmean(rewards) for place, rewards in found.items()}
+            by_position.setdefault((branch.parent, branch.turn), []).append(item.reward)
+    return {position: fmean(rewards) for position, rewards in by_position.items()}
 
 
-def by_branches(
+def branch_credit(
     protocol: ProtocolSpec,
-    logged: Iterable[Logged],
+    logged: Iterable[LoggedConversation],
     values: Mapping[tuple[str, int], float],
     source: str,
 ) -> Iterator[TurnCredit]:
@@ -44,12 +44,15 @@ def by_branches(
     for item in logged:
         name = item.conversation_id
         turns = policy_turns(protocol, item.conversation)
-        after = [values.get((name, turn)) for turn in turns[1:]] + [item.reward]
-        for turn, then in zip(turns, after, strict=True):
-            before = values.get((name, turn))
-            if before is not None and then is not None:
+        values_after = [values.get((name, turn)) for turn in turns[1:]] + [item.reward]
+        for turn, value_after in zip(turns, values_after, strict=True):
+            value_before = values.get((name, turn))
+            if value_before is not None and value_after is not None:
                 yield TurnCredit(
-                    conversation_id=name, turn_index=turn, source=source, advantage=then - before
+                    conversation_id=name,
+                    turn_index=turn,
+                    source=source,
+                    advantage=value_after - value_before,
                 )
 
 
@@ -57,7 +60,7 @@ BRANCHES = "branches"
 
 
 @dataclass
-class Credited:
+class CreditResult:
     """Counts and range of the credit that `convbench credit` gave."""
 
     run: Run
@@ -70,7 +73,9 @@ class Credited:
     """Counts of conversations, or branches, without credit, by reason."""
 
 
-def credit(run: Run, source: str, judge: str | None = None, *, raw: bool = False) -> Credited:
+def credit_turns(
+    run: Run, source: str, judge: str | None = None, *, raw: bool = False
+) -> CreditResult:
     """Credit the policy turns of a run by a critic's checkpoint, or by `branches`, and write the
     credit to its `advantages.jsonl`.
 
@@ -79,36 +84,40 @@ def credit(run: Run, source: str, judge: str | None = None, *, raw: bool = False
     if source == BRANCHES and raw:
         raise UsageError("--raw: goes with a critic; branches have no log-ratios")
     if source == BRANCHES:
-        return _by_branches(run, judge)
+        return _credit_by_branches(run, judge)
     if judge is not None:
         raise UsageError("--judge: goes with `branches`; a critic needs no judge")
     folder = Path(source).expanduser()
     name = f"critic{'-raw' if raw else ''}:{folder.resolve().name}"
-    scored = by_critic(critic_job(folder), run, name, raw=raw)
-    return _kept(run, name, scored.credit, scored.left_out)
+    scored = critic_credit(critic_job(folder), run, name, raw=raw)
+    return _store_credit(run, name, scored.credit, scored.left_out)
 
 
-def _by_branches(run: Run, judge: str | None) -> Credited:
+def _credit_by_branches(run: Run, judge: str | None) -> CreditResult:
     data = Data(judge=judge)
-    logged = select(run, data)
-    left = branches(logged, data)
-    source = f"{BRANCHES}:{logged.judge}"
-    values = values_before(left.logged)
-    found = list(by_branches(run.manifest.protocol, logged.logged, values, source))
-    if not found:
-        raise TrainError(f"{run.branches}: found no turn with judged branches before and after it")
-    return _kept(run, source, found, {**logged.skipped, **left.skipped})
+    selection = select(run, data)
+    branched = select_branches(selection, data)
+    source = f"{BRANCHES}:{selection.judge}"
+    values = values_before(branched.logged)
+    turn_credits = list(branch_credit(run.manifest.protocol, selection.logged, values, source))
+    if not turn_credits:
+        raise TrainError(
+            f"{run.branches_folder}: found no turn with judged branches before and after it"
+        )
+    return _store_credit(run, source, turn_credits, {**selection.skipped, **branched.skipped})
 
 
-def _kept(run: Run, source: str, found: Iterable[TurnCredit], left_out: dict[str, int]) -> Credited:
-    credit = list(found)
-    keep_credit(run, credit)
-    values = [one.advantage for one in credit]
-    return Credited(
+def _store_credit(
+    run: Run, source: str, turn_credits: Iterable[TurnCredit], left_out: dict[str, int]
+) -> CreditResult:
+    credit = list(turn_credits)
+    append_credit(run, credit)
+    values = [turn.advantage for turn in credit]
+    return CreditResult(
         run,
         source,
         len(credit),
-        len({one.conversation_id for one in credit}),
+        len({turn.conversation_id for turn in credit}),
         (min(values), fmean(values), max(values)),
         left_out,
     )

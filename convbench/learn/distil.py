@@ -14,35 +14,40 @@ from trl import SFTConfig
 
 from convbench.errors import TrainError
 from convbench.learn import fitting
-from convbench.learn.job import Job, WeightedData, rows_of
-from convbench.learn.steps import Steps
+from convbench.learn.job import Job, WeightedData, load_rows
+from convbench.learn.steps import StepCount
 from convbench.learn.weighted_sft import WeightedSFT
 from convbench.models.where import check_model
 from convbench.schema.recipe import Distil
 
 
-def distillation(
-    student: torch.Tensor, teacher: torch.Tensor, labels: torch.Tensor, how: Distil
+def distillation_loss(
+    student: torch.Tensor, teacher: torch.Tensor, labels: torch.Tensor, settings: Distil
 ) -> torch.Tensor:
     """Return the loss alpha * CE + (1 - alpha) * T^2 * KL(teacher || student) of every token.
 
     `student` and `teacher` are logits of shape (tokens, vocabulary), `labels` of shape (tokens,);
     the result has shape (tokens,). Mukherjee et al. (2025), Table 27; Hinton et al. (2015).
     """
-    heat = how.temperature
+    temperature = settings.temperature
     entropy = -student.log_softmax(-1).gather(-1, labels[:, None])[:, 0]
-    mine, theirs = (student / heat).log_softmax(-1), (teacher / heat).log_softmax(-1)
-    apart = kl_div(mine, theirs, reduction="none", log_target=True).sum(-1)
-    return how.alpha * entropy + (1 - how.alpha) * heat**2 * apart
+    student_log_probs, teacher_log_probs = (
+        (student / temperature).log_softmax(-1),
+        (teacher / temperature).log_softmax(-1),
+    )
+    divergence = kl_div(
+        student_log_probs, teacher_log_probs, reduction="none", log_target=True
+    ).sum(-1)
+    return settings.alpha * entropy + (1 - settings.alpha) * temperature**2 * divergence
 
 
-GIBBERISH = 0.5
+GIBBERISH_NATS = 0.5
 """Nats a token: students that started further than this from their teacher stayed far below their
 own base on the embedded world (docs/regimes.md)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StudentStart:
     """Cross-entropies of the tokens to learn before the first step, in nats a token over the first
     batch."""
 
@@ -52,9 +57,9 @@ class Start:
     """That of a uniform guess, the log of the vocabulary's size."""
 
     @property
-    def gibberish(self) -> bool:
+    def is_gibberish(self) -> bool:
         """Whether the student's cross-entropy exceeds its teacher's by the limit."""
-        return not self.student - self.teacher < GIBBERISH
+        return not self.student - self.teacher < GIBBERISH_NATS
 
     def describe(self) -> str:
         """Return the warning about such a student."""
@@ -67,7 +72,7 @@ class Start:
 
     def record(self) -> dict[str, Any]:
         """Return the values as `training.json` holds them."""
-        return {**asdict(self), "gibberish": self.gibberish}
+        return {**asdict(self), "gibberish": self.is_gibberish}
 
 
 class Distiller(WeightedSFT):
@@ -76,7 +81,7 @@ class Distiller(WeightedSFT):
     def __init__(self, *, teacher: Any, **options: Any) -> None:
         """`teacher` is a model of the student's vocabulary."""
         super().__init__(**options)
-        self.start: Start | None = None
+        self.start: StudentStart | None = None
         self.teacher = teacher.to(self.args.device).eval().requires_grad_(False)
 
     def compute_loss(
@@ -87,34 +92,40 @@ class Distiller(WeightedSFT):
         num_items_in_batch: torch.Tensor | None = None,
     ) -> Any:
         """Return this batch's part of the loss, (1/N) sum over the policy's tokens."""
-        how = self.job.recipe.distil
-        assert how is not None
+        settings = self.job.recipe.distil
+        assert settings is not None
         chat = {name: inputs[name] for name in ("input_ids", "attention_mask")}
         labels = inputs["labels"][:, 1:]
         on = labels != -100
         logits = model(**chat, use_cache=False).logits[:, :-1]
         with torch.no_grad():
-            wanted = self.teacher(**chat, use_cache=False).logits[:, :-1][on]
+            teacher_logits = self.teacher(**chat, use_cache=False).logits[:, :-1][on]
         if self.start is None and self.state.global_step == 0 and on.any():
-            self._look(logits[on].detach(), wanted, labels[on])
-        each = distillation(logits[on].to(wanted.dtype), wanted, labels[on], how)
+            self._record_start(logits[on].detach(), teacher_logits, labels[on])
+        token_losses = distillation_loss(
+            logits[on].to(teacher_logits.dtype), teacher_logits, labels[on], settings
+        )
         weight = inputs["weight"][:, None].expand_as(labels)[on]
-        total = (each * weight.to(each.dtype)).sum() + 0.0 * logits.sum()  # 0: an empty batch
+        total = (
+            token_losses * weight.to(token_losses.dtype)
+        ).sum() + 0.0 * logits.sum()  # 0: an empty batch
         if num_items_in_batch is None:
             num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
         return total / num_items_in_batch.to(total) * self.accelerator.num_processes
 
-    def _look(self, student: torch.Tensor, teacher: torch.Tensor, labels: torch.Tensor) -> None:
+    def _record_start(
+        self, student: torch.Tensor, teacher: torch.Tensor, labels: torch.Tensor
+    ) -> None:
         """Record the cross-entropies at the start; warn if the student's is near gibberish."""
-        mine, theirs = (
+        student_loss, teacher_loss = (
             cross_entropy(logits.float(), labels).item() for logits in (student, teacher)
         )
-        self.start = Start(mine, theirs, math.log(student.shape[-1]))
-        if self.start.gibberish and self.is_world_process_zero():
+        self.start = StudentStart(student_loss, teacher_loss, math.log(student.shape[-1]))
+        if self.start.is_gibberish and self.is_world_process_zero():
             print(f"warning: {self.start.describe()}", file=sys.stderr)
 
 
-def first_layers(model: Any, count: int | None) -> Any:
+def keep_first_layers(model: Any, count: int | None) -> Any:
     """Return the model with its first `count` layers only; None keeps all. Raises TrainError if it
     has fewer."""
     if count is None:
@@ -122,9 +133,9 @@ def first_layers(model: Any, count: int | None) -> Any:
     inner = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
     layers = getattr(inner, "layers", None)
     if not isinstance(layers, ModuleList) or len(layers) < count:
-        found = len(layers) if isinstance(layers, ModuleList) else "no list of"
+        available = len(layers) if isinstance(layers, ModuleList) else "no list of"
         raise TrainError(
-            f"distil.student_layers {count}: the base has {found} layers; expected at least "
+            f"distil.student_layers {count}: the base has {available} layers; expected at least "
             "that many; lower it, or set it to null for the whole base"
         )
     inner.layers = layers[:count]
@@ -137,23 +148,27 @@ def first_layers(model: Any, count: int | None) -> Any:
 
 def fit(job: Job, weighted: WeightedData, teacher: str) -> None:
     """Distil the teacher checkpoint into the recipe's student and save it."""
-    fitting.quiet()
-    how = job.recipe.distil
-    assert how is not None
+    fitting.silence_libraries()
+    settings = job.recipe.distil
+    assert settings is not None
     check_model(teacher)
-    rows = rows_of(job, weighted)
-    lora = job.recipe.lora if how.lora_on == "student" else None
+    rows = load_rows(job, weighted)
+    lora = job.recipe.lora if settings.lora_on == "student" else None
     trainer = Distiller(
         rows=rows.rows,
         job=job,
         tokenizer=job.chat.tokenizer,
         teacher=fitting.load_model(job, teacher, trained=False),
-        model=first_layers(fitting.load_model(job), how.student_layers),
-        args=fitting.sharded(
-            SFTConfig(**fitting.arguments(job), dataset_kwargs={"skip_prepare_dataset": True})
+        model=keep_first_layers(fitting.load_model(job), settings.student_layers),
+        args=fitting.with_cpu_fsdp(
+            SFTConfig(
+                **fitting.training_arguments(job), dataset_kwargs={"skip_prepare_dataset": True}
+            )
         ),
-        peft_config=fitting.adapter(lora) if lora else None,
+        peft_config=fitting.lora_config(lora) if lora else None,
     )
-    fitting.train(trainer, job, Steps(len(rows.rows), job.recipe.data.unit, job.recipe.fit))
+    fitting.run_training(
+        trainer, job, StepCount(len(rows.rows), job.recipe.data.unit, job.recipe.fit)
+    )
     start = {"start": trainer.start.record()} if trainer.start else {}
-    fitting.finish(trainer, job, weighted, counts=rows.counts, teacher=teacher, **start)
+    fitting.save_checkpoint(trainer, job, weighted, counts=rows.counts, teacher=teacher, **start)

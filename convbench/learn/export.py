@@ -10,15 +10,15 @@ from typing import Any
 
 from convbench import catalog
 from convbench.errors import SpecError, UsageError
-from convbench.formats.export import Exported, Plan, export, export_pairs
-from convbench.formats.targets import FORMATS, THOUGHT, Target, tagged
+from convbench.formats.export import ExportPlan, ExportResult, export_conversations, export_pairs
+from convbench.formats.targets import FORMATS, THOUGHT, Target, tag_reasoning
 from convbench.judge.adaptation.verdict import MARGIN
 from convbench.learn import launch as launching
 from convbench.learn import weights as weighing
-from convbench.learn.flagged import findings
-from convbench.learn.job import Job, Learnt
-from convbench.learn.pairs import Pairs, Reply
-from convbench.learn.start import sort_sets
+from convbench.learn.flagged import relevant_flags
+from convbench.learn.job import Job, TrainingData
+from convbench.learn.pairs import Pairs, PolicyReply
+from convbench.learn.start import split_sets
 from convbench.learn.weights import Weighted
 from convbench.options.shared import SpecOptions
 from convbench.schema import Message
@@ -37,34 +37,34 @@ FILTERS: Mapping[EditFilter, tuple[str, ...]] = {
 more than the margin of the judge's `improves`, or all after which their task is solved."""
 
 
-def learnt_of(
+def load_training_data(
     run: Run, name: str, specs: SpecOptions, data: dict[str, Any] | None = None
-) -> tuple[Job, Learnt]:
+) -> tuple[Job, TrainingData]:
     """Return (job of a recipe on a run, its training data); `name` is a recipe's name or file.
 
     `data` replaces values of the recipe's data selection. What a learner prepares (branches, a
     critic's ranking) is taken from the run if the recipe was trained there. Raises SpecError (no
     such recipe, one that trains nothing), TrainError (not judged, nothing prepared, nothing left).
     """
-    recipe = _loaded(name, with_filter(specs, _loaded(name, specs)))
+    recipe = _load_recipe(name, with_filter(specs, _load_recipe(name, specs)))
     if recipe.trainer is None:
         raise SpecError(f"recipe {recipe.name!r} trains nothing, so that it weighs nothing either")
-    module = launching.load(launching.locate(recipe.trainer))
-    folder = run.checkpoints / recipe.name
+    module = launching.load_trainer(launching.locate_trainer(recipe.trainer))
+    folder = run.checkpoints_folder / recipe.name
     values = {
         "run": str(run.path.resolve()),
         "data": recipe.data.model_copy(update=data or {}),
         "model": recipe.model or Checkpoint(folder).recipe.get("model"),
     }
     job = Job(recipe.model_copy(update=values), folder)
-    return job, job.learnt(module)
+    return job, job.training_data(module)
 
 
-def _loaded(name: str, specs: SpecOptions) -> Recipe:
-    sets, launch = sort_sets(specs.sets)
+def _load_recipe(name: str, specs: SpecOptions) -> Recipe:
+    sets, launch = split_sets(specs.sets)
     if launch:
         raise UsageError("--set launch.…: nothing is launched here; expected keys of the recipe")
-    return catalog.load(Recipe, "recipes", name, specs=specs.folders, sets=sets)
+    return catalog.load_spec(Recipe, "recipes", name, specs=specs.folders, sets=sets)
 
 
 def with_filter(specs: SpecOptions, recipe: Recipe) -> SpecOptions:
@@ -72,9 +72,11 @@ def with_filter(specs: SpecOptions, recipe: Recipe) -> SpecOptions:
     own settings take precedence."""
     if recipe.filter is None:
         return specs
-    own = sort_sets(specs.sets)[0]
+    user_sets = split_sets(specs.sets)[0]
     sets = FILTERS[recipe.filter]
-    return replace(specs, sets=(*(s for s in sets if s.partition("=")[0] not in own), *specs.sets))
+    return replace(
+        specs, sets=(*(s for s in sets if s.partition("=")[0] not in user_sets), *specs.sets)
+    )
 
 
 MOST_ROWS = 10_000_000
@@ -87,7 +89,7 @@ def flagged_train(run: Run) -> frozenset[str]:
         conversation.conversation_id
         for conversation in run.conversations()
         if run.examples[conversation.example_id].split == "train"
-        and findings(run.manifest.protocol, conversation.flags)
+        and relevant_flags(run.manifest.protocol, conversation.flags)
     )
 
 
@@ -99,7 +101,7 @@ def folder_name(recipe: Recipe) -> str:
 
 def export_weighted(
     run: Run,
-    learnt: Weighted,
+    weighted: Weighted,
     target: Target,
     folder: Path,
     recipe: Recipe,
@@ -107,13 +109,13 @@ def export_weighted(
     seed: int,
     *,
     named: bool = False,
-) -> Exported:
+) -> ExportResult:
     """Write weighted conversations; the notes say what the format cannot express. Raises SpecError,
     UsageError."""
     shape = FORMATS[target]
-    names = [item.conversation_id for item, _ in learnt.items]
-    weights = [weight for _, weight in learnt.items]
-    if learnt.by_turn:
+    names = [item.conversation_id for item, _ in weighted.items]
+    weights = [weight for _, weight in weighted.items]
+    if weighted.by_turn:
         raise SpecError(
             f"recipe {recipe.name}: weighting.reward: found turn; expected conversation: a file's "
             "row is a conversation, with one weight; `convbench train` weighs turns"
@@ -121,21 +123,21 @@ def export_weighted(
     if scale is not None and not scale > 0:
         raise UsageError(f"--scale {scale}: expected a number above 0")
     if scale is None and shape.weighted is not None:
-        plan = Plan(weights=dict(zip(names, weights, strict=True)))
+        plan = ExportPlan(weights=dict(zip(names, weights, strict=True)))
     else:
-        repeats = weighing.rounded(weights, scale or 1.0, seed)
+        repeats = weighing.round_weights(weights, scale or 1.0, seed)
         if sum(repeats) > MOST_ROWS:
             raise SpecError(
                 f"--scale {scale:g}: found {sum(repeats):,} rows to write; expected at most "
                 f"{MOST_ROWS:,}; give a smaller scale"
             )
-        plan = Plan(repeats=dict(zip(names, repeats, strict=True)))
+        plan = ExportPlan(repeats=dict(zip(names, repeats, strict=True)))
     dropped = recipe.data.flagged == "drop"
     without = flagged_train(run) if dropped else frozenset()
-    done = export(run, target, folder, plan, without, named=named)
+    done = export_conversations(run, target, folder, plan, without, named=named)
     if not dropped:
-        done.notes += learnt.selection.flagged.describe()
-    done.notes += [*shape.needs, *(learnt.ties.describe() if learnt.ties else ())]
+        done.notes += weighted.selection.flagged.describe()
+    done.notes += [*shape.needs, *(weighted.ties.describe() if weighted.ties else ())]
     if done.negative:
         done.notes.append(
             f"{done.negative} of {len(weights)} conversations have a weight below 0 and were left "
@@ -148,36 +150,43 @@ def export_weighted(
 
 
 def export_paired(
-    learnt: Pairs,
+    pairs: Pairs,
     target: Target,
     folder: Path,
     recipe: Recipe,
     scale: float | None,
     *,
     named: bool = False,
-) -> Exported:
+) -> ExportResult:
     """Write pairs of replies. Raises SpecError if a scale is given."""
     if scale is not None:
         raise SpecError(f"--scale: recipe {recipe.name!r} pairs replies, which have no weight")
-    bare = FORMATS[target].drops or recipe.data.reasoning == "drop"
-    items = ((p.messages, _said(p.chosen, bare), _said(p.rejected, bare)) for p in learnt.items)
-    protocol = learnt.selection.run.manifest.protocol
-    tools = protocol.speakers[protocol.policy].offered
+    without_reasoning = FORMATS[target].drops_reasoning or recipe.data.reasoning == "drop"
+    items = (
+        (
+            p.messages,
+            _reply_message(p.chosen, without_reasoning),
+            _reply_message(p.rejected, without_reasoning),
+        )
+        for p in pairs.items
+    )
+    protocol = pairs.selection.run.manifest.protocol
+    tools = protocol.speakers[protocol.policy].tool_schemas
     done = export_pairs(target, folder, items, tools, named=named)
-    done.notes += learnt.selection.describe(recipe.data.metric)
-    done.notes += [f"left out: {count} {reason}" for reason, count in learnt.skipped.items()]
-    done.notes += learnt.ties.describe() if learnt.ties else ()
+    done.notes += pairs.selection.describe(recipe.data.metric)
+    done.notes += [f"left out: {count} {reason}" for reason, count in pairs.skipped.items()]
+    done.notes += pairs.ties.describe() if pairs.ties else ()
     done.notes.append(f"pairs for DPO; the recipe trains them with beta {recipe.pairing.beta:g}")
     return done
 
 
-def _said(reply: Reply, bare: bool) -> Message:
+def _reply_message(reply: PolicyReply, without_reasoning: bool) -> Message:
     """Return a reply as a message, with its reasoning in tags before its text or without it."""
-    thought = reply.reasoning.text if reply.reasoning and not bare else ""
-    said: Message = {
+    reasoning = reply.reasoning.text if reply.reasoning and not without_reasoning else ""
+    message: Message = {
         "role": "assistant",
-        "content": tagged({"content": reply.text, THOUGHT: thought}),
+        "content": tag_reasoning({"content": reply.text, THOUGHT: reasoning}),
     }
     if reply.calls:
-        said["tool_calls"] = reply.calls
-    return said
+        message["tool_calls"] = reply.calls
+    return message

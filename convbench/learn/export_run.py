@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from convbench.errors import SpecError, UsageError
-from convbench.formats.export import Exported
-from convbench.formats.export import export as write
+from convbench.formats.export import ExportResult
+from convbench.formats.export import export_conversations as write
 from convbench.formats.targets import FORMATS
 from convbench.learn.export import (
     export_paired,
     export_weighted,
     flagged_train,
     folder_name,
-    learnt_of,
+    load_training_data,
 )
 from convbench.learn.pairs import Pairs
 from convbench.learn.weights import Weighted
@@ -23,7 +23,7 @@ from convbench.schema.recipe import FlaggedRule
 from convbench.store.run import Run
 
 
-def export(
+def export_run(
     run: Run,
     to: str,
     out: Path | None = None,
@@ -34,7 +34,7 @@ def export(
     seed: int = 0,
     flagged: FlaggedRule | None = None,
     specs: SpecOptions | None = None,
-) -> Exported:
+) -> ExportResult:
     """Write the run's conversations to `out` (RUN/export/TO), one file a split; return what was
     written.
 
@@ -54,20 +54,22 @@ def export(
     specs = specs or SpecOptions()
     load_plugins(specs)
     if recipe is None:
-        _needless({"--scale": scale, "--judge": judge, "--set": specs.sets or None}, flagged)
+        _refuse_needless({"--scale": scale, "--judge": judge, "--set": specs.sets or None}, flagged)
         without = frozenset() if flagged == "keep" else flagged_train(run)
         done = write(run, target, out or folder, None, without, named=out is not None)
         done.notes += FORMATS[target].needs
         return done
-    asked = {"judge": judge, "flagged": flagged}
-    data = {name: value for name, value in asked.items() if value is not None}
-    job, learnt = learnt_of(run, recipe, specs, data)
-    place = out or folder / folder_name(job.recipe)
-    if isinstance(learnt, Pairs):
-        return export_paired(learnt, target, place, job.recipe, scale, named=out is not None)
-    if isinstance(learnt, Weighted):
+    overrides = {"judge": judge, "flagged": flagged}
+    data = {name: value for name, value in overrides.items() if value is not None}
+    job, training_data = load_training_data(run, recipe, specs, data)
+    destination = out or folder / folder_name(job.recipe)
+    if isinstance(training_data, Pairs):
+        return export_paired(
+            training_data, target, destination, job.recipe, scale, named=out is not None
+        )
+    if isinstance(training_data, Weighted):
         return export_weighted(
-            run, learnt, target, place, job.recipe, scale, seed, named=out is not None
+            run, training_data, target, destination, job.recipe, scale, seed, named=out is not None
         )
     raise SpecError(
         f"--recipe {recipe}: learns from whole conversations against each other, which no format "
@@ -75,10 +77,10 @@ def export(
     )
 
 
-def _needless(said: dict[str, object], flagged: FlaggedRule | None) -> None:
+def _refuse_needless(options: dict[str, object], flagged: FlaggedRule | None) -> None:
     """Raise UsageError for options that need a recipe."""
     if flagged == "zero":
         raise UsageError("--flagged zero: expected a --recipe, whose rewards it sets; or drop")
-    for name, value in said.items():
+    for name, value in options.items():
         if value is not None:
             raise UsageError(f"{name}: expected a --recipe that it is for, e.g. --recipe refit")

@@ -25,11 +25,11 @@ from transformers.integrations.deepspeed import (
 )
 
 from convbench.errors import TrainError
-from convbench.learn.job import Job, Learnt, write_summary
+from convbench.learn.job import Job, TrainingData, write_summary
 from convbench.learn.launch import memory_ran_out, out_of_memory
-from convbench.learn.steps import Steps
+from convbench.learn.steps import StepCount
 from convbench.learn.stored_rows import StoredData
-from convbench.learn.tracking import Tracking
+from convbench.learn.tracking import TrackerCallback
 from convbench.schema.recipe import Lora
 
 
@@ -38,18 +38,18 @@ def on_cpu() -> bool:
     return not (torch.cuda.is_available() or torch.backends.mps.is_available())
 
 
-def device() -> str:
+def local_device() -> str:
     """Return the device of this process as a string."""
     if torch.cuda.is_available():
         return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def precision(job: Job) -> str:
+def training_precision(job: Job) -> str:
     """Return bf16, fp32 or fp64; `auto` is bf16 on a GPU that supports it, else fp32."""
-    wanted = job.recipe.fit.precision
-    if wanted != "auto":
-        return wanted
+    setting = job.recipe.fit.precision
+    if setting != "auto":
+        return setting
     return "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "fp32"
 
 
@@ -57,7 +57,7 @@ def load_model(job: Job, path: str | None = None, *, trained: bool = True) -> An
     """Return the model in its training dtype: fp32 if all weights are trained (bf16 is then done by
     autocast or DeepSpeed), bf16 for a frozen base, float64 for `fp64`. Raises TrainError."""
     lora = job.recipe.lora
-    kind = precision(job)
+    kind = training_precision(job)
     frozen = not trained or (lora is not None and job.recipe.distil is None)
     dtype = torch.float64 if kind == "fp64" else torch.float32
     if kind == "bf16" and frozen:
@@ -80,7 +80,7 @@ def _four_bits() -> Any:
     )
 
 
-def adapter(lora: Lora) -> Any:
+def lora_config(lora: Lora) -> Any:
     """Return the adapter as a peft LoraConfig."""
     from peft import LoraConfig
 
@@ -93,14 +93,14 @@ def adapter(lora: Lora) -> Any:
     )
 
 
-def arguments(job: Job, *, trl: bool = True) -> dict[str, Any]:
+def training_arguments(job: Job, *, trl: bool = True) -> dict[str, Any]:
     """Return the recipe as keyword arguments of a TRL configuration, or with `trl` false of
     transformers' TrainingArguments."""
     fit = job.recipe.fit
     if fit.activation_offloading and (on_cpu() or not trl):
-        found = "no accelerator whose memory would be saved" if trl else "a trainer without it"
+        reason = "no accelerator whose memory would be saved" if trl else "a trainer without it"
         raise TrainError(
-            f"fit.activation_offloading: found {found}; expected false here, or "
+            f"fit.activation_offloading: found {reason}; expected false here, or "
             "fit.gradient_checkpointing=true"
         )
     of_trl = {"activation_offloading": fit.activation_offloading, "max_length": None}
@@ -120,7 +120,7 @@ def arguments(job: Job, *, trl: bool = True) -> dict[str, Any]:
         "warmup_steps": fit.warmup_steps,
         "weight_decay": fit.weight_decay,
         "max_grad_norm": fit.max_grad_norm,
-        "bf16": precision(job) == "bf16",
+        "bf16": training_precision(job) == "bf16",
         "use_cpu": on_cpu(),
         "seed": fit.seed,
         "data_seed": fit.seed,
@@ -138,7 +138,7 @@ def arguments(job: Job, *, trl: bool = True) -> dict[str, Any]:
     }
 
 
-def sharded(args: Any) -> Any:
+def with_cpu_fsdp(args: Any) -> Any:
     """Return a trainer's arguments, and enable FSDP on CPUs if the launch shards by it: accelerate
     would silently train data parallel there."""
     args.device  # noqa: B018 - creates accelerate's state of the processes
@@ -151,7 +151,7 @@ GLUE = "\u00a0"
 """No-break space: marks where a progress line must not be broken."""
 
 
-class Lines(TrainerCallback):
+class ProgressLines(TrainerCallback):
     """Writes one line to stderr for every log entry, wrapped between its numbers on a terminal; the
     last step always gets one."""
 
@@ -172,30 +172,30 @@ class Lines(TrainerCallback):
         print(line.replace(GLUE, " "), file=sys.stderr)
 
 
-def train(trainer: Any, job: Job, steps: Steps) -> None:
+def run_training(trainer: Any, job: Job, steps: StepCount) -> None:
     """Print the number of steps, then train, from the last saved epoch if the folder has one.
     Raises TrainError if memory runs out."""
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(Lines)
+    trainer.add_callback(ProgressLines)
     if job.recipe.fit.trackers:
-        trainer.add_callback(Tracking(job))
+        trainer.add_callback(TrackerCallback(job))
     if trainer.is_world_process_zero():
-        told = replace(steps, processes=trainer.args.world_size)
-        print(told.describe(), file=sys.stderr)
+        all_steps = replace(steps, processes=trainer.args.world_size)
+        print(all_steps.describe(), file=sys.stderr)
     try:
-        trainer.train(resume_from_checkpoint=last_whole(Path(trainer.args.output_dir)))
+        trainer.train(resume_from_checkpoint=last_complete_epoch(Path(trainer.args.output_dir)))
     except (RuntimeError, MemoryError) as error:
         if isinstance(error, MemoryError) or memory_ran_out(str(error)):
             raise TrainError(out_of_memory(job.recipe.fit)) from None
         raise
 
 
-def last_whole(folder: Path) -> str | None:
+def last_complete_epoch(folder: Path) -> str | None:
     """Return the folder of the newest epoch that was saved completely, or None; the state file is
     written last."""
     states = folder.glob("checkpoint-*/trainer_state.json")
-    whole = [file.parent for file in states if _is_json(file)]
-    newest = max(whole, key=lambda one: int(one.name.rpartition("-")[2]), default=None)
+    complete = [file.parent for file in states if _is_json(file)]
+    newest = max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
     return str(newest) if newest else None
 
 
@@ -208,36 +208,38 @@ def _is_json(file: Path) -> bool:
     return True
 
 
-def finish(trainer: Any, job: Job, learnt: Learnt | StoredData[Any], **more: Any) -> None:
+def save_checkpoint(
+    trainer: Any, job: Job, data: TrainingData | StoredData[Any], **more: Any
+) -> None:
     """Save weights, tokenizer with chat template, and `training.json`, so that any loader takes
     the folder."""
     lora = job.recipe.lora
-    saved = trainer.accelerator.unwrap_model(trainer.model)
-    saved.config.use_cache = True  # off for training only; whoever loads this will sample
-    if hasattr(saved, "merge_and_unload") and lora is not None and lora.merge:
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    model.config.use_cache = True  # off for training only; whoever loads this will sample
+    if hasattr(model, "merge_and_unload") and lora is not None and lora.merge:
         _save_merged(trainer, job)
     else:
         trainer.save_model(str(job.folder))
     if trainer.is_world_process_zero():
         job.chat.tokenizer.save_pretrained(str(job.folder))
-        spent = (
+        leftovers = (
             "training_args.bin",
             "probe-*.json",
             "adapter/training_args.bin",
             "adapter/README.md",
         )
-        for file in (found for pattern in spent for found in job.folder.glob(pattern)):
+        for file in (match for pattern in leftovers for match in job.folder.glob(pattern)):
             file.unlink()  # pickles that say what recipe.yaml says, and notes for a resume
         log = [entry for entry in trainer.state.log_history if entry]
         done = {"processes": trainer.args.world_size, "steps": trainer.state.max_steps}
-        write_summary(job, learnt, log, **done, **more)
+        write_summary(job, data, log, **done, **more)
         if job.recipe.fit.save != "keep":  # after the summary: until then a resume needs them
             for step in job.folder.glob("checkpoint-*"):
                 shutil.rmtree(step, ignore_errors=True)
-    leave()
+    close_process_group()
 
 
-def leave() -> None:
+def close_process_group() -> None:
     """Close the process group in all processes at once: gloo aborts when one leaves early."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()
@@ -252,23 +254,23 @@ def _save_merged(trainer: Any, job: Job) -> None:
         return
     zero3 = trainer.is_deepspeed_enabled and is_deepspeed_zero3_enabled()
     if zero3 or trainer.is_fsdp_enabled or getattr(trainer.model, "is_loaded_in_4bit", False):
-        merged = _reloaded(job, folder)
+        merged = _merge_reloaded(job, folder)
     else:
         merged = trainer.accelerator.unwrap_model(trainer.model).merge_and_unload()
     merged.save_pretrained(str(job.folder))
 
 
-def _reloaded(job: Job, folder: Path) -> Any:
+def _merge_reloaded(job: Job, folder: Path) -> Any:
     """Return the base, loaded again unsharded and not quantized, with the saved adapter merged."""
     from peft import PeftModel
 
     unset_hf_deepspeed_config()  # else loading would shard, and wait for the other processes
-    dtype = torch.bfloat16 if precision(job) == "bf16" else torch.float32
+    dtype = torch.bfloat16 if training_precision(job) == "bf16" else torch.float32
     base = AutoModelForCausalLM.from_pretrained(str(Path(job.model).expanduser()), dtype=dtype)
     return PeftModel.from_pretrained(base, str(folder)).merge_and_unload()
 
 
-def quiet() -> None:
+def silence_libraries() -> None:
     """Turn off the libraries' own progress bars and warnings."""
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     from transformers.utils import logging

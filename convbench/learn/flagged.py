@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 from convbench.schema import ProtocolSpec
 from convbench.schema.recipe import FlaggedRule
 
-FORM = ("words", "no-question", "repeats")
+FORM_FLAGS = ("words", "no-question", "repeats")
 """Findings about the policy itself that do not drop a conversation: what the policy does badly is
 for the judge to score, and for a learner to unlearn."""
 
 
-def findings(protocol: ProtocolSpec, flags: Sequence[str]) -> tuple[str, ...]:
+def relevant_flags(protocol: ProtocolSpec, flags: Sequence[str]) -> tuple[str, ...]:
     """Return the flags of a conversation that count: all but the form findings on the policy."""
-    own = {f"{protocol.policy}:{finding}" for finding in FORM}
-    return tuple(flag for flag in flags if flag not in own)
+    form_flags = {f"{protocol.policy}:{finding}" for finding in FORM_FLAGS}
+    return tuple(flag for flag in flags if flag not in form_flags)
 
 
 @dataclass
-class Flagged:
+class FlaggedSummary:
     """Counts of the flagged conversations among those that would train, and their treatment."""
 
     rule: FlaggedRule
@@ -35,21 +35,21 @@ class Flagged:
     findings: Counter[str] = field(default_factory=Counter)
     """Conversations by finding; a conversation may have several."""
 
-    def add(self, found: tuple[str, ...]) -> None:
+    def add_flags(self, flags: tuple[str, ...]) -> None:
         """Count one conversation with these flags."""
         self.conversations += 1
-        self.findings.update(set(found))
+        self.findings.update(set(flags))
 
     def describe(self) -> Iterator[str]:
         """Yield one line on the flagged conversations, or nothing if there are none."""
         if not self.conversations:
             return
         done = {"drop": "dropped", "zero": "trained with reward 0", "keep": "kept"}[self.rule]
-        of = ", ".join(f"{name} {count}" for name, count in sorted(self.findings.items()))
-        other = "drop" if self.rule == "keep" else "keep"
+        counts = ", ".join(f"{name} {count}" for name, count in sorted(self.findings.items()))
+        opposite = "drop" if self.rule == "keep" else "keep"
         yield (
-            f"flagged by fidelity checks: {self.conversations} conversations {done} ({of}); "
-            f"to {other} them: --set data.flagged={other}"
+            f"flagged by fidelity checks: {self.conversations} conversations {done} ({counts}); "
+            f"to {opposite} them: --set data.flagged={opposite}"
         )
 
     def record(self) -> dict[str, object]:

@@ -24,13 +24,13 @@ from convbench.errors import TrainError
 from convbench.learn.fitting import on_cpu
 from convbench.learn.losses import anchors
 
-KEPT = 6
+PAIR_BYTES = 6
 """Bytes saved of each pair of tokens for the backward pass, in float32 (4) and bfloat16 (2)."""
-ROOM = 3 << 30
+MAX_PAIR_BYTES = 3 << 30
 """Most bytes that all pairs together may take."""
 
 
-def attend_plainly(model: Any, rows: int, longest: int, *, checkpointed: bool) -> None:
+def prefer_eager_attention(model: Any, rows: int, longest: int, *, checkpointed: bool) -> None:
     """Set eager attention if a batch of `rows` times `longest` tokens then saves at most 3 GiB;
     `checkpointed`: it saves one layer's at a time. A model with another attention than `sdpa` is
     left unchanged."""
@@ -38,13 +38,13 @@ def attend_plainly(model: Any, rows: int, longest: int, *, checkpointed: bool) -
     if getattr(config, "_attn_implementation", None) != "sdpa":
         return
     layers = 1 if checkpointed else config.num_hidden_layers
-    if layers * config.num_attention_heads * rows * longest**2 * KEPT <= ROOM:
+    if layers * config.num_attention_heads * rows * longest**2 * PAIR_BYTES <= MAX_PAIR_BYTES:
         model.set_attn_implementation("eager")
 
 
-PART = 256
+CHUNK_TOKENS = 256
 """Tokens whose logits exist at once; the backward pass computes them again."""
-SCALED = (
+SCALED_LOGITS = (
     "final_logit_softcapping",
     "logit_scale",
     "output_multiplier",
@@ -54,7 +54,7 @@ SCALED = (
 """Settings of models whose logits are more than the head's product; TRL knows each."""
 
 
-def lighten(trainer: Any) -> None:
+def free_logits(trainer: Any) -> None:
     """On a CPU, set a preference trainer of TRL to compute logits of labelled tokens only, in its
     policy and its reference model."""
     if not on_cpu():
@@ -66,7 +66,7 @@ def lighten(trainer: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Beside:
+class ReferenceStates:
     """The reference model's states at the labels, from which its distributions are computed."""
 
     kind: str
@@ -78,17 +78,17 @@ class Beside:
 
 
 @dataclass
-class Scored(FusedCausalLMOutput):
+class LabelScores(FusedCausalLMOutput):
     """TRL's output, and the divergence from a reference model."""
 
     divergence: torch.Tensor | None = None
 
 
-def hidden_at(model: Any, inputs: Mapping[str, Any]) -> torch.Tensor:
+def label_states(model: Any, inputs: Mapping[str, Any]) -> torch.Tensor:
     """Return the last hidden states before the labels, shape (labels, width)."""
     rest = {name: value for name, value in inputs.items() if name != "labels"}
-    found = model.base_model(**rest, use_cache=False).last_hidden_state[:, :-1]
-    return found[inputs["labels"][:, 1:] != -100]
+    states = model.base_model(**rest, use_cache=False).last_hidden_state[:, :-1]
+    return states[inputs["labels"][:, 1:] != -100]
 
 
 def score_labels_alone(model: Any, *, looks: bool = False) -> bool:
@@ -100,27 +100,29 @@ def score_labels_alone(model: Any, *, looks: bool = False) -> bool:
     was its likeliest token. A call with `beside` returns the divergence at each label too. Return
     False, and change nothing, for a model whose logits are scaled."""
     config = model.config.get_text_config()
-    if any(getattr(config, name, None) is not None for name in SCALED):
+    if any(getattr(config, name, None) is not None for name in SCALED_LOGITS):
         return False
-    before = model.forward
+    original_forward = model.forward
 
     @functools.wraps(type(model).forward)
     def forward(self: Any, *args: Any, fused_lm_head: bool = False, **named: Any) -> Any:
         if not fused_lm_head:
-            return before(*args, **named)
+            return original_forward(*args, **named)
         labels, beside = named.pop("labels")[:, 1:], named.pop("beside", None)
         hidden = self.base_model(*args, **named).last_hidden_state[:, :-1]
         mask = labels != -100
         hidden, labels = hidden[mask], labels[mask]
         head = self.get_output_embeddings()
-        picked, apart = _log_probs(head, hidden, labels, beside)
-        logged = looks and not _bare(self)  # of the policy, not of its reference
-        seen = _looked_at(head, hidden.detach(), labels) if logged else {}
+        log_probs, divergences = _chunked_log_probs(head, hidden, labels, beside)
+        with_stats = looks and not _speaks_without_adapters(
+            self
+        )  # of the policy, not of its reference
+        stats = _prediction_stats(head, hidden.detach(), labels) if with_stats else {}
         # connected to the model even where no label is left
-        return Scored(
+        return LabelScores(
             **{
                 name: values.new_zeros(mask.shape).masked_scatter(mask, values)
-                for name, values in {"log_probs": picked, **apart, **seen}.items()
+                for name, values in {"log_probs": log_probs, **divergences, **stats}.items()
             }
         )
 
@@ -128,61 +130,80 @@ def score_labels_alone(model: Any, *, looks: bool = False) -> bool:
     return True
 
 
-def _bare(model: Any) -> bool:
+def _speaks_without_adapters(model: Any) -> bool:
     """Return True if the model's adapters are disabled at the moment."""
     return any(getattr(part, "disable_adapters", False) is True for part in model.modules())
 
 
-def _log_probs(
-    head: Any, hidden: torch.Tensor, labels: torch.Tensor, beside: Beside | None
+def _chunked_log_probs(
+    head: Any, hidden: torch.Tensor, labels: torch.Tensor, reference: ReferenceStates | None
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Return (log pi of each label, shape (tokens,); with a reference the divergence by name, else
     an empty dict), computed chunk by chunk."""
-    parts = [hidden.split(PART), labels.split(PART)]
-    if beside is None:
-        found = [
-            checkpoint(_part, head, *some, use_reentrant=False) for some in zip(*parts, strict=True)
+    parts = [hidden.split(CHUNK_TOKENS), labels.split(CHUNK_TOKENS)]
+    if reference is None:
+        log_probs = [
+            checkpoint(_chunk_log_probs, head, *chunks, use_reentrant=False)
+            for chunks in zip(*parts, strict=True)
         ]
-        return torch.cat(found), {}
-    both = [
-        checkpoint(_part_beside, head, *some, beside.head, beside.kind, use_reentrant=False)
-        for some in zip(*parts, beside.hidden.split(PART), strict=True)
+        return torch.cat(log_probs), {}
+    chunk_results = [
+        checkpoint(
+            _chunk_with_divergence,
+            head,
+            *chunks,
+            reference.head,
+            reference.kind,
+            use_reentrant=False,
+        )
+        for chunks in zip(*parts, reference.hidden.split(CHUNK_TOKENS), strict=True)
     ]
-    picked, apart = (torch.cat(values) for values in zip(*both, strict=True))
-    return picked, {"divergence": apart}
+    label_log_probs, divergences = (
+        torch.cat(values) for values in zip(*chunk_results, strict=True)
+    )
+    return label_log_probs, {"divergence": divergences}
 
 
-def _looked_at(head: Any, hidden: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+def _prediction_stats(
+    head: Any, hidden: torch.Tensor, labels: torch.Tensor
+) -> dict[str, torch.Tensor]:
     """Return the logged figures of each label's prediction by name, each of shape (tokens,)."""
-    found = []
+    stats = []
     with torch.no_grad():
-        for some, wanted in zip(hidden.split(PART), labels.split(PART), strict=True):
-            logits = _logits(head, some)
+        for states, targets in zip(
+            hidden.split(CHUNK_TOKENS), labels.split(CHUNK_TOKENS), strict=True
+        ):
+            logits = _head_logits(head, states)
             likely = logits.log_softmax(-1)
             entropy = -(likely.exp() * likely).sum(-1)
-            found.append((entropy, logits.mean(-1), logits.argmax(-1) == wanted))
-    entropies, mean, top = (torch.cat(parts) for parts in zip(*found, strict=True))
+            stats.append((entropy, logits.mean(-1), logits.argmax(-1) == targets))
+    entropies, mean, top = (torch.cat(parts) for parts in zip(*stats, strict=True))
     return {"entropy": entropies, "mean_logits": mean, "is_top1": top}
 
 
-def _part(head: Any, hidden: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    return _picked(_logits(head, hidden), labels)
+def _chunk_log_probs(head: Any, hidden: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return _label_log_probs(_head_logits(head, hidden), labels)
 
 
-def _part_beside(
-    head: Any, hidden: torch.Tensor, labels: torch.Tensor, then: torch.Tensor, other: Any, kind: str
+def _chunk_with_divergence(
+    head: Any,
+    hidden: torch.Tensor,
+    labels: torch.Tensor,
+    reference_hidden: torch.Tensor,
+    reference_head: Any,
+    kind: str,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    logits = _logits(head, hidden)
+    logits = _head_logits(head, hidden)
     with torch.no_grad():
-        before = _logits(other, then)
-    return _picked(logits, labels), anchors.divergence(kind, logits, before)
+        reference_logits = _head_logits(reference_head, reference_hidden)
+    return _label_log_probs(logits, labels), anchors.kl_divergence(kind, logits, reference_logits)
 
 
-def _picked(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def _label_log_probs(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return logits.gather(-1, labels[:, None])[:, 0] - logits.logsumexp(-1)
 
 
-def _logits(head: Any, hidden: torch.Tensor) -> torch.Tensor:
+def _head_logits(head: Any, hidden: torch.Tensor) -> torch.Tensor:
     """Return the logits in float32, or in float64 for a float64 model."""
     logits = head(hidden)
     return logits if logits.dtype == torch.float64 else logits.float()
@@ -192,80 +213,80 @@ BY_ROW = "convbench-by-row"
 """Name of the attention that computes `sdpa` row by row within one pack."""
 BY_MASK = ("sdpa", "eager")
 """Attention for which transformers makes a mask from the positions, pack by pack."""
-TRIED = 12
+PROBE_TOKENS = 12
 """Tokens of each row in the test whether packs keep rows apart."""
 
 
 @dataclass(frozen=True)
-class Packs:
+class PackedBatch:
     """A padded batch, packed."""
 
     inputs: dict[str, torch.Tensor]
     """`input_ids`, `position_ids` and `labels`, of shape (packs, width); for attention row by row
     also `cu_seq_lens_q`, of shape (rows + 1,): the start of each row, and the end."""
-    places: torch.Tensor
+    score_index: torch.Tensor
     """Index into the flattened scores (packs, width - 1) of each row's tokens but the first, shape
     (rows, tokens - 1)."""
     real: torch.Tensor
     """True for those that are not padding, of the same shape."""
 
-    def back(self, scores: torch.Tensor) -> torch.Tensor:
+    def unpack(self, scores: torch.Tensor) -> torch.Tensor:
         """Return scores (packs, width - 1, ...) as (rows, tokens - 1, ...), 0 where padded."""
-        found = scores.flatten(0, 1)[self.places]
-        apart = self.real.reshape(*self.real.shape, *[1] * (found.ndim - 2))
-        return found.masked_fill(~apart, 0)
+        by_row = scores.flatten(0, 1)[self.score_index]
+        is_real = self.real.reshape(*self.real.shape, *[1] * (by_row.ndim - 2))
+        return by_row.masked_fill(~is_real, 0)
 
 
-def bins(lengths: Sequence[int], most: float) -> list[list[int]]:
+def assign_packs(lengths: Sequence[int], limit: float) -> list[list[int]]:
     """Return the indices of the rows of each pack, none longer than the limit (or its only row), by
     best fit decreasing: the longest row first, each into the pack with least room left."""
     packs: list[list[int]] = []
     room: list[float] = []
-    for place in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        fits = [i for i, left in enumerate(room) if left >= lengths[place]]
+    for row in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        fits = [i for i, free in enumerate(room) if free >= lengths[row]]
         if fits:
             best = min(fits, key=lambda i: room[i])
-            packs[best].append(place)
-            room[best] -= lengths[place]
+            packs[best].append(row)
+            room[best] -= lengths[row]
         else:
-            packs.append([place])
-            room.append(most - lengths[place])
+            packs.append([row])
+            room.append(limit - lengths[row])
     return packs
 
 
-def packed(inputs: dict[str, Any], attention: str) -> Packs:
+def pack_batch(inputs: dict[str, Any], attention: str) -> PackedBatch:
     """Return the packed batch of `input_ids`, `attention_mask` and `labels`, of shape (rows,
     tokens), rows padded at their end. Attention row by row gets one pack of all rows; otherwise no
     pack is longer than the longest row, since a mask grows with the square of its length."""
     ids, labels = inputs["input_ids"], inputs["labels"]
     lengths = inputs["attention_mask"].sum(-1).tolist()
-    found = bins(lengths, math.inf if attention == BY_ROW else max(lengths))
-    width = max(sum(lengths[row] for row in pack) for pack in found)
+    assignment = assign_packs(lengths, math.inf if attention == BY_ROW else max(lengths))
+    width = max(sum(lengths[row] for row in pack) for pack in assignment)
     starts = [0] * len(lengths)
     positions: list[int] = []
-    for number, pack in enumerate(found):
-        at = 0
+    for number, pack in enumerate(assignment):
+        offset = 0
         for row in pack:
-            starts[row] = number * width + at
+            starts[row] = number * width + offset
             positions += range(lengths[row])
-            at += lengths[row]
-        positions += range(width - at)  # the padding counts as a row
+            offset += lengths[row]
+        positions += range(width - offset)  # the padding counts as a row
     steps = torch.arange(ids.shape[1], device=ids.device)
     places = torch.tensor(starts, device=ids.device)[:, None] + steps
     real = inputs["attention_mask"].bool()
-    wanted = labels.clone()
-    wanted[:, 0] = -100  # no token of its own row precedes it
-    laid = {"input_ids": ids.new_zeros(len(found) * width)}
-    laid["labels"] = labels.new_full((len(found) * width,), -100)
-    laid["input_ids"][places[real]] = ids[real]
-    laid["labels"][places[real]] = wanted[real]
-    laid["position_ids"] = torch.tensor(positions, device=ids.device)
-    given = {name: values.view(-1, width) for name, values in laid.items()}
+    targets = labels.clone()
+    targets[:, 0] = -100  # no token of its own row precedes it
+    flat = {"input_ids": ids.new_zeros(len(assignment) * width)}
+    flat["labels"] = labels.new_full((len(assignment) * width,), -100)
+    flat["input_ids"][places[real]] = ids[real]
+    flat["labels"][places[real]] = targets[real]
+    flat["position_ids"] = torch.tensor(positions, device=ids.device)
+    packed_inputs = {name: values.view(-1, width) for name, values in flat.items()}
     if attention == BY_ROW:
-        begins = laid["position_ids"].eq(0).nonzero()[:, 0]
-        given["cu_seq_lens_q"] = torch.cat([begins, begins.new_tensor([width])])
+        begins = flat["position_ids"].eq(0).nonzero()[:, 0]
+        packed_inputs["cu_seq_lens_q"] = torch.cat([begins, begins.new_tensor([width])])
     places, real = places[:, 1:], real[:, 1:]
-    return Packs(given, (places - places // width - 1).masked_fill(~real, 0), real)
+    return PackedBatch(packed_inputs, (places - places // width - 1).masked_fill(~real, 0), real)
 
 
 def row_by_row(
@@ -279,20 +300,20 @@ def row_by_row(
 ) -> tuple[torch.Tensor, None]:
     """Return the attention of each row of a pack to itself only, from queries of shape (1, heads,
     tokens, d) and the starts of the rows followed by the end. Without these, return `sdpa`'s."""
-    of = partial(sdpa_attention_forward, module, attention_mask=attention_mask, **settings)
+    attend = partial(sdpa_attention_forward, module, attention_mask=attention_mask, **settings)
     if cu_seq_lens_q is None:
-        return of(query, key, value)  # type: ignore[no-any-return]
-    own = [
-        of(*(part[:, :, start:end] for part in (query, key, value)))[0]
+        return attend(query, key, value)  # type: ignore[no-any-return]
+    outputs = [
+        attend(*(part[:, :, start:end] for part in (query, key, value)))[0]
         for start, end in pairwise(cu_seq_lens_q.tolist())
     ]
-    return torch.cat(own, dim=1), None
+    return torch.cat(outputs, dim=1), None
 
 
 AttentionInterface.register(BY_ROW, row_by_row)
 
 
-def settled(model: Any, inner: Any, like: torch.Tensor) -> str:
+def choose_attention(model: Any, inner: Any, like: torch.Tensor) -> str:
     """Set the attention of `inner`, the model within `model`, to one that keeps rows of a pack
     apart, and return its name. Raises TrainError if none does. `like` is a tensor on the device.
 
@@ -301,43 +322,46 @@ def settled(model: Any, inner: Any, like: torch.Tensor) -> str:
     attention.
     """
     config = inner.config.get_text_config()
-    own: str = config._attn_implementation or "eager"
-    if own not in BY_MASK:
+    current: str = config._attn_implementation or "eager"
+    if current not in BY_MASK:
         raise TrainError(
-            f"fit.packing: found attention {own!r}, which is not known to keep rows of one pack "
+            f"fit.packing: found attention {current!r}, which is not known to keep rows of one "
+            "pack "
             f"apart; expected {' or '.join(BY_MASK)}, or fit.packing=false"
         )
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    whole = kinds == {"full_attention"} and not getattr(config, "sliding_window", None)
-    apart = math.inf
-    for way in [BY_ROW, own] if own == "sdpa" and whole else [own]:
-        if way != own or apart < math.inf:
-            inner.set_attn_implementation(way)
-        apart, limit = _tried(model, config.vocab_size, way, like)
-        if apart < limit:
-            return way
+    is_full = kinds == {"full_attention"} and not getattr(config, "sliding_window", None)
+    error = math.inf
+    for attention in [BY_ROW, current] if current == "sdpa" and is_full else [current]:
+        if attention != current or error < math.inf:
+            inner.set_attn_implementation(attention)
+        error, limit = _packing_error(model, config.vocab_size, attention, like)
+        if error < limit:
+            return attention
     raise TrainError(
         f"fit.packing: rows of one pack see each other in this model ({config.model_type}, "
-        f"attention {own}: logits {apart:.1%} off); expected fit.packing=false"
+        f"attention {current}: logits {error:.1%} off); expected fit.packing=false"
     )
 
 
-def _tried(model: Any, words: int, attention: str, like: torch.Tensor) -> tuple[float, float]:
+def _packing_error(
+    model: Any, vocabulary: int, attention: str, like: torch.Tensor
+) -> tuple[float, float]:
     """Return (largest error of a packed row's logits relative to the largest logit, the limit that
     rounding explains)."""
-    count = torch.arange(2 * TRIED, device=like.device)
-    ids = (count * 7919 % words).view(2, TRIED)
-    packs = packed(
+    count = torch.arange(2 * PROBE_TOKENS, device=like.device)
+    ids = (count * 7919 % vocabulary).view(2, PROBE_TOKENS)
+    packs = pack_batch(
         {"input_ids": ids, "labels": ids, "attention_mask": torch.ones_like(ids)}, BY_ROW
     )
-    given = {name: value for name, value in packs.inputs.items() if name != "labels"}
+    packed_inputs = {name: value for name, value in packs.inputs.items() if name != "labels"}
     if attention != BY_ROW:
-        del given["cu_seq_lens_q"]
+        del packed_inputs["cu_seq_lens_q"]
     training = model.training
     model.eval()
     with torch.no_grad():
-        behind = model(**given, use_cache=False).logits[0, TRIED:]
+        behind = model(**packed_inputs, use_cache=False).logits[0, PROBE_TOKENS:]
         alone = model(input_ids=ids[1:], use_cache=False).logits[0]
     model.train(training)
-    apart = float((behind - alone).abs().max() / alone.abs().max())
-    return apart, 1e-3 if alone.dtype in (torch.float32, torch.float64) else 0.05
+    error = float((behind - alone).abs().max() / alone.abs().max())
+    return error, 1e-3 if alone.dtype in (torch.float32, torch.float64) else 0.05

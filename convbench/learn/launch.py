@@ -18,30 +18,30 @@ from typing import Any
 
 import yaml
 
-from convbench.engine.jobs import stoppable
+from convbench.engine.jobs import stop_on_interrupt
 from convbench.errors import MissingDependency, SpecError, TrainError
-from convbench.guard import guarded
+from convbench.guard import guard_command
 from convbench.install import with_extra
-from convbench.models.devices import VISIBLE, inventory, placed
-from convbench.options.shared import CallOptions, devices_of
+from convbench.models.devices import VISIBLE, list_devices, placement_of
+from convbench.options.shared import CallOptions, parse_devices
 from convbench.regular import open_to_append
-from convbench.schema.recipe import Fit, Launch, Recipe
-from convbench.store.jsonl import write_whole
+from convbench.schema.recipe import Fit, LaunchSpec, Recipe
+from convbench.store.jsonl import write_atomic
 
 OLD_S = 900.0
 """Seconds after which no compilation is still running, on other machines that share the folder
 included."""
 
 
-def free(note: Callable[[str], None], env: Mapping[str, str] = os.environ) -> None:
+def remove_stale_locks(note: Callable[[str], None], env: Mapping[str, str] = os.environ) -> None:
     """Remove old compilation locks that no process here holds, with a note; note newer ones too,
     which another machine may hold."""
-    for lock in _locks(env):
+    for lock in _lock_files(env):
         try:
-            found = lock.stat()
-            if _held(found):
+            status = lock.stat()
+            if _is_held(status):
                 continue
-            if time.time() - found.st_mtime < OLD_S:
+            if time.time() - status.st_mtime < OLD_S:
                 note(
                     f"{lock}: no process here holds this lock; training waits for it to go. If no "
                     "other machine compiles there now, a training that was killed left it: "
@@ -54,7 +54,7 @@ def free(note: Callable[[str], None], env: Mapping[str, str] = os.environ) -> No
         note(f"{lock}: removed; a training that was killed while it compiled left this lock")
 
 
-def _locks(env: Mapping[str, str]) -> Iterator[Path]:
+def _lock_files(env: Mapping[str, str]) -> Iterator[Path]:
     """Return the lock files below TORCH_EXTENSIONS_DIR, or in the user's cache below a folder for
     each Python and device."""
     if named := env.get("TORCH_EXTENSIONS_DIR"):
@@ -63,16 +63,16 @@ def _locks(env: Mapping[str, str]) -> Iterator[Path]:
     return (cache / "torch_extensions").glob("*/*/lock")
 
 
-def _held(lock: os.stat_result) -> bool:
+def _is_held(lock: os.stat_result) -> bool:
     """Return True if a visible process has this file open, or if no process is visible."""
     seen = False
     for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
         seen = True
         try:
-            found = descriptor.stat()
+            status = descriptor.stat()
         except OSError:  # another user's, or closed
             continue
-        if (found.st_dev, found.st_ino) == (lock.st_dev, lock.st_ino):
+        if (status.st_dev, status.st_ino) == (lock.st_dev, lock.st_ino):
             return True
     return not seen
 
@@ -85,7 +85,7 @@ PORTS = (20_000, 40_000)
 
 
 @dataclass(frozen=True)
-class Meeting:
+class NodeGroup:
     """One machine's rank among several, and the address of the first."""
 
     rank: int
@@ -94,25 +94,27 @@ class Meeting:
     port: int
 
 
-def meeting(machines: int, environ: Mapping[str, str] = os.environ) -> Meeting:
+def read_node_group(machines: int, environ: Mapping[str, str] = os.environ) -> NodeGroup:
     """Return this machine's rank and the first one's address, from CONVBENCH_NODE_RANK and
     CONVBENCH_MASTER or from Slurm's variables. Raises SpecError if they are missing or wrong."""
-    rank = _number(environ, RANK, "SLURM_NODEID")
+    rank = _read_number(environ, RANK, "SLURM_NODEID")
     if rank is None:
         raise SpecError(
             f"--nodes {machines}: found no {RANK} and no SLURM_NODEID; expected to be started by a "
             f"scheduler (--on slurm, --on ray), or {RANK}=0… and {MASTER}=HOST:PORT on each machine"
         )
-    told = _number(environ, "SLURM_NNODES")
-    if RANK not in environ and told is not None and told != machines:
-        raise SpecError(f"--nodes {machines}: found SLURM_NNODES {told}; expected the same number")
+    slurm_nodes = _read_number(environ, "SLURM_NNODES")
+    if RANK not in environ and slurm_nodes is not None and slurm_nodes != machines:
+        raise SpecError(
+            f"--nodes {machines}: found SLURM_NNODES {slurm_nodes}; expected the same number"
+        )
     if not rank < machines:
         raise SpecError(f"--nodes {machines}: found rank {rank}; expected 0 to {machines - 1}")
-    host, port = _first(environ)
-    return Meeting(rank, machines, host, port)
+    host, port = _first_address(environ)
+    return NodeGroup(rank, machines, host, port)
 
 
-def _number(environ: Mapping[str, str], *names: str) -> int | None:
+def _read_number(environ: Mapping[str, str], *names: str) -> int | None:
     for name in names:
         if name in environ:
             if not re.fullmatch(r"\d{1,6}", environ[name].strip()):
@@ -121,13 +123,13 @@ def _number(environ: Mapping[str, str], *names: str) -> int | None:
     return None
 
 
-def _first(environ: Mapping[str, str]) -> tuple[str, int]:
+def _first_address(environ: Mapping[str, str]) -> tuple[str, int]:
     """Return (host, port) of the first machine. Raises SpecError if they are missing or wrong."""
-    said = environ.get(MASTER)
-    if said:
-        host, _, port = said.rpartition(":")
+    address = environ.get(MASTER)
+    if address:
+        host, _, port = address.rpartition(":")
         if not HOST.fullmatch(host) or not port.isdigit() or not 0 < int(port) < 65_536:
-            raise SpecError(f"{MASTER}: found {said!r:.80}; expected HOST:PORT")
+            raise SpecError(f"{MASTER}: found {address!r:.80}; expected HOST:PORT")
         return host, int(port)
     names = environ.get("SLURM_JOB_NODELIST")
     if not names:
@@ -135,9 +137,9 @@ def _first(environ: Mapping[str, str]) -> tuple[str, int]:
             f"found no {MASTER} and no SLURM_JOB_NODELIST; expected HOST:PORT of the "
             f"first machine in {MASTER}"
         )
-    least, most = PORTS
-    job = _number(environ, "SLURM_JOB_ID") or 0
-    return _first_host(names), least + job % (most - least)
+    lowest, highest = PORTS
+    job = _read_number(environ, "SLURM_JOB_ID") or 0
+    return _first_host(names), lowest + job % (highest - lowest)
 
 
 def _first_host(names: str) -> str:
@@ -159,54 +161,54 @@ def _first_host(names: str) -> str:
     return host
 
 
-def on_machines(launch: Launch, found: Meeting) -> Launch:
+def on_machines(launch: LaunchSpec, group: NodeGroup) -> LaunchSpec:
     """Return the launch for one of several machines, each with the launch's processes. Raises
     SpecError for a launch without accelerate."""
     if launch.accelerate is None:
         raise SpecError(
-            f"--nodes {found.machines}: launch {launch.name!r} starts one process without a "
+            f"--nodes {group.machines}: launch {launch.name!r} starts one process without a "
             "launcher; expected --launch ddp, zero2, zero3 or fsdp"
         )
     settings = {
         **launch.accelerate,
-        "num_machines": found.machines,
-        "machine_rank": found.rank,
-        "num_processes": int(launch.accelerate["num_processes"]) * found.machines,
-        "main_process_ip": found.host,
-        "main_process_port": found.port,
+        "num_machines": group.machines,
+        "machine_rank": group.rank,
+        "num_processes": int(launch.accelerate["num_processes"]) * group.machines,
+        "main_process_ip": group.host,
+        "main_process_port": group.port,
     }
     return launch.model_copy(update={"accelerate": settings})
 
 
-TAIL = 200
+TAIL_LINES = 200
 """Number of last lines of a worker that are searched for its failure."""
 MULTINODE, STANDARD = "deepspeed_multinode_launcher", "standard"
 """How DeepSpeed is started on several machines: by torch's own launcher on each."""
 GUARDED = "CONVBENCH_GUARDED"
 """Environment variable, set for workers that must not outlive their parent."""
-MARK = "convbench: error: "
+ERROR_PREFIX = "convbench: error: "
 """Prefix of the error line with which a trainer script ends."""
 _RAISED = re.compile(r"^(?:\[rank\d+\]:\s*)?(?:[\w.]+\.)?(\w*(?:Error|Exception)): (.+)")
 _MEMORY = re.compile(r"out of memory|can't allocate memory|OutOfMemoryError", re.IGNORECASE)
 
 
-def scripts() -> Path:
+def trainer_folder() -> Path:
     """Return the folder of trainer scripts, in the wheel or the checkout."""
     package = Path(str(resources.files("convbench")))
     inside = package / "trainers"
     return inside if inside.is_dir() else package.parent / "trainers"
 
 
-def locate(trainer: str) -> Path:
+def locate_trainer(trainer: str) -> Path:
     """Return the path of a trainer script, named by its stem or path. Raises SpecError."""
-    path = Path(trainer) if trainer.endswith(".py") else scripts() / f"{trainer}.py"
+    path = Path(trainer) if trainer.endswith(".py") else trainer_folder() / f"{trainer}.py"
     if not path.is_file():
-        known = ", ".join(sorted(file.stem for file in scripts().glob("*.py")))
+        known = ", ".join(sorted(file.stem for file in trainer_folder().glob("*.py")))
         raise SpecError(f"trainer {trainer!r}: found no such script; there is: {known}")
     return path.resolve()
 
 
-def load(path: Path) -> ModuleType:
+def load_trainer(path: Path) -> ModuleType:
     """Return a trainer script as a module. Raises SpecError if it lacks `data` or `fit`."""
     spec = importlib.util.spec_from_file_location(f"convbench_trainer_{path.stem}", path)
     assert spec is not None
@@ -221,20 +223,20 @@ def load(path: Path) -> ModuleType:
     return module
 
 
-def given(calls: CallOptions) -> tuple[str, ...] | None:
+def trainer_devices(calls: CallOptions) -> tuple[str, ...] | None:
     """Return the names of the devices for training, as CUDA_VISIBLE_DEVICES takes them; None if the
     options name none, which means all."""
-    found = placed(devices_of(calls.devices), "trainer")
-    return None if found is None else found.names
+    placement = placement_of(parse_devices(calls.devices), "trainer")
+    return None if placement is None else placement.names
 
 
-def accelerators(calls: CallOptions) -> int:
+def count_accelerators(calls: CallOptions) -> int:
     """Return the number of accelerators that training may use, without importing torch."""
-    names = given(calls)
-    return len(inventory() if names is None else names)
+    names = trainer_devices(calls)
+    return len(list_devices() if names is None else names)
 
 
-def check(launch: Launch, fit: Fit) -> None:
+def check_launch(launch: LaunchSpec, fit: Fit) -> None:
     """Raise SpecError for a DeepSpeed launcher that needs a file of hosts and logins between them,
     and for an offloaded optimiser that is not AdamW: accelerate would silently replace it by
     DeepSpeed's Adam."""
@@ -255,7 +257,7 @@ def check(launch: Launch, fit: Fit) -> None:
         )
 
 
-def installed(launch: Launch, recipe: Recipe) -> None:
+def check_installed(launch: LaunchSpec, recipe: Recipe) -> None:
     """Raise MissingDependency if a package that the training needs is missing; import none."""
     needed = ["torch", "transformers", "accelerate", "trl"]
     if recipe.lora is not None:
@@ -274,30 +276,30 @@ def installed(launch: Launch, recipe: Recipe) -> None:
         raise MissingDependency("bitsandbytes", needed_for="QLoRA", install=with_extra("qlora"))
 
 
-def configuration(launch: Launch, fit: Fit, bf16: bool) -> dict[str, Any]:
+def accelerate_config(launch: LaunchSpec, fit: Fit, bf16: bool) -> dict[str, Any]:
     """Return the configuration for `accelerate launch`: the launch spec's, with the recipe's
     precision, accumulation and clipping."""
     assert launch.accelerate is not None
-    found = {name: value for name, value in launch.accelerate.items() if value is not None}
-    found["mixed_precision"] = "bf16" if bf16 else "no"
-    if "deepspeed_config" in found:
-        found["deepspeed_config"] = {
-            **found["deepspeed_config"],
+    config = {name: value for name, value in launch.accelerate.items() if value is not None}
+    config["mixed_precision"] = "bf16" if bf16 else "no"
+    if "deepspeed_config" in config:
+        config["deepspeed_config"] = {
+            **config["deepspeed_config"],
             "gradient_accumulation_steps": fit.accumulation,
             "gradient_clipping": "auto",  # the trainer fills it in; a 0 here would become 1.0
         }
-        if int(found.get("num_machines") or 1) > 1:  # else accelerate starts pdsh, with no hosts
-            found["deepspeed_config"][MULTINODE] = STANDARD
-    return found
+        if int(config.get("num_machines") or 1) > 1:  # else accelerate starts pdsh, with no hosts
+            config["deepspeed_config"][MULTINODE] = STANDARD
+    return config
 
 
-def rank_of(launch: Launch) -> int:
+def rank_of(launch: LaunchSpec) -> int:
     """Return the rank of this machine among those of a launch."""
     return int((launch.accelerate or {}).get("machine_rank") or 0)
 
 
-def command(
-    launch: Launch, script: Path, recipe: Path, fit: Fit, gpus: int, port: int | None = None
+def launch_command(
+    launch: LaunchSpec, script: Path, recipe: Path, fit: Fit, gpus: int, port: int | None = None
 ) -> list[str]:
     """Return the command that starts a trainer script. For accelerate, write its configuration next
     to the recipe, in a file for each machine's rank. `port` is the default port of its processes on
@@ -308,37 +310,39 @@ def command(
     bf16 = fit.precision == "bf16" or (fit.precision == "auto" and gpus > 0)
     rank = rank_of(launch)
     file = recipe.with_name(f"accelerate-{rank}.yaml" if rank else "accelerate.yaml")
-    settings = configuration(launch, fit, bf16)
+    settings = accelerate_config(launch, fit, bf16)
     if port is not None and int(settings.get("num_machines") or 1) == 1:
         settings.setdefault("main_process_port", port)
-    write_whole(file, yaml.safe_dump(settings).encode())
+    write_atomic(file, yaml.safe_dump(settings).encode())
     return [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(file), *tail]
 
 
-def environment(launch: Launch, gpus: int, names: Sequence[str] | None = None) -> dict[str, str]:
+def worker_environment(
+    launch: LaunchSpec, gpus: int, names: Sequence[str] | None = None
+) -> dict[str, str]:
     """Return the worker's environment: convbench importable, and the visible devices (`names`;
     None: all), only the first of them for a single process."""
-    found = dict(os.environ)
+    env = dict(os.environ)
     parent = str(Path(str(resources.files("convbench"))).parent)
-    found["PYTHONPATH"] = os.pathsep.join(filter(None, [parent, found.get("PYTHONPATH")]))
-    found.update(hush(gpus))
-    found[GUARDED] = "1"
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, [parent, env.get("PYTHONPATH")]))
+    env.update(quiet_environment(gpus))
+    env[GUARDED] = "1"
     if names is not None:
-        found[VISIBLE] = ",".join(names)
+        env[VISIBLE] = ",".join(names)
     if launch.accelerate is None and gpus > 1:
-        found[VISIBLE] = found.get(VISIBLE, "0").split(",")[0]
-    return found
+        env[VISIBLE] = env.get(VISIBLE, "0").split(",")[0]
+    return env
 
 
-def hush(gpus: int) -> dict[str, str]:
+def quiet_environment(gpus: int) -> dict[str, str]:
     """Return environment variables that keep libraries from writing messages to stdout."""
-    found = {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+    settings = {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
     if gpus == 0 and "DS_ACCELERATOR" not in os.environ:
-        found["DS_ACCELERATOR"] = "cpu"
-    return found
+        settings["DS_ACCELERATOR"] = "cpu"
+    return settings
 
 
-def run(
+def run_command(
     parts: Sequence[str],
     env: Mapping[str, str],
     log: Path,
@@ -350,11 +354,11 @@ def run(
     However this process ends (Ctrl-C, SIGTERM, SIGKILL), every process of the command ends too.
     The workers inherit `locks`, descriptors of this process, and hold them until then.
     """
-    last: deque[str] = deque(maxlen=TAIL)
+    last: deque[str] = deque(maxlen=TAIL_LINES)
     with (
         open_to_append(log) as file,
         subprocess.Popen(  # noqa: S603 - our own interpreter and script
-            guarded(list(parts)),
+            guard_command(list(parts)),
             env=dict(env),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -368,7 +372,7 @@ def run(
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            with stoppable(process.stdin.close):
+            with stop_on_interrupt(process.stdin.close):
                 for line in process.stdout:
                     last.append(line.rstrip())
                     file.write(line.encode())
@@ -377,23 +381,23 @@ def run(
             process.stdin.close()
             process.wait()
     if process.returncode != 0:
-        raise TrainError(f"{reason(last, process.returncode, fit)} (whole output: {log})")
+        raise TrainError(f"{failure_reason(last, process.returncode, fit)} (whole output: {log})")
 
 
-def reason(lines: Iterable[str], code: int, fit: Fit) -> str:
+def failure_reason(lines: Iterable[str], code: int, fit: Fit) -> str:
     """Return a line that says why a worker failed, from its last lines and exit code."""
     lines = [line for line in lines if line.strip()]
     for line in lines:
-        if MARK in line:
-            return line.split(MARK, 1)[1]
+        if ERROR_PREFIX in line:
+            return line.split(ERROR_PREFIX, 1)[1]
     if any(memory_ran_out(line) for line in lines):
         return out_of_memory(fit)
     if code in (-9, 137):
         return f"the worker was killed, most likely by the system: {out_of_memory(fit)}"
-    raised = [found for found in map(_RAISED.match, lines) if found]
-    own = [found for found in raised if found[1] != "ChildFailedError"]
-    if own:
-        return f"the worker failed: {own[0][1]}: {own[0][2]}"
+    raised = [match for match in map(_RAISED.match, lines) if match]
+    relevant = [match for match in raised if match[1] != "ChildFailedError"]
+    if relevant:
+        return f"the worker failed: {relevant[0][1]}: {relevant[0][2]}"
     return f"the worker failed with exit code {code}: {' / '.join(lines[-3:])}"
 
 
@@ -405,9 +409,10 @@ def memory_ran_out(text: str) -> bool:
 def out_of_memory(fit: Fit) -> str:
     """Return a line that says what to change after memory ran out."""
     smaller = max(1, fit.batch_size // 2)
-    more = fit.accumulation * (fit.batch_size // smaller)
+    accumulation = fit.accumulation * (fit.batch_size // smaller)
     return (
         f"out of memory with fit.batch_size {fit.batch_size}; try --set fit.batch_size={smaller} "
-        f"--set fit.accumulation={more} (the same step), --set fit.gradient_checkpointing=true, "
+        f"--set fit.accumulation={accumulation} (the same step), --set "
+        "fit.gradient_checkpointing=true, "
         "--set data.max_length=2048, --set lora.r=8, or --launch zero3"
     )

@@ -30,7 +30,7 @@ class LogFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
+class LoggedConversation:
     """One conversation of the logged dataset D = {(x, tau, r)} (Mukherjee et al. 2025, Alg. 1)."""
 
     file: LogFile
@@ -47,7 +47,9 @@ class Logged:
     """Name of the question in a log of several runs; "" stands for its id."""
 
     @classmethod
-    def of(cls, conversation: Conversation, example: Example, reward: float) -> Logged:
+    def from_conversation(
+        cls, conversation: Conversation, example: Example, reward: float
+    ) -> LoggedConversation:
         """Return a logged conversation that is held in memory and lies in no file."""
         file = LogFile(lambda *_: conversation, lambda _: example)
         return cls(file, 0, 0, example.example_id, conversation.sample, reward)
@@ -78,35 +80,39 @@ class LogFiles:
 
     def __init__(self, run: Run, large: int = LARGE) -> None:
         self._run = run
-        self._large = sum(map(size_of, run.files("conversations.jsonl"))) > large
+        self._large = sum(map(size_of, run.record_files("conversations.jsonl"))) > large
         self._files: dict[Path, LogFile] = {}
 
-    def item(self, row: ConversationRow, reward: float, turns: tuple[float, ...]) -> Logged:
+    def with_rewards(
+        self, row: ConversationRow, reward: float, turns: tuple[float, ...]
+    ) -> LoggedConversation:
         """Return the logged conversation of a row of the index, with its rewards."""
         file = self._files.get(row.path)
         if file is None:
             file = self._files[row.path] = self._open_file(row.path)
         name = sys.intern(row.example_id)  # the text once for all of a question
-        return Logged(file, row.start, row.length, name, row.sample, reward, turns)
+        return LoggedConversation(file, row.start, row.length, name, row.sample, reward, turns)
 
     def _open_file(self, path: Path) -> LogFile:
         run = self._run
 
-        def read(start: int, length: int) -> Conversation:
+        def read_record(start: int, length: int) -> Conversation:
             return run.read_conversation(path, start, length)
 
-        return LogFile(read if self._large else cache(read), lambda name: run.examples[name])
+        return LogFile(
+            read_record if self._large else cache(read_record), lambda name: run.examples[name]
+        )
 
 
-def in_order(items: Iterable[Logged]) -> Sequence[Logged]:
+def sort_conversations(items: Iterable[LoggedConversation]) -> Sequence[LoggedConversation]:
     """Return conversations ordered by question and sample, branches of the same by their keys.
 
     The order in which they ended depends on the machine, and a training's batches depend on the
     order of its rows."""
     ordered = sorted(sorted(items, key=attrgetter("sample")), key=attrgetter("example_id"))
     start = 0
-    for _, some in groupby(ordered, key=lambda item: (item.example_id, item.sample)):
-        group = list(some)
+    for _, same_sample in groupby(ordered, key=lambda item: (item.example_id, item.sample)):
+        group = list(same_sample)
         if len(group) > 1:
             group.sort(key=lambda item: item.conversation.key)
             ordered[start : start + len(group)] = group

@@ -11,10 +11,10 @@ from typing import Any
 
 from convbench import prompts, views
 from convbench.errors import TrainError
-from convbench.learn.logged import Logged
+from convbench.learn.logged import LoggedConversation
 from convbench.learn.select import Selection
-from convbench.learn.weights import Ties, equals, settle
-from convbench.rollout.candidates import CUT
+from convbench.learn.weights import TieSummary, break_ties, equal_indices
+from convbench.rollout.candidates import CUT_REASONS
 from convbench.schema import (
     Conversation,
     Message,
@@ -29,17 +29,17 @@ from convbench.schema import (
 )
 from convbench.schema.protocol import Step
 from convbench.schema.recipe import Pairing
-from convbench.store.made import Made
+from convbench.store.made import LazySequence
 
 DEFAULT = Pairing()
-Place = tuple[int, int, int]
+ReplyPosition = tuple[int, int, int]
 """(turn of the better conversation, turn of the worse one, number of a reply in both turns)."""
-Couple = tuple[Logged, Logged]
+ConversationPair = tuple[LoggedConversation, LoggedConversation]
 """The better and the worse conversation of a question."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class PolicyReply:
     """A reply of the policy; `cut` is true if the policy did not end it itself."""
 
     text: str
@@ -52,23 +52,23 @@ class Reply:
     """Its exact text, if its calls were written in the text."""
 
     @classmethod
-    def of(cls, turn: Turn) -> Reply:
+    def last_of(cls, turn: Turn) -> PolicyReply:
         """Return the last reply of a turn."""
-        return cls(text_of(turn.content), turn.finish_reason in CUT, turn.reasoning)
+        return cls(text_of(turn.content), turn.finish_reason in CUT_REASONS, turn.reasoning)
 
     @classmethod
-    def all_of(cls, turn: Turn) -> list[Reply]:
+    def all_of(cls, turn: Turn) -> list[PolicyReply]:
         """Return the replies of a turn: those that called tools, then the last if it has text."""
         calling = [cls(r.content, False, r.reasoning, r.calls, r.raw) for r in turn.rounds]
-        return calling if turn.calls_alone else [*calling, cls.of(turn)]
+        return calling if turn.calls_alone else [*calling, cls.last_of(turn)]
 
     @property
-    def said(self) -> tuple[str, list[Any]]:
+    def content_key(self) -> tuple[str, list[Any]]:
         """The text and the calls without their ids: equal for replies of the same content."""
-        return self.text, [(call.name, _read(call.arguments)) for call in self.calls]
+        return self.text, [(call.name, _parse_arguments(call.arguments)) for call in self.calls]
 
 
-def _read(arguments: str) -> Any:
+def _parse_arguments(arguments: str) -> Any:
     try:
         return json.loads(arguments)
     except (ValueError, RecursionError):
@@ -81,27 +81,29 @@ class Pair:
 
     task: str
     messages: tuple[Message, ...]
-    chosen: Reply
-    rejected: Reply
+    chosen: PolicyReply
+    rejected: PolicyReply
     date: str = ""
     """ISO date of the chosen conversation, for templates that show the date."""
     run: str = ""
     """Id of the run that holds the chosen conversation."""
 
 
-class LazyPairs(Made[Pair]):
+class LazyPairs(LazySequence[Pair]):
     """Pairs that are built at each access, from (better conversation, worse conversation, turn of
     the better, turn of the worse, number of the reply)."""
 
-    def __init__(self, make: Callable[[Logged, Logged, int, int, int], Pair]) -> None:
+    def __init__(
+        self, make: Callable[[LoggedConversation, LoggedConversation, int, int, int], Pair]
+    ) -> None:
         self._make = make
-        self.places: list[tuple[Logged, Logged, int, int, int]] = []
+        self.positions: list[tuple[LoggedConversation, LoggedConversation, int, int, int]] = []
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.positions)
 
-    def _made(self, at: int) -> Pair:
-        return self._make(*self.places[at])
+    def _make_item(self, at: int) -> Pair:
+        return self._make(*self.positions[at])
 
 
 @dataclass(frozen=True)
@@ -111,19 +113,19 @@ class Pairs:
     selection: Selection
     items: Sequence[Pair]
     skipped: dict[str, int] = field(default_factory=dict)
-    ties: Ties | None = None
+    ties: TieSummary | None = None
     """Tasks with several best or worst conversations; None for pairs that are not chosen so."""
 
 
-def extremes(
+def best_and_worst(
     selection: Selection, pairing: Pairing, seed: int = 0
-) -> tuple[list[Couple], Counter[str], Ties]:
+) -> tuple[list[ConversationPair], Counter[str], TieSummary]:
     """Return ((best, worst) of every task whose rewards differ by more than `pairing.min_gap`,
     counts of what was left out, summary of ties). With `ties: all` a task may give several."""
-    found: list[Couple] = []
+    couples: list[ConversationPair] = []
     skipped: Counter[str] = Counter()
     tied = looked = 0
-    for task, logged in selection.tasks().items():
+    for task, logged in selection.by_task().items():
         rewards = [item.reward for item in logged]
         if len(logged) < 2:
             skipped["tasks with fewer than 2 verdicts"] += 1
@@ -131,16 +133,19 @@ def extremes(
             skipped["tasks without a difference in reward"] += 1
         else:
             looked += 1
-            sides = {"best": equals(rewards, max(rewards)), "worst": equals(rewards, min(rewards))}
+            sides = {
+                "best": equal_indices(rewards, max(rewards)),
+                "worst": equal_indices(rewards, min(rewards)),
+            }
             tied += any(len(places) > 1 for places in sides.values())
             winners, losers = (
-                settle(places, pairing.ties, seed, task, side) for side, places in sides.items()
+                break_ties(places, pairing.ties, seed, task, side) for side, places in sides.items()
             )
             if not winners or not losers:
                 skipped["tasks with several best or worst conversations"] += 1
-            for one, other in itertools.product(winners, losers):
-                found.append((logged[one], logged[other]))
-    return found, skipped, Ties(pairing.ties, tied, looked)
+            for winner, loser in itertools.product(winners, losers):
+                couples.append((logged[winner], logged[loser]))
+    return couples, skipped, TieSummary(pairing.ties, tied, looked)
 
 
 def final_replies(
@@ -156,36 +161,44 @@ def final_replies(
     for part in selection.parts or (selection,):
         if direct is not None and part.run.manifest.kind != "import":
             _check_tools(part.run.manifest, direct)
-    found, skipped, ties = extremes(selection, pairing, seed)
+    couples, skipped, ties = best_and_worst(selection, pairing, seed)
 
-    def asked(manifest: RunManifest, winner: Logged, turn: int) -> Sequence[Message]:
+    def prompt_messages(
+        manifest: RunManifest, winner: LoggedConversation, turn: int
+    ) -> Sequence[Message]:
         if direct is None or manifest.kind == "import":
-            return opening(manifest, winner)
+            return opening_messages(manifest, winner)
         return first_messages(manifest, direct, winner)
 
-    def places(protocol: ProtocolSpec, winner: Logged, loser: Logged) -> Iterator[Place]:
-        mine, theirs = (_last(protocol, item.conversation) for item in (winner, loser))
-        return _parting(winner, mine, loser, theirs, skipped)
+    def reply_positions(
+        protocol: ProtocolSpec, winner: LoggedConversation, loser: LoggedConversation
+    ) -> Iterator[ReplyPosition]:
+        better_turn, worse_turn = (
+            _last_turn(protocol, item.conversation) for item in (winner, loser)
+        )
+        return _first_difference(winner, better_turn, loser, worse_turn, skipped)
 
-    return _paired(selection, found, places, asked, skipped, ties)
+    return _make_pairs(selection, couples, reply_positions, prompt_messages, skipped, ties)
 
 
 def logged_turns(selection: Selection, pairing: Pairing = DEFAULT, seed: int = 0) -> Pairs:
     """Return StepDPO's pairs from the log: at each turn the winner's reply against the loser's,
     under the winner's history; winner and loser by trajectory reward. In turns that called tools
     each reply counts: the winner's n-th against the loser's n-th."""
-    found, skipped, ties = extremes(selection, pairing, seed)
+    couples, skipped, ties = best_and_worst(selection, pairing, seed)
 
-    def places(protocol: ProtocolSpec, winner: Logged, loser: Logged) -> Iterator[Place]:
+    def reply_positions(
+        protocol: ProtocolSpec, winner: LoggedConversation, loser: LoggedConversation
+    ) -> Iterator[ReplyPosition]:
         turns = zip(
             *(views.policy_turns(protocol, i.conversation) for i in (winner, loser)), strict=False
         )
-        for mine, theirs in turns:
-            both = winner.conversation.turns[mine], loser.conversation.turns[theirs]
-            for reply in range(min(turn.replies for turn in both)):
-                yield mine, theirs, reply
+        for better_turn, worse_turn in turns:
+            turn_pair = winner.conversation.turns[better_turn], loser.conversation.turns[worse_turn]
+            for reply in range(min(turn.replies for turn in turn_pair)):
+                yield better_turn, worse_turn, reply
 
-    return _paired(selection, found, places, _history, skipped, ties)
+    return _make_pairs(selection, couples, reply_positions, _history_messages, skipped, ties)
 
 
 def branched_turns(selection: Selection, branches: Selection, min_gap: float = 0.0) -> Pairs:
@@ -196,33 +209,37 @@ def branched_turns(selection: Selection, branches: Selection, min_gap: float = 0
     """
     parents = {item.conversation_id: item for item in selection.logged}
     skipped = Counter(branches.skipped)
-    found: list[Couple] = []
+    couples: list[ConversationPair] = []
     for branch in branches.logged:
-        left = branch.conversation.branch
-        parent = parents.get(left.parent) if left else None
-        if left is None or parent is None:
+        branch_point = branch.conversation.branch
+        parent = parents.get(branch_point.parent) if branch_point else None
+        if branch_point is None or parent is None:
             skipped["branches of no train conversation"] += 1
         elif abs(branch.reward - parent.reward) <= min_gap:
             skipped["branches without a difference in reward"] += 1
         else:
-            found.append((parent, branch) if parent.reward > branch.reward else (branch, parent))
+            couples.append((parent, branch) if parent.reward > branch.reward else (branch, parent))
 
-    def places(protocol: ProtocolSpec, winner: Logged, loser: Logged) -> Iterator[Place]:
-        left = winner.conversation.branch or loser.conversation.branch
-        assert left is not None
-        return _parting(winner, left.turn, loser, left.turn, skipped)
+    def reply_positions(
+        protocol: ProtocolSpec, winner: LoggedConversation, loser: LoggedConversation
+    ) -> Iterator[ReplyPosition]:
+        branch_point = winner.conversation.branch or loser.conversation.branch
+        assert branch_point is not None
+        return _first_difference(winner, branch_point.turn, loser, branch_point.turn, skipped)
 
-    return _paired(selection, found, places, _history, skipped)
+    return _make_pairs(selection, couples, reply_positions, _history_messages, skipped)
 
 
-def opening(manifest: RunManifest, item: Logged) -> list[Message]:
+def opening_messages(manifest: RunManifest, item: LoggedConversation) -> list[Message]:
     """Return the messages before the policy's first turn in the logged conversation."""
     protocol = manifest.protocol
     first = views.policy_turns(protocol, item.conversation)[0]
-    return views.messages(protocol, item.conversation, protocol.policy, first)
+    return views.messages_before(protocol, item.conversation, protocol.policy, first)
 
 
-def first_messages(manifest: RunManifest, protocol: ProtocolSpec, item: Logged) -> list[Message]:
+def first_messages(
+    manifest: RunManifest, protocol: ProtocolSpec, item: LoggedConversation
+) -> list[Message]:
     """Return the messages before the policy's first turn in another protocol, e.g. `direct`.
 
     Raises TrainError if another model speaks before the policy there."""
@@ -233,14 +250,14 @@ def first_messages(manifest: RunManifest, protocol: ProtocolSpec, item: Logged) 
         [item.example],
         "--set pairing.protocol=chat --set eval_protocol=chat",
     )
-    values = prompts.fields(item.example, manifest.task, manifest.mode, 1)
+    values = prompts.template_fields(item.example, manifest.task, manifest.mode, 1)
     policy = protocol.policy
-    system = prompts.system(manifest.task, protocol, policy, manifest.mode, values)
+    system = prompts.system_prompt(manifest.task, protocol, policy, manifest.mode, values)
     turns: list[Turn] = []
     for step in protocol.steps:
         if not isinstance(step, Step):
             break
-        text = prompts.step(manifest.task, protocol, step, manifest.mode, values)
+        text = prompts.step_text(manifest.task, protocol, step, manifest.mode, values)
         if step.speaker == policy:
             turns.append(Turn(speaker=policy, step=step.id, content="", instruction=text))
             break
@@ -252,17 +269,17 @@ def first_messages(manifest: RunManifest, protocol: ProtocolSpec, item: Logged) 
             f"protocol {protocol.name!r}: another model speaks before the policy; expected "
             "scripted turns only, as in `direct`"
         )
-    bare = item.conversation.model_copy(
+    opening_conversation = item.conversation.model_copy(
         update={"systems": {policy: system} if system else {}, "turns": tuple(turns)}
     )
-    return views.messages(protocol, bare, policy, len(turns) - 1)
+    return views.messages_before(protocol, opening_conversation, policy, len(turns) - 1)
 
 
 def _check_tools(manifest: RunManifest, direct: ProtocolSpec) -> None:
     """Raise TrainError if the protocol offers other tools than those the replies rest on."""
     protocol = manifest.protocol
-    tools, there = (one.speakers[one.policy].tools for one in (protocol, direct))
-    if tools != there:
+    tools, offered = (spec.speakers[spec.policy].tools for spec in (protocol, direct))
+    if tools != offered:
         raise TrainError(
             f"protocol {direct.name!r}: offers the policy other tools than the run's protocol "
             f"{protocol.name!r}, on which its replies rest; expected the same; take "
@@ -271,83 +288,97 @@ def _check_tools(manifest: RunManifest, direct: ProtocolSpec) -> None:
         )
 
 
-def _last(protocol: ProtocolSpec, conversation: Conversation) -> int:
+def _last_turn(protocol: ProtocolSpec, conversation: Conversation) -> int:
     return views.policy_turns(protocol, conversation)[-1]
 
 
-def _history(manifest: RunManifest, winner: Logged, turn: int) -> list[Message]:
+def _history_messages(
+    manifest: RunManifest, winner: LoggedConversation, turn: int
+) -> list[Message]:
     """Return the messages before a policy turn of the winner."""
     protocol = manifest.protocol
-    return views.messages(protocol, winner.conversation, protocol.policy, turn)
+    return views.messages_before(protocol, winner.conversation, protocol.policy, turn)
 
 
-def _parting(
-    winner: Logged, mine: int, loser: Logged, theirs: int, skipped: Counter[str]
-) -> Iterator[Place]:
+def _first_difference(
+    winner: LoggedConversation,
+    better_turn: int,
+    loser: LoggedConversation,
+    worse_turn: int,
+    skipped: Counter[str],
+) -> Iterator[ReplyPosition]:
     """Yield the position of the first reply that differs between two turns. Yield nothing if a tool
     returned different results for the same calls: later replies are not comparable."""
-    turn, other = winner.conversation.turns[mine], loser.conversation.turns[theirs]
-    replies = zip(Reply.all_of(turn), Reply.all_of(other), strict=False)
+    turn, other = winner.conversation.turns[better_turn], loser.conversation.turns[worse_turn]
+    replies = zip(PolicyReply.all_of(turn), PolicyReply.all_of(other), strict=False)
     for number, (chosen, rejected) in enumerate(replies):
         ends = number in (len(turn.rounds), len(other.rounds))
-        if ends or chosen.said != rejected.said:
-            yield mine, theirs, number
+        if ends or chosen.content_key != rejected.content_key:
+            yield better_turn, worse_turn, number
             return
-        told = ([r.content for r in t.rounds[number].results] for t in (turn, other))
-        if len(set(map(tuple, told))) > 1:
+        results = ([r.content for r in t.rounds[number].results] for t in (turn, other))
+        if len(set(map(tuple, results))) > 1:
             skipped["pairs whose tools told different things of the same calls"] += 1
             return
 
 
-def _paired(
+def _make_pairs(
     selection: Selection,
-    couples: Sequence[Couple],
-    places: Callable[[ProtocolSpec, Logged, Logged], Iterator[Place]],
-    asked: Callable[[RunManifest, Logged, int], Sequence[Message]],
+    couples: Sequence[ConversationPair],
+    reply_positions: Callable[
+        [ProtocolSpec, LoggedConversation, LoggedConversation], Iterator[ReplyPosition]
+    ],
+    prompt_messages: Callable[[RunManifest, LoggedConversation, int], Sequence[Message]],
     skipped: Counter[str],
-    ties: Ties | None = None,
+    ties: TieSummary | None = None,
 ) -> Pairs:
     """Return the pairs of replies at the positions of two conversations, under the prompt, each
     built when it is accessed. Pairs of the same text are left out. Raises TrainError if no pair is
     left, or if a run gives no prompt."""
 
-    def make(winner: Logged, loser: Logged, mine: int, theirs: int, reply: int) -> Pair:
+    def make_pair(
+        winner: LoggedConversation,
+        loser: LoggedConversation,
+        better_turn: int,
+        worse_turn: int,
+        reply: int,
+    ) -> Pair:
         manifest = selection.run_of(winner).manifest
-        turn, other = winner.conversation.turns[mine], loser.conversation.turns[theirs]
-        chosen, rejected = Reply.all_of(turn)[reply], Reply.all_of(other)[reply]
-        seen = asked(manifest, winner, mine)
-        return _pair(manifest, seen, winner, turn.rounds[:reply], chosen, rejected)
+        turn, other = winner.conversation.turns[better_turn], loser.conversation.turns[worse_turn]
+        chosen, rejected = PolicyReply.all_of(turn)[reply], PolicyReply.all_of(other)[reply]
+        prompt = prompt_messages(manifest, winner, better_turn)
+        return _build_pair(manifest, prompt, winner, turn.rounds[:reply], chosen, rejected)
 
-    items = LazyPairs(make)
+    items = LazyPairs(make_pair)
     tried: set[str] = set()
     for winner, loser in couples:
         run = selection.run_of(winner).manifest
-        for mine, theirs, reply in places(run.protocol, winner, loser):
-            turns = winner.conversation.turns[mine], loser.conversation.turns[theirs]
-            chosen, rejected = (Reply.all_of(turn)[reply].said for turn in turns)
+        for better_turn, worse_turn, reply in reply_positions(run.protocol, winner, loser):
+            turns = winner.conversation.turns[better_turn], loser.conversation.turns[worse_turn]
+            chosen, rejected = (PolicyReply.all_of(turn)[reply].content_key for turn in turns)
             if chosen == rejected:
                 skipped["pairs of the same text"] += 1
                 continue
-            items.places.append((winner, loser, mine, theirs, reply))
+            items.positions.append((winner, loser, better_turn, worse_turn, reply))
             if run.id not in tried:  # a run without a prompt is refused before training
                 tried.add(run.id)
-                make(winner, loser, mine, theirs, reply)
+                make_pair(winner, loser, better_turn, worse_turn, reply)
     if not items:
         why = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
         raise TrainError(f"no pair is left to train on ({why}); build more samples a task")
     return Pairs(selection, items, dict(skipped), ties)
 
 
-def _pair(
+def _build_pair(
     manifest: RunManifest,
-    asked: Sequence[Message],
-    winner: Logged,
+    prompt: Sequence[Message],
+    winner: LoggedConversation,
     rounds: Sequence[ToolRound],
-    chosen: Reply,
-    rejected: Reply,
+    chosen: PolicyReply,
+    rejected: PolicyReply,
 ) -> Pair:
     """Return the pair of two replies to the prompt and the rounds of tools after it."""
     replay = winner.conversation.sent.get(manifest.protocol.policy, Sent()).replay
-    seen = (*asked, *views.called(rounds, replay))
+    seen = (*prompt, *views.tool_messages(rounds, replay))
     date = winner.conversation.ended[:10]
     return Pair(winner.task, seen, chosen, rejected, date, manifest.id)

@@ -10,17 +10,17 @@ from datasets import Dataset
 from trl import DPOConfig, DPOTrainer
 
 from convbench.learn import fitting
-from convbench.learn.job import Job, PairData, rows_of
-from convbench.learn.kernels import lighten
+from convbench.learn.job import Job, PairData, load_rows
+from convbench.learn.kernels import free_logits
 from convbench.learn.rows import PairRow
-from convbench.learn.steps import Steps
+from convbench.learn.steps import StepCount
 
 LOSSES = {"dpo": "sigmoid", "ipo": "ipo"}
 """TRL's names of the losses: -log sigmoid of the margin (Rafailov et al. 2023), or its squared
 distance from 1 / (2 beta), with a margin of means over tokens (Azar et al. 2024, equation (17))."""
 
 
-class Preference(DPOTrainer):
+class PreferenceTrainer(DPOTrainer):
     """DPOTrainer on ready-made `prompt_ids`, `chosen_ids` and `rejected_ids`.
 
     TRL would render the replies with the chat template again, which trims or re-wraps them and
@@ -34,36 +34,38 @@ class Preference(DPOTrainer):
         """Write no card: `convbench publish` writes it."""
 
 
-def trainer_for(job: Job, rows: Sequence[PairRow], **more: Any) -> Preference:
+def dpo_trainer(job: Job, rows: Sequence[PairRow], **more: Any) -> PreferenceTrainer:
     """Return the trainer of a job on pairs; `more` are further settings of DPOConfig."""
     lora = job.recipe.lora
-    values = {**fitting.arguments(job), "max_length": job.longest}
+    values = {**fitting.training_arguments(job), "max_length": job.max_length}
     # accelerate would refill the last batch with pairs of the first and count these twice
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     enough = len(rows) >= processes * job.recipe.fit.batch_size
     values["dataloader_drop_last"] = processes > 1 and enough
-    if not job.recipe.shuffles:
+    if not job.recipe.shuffles_rows:
         values["train_sampling_strategy"] = "sequential"
     more = {"loss_type": [LOSSES[job.recipe.pairing.loss]], **more}
     tokenizer = job.chat.tokenizer
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    trainer = Preference(
+    trainer = PreferenceTrainer(
         model=fitting.load_model(job),
         ref_model=None if lora else fitting.load_model(job),  # TRL's own fails under ZeRO-3
-        args=fitting.sharded(DPOConfig(**values, beta=job.recipe.pairing.beta, **more)),
-        train_dataset=Dataset.from_list([row.fields() for row in rows]),
+        args=fitting.with_cpu_fsdp(DPOConfig(**values, beta=job.recipe.pairing.beta, **more)),
+        train_dataset=Dataset.from_list([row.trainer_fields() for row in rows]),
         processing_class=tokenizer,
-        peft_config=fitting.adapter(lora) if lora else None,
+        peft_config=fitting.lora_config(lora) if lora else None,
     )
-    lighten(trainer)
+    free_logits(trainer)
     return trainer
 
 
 def fit(job: Job, pairs: PairData, **more: Any) -> None:
     """Train the recipe's model on pairs and save it; `more` are further settings of DPOConfig."""
-    fitting.quiet()
-    found = rows_of(job, pairs)
-    trainer = trainer_for(job, found.rows, **more)
-    fitting.train(trainer, job, Steps(len(found.rows), "pair", job.recipe.fit, whole=True))
-    fitting.finish(trainer, job, pairs, counts=found.counts)
+    fitting.silence_libraries()
+    rows = load_rows(job, pairs)
+    trainer = dpo_trainer(job, rows.rows, **more)
+    fitting.run_training(
+        trainer, job, StepCount(len(rows.rows), "pair", job.recipe.fit, drop_last=True)
+    )
+    fitting.save_checkpoint(trainer, job, pairs, counts=rows.counts)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from convbench.store.jsonl import write_whole
+from convbench.store.jsonl import write_atomic
 
 
 class Probe:
@@ -28,20 +28,20 @@ class Probe:
         self.file = Path(trainer.args.output_dir) / f"probe-{rank}.json"
         self.base: torch.Tensor | None = None
 
-    def start(self, inputs: dict[str, Any], log_probs: torch.Tensor) -> None:
+    def record_start(self, inputs: dict[str, Any], log_probs: torch.Tensor) -> None:
         """Store log pi_0 of the first training step; read it from the folder after a resume."""
         if self.base is not None:
             return
         if self.trainer.state.global_step > 0:
-            kept = json.loads(self.file.read_text()) if self.file.exists() else []
-            self.base = torch.tensor(kept, dtype=torch.float64)
+            stored = json.loads(self.file.read_text()) if self.file.exists() else []
+            self.base = torch.tensor(stored, dtype=torch.float64)
             return
         same = torch.equal(inputs["input_ids"].cpu(), self.batch["input_ids"])
         rows = log_probs.sum(-1).cpu().double()
         self.base = rows if same else torch.tensor([], dtype=torch.float64)
-        write_whole(self.file, json.dumps(self.base.tolist()).encode())
+        write_atomic(self.file, json.dumps(self.base.tolist()).encode())
 
-    def ratio(self) -> float | None:
+    def mean_log_ratio(self) -> float | None:
         """Return the mean of log pi - log pi_0 over all processes' rows, in nats a row; None
         without log pi_0.
 
@@ -50,14 +50,14 @@ class Probe:
         trainer = self.trainer
         if self.base is None:
             return None
-        now = self._now()
-        known = len(self.base) == len(now)
-        change = (now - self.base).sum().item() if known else 0.0
+        log_probs = self._current_log_probs()
+        known = len(self.base) == len(log_probs)
+        change = (log_probs - self.base).sum().item() if known else 0.0
         sums = torch.tensor([change, float(self.real if known else 0)])
         total = trainer.accelerator.reduce(sums.to(trainer.args.device), "sum").tolist()
         return total[0] / total[1] if total[1] else None
 
-    def _now(self) -> torch.Tensor:
+    def _current_log_probs(self) -> torch.Tensor:
         """Return log pi of every row of the batch, shape (rows,)."""
         trainer = self.trainer
         training = trainer.model.training
@@ -65,6 +65,6 @@ class Probe:
         inputs = {name: self.batch[name].to(trainer.args.device) for name in names}
         trainer.model.eval()
         with torch.no_grad(), trainer.compute_loss_context_manager():
-            found = trainer.log_probs(trainer.model, inputs).sum(-1).cpu().double()
+            log_probs = trainer.log_probs(trainer.model, inputs).sum(-1).cpu().double()
         trainer.model.train(training)
-        return found
+        return log_probs

@@ -13,37 +13,37 @@ from typing import Any
 
 from convbench.errors import ConvbenchError, TrainError
 from convbench.learn.job import Job
-from convbench.learn.logged import Logged
-from convbench.learn.rows import Row, training_rows
+from convbench.learn.logged import LoggedConversation
+from convbench.learn.rows import TrainingRow, training_rows
 from convbench.learn.select import Selection
 from convbench.learn.weights import Weighted
 from convbench.models.where import (
     check_model,
     member_weights,
-    named,
     own_sampling,
+    resolve_reference,
     weights_place,
 )
-from convbench.schema import Member, RunManifest
+from convbench.schema import ModelConfig, RunManifest
 from convbench.schema.recipe import Pi0, Recipe
 from convbench.schema.token_probs import TokenProbs
 from convbench.store.run import Run
-from convbench.store.token_probs import Recorded
+from convbench.store.token_probs import RecordedProbs
 
 
-class CannotBeKnown(ConvbenchError):
+class NotEstimable(ConvbenchError):
     """The log cannot say anything about the policy, and more conversations would not help."""
 
 
 @dataclass(frozen=True)
-class Ratio:
+class LogRatio:
     """One conversation and its log importance ratio under the policy."""
 
-    logged: Logged
+    logged: LoggedConversation
     log_ratio: float
 
 
-def ratios(selection: Selection, policy: str, pi_0: Pi0 = "base") -> list[Ratio]:
+def log_ratios(selection: Selection, policy: str, pi_0: Pi0 = "base") -> list[LogRatio]:
     """Return the log ratio of every conversation of a run.
 
     `policy` is a checkpoint's folder or any model whose weights are local; pi_0 is computed with
@@ -52,156 +52,167 @@ def ratios(selection: Selection, policy: str, pi_0: Pi0 = "base") -> list[Ratio]
     """
     run = selection.run
     check_sampling(run.manifest, selection.logged)
-    model = weights_of(Member(model=policy), "the policy")
-    found = []
-    heats = sorted({item.conversation.temperature for item in selection.logged})
-    base = None if pi_0 == "recorded" else weights_of(own(run.manifest), f"run {run.manifest.id}")
-    held = {place: _loaded(place) for place in (model, base) if place is not None}
-    for heat in heats:
-        items = [item for item in selection.logged if item.conversation.temperature == heat]
-        now, rows = _of(held[model], run, model, items, heat, pi_0)
+    model = policy_weights_path(ModelConfig(model=policy), "the policy")
+    conversation_ratios = []
+    temperatures = sorted({item.conversation.temperature for item in selection.logged})
+    base = (
+        None
+        if pi_0 == "recorded"
+        else policy_weights_path(policy_member(run.manifest), f"run {run.manifest.id}")
+    )
+    models = {path: _load_model(path) for path in (model, base) if path is not None}
+    for temperature in temperatures:
+        items = [item for item in selection.logged if item.conversation.temperature == temperature]
+        policy_log_probs, rows = _log_probs(models[model], run, model, items, temperature, pi_0)
         if base is None:
-            then = [list(row.tokens.pi_0) for row in rows]
+            base_log_probs = [list(row.tokens.pi_0) for row in rows]
         else:
-            then, others = _of(held[base], run, base, items, heat, "base")
-            _alike(rows, others)
-        found += list(_joined(items, rows, now, then))
-    return found
+            base_log_probs, others = _log_probs(models[base], run, base, items, temperature, "base")
+            _check_same_tokens(rows, others)
+        conversation_ratios += list(_sum_ratios(items, rows, policy_log_probs, base_log_probs))
+    return conversation_ratios
 
 
-def own(manifest: RunManifest) -> Member:
+def policy_member(manifest: RunManifest) -> ModelConfig:
     """Return the policy of a run's cast."""
     return manifest.cast[manifest.protocol.policy]
 
 
-def check_sampling(manifest: RunManifest, logged: Sequence[Logged]) -> None:
+def check_sampling(manifest: RunManifest, logged: Sequence[LoggedConversation]) -> None:
     """Raise NotEstimable if conversations were sampled in a way that gives some tokens no chance,
     or at an unknown temperature."""
     policy = manifest.protocol.policy
-    member = own(manifest)
-    cold = sum(item.conversation.temperature == 0 for item in logged)
-    if cold:
-        raise CannotBeKnown(
-            f"{cold} of {len(logged)} conversations were drawn at temperature 0, where the log's "
+    member = policy_member(manifest)
+    greedy = sum(item.conversation.temperature == 0 for item in logged)
+    if greedy:
+        raise NotEstimable(
+            f"{greedy} of {len(logged)} conversations were drawn at temperature 0, where the log's "
             "policy had one reply to each and another one has no ratio; expected samples of a "
             "temperature above 0"
         )
     if member.sampling.top_p is not None and member.sampling.top_p < 1:
-        raise CannotBeKnown(
+        raise NotEstimable(
             f"the log was drawn with top_p {member.sampling.top_p:g}, which leaves what is outside "
             "no chance; expected a log of build --top-p 1"
         )
     unsent = sum("temperature" in _left_out(item, policy) for item in logged)
     if unsent:
-        raise CannotBeKnown(
+        raise NotEstimable(
             f"the temperature of {unsent} of {len(logged)} conversations was not sent to the "
             "model, so the one that they were drawn at is unknown"
         )
-    place = weights_place(member.model, member.weights)
-    for name, value in (member.own_sampling or own_sampling(place, fetch=True)).items():
+    path = weights_place(member.model, member.weights)
+    for name, value in (member.own_sampling or own_sampling(path, fetch=True)).items():
         if name != "top_p" or member.sampling.top_p is None:
-            way = "; expected a log of build --top-p 1" if name == "top_p" else "; expected none"
-            raise CannotBeKnown(
+            hint = "; expected a log of build --top-p 1" if name == "top_p" else "; expected none"
+            raise NotEstimable(
                 f"the log's policy draws with {name} {value:g} by its own configuration, which "
-                f"leaves what is outside no chance{way}"
+                f"leaves what is outside no chance{hint}"
             )
 
 
-def _left_out(item: Logged, policy: str) -> Sequence[str]:
+def _left_out(item: LoggedConversation, policy: str) -> Sequence[str]:
     sent = item.conversation.sent.get(policy)
     return sent.left_out if sent is not None else ()
 
 
-def weights_of(member: Member, who: str) -> str:
+def policy_weights_path(member: ModelConfig, who: str) -> str:
     """Return the path or Hub id of a policy's weights. Raises NotEstimable if it is unknown."""
     folder = Path(member.model).expanduser()
     if (folder / "config.json").is_file():
         return str(folder)
     try:
-        place = member_weights(member, who)
-        place = named(place) or place
-        check_model(place)
+        path = member_weights(member, who)
+        path = resolve_reference(path) or path
+        check_model(path)
     except TrainError as error:
-        raise CannotBeKnown(
+        raise NotEstimable(
             f"{error}; its probabilities cannot be computed (of the log's own policy they can be "
             "recorded: build with --logprobs, then --pi-0 recorded)"
         ) from None
-    return place
+    return path
 
 
-class _Drawn:
+class _SampledProbs:
     """Recorded log-probabilities of tokens as they were sampled, at their temperature."""
 
-    def __init__(self, recorded: Recorded, heat: float) -> None:
-        self.recorded, self.heat = recorded, heat
+    def __init__(self, recorded: RecordedProbs, temperature: float) -> None:
+        self.recorded, self.temperature = recorded, temperature
 
-    def of(self, key: str, text: str) -> TokenProbs | None:
+    def probs_of(self, key: str, text: str) -> TokenProbs | None:
         """Return the log-probabilities of a reply; None if only those at temperature 1 were
         recorded and the temperature was another."""
-        found = self.recorded.of(key, text)
-        if found is None or found.drawn:
-            return found and replace(found, log_probs=found.drawn)
-        return found if self.heat == 1 else None
+        probs = self.recorded.probs_of(key, text)
+        if probs is None or probs.drawn:
+            return probs and replace(probs, log_probs=probs.drawn)
+        return probs if self.temperature == 1 else None
 
 
-def _loaded(place: str) -> Any:
+def _load_model(path: str) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from convbench.learn.fitting import quiet
+    from convbench.learn.fitting import silence_libraries
 
-    quiet()
-    model = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32)
+    silence_libraries()
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     return model.to("cuda") if torch.cuda.is_available() else model
 
 
-def _of(
-    model: Any, run: Run, place: str, items: Sequence[Logged], heat: float, pi_0: Pi0
-) -> tuple[list[list[float]], list[Row]]:
+def _log_probs(
+    model: Any,
+    run: Run,
+    path: str,
+    items: Sequence[LoggedConversation],
+    temperature: float,
+    pi_0: Pi0,
+) -> tuple[list[list[float]], list[TrainingRow]]:
     """Return (log pi of every token of every row at a temperature, the rows)."""
     from convbench.learn.losses import reference
 
     recipe = Recipe(
-        name="estimate", title="", trainer=None, model=place, run=str(run.path.resolve())
+        name="estimate", title="", trainer=None, model=path, run=str(run.path.resolve())
     )
     job = Job(recipe, run.path)
     weighted = Weighted(Selection(run, "", tuple(items)), tuple((item, 1.0) for item in items))
-    told: Any = _Drawn(Recorded(*run.folders()), heat) if pi_0 == "recorded" else None
+    recorded: Any = (
+        _SampledProbs(RecordedProbs(*run.folders()), temperature) if pi_0 == "recorded" else None
+    )
     try:
-        rows = training_rows(weighted, job.chat, None, "conversation", told).rows
+        rows = training_rows(weighted, job.chat, None, "conversation", recorded).rows
     except TrainError as error:
-        raise CannotBeKnown(str(error).partition("; build with")[0]) from None
-    long = sum(len(row.tokens.ids) > (job.longest or len(row.tokens.ids)) for row in rows)
+        raise NotEstimable(str(error).partition("; build with")[0]) from None
+    long = sum(len(row.tokens.ids) > (job.max_length or len(row.tokens.ids)) for row in rows)
     if long:
-        raise CannotBeKnown(
-            f"{long} of {len(rows)} rows are longer than the {job.longest} tokens that {place} "
+        raise NotEstimable(
+            f"{long} of {len(rows)} rows are longer than the {job.max_length} tokens that {path} "
             "reads; expected none"
         )
-    return reference.log_probs(model, rows, heat=heat), list(rows)
+    return reference.log_probs(model, rows, temperature=temperature), list(rows)
 
 
-def _alike(rows: Sequence[Row], others: Sequence[Row]) -> None:
+def _check_same_tokens(rows: Sequence[TrainingRow], others: Sequence[TrainingRow]) -> None:
     """Raise NotEstimable if both policies do not have the same tokens in every row: the ratio of a
     text's probabilities is then not a product over tokens."""
     if [row.tokens.ids for row in rows] != [row.tokens.ids for row in others] or [
         row.tokens.mask for row in rows
     ] != [row.tokens.mask for row in others]:
-        raise CannotBeKnown(
+        raise NotEstimable(
             "the policy cuts the log into other tokens than the policy that wrote it (another "
             "tokenizer or chat template); expected the same"
         )
 
 
-def _joined(
-    items: Sequence[Logged],
-    rows: Sequence[Row],
-    now: Sequence[Sequence[float]],
-    then: Sequence[Sequence[float]],
-) -> Iterator[Ratio]:
+def _sum_ratios(
+    items: Sequence[LoggedConversation],
+    rows: Sequence[TrainingRow],
+    policy_log_probs: Sequence[Sequence[float]],
+    base_log_probs: Sequence[Sequence[float]],
+) -> Iterator[LogRatio]:
     """Yield each conversation with its log ratio, summed over its rows."""
     sums: dict[str, float] = {}
-    for row, mine, before in zip(rows, now, then, strict=True):
-        change = sum(mine) - sum(before)
+    for row, policy_values, base_values in zip(rows, policy_log_probs, base_log_probs, strict=True):
+        change = sum(policy_values) - sum(base_values)
         sums[row.conversation_id] = sums.get(row.conversation_id, 0.0) + change
     for item in items:
-        yield Ratio(item, sums[item.conversation_id])
+        yield LogRatio(item, sums[item.conversation_id])

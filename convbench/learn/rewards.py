@@ -24,7 +24,7 @@ class JudgeRewards:
 
     def __init__(self, run: Run, judge: str | None, data: Data) -> None:
         """`judge` is the judge's name; None takes the judge of the first verdict."""
-        self._run, self._data, reviewers = run, data, run.reviewers()
+        self._run, self._data, reviewers = run, data, run.reviewer_fingerprints()
         self._specs = run.judge_specs()
         self.judges: set[str] = set()
         """Names of the run's judges, without those that review the simulated human."""
@@ -47,13 +47,15 @@ class JudgeRewards:
         self.fingerprints = frozenset(fingerprints.get(judge or "", ()))
         """Fingerprints of all verdicts of the judge, failed ones included."""
 
-    def of(self, row: ConversationRow) -> str | Rewards:
+    def rewards_of(self, row: ConversationRow) -> str | Rewards:
         """Return a conversation's rewards, or as text the reason why it has none. Raises TrainError
         if its verdict lacks the metric."""
         known = self._known.get(row.conversation_id, "not judged")
         if isinstance(known, VerdictRow):
-            talk = self._run.read_conversation(row.path, row.start, row.length)
-            known = self._read_row(known, len(asking_turns(self._run.manifest.protocol, talk)))
+            conversation = self._run.read_conversation(row.path, row.start, row.length)
+            known = self._read_row(
+                known, len(asking_turns(self._run.manifest.protocol, conversation))
+            )
         if isinstance(known, ConvbenchError):
             raise known
         assert not isinstance(known, VerdictRow)
@@ -71,44 +73,43 @@ class JudgeRewards:
         if any(scores.get(name, value) < value for name, value in least.items()):
             return "below data.least"
         spec, protocol = self._specs.get(row.fingerprint), self._run.manifest.protocol
-        discounted = spec is not None and rewards.discount(spec.reward, protocol) != 1
+        discounted = spec is not None and rewards.discount_factor(spec.reward, protocol) != 1
         if metric != "reward" and discounted and questions is None:
             return row
         turns = turn_scores(row) if row.details_json else ()
         try:
             reward = _reward_of(row, metric, scores, turns, spec, protocol, questions or 0)
-            own = _turns_of(row.judge, metric, turns, spec)
+            turn_rewards = _turns_of(row.judge, metric, turns, spec)
         except ConvbenchError as error:
             return error
-        return (reward, own) if own else reward
+        return (reward, turn_rewards) if turn_rewards else reward
 
 
-def choose_judge(
-    run: Run, judges: Iterable[str], wanted: str | None, *, needed: bool = True
-) -> str:
+def choose_judge(run: Run, judges: Iterable[str], name: str | None, *, needed: bool = True) -> str:
     """Return the name of the judge whose verdicts count: the named one, or the run's only one; ""
     if it has none and none is `needed`. Raises TrainError if that is not one judge."""
-    there = sorted(judges)
-    if not there and not needed:
+    available = sorted(judges)
+    if not available and not needed:
         return ""
-    if not there:
+    if not available:
         raise TrainError(
             f"{run.path}: found no verdicts; expected a judged run; run: "
             f"convbench judge --run {run.path}"
         )
-    if wanted is None and len(there) > 1:
+    if name is None and len(available) > 1:
         raise TrainError(
-            f"{run.path}: found verdicts of {len(there)} judges ({', '.join(there)}); expected "
+            f"{run.path}: found verdicts of {len(available)} judges ({', '.join(available)}); "
+            "expected "
             "one to be named; add --judge NAME"
         )
-    if wanted is not None and wanted not in there:
+    if name is not None and name not in available:
         raise TrainError(
-            f"{run.path}: found no verdicts of judge {wanted!r}; there are: {', '.join(there)}"
+            f"{run.path}: found no verdicts of judge {name!r}; there are: {', '.join(available)}"
         )
-    return wanted or there[0]
+    return name or available[0]
 
 
-def one_version(run: Run, judge: str, versions: set[str]) -> None:
+def check_one_version(run: Run, judge: str, versions: set[str]) -> None:
     """Raise TrainError for verdicts of two versions of a judge: they are not comparable."""
     if len(versions) > 1:
         raise TrainError(
@@ -153,5 +154,5 @@ def _reward_of(
         return scores[metric]
     rule = spec.reward.model_copy(update={"metric": metric})
     if spec.per == "turn":
-        return rewards.of_turns(rule, protocol, [turn.scores for turn in turns], questions)
-    return rewards.reward(rule, protocol, scores, questions)
+        return rewards.turns_reward(rule, protocol, [turn.scores for turn in turns], questions)
+    return rewards.conversation_reward(rule, protocol, scores, questions)

@@ -10,81 +10,90 @@ from typing import Any
 
 from convbench import views
 from convbench.errors import TrainError
-from convbench.learn.pairs import Pair, Pairs, Reply
-from convbench.learn.tokens import Asked, ChatTokens, Tokens, Unaligned
+from convbench.learn.pairs import Pair, Pairs, PolicyReply
+from convbench.learn.tokens import ChatTokens, PromptedReply, TokenRow, UnalignedTokens
 from convbench.learn.weights import Weighted
 from convbench.schema import Conversation, ProtocolSpec, Sent, text_of
 from convbench.schema.recipe import Unit
-from convbench.store.token_probs import Recorded, call_key
+from convbench.store.token_probs import RecordedProbs, call_key
 
-A_LINE = 10
+TOKENS_A_LINE = 10
 """Tokens that a preview shows on one line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TrainingRow:
     """One row: a conversation, or a part of it, e.g. a turn (number `part` of `parts`)."""
 
     conversation_id: str
     part: int
     parts: int
-    tokens: Tokens
+    tokens: TokenRow
     weight: float
-    plain: bool = False
+    unrewarded: bool = False
     """Whether it is learnt by its likelihood, whatever the objective, since it has no reward."""
 
-    def fields(self) -> dict[str, Any]:
+    def trainer_fields(self) -> dict[str, Any]:
         """Return the columns for the trainer: ids, labels (-100 where masked), weight, the row's
         share of its conversation, and `plain`, 1 for a row without a reward, else 0."""
         return {
             "input_ids": list(self.tokens.ids),
             "labels": [
-                token if on else -100
-                for token, on in zip(self.tokens.ids, self.tokens.mask, strict=True)
+                token if is_learnt else -100
+                for token, is_learnt in zip(self.tokens.ids, self.tokens.mask, strict=True)
             ],
             "weight": self.weight,
             "share": 1 / self.parts,
-            "plain": float(self.plain),
+            "plain": float(self.unrewarded),
         }
 
 
 @dataclass(frozen=True)
-class Rows:
+class TrainingRows:
     """All rows, and counts of conversations, rows and tokens by what happened to them."""
 
-    rows: Sequence[Row]
+    rows: Sequence[TrainingRow]
     counts: dict[str, int] = field(default_factory=dict)
 
 
-def asked(protocol: ProtocolSpec, conversation: Conversation) -> list[Asked]:
+def prompted_replies(protocol: ProtocolSpec, conversation: Conversation) -> list[PromptedReply]:
     """Return the policy's replies, each with exactly the messages it saw before it: in every turn
     the replies that called tools, then the last one."""
-    return [one for turn in asked_by_turn(protocol, conversation) for one in turn]
+    return [reply for turn in replies_by_turn(protocol, conversation) for reply in turn]
 
 
-def asked_by_turn(
-    protocol: ProtocolSpec, conversation: Conversation, recorded: Recorded | None = None
-) -> list[list[Asked]]:
+def replies_by_turn(
+    protocol: ProtocolSpec, conversation: Conversation, recorded: RecordedProbs | None = None
+) -> list[list[PromptedReply]]:
     """Return the policy's replies with their messages, turn by turn; with `recorded` also the
     recorded log-probabilities of each reply's tokens."""
     policy = protocol.policy
-    told = recorded.of if recorded is not None else (lambda key, text: None)
+    find_probs = recorded.probs_of if recorded is not None else (lambda key, text: None)
     replay = conversation.sent.get(policy, Sent()).replay
-    out = []
+    turns = []
     for index in views.own_turns(protocol, conversation):
         turn = conversation.turns[index]
-        before = views.messages(protocol, conversation, policy, index)
-        said = [
-            *((call_key(conversation, index, n), one.content) for n, one in enumerate(turn.rounds)),
+        before = views.messages_before(protocol, conversation, policy, index)
+        keyed_texts = [
+            *(
+                (call_key(conversation, index, n), tool_round.content)
+                for n, tool_round in enumerate(turn.rounds)
+            ),
             (call_key(conversation, index), text_of(turn.content)),
-        ][: turn.replies]
-        out.append(
+        ][: turn.reply_count]
+        turns.append(
             [
-                Asked((*before, *views.called(turn.rounds[:number], replay)), reply, told(*key))
-                for number, (reply, key) in enumerate(zip(Reply.all_of(turn), said, strict=True))
+                PromptedReply(
+                    (*before, *views.tool_messages(turn.rounds[:number], replay)),
+                    reply,
+                    find_probs(*key),
+                )
+                for number, (reply, key) in enumerate(
+                    zip(PolicyReply.all_of(turn), keyed_texts, strict=True)
+                )
             ]
         )
-    return out
+    return turns
 
 
 def training_rows(
@@ -92,9 +101,9 @@ def training_rows(
     chat: ChatTokens,
     max_length: int | None = None,
     unit: Unit = "conversation",
-    recorded: Recorded | None = None,
-    others: Mapping[str, tuple[ChatTokens, Recorded | None]] = MappingProxyType({}),
-) -> Rows:
+    recorded: RecordedProbs | None = None,
+    others: Mapping[str, tuple[ChatTokens, RecordedProbs | None]] = MappingProxyType({}),
+) -> TrainingRows:
     """Return the rows of weighted conversations, one a conversation or one a policy turn. With
     `recorded` the rows have the recorded log pi_0 of their tokens. `others`: chat template and
     record of the runs after the first, by their ids.
@@ -109,24 +118,24 @@ def training_rows(
             "--set data.unit=turn"
         )
     counts: Counter[str] = Counter()
-    rows: list[Row] = []
-    lost: Counter[str] = Counter()
+    rows: list[TrainingRow] = []
+    unaligned: Counter[str] = Counter()
     further = 0
     for logged, weight in weighted.items:
         conversation = logged.conversation
         name = conversation.conversation_id
         manifest = weighted.selection.run_of(logged).manifest
-        words, told = others.get(manifest.id, (chat, recorded))
-        told = None if name in weighted.plain else told
-        turns = asked_by_turn(manifest.protocol, conversation, told)
-        every = [one for turn in turns for one in turn]
-        if told is not None and any(one.probs is None for one in every):
-            lost["none was recorded"] += 1
+        own_chat, own_record = others.get(manifest.id, (chat, recorded))
+        own_record = None if name in weighted.unrewarded_ids else own_record
+        turns = replies_by_turn(manifest.protocol, conversation, own_record)
+        replies = [reply for turn in turns for reply in turn]
+        if own_record is not None and any(reply.probs is None for reply in replies):
+            unaligned["none was recorded"] += 1
             continue
         try:
-            parts = words.rows(every, conversation.ended[:10], unit)
-        except Unaligned as error:
-            lost[str(error)] += 1
+            parts = own_chat.token_rows(replies, conversation.ended[:10], unit)
+        except UnalignedTokens as error:
+            unaligned[str(error)] += 1
             continue
         if chat.reasoning != "loss":
             spoken = [part for part in parts if any(part.mask[1:])]
@@ -138,15 +147,20 @@ def training_rows(
         weights = weighted.by_turn.get(name, (weight,) * len(parts))
         if name in weighted.by_turn:  # each reply of a turn that calls tools has the turn's weight
             weights = tuple(w for w, turn in zip(weights, turns, strict=True) for _ in turn)
-        made = _cut(name, parts, weights, max_length, counts)
-        had = len(rows)
-        rows += (replace(row, plain=True) for row in made) if name in weighted.plain else made
-        further += (len(rows) - had) * (manifest.id in others)
-    if lost:
-        why = "; ".join(f"{count} where {reason}" for reason, count in lost.most_common(3))
+        new_rows = _cut_rows(name, parts, weights, max_length, counts)
+        before = len(rows)
+        rows += (
+            (replace(row, unrewarded=True) for row in new_rows)
+            if name in weighted.unrewarded_ids
+            else new_rows
+        )
+        further += (len(rows) - before) * (manifest.id in others)
+    if unaligned:
+        why = "; ".join(f"{count} where {reason}" for reason, count in unaligned.most_common(3))
         raise TrainError(
             f"loss.pi_0: recorded: found no log-probabilities of this model's tokens for "
-            f"{lost.total()} of {len(weighted.items)} conversations ({why}); expected all; build "
+            f"{unaligned.total()} of {len(weighted.items)} conversations ({why}); expected all; "
+            "build "
             "with --logprobs and train the same model, or --set loss.pi_0=base"
         )
     if not rows:
@@ -159,16 +173,16 @@ def training_rows(
         counts["rows of further runs"] = further
     counts["tokens"] = sum(len(row.tokens.ids) for row in rows)
     counts["tokens with loss"] = sum(sum(row.tokens.mask) for row in rows)
-    return Rows(tuple(rows), dict(counts))
+    return TrainingRows(tuple(rows), dict(counts))
 
 
-def _cut(
+def _cut_rows(
     name: str,
-    parts: Sequence[Tokens],
+    parts: Sequence[TokenRow],
     weights: Sequence[float | None],
     limit: int | None,
     counts: Counter[str],
-) -> Iterator[Row]:
+) -> Iterator[TrainingRow]:
     if len(weights) != len(parts):
         raise TrainError(
             f"conversation {name}: found rewards of {len(weights)} turns for {len(parts)} of the "
@@ -179,15 +193,15 @@ def _cut(
             continue
         check_mask(name, tokens)
         if limit is not None and len(tokens.ids) > limit:
-            tokens = Tokens(tokens.ids[:limit], tokens.mask[:limit], tokens.pi_0[:limit])
+            tokens = TokenRow(tokens.ids[:limit], tokens.mask[:limit], tokens.pi_0[:limit])
             counts["rows truncated"] += 1
             if not any(tokens.mask[1:]):
                 counts["rows dropped"] += 1
                 continue
-        yield Row(name, number, len(parts), tokens, weight)
+        yield TrainingRow(name, number, len(parts), tokens, weight)
 
 
-def check_mask(name: str, tokens: Tokens) -> None:
+def check_mask(name: str, tokens: TokenRow) -> None:
     """Raise TrainError if a row has no token to learn from."""
     if not any(tokens.mask[1:]):
         raise TrainError(
@@ -205,7 +219,7 @@ class PairRow:
     chosen_ids: list[int]
     rejected_ids: list[int]
 
-    def fields(self) -> dict[str, list[int]]:
+    def trainer_fields(self) -> dict[str, list[int]]:
         """Return the columns for TRL's DPO."""
         return {
             "prompt_ids": self.prompt_ids,
@@ -226,7 +240,7 @@ def pair_rows(
     pairs: Pairs,
     chat: ChatTokens,
     max_length: int | None = None,
-    others: Mapping[str, tuple[ChatTokens, Recorded | None]] = MappingProxyType({}),
+    others: Mapping[str, tuple[ChatTokens, RecordedProbs | None]] = MappingProxyType({}),
 ) -> PairRows:
     """Return the rows of pairs. Pairs whose prompt alone fills `max_length` are dropped and
     counted; pairs longer than it are counted as truncated (TRL cuts them at their end). `others` as
@@ -235,24 +249,24 @@ def pair_rows(
     for pair in pairs.items:
         rows.append(_pair_row(pair, others.get(pair.run, (chat, None))[0]))
         further += pair.run in others
-    kept = [row for row in rows if max_length is None or len(row.prompt_ids) < max_length]
-    if not kept:
+    remaining = [row for row in rows if max_length is None or len(row.prompt_ids) < max_length]
+    if not remaining:
         raise TrainError(
             f"the limit of {max_length} tokens a row (data.max_length, and the model's own) leaves "
             "no pair; raise data.max_length or take another model"
         )
     long = sum(
         len(row.prompt_ids) + max(len(row.chosen_ids), len(row.rejected_ids)) > max_length
-        for row in kept
+        for row in remaining
         if max_length is not None
     )
     counts = {
-        "pairs": len(kept),
+        "pairs": len(remaining),
         **({"rows of further runs": further} if others else {}),
         "pairs truncated": long,
-        "pairs dropped": len(rows) - len(kept),
+        "pairs dropped": len(rows) - len(remaining),
     }
-    return PairRows(tuple(kept), counts)
+    return PairRows(tuple(remaining), counts)
 
 
 def _pair_row(pair: Pair, chat: ChatTokens) -> PairRow:
@@ -261,7 +275,7 @@ def _pair_row(pair: Pair, chat: ChatTokens) -> PairRow:
             "data.reasoning: found context; a pair's loss is on the whole of both replies; "
             "expected loss or drop"
         )
-    prompt = chat.prompt(pair.messages, pair.date)
+    prompt = chat.render_prompt(pair.messages, pair.date)
     ids = chat.prompt_ids(pair.messages, pair.date)
     chosen, rejected = (
         chat.reply_ids(prompt, ids, reply) + ([] if reply.cut else [chat.end_of_turn])
@@ -272,34 +286,35 @@ def _pair_row(pair: Pair, chat: ChatTokens) -> PairRow:
     return PairRow(pair.task, ids, chosen, rejected)
 
 
-def preview(rows: Iterable[Row], chat: ChatTokens) -> Iterator[str]:
+def preview_rows(rows: Iterable[TrainingRow], chat: ChatTokens) -> Iterator[str]:
     """Yield lines that show rows: the weight, and every stretch of tokens with its mask; of the
     first row also every token."""
     for number, row in enumerate(rows):
         part = f", row {row.part + 1} of {row.parts}" if row.parts > 1 else ""
-        total, on = len(row.tokens.ids), sum(row.tokens.mask)
+        total, learnt_count = len(row.tokens.ids), sum(row.tokens.mask)
         yield (
-            f"{row.conversation_id}{part}: weight {row.weight:+.4f}, {total} tokens, {on} with loss"
+            f"{row.conversation_id}{part}: weight {row.weight:+.4f}, {total} tokens, "
+            f"{learnt_count} with loss"
         )
-        for learnt, ids in stretches(row.tokens):
+        for learnt, ids in mask_stretches(row.tokens):
             sign = "LOSS" if learnt else "    "
             yield f"  {sign} {len(ids):5d}  {chat.tokenizer.decode(ids)!r}"
         if number == 0:
             yield "  token by token (* with loss):"
-            yield from _single(row.tokens, chat)
+            yield from _token_lines(row.tokens, chat)
 
 
-def _single(tokens: Tokens, chat: ChatTokens) -> Iterator[str]:
+def _token_lines(tokens: TokenRow, chat: ChatTokens) -> Iterator[str]:
     """Yield lines of a row's tokens: id and text, with a star if the loss counts the token."""
-    told = [
-        f"{'*' if on else ''}{token}:{chat.tokenizer.decode([token])!r}"
-        for token, on in zip(tokens.ids, tokens.mask, strict=True)
+    words = [
+        f"{'*' if is_learnt else ''}{token}:{chat.tokenizer.decode([token])!r}"
+        for token, is_learnt in zip(tokens.ids, tokens.mask, strict=True)
     ]
-    for start in range(0, len(told), A_LINE):
-        yield "    " + " ".join(told[start : start + A_LINE])
+    for start in range(0, len(words), TOKENS_A_LINE):
+        yield "    " + " ".join(words[start : start + TOKENS_A_LINE])
 
 
-def stretches(tokens: Tokens) -> Iterator[tuple[bool, list[int]]]:
+def mask_stretches(tokens: TokenRow) -> Iterator[tuple[bool, list[int]]]:
     """Yield (mask, ids) of the row's stretches of equal mask."""
     start = 0
     for end in range(1, len(tokens.ids) + 1):
@@ -312,7 +327,7 @@ def preview_pairs(rows: Iterable[PairRow], chat: ChatTokens) -> Iterator[str]:
     """Yield lines that show pairs: prompt, chosen and rejected reply."""
     for row in rows:
         yield f"question {row.task}"
-        for name, ids in row.fields().items():
+        for name, ids in row.trainer_fields().items():
             sign = "    " if name == "prompt_ids" else "LOSS"
             text = chat.tokenizer.decode(ids)
             yield f"  {sign} {len(ids):5d}  {name.removesuffix('_ids'):8s} {text!r}"

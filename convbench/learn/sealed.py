@@ -14,7 +14,7 @@ from convbench.schema.recipe import Fit
 from convbench.store.checkpoint import RECIPE, TRAINING, Checkpoint
 from convbench.store.folder_seal import seal_folder
 
-KEPT = (
+CHECKPOINT_FILES = (
     "*.safetensors",
     "*.json",
     "*.jinja",
@@ -31,7 +31,7 @@ def seal_checkpoint(folder: Path) -> None:
     """Seal a finished checkpoint."""
     names = {
         path.relative_to(folder).as_posix()
-        for pattern in KEPT
+        for pattern in CHECKPOINT_FILES
         for path in folder.glob(pattern)
         if path.is_file() and not path.name.startswith(".")
     }
@@ -42,11 +42,11 @@ def seal_checkpoint(folder: Path) -> None:
 def counts_again(folder: Path) -> dict[str, Any] | None:
     """Return the data's figures of `training.json`, computed from the run as it is now; None for a
     learner that prepares its data. Raises ConvbenchError if the run cannot be read."""
-    job = Job.read(folder / RECIPE)
-    module = launching.load(launching.locate(job.recipe.trainer or ""))
+    job = Job.from_file(folder / RECIPE)
+    module = launching.load_trainer(launching.locate_trainer(job.recipe.trainer or ""))
     if hasattr(module, "prepare"):
         return None
-    return counts_of(job, job.learnt(module))
+    return counts_of(job, job.training_data(module))
 
 
 def unequal_counts(folder: Path, again: dict[str, Any]) -> Iterator[str]:
@@ -63,15 +63,16 @@ def unequal_rates(folder: Path) -> Iterator[str]:
     """Yield a line if the learning rate of `recipe.yaml` does not explain the first logged one, by
     the recipe's scheduler at that step or the one before."""
     checkpoint = Checkpoint(folder)
-    fit, training = Job.read(folder / RECIPE).recipe.fit, checkpoint.training
-    logged = [one for one in training.get("log") or () if one.get("learning_rate")]
+    fit, training = Job.from_file(folder / RECIPE).recipe.fit, checkpoint.training
+    entries = [share for share in training.get("log") or () if share.get("learning_rate")]
     steps = training.get("steps")
-    if not logged or not isinstance(steps, int):
+    if not entries or not isinstance(steps, int):
         return
-    step, rate = logged[0].get("step", 1), logged[0]["learning_rate"]
-    shares = [_share(fit, at, steps) for at in (step - 1, step)]
+    step, rate = entries[0].get("step", 1), entries[0]["learning_rate"]
+    rate_shares = [_rate_share(fit, at_step, steps) for at_step in (step - 1, step)]
     if not any(
-        one is None or math.isclose(fit.learning_rate * one, rate, rel_tol=1e-4) for one in shares
+        share is None or math.isclose(fit.learning_rate * share, rate, rel_tol=1e-4)
+        for share in rate_shares
     ):
         yield (
             f"{RECIPE}: fit.learning_rate: says {fit.learning_rate:g}; the log of {TRAINING} "
@@ -79,7 +80,7 @@ def unequal_rates(folder: Path) -> Iterator[str]:
         )
 
 
-def _share(fit: Fit, step: int, steps: int) -> float | None:
+def _rate_share(fit: Fit, step: int, steps: int) -> float | None:
     """Return the scheduler's factor of the learning rate at a step; None if it is unknown."""
     warmup = math.ceil(fit.warmup_steps * steps) if fit.warmup_steps < 1 else int(fit.warmup_steps)
     if fit.scheduler not in ("linear", "cosine", "constant"):
@@ -88,7 +89,7 @@ def _share(fit: Fit, step: int, steps: int) -> float | None:
         return 1.0
     if step < warmup:
         return step / max(1, warmup)
-    done = (step - warmup) / max(1, steps - warmup)
+    progress = (step - warmup) / max(1, steps - warmup)
     if fit.scheduler == "linear":
-        return max(0.0, 1 - done)
-    return fit.floor + (1 - fit.floor) * max(0.0, 0.5 * (1 + math.cos(math.pi * done)))
+        return max(0.0, 1 - progress)
+    return fit.floor + (1 - fit.floor) * max(0.0, 0.5 * (1 + math.cos(math.pi * progress)))

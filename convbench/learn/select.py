@@ -11,10 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from convbench.errors import TrainError
-from convbench.judge.controls import tried, unfit
-from convbench.learn.flagged import Flagged, findings
-from convbench.learn.logged import LARGE, LogFiles, Logged, in_order
-from convbench.learn.rewards import UNREWARDED, JudgeRewards, Rewards, choose_judge, one_version
+from convbench.judge.controls import control_results, unfit_reasons
+from convbench.learn.flagged import FlaggedSummary, relevant_flags
+from convbench.learn.logged import LARGE, LogFiles, LoggedConversation, sort_conversations
+from convbench.learn.rewards import (
+    UNREWARDED,
+    JudgeRewards,
+    Rewards,
+    check_one_version,
+    choose_judge,
+)
 from convbench.schema.recipe import Data, Unit
 from convbench.store.index import ConversationRow
 from convbench.store.run import Run
@@ -27,11 +33,11 @@ class Selection:
 
     run: Run
     judge: str
-    logged: Sequence[Logged]
+    logged: Sequence[LoggedConversation]
     skipped: dict[str, int] = field(default_factory=dict)
-    flagged: Flagged = field(default_factory=lambda: Flagged("drop"))
+    flagged: FlaggedSummary = field(default_factory=lambda: FlaggedSummary("drop"))
     """Conversations among them that the fidelity checks flagged."""
-    unrewarded: Sequence[Logged] = ()
+    unrewarded: Sequence[LoggedConversation] = ()
     """Conversations without a reward that are learnt all the same; their reward reads 0."""
     parts: tuple[Selection, ...] = ()
     """The selection of each run, in their order; empty for a single run."""
@@ -40,37 +46,37 @@ class Selection:
     fingerprints: frozenset[str] = frozenset()
     """Fingerprints of the judge in all verdicts, failed ones included."""
 
-    def run_of(self, item: Logged) -> Run:
+    def run_of(self, item: LoggedConversation) -> Run:
         """Return the run that holds a conversation."""
         return item.run or self.run
 
-    def tasks(self) -> Mapping[str, Sequence[Logged]]:
+    def by_task(self) -> Mapping[str, Sequence[LoggedConversation]]:
         """Return the conversations of each task, in their order."""
-        found: dict[str, list[Logged]] = {}
+        grouped: dict[str, list[LoggedConversation]] = {}
         for item in self.logged:
-            found.setdefault(item.task, []).append(item)
-        return found
+            grouped.setdefault(item.task, []).append(item)
+        return grouped
 
     def describe(self, metric: str) -> Iterator[str]:
         """Yield lines that say how many conversations train, and how many were left out and why."""
         yield (
-            f"{len(self.logged)} conversations about {len(self.tasks())} questions, "
+            f"{len(self.logged)} conversations about {len(self.by_task())} questions, "
             f"judge {self.judge}, metric {metric}"
         )
         if self.unrewarded:
             yield f"{len(self.unrewarded)} without a reward, learnt by plain likelihood"
         for part in self.parts:
-            yield f"  {part.run.path}: {part.told()}"
+            yield f"  {part.run.path}: {part.describe_run()}"
         for reason, count in self.skipped.items():
             yield f"left out: {count} {reason}"
-        yield from self.unfit()
+        yield from self.unfit_reasons()
         yield from self.flagged.describe()
 
-    def told(self) -> str:
+    def describe_run(self) -> str:
         """Return a line on this run, for a selection of several runs."""
-        bare = f" and {len(self.unrewarded)} without a reward" if self.unrewarded else ""
-        by = f", judge {self.judge}" if self.judge else ""
-        return f"{len(self.logged)} conversations{bare}, policy {policy_of(self.run)}{by}"
+        unrewarded = f" and {len(self.unrewarded)} without a reward" if self.unrewarded else ""
+        judge = f", judge {self.judge}" if self.judge else ""
+        return f"{len(self.logged)} conversations{unrewarded}, policy {policy_of(self.run)}{judge}"
 
     def record(self) -> dict[str, Any]:
         """Return the source of the conversations as `training.json` holds it, without paths."""
@@ -85,14 +91,14 @@ class Selection:
             "unrewarded": len(self.unrewarded),
         }
 
-    def unfit(self) -> Iterator[str]:
+    def unfit_reasons(self) -> Iterator[str]:
         """Yield the reasons why the judge should not be learnt from, by its controls."""
         for part in self.parts:
-            yield from part.unfit()
+            yield from part.unfit_reasons()
         if self.parts:
             return
         for mark in sorted(self.fingerprints):
-            yield from unfit(tried(self.run, self.judge, mark), self.judge)
+            yield from unfit_reasons(control_results(self.run, self.judge, mark), self.judge)
 
 
 def select(run: Run, data: Data, large: int = LARGE) -> Selection:
@@ -101,77 +107,80 @@ def select(run: Run, data: Data, large: int = LARGE) -> Selection:
     Raises TrainError if the run is not judged, if it has several judges and none is named, if
     verdicts of one judge come from two versions, if nothing is left, or if all rewards are equal.
     """
-    found = collect(run, data, large=large)
-    logged, skipped = found.logged, Counter(found.skipped)
+    selection = collect_conversations(run, data, large=large)
+    logged, skipped = selection.logged, Counter(selection.skipped)
     if data.rows is not None:
-        logged = nearest(found, data.rows, data.unit)
-        skipped["beyond data.rows"] = len(found.logged) - len(logged)
-    check(found.run, found.judge, logged, skipped)
-    return replace(found, logged=logged, skipped=dict(skipped))
+        logged = limit_rows(selection, data.rows, data.unit)
+        skipped["beyond data.rows"] = len(selection.logged) - len(logged)
+    check_selection(selection.run, selection.judge, logged, skipped)
+    return replace(selection, logged=logged, skipped=dict(skipped))
 
 
-def collect(run: Run, data: Data, split: str = "train", large: int = LARGE) -> Selection:
+def collect_conversations(
+    run: Run, data: Data, split: str = "train", large: int = LARGE
+) -> Selection:
     """Return the same as `select` without its last checks: the selection may be empty, and all
     rewards may be equal. With `data.unrewarded: sft` a run without verdicts gives its unrewarded
     conversations. `split` may be another split, or `all`. Conversations of a run with more than
     `large` bytes of them are read each time they are used."""
-    bare = data.unrewarded == "sft"
+    takes_unrewarded = data.unrewarded == "sft"
     rewards = JudgeRewards(run, data.judge, data)
-    judge = choose_judge(run, rewards.judges, data.judge, needed=not bare)
-    one_version(run, judge, rewards.versions)
+    judge = choose_judge(run, rewards.judges, data.judge, needed=not takes_unrewarded)
+    check_one_version(run, judge, rewards.versions)
     skipped: Counter[str] = Counter()
-    flagged, files = Flagged(data.flagged), LogFiles(run, large)
-    logged, unrewarded = list[Logged](), list[Logged]()
+    flagged, files = FlaggedSummary(data.flagged), LogFiles(run, large)
+    logged, unrewarded = list[LoggedConversation](), list[LoggedConversation]()
     for row, question in run.joined_rows():
-        found = _judged(run, row, question.split, rewards, split=split)
-        plain = bare and found in UNREWARDED
-        if plain:
-            found = 0.0, ()
-        found = _unless_flagged(run, row, found, flagged)
-        if isinstance(found, str):
-            skipped[found] += 1
+        outcome = _rewards_or_reason(run, row, question.split, rewards, split=split)
+        is_unrewarded = takes_unrewarded and outcome in UNREWARDED
+        if is_unrewarded:
+            outcome = 0.0, ()
+        outcome = _unless_flagged(run, row, outcome, flagged)
+        if isinstance(outcome, str):
+            skipped[outcome] += 1
         else:
-            (unrewarded if plain else logged).append(files.item(row, *found))
+            (unrewarded if is_unrewarded else logged).append(files.with_rewards(row, *outcome))
     return Selection(
         run,
         judge,
-        in_order(logged),
+        sort_conversations(logged),
         dict(skipped),
         flagged,
-        in_order(unrewarded),
+        sort_conversations(unrewarded),
         versions=frozenset(rewards.versions),
         fingerprints=rewards.fingerprints,
     )
 
 
-def nearest(found: Selection, rows: int, unit: Unit) -> Sequence[Logged]:
+def limit_rows(selection: Selection, rows: int, unit: Unit) -> Sequence[LoggedConversation]:
     """Return the conversations of so many tasks that their rows (conversations, or policy turns)
     add up nearest to `rows`.
 
     Tasks are taken in the order of a hash of their names, so that subsets are nested. Raises
     TrainError if there are fewer rows than that.
     """
-    there: Counter[str] = Counter()
-    logged = found.logged
+    row_counts: Counter[str] = Counter()
+    logged = selection.logged
     for item in logged:
-        there[item.task] += (
+        row_counts[item.task] += (
             1
             if unit == "conversation"
-            else len(policy_turns(found.run_of(item).manifest.protocol, item.conversation))
+            else len(policy_turns(selection.run_of(item).manifest.protocol, item.conversation))
         )
-    if there.total() < rows:
+    if row_counts.total() < rows:
         raise TrainError(
-            f"data.rows: found {there.total()} rows (one per {unit}) in {found.run.path}; expected "
+            f"data.rows: found {row_counts.total()} rows (one per {unit}) in "
+            f"{selection.run.path}; expected "
             f"at least {rows}; build more questions, or take all with --set data.rows=null"
         )
-    order = sorted(there, key=hashed)
-    sums = list(itertools.accumulate(there[task] for task in order))
+    order = sorted(row_counts, key=name_hash)
+    sums = list(itertools.accumulate(row_counts[task] for task in order))
     best = min(range(len(sums)), key=lambda i: abs(sums[i] - rows))
-    kept = set(order[: best + 1])
-    return [item for item in logged if item.task in kept]
+    chosen = set(order[: best + 1])
+    return [item for item in logged if item.task in chosen]
 
 
-def hashed(name: str) -> bytes:
+def name_hash(name: str) -> bytes:
     """Return the SHA-256 of a name, for an order that depends on the names alone."""
     return hashlib.sha256(name.encode()).digest()
 
@@ -182,41 +191,44 @@ def policy_of(run: Run) -> str:
     manifest = run.manifest
     member = manifest.cast.get(manifest.protocol.policy)
     model = member.model if member else ""
-    kind, colon, place = model.rpartition(":")
-    return f"{kind}{colon}{Path(place).name}" if Path(place).is_absolute() else model
+    kind, colon, path = model.rpartition(":")
+    return f"{kind}{colon}{Path(path).name}" if Path(path).is_absolute() else model
 
 
-def branches(selection: Selection, data: Data) -> Selection:
+def select_branches(selection: Selection, data: Data) -> Selection:
     """Return the judged branches of a run's conversations, with the reward of the same judge.
 
     Raises TrainError if there are none, or if another version of the judge scored them.
     """
     parent = selection.run
-    if not (parent.branches / "run.json").exists():
+    if not (parent.branches_folder / "run.json").exists():
         raise TrainError(
-            f"{parent.branches}: found no branches; `convbench train` samples and judges them for "
+            f"{parent.branches_folder}: found no branches; `convbench train` samples and judges "
+            "them for "
             "pairing.source: resampled"
         )
-    run = Run.open(parent.branches)
-    rewards, own = (JudgeRewards(one, selection.judge, data) for one in (run, parent))
-    one_version(run, selection.judge, rewards.versions | own.versions)
+    run = Run.open(parent.branches_folder)
+    rewards, parent_rewards = (
+        JudgeRewards(source, selection.judge, data) for source in (run, parent)
+    )
+    check_one_version(run, selection.judge, rewards.versions | parent_rewards.versions)
     skipped: Counter[str] = Counter()
-    flagged, files = Flagged(data.flagged), LogFiles(run)
-    logged: list[Logged] = []
+    flagged, files = FlaggedSummary(data.flagged), LogFiles(run)
+    logged: list[LoggedConversation] = []
     for row, question in run.joined_rows():
-        judged = _judged(run, row, question.split, rewards, branch=True)
+        judged = _rewards_or_reason(run, row, question.split, rewards, branch=True)
         judged = _unless_flagged(run, row, judged, flagged)
         if isinstance(judged, str):
             skipped[f"branches: {judged}"] += 1
         else:
-            logged.append(files.item(row, *judged))
+            logged.append(files.with_rewards(row, *judged))
     if not logged:
         why = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
         raise TrainError(f"{run.path}: no judged branch is left to pair ({why or 'no branch'})")
-    return Selection(run, selection.judge, in_order(logged), dict(skipped), flagged)
+    return Selection(run, selection.judge, sort_conversations(logged), dict(skipped), flagged)
 
 
-def _judged(
+def _rewards_or_reason(
     run: Run,
     row: ConversationRow,
     own_split: str,
@@ -233,36 +245,38 @@ def _judged(
         return "of another policy or a branch"
     if not row.ended:
         return "failed"
-    return rewards.of(row)
+    return rewards.rewards_of(row)
 
 
 def _unless_flagged(
-    run: Run, row: ConversationRow, found: str | Rewards, flagged: Flagged
+    run: Run, row: ConversationRow, outcome: str | Rewards, flagged: FlaggedSummary
 ) -> str | Rewards:
     """Return the rewards, or 0 or "flagged" (dropped) for a flagged conversation, by the rule of
     `data.flagged`; a reason is returned as it is."""
-    if isinstance(found, str):
-        return found
-    flags = findings(run.manifest.protocol, row.flags)
+    if isinstance(outcome, str):
+        return outcome
+    flags = relevant_flags(run.manifest.protocol, row.flags)
     if flags:
-        flagged.add(flags)
+        flagged.add_flags(flags)
     if not flags or flagged.rule == "keep":
-        return found
-    return (0.0, (0.0,) * len(found[1])) if flagged.rule == "zero" else "flagged"
+        return outcome
+    return (0.0, (0.0,) * len(outcome[1])) if flagged.rule == "zero" else "flagged"
 
 
-def check(run: Run, judge: str, logged: Sequence[Logged], skipped: Counter[str]) -> None:
+def check_selection(
+    run: Run, judge: str, logged: Sequence[LoggedConversation], skipped: Counter[str]
+) -> None:
     """Raise TrainError if no conversation is left, or if all rewards are equal."""
     if not logged:
         why = (
             ", ".join(f"{count} {reason}" for reason, count in skipped.items())
             or "the run is empty"
         )
-        kept = "; --set data.flagged=keep takes the flagged ones" if skipped["flagged"] else ""
-        raise TrainError(f"{run.path}: no conversation is left to train on ({why}){kept}")
-    told = ((item.reward, item.turns) for item in logged)
-    first = next(told)
-    if len(logged) > 1 and all(one == first for one in told):
+        hint = "; --set data.flagged=keep takes the flagged ones" if skipped["flagged"] else ""
+        raise TrainError(f"{run.path}: no conversation is left to train on ({why}){hint}")
+    rewards = ((item.reward, item.turns) for item in logged)
+    first = next(rewards)
+    if len(logged) > 1 and all(other == first for other in rewards):
         raise TrainError(
             f"{run.path}: all {len(logged)} rewards of judge {judge!r} are "
             f"{logged[0].reward:g}; expected some to differ, there is nothing to learn from them"

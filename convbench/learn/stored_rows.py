@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from convbench.learn.rows import PairRow, PairRows, Row, Rows
-from convbench.learn.tokens import Tokens
-from convbench.store.jsonl import disk_error, write_whole
-from convbench.store.made import Made
+from convbench.learn.rows import PairRow, PairRows, TrainingRow, TrainingRows
+from convbench.learn.tokens import TokenRow
+from convbench.store.jsonl import disk_error, write_atomic
+from convbench.store.made import LazySequence
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,9 +24,9 @@ FILE, ABOUT = "rows.arrow", "about.json"
 """In that folder: the rows, then (written last) their counts and figures."""
 AT_ONCE = 1_024
 """Rows of one record batch."""
-LOOK_S = 0.1
+POLL_S = 0.1
 T = TypeVar("T")
-R = TypeVar("R", Rows, PairRows)
+R = TypeVar("R", TrainingRows, PairRows)
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class StoredData(Generic[R]):
     """Share of tasks whose rewards do not differ."""
 
 
-class ArrowRows(Made[T]):
+class ArrowRows(LazySequence[T]):
     """Rows of an Arrow table, each built at access."""
 
     def __init__(self, table: pa.Table, make: Callable[..., T]) -> None:
@@ -50,7 +50,7 @@ class ArrowRows(Made[T]):
         count: int = self._table.num_rows
         return count
 
-    def _made(self, at: int) -> T:
+    def _make_item(self, at: int) -> T:
         return self._make(*self._table.slice(at, 1).to_pylist()[0].values())
 
 
@@ -67,7 +67,7 @@ def write_data(folder: Path, data: StoredData[Any]) -> None:
     else:
         kinds = [pa.string(), pa.int32(), pa.int32(), ids, pa.list_(pa.int8())]
         kinds += [pa.list_(pa.float64()), pa.float64(), pa.bool_()]
-        values = [_flat(row) for row in data.rows.rows]
+        values = [_row_values(row) for row in data.rows.rows]
     schema = pa.schema([(str(number), kind) for number, kind in enumerate(kinds)])
     try:
         with pa.OSFile(str(folder / FILE), "wb") as file, pa.ipc.new_file(file, schema) as writer:
@@ -83,7 +83,7 @@ def write_data(folder: Path, data: StoredData[Any]) -> None:
         "figures": data.figures,
         "flat_tasks": data.flat_tasks,
     }
-    write_whole(folder / ABOUT, json.dumps(about).encode())
+    write_atomic(folder / ABOUT, json.dumps(about).encode())
 
 
 def read_data(folder: Path) -> StoredData[Any]:
@@ -92,22 +92,22 @@ def read_data(folder: Path) -> StoredData[Any]:
     import pyarrow as pa
 
     while not (folder / ABOUT).exists():
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     about = json.loads((folder / ABOUT).read_bytes())
     table = pa.ipc.open_file(pa.memory_map(str(folder / FILE))).read_all()
     rows = (
         PairRows(ArrowRows(table, PairRow), about["counts"])
         if about["pairs"]
-        else Rows(ArrowRows(table, _row_of), about["counts"])
+        else TrainingRows(ArrowRows(table, _row_of), about["counts"])
     )
     return StoredData(rows, about["figures"], about["flat_tasks"])
 
 
-def _flat(row: Row) -> tuple[Any, ...]:
+def _row_values(row: TrainingRow) -> tuple[Any, ...]:
     """Return a row's values in the order of the file's columns."""
     tokens = row.tokens
     known = row.conversation_id, row.part, row.parts
-    return *known, tokens.ids, tokens.mask, tokens.pi_0, row.weight, row.plain
+    return *known, tokens.ids, tokens.mask, tokens.pi_0, row.weight, row.unrewarded
 
 
 def _row_of(
@@ -118,7 +118,9 @@ def _row_of(
     mask: list[int],
     pi_0: list[float],
     weight: float,
-    plain: bool,
-) -> Row:
+    unrewarded: bool,
+) -> TrainingRow:
     """Return the row of one line of the file."""
-    return Row(name, part, parts, Tokens(tuple(ids), tuple(mask), tuple(pi_0)), weight, plain)
+    return TrainingRow(
+        name, part, parts, TokenRow(tuple(ids), tuple(mask), tuple(pi_0)), weight, unrewarded
+    )

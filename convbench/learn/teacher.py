@@ -11,18 +11,24 @@ TEACHER = "star-gate"
 """The recipe whose newest checkpoint is distilled if none is named."""
 
 
-def teacher(run: Run, recipe: Recipe) -> str:
+def find_teacher(run: Run, recipe: Recipe) -> str:
     """Return the checkpoint to distil: the named one, or the run's newest of TEACHER. Raises
     TrainError if there is none."""
     if recipe.distil is None:
         raise TrainError(f"recipe {recipe.name!r}: distil: missing; expected its settings")
     if recipe.distil.teacher is not None:
         return recipe.distil.teacher
-    there = (Checkpoint(folder) for folder in run.checkpoints.glob(f"{TEACHER}*"))
-    done = [one for one in there if one.training.get("recipe") == TEACHER]
+    checkpoints = (Checkpoint(folder) for folder in run.checkpoints_folder.glob(f"{TEACHER}*"))
+    done = [
+        checkpoint for checkpoint in checkpoints if checkpoint.training.get("recipe") == TEACHER
+    ]
     if not done:
         raise TrainError(
             f"{run.path}: found no finished {TEACHER} checkpoint to distil; run first: "
             f"convbench train {TEACHER}, or name one with --set distil.teacher=PATH"
         )
-    return str(max((one.folder for one in done), key=lambda f: (f / TRAINING).stat().st_mtime))
+    return str(
+        max(
+            (checkpoint.folder for checkpoint in done), key=lambda f: (f / TRAINING).stat().st_mtime
+        )
+    )

@@ -15,15 +15,15 @@ from typing import Any
 from convbench.errors import TrainError, UsageError
 from convbench.learn.launch import MASTER, RANK
 from convbench.options.declare import as_words
-from convbench.options.spread import Spread
+from convbench.options.spread import ShardOptions
 from convbench.options.train import TrainOptions
-from convbench.shards.launchers import Target, connect_ray, parse_target, ray_task
+from convbench.shards.launchers import LaunchTarget, connect_ray, parse_target, ray_task
 from convbench.shards.scripts import fill_template, job_name, submit_slurm
 from convbench.store import Run
 
-AGAIN = 5
+MAX_RESTARTS = 5
 """Most restarts of a training after losses of machines."""
-LOOK_S = 0.5
+POLL_S = 0.5
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name=convbench-{{ name }}
 #SBATCH --nodes={{ workers }}
@@ -50,10 +50,10 @@ class MachineJob:
     words: tuple[str, ...]
     """Arguments after `convbench train`."""
     machines: int
-    target: Target
+    target: LaunchTarget
 
     @property
-    def logs(self) -> Path:
+    def log_folder(self) -> Path:
         """The folder for the machines' output."""
         return self.folder / "logs"
 
@@ -70,7 +70,7 @@ def machine_job(options: TrainOptions, runs: Sequence[Run], folder: Path) -> Mac
         raise UsageError(f"--on {options.spread.on}: found no --nodes; expected how many machines")
     own = dataclasses.replace(
         options,
-        spread=Spread(),
+        spread=ShardOptions(),
         dry_run=False,
         out=folder.resolve(),
         run=tuple(run.path.resolve() for run in runs),
@@ -78,7 +78,7 @@ def machine_job(options: TrainOptions, runs: Sequence[Run], folder: Path) -> Mac
     return MachineJob(folder.resolve(), tuple(as_words(own)), options.nodes, target)
 
 
-def written(options: TrainOptions, runs: Sequence[Run], folder: Path) -> str:
+def launch_text(options: TrainOptions, runs: Sequence[Run], folder: Path) -> str:
     """Return the text that `--dry-run` shows: Slurm's script, or Ray's tasks."""
     job = machine_job(options, runs, folder)
     if job.target.name == "ray":
@@ -92,21 +92,23 @@ def written(options: TrainOptions, runs: Sequence[Run], folder: Path) -> str:
         "command": shlex.join(command),
         "run": shlex.quote(str(folder)),
         "folder": shlex.quote(os.getcwd()),
-        "logs": str(job.logs),
+        "logs": str(job.log_folder),
         "paths": shlex.quote(os.environ.get("PYTHONPATH", "")),
     }
     return fill_template(SCRIPT, options.spread.template, values)
 
 
-def train_together(options: TrainOptions, runs: Sequence[Run], folder: Path) -> list[str]:
+def train_on_machines(options: TrainOptions, runs: Sequence[Run], folder: Path) -> list[str]:
     """Train on several machines, wait for the end, return notes. Raises TrainError if it fails."""
     job = machine_job(options, runs, folder)
     if job.target.name == "ray":
-        return _on_ray(job)
-    slurm = submit_slurm(job.folder / "train.sbatch", written(options, runs, folder), job.logs, 1)
+        return _train_on_ray(job)
+    slurm = submit_slurm(
+        job.folder / "train.sbatch", launch_text(options, runs, folder), job.log_folder, 1
+    )
     try:
-        while slurm.alive():
-            time.sleep(LOOK_S)
+        while slurm.poll_shards():
+            time.sleep(POLL_S)
     except KeyboardInterrupt:
         return [*slurm.notes, slurm.stop() or ""]
     return slurm.notes
@@ -121,30 +123,30 @@ def address_here() -> str:
     return f"{ray.util.get_node_ip_address()}:{free_port()}"
 
 
-def _on_ray(job: MachineJob) -> list[str]:
+def _train_on_ray(job: MachineJob) -> list[str]:
     """Train as tasks of a Ray cluster, one a machine, and return notes. After the loss of a machine
     all tasks are ended and restarted from the last saved step. Raises TrainError."""
     ray = connect_ray(job.target.address)
-    logs = job.logs
+    logs = job.log_folder
     logs.mkdir(parents=True, exist_ok=True)
-    lost = 0
+    losses = 0
     try:
         while True:
-            codes = _attempt(ray, job)
+            codes = _attempt_training(ray, job)
             if codes is not None and not any(codes):
                 break
             if codes is not None:
                 raise TrainError(f"machines ended with codes {codes}; see {logs}")
-            lost += 1
-            if lost > AGAIN:
-                raise TrainError(f"{lost} times a machine was lost; see {logs}")
+            losses += 1
+            if losses > MAX_RESTARTS:
+                raise TrainError(f"{losses} times a machine was lost; see {logs}")
     finally:
         ray.shutdown()
-    many = f", begun again {lost} times after a machine was lost" if lost else ""
-    return [f"trained on {job.machines} machines{many}; what each printed lies in {logs}"]
+    restarts = f", begun again {losses} times after a machine was lost" if losses else ""
+    return [f"trained on {job.machines} machines{restarts}; what each printed lies in {logs}"]
 
 
-def _attempt(ray: Any, job: MachineJob) -> list[int] | None:
+def _attempt_training(ray: Any, job: MachineJob) -> list[int] | None:
     """Train once; return the exit codes, or None if a machine was lost."""
     from ray.util.placement_group import placement_group, remove_placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -153,28 +155,28 @@ def _attempt(ray: Any, job: MachineJob) -> list[int] | None:
     try:
         ray.get(group.ready(), timeout=600)
 
-        def on(rank: int) -> dict[str, Any]:
+        def placement_on(rank: int) -> dict[str, Any]:
             strategy = PlacementGroupSchedulingStrategy(
                 placement_group=group, placement_group_bundle_index=rank
             )
             return {"num_cpus": 1, "max_retries": 0, "scheduling_strategy": strategy}
 
-        master = ray.get(ray.remote(address_here).options(**on(0)).remote())
+        master = ray.get(ray.remote(address_here).options(**placement_on(0)).remote())
         paths = tuple(path for path in sys.path if path)
         task = ray.remote(ray_task)
-        left = [
-            task.options(**on(rank)).remote(
+        pending = [
+            task.options(**placement_on(rank)).remote(
                 ("train", *job.words),
                 os.getcwd(),
                 paths,
-                str(job.logs / f"rank-{rank}.log"),
+                str(job.log_folder / f"rank-{rank}.log"),
                 {RANK: str(rank), MASTER: master},
             )
             for rank in range(job.machines)
         ]
         codes: list[int] = []
-        while left:
-            ended, left = ray.wait(left, num_returns=1)
+        while pending:
+            ended, pending = ray.wait(pending, num_returns=1)
             codes += ray.get(ended)
             if codes[-1]:
                 return codes

@@ -14,8 +14,8 @@ from typing import Any
 
 from convbench.errors import MissingDependency, TrainError
 from convbench.install import with_extra
-from convbench.learn.frames import Frame, frame_of, shared
-from convbench.learn.pairs import Reply
+from convbench.learn.frames import ReasoningFrame, frame_of, shared_prefix_length
+from convbench.learn.pairs import PolicyReply
 from convbench.schema import Message
 from convbench.schema.reasoning import Trained
 from convbench.schema.recipe import Unit
@@ -34,17 +34,17 @@ _NOW = re.compile(r"""strftime_now\(\s*+(['"])((?:(?!\1).)*+)\1\s*+\)""")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PromptedReply:
     """One policy turn: the messages before it and the reply."""
 
     messages: tuple[Message, ...]
-    reply: Reply
+    reply: PolicyReply
     probs: TokenProbs | None = None
     """Recorded log-probabilities of the reply's tokens, if the training uses them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class TokenRow:
     """Token ids and mask of one row, both of shape (tokens,); mask 1 for the policy's tokens."""
 
     ids: tuple[int, ...]
@@ -75,34 +75,34 @@ class ChatTokens:
         self.tokenizer = tokenizer
         self.reasoning = reasoning
         self._options = dict(options or {})
-        self._parts = not shows_text(self._shown)
-        self.folds_system = not shows_system(self._render)
-        self._late_system = not self.folds_system and shows_late_system(self._render)
+        self._parts = not shows_text(self._apply_template)
+        self.folds_system = not shows_system(self._render_messages)
+        self._late_system = not self.folds_system and shows_late_system(self._render_messages)
         self.end_of_turn = self._end_of_turn()
 
-    def prompt(self, messages: Sequence[Message], day: str = "") -> str:
+    def render_prompt(self, messages: Sequence[Message], day: str = "") -> str:
         """Return the prompt as text; a template that shows the date shows `day` (ISO)."""
         shown = without_system(messages) if self.folds_system else messages
-        if any(one["role"] == "system" for one in shown[1:]) and not self._late_system:
+        if any(message["role"] == "system" for message in shown[1:]) and not self._late_system:
             shown = without_late_system(shown)
-        return self._render(shown, day=day, add_generation_prompt=True)
+        return self._render_messages(shown, day=day, add_generation_prompt=True)
 
     def prompt_ids(self, messages: Sequence[Message], day: str = "") -> list[int]:
         """Return the token ids of the prompt."""
-        return self._ids(self.prompt(messages, day))
+        return self._encode_text(self.render_prompt(messages, day))
 
     @cached_property
-    def frame(self) -> Frame:
+    def frame(self) -> ReasoningFrame:
         """What the template writes around a reply and its reasoning."""
-        return frame_of(self._probed, self._template("").replace("\\n", "\n"))
+        return frame_of(self._render_probe, self._dated_template("").replace("\\n", "\n"))
 
-    def reply_ids(self, prompt: str, prompt_ids: Sequence[int], reply: Reply) -> list[int]:
+    def reply_ids(self, prompt: str, prompt_ids: Sequence[int], reply: PolicyReply) -> list[int]:
         """Return the reply's ids, tokenised as a continuation of the prompt, without the
         end-of-turn token."""
-        return self.said(prompt, prompt_ids, reply)[0]
+        return self.encode_reply(prompt, prompt_ids, reply)[0]
 
-    def said(
-        self, prompt: str, prompt_ids: Sequence[int], reply: Reply
+    def encode_reply(
+        self, prompt: str, prompt_ids: Sequence[int], reply: PolicyReply
     ) -> tuple[list[int], list[int]]:
         """Return (ids, mask) of a reply with the reasoning before it, tokenised as a continuation
         of the prompt, without the end-of-turn token. A token that holds both reasoning and reply
@@ -110,43 +110,47 @@ class ChatTokens:
         if reply.raw is not None:
             reply = replace(reply, text=reply.raw, calls=())
         elif reply.calls:
-            reply = replace(reply, text=self._calling(reply), calls=())
-        thought, text = self._written(prompt, reply)
-        ids = self._after(prompt, prompt_ids, thought + text)
+            reply = replace(reply, text=self._render_calls(reply), calls=())
+        thought, text = self._written_reply(prompt, reply)
+        ids = self._ids_after(prompt, prompt_ids, thought + text)
         if self.reasoning == "loss" or not thought:
             return ids, [1] * len(ids)
-        same = shared(ids, self._after(prompt, prompt_ids, thought))
+        same = shared_prefix_length(ids, self._ids_after(prompt, prompt_ids, thought))
         return ids, [0] * same + [1] * (len(ids) - same)
 
-    def _calling(self, reply: Reply) -> str:
+    def _render_calls(self, reply: PolicyReply) -> str:
         """Return a reply that calls tools as the template writes it, between the generation prompt
         and the end of the turn. Raises TrainError if the template does not show calls."""
-        asked: list[Message] = [{"role": "user", "content": SENTINEL}]
-        said: Message = {"role": "assistant", "content": reply.text, "tool_calls": reply.calls}
-        before = self._render(asked, add_generation_prompt=True)
+        question: list[Message] = [{"role": "user", "content": SENTINEL}]
+        reply_message: Message = {
+            "role": "assistant",
+            "content": reply.text,
+            "tool_calls": reply.calls,
+        }
+        prompt_text = self._render_messages(question, add_generation_prompt=True)
         try:
-            whole = self._render([*asked, said])
+            full_text = self._render_messages([*question, reply_message])
         except Exception as error:  # noqa: BLE001 - a template raises whatever it likes
             line = str(error).split("\n")[0]
             raise TrainError(f"the chat template refuses a call of tools: {line[:200]}") from None
         end = self.tokenizer.decode([self.end_of_turn])
-        if not whole.startswith(before):
-            before = self._render(asked)
-        text, found, _ = whole[len(before) :].rpartition(end)
+        if not full_text.startswith(prompt_text):
+            prompt_text = self._render_messages(question)
+        text, separator, _ = full_text[len(prompt_text) :].rpartition(end)
         names = all(call.name in text for call in reply.calls)
-        if not whole.startswith(before) or not found or not names:
+        if not full_text.startswith(prompt_text) or not separator or not names:
             raise TrainError(
                 "the chat template does not show calls of tools, so that they cannot be learnt; "
                 "take a model whose template does, or conversations without tools"
             )
         return text
 
-    def _written(self, prompt: str, reply: Reply) -> tuple[str, str]:
+    def _written_reply(self, prompt: str, reply: PolicyReply) -> tuple[str, str]:
         """Return (reasoning, reply) exactly as the model wrote them after this prompt."""
         reasoning = reply.reasoning
         if reasoning is None or not (reasoning.text or reasoning.frame):
             return "", self.frame.head + reply.text
-        before, after = self.frame.around(prompt)
+        before, after = self.frame.around_thought(prompt)
         text = reply.text
         if reasoning.frame is not None:
             first, after = reasoning.frame
@@ -158,91 +162,101 @@ class ChatTokens:
             return ("", self.frame.head + text) if before else (after, text)
         return before + thought + after, text
 
-    def _after(self, prompt: str, prompt_ids: Sequence[int], text: str) -> list[int]:
-        both = self._ids(prompt + text)
+    def _ids_after(self, prompt: str, prompt_ids: Sequence[int], text: str) -> list[int]:
+        both = self._encode_text(prompt + text)
         if both[: len(prompt_ids)] == list(prompt_ids):
             return both[len(prompt_ids) :]
-        return self._ids(text)  # a token would merge across the border, and none is sampled so
+        return self._encode_text(
+            text
+        )  # a token would merge across the border, and none is sampled so
 
-    def rows(
-        self, asked: Sequence[Asked], day: str = "", unit: Unit = "conversation"
-    ) -> list[Tokens]:
+    def token_rows(
+        self, replies: Sequence[PromptedReply], day: str = "", unit: Unit = "conversation"
+    ) -> list[TokenRow]:
         """Return the rows of one conversation: a single row for unit `conversation` if the template
         is prefix-stable (each prompt begins with the ids of the row so far), else one a turn."""
-        whole: list[int] = []
+        row_ids: list[int] = []
         mask: list[int] = []
-        old: list[float] = []
-        single: list[Tokens] = []
+        pi_0: list[float] = []
+        turn_rows: list[TokenRow] = []
         stable = True
-        for turn in asked:
-            prompt = self.prompt(turn.messages, day)
-            ids = self._ids(prompt)
-            said, learnt = self.said(prompt, ids, turn.reply)
+        for turn in replies:
+            prompt = self.render_prompt(turn.messages, day)
+            ids = self._encode_text(prompt)
+            reply_ids, reply_mask = self.encode_reply(prompt, ids, turn.reply)
             end = 0 if turn.reply.cut else 1
-            loss, values = learnt + [1] * end, [0.0] * (len(said) + end)
+            loss, values = reply_mask + [1] * end, [0.0] * (len(reply_ids) + end)
             if turn.probs is not None:
-                said, loss, values = self._aligned(said, loss, turn, end)
-            stable = stable and ids[: len(whole)] == whole
-            single.append(
-                Tokens(
-                    tuple(ids + said + [self.end_of_turn] * end),
+                reply_ids, loss, values = self._align_recorded(reply_ids, loss, turn, end)
+            stable = stable and ids[: len(row_ids)] == row_ids
+            turn_rows.append(
+                TokenRow(
+                    tuple(ids + reply_ids + [self.end_of_turn] * end),
                     tuple([0] * len(ids) + loss),
                     tuple([0.0] * len(ids) + values),
                 )
             )
-            mask += [0] * (len(ids) - len(whole)) + loss + [0] * (1 - end)
-            old += [0.0] * (len(ids) - len(whole)) + values + [0.0] * (1 - end)
-            whole = [*ids, *said, self.end_of_turn]
-        if unit == "turn" or not stable or len(single) == 1:
-            return single
-        size = len(whole) - asked[-1].reply.cut
-        return [Tokens(tuple(whole[:size]), tuple(mask[:size]), tuple(old[:size]))]
+            mask += [0] * (len(ids) - len(row_ids)) + loss + [0] * (1 - end)
+            pi_0 += [0.0] * (len(ids) - len(row_ids)) + values + [0.0] * (1 - end)
+            row_ids = [*ids, *reply_ids, self.end_of_turn]
+        if unit == "turn" or not stable or len(turn_rows) == 1:
+            return turn_rows
+        size = len(row_ids) - replies[-1].reply.cut
+        return [TokenRow(tuple(row_ids[:size]), tuple(mask[:size]), tuple(pi_0[:size]))]
 
-    def _aligned(
-        self, said: list[int], loss: list[int], turn: Asked, end: int
+    def _align_recorded(
+        self, reply_ids: list[int], loss: list[int], turn: PromptedReply, end: int
     ) -> tuple[list[int], list[int], list[float]]:
         """Return (ids, mask, log pi_0) of a reply from its recorded log-probabilities; an end of
         turn without one has no loss. Raises UnalignedTokens if the recorded tokens differ."""
         probs = turn.probs
         assert probs is not None
         if probs.ids:
-            ids, values = by_ids(self.tokenizer, said, self.end_of_turn, probs, end)
+            ids, values = align_by_ids(self.tokenizer, reply_ids, self.end_of_turn, probs, end)
         else:
-            ids, values = by_sizes(self.tokenizer, said, probs)
+            ids, values = align_by_byte_sizes(self.tokenizer, reply_ids, probs)
         values = values[: len(ids) + end]
-        if len(ids) != len(said):
+        if len(ids) != len(reply_ids):
             if not all(loss):
-                raise Unaligned("its tokens are others, of which some are masked")
+                raise UnalignedTokens("its tokens are others, of which some are masked")
             loss = [1] * (len(ids) + end)
         if end and len(values) == len(ids):
             loss, values = [*loss[:-1], 0], [*values, 0.0]
-        return ids, loss, [value * on for value, on in zip(values, loss, strict=True)]
+        return ids, loss, [value * is_learnt for value, is_learnt in zip(values, loss, strict=True)]
 
-    def _render(self, messages: Sequence[Message], *, day: str = "", **options: Any) -> str:
+    def _render_messages(
+        self, messages: Sequence[Message], *, day: str = "", **options: Any
+    ) -> str:
         for message in messages:
             if not isinstance(message["content"], str):
                 raise TrainError("found an image in a message; the trainers take text only")
-        seen = messages if self.reasoning != "drop" else [_bare(message) for message in messages]
-        return self._shown(for_template(seen, parts=self._parts), day=day, **options)
+        seen = (
+            messages
+            if self.reasoning != "drop"
+            else [_without_reasoning(message) for message in messages]
+        )
+        return self._apply_template(for_template(seen, parts=self._parts), day=day, **options)
 
-    def _shown(self, messages: Sequence[Mapping[str, Any]], *, day: str = "", **more: Any) -> str:
+    def _apply_template(
+        self, messages: Sequence[Mapping[str, Any]], *, day: str = "", **overrides: Any
+    ) -> str:
         text: str = self.tokenizer.apply_chat_template(
             list(messages),
             tokenize=False,
-            chat_template=self._template(day),
-            **{**self._options, **more},
+            chat_template=self._dated_template(day),
+            **{**self._options, **overrides},
         )
         return text
 
-    def _probed(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
+    def _render_probe(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
         """Return the text of messages that probe the template, in the form it expects."""
         if self._parts:
             messages = [
                 {**m, "content": [{"type": "text", "text": m["content"]}]} for m in messages
             ]
-        return self._shown(messages, **options)
+        return self._apply_template(messages, **options)
 
-    def _template(self, day: str) -> str:
+    def _dated_template(self, day: str) -> str:
         """Return the chat template with its clock stopped at `day`, so that a row shows the date of
         its conversation."""
         template = self.tokenizer.chat_template
@@ -250,10 +264,10 @@ class ChatTokens:
             template = template["default"]
         if not day or "strftime_now" not in template:
             return str(template)
-        then = date.fromisoformat(day)
-        return _NOW.sub(lambda found: repr(then.strftime(found.group(2))), str(template))
+        shown_date = date.fromisoformat(day)
+        return _NOW.sub(lambda match: repr(shown_date.strftime(match.group(2))), str(template))
 
-    def _ids(self, text: str) -> list[int]:
+    def _encode_text(self, text: str) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     def _end_of_turn(self) -> int:
@@ -263,18 +277,18 @@ class ChatTokens:
             {"role": "user", "content": "hello"},
             {"role": "assistant", "content": SENTINEL},
         ]
-        tail = self._render(chat).rpartition(SENTINEL)[2]
+        tail = self._render_messages(chat).rpartition(SENTINEL)[2]
         added = self.tokenizer.added_tokens_decoder.items()
         special = {self.tokenizer.eos_token_id, *(i for i, token in added if token.special)}
-        found = next((token for token in self._ids(tail) if token in special), None)
-        if found is None:
-            found = self.tokenizer.eos_token_id
-        if found is None:
+        token_id = next((token for token in self._encode_text(tail) if token in special), None)
+        if token_id is None:
+            token_id = self.tokenizer.eos_token_id
+        if token_id is None:
             raise TrainError("the tokenizer has no end-of-turn and no end-of-text token")
-        return int(found)
+        return int(token_id)
 
 
-def _bare(message: Message) -> Message:
+def _without_reasoning(message: Message) -> Message:
     """Return a message without its reasoning."""
     if "reasoning" not in message:
         return message
@@ -298,12 +312,12 @@ def load_tokenizer(model: str) -> Any:
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>\Z")
 
 
-class Unaligned(TrainError):
+class UnalignedTokens(TrainError):
     """The recorded tokens are not the tokens that training reads."""
 
 
-def by_ids(
-    tokenizer: Any, said: Sequence[int], end_of_turn: int, probs: TokenProbs, end: int
+def align_by_ids(
+    tokenizer: Any, reply_ids: Sequence[int], end_of_turn: int, probs: TokenProbs, end: int
 ) -> tuple[list[int], list[float]]:
     """Return (ids, log pi_0) of a reply whose token ids were recorded; log pi_0 has one value more
     if the end of the turn was sampled too.
@@ -312,59 +326,63 @@ def by_ids(
     ones are trained on. Raises UnalignedTokens if they spell another text or end in another token.
     """
     ids, values = list(probs.ids), list(probs.log_probs)
-    if end and ids[-1] != end_of_turn and len(ids) == len(said) + 1:
-        raise Unaligned(
+    if end and ids[-1] != end_of_turn and len(ids) == len(reply_ids) + 1:
+        raise UnalignedTokens(
             f"it ended with token {ids[-1]}, and training ends a turn with {end_of_turn}"
         )
     if end and ids[-1] == end_of_turn:
         ids = ids[:-1]
     known = max(ids, default=0) < len(tokenizer)
-    if ids != list(said) and not (known and _text(tokenizer, ids) == _text(tokenizer, said)):
-        raise Unaligned("its recorded token ids spell another text in this tokenizer")
+    if ids != list(reply_ids) and not (
+        known and _decode_text(tokenizer, ids) == _decode_text(tokenizer, reply_ids)
+    ):
+        raise UnalignedTokens("its recorded token ids spell another text in this tokenizer")
     return ids, values
 
 
-def by_sizes(
-    tokenizer: Any, said: Sequence[int], probs: TokenProbs
+def align_by_byte_sizes(
+    tokenizer: Any, reply_ids: Sequence[int], probs: TokenProbs
 ) -> tuple[list[int], list[float]]:
     """Return (ids, log pi_0) of a reply whose tokens' lengths in bytes were recorded; log pi_0 has
     one value more if the end of the turn was recorded too. Raises UnalignedTokens if this tokenizer
     cuts the text at other positions."""
-    own, n = sizes(tokenizer, said), len(said)
-    if len(probs.sizes) not in (n, n + 1) or list(probs.sizes[:n]) != own:
-        raise Unaligned("its recorded tokens are cut at other places than this tokenizer cuts")
-    return list(said), list(probs.log_probs)
+    byte_sizes, n = token_byte_sizes(tokenizer, reply_ids), len(reply_ids)
+    if len(probs.sizes) not in (n, n + 1) or list(probs.sizes[:n]) != byte_sizes:
+        raise UnalignedTokens(
+            "its recorded tokens are cut at other places than this tokenizer cuts"
+        )
+    return list(reply_ids), list(probs.log_probs)
 
 
-def sizes(tokenizer: Any, ids: Sequence[int]) -> list[int]:
+def token_byte_sizes(tokenizer: Any, ids: Sequence[int]) -> list[int]:
     """Return the number of bytes of text of each token. Raises UnalignedTokens if they do not add
     up to the text, e.g. for a tokenizer that drops a space."""
     names = tokenizer.convert_ids_to_tokens(list(ids))
-    total = len(_text(tokenizer, ids).encode("utf-8", "surrogatepass"))
+    total = len(_decode_text(tokenizer, ids).encode("utf-8", "surrogatepass"))
     added = {token.content for token in tokenizer.added_tokens_decoder.values()}
-    for size in (_letters, _pieces):
-        found = [_plain(name) if name in added else size(name) for name in names]
-        if sum(found) == total:
-            return found
-    raise Unaligned("this tokenizer does not tell how many bytes of text a token is")
+    for size in (_byte_level_size, _sentencepiece_size):
+        byte_sizes = [_utf8_size(name) if name in added else size(name) for name in names]
+        if sum(byte_sizes) == total:
+            return byte_sizes
+    raise UnalignedTokens("this tokenizer does not tell how many bytes of text a token is")
 
 
-def _text(tokenizer: Any, ids: Sequence[int]) -> str:
+def _decode_text(tokenizer: Any, ids: Sequence[int]) -> str:
     text: str = tokenizer.decode(
         list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
     )
     return text
 
 
-def _plain(name: str) -> int:
+def _utf8_size(name: str) -> int:
     return len(name.encode())
 
 
-def _letters(name: str) -> int:
+def _byte_level_size(name: str) -> int:
     """Return the bytes of a byte-level token: every character stands for one."""
     return len(name)
 
 
-def _pieces(name: str) -> int:
+def _sentencepiece_size(name: str) -> int:
     """Return the bytes of a SentencePiece token: U+2581 stands for a space, `<0x0A>` for a byte."""
     return 1 if _BYTE.match(name) else len(name.replace("\u2581", " ").encode())

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from transformers import TrainerCallback
 
 from convbench import __version__
-from convbench.blot import told
+from convbench.blot import redact_error
 from convbench.learn.job import Job
 
 PROJECT = "convbench"
@@ -24,7 +24,7 @@ FOLDER = "tracking"
 """Folder in the checkpoint's, for trackers that write files."""
 
 
-class Sink(Protocol):
+class TrackerRun(Protocol):
     """An open run of a tracker."""
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
@@ -36,7 +36,7 @@ class Sink(Protocol):
         ...
 
 
-def name_of(job: Job) -> str:
+def tracker_run_name(job: Job) -> str:
     """Return the name of a training in trackers: the run's id and the recipe."""
     return f"{job.run.manifest.id}/{job.recipe.name}"
 
@@ -45,36 +45,39 @@ def config_of(job: Job) -> dict[str, str | int | float | bool]:
     """Return the recipe as a flat mapping of dotted names; of a path only its last part."""
     values = job.recipe.model_dump(mode="json", exclude={"run", "runs"}, exclude_none=True)
     manifests = [run.manifest for run in job.runs]
-    values |= {"run": [one.id for one in manifests], "task": [one.task.name for one in manifests]}
+    values |= {
+        "run": [manifest.id for manifest in manifests],
+        "task": [manifest.task.name for manifest in manifests],
+    }
     values |= {"convbench": __version__}
-    return {name: _plain(value) for name, value in _flat(values, "")}
+    return {name: _tracked_value(value) for name, value in _flatten_values(values, "")}
 
 
-def _flat(values: Mapping[str, Any], above: str) -> list[tuple[str, Any]]:
-    found = []
+def _flatten_values(values: Mapping[str, Any], above: str) -> list[tuple[str, Any]]:
+    pairs = []
     for name, value in values.items():
         if isinstance(value, dict):
-            found += _flat(value, f"{above}{name}.")
+            pairs += _flatten_values(value, f"{above}{name}.")
         else:
-            found.append((f"{above}{name}", value))
-    return found
+            pairs.append((f"{above}{name}", value))
+    return pairs
 
 
-def _plain(value: Any) -> str | int | float | bool:
+def _tracked_value(value: Any) -> str | int | float | bool:
     if isinstance(value, bool | int | float):
         return value
     text = value if isinstance(value, str) else " ".join(map(str, value))
-    place = Path(text).expanduser()
-    local = place.is_absolute() or text.startswith((".", "~", "local:", "vllm:"))
-    return told(place.name if local else text)
+    path = Path(text).expanduser()
+    local = path.is_absolute() or text.startswith((".", "~", "local:", "vllm:"))
+    return redact_error(path.name if local else text)
 
 
-class Tracking(TrainerCallback):
+class TrackerCallback(TrainerCallback):
     """Sends the log to the trackers, from the first process only."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.sinks: list[Sink] = []
+        self.sinks: list[TrackerRun] = []
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Open a run in every tracker."""
@@ -105,7 +108,7 @@ class TensorBoard:
 
         self.writer = SummaryWriter(str(job.folder / FOLDER))
         rows = "".join(f"| {name} | {value} |\n" for name, value in config_of(job).items())
-        self.writer.add_text("recipe", f"{name_of(job)}\n\n| | |\n|---|---|\n{rows}")
+        self.writer.add_text("recipe", f"{tracker_run_name(job)}\n\n| | |\n|---|---|\n{rows}")
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
         """Write scalars."""
@@ -126,7 +129,7 @@ class Trackio:
         self.library = trackio
         run = trackio.init(
             project=PROJECT,
-            name=name_of(job),
+            name=tracker_run_name(job),
             config=config_of(job),
             auto_log_gpu=False,
             auto_log_cpu=False,
@@ -164,7 +167,7 @@ class Wandb:
         )
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
-            name=name_of(job),
+            name=tracker_run_name(job),
             config=config_of(job),
             dir=str(job.folder),
             settings=settings,
@@ -188,7 +191,7 @@ class MLflow:
         self.library = mlflow
         mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT))
         tags = dict.fromkeys(("mlflow.user", "mlflow.source.name"), PROJECT)
-        mlflow.start_run(run_name=name_of(job), tags=tags, log_system_metrics=False)
+        mlflow.start_run(run_name=tracker_run_name(job), tags=tags, log_system_metrics=False)
         mlflow.log_params(config_of(job))
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
@@ -200,7 +203,7 @@ class MLflow:
         self.library.end_run()
 
 
-SINKS: dict[str, Callable[[Job], Sink]] = {
+SINKS: dict[str, Callable[[Job], TrackerRun]] = {
     "tensorboard": TensorBoard,
     "trackio": Trackio,
     "wandb": Wandb,

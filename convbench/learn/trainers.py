@@ -11,7 +11,7 @@ import yaml
 
 from convbench.errors import TrainError
 from convbench.learn import launch as launching
-from convbench.learn.job import Job, Means
+from convbench.learn.job import Job, TrainContext
 from convbench.learn.pairs import Pairs
 from convbench.learn.stored_rows import ROWS
 from convbench.learn.weights import Weighted
@@ -19,42 +19,45 @@ from convbench.models.refusals import to_stderr
 from convbench.models.vllm import free_port
 from convbench.schema.recipe import Recipe
 from convbench.store.checkpoint import RECIPE, Checkpoint
-from convbench.store.jsonl import write_whole
-from convbench.store.scratch import workspace
+from convbench.store.jsonl import write_atomic
+from convbench.store.scratch import make_workspace
 
-SETTLE_S = 600.0
+WAIT_S = 600.0
 """Seconds that another machine waits for the first one to write the checkpoint."""
 
 
-def start(job: Job, means: Means, learnt: Any = None) -> None:
+def run_trainer(job: Job, context: TrainContext, data: Any = None) -> None:
     """Write the job's recipe and run its trainer; a trainer in this process takes the training data
     if they are given. Among launched processes of this package's trainers the first makes the rows
     for all. Raises TrainError if the training fails."""
-    rank = launching.rank_of(means.launch)
+    rank = launching.rank_of(context.launch)
     file = write_recipe(job, rank)
-    script = launching.locate(job.recipe.trainer or "")
-    gpus, names = launching.accelerators(means.calls), launching.given(means.calls)
-    if means.in_process and means.launch.accelerate is None and names is None and not gpus:
-        os.environ.update(launching.hush(gpus))
-        module, own = launching.load(script), Job.read(file)
-        module.fit(own, own.learnt(module) if learnt is None else learnt)
+    script = launching.locate_trainer(job.recipe.trainer or "")
+    gpus, names = (
+        launching.count_accelerators(context.calls),
+        launching.trainer_devices(context.calls),
+    )
+    if context.in_process and context.launch.accelerate is None and names is None and not gpus:
+        os.environ.update(launching.quiet_environment(gpus))
+        module, resolved_job = launching.load_trainer(script), Job.from_file(file)
+        module.fit(resolved_job, resolved_job.training_data(module) if data is None else data)
     else:
         port = None if names is None else free_port()
-        parts = launching.command(means.launch, script, file, job.recipe.fit, gpus, port)
-        env = launching.environment(means.launch, gpus, names)
+        parts = launching.launch_command(context.launch, script, file, job.recipe.fit, gpus, port)
+        env = launching.worker_environment(context.launch, gpus, names)
         log = file.with_name(f"train-{rank}.log" if rank else "train.log")
-        if (means.launch.accelerate or {}).get("deepspeed_config"):
-            launching.free(to_stderr, env)
-        with workspace(job.folder, ".rows-") as rows:
+        if (context.launch.accelerate or {}).get("deepspeed_config"):
+            launching.remove_stale_locks(to_stderr, env)
+        with make_workspace(job.folder, ".rows-") as rows:
             if (
-                isinstance(learnt, Weighted | Pairs)
-                and script.parent == launching.scripts().resolve()
+                isinstance(data, Weighted | Pairs)
+                and script.parent == launching.trainer_folder().resolve()
             ):
                 env[ROWS] = str(rows.resolve())
-            launching.run(parts, env, log, job.recipe.fit, means.locks)
+            launching.run_command(parts, env, log, job.recipe.fit, context.locks)
     if rank:
         _wait_for_first(job)
-    if not Checkpoint(job.folder).finished:
+    if not Checkpoint(job.folder).is_finished:
         raise TrainError(
             f"{job.folder}: the trainer ended without a checkpoint; see train.log there"
         )
@@ -62,8 +65,8 @@ def start(job: Job, means: Means, learnt: Any = None) -> None:
 
 def _wait_for_first(job: Job) -> None:
     """Wait until the first machine has written the checkpoint into the shared folder."""
-    ends = time.monotonic() + SETTLE_S
-    while not Checkpoint(job.folder).finished and time.monotonic() < ends:
+    ends = time.monotonic() + WAIT_S
+    while not Checkpoint(job.folder).is_finished and time.monotonic() < ends:
         time.sleep(0.2)
 
 
@@ -74,7 +77,7 @@ def write_recipe(job: Job, rank: int = 0) -> Path:
     file = job.folder / RECIPE
     file = file.with_name(f"{file.stem}-{rank}{file.suffix}") if rank else file
     values = yaml.safe_dump(portable_recipe(job).model_dump(mode="json"), sort_keys=False)
-    write_whole(file, f"# The resolved recipe of this checkpoint.\n{values}".encode())
+    write_atomic(file, f"# The resolved recipe of this checkpoint.\n{values}".encode())
     return file
 
 

@@ -12,13 +12,13 @@ from trl import KTOConfig, KTOTrainer
 
 from convbench.errors import TrainError
 from convbench.learn import fitting
-from convbench.learn.job import Job, WeightedData, rows_of
-from convbench.learn.kernels import lighten
-from convbench.learn.rows import Row
-from convbench.learn.steps import Steps
+from convbench.learn.job import Job, WeightedData, load_rows
+from convbench.learn.kernels import free_logits
+from convbench.learn.rows import TrainingRow
+from convbench.learn.steps import StepCount
 
 
-class Unpaired(KTOTrainer):
+class UnpairedTrainer(KTOTrainer):
     """KTOTrainer on ready-made `prompt_ids`, `completion_ids`, `KL_completion_ids` and `label`.
 
     TRL would render the replies with the chat template again, and takes its batches in the order of
@@ -32,28 +32,32 @@ class Unpaired(KTOTrainer):
         """Write no card: `convbench publish` writes it."""
 
 
-def labelled(rows: Sequence[Row], batch: int, seed: int | None) -> list[dict[str, Any]]:
+def label_rows(rows: Sequence[TrainingRow], batch: int, seed: int | None) -> list[dict[str, Any]]:
     """Return KTO's examples, shuffled by seed (None: in order), without rows of weight 0. Within
     each batch the completions are rotated by one for the KL term. Raises TrainError if all have one
     sign."""
-    found = [_one(row) for row in rows if row.weight != 0]
-    if not any(one["label"] for one in found) or all(one["label"] for one in found):
+    examples = [_label_row(row) for row in rows if row.weight != 0]
+    if not any(example["label"] for example in examples) or all(
+        example["label"] for example in examples
+    ):
         raise TrainError(
             "kto: found replies of one sign only; expected desirable and undesirable ones; look "
             "at weighting.center"
         )
     if seed is not None:
-        random.Random(seed).shuffle(found)
-    if len(found) > 1 and len(found) % batch == 1:
-        found.pop()  # as the only one of the last batch it would be its own estimate
-    for start in range(0, len(found), batch):
-        some = found[start : start + batch]
-        for one, other in zip(some, [some[-1], *some[:-1]], strict=True):
-            one["KL_completion_ids"] = other["completion_ids"]
-    return found
+        random.Random(seed).shuffle(examples)
+    if len(examples) > 1 and len(examples) % batch == 1:
+        examples.pop()  # as the only one of the last batch it would be its own estimate
+    for start in range(0, len(examples), batch):
+        batch_examples = examples[start : start + batch]
+        for example, rotated in zip(
+            batch_examples, [batch_examples[-1], *batch_examples[:-1]], strict=True
+        ):
+            example["KL_completion_ids"] = rotated["completion_ids"]
+    return examples
 
 
-def _one(row: Row) -> dict[str, Any]:
+def _label_row(row: TrainingRow) -> dict[str, Any]:
     start = row.tokens.mask.index(1)
     if not all(row.tokens.mask[start:]):
         raise TrainError("data.reasoning: found context; kto learns whole replies; expected loss")
@@ -65,42 +69,48 @@ def _one(row: Row) -> dict[str, Any]:
     }
 
 
-def trainer_for(job: Job, found: Sequence[dict[str, Any]]) -> Unpaired:
+def kto_trainer(job: Job, examples: Sequence[dict[str, Any]]) -> UnpairedTrainer:
     """Return the trainer of a job on KTO's examples."""
     settings, lora = job.recipe.fit, job.recipe.lora
-    values = {**fitting.arguments(job), "max_length": job.longest}
+    values = {**fitting.training_arguments(job), "max_length": job.max_length}
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    enough = len(found) >= processes * settings.batch_size
+    enough = len(examples) >= processes * settings.batch_size
     values["dataloader_drop_last"] = processes > 1 and enough
     tokenizer = job.chat.tokenizer
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    trainer = Unpaired(
+    trainer = UnpairedTrainer(
         model=fitting.load_model(job),
         ref_model=None if lora else fitting.load_model(job),  # TRL's own fails under ZeRO-3
-        args=fitting.sharded(
+        args=fitting.with_cpu_fsdp(
             KTOConfig(**values, beta=job.recipe.pairing.beta, train_sampling_strategy="sequential")
         ),
-        train_dataset=Dataset.from_list(list(found)),
+        train_dataset=Dataset.from_list(list(examples)),
         processing_class=tokenizer,
-        peft_config=fitting.adapter(lora) if lora else None,
+        peft_config=fitting.lora_config(lora) if lora else None,
     )
-    lighten(trainer)
+    free_logits(trainer)
     return trainer
 
 
 def fit(job: Job, weighted: WeightedData) -> None:
     """Train the recipe's model on desirable and undesirable replies and save it."""
-    fitting.quiet()
+    fitting.silence_libraries()
     settings = job.recipe.fit
     if settings.batch_size < 2:
         raise TrainError(
             "fit.batch_size: found 1; the KL term of KTO is estimated within a batch; expected at "
             "least 2"
         )
-    rows = rows_of(job, weighted)
-    found = labelled(rows.rows, settings.batch_size, settings.seed if job.recipe.shuffles else None)
-    trainer = trainer_for(job, found)
-    fitting.train(trainer, job, Steps(len(found), "turn", settings, whole=True))
-    counts = {**rows.counts, "desirable": sum(one["label"] for one in found), "rows": len(found)}
-    fitting.finish(trainer, job, weighted, counts=counts, flat_tasks=weighted.flat_tasks)
+    rows = load_rows(job, weighted)
+    examples = label_rows(
+        rows.rows, settings.batch_size, settings.seed if job.recipe.shuffles_rows else None
+    )
+    trainer = kto_trainer(job, examples)
+    fitting.run_training(trainer, job, StepCount(len(examples), "turn", settings, drop_last=True))
+    counts = {
+        **rows.counts,
+        "desirable": sum(example["label"] for example in examples),
+        "rows": len(examples),
+    }
+    fitting.save_checkpoint(trainer, job, weighted, counts=counts, flat_tasks=weighted.flat_tasks)

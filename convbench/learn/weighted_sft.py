@@ -20,29 +20,29 @@ from trl import SFTConfig, SFTTrainer
 from trl.trainer.utils import add_fused_lm_head, pad
 
 from convbench.learn import fitting
-from convbench.learn.job import Job, WeightedData, rows_of
+from convbench.learn.job import Job, WeightedData, load_rows
 from convbench.learn.kernels import (
-    Beside,
-    Packs,
-    attend_plainly,
-    hidden_at,
-    packed,
+    PackedBatch,
+    ReferenceStates,
+    choose_attention,
+    label_states,
+    pack_batch,
+    prefer_eager_attention,
     score_labels_alone,
-    settled,
 )
-from convbench.learn.losses import Seen, anchors, objective, reference
+from convbench.learn.losses import TokenBatch, anchors, load_objective, reference
 from convbench.learn.probe import Probe
-from convbench.learn.rows import Row
-from convbench.learn.steps import Steps
-from convbench.learn.weights import shaped
+from convbench.learn.rows import TrainingRow
+from convbench.learn.steps import StepCount
+from convbench.learn.weights import shape_weights
 
-FALL = 1.0
+COLLAPSE_NATS = 1.0
 """Nats a token: if log pi of positively weighted rows falls by more, the policy has collapsed."""
-KNOWN = ("pi_0", "base")
+KNOWN_COLUMNS = ("pi_0", "base")
 """Columns of log-probabilities computed before training: the logging policy's, the base's."""
 
 
-class Collate:
+class RowCollator:
     """Pads rows to one length: `input_ids`, `attention_mask`, `labels`, and `pi_0` and `base` if
     rows have them, of shape (rows, tokens); `weight`, `share` and `plain` of shape (rows,)."""
 
@@ -67,21 +67,23 @@ class Collate:
                 name: pad(
                     [torch.tensor(row[name], dtype=self.dtype) for row in rows], padding_value=0
                 )
-                for name in KNOWN
+                for name in KNOWN_COLUMNS
                 if name in rows[0]
             },
         }
 
 
-def columns(rows: Sequence[Row], known: dict[str, list[list[float]]]) -> list[dict[str, Any]]:
+def row_columns(
+    rows: Sequence[TrainingRow], known: dict[str, list[list[float]]]
+) -> list[dict[str, Any]]:
     """Return the columns of each row, with the log-probabilities that are known of its tokens."""
-    found = [row.fields() for row in rows]
+    table = [row.trainer_fields() for row in rows]
     for name, values in known.items():
-        found = [{**one, name: value} for one, value in zip(found, values, strict=True)]
-    return found
+        table = [{**fields, name: value} for fields, value in zip(table, values, strict=True)]
+    return table
 
 
-class Once(Sampler[int]):
+class EpochSampler(Sampler[int]):
     """Sampler of every row once an epoch, in an order that depends only on seed and epoch, then of
     index `n` (an empty row) until the count is a multiple of `multiple`.
 
@@ -111,7 +113,7 @@ class WeightedSFT(SFTTrainer):
     def __init__(
         self,
         *,
-        rows: Sequence[Row],
+        rows: Sequence[TrainingRow],
         job: Job,
         tokenizer: Any,
         known: dict[str, list[list[float]]] | None = None,
@@ -123,77 +125,85 @@ class WeightedSFT(SFTTrainer):
         SFTTrainer."""
         self.job = job
         self.rows = rows
-        self.objective = objective(job.recipe.loss)
+        self.objective = load_objective(job.recipe.loss)
         self.base = base
-        self.wide = fitting.precision(job) == "fp64"  # TRL's fused head computes in float32
+        self.is_float64 = (
+            fitting.training_precision(job) == "fp64"
+        )  # TRL's fused head computes in float32
         pad_token = tokenizer.pad_token_id
         pad_token = tokenizer.eos_token_id if pad_token is None else pad_token
         empty: dict[str, Any] = {"input_ids": [pad_token] * 2, "labels": [-100] * 2}
         empty |= dict.fromkeys(("weight", "share", "plain"), 0.0)
         empty |= dict.fromkeys(known or {}, [0.0] * 2)
         super().__init__(
-            train_dataset=Dataset.from_list([*columns(rows, known or {}), empty]),
-            data_collator=Collate(pad_token, torch.float64 if self.wide else torch.float32),
+            train_dataset=Dataset.from_list([*row_columns(rows, known or {}), empty]),
+            data_collator=RowCollator(
+                pad_token, torch.float64 if self.is_float64 else torch.float32
+            ),
             processing_class=tokenizer,
             **options,
         )
         self.model.config.use_cache = False
         self.tally = torch.zeros(6, device=self.args.device)
-        self.first: float | None = None
+        self.first_log_pi: float | None = None
         self.warned = False
         self.probe = Probe(self) if job.recipe.fit.probe else None
         self.attention: str | None = None
         self.labels_alone = False
-        if not self.wide:  # SFTTrainer's own also computes entropies, which nothing here reads
+        if (
+            not self.is_float64
+        ):  # SFTTrainer's own also computes entropies, which nothing here reads
             inner = self.model.get_base_model() if is_peft_model(self.model) else self.model
             add_fused_lm_head(inner, outputs=("log_probs",))
             if fitting.on_cpu():
                 self.labels_alone = score_labels_alone(inner)
-                for one in (inner, *([] if self.base is None else [self.base])):
-                    self._attend(one)
+                for model in (inner, *([] if self.base is None else [self.base])):
+                    self._prefer_eager(model)
 
-    def _attend(self, model: Any) -> None:
+    def _prefer_eager(self, model: Any) -> None:
         fit = self.job.recipe.fit
-        if fitting.precision(self.job) == "bf16":
+        if fitting.training_precision(self.job) == "bf16":
             longest = max(len(row.tokens.ids) for row in self.rows)
-            attend_plainly(model, fit.batch_size, longest, checkpointed=fit.gradient_checkpointing)
+            prefer_eager_attention(
+                model, fit.batch_size, longest, checkpointed=fit.gradient_checkpointing
+            )
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> Once:
+    def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
         fit = self.job.recipe.fit
-        return Once(
+        return EpochSampler(
             len(self.rows),
             self.args.world_size * self.args.per_device_train_batch_size,
-            fit.seed if self.job.recipe.shuffles else None,
+            fit.seed if self.job.recipe.shuffles_rows else None,
             lambda: math.floor((self.state.epoch or 0.0) + 1e-9),
         )
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> torch.Tensor:
         """Return N: tokens (or conversations) of the accumulated window over all processes."""
         if self.job.recipe.weighting.over == "batch":
-            self._shape(batch_samples, device)
-        counts = [self._size(batch) for batch in batch_samples]
+            self._shape_weights(batch_samples, device)
+        counts = [self._count_items(batch) for batch in batch_samples]
         local = torch.stack([count.double() for count in counts]).sum() if counts else None
         total = torch.zeros((), dtype=torch.float64) if local is None else local
         return self.accelerator.reduce(total.to(device), "sum").clamp(min=1)
 
-    def _size(self, batch: dict[str, Any]) -> torch.Tensor:
+    def _count_items(self, batch: dict[str, Any]) -> torch.Tensor:
         """Return what a batch adds to N."""
         kind = self.job.recipe.fit.normalize
         if kind == "tokens":
             return batch["labels"][:, 1:].ne(-100).sum()
         return batch["share"].sum() if kind == "conversations" else (batch["share"] > 0).sum()
 
-    def _shape(self, batches: list[Any], device: Any) -> None:
+    def _shape_weights(self, batches: list[Any], device: Any) -> None:
         """Replace the rewards of one optimiser step's rows by weights, over all processes."""
-        own = torch.cat(
+        local_rows = torch.cat(
             [torch.stack([b["weight"], b["share"], b["plain"]]) for b in batches], dim=1
         )
-        rows = self.accelerator.gather(own.T.contiguous().to(device))
-        real = (rows[:, 1] > 0) & (rows[:, 2] == 0)
-        found = shaped(rows[real, 0].tolist(), self.job.recipe.weighting)
+        rows = self.accelerator.gather(local_rows.T.contiguous().to(device))
+        is_rewarded = (rows[:, 1] > 0) & (rows[:, 2] == 0)
+        shaped_weights = shape_weights(rows[is_rewarded, 0].tolist(), self.job.recipe.weighting)
         weights = rows[:, 0] * (rows[:, 2] > 0)
-        weights[real] = weights.new_tensor([weight or 0.0 for weight in found])
-        first = self.args.process_index * own.shape[1]
+        weights[is_rewarded] = weights.new_tensor([weight or 0.0 for weight in shaped_weights])
+        first = self.args.process_index * local_rows.shape[1]
         for batch in batches:
             last = first + len(batch["weight"])
             batch["weight"] = weights[first:last].to(batch["weight"])
@@ -201,33 +211,33 @@ class WeightedSFT(SFTTrainer):
 
     def log_probs(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """Return log pi of every label, shape (rows, tokens - 1), 0 where masked."""
-        if self.wide:
-            return picked(self.logits(model, inputs), inputs["labels"])
-        packs = self._packs(model, inputs)
-        given = inputs if packs is None else packs.inputs
-        found = model(**given, use_cache=False, fused_lm_head=True).log_probs
-        return found if packs is None else packs.back(found)
+        if self.is_float64:
+            return label_log_probs(self.label_logits(model, inputs), inputs["labels"])
+        packs = self._pack_inputs(model, inputs)
+        packed_inputs = inputs if packs is None else packs.inputs
+        scores = model(**packed_inputs, use_cache=False, fused_lm_head=True).log_probs
+        return scores if packs is None else packs.unpack(scores)
 
-    def logits(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+    def label_logits(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """Return the logits before every label, shape (rows, tokens - 1, vocabulary)."""
-        packs = self._packs(model, inputs)
-        given = inputs if packs is None else packs.inputs
-        rest = {name: value for name, value in given.items() if name != "labels"}
-        found = model(**rest, use_cache=False).logits[:, :-1]
-        found = found if self.wide else found.float()
-        return found if packs is None else packs.back(found)
+        packs = self._pack_inputs(model, inputs)
+        packed_inputs = inputs if packs is None else packs.inputs
+        rest = {name: value for name, value in packed_inputs.items() if name != "labels"}
+        logits = model(**rest, use_cache=False).logits[:, :-1]
+        logits = logits if self.is_float64 else logits.float()
+        return logits if packs is None else packs.unpack(logits)
 
-    def _packs(self, model: Any, inputs: dict[str, Any]) -> Packs | None:
+    def _pack_inputs(self, model: Any, inputs: dict[str, Any]) -> PackedBatch | None:
         """Return the batch packed, or None without `fit.packing`. Raises TrainError if the model
         does not keep rows of a pack apart, which is tested once on the model as it is trained."""
         if not self.job.recipe.fit.packing:
             return None
         if self.attention is None:
             inner = self.model.get_base_model() if is_peft_model(self.model) else self.model
-            self.attention = settled(model, inner, inputs["input_ids"])
+            self.attention = choose_attention(model, inner, inputs["input_ids"])
             if self.base is not None:
                 self.base.set_attn_implementation(self.attention)
-        return packed(inputs, self.attention)
+        return pack_batch(inputs, self.attention)
 
     def compute_loss(
         self,
@@ -241,69 +251,77 @@ class WeightedSFT(SFTTrainer):
         inputs = dict(inputs)
         if num_items_in_batch is None:
             num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
-        inputs = self._moving(inputs)
-        weight, share, plain = (inputs.pop(name) for name in ("weight", "share", "plain"))
-        known = {name: inputs.pop(name)[:, 1:] for name in KNOWN if name in inputs}
+        inputs = self._drop_zero_weight(inputs)
+        weight, share, unrewarded = (inputs.pop(name) for name in ("weight", "share", "plain"))
+        known = {name: inputs.pop(name)[:, 1:] for name in KNOWN_COLUMNS if name in inputs}
         mask = inputs["labels"][:, 1:].ne(-100)
         loss = self.job.recipe.loss
-        log_probs, divergence = self._scored(model, inputs)
-        each = self.objective.loss(Seen(log_probs, mask, weight, known.get("pi_0")), loss)
-        if plain.any():  # rows without a reward are learnt by their likelihood alone
-            each = torch.where(plain[:, None] > 0, -weight[:, None] * log_probs, each)
-        if loss.anchored:
-            each = each + loss.anchor_weight * self._anchor(
+        log_probs, divergence = self._score_labels(model, inputs)
+        token_losses = self.objective.loss(
+            TokenBatch(log_probs, mask, weight, known.get("pi_0")), loss
+        )
+        if unrewarded.any():  # rows without a reward are learnt by their likelihood alone
+            token_losses = torch.where(
+                unrewarded[:, None] > 0, -weight[:, None] * log_probs, token_losses
+            )
+        if loss.has_anchor:
+            token_losses = token_losses + loss.anchor_weight * self._anchor_loss(
                 log_probs, divergence, known.get("base")
             ) * (mask & (share[:, None] > 0))
         if self.job.recipe.fit.normalize == "lengths":
-            each = each / mask.sum(-1, keepdim=True).clamp(min=1)
-        total = each.sum()
-        self._count(log_probs.detach(), inputs["labels"], weight, share)
+            token_losses = token_losses / mask.sum(-1, keepdim=True).clamp(min=1)
+        total = token_losses.sum()
+        self._add_tally(log_probs.detach(), inputs["labels"], weight, share)
         if self.probe is not None:
-            self.probe.start(inputs, log_probs.detach())
+            self.probe.record_start(inputs, log_probs.detach())
         return total / num_items_in_batch.to(total) * self.accelerator.num_processes
 
-    def _moving(self, inputs: dict[str, Any]) -> dict[str, Any]:
+    def _drop_zero_weight(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Drop rows of weight 0, which have no gradient (they still count in N). Keep all rows if
         there is an anchor, another objective than nll, or a probe without its first values."""
         weight, loss = inputs["weight"], self.job.recipe.loss
-        if loss.anchored or loss.name != "nll" or (self.probe and self.probe.base is None):
+        if loss.has_anchor or loss.name != "nll" or (self.probe and self.probe.base is None):
             return inputs
         rows = weight.nonzero()[:, 0] if weight.any() else [0]  # every process makes its pass
         return {name: value[rows] for name, value in inputs.items()}
 
-    def _scored(self, model: Any, inputs: dict[str, Any]) -> tuple[torch.Tensor, Any]:
+    def _score_labels(self, model: Any, inputs: dict[str, Any]) -> tuple[torch.Tensor, Any]:
         """Return (log pi of every label, divergence from the base or None without an exact anchor),
         both of shape (rows, tokens - 1)."""
         if self.base is None:
             return self.log_probs(model, inputs), None
         kind = self.job.recipe.loss.anchor
         if not self.labels_alone:
-            logits = self.logits(model, inputs)
+            logits = self.label_logits(model, inputs)
             with torch.no_grad():
-                then = self.logits(self.base, inputs)
-            return picked(logits, inputs["labels"]), anchors.divergence(kind, logits, then)
-        packs = self._packs(model, inputs)
-        given = inputs if packs is None else packs.inputs
+                base_logits = self.label_logits(self.base, inputs)
+            return label_log_probs(logits, inputs["labels"]), anchors.kl_divergence(
+                kind, logits, base_logits
+            )
+        packs = self._pack_inputs(model, inputs)
+        packed_inputs = inputs if packs is None else packs.inputs
         with torch.no_grad():
-            then = hidden_at(self.base, given)
-        beside = Beside(kind, then, self.base.get_output_embeddings())
-        found = model(**given, use_cache=False, fused_lm_head=True, beside=beside)
-        both = found.log_probs, found.divergence
-        return both if packs is None else (packs.back(both[0]), packs.back(both[1]))
+            base_logits = label_states(self.base, packed_inputs)
+        reference_states = ReferenceStates(kind, base_logits, self.base.get_output_embeddings())
+        output = model(
+            **packed_inputs, use_cache=False, fused_lm_head=True, beside=reference_states
+        )
+        scores = output.log_probs, output.divergence
+        return scores if packs is None else (packs.unpack(scores[0]), packs.unpack(scores[1]))
 
-    def _anchor(self, log_probs: Any, divergence: Any, base: Any) -> Any:
+    def _anchor_loss(self, log_probs: Any, divergence: Any, base: Any) -> Any:
         """Return the anchor's loss of every token, shape (rows, tokens - 1)."""
         if divergence is not None:
             return divergence
-        return anchors.penalty(self.job.recipe.loss.anchor, log_probs, base)
+        return anchors.anchor_penalty(self.job.recipe.loss.anchor, log_probs, base)
 
-    def _count(self, log_probs: Any, labels: Any, weight: Any, share: Any) -> None:
+    def _add_tally(self, log_probs: Any, labels: Any, weight: Any, share: Any) -> None:
         """Add log pi, conversations and tokens to the tally, by sign of the weight."""
         rows = log_probs.sum(-1).float()
         tokens = labels[:, 1:].ne(-100).sum(-1).float()
-        for at, sign in ((0, weight > 0), (3, weight < 0)):
+        for offset, sign in ((0, weight > 0), (3, weight < 0)):
             sums = [(part.float() * sign).sum() for part in (rows, share, tokens)]
-            self.tally[at : at + 3] += torch.stack(sums)
+            self.tally[offset : offset + 3] += torch.stack(sums)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log also the mean log pi of positively and negatively weighted conversations since the
@@ -311,13 +329,13 @@ class WeightedSFT(SFTTrainer):
         if "loss" in logs:
             total = self.accelerator.reduce(self.tally, "sum").tolist()
             self.tally.zero_()
-            for at, name in ((0, "positive"), (3, "negative")):
-                if total[at + 1] > 0:
-                    logs[f"log_pi_{name}"] = total[at] / total[at + 1]
+            for offset, name in ((0, "positive"), (3, "negative")):
+                if total[offset + 1] > 0:
+                    logs[f"log_pi_{name}"] = total[offset] / total[offset + 1]
             if total[2] > 0:
-                self._watch(total[0] / total[2], logs["loss"])
+                self._warn_of_collapse(total[0] / total[2], logs["loss"])
             later = self.state.global_step > 1
-            ratio = self.probe.ratio() if self.probe is not None and later else None
+            ratio = self.probe.mean_log_ratio() if self.probe is not None and later else None
             if ratio is not None:
                 logs["log_ratio"] = ratio
         super().log(logs, start_time)
@@ -325,34 +343,40 @@ class WeightedSFT(SFTTrainer):
     def create_model_card(self, *_: Any, **__: Any) -> None:
         """Write no card: `convbench publish` writes it."""
 
-    def _watch(self, now: float, loss: float) -> None:
+    def _warn_of_collapse(self, log_pi: float, loss: float) -> None:
         """Warn once if the policy unlearns the positively weighted rows."""
-        self.first = now if self.first is None else self.first
-        if collapsed(self.first, now, loss) and not self.warned and self.is_world_process_zero():
+        self.first_log_pi = log_pi if self.first_log_pi is None else self.first_log_pi
+        if (
+            has_collapsed(self.first_log_pi, log_pi, loss)
+            and not self.warned
+            and self.is_world_process_zero()
+        ):
             self.warned = True
             print(
                 f"warning: the policy collapses: log pi of the rewarded conversations fell from "
-                f"{self.first:.2f} to {now:.2f} nats per token (loss {loss:.3g}); lower "
+                f"{self.first_log_pi:.2f} to {log_pi:.2f} nats per token (loss {loss:.3g}); lower "
                 "fit.learning_rate or fit.epochs, or set weighting.clip",
                 file=sys.stderr,
             )
 
 
-def picked(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def label_log_probs(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Return log pi of every label from the logits before it, shape (rows, tokens - 1), 0 where
     masked."""
     labels = labels[:, 1:]
-    found = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
-    return found.masked_fill(labels == -100, 0)
+    log_probs = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+    return log_probs.masked_fill(labels == -100, 0)
 
 
-def collapsed(first: float, now: float, loss: float) -> bool:
+def has_collapsed(first_log_pi: float, log_pi: float, loss: float) -> bool:
     """Return True if log pi of positively weighted rows (nats a token) fell by more than the limit,
     or if it or the loss is not finite."""
-    return not (math.isfinite(now) and math.isfinite(loss)) or now < first - FALL
+    return (
+        not (math.isfinite(log_pi) and math.isfinite(loss)) or log_pi < first_log_pi - COLLAPSE_NATS
+    )
 
 
-def trainer_for(job: Job, rows: Sequence[Row]) -> WeightedSFT:
+def weighted_trainer(job: Job, rows: Sequence[TrainingRow]) -> WeightedSFT:
     """Return the trainer of a job on rows."""
     lora, loss = job.recipe.lora, job.recipe.loss
     model = fitting.load_model(job)
@@ -361,42 +385,52 @@ def trainer_for(job: Job, rows: Sequence[Row]) -> WeightedSFT:
         job=job,
         tokenizer=job.chat.tokenizer,
         model=model,
-        known=known_before(job, rows, model),
-        base=frozen(job) if anchors.needs_model(loss) else None,
-        args=fitting.sharded(
-            SFTConfig(**fitting.arguments(job), dataset_kwargs={"skip_prepare_dataset": True})
+        known=initial_log_probs(job, rows, model),
+        base=load_frozen_model(job) if anchors.needs_model(loss) else None,
+        args=fitting.with_cpu_fsdp(
+            SFTConfig(
+                **fitting.training_arguments(job), dataset_kwargs={"skip_prepare_dataset": True}
+            )
         ),
-        peft_config=fitting.adapter(lora) if lora else None,
+        peft_config=fitting.lora_config(lora) if lora else None,
     )
 
 
-def known_before(job: Job, rows: Sequence[Row], model: Any) -> dict[str, list[list[float]]]:
+def initial_log_probs(
+    job: Job, rows: Sequence[TrainingRow], model: Any
+) -> dict[str, list[list[float]]]:
     """Return by column the log-probabilities that the objective and its anchor need."""
     loss = job.recipe.loss
-    found: dict[str, list[list[float]]] = {}
-    needed = objective(loss).needs_pi_0
+    by_column: dict[str, list[list[float]]] = {}
+    needed = load_objective(loss).needs_pi_0
     if needed and loss.pi_0 == "recorded":
-        found["pi_0"] = [list(row.tokens.pi_0) or [0.0] * len(row.tokens.ids) for row in rows]
+        by_column["pi_0"] = [list(row.tokens.pi_0) or [0.0] * len(row.tokens.ids) for row in rows]
         needed = False
     if anchors.needs_base(loss) or needed:
         if not fitting.on_cpu():
-            model.to(fitting.device())
-        own = reference.log_probs(model, rows, bf16=fitting.precision(job) == "bf16")
-        found |= {"base": own} if anchors.needs_base(loss) else {}
-        found |= {"pi_0": own} if needed else {}
-    return found
+            model.to(fitting.local_device())
+        base_log_probs = reference.log_probs(
+            model, rows, bf16=fitting.training_precision(job) == "bf16"
+        )
+        by_column |= {"base": base_log_probs} if anchors.needs_base(loss) else {}
+        by_column |= {"pi_0": base_log_probs} if needed else {}
+    return by_column
 
 
-def frozen(job: Job) -> Any:
+def load_frozen_model(job: Job) -> Any:
     """Return the model that training starts from, frozen."""
     model = fitting.load_model(job, trained=False).eval().requires_grad_(False)
-    return model if fitting.on_cpu() else model.to(fitting.device())
+    return model if fitting.on_cpu() else model.to(fitting.local_device())
 
 
 def fit(job: Job, weighted: WeightedData) -> None:
     """Train the recipe's model on weighted conversations and save it."""
-    fitting.quiet()
-    rows = rows_of(job, weighted)
-    trainer = trainer_for(job, rows.rows)
-    fitting.train(trainer, job, Steps(len(rows.rows), job.recipe.data.unit, job.recipe.fit))
-    fitting.finish(trainer, job, weighted, counts=rows.counts, flat_tasks=weighted.flat_tasks)
+    fitting.silence_libraries()
+    rows = load_rows(job, weighted)
+    trainer = weighted_trainer(job, rows.rows)
+    fitting.run_training(
+        trainer, job, StepCount(len(rows.rows), job.recipe.data.unit, job.recipe.fit)
+    )
+    fitting.save_checkpoint(
+        trainer, job, weighted, counts=rows.counts, flat_tasks=weighted.flat_tasks
+    )

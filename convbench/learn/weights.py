@@ -12,82 +12,89 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from convbench.errors import TrainError
-from convbench.learn.logged import Logged
+from convbench.learn.logged import LoggedConversation
 from convbench.learn.select import Selection
 from convbench.schema.recipe import TieRule, Weighting
 from convbench.store.credit import turn_advantages
 from convbench.views import policy_turns
 
-STEEPEST = 700.0
+MAX_EXPONENT = 700.0
 """Largest A / temperature whose exponential is a finite float."""
 
 
-def shaped(rewards: Sequence[float], by: Weighting, *key: object) -> list[float | None]:
+def shape_weights(
+    rewards: Sequence[float], weighting: Weighting, *key: object
+) -> list[float | None]:
     """Return the weights of one group's rewards; None leaves a conversation out. `key` seeds the
     draw among equal rewards with `keep: best`.
 
     A group of one is left out with `scale` or `leave_one_out`: it has no standard deviation, and no
     mean of others.
     """
-    if len(rewards) < 2 and (by.scale or (by.center and by.leave_one_out)):
+    if len(rewards) < 2 and (weighting.scale or (weighting.center and weighting.leave_one_out)):
         return [None] * len(rewards)
-    advantages = _advantages(ranks(rewards) if by.rank else list(rewards), by)
-    weights = [_weight(advantage, by) for advantage in advantages]
-    kept = _kept(rewards, advantages, by, *key)
-    return [weight if on else None for weight, on in zip(weights, kept, strict=True)]
+    advantages = _group_advantages(
+        reward_ranks(rewards) if weighting.rank else list(rewards), weighting
+    )
+    weights = [_advantage_weight(advantage, weighting) for advantage in advantages]
+    mask = _keep_mask(rewards, advantages, weighting, *key)
+    return [weight if is_kept else None for weight, is_kept in zip(weights, mask, strict=True)]
 
 
-def ranks(rewards: Sequence[float]) -> list[float]:
+def reward_ranks(rewards: Sequence[float]) -> list[float]:
     """Return each reward's rank from 0 (lowest) to 1; equal ones share the mean of their ranks."""
-    most = max(len(rewards) - 1, 1)
+    last_rank = max(len(rewards) - 1, 1)
     return [
-        (sum(other < value for other in rewards) + (len(equals(rewards, value)) - 1) / 2) / most
+        (sum(other < value for other in rewards) + (len(equal_indices(rewards, value)) - 1) / 2)
+        / last_rank
         for value in rewards
     ]
 
 
-def _advantages(values: Sequence[float], by: Weighting) -> list[float]:
+def _group_advantages(values: Sequence[float], weighting: Weighting) -> list[float]:
     n, mean = len(values), fmean(values)
-    if by.center and by.leave_one_out:
-        apart = [value - (n * mean - value) / (n - 1) for value in values]
+    if weighting.center and weighting.leave_one_out:
+        deviations = [value - (n * mean - value) / (n - 1) for value in values]
     else:
-        apart = [value - mean * by.center for value in values]
-    if not by.scale:
-        return apart
+        deviations = [value - mean * weighting.center for value in values]
+    if not weighting.scale:
+        return deviations
     std = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
     if std <= 1e-12 * max(1.0, abs(mean)):
         return [0.0] * n
-    return [value / std for value in apart]
+    return [value / std for value in deviations]
 
 
-def _weight(advantage: float, by: Weighting) -> float:
-    weight = 1.0 if by.shape == "one" else advantage
-    if by.shape == "exponential":
-        power = advantage / by.temperature
-        if power > STEEPEST and by.clip is None:
+def _advantage_weight(advantage: float, weighting: Weighting) -> float:
+    weight = 1.0 if weighting.shape == "one" else advantage
+    if weighting.shape == "exponential":
+        power = advantage / weighting.temperature
+        if power > MAX_EXPONENT and weighting.clip is None:
             raise TrainError(
-                f"weighting.temperature: found {by.temperature:g}, with which a weight is "
+                f"weighting.temperature: found {weighting.temperature:g}, with which a weight is "
                 f"exp({power:.4g}); expected a higher one, or weighting.clip"
             )
-        weight = math.exp(min(power, STEEPEST))
-    return weight if by.clip is None else max(-by.clip, min(by.clip, weight))
+        weight = math.exp(min(power, MAX_EXPONENT))
+    return weight if weighting.clip is None else max(-weighting.clip, min(weighting.clip, weight))
 
 
-def _kept(
-    rewards: Sequence[float], advantages: Sequence[float], by: Weighting, *key: object
+def _keep_mask(
+    rewards: Sequence[float], advantages: Sequence[float], weighting: Weighting, *key: object
 ) -> list[bool]:
-    least = -math.inf if by.threshold is None else by.threshold
-    kept = [reward >= least for reward in rewards]
-    if by.keep == "positive":
-        return [on and advantage > 0 for on, advantage in zip(kept, advantages, strict=True)]
-    if by.keep == "best":
-        winners = settle(equals(rewards, max(rewards)), by.ties, *key, "best")
-        return [on and place in winners for place, on in enumerate(kept)]
-    return kept
+    least = -math.inf if weighting.threshold is None else weighting.threshold
+    mask = [reward >= least for reward in rewards]
+    if weighting.keep == "positive":
+        return [
+            is_kept and advantage > 0 for is_kept, advantage in zip(mask, advantages, strict=True)
+        ]
+    if weighting.keep == "best":
+        winners = break_ties(equal_indices(rewards, max(rewards)), weighting.ties, *key, "best")
+        return [is_kept and index in winners for index, is_kept in enumerate(mask)]
+    return mask
 
 
 T = TypeVar("T")
-SAID = {
+TIE_RESULTS = {
     "random": "one of the equals is drawn",
     "all": "all of the equals are taken",
     "drop": "these questions are left out",
@@ -95,7 +102,7 @@ SAID = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ties:
+class TieSummary:
     """Counts of tasks with several equal best (or worst) conversations where one was needed."""
 
     rule: TieRule
@@ -106,19 +113,20 @@ class Ties:
 
     def describe(self) -> Iterator[str]:
         """Yield one line: how many tasks were tied, and how the ties were treated."""
-        yield f"tied questions: {self.tied} of {self.tasks} (ties: {self.rule}, {SAID[self.rule]})"
+        rule = f"ties: {self.rule}, {TIE_RESULTS[self.rule]}"
+        yield f"tied questions: {self.tied} of {self.tasks} ({rule})"
 
     def record(self) -> dict[str, Any]:
         """Return the counts as `training.json` holds them."""
         return {"rule": self.rule, "tied": self.tied, "tasks": self.tasks}
 
 
-def equals(rewards: Sequence[float], value: float) -> list[int]:
+def equal_indices(rewards: Sequence[float], value: float) -> list[int]:
     """Return the indices of the rewards that equal `value` up to rounding."""
     return [i for i, r in enumerate(rewards) if math.isclose(r, value, rel_tol=1e-9, abs_tol=1e-12)]
 
 
-def settle(tied: Sequence[T], rule: TieRule, *key: object) -> list[T]:
+def break_ties(tied: Sequence[T], rule: TieRule, *key: object) -> list[T]:
     """Return those of the tied items that are taken: a single one, or what the rule says.
 
     `random` draws by `key` (seed, task, and "best" or "worst"), so that the draw of one task does
@@ -131,9 +139,9 @@ def settle(tied: Sequence[T], rule: TieRule, *key: object) -> list[T]:
     return [random.Random("/".join(map(str, ("ties", *key)))).choice(tied)]
 
 
-COMPOSED = ("credit", "over", "leave_one_out", "rank", "shape", "temperature", "keep")
+COMPOSED_FIELDS = ("credit", "over", "leave_one_out", "rank", "shape", "temperature", "keep")
 """Fields of `weighting` that only trainer `weighted` uses."""
-Weigh = Callable[[Sequence[float]], list[float | None]]
+WeightRule = Callable[[Sequence[float]], list[float | None]]
 """Maps the rewards of a group's conversations to weights; None leaves a conversation out."""
 
 
@@ -142,20 +150,20 @@ class Weighted:
     """Conversations with their weights, and counts of what was left out, by reason."""
 
     selection: Selection
-    items: Sequence[tuple[Logged, float]]
+    items: Sequence[tuple[LoggedConversation, float]]
     skipped: dict[str, int] = field(default_factory=dict)
     flat_tasks: float = 0.0
     """Share of tasks whose rewards do not differ (standard deviation 0)."""
     by_turn: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
     """By conversation the weight of each of the policy's turns, if turns are weighted; None leaves
     a turn out. The conversation's weight is their mean."""
-    ties: Ties | None = None
+    ties: TieSummary | None = None
     """Tasks with several best conversations, for learners that take the best one."""
-    plain: frozenset[str] = frozenset()
+    unrewarded_ids: frozenset[str] = frozenset()
     """Ids of conversations that have no reward and are learnt by their likelihood."""
 
 
-def reward(rewards: Sequence[float]) -> list[float | None]:
+def reward_weights(rewards: Sequence[float]) -> list[float | None]:
     """Return ReFit's weights, the rewards themselves (equation (5)). Raises TrainError for a
     negative reward: Lemma 1 holds for rewards >= 0 only."""
     if any(value < 0 for value in rewards):
@@ -166,7 +174,7 @@ def reward(rewards: Sequence[float]) -> list[float | None]:
     return list(rewards)
 
 
-def standardized(
+def standardized_weights(
     rewards: Sequence[float],
     *,
     center: bool = True,
@@ -187,37 +195,41 @@ def standardized(
     return list(weights) if clip is None else [max(-clip, min(clip, w)) for w in weights]
 
 
-def best(rewards: Sequence[float], rule: TieRule = "random", *key: object) -> list[float | None]:
+def best_weights(
+    rewards: Sequence[float], rule: TieRule = "random", *key: object
+) -> list[float | None]:
     """Return STaR-GATE's weights: 1 for the task's best one (ties by the rule), else None."""
-    winners = settle(equals(rewards, max(rewards)), rule, *key, "best")
+    winners = break_ties(equal_indices(rewards, max(rewards)), rule, *key, "best")
     return [1.0 if i in winners else None for i in range(len(rewards))]
 
 
-def above(rewards: Sequence[float], threshold: float) -> list[float | None]:
+def threshold_weights(rewards: Sequence[float], threshold: float) -> list[float | None]:
     """Return STaR-GATE's weights by threshold: 1 for a reward of at least that, else None."""
     return [1.0 if value >= threshold else None for value in rewards]
 
 
-def weigh(selection: Selection, rule: Weigh) -> Weighted:
+def weigh_by_task(selection: Selection, rule: WeightRule) -> Weighted:
     """Return the conversations weighted task by task with a rule."""
-    return _weigh(selection, lambda _, rewards: rule(rewards))
+    return _weigh_groups(selection, lambda _, rewards: rule(rewards))
 
 
-def _weigh(
+def _weigh_groups(
     selection: Selection,
     rule: Callable[[str, Sequence[float]], list[float | None]],
     *,
-    whole: bool = False,
+    all_tasks: bool = False,
 ) -> Weighted:
     """Return the conversations weighted with a rule of (task name, rewards), task by task or, with
     the flag, all at once (their task name is ""). Raises TrainError if none is left."""
-    items: list[tuple[Logged, float]] = []
+    items: list[tuple[LoggedConversation, float]] = []
     skipped: Counter[str] = Counter()
-    tasks = selection.tasks()
+    tasks = selection.by_task()
     flat = sum(
-        len(some) > 1 and len({item.reward for item in some}) == 1 for some in tasks.values()
+        len(group) > 1 and len({item.reward for item in group}) == 1 for group in tasks.values()
     )
-    groups: Mapping[str, Sequence[Logged]] = {"": selection.logged} if whole else tasks
+    groups: Mapping[str, Sequence[LoggedConversation]] = (
+        {"": selection.logged} if all_tasks else tasks
+    )
     for task, logged in groups.items():
         rewards = [item.reward for item in logged]
         for item, weight in zip(logged, rule(task, rewards), strict=True):
@@ -230,62 +242,74 @@ def _weigh(
     return Weighted(selection, items, dict(skipped), flat / len(tasks))
 
 
-def composed(selection: Selection, by: Weighting, seed: int = 0) -> Weighted:
+def weigh_composed(selection: Selection, weighting: Weighting, seed: int = 0) -> Weighted:
     """Return the weights that the fields of `weighting` define; `seed` draws among ties. With
     `over: batch` they are the bare rewards, which the training turns into weights batch by batch.
     """
-    selection, bare = credited(selection, by) if by.reward == "advantage" else (selection, {})
-    found = _composed(selection, by, seed)
-    return replace(found, skipped=bare | found.skipped)
+    selection, uncredited = (
+        with_turn_credit(selection, weighting)
+        if weighting.reward == "advantage"
+        else (selection, {})
+    )
+    weighted = _weigh_composed(selection, weighting, seed)
+    return replace(weighted, skipped=uncredited | weighted.skipped)
 
 
-def credited(selection: Selection, by: Weighting) -> tuple[Selection, dict[str, int]]:
+def with_turn_credit(
+    selection: Selection, weighting: Weighting
+) -> tuple[Selection, dict[str, int]]:
     """Return (the conversations with credit for all turns, which becomes their turns' rewards;
     count of the others). Raises TrainError if there is no such conversation."""
     runs = [part.run for part in selection.parts] or [selection.run]
-    there = {run.manifest.id: turn_advantages(run, by.credit) for run in runs}
-    found: list[Logged] = []
+    advantages = {run.manifest.id: turn_advantages(run, weighting.credit) for run in runs}
+    credited: list[LoggedConversation] = []
     for item in selection.logged:
         manifest = selection.run_of(item).manifest
-        own = there[manifest.id].get(item.conversation_id, {})
+        own = advantages[manifest.id].get(item.conversation_id, {})
         turns = policy_turns(manifest.protocol, item.conversation)
         if all(turn in own for turn in turns):
-            found.append(replace(item, turns=tuple(own[turn] for turn in turns)))
-    if not found:
+            credited.append(replace(item, turns=tuple(own[turn] for turn in turns)))
+    if not credited:
         raise TrainError(
             f"{selection.run.path}: weighting.reward: advantage: found no conversation all of "
             "whose turns have credit; give it with convbench credit"
         )
-    bare = len(selection.logged) - len(found)
-    some = replace(selection, logged=found)
-    return some, ({"without credit of every turn": bare} if bare else {})
+    uncredited = len(selection.logged) - len(credited)
+    selected = replace(selection, logged=credited)
+    return selected, ({"without credit of every turn": uncredited} if uncredited else {})
 
 
-def _composed(selection: Selection, by: Weighting, seed: int) -> Weighted:
-    turns = by.reward != "conversation"
-    if by.over == "batch":
-        keep: Weigh = list
-        return weigh_turns(selection, keep) if turns else weigh(selection, keep)
+def _weigh_composed(selection: Selection, weighting: Weighting, seed: int) -> Weighted:
+    turns = weighting.reward != "conversation"
+    if weighting.over == "batch":
+        keep: WeightRule = list
+        return weigh_turns(selection, keep) if turns else weigh_by_task(selection, keep)
     if turns:
-        found = weigh_turns(selection, lambda some: shaped(some, by, seed), whole=by.over == "all")
-    else:
-        found = _weigh(
-            selection, lambda group, some: shaped(some, by, seed, group), whole=by.over == "all"
+        weighted = weigh_turns(
+            selection,
+            lambda members: shape_weights(members, weighting, seed),
+            all_tasks=weighting.over == "all",
         )
-    if all(weight == 0 for weight in _all_of(found)):
+    else:
+        weighted = _weigh_groups(
+            selection,
+            lambda group, members: shape_weights(members, weighting, seed, group),
+            all_tasks=weighting.over == "all",
+        )
+    if all(weight == 0 for weight in _all_weights(weighted)):
         raise TrainError(
-            f"weighting: all {len(_all_of(found))} weights are 0: the rewards within every "
+            f"weighting: all {len(_all_weights(weighted))} weights are 0: the rewards within every "
             "group are equal; expected some to differ; build with more samples or a higher "
             "temperature"
         )
-    if by.keep != "best" or by.over != "task":
-        return found
-    rewards = [[item.reward for item in some] for some in selection.tasks().values()]
-    tied = sum(len(equals(some, max(some))) > 1 for some in rewards)
-    return replace(found, ties=Ties(by.ties, tied, len(rewards)))
+    if weighting.keep != "best" or weighting.over != "task":
+        return weighted
+    rewards = [[item.reward for item in members] for members in selection.by_task().values()]
+    tied = sum(len(equal_indices(members, max(members))) > 1 for members in rewards)
+    return replace(weighted, ties=TieSummary(weighting.ties, tied, len(rewards)))
 
 
-def plain(name: str, weighting: Weighting) -> None:
+def refuse_composed_fields(name: str, weighting: Weighting) -> None:
     """Raise TrainError for fields of `weighting` that this learner does not use."""
     default = Weighting()
     if weighting.reward == "advantage":
@@ -293,33 +317,33 @@ def plain(name: str, weighting: Weighting) -> None:
             f"weighting.reward: found advantage, which trainer {name} does not go by; expected "
             "--set trainer=weighted beside it"
         )
-    for field_name in COMPOSED:
-        found = getattr(weighting, field_name)
-        if found != getattr(default, field_name):
+    for field_name in COMPOSED_FIELDS:
+        setting = getattr(weighting, field_name)
+        if setting != getattr(default, field_name):
             raise TrainError(
-                f"weighting.{field_name}: found {found}, which trainer {name} does not go by; "
+                f"weighting.{field_name}: found {setting}, which trainer {name} does not go by; "
                 "expected --set trainer=weighted beside it"
             )
 
 
-def refit(selection: Selection, weighting: Weighting) -> Weighted:
+def weigh_refit(selection: Selection, weighting: Weighting) -> Weighted:
     """Return the conversations, or their turns, with ReFit's weights."""
-    plain("refit", weighting)
+    refuse_composed_fields("refit", weighting)
     if weighting.reward == "turn":
-        return weigh_turns(selection, reward)
+        return weigh_turns(selection, reward_weights)
     if len(selection.logged) > 1 and len({item.reward for item in selection.logged}) == 1:
         raise TrainError(
             "refit: all rewards of conversations are equal and only those of their turns differ; "
             "expected weighting.reward: turn"
         )
-    return weigh(selection, reward)
+    return weigh_by_task(selection, reward_weights)
 
 
-def swift(selection: Selection, weighting: Weighting) -> Weighted:
+def weigh_swift(selection: Selection, weighting: Weighting) -> Weighted:
     """Return the conversations, or their turns, with SWiFt's weights. Raises TrainError if every
     task has one conversation, which cannot be standardised, or if all weights are 0."""
-    plain("swift", weighting)
-    sizes = array("q", map(len, selection.tasks().values()))
+    refuse_composed_fields("swift", weighting)
+    sizes = array("q", map(len, selection.by_task().values()))
     small = sum(size < 2 for size in sizes)
     if small == len(sizes):
         raise TrainError(
@@ -327,16 +351,18 @@ def swift(selection: Selection, weighting: Weighting) -> Weighted:
             "rewards; build with --samples 3, or train refit"
         )
 
-    def rule(rewards: Sequence[float]) -> list[float | None]:
-        return standardized(
+    def standardize(rewards: Sequence[float]) -> list[float | None]:
+        return standardized_weights(
             rewards, center=weighting.center, scale=weighting.scale, clip=weighting.clip
         )
 
     weighted = (
-        weigh_turns(selection, rule) if weighting.reward == "turn" else weigh(selection, rule)
+        weigh_turns(selection, standardize)
+        if weighting.reward == "turn"
+        else weigh_by_task(selection, standardize)
     )
     skipped = {"in a task with fewer than 2 verdicts": small} if small else {}
-    if all(weight == 0 for weight in _all_of(weighted)):
+    if all(weight == 0 for weight in _all_weights(weighted)):
         raise TrainError(
             "swift: within every task all rewards are equal, so all weights are 0; expected some "
             "to differ; build with more samples or a higher temperature"
@@ -344,41 +370,43 @@ def swift(selection: Selection, weighting: Weighting) -> Weighted:
     return replace(weighted, skipped=skipped | (weighted.skipped if weighted.by_turn else {}))
 
 
-def _all_of(weighted: Weighted) -> Sequence[float]:
+def _all_weights(weighted: Weighted) -> Sequence[float]:
     """Return all weights: those of turns if turns are weighted, else those of conversations."""
-    turns = [w for some in weighted.by_turn.values() for w in some if w is not None]
+    turns = [w for turn_weights in weighted.by_turn.values() for w in turn_weights if w is not None]
     return turns or [weight for _, weight in weighted.items]
 
 
-def weigh_turns(selection: Selection, rule: Weigh, *, whole: bool = False) -> Weighted:
+def weigh_turns(selection: Selection, rule: WeightRule, *, all_tasks: bool = False) -> Weighted:
     """Return the conversations with weighted turns: the rule gets the rewards of the t-th turn of
     one task's conversations (with the flag, of all tasks'), so that a turn is compared with turns
     of its position."""
     by_turn: dict[str, list[float | None]] = {}
-    tasks = selection.tasks()
-    flat = sum(len(some) > 1 and len(set(map(_rewards, some))) == 1 for some in tasks.values())
-    for logged in [selection.logged] if whole else tasks.values():
-        rewards = [_rewards(item) for item in logged]
+    tasks = selection.by_task()
+    flat = sum(
+        len(group) > 1 and len(set(map(_turn_rewards, group))) == 1 for group in tasks.values()
+    )
+    for logged in [selection.logged] if all_tasks else tasks.values():
+        rewards = [_turn_rewards(item) for item in logged]
         for item in logged:
             by_turn[item.conversation_id] = [None] * len(item.turns)
         for t in range(max(map(len, rewards))):
-            there = [item for item in logged if len(item.turns) > t]
-            found = rule([item.turns[t] for item in there])
-            for item, weight in zip(there, found, strict=True):
+            at_turn = [item for item in logged if len(item.turns) > t]
+            turn_weights = rule([item.turns[t] for item in at_turn])
+            for item, weight in zip(at_turn, turn_weights, strict=True):
                 by_turn[item.conversation_id][t] = weight
-    kept, items = Counter[str](), list[tuple[Logged, float]]()
+    skipped, items = Counter[str](), list[tuple[LoggedConversation, float]]()
     for item in selection.logged:
         known = [w for w in by_turn[item.conversation_id] if w is not None]
-        kept["turns weighted out"] += len(item.turns) - len(known)
+        skipped["turns weighted out"] += len(item.turns) - len(known)
         if known:
             items.append((item, fmean(known)))
     if not items:
         raise TrainError("no turn is left after weighting; look at `weighting`")
-    turns = {name: tuple(found) for name, found in by_turn.items()}
-    return Weighted(selection, items, dict(+kept), flat / len(tasks), by_turn=turns)
+    turns = {name: tuple(turn_weights) for name, turn_weights in by_turn.items()}
+    return Weighted(selection, items, dict(+skipped), flat / len(tasks), by_turn=turns)
 
 
-def _rewards(item: Logged) -> tuple[float, ...]:
+def _turn_rewards(item: LoggedConversation) -> tuple[float, ...]:
     """Return the rewards of a conversation's turns. Raises TrainError if it has none."""
     if not item.turns:
         raise TrainError(
@@ -389,9 +417,9 @@ def _rewards(item: Logged) -> tuple[float, ...]:
     return item.turns
 
 
-def star_gate(selection: Selection, weighting: Weighting, seed: int = 0) -> Weighted:
+def weigh_star_gate(selection: Selection, weighting: Weighting, seed: int = 0) -> Weighted:
     """Return the conversations with STaR-GATE's weights; `seed` draws among a task's ties."""
-    plain("star_gate", weighting)
+    refuse_composed_fields("star_gate", weighting)
     threshold, rule = weighting.threshold, weighting.ties
     if weighting.reward == "turn":
         raise TrainError(
@@ -399,15 +427,15 @@ def star_gate(selection: Selection, weighting: Weighting, seed: int = 0) -> Weig
             "turns are weighed by refit and swift"
         )
     if threshold is not None:
-        return weigh(selection, lambda rewards: above(rewards, threshold))
-    tasks = selection.tasks().values()
+        return weigh_by_task(selection, lambda rewards: threshold_weights(rewards, threshold))
+    tasks = selection.by_task().values()
     rewards = ([item.reward for item in logged] for logged in tasks)
-    tied = sum(len(equals(found, max(found))) > 1 for found in rewards)
-    weighted = _weigh(selection, lambda task, found: best(found, rule, seed, task))
-    return replace(weighted, ties=Ties(rule, tied, len(tasks)))
+    tied = sum(len(equal_indices(group, max(group))) > 1 for group in rewards)
+    weighted = _weigh_groups(selection, lambda task, group: best_weights(group, rule, seed, task))
+    return replace(weighted, ties=TieSummary(rule, tied, len(tasks)))
 
 
-def rounded(weights: Sequence[float], scale: float, seed: int) -> list[int]:
+def round_weights(weights: Sequence[float], scale: float, seed: int) -> list[int]:
     """Return how often each conversation is repeated, by randomised rounding (end of section 3.2).
 
     floor(s*w) or ceil(s*w) times, with mean s*w exactly; for services that take an SFT file and

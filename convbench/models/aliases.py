@@ -12,14 +12,14 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from convbench.catalog.find import folders
-from convbench.catalog.load import check
-from convbench.catalog.read import parse, source
+from convbench.catalog.find import spec_folders
+from convbench.catalog.load import check_spec
+from convbench.catalog.read import parse_yaml, read_source
 from convbench.errors import FatalModelError
 from convbench.models import prices
 from convbench.models.gguf import is_gguf
-from convbench.models.where import beside, without_latest
-from convbench.schema import Noun
+from convbench.models.where import sibling_hint, without_latest
+from convbench.schema import FrozenModel
 from convbench.schema.reasoning import ExtraBody, Reads, Replay
 from convbench.words import Structured
 
@@ -33,7 +33,7 @@ VARIABLE = "CONVBENCH_MODEL"
 Droppable = Literal["temperature", "top_p", "seed", "reasoning_effort"]
 
 
-class Alias(Noun):
+class Alias(FrozenModel):
     """The meaning of a short name: a model's `ref`, or `retired` with its `successor`."""
 
     ref: str | None = None
@@ -69,13 +69,13 @@ class Alias(Noun):
     """One line for lists."""
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
+    def _check_ref_or_retired(self) -> Self:
         if (self.ref is None) == (self.retired is None):
             raise ValueError("give exactly one of ref and retired")
         return self
 
 
-class AliasFile(Noun):
+class AliasFile(FrozenModel):
     """A `models.yaml`."""
 
     default: str | None = None
@@ -85,7 +85,7 @@ class AliasFile(Noun):
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedModel:
     """A model reference with its settings."""
 
     ref: str
@@ -110,7 +110,7 @@ def aliases(specs: Sequence[Path] = ()) -> AliasFile:
     """Return all aliases; earlier files win: --specs, ./specs, the user's file, the shipped one."""
     default: str | None = None
     models: dict[str, Alias] = {}
-    for _, content in _files(specs):
+    for _, content in _iter_files(specs):
         default = default or content.default
         models = {**models, **{n: a for n, a in content.models.items() if n not in models}}
     return AliasFile(default=default, models=models)
@@ -118,22 +118,22 @@ def aliases(specs: Sequence[Path] = ()) -> AliasFile:
 
 def file_of(name: str, specs: Sequence[Path] = ()) -> Path:
     """Return the file that defines a known short name."""
-    return next(path for path, content in _files(specs) if name in content.models)
+    return next(path for path, content in _iter_files(specs) if name in content.models)
 
 
-def _files(specs: Sequence[Path]) -> Iterator[tuple[Path, AliasFile]]:
+def _iter_files(specs: Sequence[Path]) -> Iterator[tuple[Path, AliasFile]]:
     """Yield (path, content) of every existing file of aliases, in order of precedence."""
-    found = [folder / FILE for folder in folders(specs)]
-    found.insert(max(0, len(found) - 1), USER_FILE.expanduser())
-    for path in found:
+    paths = [folder / FILE for folder in spec_folders(specs)]
+    paths.insert(max(0, len(paths) - 1), USER_FILE.expanduser())
+    for path in paths:
         if path.is_file():
-            yield path, _content(source(path), str(path))
+            yield path, _parse_file(read_source(path), str(path))
 
 
 @lru_cache(maxsize=16)
-def _content(text: str, origin: str) -> AliasFile:
+def _parse_file(text: str, origin: str) -> AliasFile:
     """Return a file's aliases; cached, since a command resolves many names by the same files."""
-    return check(AliasFile, parse(text, origin), origin)
+    return check_spec(AliasFile, parse_yaml(text, origin), origin)
 
 
 def resolve(
@@ -142,7 +142,7 @@ def resolve(
     api_base: str | None = None,
     specs: Sequence[Path] = (),
     short: str | None = None,
-) -> Resolved:
+) -> ResolvedModel:
     """Return the model that a name, or a reference recorded by a run, stands for.
 
     A reference gets the settings of `short`, the name by which it was once requested, if that still
@@ -151,40 +151,40 @@ def resolve(
     """
     known = aliases(specs).models
     if short in known and known[short].ref == ref:
-        return Resolved(ref, known[short], short)
+        return ResolvedModel(ref, known[short], short)
     if ref in known:
-        return _alias(ref, known[ref])
-    found = _reference(ref, api_base, sorted(known))
-    alias = next((alias for alias in known.values() if alias.ref == found.ref), found.alias)
-    return replace(found, alias=alias)
+        return _resolve_alias(ref, known[ref])
+    model = _resolve_ref(ref, api_base, sorted(known))
+    alias = next((alias for alias in known.values() if alias.ref == model.ref), model.alias)
+    return replace(model, alias=alias)
 
 
-def _reference(ref: str, api_base: str | None, known: list[str]) -> Resolved:
+def _resolve_ref(ref: str, api_base: str | None, known: list[str]) -> ResolvedModel:
     """Return the model for anything but a short name. Raises FatalModelError."""
     scheme, _, rest = ref.partition(":")
     if scheme in SCHEMES and rest:
-        return Resolved(without_latest(ref))
+        return ResolvedModel(without_latest(ref))
     if not ref.strip() or (ref.rstrip()[-1] == "/" and prices.is_provider(ref.split("/", 1)[0])):
         raise FatalModelError(
             f"found {ref!r} as a model; expected a name too: PROVIDER/NAME, e.g. openai/gpt-4o-mini"
         )
     if api_base is None and is_gguf(ref):
-        return Resolved(f"local:{ref}")
-    if _checkpoint(Path(ref)):
+        return ResolvedModel(f"local:{ref}")
+    if _is_checkpoint(Path(ref)):
         if api_base is None:
-            return Resolved(f"local:{without_latest(ref)}")
+            return ResolvedModel(f"local:{without_latest(ref)}")
         # Servers name a model by the folder that they were started with.
         alias = Alias(ref=f"openai/{ref}", weights=without_latest(ref))
-        return Resolved(f"openai/{ref}", alias)
+        return ResolvedModel(f"openai/{ref}", alias)
     if api_base is None and _is_path(ref):
-        raise FatalModelError(f"{ref}: no such folder of weights{beside(ref)}")
-    if api_base is None and "/" not in ref and (provider := prices.provider(ref)):
-        return Resolved(f"{provider}/{ref}")
+        raise FatalModelError(f"{ref}: no such folder of weights{sibling_hint(ref)}")
+    if api_base is None and "/" not in ref and (provider := prices.provider_of(ref)):
+        return ResolvedModel(f"{provider}/{ref}")
     if "/" in ref and (api_base is None or prices.is_provider(ref.split("/", 1)[0])):
-        return Resolved(ref)
+        return ResolvedModel(ref)
     if api_base is not None:
-        return Resolved(f"openai/{ref}")
-    raise FatalModelError(_unknown(ref, known))
+        return ResolvedModel(f"openai/{ref}")
+    raise FatalModelError(_unknown_message(ref, known))
 
 
 def default_policy(specs: Sequence[Path] = ()) -> str:
@@ -192,14 +192,14 @@ def default_policy(specs: Sequence[Path] = ()) -> str:
     return os.environ.get(VARIABLE) or aliases(specs).default or "llama-3.1-8b"
 
 
-def _alias(name: str, alias: Alias) -> Resolved:
+def _resolve_alias(name: str, alias: Alias) -> ResolvedModel:
     if alias.ref is None:
         instead = f"; use {alias.successor}" if alias.successor else ""
         raise FatalModelError(
             f"{name}: {alias.retired}{instead}, or give the id that still serves it as "
             "provider/name (results with another model are not comparable)"
         )
-    return Resolved(alias.ref, alias, name)
+    return ResolvedModel(alias.ref, alias, name)
 
 
 def _is_path(ref: str) -> bool:
@@ -209,11 +209,11 @@ def _is_path(ref: str) -> bool:
     return marked or ("/" in ref and path.is_dir() and not prices.is_provider(path.parts[0]))
 
 
-def _checkpoint(path: Path) -> bool:
+def _is_checkpoint(path: Path) -> bool:
     return (path / "config.json").is_file() or (path / "adapter_config.json").is_file()
 
 
-def _unknown(ref: str, known: list[str]) -> str:
+def _unknown_message(ref: str, known: list[str]) -> str:
     close = difflib.get_close_matches(ref, known, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     return (

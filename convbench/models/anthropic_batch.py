@@ -20,19 +20,19 @@ from convbench.models.batch import (
     Batches,
     BatchState,
     Outcome,
-    gone,
-    objects,
-    record,
-    refusal,
-    unknown,
-    whole,
+    as_count,
+    as_object,
+    missing_batch_error,
+    no_batches_error,
+    parse_result,
+    refusal_error,
 )
 from convbench.models.failures import BrokenReply
-from convbench.models.http import JSON, BadStatus, Http
+from convbench.models.http import JSON, BadStatus, HttpClient
 from convbench.models.litellm_model import LitellmModel
 from convbench.models.prices import Price
-from convbench.models.refusals import message
-from convbench.net.guard import Seen
+from convbench.models.refusals import error_message
+from convbench.net.guard import GuardedResponse
 from convbench.net.tidy import loads, tidy_usage
 from convbench.schema import Message, Sampling
 
@@ -68,134 +68,144 @@ class AnthropicBatches(Batches):
         headers = {"anthropic-version": VERSION}
         if key := os.environ.get("ANTHROPIC_API_KEY"):
             headers["x-api-key"] = key
-        self.http = Http(model.ref, self._url, headers)
+        self.http = HttpClient(model.ref, self._url, headers)
 
-    def line(self, name: str, messages: Sequence[Message], sampling: Sampling) -> bytes:
+    def request_line(self, name: str, messages: Sequence[Message], sampling: Sampling) -> bytes:
         """Return one request as JSON. Raises ModelError if litellm cannot translate it."""
         while True:  # litellm refuses parameters by itself; each round leaves another one out
-            fields = self._model.fields(messages, sampling)
+            fields = self._model.request_fields(messages, sampling)
             self._held |= fields
             try:
-                return orjson.dumps({"custom_id": name, "params": self._translated(fields)})
+                return orjson.dumps({"custom_id": name, "params": self._translate_fields(fields)})
             except Exception as error:
-                if not self._model.learnt_from(error, fields):
-                    raise self._model.error_of(error, Seen(self.ref)) from error
+                if not self._model.learn_error(error, fields):
+                    raise self._model.error_of(error, GuardedResponse(self.ref)) from error
 
-    def missing(self, sampling: Sampling) -> tuple[str, ...]:
+    def unsent_parameters(self, sampling: Sampling) -> tuple[str, ...]:
         """Return the requested parameters that are not sent."""
-        return self._model.missing(sampling)
+        return self._model.unsent_parameters(sampling)
 
-    async def create(self, mark: str, file: str | None, lines: Sequence[bytes]) -> str:
+    async def create_batch(self, mark: str, file: str | None, lines: Sequence[bytes]) -> str:
         """Send a batch and return its name."""
         body = b'{"requests":[' + b",".join(lines) + b"]}"
         schemas = {"anthropic-beta": SCHEMAS} if any(FORMAT in line for line in lines) else {}
-        return self.named((await self._ask("POST", "", body, schemas)).get("id"))
+        return self.check_name((await self._request("POST", "", body, schemas)).get("id"))
 
-    async def find(self, mark: str, file: str | None, since: float, total: int) -> list[str]:
+    async def find_batches(
+        self, mark: str, file: str | None, since: float, total: int
+    ) -> list[str]:
         """Return the names of batches with `total` requests that were created after `since`."""
-        found: list[str] = []
+        names: list[str] = []
         after = ""
         for _ in range(PAGES):
-            page = await self._ask("GET", f"?limit=100{after}")
+            page = await self._request("GET", f"?limit=100{after}")
             rows = [row for row in page.get("data") or () if isinstance(row, dict)]
-            recent = [row for row in rows if _begun(row) >= since - SKEW_S]
-            found += [self.named(row.get("id")) for row in recent if _requests(row) == total]
+            recent = [row for row in rows if _created_at(row) >= since - SKEW_S]
+            names += [
+                self.check_name(row.get("id")) for row in recent if _request_count(row) == total
+            ]
             if not recent or not page.get("has_more"):
                 break
-            after = f"&after_id={self.named(rows[-1].get('id'))}"
-        return found
+            after = f"&after_id={self.check_name(rows[-1].get('id'))}"
+        return names
 
-    async def look(self, batch: str) -> BatchState:
+    async def get_state(self, batch: str) -> BatchState:
         """Return the state of a batch."""
-        found = await self._ask("GET", f"/{batch}")
-        status, counts = str(found.get("processing_status"))[:40], objects(found["request_counts"])
-        bad = sum(whole(counts.get(name)) for name in ("errored", "canceled", "expired"))
-        return BatchState(status, status == "ended", whole(counts.get("succeeded")), bad)
+        row = await self._request("GET", f"/{batch}")
+        status, counts = str(row.get("processing_status"))[:40], as_object(row["request_counts"])
+        bad = sum(as_count(counts.get(name)) for name in ("errored", "canceled", "expired"))
+        return BatchState(status, status == "ended", as_count(counts.get("succeeded")), bad)
 
-    async def results(
+    async def iter_results(
         self, batch: str, state: BatchState, most: int
     ) -> AsyncIterator[tuple[str, Outcome] | None]:
         """Yield (name, outcome) of the results; the address that the provider gives is not used."""
         try:
-            async for line in self.http.lines(f"{self._url}/{batch}/results", most):
+            async for line in self.http.iter_lines(f"{self._url}/{batch}/results", most):
                 if line.strip():
-                    found = record(line)
-                    yield None if found is None else (found["custom_id"], self._outcome(found))
+                    row = parse_result(line)
+                    yield None if row is None else (row["custom_id"], self._read_outcome(row))
         except BadStatus as error:
             if error.status == 404:
-                raise gone(self.ref, batch) from None
-            raise self._model.failure(error.status, message(error.body), error.headers) from None
+                raise missing_batch_error(self.ref, batch) from None
+            raise self._model.status_error(
+                error.status, error_message(error.body), error.headers
+            ) from None
 
-    async def cancel(self, batch: str) -> None:
+    async def cancel_batch(self, batch: str) -> None:
         """Ask the provider to cancel a batch."""
-        await self._ask("POST", f"/{batch}/cancel", b"{}")
+        await self._request("POST", f"/{batch}/cancel", b"{}")
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self.http.aclose()
 
-    def _translated(self, fields: dict[str, Any]) -> dict[str, Any]:
+    def _translate_fields(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Return a call's fields as Anthropic's API expects them."""
         config, name = self._model.litellm.AnthropicConfig(), self._model.ref.partition("/")[2]
         messages = [dict(message) for message in fields["messages"]]
-        wanted = {key: value for key, value in fields.items() if key != "messages"}
-        optional = config.map_openai_params(wanted, {}, name, False)
+        parameters = {key: value for key, value in fields.items() if key != "messages"}
+        optional = config.map_openai_params(parameters, {}, name, False)
         optional.pop("json_mode", None)  # litellm's own note of how it reads the reply
         body: dict[str, Any] = config.transform_request(name, messages, optional, {}, {})
         return {**body, **self._model.extra_body}
 
-    def _outcome(self, found: dict[str, Any]) -> Outcome:
-        result = objects(found.get("result"))
+    def _read_outcome(self, row: dict[str, Any]) -> Outcome:
+        result = as_object(row.get("result"))
         kind = str(result.get("type"))[:40]
         if kind == "succeeded":
-            return self._read(objects(result.get("message")))
+            return self._read_message(as_object(result.get("message")))
         if kind != "errored":
             return TransientModelError(f"{self.ref}: the request was {kind} in its batch")
-        error = objects(result.get("error"))
-        inner = objects(error.get("error")) or error
+        error = as_object(result.get("error"))
+        inner = as_object(error.get("error")) or error
         status = STATUS.get(str(inner.get("type")), 400)
-        return refusal(self._model, self.ref, status, orjson.dumps({"error": inner}), self.held)
+        return refusal_error(
+            self._model, self.ref, status, orjson.dumps({"error": inner}), self.possible_fields
+        )
 
-    def _read(self, said: dict[str, Any]) -> Outcome:
+    def _read_message(self, body: dict[str, Any]) -> Outcome:
         """Return the completion in a message, parsed as litellm parses a call's, or an error."""
         import httpx
 
-        tidy_usage(said)
-        seen = Seen(self.ref, status=200, body=said)
+        tidy_usage(body)
+        response = GuardedResponse(self.ref, status=200, body=body)
         litellm = self._model.litellm
         try:
             reply = litellm.AnthropicConfig().transform_parsed_response(
-                completion_response=said,
-                raw_response=httpx.Response(200, json=said),
+                completion_response=body,
+                raw_response=httpx.Response(200, json=body),
                 model_response=litellm.ModelResponse(),
             )
         except Exception as error:  # noqa: BLE001 - whatever litellm makes of a stranger's JSON
             what = f"{self.ref}: reply is not a message ({type(error).__name__})"
-            return BrokenReply(what, usage=self._model.usage(seen, None, self._price))
+            return BrokenReply(what, usage=self._model.read_usage(response, None, self._price))
         try:
-            return self._model.read(reply, seen, self._price)
+            return self._model.read_reply(reply, response, self._price)
         except ModelError as error:
             return error
 
-    async def _ask(
+    async def _request(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] = JSON
     ) -> dict[str, Any]:
         """Return the JSON object of one reply. Raises ModelError for any other reply."""
-        status, raw, told = await self.http.ask(method, self._url + path, body, {**JSON, **headers})
+        status, raw, reply_headers = await self.http.send_request(
+            method, self._url + path, body, {**JSON, **headers}
+        )
         if status in (404, 405) and method == "POST" and not path:
-            raise unknown(self.ref, status, "/v1/messages/batches")
+            raise no_batches_error(self.ref, status, "/v1/messages/batches")
         if status == 404 and path.startswith("/"):
-            raise gone(self.ref, path.split("/")[1])
+            raise missing_batch_error(self.ref, path.split("/")[1])
         if status not in (200, 201):
-            raise self._model.failure(status, message(raw), told)
+            raise self._model.status_error(status, error_message(raw), reply_headers)
         try:
-            found = objects(loads(raw))
+            reply = as_object(loads(raw))
         except ValueError:
             raise BrokenReply(f"{self.ref}: the reply about a batch is no JSON") from None
-        return {"request_counts": {}, **found}
+        return {"request_counts": {}, **reply}
 
 
-def _begun(row: dict[str, Any]) -> float:
+def _created_at(row: dict[str, Any]) -> float:
     """Return when a batch was created, in seconds since the epoch; 0 if it does not say."""
     try:
         return datetime.fromisoformat(str(row.get("created_at"))[:40]).timestamp()
@@ -203,6 +213,6 @@ def _begun(row: dict[str, Any]) -> float:
         return 0.0
 
 
-def _requests(row: dict[str, Any]) -> int:
-    counts = objects(row.get("request_counts"))
-    return sum(whole(counts.get(name)) for name in COUNTS)
+def _request_count(row: dict[str, Any]) -> int:
+    counts = as_object(row.get("request_counts"))
+    return sum(as_count(counts.get(name)) for name in COUNTS)

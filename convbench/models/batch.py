@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from convbench.errors import FatalModelError, ModelError, TransientModelError
 from convbench.models.failures import BrokenReply
 from convbench.models.prices import Price
-from convbench.models.refusals import message
+from convbench.models.refusals import error_message
 from convbench.net.tidy import loads
 from convbench.schema import Completion, Message, Sampling
 
@@ -67,101 +67,103 @@ class Batches(ABC):
         self._held: dict[str, Any] = {}
 
     @property
-    def held(self) -> Mapping[str, Any]:
+    def possible_fields(self) -> Mapping[str, Any]:
         """The fields that a refused request may have contained, to learn from its refusal."""
         return {**self._held, **SENT}
 
     def price(self, prompt: int, reply: int) -> float | None:
         """Return the dollars of so many tokens in a batch; None if the price is unknown."""
-        return self._price.of(prompt, reply) if self._price else None
+        return self._price.cost_of(prompt, reply) if self._price else None
 
     @abstractmethod
-    def line(self, name: str, messages: Sequence[Message], sampling: Sampling) -> bytes:
+    def request_line(self, name: str, messages: Sequence[Message], sampling: Sampling) -> bytes:
         """Return one request as a line of JSON."""
 
     @abstractmethod
-    def missing(self, sampling: Sampling) -> tuple[str, ...]:
+    def unsent_parameters(self, sampling: Sampling) -> tuple[str, ...]:
         """Return the requested parameters that are not sent."""
 
-    async def upload(self, mark: str, lines: Sequence[bytes]) -> str | None:
+    async def upload_requests(self, mark: str, lines: Sequence[bytes]) -> str | None:
         """Upload the requests and return the file's name; None if the provider takes no file."""
         return None
 
     @abstractmethod
-    async def create(self, mark: str, file: str | None, lines: Sequence[bytes]) -> str:
+    async def create_batch(self, mark: str, file: str | None, lines: Sequence[bytes]) -> str:
         """Create a batch and return its name. After a TransientModelError other than a rate limit
         it may have been created nevertheless."""
 
     @abstractmethod
-    async def find(self, mark: str, file: str | None, since: float, total: int) -> list[str]:
+    async def find_batches(
+        self, mark: str, file: str | None, since: float, total: int
+    ) -> list[str]:
         """Return the names of batches that may be the one with this mark, created at `since`
         (seconds since the epoch) or later; the names in their results show which one it is."""
 
     @abstractmethod
-    async def look(self, batch: str) -> BatchState:
+    async def get_state(self, batch: str) -> BatchState:
         """Return the state of a batch."""
 
     @abstractmethod
-    def results(
+    def iter_results(
         self, batch: str, state: BatchState, most: int
     ) -> AsyncIterator[tuple[str, Outcome] | None]:
         """Yield (name, outcome) in any order, None for an invalid line. At most `most` bytes of a
         file are read."""
 
     @abstractmethod
-    async def cancel(self, batch: str) -> None:
+    async def cancel_batch(self, batch: str) -> None:
         """Ask the provider to cancel a batch; what is answered by then is billed and collected."""
 
     async def aclose(self) -> None:
         """Close connections of its own, other than the model's."""
         return
 
-    def named(self, value: object) -> str:
+    def check_name(self, value: object) -> str:
         """Return the provider's name of a batch or file. Raises BrokenReply if it is invalid."""
         if isinstance(value, str) and ID.fullmatch(value):
             return value
         raise BrokenReply(f"{self.ref}: found {str(value)[:60]!r} as the name of a batch or file")
 
 
-class Answers(Protocol):
+class RefusalReader(Protocol):
     """The part of a model with batches that interprets refusals."""
 
-    def learnt(self, status: int, text: str, sent: Mapping[str, Any]) -> bool:
+    def learn_refusal(self, status: int, text: str, sent: Mapping[str, Any]) -> bool:
         """Learn from a refusal; return True if the same call may succeed now."""
         ...
 
-    def failure(self, status: int, text: str, headers: dict[str, str]) -> ModelError:
+    def status_error(self, status: int, text: str, headers: dict[str, str]) -> ModelError:
         """Return the error for a reply whose status is not 200."""
         ...
 
 
-def refusal(
-    model: Answers, ref: str, status: int, body: bytes, sent: Mapping[str, Any]
+def refusal_error(
+    model: RefusalReader, ref: str, status: int, body: bytes, sent: Mapping[str, Any]
 ) -> ModelError:
     """Return the error of a refused request; a TransientModelError if the model learnt from it what
     to leave out. `sent` holds the fields that the request may have contained."""
-    text = message(body)
-    if model.learnt(status, text, sent):
+    text = error_message(body)
+    if model.learn_refusal(status, text, sent):
         return TransientModelError(f"{ref}: HTTP {status}: {text}")
-    return model.failure(status, text, {})
+    return model.status_error(status, text, {})
 
 
-def record(line: bytes) -> dict[str, Any] | None:
+def parse_result(line: bytes) -> dict[str, Any] | None:
     """Return a line of results as an object with a `custom_id`; None for any other line."""
     try:
-        found = loads(line)
+        result = loads(line)
     except ValueError:
         return None
-    named = isinstance(found, dict) and isinstance(found.get("custom_id"), str)
-    return found if named else None
+    named = isinstance(result, dict) and isinstance(result.get("custom_id"), str)
+    return result if named else None
 
 
-def objects(value: Any) -> dict[str, Any]:
+def as_object(value: Any) -> dict[str, Any]:
     """Return a JSON object unchanged; an empty one for any other value."""
     return value if isinstance(value, dict) else {}
 
 
-def whole(value: object) -> int:
+def as_count(value: object) -> int:
     """Return a count unchanged; 0 for any other value."""
     return value if type(value) is int and 0 <= value < 10**9 else 0
 
@@ -174,7 +176,7 @@ def no_batches(*refs: str) -> str:
     )
 
 
-def gone(ref: str, batch: str) -> FatalModelError:
+def missing_batch_error(ref: str, batch: str) -> FatalModelError:
     """Return the error for a batch of ours that the provider does not know."""
     return FatalModelError(
         f"{ref}: HTTP 404: no batch {batch}, or its results are gone; is this the key and the "
@@ -182,6 +184,6 @@ def gone(ref: str, batch: str) -> FatalModelError:
     )
 
 
-def unknown(ref: str, status: int, path: str) -> FatalModelError:
+def no_batches_error(ref: str, status: int, path: str) -> FatalModelError:
     """Return the error for a server without batches."""
     return FatalModelError(f"{ref}: HTTP {status} at {path}; {no_batches(ref)}")

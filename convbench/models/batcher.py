@@ -17,8 +17,14 @@ from typing import Any
 import torch
 from transformers.cache_utils import DynamicCache
 
-from convbench.models.kv_slots import Last, Seats, SlotCache
-from convbench.models.sampling import Generation, draw, fail, log_probs, succeed
+from convbench.models.kv_slots import LastTokenLogits, SlotCache, SlotTable
+from convbench.models.sampling import (
+    Generation,
+    draw_tokens,
+    fail_futures,
+    log_probs,
+    resolve_futures,
+)
 
 PASS_TOKENS = 4096
 """Most prompt tokens that are read in one pass, padding included."""
@@ -55,8 +61,8 @@ class Batcher:
         self._incoming: queue.SimpleQueue[Generation | None] = queue.SimpleQueue()
         self.closed = False
         self._failed: Exception | None = None
-        self._batch: Batch | None = None
-        self._thread = threading.Thread(target=self._run, name="batcher", daemon=True)
+        self._batch: RunningBatch | None = None
+        self._thread = threading.Thread(target=self._run_loop, name="batcher", daemon=True)
         self._thread.start()
         atexit.register(self.close)  # for a loop that ended before
 
@@ -79,30 +85,30 @@ class Batcher:
         atexit.unregister(self.close)
         self.model = self._batch = None
 
-    def _run(self) -> None:
+    def _run_loop(self) -> None:
         try:
             self.model = self._load()
             with torch.inference_mode():
-                batch = self._batch = Batch(self, self._memory(self.model), self._most)
+                batch = self._batch = RunningBatch(self, self._memory(self.model), self._most)
         except Exception as error:  # noqa: BLE001
             # whatever loading raises is raised again where the model is awaited
-            self.tell(fail, [self.ready], error)
+            self.call_in_loop(fail_futures, [self.ready], error)
             return
-        self.tell(succeed, [self.ready])
+        self.call_in_loop(resolve_futures, [self.ready])
         try:
             with torch.inference_mode():
                 while not self.closed:
-                    self._take(batch)
-                    batch.turn()
+                    self._take_rows(batch)
+                    batch.run_round()
         except Exception as error:  # noqa: BLE001
             # e.g. out of memory: every call gets the error, none hangs
             self._failed = error
-            self._take(batch, block=False)
-            self.tell(fail, [row.done for row in batch.rows()], error)
+            self._take_rows(batch, block=False)
+            self.call_in_loop(fail_futures, [row.done for row in batch.pending_rows()], error)
 
-    def _take(self, batch: Batch, *, block: bool | None = None) -> None:
+    def _take_rows(self, batch: RunningBatch, *, block: bool | None = None) -> None:
         """Move queued rows to the batch; wait for one if there is nothing else to do."""
-        rested = block = batch.idle if block is None else block
+        rested = block = batch.is_idle if block is None else block
         while True:
             try:
                 row = self._incoming.get(rested, None if block else MATES_S)
@@ -112,14 +118,14 @@ class Batcher:
                 batch.waiting.append(row)
             block = False
 
-    def tell(self, function: Callable[..., None], *args: Any) -> None:
+    def call_in_loop(self, function: Callable[..., None], *args: Any) -> None:
         """Call a function in the event loop; do nothing if the loop is closed."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function, *args)
 
 
 @dataclass
-class Batch:
+class RunningBatch:
     """The rows of a batcher and their slots; used in its thread only."""
 
     owner: Batcher
@@ -137,52 +143,52 @@ class Batch:
         self.model(input_ids=probe, past_key_values=past, use_cache=True)
         self.cache = SlotCache(past)
         self.cache.resize(1, 1, 0)
-        self.seats = Seats(self.cache, self.memory, self.most)
-        self.last = Last(self.model)
+        self.slot_table = SlotTable(self.cache, self.memory, self.most)
+        self.last = LastTokenLogits(self.model)
         self.waited = 0
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """True if there is nothing to do."""
-        return not self.seats.active and not self.waiting
+        return not self.slot_table.active and not self.waiting
 
-    def rows(self) -> list[Generation]:
+    def pending_rows(self) -> list[Generation]:
         """Return all active and waiting rows."""
-        return self.seats.rows() + self.waiting
+        return self.slot_table.active_rows() + self.waiting
 
-    def turn(self) -> None:
+    def run_round(self) -> None:
         """Let waiting rows join and read their prompts, then make one step."""
-        enough = len(self.waiting) * 8 >= self.seats.active or self.waited >= WAIT_STEPS
+        enough = len(self.waiting) * 8 >= self.slot_table.active or self.waited >= WAIT_STEPS
         if self.waiting and enough:
             self.waited = 0
-            self._join()
-        if self.seats.active:
-            self._step()
+            self._admit_rows()
+        if self.slot_table.active:
+            self._decode_step()
             self.waited += 1
 
     # joining
 
-    def _join(self) -> None:
+    def _admit_rows(self) -> None:
         """Give waiting rows slots and read their prompts; a row that shares a prefix with one of
         the same group joins after it and copies the prefix."""
         self.waiting = [row for row in self.waiting if not row.done.cancelled()]
         while True:
-            group, self.waiting = self.seats.seat(self.waiting)
+            group, self.waiting = self.slot_table.admit_rows(self.waiting)
             if not group:
                 return
             group.sort(key=lambda row: row.prompt - row.cached)
             while group and not self.owner.closed:
                 longest = group[-1].prompt - group[-1].cached
                 count = max(1, PASS_TOKENS // longest)
-                self._read(group[-count:])
+                self._read_prompts(group[-count:])
                 del group[-count:]
             if group:
                 return
-            self._leave()
+            self._finish_rows()
 
     # running
 
-    def _read(self, group: list[Generation]) -> None:
+    def _read_prompts(self, group: list[Generation]) -> None:
         """Read the rest of prompts [rows, longest rest], padded on the right, and draw a token for
         each complete one."""
         while group:
@@ -193,32 +199,32 @@ class Batch:
             ).to(self.device)
             starts = torch.tensor([row.cached for row in group], device=self.device)
             ends = torch.tensor([len(part) - 1 for part in parts], device=self.device)
-            logits = self._pass([row.slot for row in group], ids, starts, ends)
+            logits = self._run_model([row.slot for row in group], ids, starts, ends)
             for row, part in zip(group, parts, strict=True):
                 row.cached += len(part)
                 self.read += len(part)
-            whole = [i for i, row in enumerate(group) if row.cached >= row.prompt]
-            if whole:
-                self._draw([group[i] for i in whole], logits[whole])
+            complete = [i for i, row in enumerate(group) if row.cached >= row.prompt]
+            if complete:
+                self._draw_tokens([group[i] for i in complete], logits[complete])
             group = [row for row in group if row.cached < row.prompt]
 
-    def _step(self) -> None:
+    def _decode_step(self) -> None:
         """Read the last token of every active row and draw the next one. Inactive rows in lower
         slots are computed too, without changing the columns that they hold."""
-        held = self.seats.low(IDLE)
-        rows = self.seats.rows()
+        held = self.slot_table.leading_rows(IDLE)
+        rows = self.slot_table.active_rows()
         last = [row.tokens[-1] if row else 0 for row in held]
         starts = [row.cached if row else 0 for row in held]
         ids = torch.tensor(last, device=self.device)[:, None]
         at = torch.tensor(starts, device=self.device).clamp(max=self.cache.columns - 1)
-        logits = self._pass(len(held), ids, at, None)
+        logits = self._run_model(len(held), ids, at, None)
         for row in rows:
             row.cached += 1
         self.read += len(rows)
-        self._draw(rows, logits[[row.slot for row in rows]])
-        self._leave()
+        self._draw_tokens(rows, logits[[row.slot for row in rows]])
+        self._finish_rows()
 
-    def _pass(self, slots: list[int] | int, ids: Any, starts: Any, ends: Any) -> Any:
+    def _run_model(self, slots: list[int] | int, ids: Any, starts: Any, ends: Any) -> Any:
         """Run the model over ids [rows, tokens] and store them in columns from `starts` on.
 
         Returns logits [rows, vocabulary] at each row's token `ends` (None: its only token).
@@ -226,9 +232,9 @@ class Batch:
         at = starts[:, None] + torch.arange(ids.shape[1], device=self.device)
         real = starts if ends is None else starts + ends
         width = int(real.max()) + 1
-        self.cache.aim(slots, at.clamp(max=self.cache.columns - 1), width)
+        self.cache.select_slots(slots, at.clamp(max=self.cache.columns - 1), width)
         columns = torch.arange(width, device=self.device)
-        with self.last.of(ends):
+        with self.last.at_ends(ends):
             logits = self.model(
                 input_ids=ids,
                 position_ids=at,
@@ -238,18 +244,18 @@ class Batch:
             ).logits
         return logits[:, -1]
 
-    def _draw(self, rows: list[Generation], logits: Any) -> None:
+    def _draw_tokens(self, rows: list[Generation], logits: Any) -> None:
         samplings = [row.sampling for row in rows]
-        uniforms = [row.stream.next() for row in rows]
-        drawn = draw(logits, samplings, uniforms, self.owner.top_k)
+        uniforms = [row.stream.next_number() for row in rows]
+        drawn = draw_tokens(logits, samplings, uniforms, self.owner.top_k)
         probs = log_probs(logits, samplings, drawn, self.owner.top_k)
-        for row, token, told in zip(rows, drawn, probs, strict=True):
+        for row, token, pairs in zip(rows, drawn, probs, strict=True):
             row.tokens.append(token)
-            row.probs += told
+            row.probs += pairs
             row.ended = token in self.owner.ends
 
-    def _leave(self) -> None:
+    def _finish_rows(self) -> None:
         """End the rows that are over and set their futures."""
-        over = self.seats.leave()
+        over = self.slot_table.end_rows()
         if over:
-            self.owner.tell(succeed, [row.done for row in over])
+            self.owner.call_in_loop(resolve_futures, [row.done for row in over])

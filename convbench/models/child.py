@@ -24,7 +24,7 @@ from pydantic import BaseModel, TypeAdapter
 from convbench.errors import FatalModelError, ModelError, TransientModelError
 from convbench.guard import last_lines, start_worker
 from convbench.models.devices import Placement
-from convbench.models.local import ROWS, LocalModel, plain
+from convbench.models.local import ROWS, LocalModel, text_messages
 from convbench.models.model import Model
 from convbench.models.refusals import Note, to_stderr
 from convbench.schema import Completion, Message, Sampling
@@ -37,7 +37,7 @@ MODULE = "convbench.models.worker"
 REPLY = TypeAdapter(Completion)
 
 
-class ChildModel(Model):
+class SubprocessModel(Model):
     """A transformers model in a subprocess, which starts and loads weights with the first call.
 
     A process that broke down is restarted if it had answered since its last start."""
@@ -60,20 +60,20 @@ class ChildModel(Model):
         names = placement.names if placement.names is None else placement.names[:1]
         self.ref, self.settings = ref, dict(settings or {})
         self.placement = replace(placement, names=names)
-        self.given: Mapping[str, Any] = {}
+        self.resources: Mapping[str, Any] = {}
         """What the process reports to have: `devices` (CUDA_VISIBLE_DEVICES) and `share`."""
-        self._here = LocalModel(ref)
+        self._local_model = LocalModel(ref)
         self._note = note
         self._starting = asyncio.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._ready: asyncio.Future[None] | None = None
-        self._over: asyncio.Future[None] | None = None
-        self._asked: dict[int, asyncio.Future[Completion]] = {}
+        self._exit: asyncio.Future[None] | None = None
+        self._pending: dict[int, asyncio.Future[Completion]] = {}
         self._numbers = itertools.count()
         self._answered = False
         self._broken: FatalModelError | None = None
-        self._said: IO[bytes] | None = None
+        self._stderr: IO[bytes] | None = None
 
     @property
     def endpoint(self) -> str:
@@ -83,7 +83,7 @@ class ChildModel(Model):
 
     def check(self) -> None:
         """Raise MissingDependency if the packages that load the weights are missing."""
-        self._here.check()
+        self._local_model.check()
 
     def price(self, prompt: int, reply: int) -> float:
         """Return 0: it runs on this machine."""
@@ -96,25 +96,25 @@ class ChildModel(Model):
                 raise self._broken
             if self._process is None:
                 self.check()
-                await self._start()
+                await self._start_process()
 
-    async def _start(self) -> None:
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+    async def _start_process(self) -> None:
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         loop = asyncio.get_running_loop()
-        self._ready, self._over = loop.create_future(), loop.create_future()
+        self._ready, self._exit = loop.create_future(), loop.create_future()
         self._process = process = start_worker(
-            self.command(), self.placement.environment(), self._said
+            self.command_line(), self.placement.extra_environment(), self._stderr
         )
         self._lines = queue.SimpleQueue()
-        threading.Thread(target=_write, args=(process, self._lines), daemon=True).start()
-        threading.Thread(target=_read, args=(process, loop, self), daemon=True).start()
+        threading.Thread(target=_write_lines, args=(process, self._lines), daemon=True).start()
+        threading.Thread(target=_read_lines, args=(process, loop, self), daemon=True).start()
         try:
             await self._ready
         except BaseException:
-            await self._end()
+            await self._end_process()
             raise
 
-    def command(self) -> list[str]:
+    def command_line(self) -> list[str]:
         """Return the command line of the process."""
         settings = {"ref": self.ref, **self.settings, "share": self.placement.share}
         return [sys.executable, "-m", MODULE, orjson.dumps(settings).decode()]
@@ -127,55 +127,55 @@ class ChildModel(Model):
         if self._process is None:
             await self.start()
         number = next(self._numbers)
-        asked: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        self._asked[number] = asked
+        future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        self._pending[number] = future
         try:
-            self._send(
+            self._send_line(
                 id=number,
-                messages=plain(self.ref, messages),
+                messages=text_messages(self.ref, messages),
                 sampling=sampling.model_dump(mode="json"),
                 key=key,
             )
-            return await asked
+            return await future
         except asyncio.CancelledError:
-            self._send(cancel=number)
+            self._send_line(cancel=number)
             raise
         finally:
-            self._asked.pop(number, None)
+            self._pending.pop(number, None)
 
-    def _send(self, **line: Any) -> None:
-        self._lines.put(orjson.dumps(line, default=_plain) + b"\n")
+    def _send_line(self, **line: Any) -> None:
+        self._lines.put(orjson.dumps(line, default=_dump_model) + b"\n")
 
-    def ended(self, how: str) -> None:
+    def on_exit(self, how: str) -> None:
         """Handle the end of the process."""
-        self._gone(how)
-        if self._over is not None and not self._over.done():
-            self._over.set_result(None)
+        self._report_exit(how)
+        if self._exit is not None and not self._exit.done():
+            self._exit.set_result(None)
 
-    def take(self, line: dict[str, Any]) -> None:
+    def on_line(self, line: dict[str, Any]) -> None:
         """Handle a line of the process: ready, broken, or the result of a call."""
         assert self._ready is not None
         if "ready" in line:
-            self.given = line["ready"]
+            self.resources = line["ready"]
             if not self._ready.done():
                 self._ready.set_result(None)
         elif "broken" in line:
             self._broken = FatalModelError(str(line["broken"]))
-            self._tell(self._broken)
-        elif (asked := self._asked.get(line["id"])) is None or asked.done():
+            self._fail_all(self._broken)
+        elif (future := self._pending.get(line["id"])) is None or future.done():
             return
         elif "error" in line:
-            asked.set_exception(FatalModelError(line["error"], stops_run=line["stops_run"]))
+            future.set_exception(FatalModelError(line["error"], stops_run=line["stops_run"]))
         else:
             self._answered = True
-            asked.set_result(REPLY.validate_python(line["reply"]))
+            future.set_result(REPLY.validate_python(line["reply"]))
 
-    def _gone(self, how: str) -> None:
+    def _report_exit(self, how: str) -> None:
         """Fail all pending calls because the process is gone; the next call restarts it, unless it
         never answered."""
         if self._process is None:
             return
-        words = f"{self.ref}: its process {how}{self._tail()}"
+        words = f"{self.ref}: its process {how}{self._last_error()}"
         error: ModelError = self._broken or TransientModelError(words)
         if self._broken is None and not self._answered:
             error = self._broken = FatalModelError(words)
@@ -184,45 +184,45 @@ class ChildModel(Model):
         self._answered = False
         self._process = None
         self._lines.put(None)
-        self._tell(error)
+        self._fail_all(error)
 
-    def _tell(self, error: ModelError) -> None:
+    def _fail_all(self, error: ModelError) -> None:
         """Fail the start and all pending calls with an error."""
-        waiting: list[asyncio.Future[Any]] = [*self._asked.values()]
-        for one in waiting if self._ready is None else [self._ready, *waiting]:
-            if not one.done():
-                one.set_exception(error)
+        waiting: list[asyncio.Future[Any]] = [*self._pending.values()]
+        for future in waiting if self._ready is None else [self._ready, *waiting]:
+            if not future.done():
+                future.set_exception(error)
 
-    def _tail(self) -> str:
+    def _last_error(self) -> str:
         """Return the last error line that the process wrote, after a colon; empty if none."""
-        if self._said is None:
+        if self._stderr is None:
             return ""
-        lines = last_lines(self._said)
+        lines = last_lines(self._stderr)
         telling = [line for line in lines if "rror" in line] or lines
         return f": {telling[-1][-300:]}" if telling else ""
 
     async def aclose(self) -> None:
         """End the process and wait until it is gone, which releases its memory."""
-        await self._end()
+        await self._end_process()
 
-    async def _end(self) -> None:
+    async def _end_process(self) -> None:
         process, self._process = self._process, None
         if process is None:
             return
         self._lines.put(None)
         try:
-            if self._over is not None:
-                await asyncio.wait({self._over}, timeout=END_S)
+            if self._exit is not None:
+                await asyncio.wait({self._exit}, timeout=END_S)
         finally:
             if process.poll() is None:
                 process.kill()
             process.wait()
-            if self._said is not None:
-                self._said.close()
-                self._said = None
+            if self._stderr is not None:
+                self._stderr.close()
+                self._stderr = None
 
 
-def _write(process: subprocess.Popen[bytes], lines: queue.SimpleQueue[bytes | None]) -> None:
+def _write_lines(process: subprocess.Popen[bytes], lines: queue.SimpleQueue[bytes | None]) -> None:
     """Write lines to the process and close its stdin after the last; runs in a thread, since a full
     pipe blocks."""
     assert process.stdin is not None
@@ -234,8 +234,8 @@ def _write(process: subprocess.Popen[bytes], lines: queue.SimpleQueue[bytes | No
         process.stdin.close()
 
 
-def _read(
-    process: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop, model: ChildModel
+def _read_lines(
+    process: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop, model: SubprocessModel
 ) -> None:
     """Pass every line of the process to the loop until it ends; runs in a thread."""
     assert process.stdout is not None
@@ -243,33 +243,35 @@ def _read(
     with process.stdout:
         while line := process.stdout.readline(LINE):
             try:
-                found = orjson.loads(line)
-                known = isinstance(found, dict) and {"ready", "broken", "id"} & found.keys()
+                message = orjson.loads(line)
+                known = isinstance(message, dict) and {"ready", "broken", "id"} & message.keys()
             except ValueError:
                 known = False
             if not known:
                 how = "said what is no reply"
                 process.kill()
                 break
-            _tell_loop(loop, model.take, found)
+            _call_in_loop(loop, model.on_line, message)
     code = process.wait()
-    _tell_loop(loop, model.ended, how or _ending(code))
+    _call_in_loop(loop, model.on_exit, how or _exit_text(code))
 
 
-def _tell_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None], word: Any) -> None:
+def _call_in_loop(
+    loop: asyncio.AbstractEventLoop, function: Callable[..., None], word: Any
+) -> None:
     """Call a function in the loop with one argument; do nothing if the loop is closed."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(function, word)
 
 
-def _plain(noun: object) -> Any:
+def _dump_model(noun: object) -> Any:
     """Return a pydantic model, such as a message's reasoning, as JSON data. Raises TypeError."""
     if isinstance(noun, BaseModel):
         return noun.model_dump(mode="json")
     raise TypeError(type(noun).__name__)
 
 
-def _ending(code: int) -> str:
+def _exit_text(code: int) -> str:
     """Return how a process ended, in words."""
     if code < 0:
         with contextlib.suppress(ValueError):

@@ -15,38 +15,38 @@ from urllib.parse import urlsplit
 from convbench.errors import RunError
 from convbench.models.aliases import resolve
 from convbench.models.open import base_of
-from convbench.models.where import OURS
-from convbench.terminal import agreed
+from convbench.models.where import SHIPPED_REFS
+from convbench.terminal import ask_to_continue
 
 
-def remember(address: str) -> None:
+def remember_address(address: str) -> None:
     """Store an address that the user typed. If that fails, the user is asked again later."""
     if is_known(address):
         return
     with contextlib.suppress(OSError):
-        _file().parent.mkdir(parents=True, exist_ok=True)
-        with _file().open("a", encoding="utf-8") as file:
-            file.write(_origin(address) + "\n")
+        _addresses_path().parent.mkdir(parents=True, exist_ok=True)
+        with _addresses_path().open("a", encoding="utf-8") as file:
+            file.write(_origin_of(address) + "\n")
 
 
 def is_known(address: str) -> bool:
     """Return True if a run's address may be called without asking: local, stored or in the
     environment."""
-    if _here(urlsplit(address).hostname or ""):
+    if _is_local_host(urlsplit(address).hostname or ""):
         return True
     named = [v for k, v in os.environ.items() if k.endswith(("_API_BASE", "_BASE_URL"))]
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        named += _file().read_text(encoding="utf-8").splitlines()
-    return _origin(address) in {_origin(one) for one in named}
+        named += _addresses_path().read_text(encoding="utf-8").splitlines()
+    return _origin_of(address) in {_origin_of(entry) for entry in named}
 
 
-def _origin(address: str) -> str:
+def _origin_of(address: str) -> str:
     """Return scheme, host and port of an address: where the key is sent."""
     parts = urlsplit(address)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}".lower()
 
 
-def _here(host: str) -> bool:
+def _is_local_host(host: str) -> bool:
     if host == "localhost":
         return True
     with contextlib.suppress(ValueError):
@@ -54,19 +54,19 @@ def _here(host: str) -> bool:
     return False
 
 
-def _file() -> Path:
+def _addresses_path() -> Path:
     home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(home).expanduser() / "convbench" / "addresses"
 
 
 HARMLESS = ("rule:", "scripted:")
 """Prefixes of models that call nobody and load nothing."""
-SHIPPED = ("script", *OURS)
+SHIPPED = ("script", *SHIPPED_REFS)
 _agreed: set[str] = set()
 """MODEL@HOST that the user has agreed to in this process."""
 
 
-def consent(
+def require_consent(
     origin: str,
     ref: str,
     api_base: str | None,
@@ -83,12 +83,15 @@ def consent(
     target = f"{ref}@{host_of(ref, api_base, specs)}"
     if target in allowed or target in _agreed:
         return
-    shown = printable(target)
-    if agreed(f"{printable(origin)} has {shown} called, with your key and at your cost."):
+    shown = printable_line(target)
+    if ask_to_continue(
+        f"{printable_line(origin)} has {shown} called, with your key and at your cost."
+    ):
         _agreed.add(target)
         return
     raise RunError(
-        f"{printable(origin)} would have {shown} called, with your key and at your cost; to let "
+        f"{printable_line(origin)} would have {shown} called, with your key and at your cost; to "
+        "let "
         f"it, add --allow-calls {shown}"
     )
 
@@ -96,13 +99,13 @@ def consent(
 def host_of(ref: str, api_base: str | None, specs: Sequence[Path] = ()) -> str:
     """Return the host and port where a model would be called: `here` for weights on this machine,
     the provider's name if no other address is set."""
-    found = resolve(ref, api_base=api_base, specs=specs)
-    if found.ref.partition(":")[0] in ("local", "vllm"):
+    model = resolve(ref, api_base=api_base, specs=specs)
+    if model.ref.partition(":")[0] in ("local", "vllm"):
         return "here"
-    base = api_base or base_of(found.provider)
-    return urlsplit(base).netloc.rpartition("@")[2] if base else found.provider
+    base = api_base or base_of(model.provider)
+    return urlsplit(base).netloc.rpartition("@")[2] if base else model.provider
 
 
-def printable(text: str) -> str:
+def printable_line(text: str) -> str:
     """Return untrusted text as one line of at most 200 characters, control characters replaced."""
     return "".join(sign if sign.isprintable() else "?" for sign in text[:200])

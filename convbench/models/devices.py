@@ -32,31 +32,31 @@ class Device:
     """Its memory in bytes; 0 if unknown."""
 
 
-def inventory() -> tuple[Device, ...]:
+def list_devices() -> tuple[Device, ...]:
     """Return the accelerators that this process may use; a device's number is its index here."""
     simulated = os.environ.get(SIMULATED)
-    found = _simulated(simulated) if simulated else _asked()
+    devices = _simulated_devices(simulated) if simulated else _nvidia_devices()
     visible = os.environ.get(VISIBLE)
     if visible is None:
-        return found
+        return devices
     names = [name.strip() for name in visible.split(",")]
-    memory = {device.name: device.memory for device in found}
+    memory = {device.name: device.memory for device in devices}
     return tuple(Device(name, memory.get(name, 0)) for name in names if name not in ("", "-1"))
 
 
-def _simulated(text: str) -> tuple[Device, ...]:
+def _simulated_devices(text: str) -> tuple[Device, ...]:
     sizes = re.fullmatch(r"([1-9]\d?)x([1-9]\d{0,3})", text)
     if sizes is None:
         raise SpecError(f"{SIMULATED}: found {text!r:.40}; expected COUNTxGB, e.g. 4x80")
     return tuple(Device(str(n), int(sizes[2]) * 10**9) for n in range(int(sizes[1])))
 
 
-def _asked() -> tuple[Device, ...]:
+def _nvidia_devices() -> tuple[Device, ...]:
     program = shutil.which("nvidia-smi")
     if program is None:
         return ()
-    asked = [program, "--query-gpu=index,memory.total", "--format=csv,noheader,nounits"]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603
+    command = [program, "--query-gpu=index,memory.total", "--format=csv,noheader,nounits"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     lines = [line.split(",") for line in done.stdout.splitlines()] if not done.returncode else []
     return tuple(
         Device(line[0].strip(), int(line[1]) << 20 if line[1].strip().isdigit() else 0)
@@ -76,15 +76,15 @@ class Placement:
     vllm: Mapping[str, Flag] | None = field(default=None, hash=False)
     """Arguments of its vLLM server; None: none are set."""
 
-    def environment(self) -> dict[str, str]:
+    def extra_environment(self) -> dict[str, str]:
         """Return the environment variables to add for its process."""
         return {} if self.names is None else {VISIBLE: ",".join(self.names)}
 
 
-def placed(devices: Devices, role: str) -> Placement | None:
+def placement_of(devices: Devices, role: str) -> Placement | None:
     """Return the placement of one role; None if nothing is set. Raises SpecError for a device that
     is not there."""
-    numbers = devices.of(role)
+    numbers = devices.for_role(role)
     share, vllm = devices.share.get(role), devices.vllm.get(role)  # type: ignore[call-overload]
     if numbers is None and share is None and vllm is None:
         return None
@@ -95,20 +95,20 @@ def placed(devices: Devices, role: str) -> Placement | None:
 def names_of(numbers: Sequence[int], what: str) -> tuple[str, ...]:
     """Return the names of devices, given their numbers. Raises SpecError, with `what` in its
     message, for one that is not there."""
-    there = inventory()
+    devices = list_devices()
     for number in numbers:
-        if number >= len(there):
-            has = f"devices 0 to {len(there) - 1}" if there else "no device that can be seen"
+        if number >= len(devices):
+            has = f"devices 0 to {len(devices) - 1}" if devices else "no device that can be seen"
             raise SpecError(f"{what}: found {number}; this machine has {has}")
-    return tuple(there[number].name for number in numbers)
+    return tuple(devices[number].name for number in numbers)
 
 
-def lacking(devices: Devices) -> dict[Role, str]:
+def missing_devices(devices: Devices) -> dict[Role, str]:
     """Return role → error for each role with a device that is not there."""
-    found: dict[Role, str] = {}
+    errors: dict[Role, str] = {}
     for role in ROLES:
         try:
-            placed(devices, role)
+            placement_of(devices, role)
         except SpecError as error:
-            found[role] = str(error)
-    return found
+            errors[role] = str(error)
+    return errors

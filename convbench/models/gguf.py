@@ -34,26 +34,26 @@ def is_gguf(path: str) -> bool:
     return path.endswith(".gguf") and Path(path).expanduser().is_file()
 
 
-def converted(path: str) -> Path:
+def converted_folder(path: str) -> Path:
     """Return the folder of a GGUF file's weights for transformers, converted at first use, which a
     line on stderr announces.
 
     Raises FatalModelError if the file cannot be read or the disk is too small, MissingDependency.
     """
     file = Path(path).expanduser().resolve()
-    target = cache_folder(MODELS) / f"{file.stem}-{_key(file)}"
+    target = cache_folder(MODELS) / f"{file.stem}-{_file_key(file)}"
     if not (target / "config.json").is_file():
         print(f"converting {file.name} (once) to {target}", file=sys.stderr)
-        convert(file, target, {"file": file.name, "bytes": file.stat().st_size})
+        convert_file(file, target, {"file": file.name, "bytes": file.stat().st_size})
     return target
 
 
-def convert(file: Path, target: Path, source: dict[str, object]) -> None:
+def convert_file(file: Path, target: Path, source: dict[str, object]) -> None:
     """Write the folder of a GGUF file's weights, tokenizer and chat template, atomically.
 
     Raises FatalModelError if the file cannot be read or the disk is too small, MissingDependency.
     """
-    missing = [name for name in ("torch", "transformers", "gguf") if not _there(name)]
+    missing = [name for name in ("torch", "transformers", "gguf") if not _is_installed(name)]
     if missing:
         raise MissingDependency(
             " and ".join(missing), needed_for=f"reading {file.name}", install=with_extra("local")
@@ -63,7 +63,7 @@ def convert(file: Path, target: Path, source: dict[str, object]) -> None:
             raise FatalModelError(
                 f"{file}: cannot be read as GGUF weights: begins with {start!r}, not {MAGIC!r}"
             )
-    need, free = file.stat().st_size * GROWTH, shutil.disk_usage(_parent(target)).free
+    need, free = file.stat().st_size * GROWTH, shutil.disk_usage(_make_parent(target)).free
     if need > free:
         raise FatalModelError(
             f"{file}: its weights may take {need >> 20} MiB in {target.parent}, where "
@@ -83,34 +83,34 @@ def convert(file: Path, target: Path, source: dict[str, object]) -> None:
 def _write(file: Path, folder: Path) -> None:
     """Save the file's weights to a folder in a subprocess, which releases its memory and hides what
     libraries print. Raises FatalModelError."""
-    asked = [sys.executable, "-m", "convbench.models.gguf", str(file), str(folder)]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603
+    command = [sys.executable, "-m", "convbench.models.gguf", str(file), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"ended with {done.returncode}"]
         raise FatalModelError(f"{file}: cannot be read as GGUF weights: {lines[-1]}")
 
 
-def save(file: Path, folder: Path) -> None:
+def save_weights(file: Path, folder: Path) -> None:
     """Save the file's weights, tokenizer and template to a folder. transformers saves no quantised
     model, so the tensors are moved to an unquantised one."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     dtype = torch.float32 if file.stat().st_size <= WIDE else torch.bfloat16
-    place = str(file.parent)
-    tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=file.name)
-    read = AutoModelForCausalLM.from_pretrained(place, gguf_file=file.name, dtype=dtype)
+    source_folder = str(file.parent)
+    tokenizer = AutoTokenizer.from_pretrained(source_folder, gguf_file=file.name)
+    read = AutoModelForCausalLM.from_pretrained(source_folder, gguf_file=file.name, dtype=dtype)
     del read.config.quantization_config
     with torch.device("meta"):
-        plain = AutoModelForCausalLM.from_config(read.config, dtype=dtype)
-    plain.load_state_dict(read.state_dict(), assign=True)
-    plain.tie_weights()
-    plain.generation_config = read.generation_config
-    plain.save_pretrained(folder)
+        model = AutoModelForCausalLM.from_config(read.config, dtype=dtype)
+    model.load_state_dict(read.state_dict(), assign=True)
+    model.tie_weights()
+    model.generation_config = read.generation_config
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
-def _key(file: Path) -> str:
+def _file_key(file: Path) -> str:
     state = file.stat()
     digest = hashlib.sha256(f"{state.st_size} {state.st_mtime_ns}\n".encode())
     with file.open("rb") as opened:
@@ -118,14 +118,14 @@ def _key(file: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-def _there(name: str) -> bool:
+def _is_installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-def _parent(target: Path) -> Path:
+def _make_parent(target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     return target.parent
 
 
 if __name__ == "__main__":
-    save(Path(sys.argv[1]), Path(sys.argv[2]))
+    save_weights(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -15,12 +15,20 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from convbench.blot import address
+from convbench.blot import strip_address
 from convbench.errors import FatalModelError, ModelError
 from convbench.models.failures import BrokenReply, Unreachable
-from convbench.models.listening import told
-from convbench.net.body import ACCEPTED, ERROR_BYTES, REPLY_BYTES, BadBody, Body, redirected, size
-from convbench.printable import printable
+from convbench.models.listening import WireTap
+from convbench.net.body import (
+    ACCEPTED,
+    ERROR_BYTES,
+    REPLY_BYTES,
+    BadBody,
+    BoundedBody,
+    redirect_error,
+    size_text,
+)
+from convbench.printable import make_printable
 
 CONNECT_S = 20.0
 """Seconds to connect; the whole call is bounded by the caller."""
@@ -29,7 +37,7 @@ FIELD_BYTES = 64 << 10
 JSON = {"Content-Type": "application/json"}
 
 
-class Http:
+class HttpClient:
     """Requests to one server. `ref` names the model in messages; `headers` go with each."""
 
     def __init__(self, ref: str, base: str, headers: Mapping[str, str]) -> None:
@@ -39,7 +47,7 @@ class Http:
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def ask(
+    async def send_request(
         self,
         method: str,
         url: str,
@@ -48,37 +56,37 @@ class Http:
     ) -> tuple[int, bytes, Mapping[str, str]]:
         """Return (status, body, headers) of the response to one request. Raises Unreachable,
         BrokenReply, Redirected, or FatalModelError for a bad URL."""
-        with told(method, url, body) as talk:
+        with WireTap(method, url, body) as talk:
             try:
-                reply = await self._send(method, url, body, headers)
+                reply = await self._open_response(method, url, body, headers)
                 try:
                     talk.status = reply.status
-                    talk.reply = await self._body(reply, url)
+                    talk.reply = await self._read_body(reply, url)
                 finally:
                     reply.close()
             except _FAILURES as error:
-                raise self._failure(url, error) from None
+                raise self._connection_error(url, error) from None
             return reply.status, talk.reply, reply.headers
 
-    async def lines(self, url: str, most: int) -> AsyncIterator[bytes]:
+    async def iter_lines(self, url: str, most: int) -> AsyncIterator[bytes]:
         """Yield the lines of a remote file of at most `most` bytes, each at most REPLY_BYTES long.
 
         Raises BadStatus unless the status is 200, BadBody beyond a bound, and connection errors as
         a request does.
         """
         try:
-            reply = await self._send("GET", url, None, {"Accept-Encoding": "identity"})
+            reply = await self._open_response("GET", url, None, {"Accept-Encoding": "identity"})
             try:
                 if reply.status != 200:
-                    raise BadStatus(reply.status, await self._body(reply, url), reply.headers)
+                    raise BadStatus(reply.status, await self._read_body(reply, url), reply.headers)
                 if reply.headers.get("Content-Encoding", "identity") != "identity":
                     raise BadBody(f"{self.ref}: results are compressed, which was not asked for")
-                async for line in _split(self.ref, reply.content, most):
+                async for line in _split_lines(self.ref, reply.content, most):
                     yield line
             finally:
                 reply.close()
         except _FAILURES as error:
-            raise self._failure(url, error) from None
+            raise self._connection_error(url, error) from None
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -86,7 +94,7 @@ class Http:
         if session is not None:
             await session.close()
 
-    async def _send(
+    async def _open_response(
         self,
         method: str,
         url: str,
@@ -96,7 +104,7 @@ class Http:
         """Send a request; return the response, whose body is not yet read."""
         session = self._session
         if session is None or self._loop is not asyncio.get_running_loop():
-            session = await self._open()
+            session = await self._open_session()
         if self._has_user and "Authorization" in self._headers:
             url = _without_user(url)  # a key goes before them
         return await session.request(
@@ -106,10 +114,10 @@ class Http:
             # not the session's own headers, which a proxy gets too
             headers={**self._headers, **headers},
             allow_redirects=False,
-            middlewares=() if method == "POST" else (_Once(),),
+            middlewares=() if method == "POST" else (_SendOnce(),),
         )
 
-    async def _open(self) -> aiohttp.ClientSession:
+    async def _open_session(self) -> aiohttp.ClientSession:
         """Return a new session in the running loop. Raises FatalModelError for a malformed key."""
         await self.aclose()
         if not all(value.isascii() and value.isprintable() for value in self._headers.values()):
@@ -117,12 +125,12 @@ class Http:
                 f"{self.ref}: the key holds a line break or a sign that no key has; expected one "
                 "line of ASCII"
             )
-        proxy = _proxy(self.ref, self.base)
+        proxy = _proxy_for(self.ref, self.base)
         secure = "https" in (urlsplit(self.base).scheme, urlsplit(proxy or "").scheme)
         self._loop = asyncio.get_running_loop()
         self._session = aiohttp.ClientSession(
             # no limit on connections: the engine bounds the calls in flight
-            connector=aiohttp.TCPConnector(limit=0, ssl=_trusted() if secure else True),
+            connector=aiohttp.TCPConnector(limit=0, ssl=_tls_context() if secure else True),
             timeout=aiohttp.ClientTimeout(total=None, connect=CONNECT_S),
             proxy=proxy,
             auto_decompress=False,
@@ -132,35 +140,35 @@ class Http:
         )
         return self._session
 
-    async def _body(self, reply: aiohttp.ClientResponse, url: str) -> bytes:
+    async def _read_body(self, reply: aiohttp.ClientResponse, url: str) -> bytes:
         """Return the body; an error's body is cut short. Raises Redirected, and BadBody for a reply
         that is too long or compressed in another way."""
         if 300 <= reply.status < 400 and "Location" in reply.headers:
-            raise redirected(self.ref, url, reply.headers["Location"])
-        body: Body | None = None
+            raise redirect_error(self.ref, url, reply.headers["Location"])
+        body: BoundedBody | None = None
         try:
             limit = REPLY_BYTES if reply.status == 200 else ERROR_BYTES
-            body = Body(reply.headers.get("Content-Encoding"), limit)
+            body = BoundedBody(reply.headers.get("Content-Encoding"), limit)
             while data := await reply.content.readany():
                 body.feed(data)
         except BadBody as error:
             if reply.status == 200:
                 raise BadBody(f"{self.ref}: {error}") from None
-        return body.whole() if body else b""
+        return body.collected_bytes() if body else b""
 
-    def _failure(self, url: str, error: Exception) -> ModelError:
+    def _connection_error(self, url: str, error: Exception) -> ModelError:
         """Return the model error for a connection error."""
-        reason = _reason(error)
+        reason = _failure_reason(error)
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             host = urlsplit(url).hostname or ""
             return FatalModelError(f"{self.ref}: certificate of {host} is not valid ({reason})")
         if isinstance(error, _NO_ADDRESS):
             return FatalModelError(
-                f"{self.ref}: --api-base: found {address(url)!r}; expected http(s)://…/v1"
+                f"{self.ref}: --api-base: found {strip_address(url)!r}; expected http(s)://…/v1"
             )
         if isinstance(error, _NOT_CONNECTED):
             return Unreachable(
-                f"{self.ref}: cannot connect to {address(url)} ({reason}); "
+                f"{self.ref}: cannot connect to {strip_address(url)} ({reason}); "
                 "is the server running, is --api-base right?"
             )
         return BrokenReply(f"{self.ref}: connection lost ({reason})")
@@ -184,7 +192,7 @@ class BadStatus(Exception):
         self.status, self.body, self.headers = status, body, headers
 
 
-class _Once:
+class _SendOnce:
     """Middleware that sends a request once: aiohttp repeats all but POST if a reused connection is
     lost."""
 
@@ -200,13 +208,13 @@ class _Once:
         return await handler(request)
 
 
-async def _split(ref: str, content: aiohttp.StreamReader, most: int) -> AsyncIterator[bytes]:
+async def _split_lines(ref: str, content: aiohttp.StreamReader, most: int) -> AsyncIterator[bytes]:
     """Yield a body's lines, including an unfinished last one. Raises BadBody beyond a bound."""
     seen, line = 0, bytearray()
     while data := await content.readany():
         seen += len(data)
         if seen > most:
-            raise BadBody(f"{ref}: the results are longer than {size(most)}")
+            raise BadBody(f"{ref}: the results are longer than {size_text(most)}")
         *ended, rest = data.split(b"\n")
         for part in ended:
             line += part
@@ -214,12 +222,12 @@ async def _split(ref: str, content: aiohttp.StreamReader, most: int) -> AsyncIte
             line.clear()
         line += rest
         if len(line) > REPLY_BYTES:
-            raise BadBody(f"{ref}: a line of the results is longer than {size(REPLY_BYTES)}")
+            raise BadBody(f"{ref}: a line of the results is longer than {size_text(REPLY_BYTES)}")
     if line:
         yield bytes(line)
 
 
-def _reason(error: Exception) -> str:
+def _failure_reason(error: Exception) -> str:
     """Return why a connection failed, in one line."""
     cause = getattr(error, "os_error", None) or getattr(error, "certificate_error", error)
     text: str | None = None
@@ -236,11 +244,11 @@ def _reason(error: Exception) -> str:
     elif isinstance(cause, OSError):  # a host name that is not found
         text = cause.strerror
     text = (text or str(cause) or type(cause).__name__).strip().split("\n")[0]
-    return printable(text)[:120]
+    return make_printable(text)[:120]
 
 
 @cache
-def _trusted() -> ssl.SSLContext:
+def _tls_context() -> ssl.SSLContext:
     """Return the TLS context: the certificates that this Python trusts, at least TLS 1.2."""
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -253,7 +261,7 @@ def _without_user(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-def _proxy(ref: str, url: str) -> str | None:
+def _proxy_for(ref: str, url: str) -> str | None:
     """Return the proxy that the environment sets for this URL, as other clients read it, else None.
 
     Raises FatalModelError if it is not an HTTP address."""
@@ -266,6 +274,6 @@ def _proxy(ref: str, url: str) -> str | None:
         proxy = f"http://{proxy}"
     if urlsplit(proxy).scheme not in ("http", "https"):
         raise FatalModelError(
-            f"{ref}: {parts.scheme}_proxy: found {address(proxy)!r}; expected http(s)://HOST:PORT"
+            f"{ref}: {parts.scheme}_proxy: found {strip_address(proxy)!r}; expected http(s)://HOST:PORT"
         )
     return proxy

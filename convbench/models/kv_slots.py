@@ -15,7 +15,7 @@ from transformers.cache_utils import Cache, DynamicCache
 
 from convbench.models.sampling import Generation
 
-KEPT = 64
+REST_STEPS = 64
 """Steps for which an ended row's slot is reserved for its conversation's next turn, while the cache
 can grow instead."""
 SOON = 8
@@ -23,7 +23,7 @@ SOON = 8
 returns within a few steps."""
 
 
-class Seats:
+class SlotTable:
     """Assigns the slots of a cache, of `memory` bytes and `most` slots at most, to rows.
 
     Rows copy a common prefix, an ended row keeps its slot for its conversation's next turn until
@@ -33,190 +33,202 @@ class Seats:
         self.cache = cache
         self.active = 0
         self._memory, self._most = memory, most
-        self._held: list[Generation | None] = []
-        self._named: dict[object, list[Generation]] = {}
-        self._wanted = 0
+        self._slot_rows: list[Generation | None] = []
+        self._rows_by_key: dict[object, list[Generation]] = {}
+        self._demand = 0
         self._clock = 0
 
-    def rows(self) -> list[Generation]:
+    def active_rows(self) -> list[Generation]:
         """Return the active rows in the order of their slots."""
-        return [row for row in self._held if row is not None and row.active]
+        return [row for row in self._slot_rows if row is not None and row.active]
 
-    def low(self, idle: float) -> list[Generation | None]:
+    def leading_rows(self, idle: float) -> list[Generation | None]:
         """Return the row of each slot up to the last active row, ended rows (or None) among them.
 
         If these are more than `idle` times the active rows, active rows move to lower slots
         first."""
-        if self._top() > idle * self.active + 1:
-            self._pack()
-        return self._held[: self._top()]
+        if self._slots_in_use() > idle * self.active + 1:
+            self._compact_rows()
+        return self._slot_rows[: self._slots_in_use()]
 
-    def seat(self, waiting: Sequence[Generation]) -> tuple[list[Generation], list[Generation]]:
+    def admit_rows(
+        self, waiting: Sequence[Generation]
+    ) -> tuple[list[Generation], list[Generation]]:
         """Return (rows that got slots, rows that keep waiting), which wait for room or for a row of
         the same group whose prefix they will copy."""
         group: list[Generation] = []
         fresh: set[object] = set()
         left: list[Generation] = []
-        self._wanted = self.active + len(waiting)
+        self._demand = self.active + len(waiting)
         for row in sorted(waiting, key=self._comes_new):  # next turns before their slots are taken
-            later = fresh.intersection(row.alike) and self._donor(row) is None
-            if later or not self._seated(row):
+            later = fresh.intersection(row.prefix_keys) and self._find_donor(row) is None
+            if later or not self._assign_slot(row):
                 left.append(row)
                 continue
             group.append(row)
-            fresh.update(row.names)
+            fresh.update(row.own_keys)
         return group, left
 
-    def leave(self) -> list[Generation]:
+    def end_rows(self) -> list[Generation]:
         """End the rows that are over and return them; their slots keep their keys and values."""
-        over = [row for row in self.rows() if row.over]
+        over = [row for row in self.active_rows() if row.is_over]
         self._clock += 1
         for row in over:
-            row.active, row.parked = False, self._clock
+            row.active, row.freed_at = False, self._clock
         self.active -= len(over)
         return over
 
     def _comes_new(self, row: Generation) -> bool:
         """Return True if no slot holds the ended previous turn of this row's conversation."""
-        before = self._named.get(row.alike[0], ()) if row.alike else ()
-        return all(one.active for one in before)
+        before = self._rows_by_key.get(row.prefix_keys[0], ()) if row.prefix_keys else ()
+        return all(other.active for other in before)
 
-    def _seated(self, row: Generation) -> bool:
+    def _assign_slot(self, row: Generation) -> bool:
         """Give a row a slot with its longest available prefix; return False if there is no room."""
-        if not self._roomy(row.prompt + row.limit):
+        if not self._ensure_columns(row.prompt + row.limit):
             return False
-        donor = self._donor(row)
-        own = donor is not None and not donor.active and row.alike[:1] == donor.names[:1]
-        slot = donor.slot if donor is not None and own else self._free(donor)
+        donor = self._find_donor(row)
+        own = donor is not None and not donor.active and row.prefix_keys[:1] == donor.own_keys[:1]
+        slot = donor.slot if donor is not None and own else self._free_slot(donor)
         if slot is None:
             return False
         if donor is not None:
-            row.cached = self._shared(row, donor)
+            row.cached = self._shared_length(row, donor)
             if slot != donor.slot:
-                self.cache.copy(donor.slot, slot, row.cached)
-        self._evict(slot)
+                self.cache.copy_columns(donor.slot, slot, row.cached)
+        self._evict_slot(slot)
         row.slot, row.active = slot, True
-        self._held[slot] = row
+        self._slot_rows[slot] = row
         self.active += 1
-        for name in row.names:
-            self._named.setdefault(name, []).append(row)
+        for name in row.own_keys:
+            self._rows_by_key.setdefault(name, []).append(row)
         return True
 
-    def _roomy(self, columns: int) -> bool:
+    def _ensure_columns(self, columns: int) -> bool:
         """Return True if a row of so many columns fits, after growing the cache if necessary."""
         if columns <= self.cache.columns:
             return True
-        slots = self._slots(columns)
+        slots = self._slots_for(columns)
         if self.active >= slots and self.active:
             return False
-        if len(self._held) > slots:
-            self._pack()
-            for slot in range(slots, len(self._held)):
-                self._evict(slot)
-            del self._held[slots:]
-        self.cache.resize(min(slots, self.cache.slots), columns, len(self._held))
+        if len(self._slot_rows) > slots:
+            self._compact_rows()
+            for slot in range(slots, len(self._slot_rows)):
+                self._evict_slot(slot)
+            del self._slot_rows[slots:]
+        self.cache.resize(min(slots, self.cache.slots), columns, len(self._slot_rows))
         return True
 
-    def _slots(self, columns: int) -> int:
+    def _slots_for(self, columns: int) -> int:
         """Return how many slots of so many columns fit into the memory, at least one."""
-        return max(1, min(self._most, self._memory // (self.cache.token_bytes * rounded(columns))))
+        return max(
+            1, min(self._most, self._memory // (self.cache.token_bytes * round_columns(columns)))
+        )
 
-    def _donor(self, row: Generation) -> Generation | None:
+    def _find_donor(self, row: Generation) -> Generation | None:
         """Return the row whose slot holds the longest prefix of this row's prompt; None without
         one."""
-        for name in row.alike:
-            rows = [one for one in self._named.get(name, ())[-8:] if one.cached]
+        for name in row.prefix_keys:
+            rows = [
+                candidate for candidate in self._rows_by_key.get(name, ())[-8:] if candidate.cached
+            ]
             if rows:
-                return max(rows, key=lambda one: (self._shared(row, one), not one.active))
+                return max(
+                    rows,
+                    key=lambda candidate: (
+                        self._shared_length(row, candidate),
+                        not candidate.active,
+                    ),
+                )
         return None
 
-    def _shared(self, row: Generation, donor: Generation) -> int:
-        return min(common(row.tokens, donor.tokens), donor.cached, row.prompt - 1)
+    def _shared_length(self, row: Generation, donor: Generation) -> int:
+        return min(common_prefix(row.tokens, donor.tokens), donor.cached, row.prompt - 1)
 
-    def _free(self, donor: Generation | None) -> int | None:
+    def _free_slot(self, donor: Generation | None) -> int | None:
         """Return a slot to use: an empty one, one whose row ended long ago, a new one, or that of
         the row that ended longest ago; None if that row's next turn may come soon."""
-        for slot, held in enumerate(self._held):
+        for slot, held in enumerate(self._slot_rows):
             if held is None:
                 return slot
-        parked = [row for row in self._held if row and not row.active and row is not donor]
-        oldest = min(parked, key=lambda row: row.parked, default=None)
-        if oldest is not None and self._clock - oldest.parked > KEPT:
+        ended_rows = [row for row in self._slot_rows if row and not row.active and row is not donor]
+        oldest = min(ended_rows, key=lambda row: row.freed_at, default=None)
+        if oldest is not None and self._clock - oldest.freed_at > REST_STEPS:
             return oldest.slot
-        if len(self._held) < self.cache.slots or self._grow():
-            self._held.append(None)
-            return len(self._held) - 1
+        if len(self._slot_rows) < self.cache.slots or self._add_slots():
+            self._slot_rows.append(None)
+            return len(self._slot_rows) - 1
         if oldest is not None:
-            coming = self.active and self._clock - oldest.parked <= SOON
+            coming = self.active and self._clock - oldest.freed_at <= SOON
             return None if coming else oldest.slot
         return donor.slot if donor is not None and not donor.active else None
 
-    def _grow(self) -> bool:
+    def _add_slots(self) -> bool:
         """Add slots for the waiting rows, several at once since growing copies the cache; return
         False if the memory holds no more."""
         more = self.cache.slots + max(1, self.cache.slots // 8)
-        slots = min(max(self._wanted, more), self._slots(self.cache.columns))
+        slots = min(max(self._demand, more), self._slots_for(self.cache.columns))
         if slots <= self.cache.slots:
             return False
-        self.cache.resize(slots, self.cache.columns, len(self._held))
+        self.cache.resize(slots, self.cache.columns, len(self._slot_rows))
         return True
 
-    def _evict(self, slot: int) -> None:
-        row = self._held[slot]
+    def _evict_slot(self, slot: int) -> None:
+        row = self._slot_rows[slot]
         if row is None:
             return
-        self._held[slot] = None
-        for name in row.names:
-            rows = self._named[name]
+        self._slot_rows[slot] = None
+        for name in row.own_keys:
+            rows = self._rows_by_key[name]
             rows.remove(row)
             if not rows:
-                del self._named[name]
+                del self._rows_by_key[name]
 
-    def _pack(self) -> None:
+    def _compact_rows(self) -> None:
         """Move active rows to the lowest slots, so that steps read no others; ended rows move up
         and keep the prefix of their conversation's next turn."""
         low = 0
-        for slot in range(len(self._held) - 1, -1, -1):
-            row = self._held[slot]
+        for slot in range(len(self._slot_rows) - 1, -1, -1):
+            row = self._slot_rows[slot]
             if row is None or not row.active:
                 continue
-            while low < slot and (there := self._held[low]) is not None and there.active:
+            while low < slot and (occupant := self._slot_rows[low]) is not None and occupant.active:
                 low += 1
             if low >= slot:
                 return
-            there = self._held[low]
-            if there is None:
-                self.cache.copy(slot, low, row.cached)
+            occupant = self._slot_rows[low]
+            if occupant is None:
+                self.cache.copy_columns(slot, low, row.cached)
             else:
-                self.cache.swap(slot, low, max(row.cached, there.cached))
-                there.slot = slot
-            self._held[low], self._held[slot], row.slot = row, there, low
+                self.cache.swap_columns(slot, low, max(row.cached, occupant.cached))
+                occupant.slot = slot
+            self._slot_rows[low], self._slot_rows[slot], row.slot = row, occupant, low
 
-    def _top(self) -> int:
+    def _slots_in_use(self) -> int:
         """Return the number of slots up to the last active row's."""
-        return 1 + self.rows()[-1].slot
+        return 1 + self.active_rows()[-1].slot
 
 
-class Last:
+class LastTokenLogits:
     """Makes the model compute logits at one token of each right-padded row: a hook passes only the
     hidden states of these tokens to the head."""
 
     def __init__(self, model: Any) -> None:
         self._ends: Any = None
-        model.get_output_embeddings().register_forward_pre_hook(self._hidden)
+        model.get_output_embeddings().register_forward_pre_hook(self._select_hidden)
 
     @contextmanager
-    def of(self, ends: Any) -> Iterator[None]:
+    def at_ends(self, ends: Any) -> Iterator[None]:
         """Return a context in which logits are [rows, 1, vocabulary], at tokens `ends` [rows]; with
         None they are computed at all tokens."""
         self._ends = ends
         yield
         self._ends = None
 
-    def _hidden(self, head: Any, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    def _select_hidden(self, head: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
         if self._ends is None:
             return None
-        hidden, *others = given
+        hidden, *others = inputs
         rows = torch.arange(len(hidden), device=hidden.device)
         return (hidden[rows, self._ends][:, None], *others)
 
@@ -227,7 +239,8 @@ CHUNK = 128
 
 class SlotCache(Cache):  # type: ignore[misc]
     """Keys and values [slots, heads, columns, head_dim] per layer; a slot's sequence starts at
-    column 0. `aim` says which slots the next forward pass reads and where its tokens go."""
+    column 0. `select_slots` says which slots the next forward pass reads and where its tokens go.
+    """
 
     def __init__(self, like: DynamicCache) -> None:
         super().__init__(layers=[])
@@ -243,7 +256,7 @@ class SlotCache(Cache):  # type: ignore[misc]
         """Bytes of one token in one slot over all layers, plus one layer again, which is held twice
         while the cache grows."""
         sizes: list[int] = [
-            sum(one.shape[1] * one.shape[3] * one.element_size() for one in pair)
+            sum(tensor.shape[1] * tensor.shape[3] * tensor.element_size() for tensor in pair)
             for pair in self._like
         ]
         return int(sum(sizes) + max(sizes))
@@ -254,39 +267,39 @@ class SlotCache(Cache):  # type: ignore[misc]
         Layers are resized one after the other, and each old layer is freed at once: old and new
         exist together for one layer only.
         """
-        self.slots, self.columns = slots, rounded(columns)
+        self.slots, self.columns = slots, round_columns(columns)
         if not self.held:
-            self.held = [(one[:0], two[:0]) for one, two in self._like]
+            self.held = [(first[:0], second[:0]) for first, second in self._like]
         for layer in range(len(self.held)):
             keys, values = self.held[layer]
-            self.held[layer] = (self._grown(keys, keep), self._grown(values, keep))
+            self.held[layer] = (self._grow_tensor(keys, keep), self._grow_tensor(values, keep))
             on_cuda = keys.is_cuda
             del keys, values
             if on_cuda:
                 torch.cuda.empty_cache()  # freed blocks of the old size do not fit the new one
 
-    def _grown(self, held: Any, keep: int) -> Any:
-        new = room((self.slots, held.shape[1], self.columns, held.shape[3]), held)
+    def _grow_tensor(self, held: Any, keep: int) -> Any:
+        new = mmap_zeros((self.slots, held.shape[1], self.columns, held.shape[3]), held)
         width = min(held.shape[2], self.columns)
         if keep and len(held):
             new[:keep, :, :width] = held[:keep, :, :width]
         return new
 
-    def copy(self, source: int, target: int, length: int) -> None:
+    def copy_columns(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` columns of slot `source` to slot `target`."""
         for keys, values in self.held:
             keys[target, :, :length] = keys[source, :, :length]
             values[target, :, :length] = values[source, :, :length]
 
-    def swap(self, one: int, two: int, length: int) -> None:
+    def swap_columns(self, first: int, second: int, length: int) -> None:
         """Exchange the first `length` columns of two slots."""
         for keys, values in self.held:
             for held in (keys, values):
-                kept = held[one, :, :length].clone()
-                held[one, :, :length] = held[two, :, :length]
-                held[two, :, :length] = kept
+                saved = held[first, :, :length].clone()
+                held[first, :, :length] = held[second, :, :length]
+                held[second, :, :length] = saved
 
-    def aim(self, slots: Sequence[int] | int, at: Any, width: int) -> None:
+    def select_slots(self, slots: Sequence[int] | int, at: Any, width: int) -> None:
         """Set the slots of the next pass (an integer: that many from 0 on) and the columns of its
         tokens, `at` [slots, tokens]; attention reads the first `width` columns."""
         if isinstance(slots, int):
@@ -312,7 +325,7 @@ class SlotCache(Cache):  # type: ignore[misc]
         return self._width
 
 
-def room(shape: tuple[int, ...], like: Any) -> Any:
+def mmap_zeros(shape: tuple[int, ...], like: Any) -> Any:
     """Return zeros of this shape, with the dtype and on the device of `like`.
 
     On a CPU they are memory-mapped pages, which are allocated when first written and returned to
@@ -325,17 +338,17 @@ def room(shape: tuple[int, ...], like: Any) -> Any:
     return torch.frombuffer(mmap.mmap(-1, size), dtype=like.dtype).view(shape)
 
 
-def rounded(columns: int) -> int:
+def round_columns(columns: int) -> int:
     """Return a number of columns rounded up to a multiple of CHUNK."""
     return -(-columns // CHUNK) * CHUNK
 
 
-def common(one: Sequence[int], two: Sequence[int]) -> int:
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
     """Return the length of the longest common prefix of two token lists."""
-    low, high = 0, min(len(one), len(two))
+    low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low:middle] == two[low:middle]:
+        if first[low:middle] == second[low:middle]:
             low = middle
         else:
             high = middle - 1

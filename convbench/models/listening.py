@@ -10,7 +10,7 @@ from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class WireRecord:
     """One request and its response, without headers, which hold the key."""
 
     method: str
@@ -22,10 +22,10 @@ class Heard:
     seconds: float
 
 
-LISTENER: ContextVar[Callable[[Heard], None] | None] = ContextVar("listener", default=None)
+LISTENER: ContextVar[Callable[[WireRecord], None] | None] = ContextVar("listener", default=None)
 
 
-class told:
+class WireTap:
     """Context manager that passes a request to the listener, however it ends; set `status` and
     `reply` within it. A class is faster than a generator, and every call enters one."""
 
@@ -45,4 +45,4 @@ class told:
         if self._listener is not None:
             sent = self._request if isinstance(self._request, bytes) else b""
             took = time.monotonic() - self._since
-            self._listener(Heard(self._method, self._url, sent, self.status, self.reply, took))
+            self._listener(WireRecord(self._method, self._url, sent, self.status, self.reply, took))

@@ -11,12 +11,19 @@ from typing import Any
 from convbench.errors import FatalModelError, MissingDependency, ModelError, Usage
 from convbench.models.failures import BrokenReply, Unreachable
 from convbench.models.model import Model
-from convbench.models.openai_http import wire
+from convbench.models.openai_http import wire_messages
 from convbench.models.prices import Price, cache_counts
-from convbench.models.refusals import REPLY, Parameters, failure, message, refused_parameter, unsent
-from convbench.models.replies import FIELDS, completion_of, thought
-from convbench.net.guard import Seen, guarded
-from convbench.net.tidy import count, token_counts
+from convbench.models.refusals import (
+    REPLY,
+    Parameters,
+    error_message,
+    refused_parameter,
+    reply_error,
+    unsent_names,
+)
+from convbench.models.replies import FIELDS, completion_of, reasoning_of
+from convbench.net.guard import GuardedResponse, guard_httpx
+from convbench.net.tidy import safe_count, token_counts
 from convbench.schema import Completion, Message, Sampling
 from convbench.words import Structured
 
@@ -88,7 +95,7 @@ class LitellmModel(Model):
 
     def price(self, prompt: int, reply: int) -> float | None:
         """Return the dollars of a call of so many tokens; None if the price is unknown."""
-        return self._price.of(prompt, reply) if self._price else None
+        return self._price.cost_of(prompt, reply) if self._price else None
 
     def check(self) -> None:
         """Load litellm and check that it knows the provider and that its key is set; nothing is
@@ -102,10 +109,10 @@ class LitellmModel(Model):
                 f"{self.ref}: found no provider {name!r}; expected PROVIDER/NAME, e.g. "
                 "openai/gpt-4o-mini, or --api-base URL with the name that a server gives it"
             ) from None
-        found = self.litellm.validate_environment(self.ref)
-        missing = [str(name) for name in found.get("missing_keys", ())]
-        self._variable = " or ".join(missing) or _variable(self.ref)
-        if missing and not found.get("keys_in_environment") and self._needs_key:
+        environment = self.litellm.validate_environment(self.ref)
+        missing = [str(name) for name in environment.get("missing_keys", ())]
+        self._variable = " or ".join(missing) or _key_variable(self.ref)
+        if missing and not environment.get("keys_in_environment") and self._needs_key:
             names = " and ".join(missing) if "AWS" in missing[0] else " or ".join(missing)
             raise FatalModelError(f"{self.ref}: no key; set the environment variable {names}")
 
@@ -121,47 +128,49 @@ class LitellmModel(Model):
         without it."""
         await self.start()
         while True:  # each refusal leaves one more thing out
-            fields = self.fields(messages, sampling)
-            with guarded(self.ref) as seen:
+            fields = self.request_fields(messages, sampling)
+            with guard_httpx(self.ref) as response:
                 try:
-                    found = self.read(await self._ask(fields), seen)
-                    return replace(found, left_out=unsent(sampling, fields))
+                    completion = self.read_reply(await self._request(fields), response)
+                    return replace(completion, left_out=unsent_names(sampling, fields))
                 except ModelError:
                     raise
                 except Exception as error:
                     # litellm raises its own classes, openai's, httpx's and plain ValueErrors
-                    if not self.learnt_from(error, fields):
-                        raise self.error_of(error, seen) from error
+                    if not self.learn_error(error, fields):
+                        raise self.error_of(error, response) from error
 
-    def fields(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
+    def request_fields(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
         """Return the arguments of a call for litellm."""
         return {
-            "messages": wire(self._parameters.messages(messages), self._media, marks=self._marks),
-            **self._parameters.fields(sampling),
+            "messages": wire_messages(
+                self._parameters.fit_messages(messages), self._media, marks=self._marks
+            ),
+            **self._parameters.request_fields(sampling),
         }
 
-    def missing(self, sampling: Sampling) -> tuple[str, ...]:
+    def unsent_parameters(self, sampling: Sampling) -> tuple[str, ...]:
         """Return the requested parameters that are not sent."""
-        return self._parameters.missing(sampling)
+        return self._parameters.unsent_parameters(sampling)
 
     @property
     def extra_body(self) -> Mapping[str, Any]:
         """The request's fields that litellm does not know."""
         return self._parameters.extra_body
 
-    def learnt(self, status: int, text: str, sent: Mapping[str, Any]) -> bool:
+    def learn_refusal(self, status: int, text: str, sent: Mapping[str, Any]) -> bool:
         """Learn from a refusal; return True if the same call may succeed now."""
         refused = refused_parameter(status, text)
-        return refused and self._parameters.refused(status, text, sent)
+        return refused and self._parameters.learn_refusal(status, text, sent)
 
-    def learnt_from(self, error: Exception, sent: Mapping[str, Any]) -> bool:
+    def learn_error(self, error: Exception, sent: Mapping[str, Any]) -> bool:
         """Learn from a refusal that litellm raised, its own included; return True if the same call
         may succeed now."""
-        return self.learnt(_status(error), _line(error), sent)
+        return self.learn_refusal(_status_of(error), _error_line(error), sent)
 
-    def failure(self, status: int, text: str, headers: Mapping[str, str]) -> ModelError:
+    def status_error(self, status: int, text: str, headers: Mapping[str, str]) -> ModelError:
         """Return the error for a reply whose status is not 200."""
-        return failure(
+        return reply_error(
             self.ref,
             status,
             text,
@@ -170,7 +179,7 @@ class LitellmModel(Model):
             answered=self._answered,
         )
 
-    async def _ask(self, fields: dict[str, Any]) -> Any:
+    async def _request(self, fields: dict[str, Any]) -> Any:
         more: dict[str, Any] = {"extra_body": self.extra_body} if self.extra_body else {}
         if "tools" in fields:
             # else litellm imports `mcp`, which is not needed; there is no public option for it
@@ -187,14 +196,14 @@ class LitellmModel(Model):
         if close is not None:
             await close()
 
-    def error_of(self, error: Exception, seen: Seen) -> ModelError:
+    def error_of(self, error: Exception, response: GuardedResponse) -> ModelError:
         """Return the model error for an error of litellm; `seen` is the response to the request."""
-        if seen.refused is not None:
-            return seen.refused
-        status, text = _status(error), _line(error)
-        if seen.status == 200 and (status >= 500 or status in UNREAD):
+        if response.refused is not None:
+            return response.refused
+        status, text = _status_of(error), _error_line(error)
+        if response.status == 200 and (status >= 500 or status in UNREAD):
             line = f"{self.ref}: reply is not a chat completion ({text})"
-            return BrokenReply(line, usage=self.usage(seen))
+            return BrokenReply(line, usage=self.read_usage(response))
         kind = type(error).__name__
         if "Cannot connect to host" in text or "Name or service not known" in text:
             return Unreachable(f"{self.ref}: cannot connect: {text}")
@@ -205,29 +214,31 @@ class LitellmModel(Model):
             return FatalModelError(line, stops_run=False)
         if kind == "ContentPolicyViolationError":
             return FatalModelError(f"{self.ref}: the provider's filter refused", stops_run=False)
-        return self.failure(status, text, _headers(error))
+        return self.status_error(status, text, _headers_of(error))
 
-    def read(self, reply: Any, seen: Seen, price: Price | None = None) -> Completion:
+    def read_reply(
+        self, reply: Any, response: GuardedResponse, price: Price | None = None
+    ) -> Completion:
         """Return the completion in litellm's reply. Raises BrokenReply with the reported usage.
         `price` replaces the list price: a batch's."""
-        usage = self.usage(seen, getattr(reply, "usage", None), price)
+        usage = self.read_usage(response, getattr(reply, "usage", None), price)
         try:
             choice = reply.choices[0]
             content, reason = choice.message.content, choice.finish_reason
         except (AttributeError, IndexError, TypeError):
             line = f"{self.ref}: reply is not a chat completion"
             raise BrokenReply(line, usage=usage) from None
-        forced = _arguments(choice.message)
+        forced = _forced_arguments(choice.message)
         calls = None if forced else getattr(choice.message, "tool_calls", None)
         content = forced or content
-        said = {name: getattr(choice.message, name, None) for name in FIELDS}
+        message_fields = {name: getattr(choice.message, name, None) for name in FIELDS}
         completion = completion_of(
             self.ref,
             content,
             reason,
             usage=usage,
             model=getattr(reply, "model", None),
-            reasoning=thought(said, getattr(reply, "usage", None)),
+            reasoning=reasoning_of(message_fields, getattr(reply, "usage", None)),
             tags=self._parameters.reads == "tags",
             calls=calls,
             probs=getattr(choice, "logprobs", None),
@@ -235,18 +246,20 @@ class LitellmModel(Model):
         self._answered = True
         return completion
 
-    def usage(self, seen: Seen, read: Any = None, price: Price | None = None) -> Usage:
+    def read_usage(
+        self, response: GuardedResponse, read: Any = None, price: Price | None = None
+    ) -> Usage:
         """Return the reported tokens of a reply and their dollars.
 
         litellm's numbers include cached tokens; its 0 for an unreported count becomes None.
         """
-        prompt, reply = token_counts(seen.body)
-        prompt = count(getattr(read, "prompt_tokens", None)) or prompt
-        reply = count(getattr(read, "completion_tokens", None)) or reply
+        prompt, reply = token_counts(response.body)
+        prompt = safe_count(getattr(read, "prompt_tokens", None)) or prompt
+        reply = safe_count(getattr(read, "completion_tokens", None)) or reply
         price = price or self._price
         if price is None or prompt is None or reply is None:
             return Usage(prompt, reply)
-        return Usage(prompt, reply, price.of(prompt, reply, *cache_counts(read)))
+        return Usage(prompt, reply, price.cost_of(prompt, reply, *cache_counts(read)))
 
 
 def takes_marks(ref: str) -> bool:
@@ -255,7 +268,7 @@ def takes_marks(ref: str) -> bool:
     return provider == "anthropic" or (provider in ("bedrock", "vertex_ai") and "claude" in name)
 
 
-def _arguments(message: Any) -> str | None:
+def _forced_arguments(message: Any) -> str | None:
     """Return the arguments of the call that a reply was forced to make, which are its content; None
     if there is none."""
     for call in getattr(message, "tool_calls", None) or ():
@@ -266,23 +279,23 @@ def _arguments(message: Any) -> str | None:
     return None
 
 
-def _variable(ref: str) -> str:
+def _key_variable(ref: str) -> str:
     return f"{ref.split('/', 1)[0].upper()}_API_KEY"
 
 
-def _status(error: Exception) -> int:
+def _status_of(error: Exception) -> int:
     status = getattr(error, "status_code", None)
     return status if isinstance(status, int) else 500
 
 
-def _line(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     """Return an error's text on one line, without litellm's advice and without keys."""
-    said = str(error).split("Traceback (most recent call last)")[0]
-    text = message(said.encode("utf-8", "replace"))
+    raw = str(error).split("Traceback (most recent call last)")[0]
+    text = error_message(raw.encode("utf-8", "replace"))
     return text.removeprefix("litellm.").split(" Handle with ")[0]
 
 
-def _headers(error: Exception) -> dict[str, str]:
+def _headers_of(error: Exception) -> dict[str, str]:
     response = getattr(error, "response", None)
-    found = getattr(error, "litellm_response_headers", None) or getattr(response, "headers", None)
-    return {str(name).lower(): str(value) for name, value in dict(found or {}).items()}
+    headers = getattr(error, "litellm_response_headers", None) or getattr(response, "headers", None)
+    return {str(name).lower(): str(value) for name, value in dict(headers or {}).items()}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from convbench.errors import FatalModelError, MissingDependency
 from convbench.install import with_extra
 from convbench.models.model import Model
-from convbench.models.replies import cut, written
-from convbench.models.where import adapter_base, where
+from convbench.models.replies import parse_tool_calls, split_reasoning
+from convbench.models.where import adapter_base, resolve_path
 from convbench.schema import Completion, ImagePart, Message, Reasoning, Sampling, TextPart, ToolCall
 from convbench.schema.reasoning import Effort, Reads
 from convbench.schema.token_probs import TokenProbs
@@ -51,7 +51,7 @@ class LocalModel(Model):
         all that is free."""
         self.ref, self.reads = ref, reads
         self._options = dict(template or {})
-        self.path = where(ref.removeprefix("local:"))
+        self.path = resolve_path(ref.removeprefix("local:"))
         self._context, self._device, self._share = context, device, share
         self._limit = 0
         self._starting = asyncio.Lock()
@@ -80,34 +80,34 @@ class LocalModel(Model):
         """Load tokenizer and weights, once. Raises FatalModelError if they do not load."""
         async with self._starting:
             if self._batcher is None:
-                self._batcher = await self._started()
+                self._batcher = await self._start_batcher()
 
-    async def _started(self) -> Batcher:
+    async def _start_batcher(self) -> Batcher:
         self.check()
         from convbench.models.batcher import Batcher
 
         batcher = Batcher(
-            self._load,
+            self._load_model,
             loop=asyncio.get_running_loop(),
             most=ROWS,
-            memory=lambda model: _memory(model, self._share),
+            memory=lambda model: _cache_memory(model, self._share),
         )
         try:
             await batcher.ready
         except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
             line = str(error).strip().split("\n")[0]
             raise FatalModelError(f"{self.ref}: cannot be loaded: {line}") from error
-        batcher.ends, batcher.top_k = self._ends(batcher.model), self._top(batcher.model)
+        batcher.ends, batcher.top_k = self._end_ids(batcher.model), self._read_top_k(batcher.model)
         return batcher
 
-    def _load(self) -> Any:
+    def _load_model(self) -> Any:
         """Return the model, in evaluation mode; runs in the batcher's thread."""
         from convbench.models.weights import load_model, load_tokenizer
 
         self._tokenizer = load_tokenizer(self.path)
         self.read_template()
         model = load_model(self.path, self._device)
-        self._limit = _longest(self.ref, model.config)
+        self._limit = _max_context(self.ref, model.config)
         if self._context is not None:
             self._limit = min(self._limit, self._context)
         return model
@@ -116,12 +116,12 @@ class LocalModel(Model):
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
         """Return the reply, which may be empty. Its tokens include the end token."""
-        from convbench.models.sampling import Generation, Stream
+        from convbench.models.sampling import Generation, UniformStream
 
         if self._batcher is None:
             await self.start()
         assert self._batcher is not None
-        prompt = self.tokens(messages, sampling.reasoning_effort, sampling.tools)
+        prompt = self.prompt_tokens(messages, sampling.reasoning_effort, sampling.tools)
         room = self._limit - len(prompt)
         if room < 1:
             raise FatalModelError(
@@ -133,36 +133,36 @@ class LocalModel(Model):
             prompt,
             len(prompt),
             min(sampling.max_tokens, room),
-            self._defaults(sampling),
-            Stream(sampling.seed, key),
+            self._with_defaults(sampling),
+            UniformStream(sampling.seed, key),
             asyncio.get_running_loop().create_future(),
-            *_names(messages),
+            *_prefix_names(messages),
         )
         self._batcher.submit(row)
         await row.done
-        reply = row.reply
+        reply = row.reply_ids
         text = self._tokenizer.decode(
             reply[:-1] if row.ended else reply,
             skip_special_tokens=True,
             clean_up_tokenization_spaces=False,
         )
-        reasoning, text = self._cut(text) if self.reads == "tags" else (None, text)
+        reasoning, text = self._split_reasoning(text) if self.reads == "tags" else (None, text)
         calls: tuple[ToolCall, ...] = ()
         raw: str | None = None
         if sampling.tools and sampling.tool_choice is None:
-            said = self._tokenizer.decode(
+            raw_text = self._tokenizer.decode(
                 reply[:-1] if row.ended else reply, clean_up_tokenization_spaces=False
             )
             if reasoning is not None:  # it is returned separately
-                said = cut(said)[1]
+                raw_text = split_reasoning(raw_text)[1]
             names = {tool["function"]["name"] for tool in sampling.tools}
-            words, calls = written(said, names, key)
-            text, raw = (words, said) if calls else (text, None)
+            words, calls = parse_tool_calls(raw_text, names, key)
+            text, raw = (words, raw_text) if calls else (text, None)
         probs = None
         if row.probs:
             own, chances = zip(*row.probs, strict=True)
             probs = TokenProbs(own, ids=tuple(reply), drawn=chances)
-        deaf = sampling.reasoning_effort is not None and EFFORT not in self._source()
+        deaf = sampling.reasoning_effort is not None and EFFORT not in self._template_source()
         return Completion(
             text,
             "stop" if row.ended else "length",
@@ -177,18 +177,18 @@ class LocalModel(Model):
             probs,
         )
 
-    def _cut(self, text: str) -> tuple[Reasoning | None, str]:
+    def _split_reasoning(self, text: str) -> tuple[Reasoning | None, str]:
         """Return (thinking block at the start of a reply, with its token count, or None; rest)."""
-        found, rest = cut(text)
-        if found is None:
+        reasoning, rest = split_reasoning(text)
+        if reasoning is None:
             return None, text
-        ids = self._tokenizer(found.text, add_special_tokens=False)["input_ids"]
-        return found.model_copy(update={"tokens": len(ids)}), rest
+        ids = self._tokenizer(reasoning.text, add_special_tokens=False)["input_ids"]
+        return reasoning.model_copy(update={"tokens": len(ids)}), rest
 
-    def _source(self) -> str:
+    def _template_source(self) -> str:
         return str(self._tokenizer.chat_template)
 
-    def tokens(
+    def prompt_tokens(
         self,
         messages: Sequence[Message],
         effort: Effort | None = None,
@@ -199,12 +199,12 @@ class LocalModel(Model):
         options = self._options | ({EFFORT: effort} if effort else {})
         if tools:
             options["tools"] = list(tools)
-        said = plain(self.ref, messages)
+        texts = text_messages(self.ref, messages)
         if self._folds_system:
-            said = without_system(said)
+            texts = without_system(texts)
         try:
             ids: list[int] = self._tokenizer.apply_chat_template(
-                for_template(said, parts=self._parts),
+                for_template(texts, parts=self._parts),
                 add_generation_prompt=True,
                 tokenize=True,
                 return_dict=False,
@@ -218,12 +218,12 @@ class LocalModel(Model):
 
     def read_template(self) -> None:
         """Determine whether the chat template shows system messages and takes content as text."""
-        self._parts = not shows_text(self._shown)
+        self._parts = not shows_text(self._render_template)
         self._folds_system = not shows_system(
-            lambda said: self._shown(for_template(said, parts=self._parts))
+            lambda messages: self._render_template(for_template(messages, parts=self._parts))
         )
 
-    def _shown(self, messages: list[Any]) -> str:
+    def _render_template(self, messages: list[Any]) -> str:
         return str(self._tokenizer.apply_chat_template(messages, tokenize=False))
 
     async def aclose(self) -> None:
@@ -232,39 +232,39 @@ class LocalModel(Model):
         if batcher is not None:
             batcher.close()
 
-    def _ends(self, model: Any) -> frozenset[int]:
+    def _end_ids(self, model: Any) -> frozenset[int]:
         """Return the token ids that end a reply: generation_config's and the tokenizer's."""
         named = getattr(model.generation_config, "eos_token_id", None)
         ids = set(named) if isinstance(named, list) else {named}
         ids.add(self._tokenizer.eos_token_id)
         return frozenset(i for i in ids if i is not None)
 
-    def _top(self, model: Any) -> int | None:
+    def _read_top_k(self, model: Any) -> int | None:
         """Return generation_config's top_k; None for its default of 50, which nobody chose."""
         self._top_p = getattr(model.generation_config, "top_p", None)
         top = getattr(model.generation_config, "top_k", None)
         return None if top in (None, 0, 50) else int(top)
 
-    def _defaults(self, sampling: Sampling) -> Sampling:
+    def _with_defaults(self, sampling: Sampling) -> Sampling:
         """Return the sampling, with the model's own top_p if none is requested."""
         if sampling.top_p is None and self._top_p is not None:
             return sampling.model_copy(update={"top_p": self._top_p})
         return sampling
 
 
-def _names(messages: Sequence[Message]) -> tuple[tuple[object, ...], tuple[object, ...]]:
+def _prefix_names(messages: Sequence[Message]) -> tuple[tuple[object, ...], tuple[object, ...]]:
     """Return (keys of calls that may share this one's prefix: the previous turn, the same messages,
     the same first message; keys under which later calls find this one)."""
-    whole = tuple((message["role"], message["content"]) for message in messages)
-    return (whole[:-2], whole, whole[:1]), (whole, whole[:1])
+    conversation = tuple((message["role"], message["content"]) for message in messages)
+    return (conversation[:-2], conversation, conversation[:1]), (conversation, conversation[:1])
 
 
-def plain(ref: str, messages: Sequence[Message]) -> list[Message]:
+def text_messages(ref: str, messages: Sequence[Message]) -> list[Message]:
     """Return the messages with their contents as text. Raises FatalModelError for an image."""
-    return [{**message, "content": _text(ref, message)} for message in messages]
+    return [{**message, "content": _message_text(ref, message)} for message in messages]
 
 
-def _text(ref: str, message: Message) -> str:
+def _message_text(ref: str, message: Message) -> str:
     content = message["content"]
     if isinstance(content, str):
         return content
@@ -273,7 +273,7 @@ def _text(ref: str, message: Message) -> str:
     return "\n".join(part.text for part in content if isinstance(part, TextPart))
 
 
-def _longest(ref: str, config: Any) -> int:
+def _max_context(ref: str, config: Any) -> int:
     """Return the longest context for which the batcher is exact. Raises FatalModelError for layers
     that cannot be batched."""
     config = config.get_text_config()
@@ -289,7 +289,7 @@ def _longest(ref: str, config: Any) -> int:
     return min(longest, int(window)) if window and used else longest
 
 
-def _memory(model: Any, share: float | None) -> int:
+def _cache_memory(model: Any, share: float | None) -> int:
     """Return the bytes that the cache may take."""
     if model.device.type != "cuda":
         return CPU_MEMORY

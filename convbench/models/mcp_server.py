@@ -15,12 +15,12 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from convbench.blot import told
+from convbench.blot import redact_error
 from convbench.errors import FatalModelError, MissingDependency, SpecError
 from convbench.guard import with_relay
 from convbench.install import with_extra
 from convbench.models.failures import ToolError
-from convbench.net.tidy import text
+from convbench.net.tidy import safe_text
 from convbench.schema.tools import Tool, ToolServer
 
 START_S = 30.0
@@ -59,27 +59,27 @@ class McpServer:
                 self._starts += 1
                 self._leave = asyncio.Event()
                 self._ready = asyncio.get_running_loop().create_future()
-                self._serving = asyncio.create_task(self._serve(self._ready))
+                self._serving = asyncio.create_task(self._hold_session(self._ready))
             assert self._ready is not None
             await asyncio.wait({self._ready, self._serving}, return_when=asyncio.FIRST_COMPLETED)
             if not self._ready.done():
                 self._starts = STARTS  # one that never answered is not started again
                 raise FatalModelError(
-                    f"tool server {self.name}: {self.command}: does not start{self._why}"
+                    f"tool server {self.name}: {self.program_name}: does not start{self._why}"
                 )
 
     @property
-    def command(self) -> str:
+    def program_name(self) -> str:
         """The program's name for messages; its arguments may hold secrets."""
         return os.path.basename(self.spec.command[0])
 
-    async def _serve(self, ready: asyncio.Future[None]) -> None:
+    async def _hold_session(self, ready: asyncio.Future[None]) -> None:
         """Open the session, keep it open and close it, all in one task, as the library requires."""
-        client, stdio, parameters = _package()
-        with tempfile.TemporaryFile() as said:
+        client, stdio, parameters = _import_mcp()
+        with tempfile.TemporaryFile() as stderr:
             try:
                 async with asyncio.timeout(START_S) as starting:
-                    transport = stdio(parameters(**self._started()), errlog=said)
+                    transport = stdio(parameters(**self._server_parameters()), errlog=stderr)
                     async with client(transport, cache=None) as opened:
                         self._session = opened.session
                         starting.reschedule(None)
@@ -88,59 +88,61 @@ class McpServer:
             except TimeoutError:
                 self._why = f": said nothing for {START_S:g} seconds"
             except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - a stranger's program
-                self._why = f": {_line(error)}"
+                self._why = f": {_error_line(error)}"
             finally:
                 self._session = None
-                said.seek(0)
-                words = said.read().decode("utf-8", "replace").strip()
-                self._why = f": {told(text(words))[:LONGEST_LINE]}" if words else self._why
+                stderr.seek(0)
+                words = stderr.read().decode("utf-8", "replace").strip()
+                self._why = (
+                    f": {redact_error(safe_text(words))[:LONGEST_LINE]}" if words else self._why
+                )
 
-    def _started(self) -> dict[str, Any]:
+    def _server_parameters(self) -> dict[str, Any]:
         program, *arguments = with_relay(self.spec.command)
-        given = {name: os.environ[name] for name in self.spec.env if name in os.environ}
-        return {"command": program, "args": arguments, "env": given}
+        environment = {name: os.environ[name] for name in self.spec.env if name in os.environ}
+        return {"command": program, "args": arguments, "env": environment}
 
-    async def tools(self, names: Sequence[str] = ()) -> tuple[Tool, ...]:
+    async def list_tools(self, names: Sequence[str] = ()) -> tuple[Tool, ...]:
         """Return the tools with these names, else those of the spec, else all. Raises SpecError for
         an unusable tool, a missing one, or too many."""
         await self.start()
         try:
             async with asyncio.timeout(START_S):
-                listed = await self._listed()
+                listed = await self._fetch_tools()
         except TimeoutError:
-            raise self._refused(f"told no tools in {START_S:g} seconds") from None
+            raise self._spec_error(f"told no tools in {START_S:g} seconds") from None
         except SpecError:
             raise
         except Exception as error:  # noqa: BLE001 - a stranger's program
-            raise self._refused(f"cannot tell its tools: {_line(error)}") from None
-        wanted = names or self.spec.tools or tuple(listed)
-        if lost := [name for name in wanted if name not in listed]:
-            known = ", ".join(map(_short, listed)) or "nothing"
-            raise self._refused(f"has no tool {lost[0]!r}; it has {known}")
-        return tuple(_tool(self.name, listed[name]) for name in wanted)
+            raise self._spec_error(f"cannot tell its tools: {_error_line(error)}") from None
+        selected = names or self.spec.tools or tuple(listed)
+        if lost := [name for name in selected if name not in listed]:
+            known = ", ".join(map(_short_name, listed)) or "nothing"
+            raise self._spec_error(f"has no tool {lost[0]!r}; it has {known}")
+        return tuple(_read_tool(self.name, listed[name]) for name in selected)
 
-    async def _listed(self) -> dict[str, Any]:
+    async def _fetch_tools(self) -> dict[str, Any]:
         import mcp_types as types
 
-        found: dict[str, Any] = {}
+        tools: dict[str, Any] = {}
         cursor = None
         for _ in range(MOST_PAGES):
             params = types.PaginatedRequestParams(cursor=cursor)
             page = await self._session.send_request(
                 types.ListToolsRequest(params=params), types.ListToolsResult
             )
-            found |= {tool.name: tool for tool in page.tools}
-            if len(found) > MOST_TOOLS:
+            tools |= {tool.name: tool for tool in page.tools}
+            if len(tools) > MOST_TOOLS:
                 break
             if (cursor := page.next_cursor) is None:
-                return found
+                return tools
         many = f"more than {MOST_TOOLS} tools, or {MOST_PAGES} pages of them"
-        raise self._refused(f"found {many}; expected fewer")
+        raise self._spec_error(f"found {many}; expected fewer")
 
-    def _refused(self, why: str) -> SpecError:
+    def _spec_error(self, why: str) -> SpecError:
         return SpecError(f"tool server {self.name}: {why}")
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Return a tool's result as text. Raises ToolError if the tool failed or the server ended
         meanwhile, FatalModelError if the server has ended too often."""
         import mcp_types as types
@@ -149,29 +151,29 @@ class McpServer:
         serving = self._serving
         assert serving is not None
         params = types.CallToolRequestParams(name=name, arguments=dict(arguments))
-        asked = asyncio.ensure_future(
+        request = asyncio.ensure_future(
             self._session.send_request(types.CallToolRequest(params=params), types.CallToolResult)
         )
         try:
-            await asyncio.wait({asked, serving}, return_when=asyncio.FIRST_COMPLETED)
-            if not asked.done():
+            await asyncio.wait({request, serving}, return_when=asyncio.FIRST_COMPLETED)
+            if not request.done():
                 raise ToolError(f"its server ended{self._why}")
-            found = asked.result()
+            result = request.result()
         except (ToolError, asyncio.CancelledError):
             raise
         except Exception as error:  # noqa: BLE001 - a stranger's program
-            raise ToolError(await self._lost(serving, error)) from None
+            raise ToolError(await self._failure_text(serving, error)) from None
         finally:
-            asked.cancel()
-        said = _said(found)
-        if found.is_error:
-            raise ToolError(said or "it failed and said nothing")
-        return said
+            request.cancel()
+        output = _result_text(result)
+        if result.is_error:
+            raise ToolError(output or "it failed and said nothing")
+        return output
 
-    async def _lost(self, serving: asyncio.Task[None], error: Exception) -> str:
+    async def _failure_text(self, serving: asyncio.Task[None], error: Exception) -> str:
         """Return why a call failed, after waiting for the server if its connection is closed."""
         if "closed" not in str(error).lower():
-            return _line(error)
+            return _error_line(error)
         self._leave.set()
         await asyncio.wait({serving}, timeout=END_S)
         return f"its server ended{self._why}"
@@ -186,7 +188,7 @@ class McpServer:
         self._serving.cancel()
 
 
-def _package() -> tuple[Any, Any, Any]:
+def _import_mcp() -> tuple[Any, Any, Any]:
     try:
         from mcp import Client, StdioServerParameters
         from mcp.client.stdio import stdio_client
@@ -198,44 +200,45 @@ def _package() -> tuple[Any, Any, Any]:
     return Client, stdio_client, StdioServerParameters
 
 
-def _tool(server: str, found: Any) -> Tool:
+def _read_tool(server: str, server_tool: Any) -> Tool:
     """Return a server's tool as a protocol declares tools. Raises SpecError if it cannot be."""
-    schema = {name: value for name, value in found.input_schema.items() if name != "$schema"}
+    schema = {name: value for name, value in server_tool.input_schema.items() if name != "$schema"}
     schema.setdefault("properties", {})
-    about = text(found.description or found.title or found.name)[:4000]
+    about = safe_text(server_tool.description or server_tool.title or server_tool.name)[:4000]
     try:
-        return Tool(name=found.name, about=about, parameters=schema, server=server)
+        return Tool(name=server_tool.name, about=about, parameters=schema, server=server)
     except ValueError as error:
         line = str(error).splitlines()
-        why = next((one for one in line if "Value error" in one), line[-1]).strip()
+        why = next((entry for entry in line if "Value error" in entry), line[-1]).strip()
         raise SpecError(
-            f"tool server {server}: tool {_short(found.name)!r}: {why[:LONGEST_LINE]}; name the "
+            f"tool server {server}: tool {_short_name(server_tool.name)!r}: {why[:LONGEST_LINE]}; "
+            "name the "
             f"tools that you want: tool_servers.{server}.tools"
         ) from None
 
 
-def _said(result: Any) -> str:
+def _result_text(result: Any) -> str:
     """Return a result's text; a part that is not text is replaced by a note."""
-    parts = list(_parts(result))
+    parts = list(_iter_texts(result))
     if not parts and result.structured_content is not None:
         return json.dumps(result.structured_content, default=str)
     return "\n".join(parts)
 
 
-def _parts(result: Any) -> Iterator[str]:
+def _iter_texts(result: Any) -> Iterator[str]:
     for block in result.content:
         if block.type == "text":
-            yield text(block.text)
+            yield safe_text(block.text)
         else:
-            yield f"[{_short(getattr(block, 'mime_type', None) or block.type)}: not shown]"
+            yield f"[{_short_name(getattr(block, 'mime_type', None) or block.type)}: not shown]"
 
 
-def _short(name: object) -> str:
-    return told(text(str(name)))[:64]
+def _short_name(name: object) -> str:
+    return redact_error(safe_text(str(name)))[:64]
 
 
-def _line(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     """Return an error, or the first one of a group, on one line."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return told(f"{type(error).__name__}: {error}".split("\n")[0])[:LONGEST_LINE]
+    return redact_error(f"{type(error).__name__}: {error}".split("\n")[0])[:LONGEST_LINE]

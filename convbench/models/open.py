@@ -10,13 +10,13 @@ from typing import Any
 
 from convbench.errors import FatalModelError
 from convbench.models import prices
-from convbench.models.aliases import Resolved, default_policy, resolve
-from convbench.models.devices import Placement, inventory
+from convbench.models.aliases import ResolvedModel, default_policy, resolve
+from convbench.models.devices import Placement, list_devices
 from convbench.models.model import Model
 from convbench.models.prices import OPENAI_LIKE, Price
 from convbench.models.refusals import Note, Parameters, to_stderr
 from convbench.net.body import check_address
-from convbench.schema import Member
+from convbench.schema import ModelConfig
 from convbench.words import Structured
 
 
@@ -31,7 +31,7 @@ def open_model(
     media: Path | None = None,
     specs: Sequence[Path] = (),
     short: str | None = None,
-    member: Member | None = None,
+    member: ModelConfig | None = None,
     placement: Placement | None = None,
     note: Note = to_stderr,
 ) -> Model:
@@ -47,109 +47,113 @@ def open_model(
     """
     if api_base is not None:
         check_address(api_base, f"{ref}: --api-base")
-    found = resolve(ref, api_base=api_base, specs=specs, short=short)
+    resolved = resolve(ref, api_base=api_base, specs=specs, short=short)
     if member is not None:
-        found = recorded(found, member)
-    scheme, _, rest = found.ref.partition(":")
+        resolved = with_member_settings(resolved, member)
+    scheme, _, rest = resolved.ref.partition(":")
     if scheme == "rule":
         from convbench.models.rule import RuleModel
 
-        return RuleModel(found.ref, downloaded=downloaded, media=media)
+        return RuleModel(resolved.ref, downloaded=downloaded, media=media)
     if scheme == "scripted":
-        from convbench.models.scripted import scripted
+        from convbench.models.scripted import open_scripted
 
-        return scripted(rest)
+        return open_scripted(rest)
     if scheme == "local":
-        return _local(found, context, placement, note)
+        return _open_local(resolved, context, placement, note)
     if scheme == "vllm":
         from convbench.models.vllm import VLLMModel
 
         return VLLMModel(
-            found.ref,
+            resolved.ref,
             python=vllm_python,
             log_dir=log_dir,
             context=context,
             media=media,
-            parameters=_parameters(found, None, note),
+            parameters=_parameters_for(resolved, None, note),
             placement=placement or Placement(),
         )
-    return _remote(found, api_base, media, note)
+    return _open_remote(resolved, api_base, media, note)
 
 
-def _local(found: Resolved, context: int | None, placement: Placement | None, note: Note) -> Model:
+def _open_local(
+    resolved: ResolvedModel, context: int | None, placement: Placement | None, note: Note
+) -> Model:
     """Return a model of the local engine: in a subprocess if it has a placement or the machine has
     devices, whose memory it must release; else in this process, which is faster to start."""
     settings: dict[str, Any] = {
         "context": context,
-        "reads": found.alias.reads,
-        "template": found.alias.extra_body.get("chat_template_kwargs"),
+        "reads": resolved.alias.reads,
+        "template": resolved.alias.extra_body.get("chat_template_kwargs"),
     }
-    if placement is None and not inventory():
+    if placement is None and not list_devices():
         from convbench.models.local import LocalModel
 
-        return LocalModel(found.ref, **settings)
+        return LocalModel(resolved.ref, **settings)
     if placement is not None and placement.vllm is not None:
         raise FatalModelError(
-            f"{found.ref}: found arguments of vLLM among its devices; expected "
-            f"vllm:{found.ref.removeprefix('local:')}, or none"
+            f"{resolved.ref}: found arguments of vLLM among its devices; expected "
+            f"vllm:{resolved.ref.removeprefix('local:')}, or none"
         )
-    from convbench.models.child import ChildModel
+    from convbench.models.child import SubprocessModel
 
-    return ChildModel(found.ref, placement or Placement(), settings, note=note)
+    return SubprocessModel(resolved.ref, placement or Placement(), settings, note=note)
 
 
-def recorded(found: Resolved, member: Member) -> Resolved:
+def with_member_settings(resolved: ResolvedModel, member: ModelConfig) -> ResolvedModel:
     """Return a resolved model with the settings that a run recorded."""
-    said = {"reads": member.reads, "extra_body": dict(member.extra_body)}
-    return replace(found, alias=found.alias.model_copy(update=said))
+    settings = {"reads": member.reads, "extra_body": dict(member.extra_body)}
+    return replace(resolved, alias=resolved.alias.model_copy(update=settings))
 
 
-def never_sent(found: Resolved) -> frozenset[str]:
+def never_sent(resolved: ResolvedModel) -> frozenset[str]:
     """Return the names of the parameters that a model is known to refuse."""
-    takes = prices.capability(found.ref, "sampling_params") is not False
-    return frozenset({*found.alias.drop, *(() if takes else ("temperature", "top_p"))})
+    takes = prices.read_capability(resolved.ref, "sampling_params") is not False
+    return frozenset({*resolved.alias.drop, *(() if takes else ("temperature", "top_p"))})
 
 
-def _parameters(found: Resolved, base: str | None, note: Note) -> Parameters:
-    alias = found.alias
+def _parameters_for(resolved: ResolvedModel, base: str | None, note: Note) -> Parameters:
+    alias = resolved.alias
     return Parameters(
-        found.ref,
-        drop=never_sent(found),
+        resolved.ref,
+        drop=never_sent(resolved),
         headroom=alias.headroom,
         limit="max_completion_tokens" if base == OPENAI else "max_tokens",
         reads=alias.reads,
         extra_body=alias.extra_body,
-        structured=alias.structured or structured_of(found),
+        structured=alias.structured or structured_of(resolved),
         note=note,
     )
 
 
-def structured_of(found: Resolved) -> Structured:
+def structured_of(resolved: ResolvedModel) -> Structured:
     """Return how a model is made to reply by a JSON schema if its settings do not say.
 
     A server that takes no schema refuses the first call, and is asked for text from then on."""
-    if prices.capability(found.ref, "native_structured_output"):
+    if prices.read_capability(resolved.ref, "native_structured_output"):
         return "json_schema"
-    if found.provider == "anthropic":
-        forced = prices.capability(found.ref, "forced_tool_use") is not False
+    if resolved.provider == "anthropic":
+        forced = prices.read_capability(resolved.ref, "forced_tool_use") is not False
         return "tool" if forced else "text"
-    served = found.ref.startswith("vllm:") or found.provider in OPENAI_LIKE
-    listed = prices.capability(found.ref, "response_schema")
+    served = resolved.ref.startswith("vllm:") or resolved.provider in OPENAI_LIKE
+    listed = prices.read_capability(resolved.ref, "response_schema")
     return "json_schema" if (served and listed is not False) or listed else "text"
 
 
-def _remote(found: Resolved, api_base: str | None, media: Path | None, note: Note) -> Model:
+def _open_remote(
+    resolved: ResolvedModel, api_base: str | None, media: Path | None, note: Note
+) -> Model:
     """Return a model that a provider or another server serves. Raises FatalModelError."""
-    base = api_base or base_of(found.provider)
-    parameters = _parameters(found, base, note)
-    price = price_of(found)
-    if found.provider not in OPENAI_LIKE:
+    base = api_base or base_of(resolved.provider)
+    parameters = _parameters_for(resolved, base, note)
+    price = price_of(resolved)
+    if resolved.provider not in OPENAI_LIKE:
         from convbench.models.litellm_model import LitellmModel
 
-        anthropic = found.provider == "anthropic"
+        anthropic = resolved.provider == "anthropic"
         address = _anthropic_root(base) if anthropic and base else api_base
         model = LitellmModel(
-            found.ref,
+            resolved.ref,
             api_base=address,
             needs_key=api_base is None,
             parameters=parameters,
@@ -159,19 +163,19 @@ def _remote(found: Resolved, api_base: str | None, media: Path | None, note: Not
         if anthropic:
             from convbench.models.anthropic_batch import AnthropicBatches
 
-            model.batches = AnthropicBatches(model, batch_price_of(found), address)
+            model.batches = AnthropicBatches(model, batch_price_of(resolved), address)
         return model
     from convbench.models.openai_batch import OpenAIBatches
     from convbench.models.openai_http import OpenAIModel
 
-    variable = f"{found.provider.upper()}_API_KEY"
+    variable = f"{resolved.provider.upper()}_API_KEY"
     key = os.environ.get(variable)
     if base is None or (base == OPENAI and not key):
-        raise FatalModelError(_missing(found, variable))
-    date = prices.retired(found.ref)
+        raise FatalModelError(_no_server_message(resolved, variable))
+    date = prices.retirement_date(resolved.ref)
     served = OpenAIModel(
-        found.ref,
-        found.name,
+        resolved.ref,
+        resolved.name,
         base,
         key=key,
         key_variable=variable,
@@ -180,7 +184,7 @@ def _remote(found: Resolved, api_base: str | None, media: Path | None, note: Not
         media=media,
         hint=f" (the price list ends it on {date})" if date else "",
     )
-    served.batches = OpenAIBatches(served, batch_price_of(found))
+    served.batches = OpenAIBatches(served, batch_price_of(resolved))
     return served
 
 
@@ -199,13 +203,13 @@ def policy_or_default(
     if ref:
         return ref
     name = default_policy(specs)
-    found = resolve(name, api_base=api_base, specs=specs)
-    if found.ref.startswith("vllm:"):
+    resolved = resolve(name, api_base=api_base, specs=specs)
+    if resolved.ref.startswith("vllm:"):
         from convbench.models.vllm import can_run
 
         if not can_run(vllm_python):
             raise FatalModelError(
-                f"no --model, and the default {name} ({found.ref}) needs vLLM and a GPU, which "
+                f"no --model, and the default {name} ({resolved.ref}) needs vLLM and a GPU, which "
                 "are not here; give --model PROVIDER/NAME (e.g. openai/gpt-4o-mini), --model NAME "
                 "--api-base URL of a server, --model local:PATH, --vllm-python PATH; or run "
                 "`convbench demo`, which needs none"
@@ -231,39 +235,39 @@ def _anthropic_root(base: str) -> str:
     return base.rstrip("/").removesuffix("/messages").removesuffix("/v1")
 
 
-def _missing(found: Resolved, variable: str) -> str:
-    if found.provider == "openai":
-        return f"{found.ref}: no key; set the environment variable {variable}"
+def _no_server_message(resolved: ResolvedModel, variable: str) -> str:
+    if resolved.provider == "openai":
+        return f"{resolved.ref}: no key; set the environment variable {variable}"
     return (
-        f"{found.ref}: no server; give --api-base http://HOST:PORT/v1 or set "
-        f"{found.provider.upper()}_API_BASE"
+        f"{resolved.ref}: no server; give --api-base http://HOST:PORT/v1 or set "
+        f"{resolved.provider.upper()}_API_BASE"
     )
 
 
-def price_of(found: Resolved) -> Price | None:
+def price_of(resolved: ResolvedModel) -> Price | None:
     """Return the price in the alias, else in the price list; None if both lack it."""
-    alias = found.alias
+    alias = resolved.alias
     if alias.input_per_million is not None and alias.output_per_million is not None:
         return Price(
             alias.input_per_million / 1e6,
             alias.output_per_million / 1e6,
-            _each(alias.cached_per_million),
-            _each(alias.cache_write_per_million),
+            _per_token(alias.cached_per_million),
+            _per_token(alias.cache_write_per_million),
         )
-    return prices.price(found.ref)
+    return prices.list_price(resolved.ref)
 
 
-def batch_price_of(found: Resolved) -> Price | None:
+def batch_price_of(resolved: ResolvedModel) -> Price | None:
     """Return the price of a model's calls in batches: the list's, else half of the ordinary price;
     None if that is unknown."""
-    listed = price_of(found)
-    return prices.in_batches(found.ref, listed) if listed else None
+    listed = price_of(resolved)
+    return prices.batch_price(resolved.ref, listed) if listed else None
 
 
-def has_batches(found: Resolved) -> bool:
+def has_batches(resolved: ResolvedModel) -> bool:
     """Return True if calls of this model can be sent in batches."""
-    return found.provider in (*OPENAI_LIKE, "anthropic")
+    return resolved.provider in (*OPENAI_LIKE, "anthropic")
 
 
-def _each(per_million: float | None) -> float | None:
+def _per_token(per_million: float | None) -> float | None:
     return None if per_million is None else per_million / 1e6

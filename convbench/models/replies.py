@@ -12,49 +12,49 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from convbench.answers.disguises import enclosed
+from convbench.answers.disguises import find_enclosed
 from convbench.answers.tags import first_block
 from convbench.errors import FatalModelError, Usage
 from convbench.models.failures import BrokenReply
-from convbench.net.tidy import count, text
+from convbench.net.tidy import safe_count, safe_text
 from convbench.schema import Completion, FinishReason, Reasoning, RedactedBlock, ThinkingBlock
 from convbench.schema.reasoning import MOST_BLOCKS, Block, Via
-from convbench.schema.token_probs import MOST, TokenProbs, wrong
+from convbench.schema.token_probs import MOST_LOGPROBS, TokenProbs, probs_problem
 from convbench.schema.tools import MOST_CALLS, ToolCall
 
 ID = "token_id:"
 """Prefix of vLLM's tokens if ids were requested (`return_tokens_as_token_ids`)."""
 
 
-def token_probs(found: Any) -> TokenProbs | None:
+def token_probs(logprobs: Any) -> TokenProbs | None:
     """Return the log-probabilities of a choice's `logprobs`; None if they are missing or invalid.
 
     `content` is a list of {token, logprob, bytes}, one for every sampled token. Invalid values
     count as missing: the reply itself is valid, and replies without log-probabilities are counted.
     """
-    items = _get(found, "content")
-    if not isinstance(items, list) or not 0 < len(items) <= MOST:
+    items = _get_field(logprobs, "content")
+    if not isinstance(items, list) or not 0 < len(items) <= MOST_LOGPROBS:
         return None
     try:
-        values = tuple(min(0.0, float(_number(_get(item, "logprob")))) for item in items)
-        names = [_get(item, "token") for item in items]
+        values = tuple(min(0.0, float(_log_prob(_get_field(item, "logprob")))) for item in items)
+        names = [_get_field(item, "token") for item in items]
         if all(isinstance(name, str) and name.startswith(ID) for name in names):
             probs = TokenProbs(values, ids=tuple(int(name[len(ID) :]) for name in names))
         else:
-            raws = [_get(item, "bytes") for item in items]
-            probs = TokenProbs(values, sizes=tuple(map(_size, raws, names)))
+            raws = [_get_field(item, "bytes") for item in items]
+            probs = TokenProbs(values, sizes=tuple(map(_token_size, raws, names)))
     except (TypeError, ValueError, OverflowError):
         return None
-    return None if wrong(probs) else probs
+    return None if probs_problem(probs) else probs
 
 
-def _number(value: Any) -> float:
+def _log_prob(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value <= 1e-3:
         raise TypeError
     return value
 
 
-def _size(raw: Any, name: Any) -> int:
+def _token_size(raw: Any, name: Any) -> int:
     """Return the number of bytes of a token's text, from its `bytes` or its name."""
     if isinstance(raw, list):
         return len(raw)
@@ -63,7 +63,7 @@ def _size(raw: Any, name: Any) -> int:
     return len(name.encode("utf-8", "surrogatepass"))
 
 
-def _get(value: Any, name: str) -> Any:
+def _get_field(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
 
 
@@ -72,31 +72,31 @@ FIELDS = ("reasoning_content", "reasoning", "thinking_blocks")
 MOST_TOKENS = 10_000_000
 """Most reasoning tokens that are believed."""
 _BLOCK: TypeAdapter[ThinkingBlock | RedactedBlock] = TypeAdapter(Block)
-_KEPT = {"thinking": ("thinking", "signature"), "redacted_thinking": ("data",)}
+_BLOCK_FIELDS = {"thinking": ("thinking", "signature"), "redacted_thinking": ("data",)}
 
 
-def thought(said: Mapping[str, Any], usage: object) -> Reasoning | None:
+def reasoning_of(message: Mapping[str, Any], usage: object) -> Reasoning | None:
     """Return the reasoning in a reply's message and usage; None if there is none.
 
     Invalid reasoning is dropped: the reply is paid for, and is usable without it.
     """
-    blocks, tokens = _blocks(said.get("thinking_blocks")), reasoning_tokens(usage)
-    found = "\n".join(b.thinking for b in blocks if isinstance(b, ThinkingBlock))
+    blocks, tokens = _thinking_blocks(message.get("thinking_blocks")), reasoning_tokens(usage)
+    thinking = "\n".join(b.thinking for b in blocks if isinstance(b, ThinkingBlock))
     via: Via = "blocks"
     if not blocks:
-        via, found = _field(said)
-    if not (found.strip() or blocks or tokens):
+        via, thinking = _reasoning_field(message)
+    if not (thinking.strip() or blocks or tokens):
         return None
-    return Reasoning(text=found, tokens=tokens, via=via, blocks=blocks)
+    return Reasoning(text=thinking, tokens=tokens, via=via, blocks=blocks)
 
 
-def cut(content: str, tokens: int | None = None) -> tuple[Reasoning | None, str]:
+def split_reasoning(content: str, tokens: int | None = None) -> tuple[Reasoning | None, str]:
     """Return (reasoning, reply) of a text that begins with a thinking block, else (None, text). The
     reasoning's `frame` holds the tags and blanks around it, so that the text can be restored."""
-    found = first_block(content)
-    if found is None:
+    span = first_block(content)
+    if span is None:
         return None, content
-    start, stop, rest = found
+    start, stop, rest = span
     frame = content[:start], content[stop:rest]
     thinks = Reasoning(text=content[start:stop], tokens=tokens, via="tags", frame=frame)
     return thinks, content[rest:]
@@ -104,37 +104,42 @@ def cut(content: str, tokens: int | None = None) -> tuple[Reasoning | None, str]
 
 def reasoning_tokens(usage: object) -> int | None:
     """Return the reasoning tokens of a usage, a mapping or an object; None if it has none."""
-    details = _get(usage, "completion_tokens_details") or _get(usage, "output_tokens_details")
-    found = count(_get(details, "reasoning_tokens"))
-    return found if found and found <= MOST_TOKENS else None
+    details = _get_field(usage, "completion_tokens_details") or _get_field(
+        usage, "output_tokens_details"
+    )
+    tokens = safe_count(_get_field(details, "reasoning_tokens"))
+    return tokens if tokens and tokens <= MOST_TOKENS else None
 
 
-def _field(said: Mapping[str, Any]) -> tuple[Via, str]:
-    first, second = said.get("reasoning_content"), said.get("reasoning")
+def _reasoning_field(message: Mapping[str, Any]) -> tuple[Via, str]:
+    first, second = message.get("reasoning_content"), message.get("reasoning")
     if isinstance(first, str) and first.strip():
-        return "reasoning_content", text(first)
+        return "reasoning_content", safe_text(first)
     if isinstance(second, str) and second.strip():
-        return "reasoning", text(second)
+        return "reasoning", safe_text(second)
     return "reasoning_content", ""
 
 
-def _blocks(value: object) -> tuple[ThinkingBlock | RedactedBlock, ...]:
+def _thinking_blocks(value: object) -> tuple[ThinkingBlock | RedactedBlock, ...]:
     """Return all thinking blocks, or none if one is invalid: a part could not be sent back."""
     if not isinstance(value, list) or not 0 < len(value) <= MOST_BLOCKS:
         return ()
     try:
-        return tuple(_BLOCK.validate_python(_plain(item)) for item in value)
+        return tuple(_BLOCK.validate_python(_clean_block(item)) for item in value)
     except (ValidationError, TypeError, KeyError):
         return ()
 
 
-def _plain(block: Any) -> dict[str, Any]:
+def _clean_block(block: Any) -> dict[str, Any]:
     """Return a block's known fields, with its texts made valid UTF-8."""
     kind = block["type"]
-    found = {name: block[name] for name in _KEPT[kind] if block.get(name) is not None}
+    fields = {name: block[name] for name in _BLOCK_FIELDS[kind] if block.get(name) is not None}
     return {
         "type": kind,
-        **{name: text(item) if isinstance(item, str) else item for name, item in found.items()},
+        **{
+            name: safe_text(item) if isinstance(item, str) else item
+            for name, item in fields.items()
+        },
     }
 
 
@@ -146,26 +151,32 @@ _NEXT = re.compile(r"\s*+;?\s*+")
 _DECODER = json.JSONDecoder()
 
 
-def written(text: str, names: Collection[str], key: str) -> tuple[str, tuple[ToolCall, ...]]:
+def parse_tool_calls(
+    text: str, names: Collection[str], key: str
+) -> tuple[str, tuple[ToolCall, ...]]:
     """Return (words, tool calls) of a reply's text; (text, ()) unless all calls are valid and name
     one of `names`. Ids are nine characters, which all templates accept, derived from `key`."""
-    words, found = _hermes(text)
-    if not found:
-        words, found = _mistral(text)
-    if not found:
-        words, found = _llama(text)
-    told = [one for one in map(_told, found) if one is not None and one[0] in names]
-    if not told or len(told) != len(found) or len(told) > MOST_CALLS:
+    words, objects = _read_hermes(text)
+    if not objects:
+        words, objects = _read_mistral(text)
+    if not objects:
+        words, objects = _read_llama(text)
+    pairs = [
+        pair for pair in map(_name_and_arguments, objects) if pair is not None and pair[0] in names
+    ]
+    if not pairs or len(pairs) != len(objects) or len(pairs) > MOST_CALLS:
         return text, ()
-    calls = (ToolCall(id=_id(key, place), name=n, arguments=a) for place, (n, a) in enumerate(told))
+    calls = (
+        ToolCall(id=_call_id(key, index), name=n, arguments=a) for index, (n, a) in enumerate(pairs)
+    )
     return words.strip(), tuple(calls)
 
 
-def _id(key: str, place: int) -> str:
-    return hashlib.sha256(f"{key}\0{place}".encode()).hexdigest()[:9]
+def _call_id(key: str, index: int) -> str:
+    return hashlib.sha256(f"{key}\0{index}".encode()).hexdigest()[:9]
 
 
-def _told(value: Any) -> tuple[str, str] | None:
+def _name_and_arguments(value: Any) -> tuple[str, str] | None:
     """Return (name, arguments as JSON) of an object that is a tool call, else None."""
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         return None
@@ -173,49 +184,49 @@ def _told(value: Any) -> tuple[str, str] | None:
     return (value["name"], json.dumps(arguments)) if isinstance(arguments, dict) else None
 
 
-def _hermes(text: str) -> tuple[str, list[Any]]:
-    words, found, at = list[str](), list[Any](), 0
-    for begin, end in enclosed(text, _CALL, _CALLED):
+def _read_hermes(text: str) -> tuple[str, list[Any]]:
+    words, objects, at = list[str](), list[Any](), 0
+    for begin, end in find_enclosed(text, _CALL, _CALLED):
         words.append(text[at : begin.start()])
         at = end.end()
         try:
-            found.append(json.loads(text[begin.end() : end.start() + 1]))
+            objects.append(json.loads(text[begin.end() : end.start() + 1]))
         except (ValueError, RecursionError):
-            found.append(None)
-    return "".join((*words, text[at:])), found
+            objects.append(None)
+    return "".join((*words, text[at:])), objects
 
 
-def _mistral(text: str) -> tuple[str, list[Any]]:
+def _read_mistral(text: str) -> tuple[str, list[Any]]:
     words, mark, rest = text.partition(_MISTRAL)
     if not mark:
         words, rest = "", text
     try:
-        if mark and (one := _MISTRAL_ONE.match(rest)):
-            found = []
+        if mark and (match := _MISTRAL_ONE.match(rest)):
+            objects = []
             for piece in text.split(_MISTRAL)[1:]:
-                one = _MISTRAL_ONE.match(piece)
-                arguments = json.loads(piece[one.end() :]) if one else None
-                found.append({"name": one[1], "arguments": arguments} if one else None)
-            return words, found
+                match = _MISTRAL_ONE.match(piece)
+                arguments = json.loads(piece[match.end() :]) if match else None
+                objects.append({"name": match[1], "arguments": arguments} if match else None)
+            return words, objects
         value = json.loads(rest)
     except (ValueError, RecursionError):
         return text, []
     return words, value if isinstance(value, list) else []
 
 
-def _llama(text: str) -> tuple[str, list[Any]]:
+def _read_llama(text: str) -> tuple[str, list[Any]]:
     start = _LLAMA.match(text)
-    found: list[Any] = []
-    place = start.end() if start else -1
-    while 0 <= place < len(text.rstrip()) and len(found) <= MOST_CALLS:
+    objects: list[Any] = []
+    offset = start.end() if start else -1
+    while 0 <= offset < len(text.rstrip()) and len(objects) <= MOST_CALLS:
         try:
-            value, place = _DECODER.raw_decode(text, place)
+            value, offset = _DECODER.raw_decode(text, offset)
         except (ValueError, RecursionError):
             return text, []
-        found.append(value)
-        rest = _NEXT.match(text, place)
-        place = rest.end() if rest else place
-    return "", found
+        objects.append(value)
+        rest = _NEXT.match(text, offset)
+        offset = rest.end() if rest else offset
+    return "", objects
 
 
 FINISH: dict[str, FinishReason] = {
@@ -253,22 +264,22 @@ def completion_of(
     finish = FINISH.get(str(reason or "stop"), "other")
     prompt, reply, cost = usage.prompt_tokens, usage.completion_tokens, usage.cost_usd
     try:
-        said = _text(content)
+        reply_text = _content_text(content)
     except TypeError:
         line = f"{ref}: the reply's content is a {type(content).__name__}; expected text"
         raise BrokenReply(line, usage=usage) from None
     if tags and (reasoning is None or not reasoning.text):
-        found, said = cut(said, reasoning.tokens if reasoning else None)
-        reasoning = found or reasoning
-    called = _calls(ref, calls, usage)
-    if said.strip() or called:
+        thinking, reply_text = split_reasoning(reply_text, reasoning.tokens if reasoning else None)
+        reasoning = thinking or reasoning
+    called = _read_calls(ref, calls, usage)
+    if reply_text.strip() or called:
         return Completion(
-            said,
+            reply_text,
             finish,
             prompt,
             reply,
             cost,
-            _name(model),
+            _model_name(model),
             reasoning,
             tool_calls=called,
             token_probs=token_probs(probs),
@@ -286,47 +297,47 @@ def completion_of(
     raise BrokenReply(f"{ref}: the reply is empty", usage=usage)
 
 
-def _text(content: object) -> str:
+def _content_text(content: object) -> str:
     """Return the text of a reply's content, which is a string, a list of parts, or None.
 
     The text is valid UTF-8. Raises TypeError for any other content.
     """
     if isinstance(content, list):
         parts = [part.get("text") for part in content if isinstance(part, dict)]
-        return "".join(text(part) for part in parts if isinstance(part, str))
+        return "".join(safe_text(part) for part in parts if isinstance(part, str))
     if content is None:
         return ""
     if not isinstance(content, str):
         raise TypeError
-    return text(content)
+    return safe_text(content)
 
 
-def _calls(ref: str, found: object, usage: Usage) -> tuple[ToolCall, ...]:
+def _read_calls(ref: str, calls: object, usage: Usage) -> tuple[ToolCall, ...]:
     """Return the tool calls in a reply's message, mappings or objects. Raises BrokenReply."""
-    if not found:
+    if not calls:
         return ()
     try:
-        if not isinstance(found, list) or len(found) > MOST_CALLS:
+        if not isinstance(calls, list) or len(calls) > MOST_CALLS:
             raise ValueError
-        return tuple(_call(item, place) for place, item in enumerate(found))
+        return tuple(_read_call(item, index) for index, item in enumerate(calls))
     except (ValidationError, ValueError, TypeError, RecursionError):
         line = f"{ref}: the reply's tool calls cannot be read"
         raise BrokenReply(line, usage=usage) from None
 
 
-def _call(item: Any, place: int) -> ToolCall:
-    function = _get(item, "function")
-    arguments = _get(function, "arguments")
+def _read_call(item: Any, index: int) -> ToolCall:
+    function = _get_field(item, "function")
+    arguments = _get_field(function, "arguments")
     if isinstance(arguments, dict):
         arguments = json.dumps(arguments)
-    name = _get(function, "name")
+    name = _get_field(function, "name")
     if not isinstance(name, str) or not isinstance(arguments, str | None):
         raise TypeError
-    mark = _get(item, "id")
-    mark = text(mark)[:200] if isinstance(mark, str) and mark else f"call_{place}"
-    return ToolCall(id=mark, name=text(name), arguments=text(arguments or "{}"))
+    mark = _get_field(item, "id")
+    mark = safe_text(mark)[:200] if isinstance(mark, str) and mark else f"call_{index}"
+    return ToolCall(id=mark, name=safe_text(name), arguments=safe_text(arguments or "{}"))
 
 
-def _name(model: object) -> str | None:
+def _model_name(model: object) -> str | None:
     """Return the provider's name of the model, at most 200 characters; None if it is not a text."""
-    return text(model)[:200] if isinstance(model, str) else None
+    return safe_text(model)[:200] if isinstance(model, str) else None

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from convbench.catalog.python import function
-from convbench.engine.caller import offload
+from convbench.catalog.python import find_function
+from convbench.engine.caller import offload_read
 from convbench.errors import ConvbenchError, FatalModelError
 from convbench.models.model import Model
-from convbench.net.tidy import text
+from convbench.net.tidy import safe_text
 from convbench.schema import Completion, Content, ImagePart, Message, Sampling, TextPart, text_of
 
 Rule = Callable[..., Any]
@@ -37,7 +37,7 @@ class RuleModel(Model):
     ) -> None:
         self.ref = ref
         self._media = media
-        self._rule = rule or function(ref.removeprefix("rule:"), downloaded=downloaded)
+        self._rule = rule or find_function(ref.removeprefix("rule:"), downloaded=downloaded)
         self._example = example
 
     binds = True
@@ -56,32 +56,34 @@ class RuleModel(Model):
         """Return the rule's answer. An exception of the rule becomes a FatalModelError that fails
         this conversation only."""
         try:
-            extra = {"media": self._media} if _draws(self._rule) else {}
+            extra = {"media": self._media} if _takes_media(self._rule) else {}
             call = partial(self._rule, list(messages), self._example or {}, **extra)
-            said = await offload(call, (text_of(message["content"]) for message in messages))
-            if inspect.isawaitable(said):
-                said = await said
+            answer = await offload_read(call, (text_of(message["content"]) for message in messages))
+            if inspect.isawaitable(answer):
+                answer = await answer
         except ConvbenchError:
             raise
         except Exception as error:  # a user's function may raise anything
             line = f"{self.ref}: {type(error).__name__}: {error}"
             raise FatalModelError(line, stops_run=False) from error
-        return Completion(_content(self.ref, said), finish_reason="rule", cost_usd=0.0)
+        return Completion(_as_content(self.ref, answer), finish_reason="rule", cost_usd=0.0)
 
     async def aclose(self) -> None:
         """Nothing to release."""
 
 
-def _draws(rule: Rule) -> bool:
+def _takes_media(rule: Rule) -> bool:
     """Return True if a rule takes the folder of images' bytes (a parameter named `media`)."""
     return "media" in inspect.signature(rule).parameters
 
 
-def _content(ref: str, said: object) -> Content:
-    if isinstance(said, str):
-        return text(said)
-    if isinstance(said, list | tuple) and said:
-        parts = tuple(part for part in said if isinstance(part, TextPart | ImagePart))
-        if len(parts) == len(said):
+def _as_content(ref: str, answer: object) -> Content:
+    if isinstance(answer, str):
+        return safe_text(answer)
+    if isinstance(answer, list | tuple) and answer:
+        parts = tuple(part for part in answer if isinstance(part, TextPart | ImagePart))
+        if len(parts) == len(answer):
             return parts
-    raise FatalModelError(f"{ref}: returned {type(said).__name__}; expected text or message parts")
+    raise FatalModelError(
+        f"{ref}: returned {type(answer).__name__}; expected text or message parts"
+    )

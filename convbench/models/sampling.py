@@ -17,7 +17,7 @@ BLOCK = 256
 """Tokens per block, whose probabilities are summed first."""
 
 
-class Stream:
+class UniformStream:
     """Uniform numbers in [0, 1) for one call, a pure function of seed and key."""
 
     def __init__(self, seed: int | None, key: str) -> None:
@@ -25,14 +25,14 @@ class Stream:
         self._rng = np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "big")))
         self._drawn: list[float] = []
 
-    def next(self) -> float:
+    def next_number(self) -> float:
         """Return the next number; each token uses one."""
         if not self._drawn:
             self._drawn = self._rng.random(64)[::-1].tolist()
         return self._drawn.pop()
 
 
-def draw(
+def draw_tokens(
     logits: Any, samplings: Sequence[Sampling], uniforms: Sequence[float], top_k: int | None
 ) -> list[int]:
     """Return one token id per row of logits [rows, vocabulary]; temperature 0 is greedy.
@@ -40,23 +40,23 @@ def draw(
     The cumulative distribution is inverted at the row's uniform number, so that a row's token
     depends on its own logits and stream only.
     """
-    found: list[int] = logits.argmax(dim=-1).tolist()
+    tokens: list[int] = logits.argmax(dim=-1).tolist()
     hot = [row for row, sampling in enumerate(samplings) if sampling.temperature > 0]
     if not hot:
-        return found
+        return tokens
     if len(hot) < len(samplings):
         logits, samplings = logits[hot], [samplings[row] for row in hot]
     heat = torch.tensor([s.temperature for s in samplings], device=logits.device)
     scaled = logits.float() / heat.clamp(min=1e-6)[:, None]
     if top_k or any(s.top_p is not None and s.top_p < 1 for s in samplings):
-        scaled = _restrict(scaled, samplings, top_k)
-    drawn = _inverse(scaled, torch.tensor([uniforms[row] for row in hot], dtype=torch.float64))
+        scaled = _restrict_logits(scaled, samplings, top_k)
+    drawn = _invert_cdf(scaled, torch.tensor([uniforms[row] for row in hot], dtype=torch.float64))
     for row, token in zip(hot, drawn, strict=True):
-        found[row] = token
-    return found
+        tokens[row] = token
+    return tokens
 
 
-def _inverse(scaled: Any, uniforms: Any) -> list[int]:
+def _invert_cdf(scaled: Any, uniforms: Any) -> list[int]:
     """Return the token of each row at which its cumulative probability exceeds its uniform number.
 
     Sums of blocks locate the block; only that block is summed token by token. Probabilities are
@@ -67,15 +67,15 @@ def _inverse(scaled: Any, uniforms: Any) -> list[int]:
     mass = torch.nn.functional.pad(mass, (0, -size % BLOCK)).view(rows, -1, BLOCK)
     blocks = mass.sum(dim=-1, dtype=torch.float64).cumsum(dim=-1)
     target = uniforms.to(scaled.device) * blocks[:, -1]
-    block = _found(blocks, target[:, None])
+    block = _first_above(blocks, target[:, None])
     before = torch.where(block > 0, blocks.gather(1, (block - 1).clamp(min=0)), 0.0)
     within = mass[torch.arange(rows, device=scaled.device), block[:, 0]].double().cumsum(dim=-1)
-    place = _found(within, target[:, None] - before)
-    drawn: list[int] = (block * BLOCK + place)[:, 0].tolist()
+    position = _first_above(within, target[:, None] - before)
+    drawn: list[int] = (block * BLOCK + position)[:, 0].tolist()
     return drawn
 
 
-def _found(sums: Any, target: Any) -> Any:
+def _first_above(sums: Any, target: Any) -> Any:
     """Return the index [rows, 1] at which running sums [rows, n] exceed the target [rows, 1]; if
     rounding puts the target beyond all of them, the last index that adds anything."""
     last = (sums < sums[:, -1:]).sum(dim=-1, keepdim=True)
@@ -91,19 +91,19 @@ def log_probs(
     asking = [row for row, sampling in enumerate(samplings) if sampling.logprobs]
     if not asking:
         return [()] * len(samplings)
-    some, asked = logits[asking].double(), [samplings[row] for row in asking]
+    some, selected = logits[asking].double(), [samplings[row] for row in asking]
     tokens = torch.tensor([drawn[row] for row in asking], device=logits.device)[:, None]
     own = some.log_softmax(-1).gather(-1, tokens)[:, 0].tolist()
-    heat = torch.tensor([s.temperature for s in asked], device=logits.device).double()
-    scaled = _restrict(some / heat.clamp(min=1e-6)[:, None], asked, top_k)
+    heat = torch.tensor([s.temperature for s in selected], device=logits.device).double()
+    scaled = _restrict_logits(some / heat.clamp(min=1e-6)[:, None], selected, top_k)
     chance = scaled.log_softmax(-1).gather(-1, tokens)[:, 0].where(heat > 0, 0.0).tolist()
-    found: list[tuple[tuple[float, float], ...]] = [()] * len(samplings)
+    pairs: list[tuple[tuple[float, float], ...]] = [()] * len(samplings)
     for row, pair in zip(asking, zip(own, chance, strict=True), strict=True):
-        found[row] = (pair,)
-    return found
+        pairs[row] = (pair,)
+    return pairs
 
 
-def _restrict(scaled: Any, samplings: Sequence[Sampling], top_k: int | None) -> Any:
+def _restrict_logits(scaled: Any, samplings: Sequence[Sampling], top_k: int | None) -> Any:
     """Return logits with -inf at all tokens but the `top_k` likeliest within the nucleus."""
     sorted_, order = scaled.sort(dim=-1, descending=True)
     chances = torch.softmax(sorted_, dim=-1, dtype=torch.float64)
@@ -129,13 +129,13 @@ class Generation:
     """Most tokens of the reply."""
     sampling: Sampling
     """How to draw."""
-    stream: Stream
+    stream: UniformStream
     """Its random numbers."""
     done: asyncio.Future[None]
     """Set in the event loop when the reply is complete."""
-    alike: tuple[object, ...] = ()
+    prefix_keys: tuple[object, ...] = ()
     """Keys of calls whose prefix this one may share, best first."""
-    names: tuple[object, ...] = ()
+    own_keys: tuple[object, ...] = ()
     """Keys under which later calls find this one."""
     cached: int = 0
     """Tokens whose keys and values are in the slot."""
@@ -145,30 +145,30 @@ class Generation:
     """True from getting a slot until its end."""
     ended: bool = False
     """True if the model ended the reply itself."""
-    parked: int = 0
+    freed_at: int = 0
     """When it ended, in steps of the batch."""
     probs: list[tuple[float, float]] = field(default_factory=list)
     """(log pi, log of the sampling probability) of each reply token, if requested."""
 
     @property
-    def reply(self) -> list[int]:
+    def reply_ids(self) -> list[int]:
         """Token ids of the reply, the end token included."""
         return self.tokens[self.prompt :]
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """True if no more tokens are to be drawn."""
         return self.ended or len(self.tokens) - self.prompt >= self.limit or self.done.cancelled()
 
 
-def succeed(futures: list[asyncio.Future[None]]) -> None:
+def resolve_futures(futures: list[asyncio.Future[None]]) -> None:
     """Set the result None of all pending futures; call it in the event loop."""
     for future in futures:
         if not future.done():
             future.set_result(None)
 
 
-def fail(futures: list[asyncio.Future[None]], error: Exception) -> None:
+def fail_futures(futures: list[asyncio.Future[None]], error: Exception) -> None:
     """Set an error on all pending futures; call it in the event loop."""
     for future in futures:
         if not future.done():

@@ -17,7 +17,7 @@ CHOICE = re.compile(r"\b(?:option|answer is|leaning toward)\s+([A-J])\b")
 WORD = re.compile(r"\S+\s*")
 
 
-def scripted(name: str) -> ScriptedModel:
+def open_scripted(name: str) -> ScriptedModel:
     """Return the model `scripted:NAME`. Raises FatalModelError for an unknown name."""
     if name not in _KINDS:
         known = ", ".join(f"scripted:{kind}" for kind in _KINDS)
@@ -47,7 +47,7 @@ class ScriptedModel(Model):
         """Return 0: a scripted model costs nothing."""
         return 0.0
 
-    def say(self, messages: Sequence[Message], rng: random.Random) -> str:
+    def write_reply(self, messages: Sequence[Message], rng: random.Random) -> str:
         """Return the complete reply."""
         raise NotImplementedError
 
@@ -56,7 +56,7 @@ class ScriptedModel(Model):
     ) -> Completion:
         """Return the reply, a pure function of messages, sampling and key."""
         digest = hashlib.sha256(f"{sampling.seed}|{sampling.temperature}|{key}".encode()).digest()
-        words = WORD.findall(self.say(messages, random.Random(digest)))
+        words = WORD.findall(self.write_reply(messages, random.Random(digest)))
         text = "".join(words[: sampling.max_tokens]).rstrip()
         finish: FinishReason = "length" if len(words) > sampling.max_tokens else "stop"
         prompt = sum(len(text_of(m["content"]).split()) for m in messages)
@@ -67,12 +67,12 @@ class ScriptedModel(Model):
         """Nothing to release."""
 
 
-class Echo(ScriptedModel):
+class EchoModel(ScriptedModel):
     """Repeats the last message."""
 
     name = "echo"
 
-    def say(self, messages: Sequence[Message], rng: random.Random) -> str:
+    def write_reply(self, messages: Sequence[Message], rng: random.Random) -> str:
         """Return the last message's text."""
         return text_of(messages[-1]["content"])
 
@@ -86,29 +86,29 @@ class ScriptedPolicy(ScriptedModel):
 
     name = "policy"
 
-    def say(self, messages: Sequence[Message], rng: random.Random) -> str:
+    def write_reply(self, messages: Sequence[Message], rng: random.Random) -> str:
         """Return a turn that fits the last message."""
-        asked = text_of(messages[-1]["content"])
-        options = _options(messages)
-        if "clarification question" in asked:
+        request = text_of(messages[-1]["content"])
+        options = _read_options(messages)
+        if "clarification question" in request:
             return "Compare what the question names with each option, one at a time."
-        letter = self._letter(messages, options, rng)
-        if "ONE specific question" in asked:
+        letter = self._choose_letter(messages, options, rng)
+        if "ONE specific question" in request:
             return f"What exactly does option {letter} ({options[letter]}) refer to here?"
-        careful = rng.random() < self._care(messages)
-        final = "final answer" in asked
+        careful = rng.random() < self._care_chance(messages)
+        final = "final answer" in request
         thinking = _wants_thinking(messages)
         return (
-            _careful(letter, options, final, thinking)
+            _careful_turn(letter, options, final, thinking)
             if careful
-            else (_careless(letter, options, final, thinking, rng))
+            else (_careless_turn(letter, options, final, thinking, rng))
         )
 
-    def _care(self, messages: Sequence[Message]) -> float:
+    def _care_chance(self, messages: Sequence[Message]) -> float:
         """Return the probability of a careful turn, derived from the question."""
-        return 0.25 + 0.7 * _seeded(_question(messages)).random()
+        return 0.25 + 0.7 * _seeded_rng(_question_text(messages)).random()
 
-    def _letter(
+    def _choose_letter(
         self, messages: Sequence[Message], options: Mapping[str, str], rng: random.Random
     ) -> str:
         """Return the letter of its answer: mostly the one that it named before."""
@@ -122,17 +122,17 @@ class ScriptedPolicy(ScriptedModel):
         if named and rng.random() < 0.85:
             return str(named[-1])
         gold = (self.example or {}).get("answer")
-        if gold in options and rng.random() < self._care(messages):
+        if gold in options and rng.random() < self._care_chance(messages):
             return str(gold)
         return rng.choice(list(options))
 
 
-def _options(messages: Sequence[Message]) -> dict[str, str]:
-    found: dict[str, str] = dict(OPTION.findall(_question(messages)))
-    return found or dict.fromkeys("ABCD", "this option")
+def _read_options(messages: Sequence[Message]) -> dict[str, str]:
+    options: dict[str, str] = dict(OPTION.findall(_question_text(messages)))
+    return options or dict.fromkeys("ABCD", "this option")
 
 
-def _question(messages: Sequence[Message]) -> str:
+def _question_text(messages: Sequence[Message]) -> str:
     """Return the text of the user message with the options, else of the first user message."""
     texts = [text_of(m["content"]) for m in messages if m["role"] == "user"]
     return next((text for text in texts if OPTION.search(text)), texts[0] if texts else "")
@@ -143,15 +143,15 @@ def _wants_thinking(messages: Sequence[Message]) -> bool:
     return any("<thinking>" in text_of(m["content"]) for m in heard)
 
 
-def _seeded(text: str) -> random.Random:
+def _seeded_rng(text: str) -> random.Random:
     return random.Random(hashlib.sha256(text.encode()).digest())
 
 
-def _lead(letter: str, final: bool) -> str:
+def _answer_line(letter: str, final: bool) -> str:
     return f"The answer is {letter}." if final else f"I am leaning toward {letter} so far."
 
 
-def _careful(letter: str, options: Mapping[str, str], final: bool, thinking: bool) -> str:
+def _careful_turn(letter: str, options: Mapping[str, str], final: bool, thinking: bool) -> str:
     steps = [
         f"{name}: {text} {'fits every part of' if name == letter else 'misses a part of'} "
         "what is asked."
@@ -160,18 +160,21 @@ def _careful(letter: str, options: Mapping[str, str], final: bool, thinking: boo
     reasons = f"Taking the options one by one. {' '.join(steps)} So option {letter} remains."
     if thinking:
         reasons = f"<thinking>{reasons}</thinking>"
-    return f"{_lead(letter, final)} {reasons}"
+    return f"{_answer_line(letter, final)} {reasons}"
 
 
-def _careless(
+def _careless_turn(
     letter: str, options: Mapping[str, str], final: bool, thinking: bool, rng: random.Random
 ) -> str:
     """Return a hasty turn: a guess, an unclosed tag, or an answer in no fixed form."""
     guess = f"Option {letter} sounds familiar, so I would go with it."
-    kinds = [f"{_lead(letter, final)} {guess}", f"{guess} {options[letter]}, probably."]
+    kinds = [f"{_answer_line(letter, final)} {guess}", f"{guess} {options[letter]}, probably."]
     if thinking:
-        kinds += [f"<thinking>{guess} {_lead(letter, final)}", f"{_lead(letter, final)} {guess}"]
+        kinds += [
+            f"<thinking>{guess} {_answer_line(letter, final)}",
+            f"{_answer_line(letter, final)} {guess}",
+        ]
     return rng.choice(kinds)
 
 
-_KINDS: dict[str, type[ScriptedModel]] = {"policy": ScriptedPolicy, "echo": Echo}
+_KINDS: dict[str, type[ScriptedModel]] = {"policy": ScriptedPolicy, "echo": EchoModel}

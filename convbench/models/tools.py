@@ -12,13 +12,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from convbench.blot import told
-from convbench.catalog.python import function
+from convbench.blot import redact_error
+from convbench.catalog.python import find_function
 from convbench.errors import FatalModelError, SpecError
 from convbench.models.failures import ToolError
 from convbench.models.mcp_server import McpServer
 from convbench.models.model import Model
-from convbench.net.tidy import text
+from convbench.net.tidy import safe_text
 from convbench.schema import Completion, Message, Sampling
 from convbench.schema.tools import Tool, ToolCall, ToolLimits, ToolResult, ToolServer
 
@@ -55,7 +55,7 @@ class ToolsModel(Model):
             )
         self._running = running or {name: McpServer(name, s) for name, s in (servers or {}).items()}
         self._functions = functions or {
-            tool.name: function(tool.function, downloaded=downloaded)
+            tool.name: find_function(tool.function, downloaded=downloaded)
             for tool in tools
             if tool.function is not None
         }
@@ -73,7 +73,7 @@ class ToolsModel(Model):
         """Start the servers. Raises SpecError if a tool's parameters have changed."""
         for name, server in self._running.items():
             known = {tool.name: tool for tool in self._tools.values() if tool.server == name}
-            offered = {tool.name: tool for tool in await server.tools(tuple(known))}
+            offered = {tool.name: tool for tool in await server.list_tools(tuple(known))}
             for tool in known.values():
                 if offered[tool.name].parameters != tool.parameters:
                     raise SpecError(
@@ -91,92 +91,98 @@ class ToolsModel(Model):
         """Return the results of the last message's calls as JSON; all run at once. The result of a
         failed call is an error."""
         calls = messages[-1].get("tool_calls", ())
-        results = await asyncio.gather(*map(self._one, calls[: self._limits.calls]))
+        results = await asyncio.gather(*map(self._run_call, calls[: self._limits.calls]))
         many = f"error: more than {self._limits.calls} calls at once; this one was not made"
-        results += [_failed(call, many) for call in calls[self._limits.calls :]]
-        said = json.dumps([result.model_dump() for result in results])
-        return Completion(said, "rule", 0, 0, 0.0)
+        results += [_error_result(call, many) for call in calls[self._limits.calls :]]
+        content = json.dumps([result.model_dump() for result in results])
+        return Completion(content, "rule", 0, 0, 0.0)
 
     async def aclose(self) -> None:
         """End the servers."""
         for server in self._running.values():
             await server.aclose()
 
-    async def _one(self, call: ToolCall) -> ToolResult:
+    async def _run_call(self, call: ToolCall) -> ToolResult:
         tool = self._tools.get(call.name)
         if tool is None:
             known = ", ".join(self._tools)
-            return _failed(call, f"error: there is no tool {call.name[:64]!r}; there are: {known}")
+            return _error_result(
+                call, f"error: there is no tool {call.name[:64]!r}; there are: {known}"
+            )
         arguments = read_arguments(call.arguments)
-        fault = "expected a JSON object" if arguments is None else wrong(tool, arguments)
+        fault = "expected a JSON object" if arguments is None else argument_fault(tool, arguments)
         if arguments is None or fault:
-            return _failed(call, f"error: arguments of {tool.name}: {fault}")
+            return _error_result(call, f"error: arguments of {tool.name}: {fault}")
         try:
             async with asyncio.timeout(self._limits.seconds):
-                said = await self._run(tool, arguments)
+                output = await self._run_tool(tool, arguments)
         except TimeoutError:
-            return _failed(call, f"error: {tool.name} took over {self._limits.seconds:g} seconds")
+            return _error_result(
+                call, f"error: {tool.name} took over {self._limits.seconds:g} seconds"
+            )
         except FatalModelError:
             raise
         except ToolError as error:
-            return _failed(call, f"error: {told(str(error))[:LONGEST_ERROR]}")
+            return _error_result(call, f"error: {redact_error(str(error))[:LONGEST_ERROR]}")
         except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model is told
-            line = told(f"{type(error).__name__}: {error}")[:LONGEST_ERROR]
-            return _failed(call, f"error: {line}")
-        return ToolResult(id=call.id, name=tool.name, content=self._cut(said))
+            line = redact_error(f"{type(error).__name__}: {error}")[:LONGEST_ERROR]
+            return _error_result(call, f"error: {line}")
+        return ToolResult(id=call.id, name=tool.name, content=self._cut_output(output))
 
-    async def _run(self, tool: Tool, arguments: dict[str, Any]) -> str:
+    async def _run_tool(self, tool: Tool, arguments: dict[str, Any]) -> str:
         if tool.python:
-            return await _sandboxed(str(arguments["code"]), self._limits)
+            return await _run_sandboxed(str(arguments["code"]), self._limits)
         if tool.server is not None:
-            return await self._running[tool.server].call(tool.name, arguments)
+            return await self._running[tool.server].call_tool(tool.name, arguments)
         run, fields = self._functions[tool.name], self._fields.get(tool.name, {})
         if inspect.iscoroutinefunction(run):
-            said = await run(arguments, fields)
+            output = await run(arguments, fields)
         else:
             # a thread cannot be ended: a hanging one is abandoned, and the model gets an error
-            said = await asyncio.to_thread(run, arguments, fields)
-        return text(said) if isinstance(said, str) else json.dumps(said, default=str)
+            output = await asyncio.to_thread(run, arguments, fields)
+        return safe_text(output) if isinstance(output, str) else json.dumps(output, default=str)
 
-    def _cut(self, said: str) -> str:
-        raw = said.encode("utf-8", "replace")
+    def _cut_output(self, output: str) -> str:
+        raw = output.encode("utf-8", "replace")
         if len(raw) <= self._limits.output:
-            return said
+            return output
         head = raw[: self._limits.output].decode("utf-8", "ignore")
         return f"{head}\n[cut: {self._limits.output:,} of {len(raw):,} bytes]"
 
 
-def read_arguments(said: str) -> dict[str, Any] | None:
+def read_arguments(raw: str) -> dict[str, Any] | None:
     """Return a call's arguments; None if they are not a JSON object."""
     try:
-        found = json.loads(said or "{}")
+        arguments = json.loads(raw or "{}")
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return arguments if isinstance(arguments, dict) else None
 
 
-def wrong(tool: Tool, arguments: dict[str, Any]) -> str:
+def argument_fault(tool: Tool, arguments: dict[str, Any]) -> str:
     """Return how arguments violate the tool's schema; empty if they do not."""
     import jsonschema  # type: ignore[import-untyped]
 
-    found = next(
+    error = next(
         iter(jsonschema.Draft202012Validator(tool.parameters).iter_errors(arguments)), None
     )
-    return "" if found is None else " ".join(found.message.split())[:LONGEST_ERROR]
+    return "" if error is None else " ".join(error.message.split())[:LONGEST_ERROR]
 
 
-def _failed(call: ToolCall, line: str) -> ToolResult:
+def _error_result(call: ToolCall, line: str) -> ToolResult:
     return ToolResult(id=call.id, name=call.name, content=line, error=True)
 
 
-async def _sandboxed(code: str, limits: ToolLimits) -> str:
+async def _run_sandboxed(code: str, limits: ToolLimits) -> str:
     """Return a program's `result` as text; it runs in the sandbox, without network and files.
 
     Raises ToolError."""
-    from convbench.sandbox import Limits, arun
+    from convbench.sandbox import Limits, run_calls_async
 
     inside = Limits(seconds=limits.seconds / 2, output_kb=max(1, limits.output >> 10))
-    (found,) = await arun([code], ["str(result)"], inside)
-    if found.ended == "value" and isinstance(found.value, str):
-        return found.value
-    raise ToolError(found.why if found.error != "NameError" else f"{found.why} (set `result`)")
+    (outcome,) = await run_calls_async([code], ["str(result)"], inside)
+    if outcome.ended == "value" and isinstance(outcome.value, str):
+        return outcome.value
+    raise ToolError(
+        outcome.why if outcome.error != "NameError" else f"{outcome.why} (set `result`)"
+    )

@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from convbench.errors import FatalModelError, TransientModelError
-from convbench.guard import guarded
+from convbench.guard import guard_command
 from convbench.models.devices import Placement
 from convbench.models.model import Model
 from convbench.models.prices import Price
 from convbench.models.refusals import Parameters
-from convbench.models.where import shipped
+from convbench.models.where import shipped_folder
 from convbench.regular import open_to_append
 from convbench.schema import Completion, Message, Sampling
-from convbench.store.shape import read_object, text_in
+from convbench.store.shape import read_object, read_text_field
 from convbench.words import Structured
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class VLLMModel(Model):
     ) -> None:
         self.ref, self.placement = ref, placement
         self.name = ref.removeprefix("vllm:")
-        self.python = interpreter(python)
+        self.python = find_interpreter(python)
         self._context, self._media = context, media
         self._parameters = parameters or Parameters(ref)
         self._parameters.token_ids = True
@@ -90,15 +90,17 @@ class VLLMModel(Model):
         """
         async with self._starting:
             if self._model is None:
-                self._model = await self._started()
+                self._model = await self._start_server()
 
-    async def _started(self) -> OpenAIModel:
+    async def _start_server(self) -> OpenAIModel:
         from convbench.models.openai_http import OpenAIModel
 
         port = int((self.placement.vllm or {}).get("port") or 0) or free_port()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with open_to_append(self.log) as log:
-            self._process = _guarded(self.command(port), log, self.placement.environment())
+            self._process = _start_guarded(
+                self.command_line(port), log, self.placement.extra_environment()
+            )
         base = f"http://127.0.0.1:{port}"
         model = OpenAIModel(
             self.ref,
@@ -112,15 +114,17 @@ class VLLMModel(Model):
         )
         try:
             async with asyncio.timeout(START_S):
-                await self._healthy(base)
+                await self._wait_until_healthy(base)
         except TimeoutError:
             await self.aclose()
-            raise FatalModelError(f"{self.ref}: not up in {START_S:g} s; {self._tail()}") from None
+            raise FatalModelError(
+                f"{self.ref}: not up in {START_S:g} s; {self._log_summary()}"
+            ) from None
         return model
 
-    def command(self, port: int) -> list[str]:
+    def command_line(self, port: int) -> list[str]:
         """Return the server's command line."""
-        model, lora = shipped(self.name), _adapter(Path(self.name))
+        model, lora = shipped_folder(self.name), _read_adapter(Path(self.name))
         command = [str(self.python), "-m", MODULE, "--host", "127.0.0.1", "--port", str(port)]
         if lora is not None:
             model, rank = lora
@@ -142,7 +146,7 @@ class VLLMModel(Model):
             await self.start()
         assert self._model is not None
         if self._process is not None and self._process.poll() is not None:
-            raise FatalModelError(f"{self.ref}: the vLLM server ended; {self._tail()}")
+            raise FatalModelError(f"{self.ref}: the vLLM server ended; {self._log_summary()}")
         return await self._model.complete(messages, sampling, key=key)
 
     async def aclose(self) -> None:
@@ -156,39 +160,39 @@ class VLLMModel(Model):
             while process.poll() is None:
                 await asyncio.sleep(0.05)
 
-    async def _healthy(self, base: str) -> None:
+    async def _wait_until_healthy(self, base: str) -> None:
         """Wait until the server answers. Raises FatalModelError if it ends."""
-        from convbench.models.http import Http
+        from convbench.models.http import HttpClient
 
-        server = Http(self.ref, base, {})
+        server = HttpClient(self.ref, base, {})
         try:
             while True:
                 if self._process is None or self._process.poll() is not None:
-                    raise FatalModelError(f"{self.ref}: vLLM did not start; {self._tail()}")
+                    raise FatalModelError(f"{self.ref}: vLLM did not start; {self._log_summary()}")
                 with contextlib.suppress(TransientModelError, TimeoutError):
                     async with asyncio.timeout(5):
-                        if (await server.ask("GET", f"{base}/health"))[0] == 200:
+                        if (await server.send_request("GET", f"{base}/health"))[0] == 200:
                             return
                 await asyncio.sleep(0.25)
         finally:
             await server.aclose()
 
-    def _tail(self) -> str:
+    def _log_summary(self) -> str:
         """Return the log's path with its first and last error (the first one is the cause if an
         engine's process failed), else its last lines, on one line."""
         lines = self.log.read_bytes()[-20_000:].decode("utf-8", "replace").splitlines()
         lines = [line.strip() for line in lines if line.strip()]
-        errors = [line[found.start() :] for line in lines if (found := RAISED.search(line))]
+        errors = [line[match.start() :] for line in lines if (match := RAISED.search(line))]
         telling = list(dict.fromkeys(errors[:1] + errors[-1:])) or lines[-2:]
         return f"log {self.log}: " + " | ".join(line[:200] for line in telling)
 
 
-def interpreter(given: str | Path | None = None) -> Path:
+def find_interpreter(python: str | Path | None = None) -> Path:
     """Return the interpreter that has vLLM: the argument, CONVBENCH_VLLM_PYTHON, or our own.
 
     Raises FatalModelError if it has no vLLM.
     """
-    named = given or os.environ.get(PYTHON)
+    named = python or os.environ.get(PYTHON)
     if named is None:
         if importlib.util.find_spec("vllm") is not None:
             return Path(sys.executable)
@@ -200,8 +204,8 @@ def interpreter(given: str | Path | None = None) -> Path:
     if path is None:
         raise FatalModelError(f"--vllm-python {named}: found no such program")
     probe = "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"
-    found = subprocess.run([path, "-c", probe], check=False, capture_output=True)  # noqa: S603
-    if found.returncode:
+    completed = subprocess.run([path, "-c", probe], check=False, capture_output=True)  # noqa: S603
+    if completed.returncode:
         raise FatalModelError(f"--vllm-python {named}: vLLM is not installed there")
     return Path(path)
 
@@ -209,7 +213,7 @@ def interpreter(given: str | Path | None = None) -> Path:
 def can_run(python: str | Path | None = None) -> bool:
     """Return True if vLLM can run here: an interpreter has it, and it was named or a GPU exists."""
     try:
-        interpreter(python)
+        find_interpreter(python)
     except FatalModelError:
         return False
     named = python is not None or PYTHON in os.environ
@@ -219,11 +223,11 @@ def can_run(python: str | Path | None = None) -> bool:
 def placed_arguments(placement: Placement) -> list[str]:
     """Return a server's arguments for its placement: tensor parallelism over its devices, its share
     of their memory, and the user's own arguments. Raises FatalModelError for one that is ours."""
-    found: list[str] = []
+    arguments: list[str] = []
     if placement.names is not None and len(placement.names) > 1:
-        found += ["--tensor-parallel-size", str(len(placement.names))]
+        arguments += ["--tensor-parallel-size", str(len(placement.names))]
     if placement.share is not None:
-        found += ["--gpu-memory-utilization", f"{placement.share:g}"]
+        arguments += ["--gpu-memory-utilization", f"{placement.share:g}"]
     for name, value in (placement.vllm or {}).items():
         flag = name.replace("_", "-")
         if flag in OURS or re.fullmatch(r"[a-z][a-z0-9-]*", flag) is None:
@@ -232,17 +236,17 @@ def placed_arguments(placement: Placement) -> list[str]:
                 f"name, without dashes before it, that is none of {', '.join(OURS)}"
             )
         if flag != "port" and value is not None and value is not False:
-            found += [f"--{flag}"] if value is True else [f"--{flag}", str(value)]
-    return found
+            arguments += [f"--{flag}"] if value is True else [f"--{flag}", str(value)]
+    return arguments
 
 
-def _guarded(
+def _start_guarded(
     command: list[str], log: IO[bytes], more: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
     """Return a command started under the guard, which ends it when this process is gone; `more` is
     added to its environment."""
     return subprocess.Popen(  # noqa: S603 - the user's own interpreter and arguments
-        guarded(command),
+        guard_command(command),
         env={**os.environ, **more},
         stdin=subprocess.PIPE,
         stdout=log,
@@ -251,7 +255,7 @@ def _guarded(
     )
 
 
-def _adapter(folder: Path) -> tuple[str, int] | None:
+def _read_adapter(folder: Path) -> tuple[str, int] | None:
     """Return (base model, rank) of a LoRA checkpoint folder, the rank rounded up to one that vLLM
     accepts; None for any other folder. Raises FatalModelError."""
     path = folder / "adapter_config.json"
@@ -260,7 +264,9 @@ def _adapter(folder: Path) -> tuple[str, int] | None:
     rank = read_object(path).get("r", 16)
     if not isinstance(rank, int):
         raise FatalModelError(f"{path}: r: found {rank!r:.60}; expected a whole number")
-    return text_in(path, "base_model_name_or_path"), next((r for r in RANKS if r >= rank), rank)
+    return read_text_field(path, "base_model_name_or_path"), next(
+        (r for r in RANKS if r >= rank), rank
+    )
 
 
 def free_port() -> int:

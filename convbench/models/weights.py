@@ -16,7 +16,7 @@ from convbench.install import with_extra
 from convbench.models.where import adapter_base
 
 
-class Packed(torch.nn.Module):  # type: ignore[misc]
+class PackedLinear(torch.nn.Module):  # type: ignore[misc]
     """A linear layer without gradients, its weights in oneDNN's own order. Weights shared with
     another layer (tied embeddings) stay as they are, which costs some speed but no memory."""
 
@@ -26,12 +26,12 @@ class Packed(torch.nn.Module):  # type: ignore[misc]
         self.packed = weight if tied else torch.ops.mkldnn._reorder_linear_weight(weight)
         self.bias = linear.bias
 
-    def forward(self, given: Any) -> Any:
+    def forward(self, inputs: Any) -> Any:
         """Return inputs [..., in] times the weights, plus the bias: [..., out]."""
-        return torch.ops.mkldnn._linear_pointwise(given, self.packed, self.bias, "none", [], "")
+        return torch.ops.mkldnn._linear_pointwise(inputs, self.packed, self.bias, "none", [], "")
 
 
-def pack(model: Any) -> None:
+def pack_linear_layers(model: Any) -> None:
     """Replace the model's float32 linear layers by oneDNN layers, in place; do nothing if torch has
     no oneDNN.
 
@@ -47,7 +47,7 @@ def pack(model: Any) -> None:
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is torch.nn.Linear and child.weight.dtype == torch.float32:
-                setattr(parent, name, Packed(child, tied=child.weight is shared))
+                setattr(parent, name, PackedLinear(child, tied=child.weight is shared))
 
 
 SMALL = 20_000_000
@@ -77,16 +77,16 @@ def load_model(path: str, device: str | None = None, *, trains: bool = False) ->
         base or path, dtype=dtype, attn_implementation="sdpa"
     )
     if base is not None:
-        model = _adapted(model, path)
+        model = _merge_adapter(model, path)
     model = model.to(device).eval()
     if device == "cpu" and model.num_parameters() < SMALL:
         torch.set_num_threads(1)
     elif device == "cpu" and not trains:
-        pack(model)
+        pack_linear_layers(model)
     return model
 
 
-def _adapted(model: Any, path: str) -> Any:
+def _merge_adapter(model: Any, path: str) -> Any:
     """Return the base model with the adapter merged into it. Raises MissingDependency."""
     try:
         from peft import PeftModel

@@ -11,11 +11,11 @@ from importlib import resources
 from pathlib import Path
 
 from convbench.errors import FatalModelError, TrainError
-from convbench.hub.client import on_hub
-from convbench.models.gguf import converted, is_gguf
-from convbench.models.packaged import KNOWN, have, place
-from convbench.schema import Member, RunManifest
-from convbench.store.shape import read_object, text_in
+from convbench.hub.client import model_exists
+from convbench.models.gguf import converted_folder, is_gguf
+from convbench.models.packaged import KNOWN, is_fetched, model_folder
+from convbench.schema import ModelConfig, RunManifest
+from convbench.store.shape import read_object, read_text_field
 
 ENDS = 1 << 20
 """Bytes at each end of a weights file that its fingerprint covers."""
@@ -41,28 +41,28 @@ def weights_fingerprint(folder: Path) -> str | None:
 SHIPPED = {"pocket": ("pocket", "weights"), "pocket-grids": ("pocket", "grids", "weights")}
 """Names of the small policies that ship with convbench (`local:pocket`, `vllm:pocket`) → where
 their weights lie in the package; `pocket-grids` is the policy for grids."""
-OURS = tuple(f"local:{name}" for name in SHIPPED)
+SHIPPED_REFS = tuple(f"local:{name}" for name in SHIPPED)
 """References of the shipped policies; records name them so, and are valid on any machine."""
 
 SHOWN = 8
 """Most folders that an error message lists as alternatives."""
 
 
-def shipped(path: str) -> str:
+def shipped_folder(path: str) -> str:
     """Return the folder of weights that a name or path stands for: shipped, fetched (`packaged`),
     or converted from a GGUF file; else the path unchanged."""
     if path in KNOWN and not Path(path).exists():
-        return str(place(path)) if have(path) else path
+        return str(model_folder(path)) if is_fetched(path) else path
     if is_gguf(path):
-        return str(converted(path))
+        return str(converted_folder(path))
     if path not in SHIPPED:
         return path
     return str(Path(str(resources.files("convbench"))).joinpath(*SHIPPED[path]))
 
 
-def where(path: str) -> str:
+def resolve_path(path: str) -> str:
     """Return the folder or Hub id that a local reference names. Raises FatalModelError."""
-    path = shipped(path)
+    path = shipped_folder(path)
     folder = Path(path).expanduser()
     if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file():
         return str(folder)
@@ -72,7 +72,7 @@ def where(path: str) -> str:
         return path
     raise FatalModelError(
         f"local:{path}: found no config.json there; expected a folder of transformers weights "
-        f"(a checkpoint or an adapter), a .gguf file or a Hub id{beside(path)}"
+        f"(a checkpoint or an adapter), a .gguf file or a Hub id{sibling_hint(path)}"
     )
 
 
@@ -94,7 +94,7 @@ def without_latest(ref: str) -> str:
     return ref
 
 
-def beside(path: str) -> str:
+def sibling_hint(path: str) -> str:
     """Return a hint that lists the folders of weights next to a missing path; empty if none."""
     folder = Path(path).expanduser().parent
     files = [*folder.glob("*/config.json"), *folder.glob("*/adapter_config.json")]
@@ -107,19 +107,19 @@ def adapter_base(folder: str) -> str | None:
     path = Path(folder) / "adapter_config.json"
     if not path.is_file():
         return None
-    return text_in(path, "base_model_name_or_path")
+    return read_text_field(path, "base_model_name_or_path")
 
 
-def named(model: str) -> str | None:
+def resolve_reference(model: str) -> str | None:
     """Return the path or Hub id of a reference that says where the weights are (`local:PATH`,
     `vllm:ID`, or a shipped name); None for any other reference."""
     scheme, _, rest = model.partition(":")
     if scheme == "vllm":
-        return shipped(rest)
+        return shipped_folder(rest)
     if scheme != "local":
         return None
     try:
-        return where(rest)
+        return resolve_path(rest)
     except FatalModelError:
         return rest  # checked later, with an error message about training
 
@@ -127,14 +127,14 @@ def named(model: str) -> str | None:
 def weights_place(model: str, weights: str | None) -> str | None:
     """Return the path or Hub id of a model's weights: `weights` of a served name, else that of its
     reference; None if unknown."""
-    return (named(weights) or weights) if weights else named(model)
+    return (resolve_reference(weights) or weights) if weights else resolve_reference(model)
 
 
-def own_sampling(place: str | None, *, fetch: bool = False) -> dict[str, float]:
+def own_sampling(location: str | None, *, fetch: bool = False) -> dict[str, float]:
     """Return how the weights' generation_config.json restricts sampling: `top_p` other than 1, and
     `top_k` other than 0 and transformers' default of 50, which we ignore. With `fetch` the file is
     also looked up on the Hub."""
-    file = find(place, "generation_config.json", fetch=fetch) if place else None
+    file = find_file(location, "generation_config.json", fetch=fetch) if location else None
     config = read_object(file) if file else {}
     free: dict[str, tuple[float, ...]] = {"top_p": (1,), "top_k": (0, 50)}
     return {
@@ -150,12 +150,12 @@ def policy_weights(manifest: RunManifest) -> str:
     return member_weights(manifest.cast[manifest.protocol.policy], f"run {manifest.id}")
 
 
-def member_weights(member: Member, who: str) -> str:
+def member_weights(member: ModelConfig, who: str) -> str:
     """Return the location of a policy's weights: a path, a Hub id or a reference. Raises
     TrainError, with `who` in its message, if it is unknown."""
     if member.weights:
         return member.weights
-    if named(member.model) is not None:
+    if resolve_reference(member.model) is not None:
         return member.model
     raise TrainError(
         f"{who}: the policy is {member.model!r}, whose weights are nowhere named; "
@@ -174,14 +174,14 @@ def names_weights(manifest: RunManifest) -> bool:
 
 def check_model(model: str) -> None:
     """Raise TrainError for a model that is missing or has no chat template; torch is not loaded."""
-    if find(model, "config.json") is None:
+    if find_file(model, "config.json") is None:
         raise TrainError(
             f"model {model!r}: found no config.json; expected a folder with a model, or the id of "
             "one on the Hub that can be reached (a gated one needs HF_TOKEN); give --model"
         )
-    if find(model, "chat_template.jinja") is not None:
+    if find_file(model, "chat_template.jinja") is not None:
         return
-    file = find(model, "tokenizer_config.json")
+    file = find_file(model, "tokenizer_config.json")
     if file is None or '"chat_template"' not in file.read_text(errors="replace"):
         raise TrainError(
             f"model {model!r}: found no chat template; expected a chat model; give --model an "
@@ -189,7 +189,7 @@ def check_model(model: str) -> None:
         )
 
 
-def find(model: str, name: str, *, fetch: bool = True) -> Path | None:
+def find_file(model: str, name: str, *, fetch: bool = True) -> Path | None:
     """Return the path of a model's file, from its folder, the Hub's cache or, with `fetch`, the
     Hub; None if there is no such file."""
     folder = Path(model).expanduser()
@@ -202,7 +202,7 @@ def find(model: str, name: str, *, fetch: bool = True) -> Path | None:
     try:
         return Path(hf_hub_download(model, name, local_files_only=True))
     except refused:
-        if not fetch or not on_hub(model):
+        if not fetch or not model_exists(model):
             return None
     try:
         return Path(hf_hub_download(model, name))
@@ -210,20 +210,20 @@ def find(model: str, name: str, *, fetch: bool = True) -> Path | None:
         return None
 
 
-def content(model: str) -> str | None:
+def content_hash(model: str) -> str | None:
     """Return what identifies the model's weights: their fingerprint, or the commit of a Hub id;
     None if the model is unavailable."""
     folder = Path(model).expanduser()
     if folder.is_dir():
         return weights_fingerprint(folder)
-    file = find(model, "config.json")
+    file = find_file(model, "config.json")
     return file.parent.name if file else None
 
 
-def positions(model: str) -> int | None:
+def max_positions(model: str) -> int | None:
     """Return the number of positions in the model's config.json; None if it does not say."""
-    file = find(model, "config.json")
+    file = find_file(model, "config.json")
     config = read_object(Path(file)) if file else {}
     inner = config.get("text_config", config)
-    found = inner.get("max_position_embeddings") if isinstance(inner, dict) else None
-    return found if isinstance(found, int) and found > 0 else None
+    count = inner.get("max_position_embeddings") if isinstance(inner, dict) else None
+    return count if isinstance(count, int) and count > 0 else None

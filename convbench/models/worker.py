@@ -34,50 +34,50 @@ class Worker:
         self.model = LocalModel(settings.pop("ref"), **settings)
         self.share = settings["share"]
         self._out = out
-        self._asked: dict[int, asyncio.Task[None]] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
 
-    async def run(self) -> None:
+    async def serve_calls(self) -> None:
         """Load the model, report that it is ready, and answer calls until stdin ends."""
         lines = asyncio.StreamReader(limit=LINE)
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, lines), sys.stdin)
-        calls = asyncio.ensure_future(self._calls(lines))
+        calls = asyncio.ensure_future(self._read_calls(lines))
         try:
             await self.model.start()
         except ConvbenchError as error:
-            self.say(broken=str(error))
+            self.write_line(broken=str(error))
             return
-        self.say(ready={"devices": os.environ.get(VISIBLE), "share": self.share})
+        self.write_line(ready={"devices": os.environ.get(VISIBLE), "share": self.share})
         await calls
 
-    async def _calls(self, lines: asyncio.StreamReader) -> None:
+    async def _read_calls(self, lines: asyncio.StreamReader) -> None:
         while line := await lines.readline():
             call = orjson.loads(line)
             if "cancel" in call:
-                if (task := self._asked.get(call["cancel"])) is not None:
+                if (task := self._tasks.get(call["cancel"])) is not None:
                     task.cancel()
                 continue
-            self._asked[call["id"]] = asyncio.ensure_future(self._answer(call))
+            self._tasks[call["id"]] = asyncio.ensure_future(self._answer_call(call))
         os._exit(0)  # at once, whatever the batch does: the system reclaims all memory
 
-    async def _answer(self, call: dict[str, Any]) -> None:
+    async def _answer_call(self, call: dict[str, Any]) -> None:
         number = call["id"]
         try:
             sampling = Sampling.model_validate(call["sampling"])
-            said = [_message(message) for message in call["messages"]]
-            reply = await self.model.complete(said, sampling, key=call["key"])
+            messages = [_read_message(message) for message in call["messages"]]
+            reply = await self.model.complete(messages, sampling, key=call["key"])
         except FatalModelError as error:
-            self.say(id=number, error=str(error), stops_run=error.stops_run)
+            self.write_line(id=number, error=str(error), stops_run=error.stops_run)
         except Exception as error:  # noqa: BLE001
             # the batch broke, e.g. out of memory: no call after this one can be answered
             line = str(error).strip().split("\n")[0]
-            self.say(broken=f"{self.model.ref}: {type(error).__name__}: {line}")
+            self.write_line(broken=f"{self.model.ref}: {type(error).__name__}: {line}")
         else:
-            self.say(id=number, reply=REPLY.dump_python(reply, mode="json"))
+            self.write_line(id=number, reply=REPLY.dump_python(reply, mode="json"))
         finally:
-            self._asked.pop(number, None)
+            self._tasks.pop(number, None)
 
-    def say(self, **line: Any) -> None:
+    def write_line(self, **line: Any) -> None:
         """Write a line to the parent; exit if the parent is gone."""
         try:
             self._out.write(orjson.dumps(line) + b"\n")
@@ -86,17 +86,17 @@ class Worker:
             os._exit(0)
 
 
-def _message(found: dict[str, Any]) -> Message:
+def _read_message(message: dict[str, Any]) -> Message:
     """Return a message restored from JSON."""
-    if "reasoning" in found:
-        found["reasoning"] = Reasoning.model_validate(found["reasoning"])
-    return found  # type: ignore[return-value]
+    if "reasoning" in message:
+        message["reasoning"] = Reasoning.model_validate(message["reasoning"])
+    return message  # type: ignore[return-value]
 
 
 def main() -> None:
     """Run the worker process; does not return."""
     out = serve_parent()
-    asyncio.run(Worker(orjson.loads(sys.argv[1]), out).run())
+    asyncio.run(Worker(orjson.loads(sys.argv[1]), out).serve_calls())
     os._exit(1)
 
 

@@ -25,7 +25,7 @@ def check_address(url: str, said_by: str) -> None:
     except ValueError:  # brackets or a port that are none
         good = False
     if not good or not url.isprintable() or " " in url:
-        shown = _SECRET.sub(lambda found: "//" if found[0][0] == "/" else "", url)[:LONGEST]
+        shown = _SECRET.sub(lambda match: "//" if match[0][0] == "/" else "", url)[:LONGEST]
         raise FatalModelError(
             f"{said_by}: found {shown!r}; expected http(s)://HOST[:PORT]/v1, e.g. "
             "http://127.0.0.1:8000/v1"
@@ -36,24 +36,25 @@ class Redirected(FatalModelError):
     """The server answered with a redirect."""
 
 
-def redirected(what: str, url: str, location: str) -> Redirected:
+def redirect_error(what: str, url: str, location: str) -> Redirected:
     """Return the error for a reply that redirects to `location`, whose query is not repeated."""
     return Redirected(
-        f"{what}: {host(url)} redirects to {host(location, url)}, and no redirect is "
+        f"{what}: {printable_origin(url)} redirects to {printable_origin(location, url)}, and no "
+        "redirect is "
         "followed with a key and a conversation; give the address that answers with --api-base"
     )
 
 
-def host(url: str, base: str = "") -> str:
+def printable_origin(url: str, base: str = "") -> str:
     """Return scheme, host and port of an address on one line, at most 120 characters."""
     try:
         parts = urlsplit(urljoin(base, url))
         port = f":{parts.port}" if parts.port else ""
-        found = f"{parts.scheme}://{parts.hostname or ''}{port}"
+        origin = f"{parts.scheme}://{parts.hostname or ''}{port}"
     except ValueError:
         return "an address that is none"
-    plain = "".join(sign if sign.isprintable() and sign != " " else "?" for sign in found)
-    return plain if len(plain) <= 120 else plain[:117] + "..."
+    line = "".join(sign if sign.isprintable() and sign != " " else "?" for sign in origin)
+    return line if len(line) <= 120 else line[:117] + "..."
 
 
 REPLY_BYTES = 8 << 20
@@ -75,7 +76,7 @@ class BadBody(FatalModelError):
         super().__init__(message, stops_run=False, usage=Usage())  # sent, and so billed
 
 
-class Body:
+class BoundedBody:
     """Collects one body. `feed` raises BadBody at the limit; the bytes within it stay readable."""
 
     def __init__(
@@ -83,7 +84,7 @@ class Body:
     ) -> None:
         self._limit, self._seconds = limit, seconds
         self._until = time.monotonic() + seconds
-        self._kept = bytearray()
+        self._content = bytearray()
         self._named = (encoding or "").strip().lower()
         self._wbits = 0
         if self._named not in ("", "identity"):
@@ -99,34 +100,34 @@ class Body:
         if time.monotonic() > self._until:
             raise BadBody(f"the reply is not whole {self._seconds:g} s after it began")
         if self._inflate is None:
-            self._keep(data)
+            self._append_bounded(data)
             return
         while data:
             try:
-                self._keep(self._inflate.decompress(data, self._room()))
+                self._append_bounded(self._inflate.decompress(data, self._bytes_left()))
             except zlib.error:
-                data = self._headless(data)
+                data = self._retry_without_header(data)
                 continue
             data = self._inflate.unconsumed_tail or self._next_member()
 
-    def whole(self) -> bytes:
+    def collected_bytes(self) -> bytes:
         """Return the decompressed bytes collected so far."""
-        return bytes(self._kept)
+        return bytes(self._content)
 
-    def _room(self) -> int:
-        return self._limit - len(self._kept) + 1
+    def _bytes_left(self) -> int:
+        return self._limit - len(self._content) + 1
 
-    def _keep(self, data: bytes) -> None:
-        self._kept += data[: self._room()]
-        if len(self._kept) > self._limit:
-            del self._kept[self._limit :]
-            raise BadBody(f"the reply is longer than {size(self._limit)}")
+    def _append_bounded(self, data: bytes) -> None:
+        self._content += data[: self._bytes_left()]
+        if len(self._content) > self._limit:
+            del self._content[self._limit :]
+            raise BadBody(f"the reply is longer than {size_text(self._limit)}")
 
-    def _headless(self, data: bytes) -> bytes:
+    def _retry_without_header(self, data: bytes) -> bytes:
         """Return the data after switching to raw deflate: some servers omit the zlib header.
 
         Raises BadBody if the body is not such a `deflate`."""
-        if self._named != "deflate" or self._kept or self._wbits < 0:
+        if self._named != "deflate" or self._content or self._wbits < 0:
             raise BadBody(f"the reply is no valid {self._named}") from None
         self._wbits = -15
         self._inflate = zlib.decompressobj(self._wbits)
@@ -141,7 +142,7 @@ class Body:
         return rest
 
 
-def size(number: int) -> str:
+def size_text(number: int) -> str:
     """Return a number of bytes as text, such as `8 MiB`."""
     if number % (1 << 20) == 0:
         return f"{number >> 20} MiB"

@@ -21,9 +21,9 @@ from convbench.net.body import (
     ERROR_BYTES,
     REPLY_BYTES,
     BadBody,
-    Body,
+    BoundedBody,
     Redirected,
-    redirected,
+    redirect_error,
 )
 from convbench.net.tidy import loads, tidy_usage
 
@@ -35,7 +35,7 @@ CODING = ("content-encoding", "content-length", "transfer-encoding")
 
 
 @dataclass
-class Seen:
+class GuardedResponse:
     """The last response within one guarded block, before a library interprets it."""
 
     what: str
@@ -51,25 +51,25 @@ class Seen:
     """The error if the response was refused."""
 
 
-_SEEN: ContextVar[Seen | None] = ContextVar("convbench_seen", default=None)
+_SEEN: ContextVar[GuardedResponse | None] = ContextVar("convbench_seen", default=None)
 
 
 @contextmanager
-def guarded(what: str, limit: int = REPLY_BYTES) -> Iterator[Seen]:
+def guard_httpx(what: str, limit: int = REPLY_BYTES) -> Iterator[GuardedResponse]:
     """Guard every httpx request made inside; yield the record of the responses.
 
     A refused response raises inside the library that sent the request; `refused` holds the error.
     """
-    _wrap()
-    seen = Seen(what, limit)
-    token = _SEEN.set(seen)
+    _wrap_send()
+    record = GuardedResponse(what, limit)
+    token = _SEEN.set(record)
     try:
-        yield seen
+        yield record
     finally:
         _SEEN.reset(token)
 
 
-def _wrap() -> None:
+def _wrap_send() -> None:
     """Wrap both `send` methods of httpx, once."""
     import httpx
 
@@ -78,34 +78,34 @@ def _wrap() -> None:
     sync_send, async_send = httpx.Client.send, httpx.AsyncClient.send
 
     def send(self: httpx.Client, request: httpx.Request, **more: Any) -> httpx.Response:
-        seen = _SEEN.get()
-        if seen is None:
+        record = _SEEN.get()
+        if record is None:
             return sync_send(self, request, **more)
         request.headers["accept-encoding"] = ACCEPTED
         response = sync_send(self, request, **{**more, "stream": True, "follow_redirects": False})
         try:
-            with _taking(seen, response) as body:
+            with _collect_body(record, response) as body:
                 for chunk in response.iter_raw():
                     body.feed(chunk)
         finally:
             response.close()
-        return _whole(seen, response, body)
+        return _buffer_tidied(record, response, body)
 
     async def asend(self: httpx.AsyncClient, request: httpx.Request, **more: Any) -> httpx.Response:
-        seen = _SEEN.get()
-        if seen is None:
+        record = _SEEN.get()
+        if record is None:
             return await async_send(self, request, **more)
         request.headers["accept-encoding"] = ACCEPTED
         response = await async_send(
             self, request, **{**more, "stream": True, "follow_redirects": False}
         )
         try:
-            with _taking(seen, response) as body:
+            with _collect_body(record, response) as body:
                 async for chunk in response.aiter_raw():
                     body.feed(chunk)
         finally:
             await response.aclose()
-        return _whole(seen, response, body)
+        return _buffer_tidied(record, response, body)
 
     send.guarded = True  # type: ignore[attr-defined]
     httpx.Client.send = send  # type: ignore[method-assign]
@@ -113,54 +113,58 @@ def _wrap() -> None:
 
 
 @contextmanager
-def _taking(seen: Seen, response: httpx.Response) -> Iterator[Body]:
+def _collect_body(record: GuardedResponse, response: httpx.Response) -> Iterator[BoundedBody]:
     """Yield the collector of a response's body and record a refusal. An error's body is cut short.
 
     Raises Redirected or BadBody."""
-    seen.status = response.status_code
-    seen.headers = {name.lower(): value for name, value in response.headers.items()}
+    record.status = response.status_code
+    record.headers = {name.lower(): value for name, value in response.headers.items()}
     if response.has_redirect_location:
-        seen.refused = redirected(seen.what, str(response.url), seen.headers["location"])
-        raise seen.refused
+        record.refused = redirect_error(record.what, str(response.url), record.headers["location"])
+        raise record.refused
     bad = response.status_code >= 300
     try:
-        yield Body(seen.headers.get("content-encoding"), ERROR_BYTES if bad else seen.limit)
+        yield BoundedBody(
+            record.headers.get("content-encoding"), ERROR_BYTES if bad else record.limit
+        )
     except BadBody as error:
         if not bad:
-            seen.refused = BadBody(f"{seen.what}: {error}")
-            raise seen.refused from None
+            record.refused = BadBody(f"{record.what}: {error}")
+            raise record.refused from None
 
 
-def _whole(seen: Seen, response: httpx.Response, body: Body) -> httpx.Response:
+def _buffer_tidied(
+    record: GuardedResponse, response: httpx.Response, body: BoundedBody
+) -> httpx.Response:
     """Return the response with its body in memory, decompressed and its JSON sanitised."""
-    whole = plain(response, _tidy(seen, body.whole()))
-    if seen.body is not None:  # written anew, so in no other charset
-        whole.headers["content-type"] = "application/json"
-    return whole
+    buffered = buffer_response(response, _tidy_json(record, body.collected_bytes()))
+    if record.body is not None:  # written anew, so in no other charset
+        buffered.headers["content-type"] = "application/json"
+    return buffered
 
 
-def plain(response: httpx.Response, content: bytes) -> httpx.Response:
+def buffer_response(response: httpx.Response, content: bytes) -> httpx.Response:
     """Return a closed copy of the response with this uncompressed content in memory."""
     import httpx
 
     headers = [pair for pair in response.headers.multi_items() if pair[0].lower() not in CODING]
-    whole = httpx.Response(
+    buffered = httpx.Response(
         response.status_code,
         headers=headers,
         content=content,
         request=response.request,
         extensions=response.extensions,
     )
-    whole.elapsed = response.elapsed
-    return whole
+    buffered.elapsed = response.elapsed
+    return buffered
 
 
-def _tidy(seen: Seen, raw: bytes) -> bytes:
+def _tidy_json(record: GuardedResponse, raw: bytes) -> bytes:
     """Return the body with its JSON sanitised; return a body that is not JSON unchanged."""
     try:
-        seen.body = loads(raw)
-        tidy_usage(seen.body)
-        return orjson.dumps(seen.body)
+        record.body = loads(raw)
+        tidy_usage(record.body)
+        return orjson.dumps(record.body)
     except (ValueError, TypeError, RecursionError):  # no JSON, or nested beyond all use
-        seen.body = None
+        record.body = None
         return raw

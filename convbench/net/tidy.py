@@ -38,44 +38,44 @@ def loads(raw: bytes) -> Any:
     except orjson.JSONDecodeError:
         pass
     try:
-        return _plain(json.loads(raw.decode("utf-8", "replace")))
+        return _clean_value(json.loads(raw.decode("utf-8", "replace")))
     except RecursionError:
         raise ValueError("JSON is nested too deeply") from None
 
 
-def _plain(value: Any) -> Any:
+def _clean_value(value: Any) -> Any:
     if isinstance(value, str):
-        return text(value)
+        return safe_text(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_clean_value(item) for item in value]
     if isinstance(value, dict):
-        return {text(key): _plain(item) for key, item in value.items()}
+        return {safe_text(key): _clean_value(item) for key, item in value.items()}
     if isinstance(value, int) and abs(value) > MOST:
         return None
     return value
 
 
-def text(value: str) -> str:
+def safe_text(value: str) -> str:
     """Return the text encodable as UTF-8: surrogate pairs are joined, lone ones become U+FFFD."""
     if value.isascii() or not _SURROGATE.search(value):
         return value
     return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def count(value: object) -> int | None:
+def safe_count(value: object) -> int | None:
     """Return a token count, given as any kind of number or numeric text; None if it is invalid."""
     if value is None or type(value) is int:  # most, and the first would raise below
         return value if value is not None and 0 <= value <= MOST else None
     try:
-        found = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+        number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         return None
-    return round(found) if 0 <= found <= MOST else None
+    return round(number) if 0 <= number <= MOST else None
 
 
-def dollars(value: object) -> float | None:
+def safe_dollars(value: object) -> float | None:
     """Return a finite, non-negative amount of dollars; None for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -89,35 +89,37 @@ def tidy_usage(body: Any) -> bool:
     """
     if not isinstance(body, dict):
         return False
-    changed = _counts(body, TOP)
+    changed = _tidy_counts(body, TOP)
     for name in USAGE:
         if name in body and not isinstance(body[name], dict):
             body[name] = {}
             changed = True
-        changed |= _deep(body.get(name))
+        changed |= _tidy_nested(body.get(name))
     return changed
 
 
-def _deep(value: Any) -> bool:
+def _tidy_nested(value: Any) -> bool:
     """Tidy the counts of nested objects and lists, in place; return True if anything changed."""
     if isinstance(value, list):
-        return max((_deep(item) for item in value), default=False)
+        return max((_tidy_nested(item) for item in value), default=False)
     if not isinstance(value, dict):
         return False
-    inner = max((_deep(item) for item in value.values()), default=False)
-    return _counts(value, COUNTS) or inner
+    inner = max((_tidy_nested(item) for item in value.values()), default=False)
+    return _tidy_counts(value, COUNTS) or inner
 
 
-def _counts(value: dict[str, Any], names: re.Pattern[str]) -> bool:
-    wrong = [key for key, item in value.items() if names.search(key) and not _whole(key, item)]
+def _tidy_counts(value: dict[str, Any], names: re.Pattern[str]) -> bool:
+    wrong = [
+        key for key, item in value.items() if names.search(key) and not _is_valid_count(key, item)
+    ]
     for key in wrong:
-        found = count(value.pop(key))
-        if found is not None:
-            value[key] = found
+        number = safe_count(value.pop(key))
+        if number is not None:
+            value[key] = number
     return bool(wrong)
 
 
-def _whole(key: str, value: object) -> bool:
+def _is_valid_count(key: str, value: object) -> bool:
     if isinstance(value, dict | list):  # such as `prompt_tokens_details`
         return key not in PROMPT + REPLY + TOTAL
     return type(value) is int and 0 <= value <= MOST
@@ -125,12 +127,12 @@ def _whole(key: str, value: object) -> bool:
 
 def token_counts(body: Any) -> tuple[int | None, int | None]:
     """Return (prompt tokens, reply tokens) of a tidied reply, under any provider's names."""
-    merged = dict(_flat(body, ("", *USAGE)))
+    merged = dict(_iter_counts(body, ("", *USAGE)))
     prompt = next((merged[key] for key in PROMPT if key in merged), None)
     return prompt, next((merged[key] for key in REPLY if key in merged), None)
 
 
-def _flat(value: Any, into: tuple[str, ...] = ()) -> Iterator[tuple[str, int]]:
+def _iter_counts(value: Any, into: tuple[str, ...] = ()) -> Iterator[tuple[str, int]]:
     """Yield (name, integer) of an object and of its nested objects.
 
     At the first level only the objects named in `into` are entered, if it is not empty."""
@@ -138,4 +140,4 @@ def _flat(value: Any, into: tuple[str, ...] = ()) -> Iterator[tuple[str, int]]:
         if type(item) is int:
             yield key, item
         elif not into or key in into:
-            yield from _flat(item)
+            yield from _iter_counts(item)

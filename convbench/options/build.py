@@ -8,18 +8,18 @@ from typing import Annotated, ClassVar, Literal
 
 from convbench.options.declare import MODELS, Opt
 from convbench.options.shared import (
-    Asking,
     CallOptions,
     DryRun,
+    ModelCallMixin,
     RunNote,
-    Shape,
+    RunSettings,
     SpecOptions,
     Tags,
 )
-from convbench.options.spread import Shard, Spread
+from convbench.options.spread import Shard, ShardOptions
 
 
-def _count(text: str) -> int | Literal["all"]:
+def _parse_count(text: str) -> int | Literal["all"]:
     if text == "all":
         return "all"
     if not text.isdigit() or int(text) < 1:
@@ -28,7 +28,7 @@ def _count(text: str) -> int | Literal["all"]:
 
 
 @dataclass(frozen=True)
-class BuildOptions(Asking):
+class BuildOptions(ModelCallMixin):
     """Build a run: draw questions and hold a conversation of several turns about each."""
 
     EXAMPLES: ClassVar = (
@@ -72,10 +72,10 @@ class BuildOptions(Asking):
         Opt(
             "Questions drawn (the task's own: 500, of a file of yours all).",
             metavar="N|all",
-            parse=_count,
+            parse=_parse_count,
         ),
     ] = None
-    shape: Shape = Shape()
+    shape: RunSettings = RunSettings()
     model: Annotated[
         str | None,
         Opt(
@@ -107,7 +107,7 @@ class BuildOptions(Asking):
         ),
     ] = False
     dry_run: DryRun = False
-    spread: Spread = field(default_factory=Spread)
+    spread: ShardOptions = field(default_factory=ShardOptions)
     shard: Shard = None
     tested: bool = False
     """Raise an error before anything is built if the set has no question to evaluate on."""

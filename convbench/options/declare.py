@@ -63,7 +63,7 @@ class Opt:
 
 
 @dataclass(frozen=True)
-class Flat:
+class FlatOption:
     """One option in the flat list of a class, which includes those of its groups."""
 
     name: str
@@ -77,26 +77,28 @@ class Flat:
     opt: Opt
 
     @property
-    def required(self) -> bool:
+    def is_required(self) -> bool:
         """Return True if it has no default."""
         return self.default is dataclasses.MISSING
 
 
-def said_as(one: Flat) -> str:
+def option_word(option: FlatOption) -> str:
     """Return the word of an option on the command line, without dashes: `api-base`."""
-    return (one.opt.flag or "").partition("/")[0].removeprefix("--") or one.name.replace("_", "-")
+    return (option.opt.flag or "").partition("/")[0].removeprefix("--") or option.name.replace(
+        "_", "-"
+    )
 
 
-def flat(options: type[Any]) -> list[Flat]:
+def flat_options(options: type[Any]) -> list[FlatOption]:
     """Return the options of a class in the order of declaration, groups in their place; those in
     ORDER of the class come first."""
-    found = list(_fields(options, None))
+    declared = list(_iter_options(options, None))
     first: tuple[str, ...] = getattr(options, "ORDER", ())
     rank = {name: number for number, name in enumerate(first)}
-    return sorted(found, key=lambda one: rank.get(one.name, len(first)))
+    return sorted(declared, key=lambda option: rank.get(option.name, len(first)))
 
 
-def _fields(options: type[Any], group: str | None) -> Iterator[Flat]:
+def _iter_options(options: type[Any], group: str | None) -> Iterator[FlatOption]:
     hints = get_type_hints(options, include_extras=True)
     for field in dataclasses.fields(options):
         hint = hints[field.name]
@@ -104,22 +106,22 @@ def _fields(options: type[Any], group: str | None) -> Iterator[Flat]:
             kind, *notes = get_args(hint)
             for opt in notes:
                 if isinstance(opt, Opt):
-                    yield Flat(field.name, group, kind, field.default, opt)
+                    yield FlatOption(field.name, group, kind, field.default, opt)
         elif dataclasses.is_dataclass(hint) and group is None:
-            yield from _fields(hint, field.name)  # type: ignore[arg-type]
+            yield from _iter_options(hint, field.name)  # type: ignore[arg-type]
 
 
 def from_flat(options: type[T], values: Mapping[str, Any]) -> T:
     """Return an options object from values by field; missing ones get their defaults."""
     own: dict[str, Any] = {}
     inside: dict[str, dict[str, Any]] = {}
-    for one in flat(options):
-        if one.name in values:
-            place = own if one.group is None else inside.setdefault(one.group, {})
-            place[one.name] = values[one.name]
+    for option in flat_options(options):
+        if option.name in values:
+            holder = own if option.group is None else inside.setdefault(option.group, {})
+            holder[option.name] = values[option.name]
     hints = get_type_hints(options)
-    for group, found in inside.items():
-        own[group] = hints[group](**found)
+    for group, group_values in inside.items():
+        own[group] = hints[group](**group_values)
     return options(**own)
 
 
@@ -128,14 +130,18 @@ def as_words(options: Any) -> list[str]:
     values that are defaults."""
     arguments: list[str] = []
     flags: list[str] = []
-    for one in flat(type(options)):
-        holder = options if one.group is None else getattr(options, one.group)
-        value = getattr(holder, one.name)
-        if value is None or value == one.default or value == ():
+    for option in flat_options(type(options)):
+        holder = options if option.group is None else getattr(options, option.group)
+        value = getattr(holder, option.name)
+        if value is None or value == option.default or value == ():
             continue
         for each in value if isinstance(value, tuple) else (value,):
-            if one.opt.argument:
+            if option.opt.argument:
                 arguments.append(str(each))
             else:
-                flags += [f"--{said_as(one)}"] if each is True else [f"--{said_as(one)}={each}"]
+                flags += (
+                    [f"--{option_word(option)}"]
+                    if each is True
+                    else [f"--{option_word(option)}={each}"]
+                )
     return arguments + flags

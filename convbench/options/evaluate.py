@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from convbench.options.declare import Opt
-from convbench.options.shared import AskingOfRuns, CallOptions, DryRun, RunDirs, SpecOptions
+from convbench.options.shared import CallOptions, DryRun, MultiRunMixin, RunDirs, SpecOptions
 from convbench.words import Split
 
 
 @dataclass(frozen=True)
-class EvalOptions(AskingOfRuns):
+class EvalOptions(MultiRunMixin):
     """Evaluate a policy on a run's test questions, with the same teacher and judges."""
 
     EXAMPLES: ClassVar = (

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from convbench.options.declare import Opt
-from convbench.options.shared import Asking, CallOptions, DryRun, SpecOptions, Track
+from convbench.options.shared import CallOptions, DryRun, ModelCallMixin, SpecOptions, Track
 
 
 @dataclass(frozen=True)
-class ExperimentOptions(Asking):
+class ExperimentOptions(ModelCallMixin):
     """Run a whole table from one file; the same command resumes it."""
 
     EXAMPLES: ClassVar = (

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from convbench.options.declare import WHERE, Opt
-from convbench.options.shared import Asking, CallOptions, DryRun, SpecOptions
-from convbench.options.spread import Shard, Spread
+from convbench.options.shared import CallOptions, DryRun, ModelCallMixin, SpecOptions
+from convbench.options.spread import Shard, ShardOptions
 
 
 @dataclass(frozen=True)
-class JudgeOptions(Asking):
+class JudgeOptions(ModelCallMixin):
     """Score every conversation of a run and of its evaluations; existing scores are kept."""
 
     EXAMPLES: ClassVar = (
@@ -68,7 +68,7 @@ class JudgeOptions(Asking):
         ),
     ] = False
     dry_run: DryRun = False
-    spread: Spread = field(default_factory=Spread)
+    spread: ShardOptions = field(default_factory=ShardOptions)
     shard: Shard = None
     calls: CallOptions = field(default_factory=CallOptions)
     specs: SpecOptions = SpecOptions()

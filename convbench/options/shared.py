@@ -100,14 +100,14 @@ SEEDS = (-(2**63), 2**63 - 1)
 """Smallest and largest seed."""
 
 
-def run_paths(said: Any) -> tuple[Path, ...]:
+def run_paths(value: Any) -> tuple[Path, ...]:
     """Return a tuple of folders for one path, several, or None."""
-    if isinstance(said, tuple | list):
-        return tuple(Path(one) for one in said)
-    return () if said is None else (Path(said),)
+    if isinstance(value, tuple | list):
+        return tuple(Path(path) for path in value)
+    return () if value is None else (Path(value),)
 
 
-def _temperatures(text: str) -> tuple[float, ...]:
+def _parse_temperatures(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
@@ -143,7 +143,7 @@ class SpecOptions:
 
 
 @dataclass(frozen=True)
-class FailOn:
+class FailureLimit:
     """How many failures make a command fail: at least `count`, or `share` (0 to 1) of the
     attempts."""
 
@@ -151,54 +151,54 @@ class FailOn:
     share: float | None = None
 
     @classmethod
-    def of(cls, said: str | int) -> FailOn:
+    def parse_limit(cls, text: str | int) -> FailureLimit:
         """Return the limit for `N` or `P%`. Raises ValueError for anything else."""
-        number, percent, rest = str(said).strip().partition("%")
+        number, percent, rest = str(text).strip().partition("%")
         try:
             value = float(number) if percent else int(number)
         except ValueError:
             value = 0
         if rest or not value > 0 or (percent and value > 100):
             raise ValueError(
-                f"found {said!r}; expected a number of failures from 1, or a share up to 100%"
+                f"found {text!r}; expected a number of failures from 1, or a share up to 100%"
             )
         return cls(share=value / 100) if percent else cls(count=int(value))
 
-    def reached(self, failed: int, tried: int) -> bool:
+    def is_reached(self, failed: int, tried: int) -> bool:
         """Return True if this many failures of this many attempts reach the limit."""
         if self.count is not None:
             return failed >= self.count
         return failed > 0 and failed >= (self.share or 0) * tried
 
 
-def _fail_on(text: str) -> str:
-    FailOn.of(text)
+def _check_fail_on(text: str) -> str:
+    FailureLimit.parse_limit(text)
     return text
 
 
-def devices_of(pairs: Sequence[str]) -> Devices:
+def parse_devices(pairs: Sequence[str]) -> Devices:
     """Return the devices that `--devices` pairs set; later pairs override earlier ones. Raises
     SpecError for an invalid pair."""
-    from convbench.catalog.load import assign, check, parse_sets
+    from convbench.catalog.load import assign_key, check_spec, parse_sets
     from convbench.schema.run import Devices
 
-    found: dict[str, Any] = {}
+    devices: dict[str, Any] = {}
     for key, value in parse_sets(pairs, "--devices").items():
-        assign(found, key, value, "--devices")
-    return check(Devices, found, "--devices")
+        assign_key(devices, key, value, "--devices")
+    return check_spec(Devices, devices, "--devices")
 
 
-def as_devices(devices: Devices) -> tuple[str, ...]:
+def devices_as_pairs(devices: Devices) -> tuple[str, ...]:
     """Return devices as `--devices` pairs, without defaults."""
-    said = devices.model_dump(mode="json", exclude_defaults=True)
-    return tuple(f"{key}={json.dumps(value)}" for key, value in said.items())
+    values = devices.model_dump(mode="json", exclude_defaults=True)
+    return tuple(f"{key}={json.dumps(value)}" for key, value in values.items())
 
 
-def _devices(text: str) -> str:
+def _check_devices(text: str) -> str:
     from convbench.errors import SpecError
 
     try:
-        devices_of([text])
+        parse_devices([text])
     except SpecError as error:
         raise ValueError(str(error).removeprefix("--devices: ")) from None
     return text
@@ -301,7 +301,7 @@ class CallOptions:
             "Devices of policy, teacher, judge or trainer: policy=[0], trainer=[0,1], "
             "share.judge=0.4, vllm.judge.max-model-len=8192; repeat it for several.",
             metavar="KEY=VALUE",
-            parse=_devices,
+            parse=_check_devices,
             panel=MODELS,
         ),
     ] = ()
@@ -324,7 +324,7 @@ class CallOptions:
             "End with exit code 1 if this many conversations or verdicts failed, or this share of "
             "those tried; fewer are only noted.",
             metavar="N|P%",
-            parse=_fail_on,
+            parse=_check_fail_on,
             panel=MODELS,
         ),
     ] = "100%"
@@ -334,7 +334,7 @@ class CallOptions:
     """`MODEL@HOST` pairs that a pulled run may call."""
     remembers: bool = True
     """Whether an address that the user typed is remembered as trusted; not in a dry run."""
-    named: tuple[str, ...] = ()
+    user_models: tuple[str, ...] = ()
     """References of models that the user named, which a pulled run may call too."""
 
     ledger: Any = field(default=None, compare=False, repr=False)
@@ -348,31 +348,31 @@ class CallOptions:
 
     def __post_init__(self) -> None:
         """Raise ValueError for an invalid `fail_on`, FatalModelError for an invalid address."""
-        FailOn.of(self.fail_on)
+        FailureLimit.parse_limit(self.fail_on)
         for address in (self.api_base or "").split(","):
             if address:
                 check_address(address, "--api-base")
 
-    def fails(self, failed: int, tried: int) -> bool:
+    def is_failure(self, failed: int, tried: int) -> bool:
         """Return True if this many failures of this many attempts make a command fail."""
-        return FailOn.of(self.fail_on).reached(failed, tried)
+        return FailureLimit.parse_limit(self.fail_on).is_reached(failed, tried)
 
-    def one_ledger(self) -> CallOptions:
+    def with_ledger(self) -> CallOptions:
         """Return a copy with one ledger for all runs and stages of a command."""
         from convbench.engine.budget import Budget
 
         return replace(self, ledger=self.ledger or Budget())
 
-    def seeing(self, folders: tuple[Path, ...]) -> CallOptions:
+    def with_specs(self, folders: tuple[Path, ...]) -> CallOptions:
         """Return a copy with the folders of `--specs`, which may hold a `models.yaml`."""
         return replace(self, specs=folders) if folders else self
 
-    def naming(self, *models: str) -> CallOptions:
+    def with_user_models(self, *models: str) -> CallOptions:
         """Return a copy in which the user has named these models too."""
-        return replace(self, named=(*self.named, *models))
+        return replace(self, user_models=(*self.user_models, *models))
 
 
-class Asking:
+class ModelCallMixin:
     """Mixin of the options of commands that call models: aliases are also looked up in the folders
     of `--specs`."""
 
@@ -380,10 +380,10 @@ class Asking:
     calls: CallOptions
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "calls", self.calls.seeing(self.specs.folders))
+        object.__setattr__(self, "calls", self.calls.with_specs(self.specs.folders))
 
 
-class AskingOfRuns(Asking):
+class MultiRunMixin(ModelCallMixin):
     """Mixin of the options of commands that call models and take any number of runs."""
 
     run: tuple[Path, ...]
@@ -394,13 +394,13 @@ class AskingOfRuns(Asking):
         object.__setattr__(self, "run", run_paths(self.run))
 
     @property
-    def first(self) -> Path | None:
+    def first_run(self) -> Path | None:
         """Return the first run, or None if none was named."""
         return self.run[0] if self.run else None
 
 
 @dataclass(frozen=True)
-class Shape:
+class RunSettings:
     """Settings of a run that the user may choose; None is the default."""
 
     mode: Annotated[Mode | None, Opt("Whether the policy thinks in <thinking> tags.")] = None
@@ -414,7 +414,9 @@ class Shape:
     temperatures: Annotated[
         tuple[float, ...] | None,
         Opt(
-            "One value, or one for each sample (0.3,0.7,1.0).", metavar="T,T,…", parse=_temperatures
+            "One value, or one for each sample (0.3,0.7,1.0).",
+            metavar="T,T,…",
+            parse=_parse_temperatures,
         ),
     ] = None
     max_tokens: Annotated[

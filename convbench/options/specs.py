@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel
 
 from convbench import catalog
-from convbench.catalog.load import assign
+from convbench.catalog.load import assign_key
 from convbench.errors import UsageError
 from convbench.options.shared import SpecOptions
 from convbench.schema import ProtocolSpec, TaskSpec
@@ -19,17 +19,17 @@ S = TypeVar("S", bound=BaseModel)
 
 
 @dataclass(frozen=True)
-class Sets:
+class SpecSets:
     """Values of `--set` by kind of spec, then by dotted key."""
 
     by_kind: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def of(self, kind: str) -> dict[str, Any]:
+    def for_kind(self, kind: str) -> dict[str, Any]:
         """Return the values for one kind of spec by dotted key."""
         return self.by_kind.get(kind, {})
 
 
-def sort_sets(pairs: Sequence[str], kinds: Sequence[str]) -> Sets:
+def sort_sets(pairs: Sequence[str], kinds: Sequence[str]) -> SpecSets:
     """Return `kind.key=value` pairs by kind. Raises UsageError for another kind."""
     out: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
     for key, value in catalog.parse_sets(pairs).items():
@@ -38,7 +38,7 @@ def sort_sets(pairs: Sequence[str], kinds: Sequence[str]) -> Sets:
             expected = ", ".join(f"{kind}.KEY=VALUE" for kind in kinds)
             raise UsageError(f"--set {key}: found no spec it belongs to; expected {expected}")
         out[kind][rest] = value
-    return Sets(out)
+    return SpecSets(out)
 
 
 def as_sets(values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -49,32 +49,34 @@ def as_sets(values: Mapping[str, Any]) -> tuple[str, ...]:
 def load_plugins(options: SpecOptions) -> None:
     """Load each plugin file once."""
     for path in options.plugins:
-        catalog.plugin(path)
+        catalog.load_plugin(path)
 
 
-def load_task(name: str, options: SpecOptions, sets: Sets) -> TaskSpec:
+def load_task(name: str, options: SpecOptions, sets: SpecSets) -> TaskSpec:
     """Return the task spec of this name with `--set` applied. Raises SpecError."""
-    return catalog.load(TaskSpec, "tasks", name, specs=options.folders, sets=sets.of("task"))
-
-
-def load_protocol(name: str, options: SpecOptions, sets: Sets) -> ProtocolSpec:
-    """Return the protocol spec of this name with `--set` applied. Raises SpecError."""
-    return catalog.load(
-        ProtocolSpec, "protocols", name, specs=options.folders, sets=sets.of("protocol")
+    return catalog.load_spec(
+        TaskSpec, "tasks", name, specs=options.folders, sets=sets.for_kind("task")
     )
 
 
-def with_sets(spec: S, kind: str, sets: Sets) -> S:
+def load_protocol(name: str, options: SpecOptions, sets: SpecSets) -> ProtocolSpec:
+    """Return the protocol spec of this name with `--set` applied. Raises SpecError."""
+    return catalog.load_spec(
+        ProtocolSpec, "protocols", name, specs=options.folders, sets=sets.for_kind("protocol")
+    )
+
+
+def with_sets(spec: S, kind: str, sets: SpecSets) -> S:
     """Return a loaded spec with the `--set` values of its kind applied. Raises SpecError."""
-    if not sets.of(kind):
+    if not sets.for_kind(kind):
         return spec
     value = spec.model_dump(mode="json")
-    for key, new in sets.of(kind).items():
-        assign(value, key, new, kind)
-    return catalog.check(type(spec), value, kind)
+    for key, new in sets.for_kind(kind).items():
+        assign_key(value, key, new, kind)
+    return catalog.check_spec(type(spec), value, kind)
 
 
-def sized(task: TaskSpec, count: int | Literal["all"] | None) -> TaskSpec:
+def with_count(task: TaskSpec, count: int | Literal["all"] | None) -> TaskSpec:
     """Return the task with this number of questions to draw; None leaves its own number."""
     if count is None:
         return task

@@ -16,7 +16,7 @@ SHARDS = "Shards"
 
 
 @dataclass(frozen=True)
-class Spread:
+class ShardOptions:
     """Options for shards; None leaves the run as it is."""
 
     shards: Annotated[
@@ -69,7 +69,7 @@ class Spread:
     ] = None
 
     @property
-    def said(self) -> bool:
+    def is_requested(self) -> bool:
         """Return True if the user asked for shards."""
         return self.shards is not None or self.on is not None
 
@@ -98,17 +98,17 @@ def with_pace(calls: CallOptions, rate: float | None) -> CallOptions:
     """Return call options with a limit of calls a second, unless they have one."""
     if rate is None or calls.pace is not None:
         return calls
-    from convbench.engine.limiter import Pace
+    from convbench.engine.limiter import RatePacer
 
-    return replace(calls, pace=Pace(rate))
+    return replace(calls, pace=RatePacer(rate))
 
 
-def addresses(said: str | None) -> tuple[str, ...]:
+def parse_addresses(text: str | None) -> tuple[str, ...]:
     """Return the addresses in a value of `--api-base`, which are separated by commas."""
-    return tuple(one for one in (said or "").split(",") if one)
+    return tuple(address for address in (text or "").split(",") if address)
 
 
 def first_address(calls: CallOptions) -> CallOptions:
     """Return call options with the first of several addresses, for work in one process."""
-    many = addresses(calls.api_base)
+    many = parse_addresses(calls.api_base)
     return replace(calls, api_base=many[0]) if len(many) > 1 else calls

@@ -9,18 +9,18 @@ from typing import Annotated, ClassVar
 from convbench.options.declare import WHERE, Opt
 from convbench.options.shared import (
     MOST_EACH,
-    Asking,
-    AskingOfRuns,
     CallOptions,
     DryRun,
+    ModelCallMixin,
+    MultiRunMixin,
     SpecOptions,
     Track,
 )
-from convbench.options.spread import Spread
+from convbench.options.spread import ShardOptions
 
 
 @dataclass(frozen=True)
-class TrainOptions(AskingOfRuns):
+class TrainOptions(MultiRunMixin):
     """Train a policy on the judged conversations of a run.
 
     Models are asked only where a learner samples: --rounds, sweet, step-dpo's new branches.
@@ -102,20 +102,20 @@ class TrainOptions(AskingOfRuns):
     dry_run: DryRun = False
     calls: CallOptions = field(default_factory=CallOptions)
     """Options of model calls, for learners that sample (branches, candidates)."""
-    spread: Spread = field(default_factory=Spread)
+    spread: ShardOptions = field(default_factory=ShardOptions)
     """Workers for what a learner samples and adapts; with `nodes`, where machines are started."""
     specs: SpecOptions = SpecOptions()
     in_process: bool = False
     """Train in this process if one is enough, which saves loading torch again."""
 
     @property
-    def together(self) -> str | None:
+    def nodes_target(self) -> str | None:
         """Return where several machines are started, or None if they are not."""
         return self.spread.on if self.nodes is not None else None
 
 
 @dataclass(frozen=True)
-class RoundsOptions(Asking):
+class RoundsOptions(ModelCallMixin):
     """Options of `train RECIPE --rounds N`."""
 
     recipe: str
@@ -129,6 +129,6 @@ class RoundsOptions(Asking):
     """Whether every round's policy is evaluated on the test split."""
     in_process: bool = False
     calls: CallOptions = field(default_factory=CallOptions)
-    spread: Spread = field(default_factory=Spread)
+    spread: ShardOptions = field(default_factory=ShardOptions)
     """Workers for the conversations and verdicts of each round."""
     specs: SpecOptions = SpecOptions()

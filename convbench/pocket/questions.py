@@ -59,25 +59,27 @@ def split_of(key: str) -> str:
     raise AssertionError("the shares of the splits add up to ten tenths")
 
 
-def _arranged(gold: str, others: list[str], rng: random.Random) -> tuple[tuple[str, ...], str]:
+def _arrange_options(
+    gold: str, others: list[str], rng: random.Random
+) -> tuple[tuple[str, ...], str]:
     """Return (options, label of the gold one), with the gold option at a uniform position."""
-    place = rng.randrange(len(others) + 1)
+    position = rng.randrange(len(others) + 1)
     rng.shuffle(others)
-    return (*others[:place], gold, *others[place:]), LETTERS[place]
+    return (*others[:position], gold, *others[position:]), LETTERS[position]
 
 
 def draw_fact_question(world: World, rng: random.Random) -> Question:
     """Return a drawn question all of whose facts the policy has read."""
     kind, prop = rng.choice(FACT_KINDS), rng.choice(PROPERTIES)
     need = rng.choice(VALUES[prop])
-    having = list(world.having(prop, need))
+    having = list(world.names_having(prop, need))
     rng.shuffle(having)
     subject = "" if kind == "has" else having.pop()
     if kind == "of":
         gold, pool = need, [value for value in VALUES[prop] if value != need]
     else:
         gold, pool = having.pop(), [n for n in world.known if world.value(n, prop) != need]
-    options, answer = _arranged(gold, rng.sample(pool, 3), rng)
+    options, answer = _arrange_options(gold, rng.sample(pool, 3), rng)
     return Question(kind, prop, need, subject, options, answer)
 
 
@@ -86,11 +88,11 @@ def draw_clarify_question(world: World, rng: random.Random) -> Question:
     right."""
     kind, prop = rng.choice(CLARIFY_KINDS), rng.choice(PROPERTIES)
     need = rng.choice(VALUES[prop])
-    subject = "" if kind == "has" else rng.choice(world.having(prop, need))
+    subject = "" if kind == "has" else rng.choice(world.names_having(prop, need))
     gold = rng.choice([n for n in world.strangers if world.value(n, prop) == need])
     stranger = rng.choice([n for n in world.strangers if world.value(n, prop) != need])
     known = rng.sample([n for n in world.known if world.value(n, prop) != need], 2)
-    options, answer = _arranged(gold, [stranger, *known], rng)
+    options, answer = _arrange_options(gold, [stranger, *known], rng)
     unknown = tuple(
         letter for letter, name in zip(LETTERS, options, strict=True) if name in (gold, stranger)
     )
@@ -101,12 +103,12 @@ def draw_wish(world: World, rng: random.Random) -> Question:
     """Return a drawn collaboration task: the property is named, the value sought is hidden."""
     prop = rng.choice(PROPERTIES)
     need = rng.choice(VALUES[prop])
-    gold = rng.choice(world.having(prop, need))
+    gold = rng.choice(world.names_having(prop, need))
     others: list[str] = []
     taken = {need}
     for name in rng.sample(world.known, len(world.known)):
         if len(others) < 3 and world.value(name, prop) not in taken:
             taken.add(world.value(name, prop))
             others.append(name)
-    options, answer = _arranged(gold, others, rng)
+    options, answer = _arrange_options(gold, others, rng)
     return Question("wish", prop, need, "", options, answer)

@@ -23,15 +23,17 @@ def teacher(messages: Messages, example: Mapping[str, Any]) -> str:
     Needs the fields `question` and `choices`; the facts are the teacher's own. Options are
     recognised by their text, else by their letter; if it is none or several, the reply has no fact.
     """
-    asked = _last(messages)
-    options = _options(field(example, "choices"))
-    labels = _mentioned(asked, options) or _mentioned(asked, {label: label for label in options})
+    question = _last_message(messages)
+    options = _options_by_label(read_field(example, "choices"))
+    labels = _mentioned_keys(question, options) or _mentioned_keys(
+        question, {label: label for label in options}
+    )
     if len(labels) != 1:
         return texts.TEACHER_LOST
-    return tell(make_world(), str(field(example, "question")), options[labels[0]])
+    return tell_fact(make_world(), str(read_field(example, "question")), options[labels[0]])
 
 
-def tell(world: World, question: str, option: str) -> str:
+def tell_fact(world: World, question: str, option: str) -> str:
     """Return the teacher's sentence on an option: a name's value, or whether a value is right."""
     words = re.findall(r"\w+", question)
     prop = next((word for word in words if word in PROPERTIES), "")
@@ -50,17 +52,17 @@ def human(messages: Messages, example: Mapping[str, Any]) -> str:
 
     Needs the hidden field `reference`: that property and the value sought, as "color red".
     """
-    return _wish(_last(messages), str(field(example, "reference")))
+    return _wish_reply(_last_message(messages), str(read_field(example, "reference")))
 
 
 def wish(arguments: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
     """Return the human's reply about the argument `property`, as a tool, by the hidden field
     `reference`."""
-    return _wish(str(arguments["property"]), str(fields["reference"]))
+    return _wish_reply(str(arguments["property"]), str(fields["reference"]))
 
 
-def _wish(asked: str, reference: str) -> str:
-    props = _mentioned(asked, {prop: prop for prop in PROPERTIES})
+def _wish_reply(question: str, reference: str) -> str:
+    props = _mentioned_keys(question, {prop: prop for prop in PROPERTIES})
     if len(props) != 1:
         return texts.HUMAN_LOST
     prop, value = reference.split()
@@ -69,7 +71,7 @@ def _wish(asked: str, reference: str) -> str:
     return texts.HUMAN_ANY.format(prop=props[0])
 
 
-def field(example: Mapping[str, Any], name: str) -> Any:
+def read_field(example: Mapping[str, Any], name: str) -> Any:
     """Return a field of a row or of an Example: at the top, among the inputs or the hidden ones.
     Raises KeyError if it is missing."""
     for part in (example, example.get("inputs") or {}, example.get("hidden") or {}):
@@ -78,19 +80,19 @@ def field(example: Mapping[str, Any], name: str) -> Any:
     raise KeyError(f"this speaker needs the field {name!r}; the example has {sorted(example)}")
 
 
-def _last(messages: Messages) -> str:
+def _last_message(messages: Messages) -> str:
     """Return the last message of the other speakers, "" at the start."""
     heard = [message["content"] for message in messages if message["role"] == "user"]
     return heard[-1] if heard else ""
 
 
-def _mentioned(text: str, words: Mapping[str, str]) -> list[str]:
+def _mentioned_keys(text: str, words: Mapping[str, str]) -> list[str]:
     """Return the keys of `words` whose word is in the text, each once, in the order of `words`."""
-    found = set(re.findall(r"\w+", text))
-    return [key for key, word in words.items() if word in found]
+    present = set(re.findall(r"\w+", text))
+    return [key for key, word in words.items() if word in present]
 
 
-def _options(choices: Sequence[Any]) -> dict[str, str]:
+def _options_by_label(choices: Sequence[Any]) -> dict[str, str]:
     """Return options by label, from texts in order or from {label, text}."""
     if all(isinstance(choice, str) for choice in choices):
         return dict(zip(LETTERS, choices, strict=True))

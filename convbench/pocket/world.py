@@ -31,12 +31,12 @@ class World:
         """Return the value of a name's property. Raises KeyError outside the world."""
         return self.facts[name, prop]
 
-    def having(self, prop: str, value: str) -> tuple[str, ...]:
+    def names_having(self, prop: str, value: str) -> tuple[str, ...]:
         """Return the known names whose `prop` is `value`."""
         return tuple(name for name in self.known if self.facts[name, prop] == value)
 
 
-def _balanced(names: tuple[str, ...], prop: str, rng: random.Random) -> dict[str, str]:
+def _balanced_values(names: tuple[str, ...], prop: str, rng: random.Random) -> dict[str, str]:
     """Return a value for each name, every value equally often, so that no guess is better."""
     values = [VALUES[prop][i % len(VALUES[prop])] for i in range(len(names))]
     rng.shuffle(values)
@@ -51,6 +51,6 @@ def make_world(seed: int = WORLD_SEED) -> World:
     for group in ("known", "strangers", "newcomers"):
         for prop in PROPERTIES:
             rng = random.Random(f"facts {seed} {group} {prop}")
-            for name, value in _balanced(groups[group], prop, rng).items():
+            for name, value in _balanced_values(groups[group], prop, rng).items():
                 facts[name, prop] = value
     return World(**groups, facts=facts)

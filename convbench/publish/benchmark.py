@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from convbench.publish.checkpoint_card import Results
+from convbench.publish.checkpoint_card import EvaluationResults
 from convbench.schema import RunManifest
 
 EVAL = "eval.yaml"
@@ -44,16 +44,16 @@ def eval_yaml(
         f"{manifest.task.title}. Protocol {manifest.protocol.name}, mode {manifest.mode}, "
         f"{manifest.turns} policy turns; share of right answers, and mean reward by judge."
     )
-    made = {
+    content = {
         "name": f"{manifest.task.name} conversations ({manifest.protocol.name})",
         "description": about,
         "evaluation_framework": FRAMEWORK,
         "tasks": [{"id": name, "config": QUESTIONS, "split": split} for name in names],
     }
-    return yaml.safe_dump(made, sort_keys=False, allow_unicode=True) if names else None
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True) if names else None
 
 
-def results_yaml(results: Results, datasets: Sequence[str]) -> str | None:
+def results_yaml(results: EvaluationResults, datasets: Sequence[str]) -> str | None:
     """Return the YAML of a checkpoint's results on the dataset that its questions were published
     in; None if that is unknown or nothing was measured."""
     if not datasets or not results.values:

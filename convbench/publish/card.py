@@ -12,21 +12,21 @@ from typing import Any
 import yaml
 
 from convbench import __version__
-from convbench.blot import keys
-from convbench.printable import printable
-from convbench.publish.figures import Figures
+from convbench.blot import redact_text
+from convbench.printable import make_printable
+from convbench.publish.figures import CardFigures
 from convbench.publish.parquet import CONFIGS
-from convbench.report.markdown import code, plain
-from convbench.report.measures import heat
-from convbench.schema import JudgeSpec, Member, RunManifest, canonical, pick
+from convbench.report.markdown import inline_code, inline_text
+from convbench.report.measures import temperature_text
+from convbench.schema import JudgeSpec, ModelConfig, RunManifest, canonical_json, pick_template
 from convbench.schema.example import SPLITS
 from convbench.stats.means import Estimate
 
 
-def prompts(manifest: RunManifest, judges: Mapping[str, JudgeSpec]) -> str:
+def prompts_section(manifest: RunManifest, judges: Mapping[str, JudgeSpec]) -> str:
     """Return the section with every prompt template that was used; "" if there are none, as for
     imported conversations."""
-    blocks = [*_speakers(manifest), *_steps(manifest), *_judges(judges)]
+    blocks = [*_speaker_blocks(manifest), *_step_blocks(manifest), *_judge_blocks(judges)]
     if not blocks:
         return ""
     return "## Prompts\n\nTemplates as given to the models (`{{ … }}` is filled in).\n\n" + (
@@ -34,58 +34,60 @@ def prompts(manifest: RunManifest, judges: Mapping[str, JudgeSpec]) -> str:
     )
 
 
-def _speakers(manifest: RunManifest) -> Iterator[str]:
+def _speaker_blocks(manifest: RunManifest) -> Iterator[str]:
     override = manifest.task.overrides.get(manifest.protocol.name)
     for name, speaker in manifest.protocol.speakers.items():
         own = override.systems.get(name) if override else None
-        text = pick(speaker.system if own is None else own, manifest.mode)
+        text = pick_template(speaker.system if own is None else own, manifest.mode)
         if text:
-            yield _block(f"System prompt of {name}", text)
+            yield _details_block(f"System prompt of {name}", text)
 
 
-def _steps(manifest: RunManifest) -> Iterator[str]:
+def _step_blocks(manifest: RunManifest) -> Iterator[str]:
     override = manifest.task.overrides.get(manifest.protocol.name)
     for step in manifest.protocol.all_steps():
         own = override.steps.get(step.id) if override else None
-        said = step.say if step.say is not None else step.ask
-        text = pick(said if own is None else own, manifest.mode)
+        template = step.say if step.say is not None else step.ask
+        text = pick_template(template if own is None else own, manifest.mode)
         if text:
             verb = "says" if step.say is not None else "is asked"
-            yield _block(f"Step {step.id}: {step.speaker} {verb}", text)
-    instruction = pick(manifest.task.instruction, manifest.mode)
+            yield _details_block(f"Step {step.id}: {step.speaker} {verb}", text)
+    instruction = pick_template(manifest.task.instruction, manifest.mode)
     if instruction:
-        yield _block("Instruction of the task", instruction)
+        yield _details_block("Instruction of the task", instruction)
 
 
-def _judges(judges: Mapping[str, JudgeSpec]) -> Iterator[str]:
+def _judge_blocks(judges: Mapping[str, JudgeSpec]) -> Iterator[str]:
     for spec in judges.values():
         if spec.system:
-            yield _block(f"System prompt of judge {spec.name}", spec.system)
+            yield _details_block(f"System prompt of judge {spec.name}", spec.system)
         if spec.prompt:
-            yield _block(f"Prompt of judge {spec.name}", spec.prompt)
+            yield _details_block(f"Prompt of judge {spec.name}", spec.prompt)
         if spec.metrics:
-            yield _block(f"Criteria of judge {spec.name}", "\n".join(_criteria(spec)))
+            yield _details_block(
+                f"Criteria of judge {spec.name}", "\n".join(_criterion_lines(spec))
+            )
 
 
-def _criteria(spec: JudgeSpec) -> Iterator[str]:
+def _criterion_lines(spec: JudgeSpec) -> Iterator[str]:
     """Yield a line for each metric of a judge, and one for the reward."""
     for metric in spec.metrics:
-        low, high = spec.limits(metric.name)
+        low, high = spec.score_limits(metric.name)
         weight = f", weight {metric.weight:g}" if metric.weight is not None else ""
         about = f": {metric.about}" if metric.about else ""
         yield f"{metric.label} ({metric.name}, {low:g} to {high:g}{weight}){about}"
-    if spec.weighted:
+    if spec.has_weights:
         yield f"Overall (overall, {spec.lowest:g} to {spec.highest:g}): the weighted mean"
     yield f"reward = {spec.reward.metric} / {spec.reward.scale:g}"
 
 
-def _block(title: str, text: str) -> str:
-    summary = escape(printable(title).replace("\n", " "))
-    block = fenced(printable(text).strip(), "text")
+def _details_block(title: str, text: str) -> str:
+    summary = escape(make_printable(title).replace("\n", " "))
+    block = fence_code(make_printable(text).strip(), "text")
     return f"<details><summary>{summary}</summary>\n\n{block}\n\n</details>"
 
 
-def fenced(text: str, language: str) -> str:
+def fence_code(text: str, language: str) -> str:
     """Return text as a Markdown code block, with a fence longer than any in the text."""
     fence = "```"
     while fence in text:
@@ -109,11 +111,11 @@ TERMS = {
 """Address of a provider's terms, by a word in the model's reference."""
 
 
-def card(
+def dataset_card(
     repo: str,
     manifest: RunManifest,
     judges: Mapping[str, JudgeSpec],
-    numbers: Figures,
+    numbers: CardFigures,
     rows: Mapping[str, Mapping[str, int]],
     judge: str | None,
 ) -> str:
@@ -124,16 +126,16 @@ def card(
     )
     parts = [
         f"---\n{front}---",
-        _opening(manifest, numbers),
-        _tables(rows, judge),
-        _load(repo),
-        _rewards(numbers),
-        _made(manifest, numbers),
-        _models(manifest, judges, numbers),
-        prompts(manifest, judges),
-        _limits(manifest, numbers),
-        _licence(manifest),
-        citation(manifest),
+        _opening_text(manifest, numbers),
+        _tables_section(rows, judge),
+        _load_section(repo),
+        _rewards_section(numbers),
+        _provenance_section(manifest, numbers),
+        _models_section(manifest, judges, numbers),
+        prompts_section(manifest, judges),
+        _limits_section(manifest, numbers),
+        _licence_section(manifest),
+        citation_section(manifest),
     ]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
@@ -159,18 +161,18 @@ def front_matter(manifest: RunManifest, rows: Mapping[str, Mapping[str, int]]) -
     front: dict[str, Any] = {
         "license": task.licence.id,
         "language": [task.language],
-        "pretty_name": _pretty(manifest),
+        "pretty_name": _pretty_name(manifest),
         "size_categories": [size],
         "task_categories": categories,
         "tags": list(dict.fromkeys(tags)),
-        "configs": _configs(rows),
+        "configs": _config_entries(rows),
     }
     if task.source.hub:
         front["source_datasets"] = [task.source.hub]
     return front
 
 
-def _configs(rows: Mapping[str, Mapping[str, int]]) -> list[dict[str, Any]]:
+def _config_entries(rows: Mapping[str, Mapping[str, int]]) -> list[dict[str, Any]]:
     configs: list[dict[str, Any]] = []
     for name in CONFIGS:
         files = [
@@ -184,23 +186,24 @@ def _configs(rows: Mapping[str, Mapping[str, int]]) -> list[dict[str, Any]]:
     return configs
 
 
-def _pretty(manifest: RunManifest) -> str:
+def _pretty_name(manifest: RunManifest) -> str:
     return f"{manifest.task.name} conversations ({manifest.protocol.name}, {manifest.mode})"
 
 
-def _opening(manifest: RunManifest, numbers: Figures) -> str:
+def _opening_text(manifest: RunManifest, numbers: CardFigures) -> str:
     policy = manifest.cast[manifest.protocol.policy].model
     splits = ", ".join(f"{count:,} {split}" for split, count in numbers.splits.items())
     kind = "imported" if manifest.kind == "import" else "had"
-    protocol = plain(manifest.protocol.title)
-    return f"""# {_pretty(manifest)}
+    protocol = inline_text(manifest.protocol.title)
+    author = inline_code(policy)
+    return f"""# {_pretty_name(manifest)}
 
-{numbers.total:,} multi-turn conversations {kind} by {code(policy)} ({splits}), with the rewards
-that judges gave them. Questions: {plain(manifest.task.title)}. Protocol: {protocol}.
-Made with convbench {plain(manifest.version)}."""
+{numbers.total:,} multi-turn conversations {kind} by {author} ({splits}), with the rewards
+that judges gave them. Questions: {inline_text(manifest.task.title)}. Protocol: {protocol}.
+Made with convbench {inline_text(manifest.version)}."""
 
 
-def _tables(rows: Mapping[str, Mapping[str, int]], judge: str | None) -> str:
+def _tables_section(rows: Mapping[str, Mapping[str, int]], judge: str | None) -> str:
     about = {
         "conversations": "one row a conversation: `messages` as the policy saw them "
         "(`[{role, content}]`, ready for TRL), `reward`, `rewards` of every judge, answer, "
@@ -209,7 +212,7 @@ def _tables(rows: Mapping[str, Mapping[str, int]], judge: str | None) -> str:
         "verdicts": "one row a (conversation, judge): scores, reward, justifications",
         "examples": "the questions with their gold answers",
     }
-    table = grid(
+    table = markdown_grid(
         ("config", *SPLITS, "what"),
         [
             (f"`{c}`", *(f"{rows[c].get(s, 0):,}" for s in SPLITS), about[c])
@@ -217,7 +220,11 @@ def _tables(rows: Mapping[str, Mapping[str, int]], judge: str | None) -> str:
             if rows.get(c)
         ],
     )
-    named = f"`reward` is that of judge {code(judge)}." if judge else "No judge has scored it yet."
+    named = (
+        f"`reward` is that of judge {inline_code(judge)}."
+        if judge
+        else "No judge has scored it yet."
+    )
     return f"""## What is in it
 
 {table}
@@ -227,7 +234,7 @@ def _tables(rows: Mapping[str, Mapping[str, int]], judge: str | None) -> str:
 `convbench pull` makes a run of them that every command accepts."""
 
 
-def _load(repo: str) -> str:
+def _load_section(repo: str) -> str:
     return f"""## Load
 
 ```python
@@ -251,16 +258,22 @@ convbench verify {repo}    # every figure here, computed again from the records
 the tasks that results of models refer to; `seal.json` holds a digest of every file."""
 
 
-def _rewards(numbers: Figures) -> str:
+def _rewards_section(numbers: CardFigures) -> str:
     rewards: list[tuple[object, ...]] = [
-        (code(row.judge), row.split, mean_text(row.reward), _n(row.reward), row.failed)
+        (
+            inline_code(row.judge),
+            row.split,
+            mean_text(row.reward),
+            _estimate_count(row.reward),
+            row.failed,
+        )
         for row in numbers.rewards
     ]
     thought = any(row.reasoned and row.reasoned.mean for row in numbers.policy)
     policy: list[tuple[object, ...]] = [
         (
             row.split,
-            heat(row.temperature),
+            temperature_text(row.temperature),
             mean_text(row.accuracy),
             mean_text(row.thinking),
             *((mean_text(row.reasoned),) if thought else ()),
@@ -272,7 +285,7 @@ def _rewards(numbers: Figures) -> str:
     out = ["## Rewards and answers", ""]
     if rewards:
         heads = ("judge", "split", "reward", "conversations", "failed verdicts")
-        out += [grid(heads, rewards), ""]
+        out += [markdown_grid(heads, rewards), ""]
     columns = (
         "split",
         "temperature",
@@ -282,7 +295,7 @@ def _rewards(numbers: Figures) -> str:
         "unparsed",
         "conversations",
     )
-    out += [grid(columns, policy), ""]
+    out += [markdown_grid(columns, policy), ""]
     out.append(
         "Mean ± standard error, clustered by group (conversations of one question are not "
         "independent). An answer that cannot be read counts as wrong."
@@ -290,99 +303,105 @@ def _rewards(numbers: Figures) -> str:
     return "\n".join(out)
 
 
-def _n(found: Estimate | None) -> int:
-    return found.n if found else 0
+def _estimate_count(mean: Estimate | None) -> int:
+    return mean.n if mean else 0
 
 
-def mean_text(found: Estimate | None, digits: int = 4) -> str:
+def mean_text(mean: Estimate | None, digits: int = 4) -> str:
     """Return a mean ± its standard error as text; `-` for None."""
-    if found is None:
+    if mean is None:
         return "-"
-    error = "" if found.error is None else f" ± {found.error:.{digits}f}"
-    return f"{found.mean:.{digits}f}{error}"
+    error = "" if mean.error is None else f" ± {mean.error:.{digits}f}"
+    return f"{mean.mean:.{digits}f}{error}"
 
 
-def _made(manifest: RunManifest, numbers: Figures) -> str:
+def _provenance_section(manifest: RunManifest, numbers: CardFigures) -> str:
     task, protocol = manifest.task, manifest.protocol
     source = task.licence.source or task.source.hub or "local rows"
     temperatures = ", ".join(f"{t:g}" for t in manifest.temperatures)
     if "temperature" in numbers.left_out.get(manifest.protocol.policy, ()):
         temperatures += " (asked for; the policy's model takes none, and none was sent)"
-    revision = code(manifest.source_revision or "")
+    revision = inline_code(manifest.source_revision or "")
     facts = [
-        ("questions", f"{task.name}: {plain(source)}, revision {revision}"),
+        ("questions", f"{task.name}: {inline_text(source)}, revision {revision}"),
         (
             "protocol",
             f"{protocol.name}, mode {manifest.mode}, {manifest.turns} policy turns"
-            + (f" ({plain(protocol.reference)})" if protocol.reference else ""),
+            + (f" ({inline_text(protocol.reference)})" if protocol.reference else ""),
         ),
         ("samples a question", f"{manifest.samples}, temperatures {temperatures}"),
         ("seed", str(manifest.seed)),
-        ("specs", f"{code(manifest.fingerprints.get('specs', ''))} (resolved in `specs/`, `run/`)"),
+        (
+            "specs",
+            f"{inline_code(manifest.fingerprints.get('specs', ''))} (resolved in `specs/`, `run/`)",
+        ),
         (
             "versions",
-            plain(", ".join(f"{k} {v}" for k, v in sorted(manifest.packages.items()))) or "-",
+            inline_text(", ".join(f"{k} {v}" for k, v in sorted(manifest.packages.items()))) or "-",
         ),
     ]
-    return f"## How it was made\n\n{grid(('', ''), facts)}"
+    return f"## How it was made\n\n{markdown_grid(('', ''), facts)}"
 
 
-def _models(manifest: RunManifest, judges: Mapping[str, JudgeSpec], numbers: Figures) -> str:
+def _models_section(
+    manifest: RunManifest, judges: Mapping[str, JudgeSpec], numbers: CardFigures
+) -> str:
     rows = [
         (
-            plain(speaker),
-            code(member.model),
-            _asked(member, numbers.left_out.get(speaker, ())),
-            terms(member.model),
+            inline_text(speaker),
+            inline_code(member.model),
+            _sampling_text(member, numbers.left_out.get(speaker, ())),
+            model_terms(member.model),
         )
         for speaker, member in manifest.cast.items()
     ]
     rows += [
         (
             f"judge {spec.name}",
-            code(spec.model or spec.function or spec.kind),
-            _sampling(spec, mark in numbers.untempered),
-            terms(spec.model or ""),
+            inline_code(spec.model or spec.function or spec.kind),
+            _judge_sampling(spec, mark in numbers.untempered),
+            model_terms(spec.model or ""),
         )
         for mark, spec in judges.items()
     ]
     prompt, completion = numbers.tokens
+    total_usd = _add_costs(numbers.cost_usd, numbers.judge_usd)
     return f"""## Models, terms and cost
 
-{grid(("who", "model", "sampling", "terms"), rows)}
+{markdown_grid(("who", "model", "sampling", "terms"), rows)}
 
-What a model wrote is subject to that model's terms. Conversations: {_usd(numbers.cost_usd)},
-{_tokens(prompt)} prompt and {_tokens(completion)} completion tokens. Judging:
-{_usd(numbers.judge_usd)}. Together: {_usd(_sum(numbers.cost_usd, numbers.judge_usd))}."""
+What a model wrote is subject to that model's terms. Conversations: {_usd_text(numbers.cost_usd)},
+{_tokens_text(prompt)} prompt and {_tokens_text(completion)} completion tokens. Judging:
+{_usd_text(numbers.judge_usd)}. Together: {_usd_text(total_usd)}."""
 
 
-def _asked(member: Member, left_out: Iterable[str]) -> str:
+def _sampling_text(member: ModelConfig, left_out: Iterable[str]) -> str:
     """Return a speaker's sampling parameters as they were sent."""
-    said = [f"max_tokens {member.sampling.max_tokens}"]
+    parts = [f"max_tokens {member.sampling.max_tokens}"]
     if member.sampling.top_p is not None and "top_p" not in left_out:
-        said.append(f"top_p {member.sampling.top_p:g}")
+        parts.append(f"top_p {member.sampling.top_p:g}")
     if member.sampling.reasoning_effort and "reasoning_effort" not in left_out:
-        said.append(f"reasoning_effort {member.sampling.reasoning_effort}")
+        parts.append(f"reasoning_effort {member.sampling.reasoning_effort}")
     if member.extra_body:
-        said.append(f"extra_body {code(keys(canonical(member.extra_body)))}")
+        parts.append(f"extra_body {inline_code(redact_text(canonical_json(member.extra_body)))}")
     if member.replay != "never":
-        said.append(f"its reasoning sent back: {member.replay}")
+        parts.append(f"its reasoning sent back: {member.replay}")
     if left_out:
-        said.append(f"not sent: {plain(', '.join(left_out))}")
-    return "; ".join(said)
+        parts.append(f"not sent: {inline_text(', '.join(left_out))}")
+    return "; ".join(parts)
 
 
-def _sampling(spec: JudgeSpec, untempered: bool) -> str:
+def _judge_sampling(spec: JudgeSpec, untempered: bool) -> str:
     if spec.model is None:
         return "-"
     return "its own (no temperature sent)" if untempered else f"temperature {spec.temperature:g}"
 
 
-def _sum(conversations: float | None, judging: float | None) -> float | None:
+def _add_costs(conversations: float | None, judging: float | None) -> float | None:
     return None if conversations is None or judging is None else conversations + judging
 
 
-def terms(model: str) -> str:
+def model_terms(model: str) -> str:
     """Return the address of a model's terms, as far as its name tells; `-` if it is no model."""
     for word, address in TERMS.items():
         if word in model.lower():
@@ -392,16 +411,16 @@ def terms(model: str) -> str:
     return "see the model's own card"
 
 
-def _usd(value: float | None) -> str:
+def _usd_text(value: float | None) -> str:
     return "cost unknown" if value is None else f"{value:.2f} USD"
 
 
-def _tokens(value: int | None) -> str:
+def _tokens_text(value: int | None) -> str:
     return "an unknown number of" if value is None else f"{value:,}"
 
 
-def _limits(manifest: RunManifest, numbers: Figures) -> str:
-    kinds = plain(", ".join(f"{kind} {count}" for kind, count in numbers.failures)) or "none"
+def _limits_section(manifest: RunManifest, numbers: CardFigures) -> str:
+    kinds = inline_text(", ".join(f"{kind} {count}" for kind, count in numbers.failures)) or "none"
     lines = [
         f"- Failed conversations: {numbers.failed} of {numbers.total} ({kinds}).",
         f"- Conversations with a turn cut at max_tokens: {numbers.cut}.",
@@ -411,32 +430,32 @@ def _limits(manifest: RunManifest, numbers: Figures) -> str:
         "- Conversations of one group are dependent; split and compute errors by `group_id`.",
     ]
     if manifest.pulled_from:
-        lines.append(f"- Restored from {plain(manifest.pulled_from)}.")
+        lines.append(f"- Restored from {inline_text(manifest.pulled_from)}.")
     return "## Failures and limits\n\n" + "\n".join(lines)
 
 
-def _licence(manifest: RunManifest) -> str:
+def _licence_section(manifest: RunManifest) -> str:
     licence = manifest.task.licence
-    note = f" {plain(licence.note)}" if licence.note else ""
-    source = f" of {plain(licence.source)}" if licence.source else ""
+    note = f" {inline_text(licence.note)}" if licence.note else ""
+    source = f" of {inline_text(licence.source)}" if licence.source else ""
     return (
-        f"## Licence\n\nThe questions keep the licence{source}: {code(licence.id)}.{note} "
+        f"## Licence\n\nThe questions keep the licence{source}: {inline_code(licence.id)}.{note} "
         "The conversations are given under the same."
     )
 
 
-def citation(manifest: RunManifest) -> str:
+def citation_section(manifest: RunManifest) -> str:
     """Return the section with the BibTeX of the source dataset and of convbench."""
     blocks = [manifest.task.licence.citation] if manifest.task.licence.citation else []
     blocks.append(
         "@software{convbench,\n  title = {convbench: multi-turn conversations from build to "
         f"report}},\n  version = {{{__version__}}}\n}}"
     )
-    body = "\n\n".join(printable(block).strip() for block in blocks)
-    return f"## Citation\n\n{fenced(body, 'bibtex')}"
+    body = "\n\n".join(make_printable(block).strip() for block in blocks)
+    return f"## Citation\n\n{fence_code(body, 'bibtex')}"
 
 
-def grid(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def markdown_grid(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a Markdown table. Cells are put on one line and their bars escaped."""
     lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
     for row in rows:

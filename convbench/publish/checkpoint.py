@@ -16,16 +16,16 @@ import yaml
 
 from convbench import __version__
 from convbench.errors import RunError
-from convbench.hub.repo import Uploaded, check_name, upload
+from convbench.hub.repo import UploadResult, check_name, upload_folder
 from convbench.models.where import folder_of
 from convbench.publish.benchmark import RESULTS, results_yaml
 from convbench.publish.card import mean_text
-from convbench.publish.checkpoint_card import MeasureRow, Results, is_hub_id, model_card
-from convbench.publish.folder import one_judge
-from convbench.publish.publish import make_way, move
+from convbench.publish.checkpoint_card import EvaluationResults, MeasureRow, is_hub_id, model_card
+from convbench.publish.folder import single_judge
+from convbench.publish.publish import refuse_foreign_folder, replace_folder
 from convbench.publish.safety import TEXT, refuse_secrets
-from convbench.report.compare import differences
-from convbench.report.measures import ACCURACY, Measure, paired, reward
+from convbench.report.compare import policy_differences
+from convbench.report.measures import ACCURACY, Measure, paired_differences, reward_measure
 from convbench.report.policies import Policy, read_policy
 from convbench.report.sections import Section
 from convbench.stats.means import Estimate
@@ -34,24 +34,28 @@ from convbench.store.folder_seal import names_in, seal_folder
 from convbench.store.jsonl import disk_error
 from convbench.store.portable import portable_values
 from convbench.store.run import Run
-from convbench.store.scratch import workspace
+from convbench.store.scratch import make_workspace
 from convbench.store.shape import read_object
 
 
-def results_of(run: Run, checkpoint: Path, judge: str | None = None) -> Results | None:
+def results_of(run: Run, checkpoint: Path, judge: str | None = None) -> EvaluationResults | None:
     """Return the results of a checkpoint's evaluation in this run, compared with the run's own
     policy on the same split; None if it was not evaluated. Raises RunError for a judge without
     verdicts on it."""
-    child = _child(run, checkpoint)
+    child = _find_evaluation(run, checkpoint)
     if child is None:
         return None
     ours = read_policy(child, child.manifest.split, run)
-    if not ours.rows:
+    if not ours.observations:
         return None
     base = read_policy(run, child.manifest.split)
-    chosen = one_judge(ours.run, ours.judges, judge or _rewarded(checkpoint, ours))
-    notes = [f"Failed conversations: {failed}." for failed in [_failed(ours)] if failed]
-    unlike = differences(base, ours) if base.rows else ["Base was not asked these questions"]
+    chosen = single_judge(ours.run, ours.judges, judge or _reward_judge(checkpoint, ours))
+    notes = [f"Failed conversations: {failed}." for failed in [_failed_count(ours)] if failed]
+    unlike = (
+        policy_differences(base, ours)
+        if base.observations
+        else ["Base was not asked these questions"]
+    )
     if unlike:
         notes.append(f"Not set against Base: {'; '.join(unlike[:3])}.")
     manifest = child.manifest
@@ -64,61 +68,63 @@ def results_of(run: Run, checkpoint: Path, judge: str | None = None) -> Results 
         (ours,) if unlike else (base, ours),
         manifest.regime,
     )
-    measures = [ACCURACY, *([reward(chosen)] if chosen else [])]
-    means = [(measure, mean) for measure in measures if (mean := measure.of(ours))]
-    return Results(
+    measures = [ACCURACY, *([reward_measure(chosen)] if chosen else [])]
+    means = [(measure, mean) for measure in measures if (mean := measure.mean_of(ours))]
+    return EvaluationResults(
         manifest.split,
         manifest.protocol.name,
-        len(ours.rows),
-        len({row.group for row in ours.rows}),
+        len(ours.observations),
+        len({row.group for row in ours.observations}),
         chosen,
-        tuple(_row(section, measure, mean) for measure, mean in means),
+        tuple(_measure_row(section, measure, mean) for measure, mean in means),
         tuple(notes),
         {measure.key: mean.mean for measure, mean in means},
     )
 
 
-def _child(run: Run, checkpoint: Path) -> Run | None:
+def _find_evaluation(run: Run, checkpoint: Path) -> Run | None:
     """Return the child run that evaluates this checkpoint, preferably the one with its name; None
     if there is none."""
     name = checkpoint.resolve().name
-    found = [
-        child for child in run.children() if folder_of(child.manifest.checkpoint or "").name == name
+    children = [
+        child
+        for child in run.child_runs()
+        if folder_of(child.manifest.checkpoint or "").name == name
     ]
-    found.sort(key=lambda child: (child.path.name != name, child.path.name))
-    return found[0] if found else None
+    children.sort(key=lambda child: (child.path.name != name, child.path.name))
+    return children[0] if children else None
 
 
-def _rewarded(checkpoint: Path, ours: Policy) -> str | None:
+def _reward_judge(checkpoint: Path, ours: Policy) -> str | None:
     """Return the judge whose reward trained the checkpoint, if it judged the evaluation too."""
     name = Checkpoint(checkpoint).training.get("judge")
     return name if name in ours.judges else None
 
 
-def _failed(policy: Policy) -> int:
-    return sum(row.failed for row in policy.rows)
+def _failed_count(policy: Policy) -> int:
+    return sum(row.failed for row in policy.observations)
 
 
-def _row(section: Section, measure: Measure, mean: Estimate) -> MeasureRow:
-    base = measure.of(section.base) if section.base else None
-    change = next((item.estimate for item in paired(section, measure)), None)
+def _measure_row(section: Section, measure: Measure, mean: Estimate) -> MeasureRow:
+    base = measure.mean_of(section.base) if section.base else None
+    change = next((item.estimate for item in paired_differences(section, measure)), None)
     return MeasureRow(
         measure.head,
         mean_text(base, measure.digits) if base else None,
         mean_text(mean, measure.digits),
-        _change(change, measure) if change else None,
+        _change_text(change, measure) if change else None,
     )
 
 
-def _change(found: Estimate, measure: Measure) -> str:
-    text = f"{found.mean:+.{measure.digits}f}"
-    if found.interval is None:
-        return f"{text} ({found.n} pairs)"
-    low, high = (f"{end:+.{measure.digits}f}" for end in found.interval)
-    return f"{text} ({low} to {high}; {found.n} pairs)"
+def _change_text(difference: Estimate, measure: Measure) -> str:
+    text = f"{difference.mean:+.{measure.digits}f}"
+    if difference.interval is None:
+        return f"{text} ({difference.n} pairs)"
+    low, high = (f"{end:+.{measure.digits}f}" for end in difference.interval)
+    return f"{text} ({low} to {high}; {difference.n} pairs)"
 
 
-KEPT = re.compile(
+MODEL_FILES = re.compile(
     r"(adapter_)?model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json"
     r"|((generation_|adapter_|tokenizer_|processor_|preprocessor_)?config|tokenizer|vocab"
     r"|special_tokens_map|added_tokens|chat_template)\.json|(vocab|merges)\.txt"
@@ -139,7 +145,7 @@ class PublishedCheckpoint:
     files: Mapping[str, int]
     """Size in bytes by path."""
     notes: tuple[str, ...]
-    uploaded: Uploaded | None
+    uploaded: UploadResult | None
     """None on a dry run, which keeps the folder."""
 
 
@@ -153,30 +159,30 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             f"--checkpoint {folder}: found no {' and '.join(WHERE)}; expected a finished "
             "checkpoint of `convbench train` (RUN/checkpoints/NAME)"
         )
-    found = Checkpoint(folder)
-    if not (found.recipe and found.training):
+    checkpoint = Checkpoint(folder)
+    if not (checkpoint.recipe and checkpoint.training):
         raise RunError(f"--checkpoint {folder}: found nothing in {' or '.join(WHERE)}")
-    _check_weights(found)
-    return found
+    _check_weights(checkpoint)
+    return checkpoint
 
 
 def _check_weights(checkpoint: Checkpoint) -> None:
     """Raise RunError if files are missing, or it is an adapter of a local model."""
     folder = checkpoint.folder
-    kind = "adapter_model" if checkpoint.adapter else "model"
+    kind = "adapter_model" if checkpoint.is_adapter else "model"
     index = folder / "model.safetensors.index.json"
     names = {f"{kind}.safetensors"}
-    if index.is_file() and not checkpoint.adapter:
+    if index.is_file() and not checkpoint.is_adapter:
         placed = read_object(index).get("weight_map")
         names = set(map(str, placed.values())) if isinstance(placed, dict) and placed else names
-    config = "adapter_config.json" if checkpoint.adapter else "config.json"
+    config = "adapter_config.json" if checkpoint.is_adapter else "config.json"
     lost = sorted(name for name in {config, *names} if not (folder / name).is_file())
     if lost:
         raise RunError(
             f"--checkpoint {folder}: found no {', '.join(lost)}; expected a checkpoint that "
             "transformers loads"
         )
-    if checkpoint.adapter:
+    if checkpoint.is_adapter:
         base = read_object(folder / config).get("base_model_name_or_path")
         if not is_hub_id(base):
             raise RunError(
@@ -190,7 +196,7 @@ def publish_checkpoint(
     run: Run,
     repo: str,
     *,
-    results: Results | None = None,
+    results: EvaluationResults | None = None,
     datasets: Sequence[str] = (),
     private: bool = False,
     dry_run: bool = False,
@@ -206,44 +212,44 @@ def publish_checkpoint(
     check_name(repo, "model")
     target = folder or checkpoint.folder / "publish"
     if dry_run:
-        make_way(target, TRAINING)
-    notes = _notes(checkpoint, run, results)
-    with workspace(target.parent if dry_run else checkpoint.folder, ".publish-") as space:
-        place = space / "model"
-        lay_out(checkpoint, run, repo, place, results, datasets, environment)
+        refuse_foreign_folder(target, TRAINING)
+    notes = _checkpoint_notes(checkpoint, run, results)
+    with make_workspace(target.parent if dry_run else checkpoint.folder, ".publish-") as space:
+        staging = space / "model"
+        write_model_folder(checkpoint, run, repo, staging, results, datasets, environment)
         files = {
-            path.relative_to(place).as_posix(): path.stat().st_size
-            for path in sorted(place.rglob("*"))
+            path.relative_to(staging).as_posix(): path.stat().st_size
+            for path in sorted(staging.rglob("*"))
             if path.is_file()
         }
         if dry_run:
-            move(place, target)
+            replace_folder(staging, target)
             return PublishedCheckpoint(target, files, notes, None)
-        done = upload(repo, place, kind="model", private=private, mark=TRAINING)
+        done = upload_folder(repo, staging, kind="model", private=private, mark=TRAINING)
         return PublishedCheckpoint(checkpoint.folder, files, notes, done)
 
 
-def lay_out(
+def write_model_folder(
     checkpoint: Checkpoint,
     run: Run,
     repo: str,
-    place: Path,
-    results: Results | None,
+    folder: Path,
+    results: EvaluationResults | None,
     datasets: Sequence[str],
     environment: Mapping[str, str] | None = None,
 ) -> None:
     """Write the model's repository into a new folder and seal it. Raises RunError for secrets or
     local paths in it, or if it cannot be written."""
     try:
-        place.mkdir(parents=True)
-        for name in _names(checkpoint.folder):
-            _put(checkpoint.folder / name, place / name)
+        folder.mkdir(parents=True)
+        for name in _model_file_names(checkpoint.folder):
+            _copy_file(checkpoint.folder / name, folder / name)
         parts = [str(part.get("run")) for part in checkpoint.training.get("runs", [])]
         named = {"run": run.manifest.id, **({"runs": parts[1:]} if parts else {})}
         recipe = portable_values({**checkpoint.recipe, **named})
         training = portable_values({"id": checkpoint.id, **checkpoint.training})
-        (place / RECIPE).write_text(yaml.safe_dump(recipe, sort_keys=False))
-        (place / TRAINING).write_text(json.dumps(training, indent=1) + "\n")
+        (folder / RECIPE).write_text(yaml.safe_dump(recipe, sort_keys=False))
+        (folder / TRAINING).write_text(json.dumps(training, indent=1) + "\n")
         text = model_card(
             repo,
             run.manifest,
@@ -252,17 +258,17 @@ def lay_out(
             training,
             results=results,
             datasets=datasets,
-            adapter=checkpoint.adapter,
+            adapter=checkpoint.is_adapter,
         )
-        (place / "README.md").write_text(text, encoding="utf-8")
+        (folder / "README.md").write_text(text, encoding="utf-8")
         scores = None if results is None else results_yaml(results, datasets)
         if scores is not None:
-            (place / RESULTS).parent.mkdir()
-            (place / RESULTS).write_text(scores, encoding="utf-8")
+            (folder / RESULTS).parent.mkdir()
+            (folder / RESULTS).write_text(scores, encoding="utf-8")
     except OSError as error:
-        raise disk_error(place, error) from None
-    refuse_secrets(place, environment)
-    _refuse_paths(place, (checkpoint.folder, run.path, Path.home()))
+        raise disk_error(folder, error) from None
+    refuse_secrets(folder, environment)
+    _refuse_paths(folder, (checkpoint.folder, run.path, Path.home()))
     about = {
         "repo": repo,
         "checkpoint": checkpoint.id,
@@ -270,25 +276,25 @@ def lay_out(
         "datasets": list(datasets),
         "version": __version__,
     }
-    seal_folder(place, "model", names_in(place), about)
+    seal_folder(folder, "model", names_in(folder), about)
 
 
-def _names(folder: Path) -> list[str]:
+def _model_file_names(folder: Path) -> list[str]:
     """Return the sorted names of the model's files in a folder."""
-    found = [path.name for path in folder.iterdir() if path.is_file()]
+    names = [path.name for path in folder.iterdir() if path.is_file()]
     more = folder.glob("additional_chat_templates/*.jinja")
-    kept = [name for name in found if KEPT.fullmatch(name)]
-    return sorted([*kept, *(path.relative_to(folder).as_posix() for path in more)])
+    own_names = [name for name in names if MODEL_FILES.fullmatch(name)]
+    return sorted([*own_names, *(path.relative_to(folder).as_posix() for path in more)])
 
 
-def _put(source: Path, to: Path) -> None:
+def _copy_file(source: Path, to: Path) -> None:
     """Copy a file: a JSON configuration without local paths, another as a hard link if possible."""
     to.parent.mkdir(parents=True, exist_ok=True)
     if source.suffix == ".json" and source.name not in LISTS:
         value = read_object(source)
-        plain = portable_values(value)
-        if plain != value:
-            to.write_text(json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
+        portable = portable_values(value)
+        if portable != value:
+            to.write_text(json.dumps(portable, indent=2, ensure_ascii=False) + "\n")
             return
     try:
         os.link(source.resolve(), to)
@@ -296,29 +302,35 @@ def _put(source: Path, to: Path) -> None:
         shutil.copyfile(source, to)
 
 
-def _refuse_paths(place: Path, paths: Sequence[Path]) -> None:
+def _refuse_paths(folder: Path, paths: Sequence[Path]) -> None:
     """Raise RunError if text files of a folder contain one of these local paths."""
     texts = {f"{path.resolve()}/" for path in paths} - {"//"}
-    found = [path.relative_to(place).as_posix() for path in _texts(place) if _any(path, texts)]
-    if found:
+    leaking_files = [
+        path.relative_to(folder).as_posix()
+        for path in _text_files(folder)
+        if _contains_any(path, texts)
+    ]
+    if leaking_files:
         raise RunError(
-            f"found paths of this machine in {', '.join(found)}, so nothing is published; "
+            f"found paths of this machine in {', '.join(leaking_files)}, so nothing is published; "
             "take them out, then publish again"
         )
 
 
-def _texts(place: Path) -> Iterator[Path]:
-    for path in sorted(place.rglob("*")):
+def _text_files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*")):
         if path.suffix in TEXT and path.name not in LISTS:
             yield path
 
 
-def _any(path: Path, texts: set[str]) -> bool:
+def _contains_any(path: Path, texts: set[str]) -> bool:
     text = path.read_text(encoding="utf-8", errors="replace")
     return any(part in text for part in texts)
 
 
-def _notes(checkpoint: Checkpoint, run: Run, results: Results | None) -> tuple[str, ...]:
+def _checkpoint_notes(
+    checkpoint: Checkpoint, run: Run, results: EvaluationResults | None
+) -> tuple[str, ...]:
     notes = []
     if results is None:
         notes.append(

@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from convbench.models.where import OURS
-from convbench.publish.card import citation, grid, terms
-from convbench.report.markdown import code, plain
+from convbench.models.where import SHIPPED_REFS
+from convbench.publish.card import citation_section, markdown_grid, model_terms
+from convbench.report.markdown import inline_code, inline_text
 from convbench.schema import JudgeSpec, RunManifest
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -33,13 +33,13 @@ class MeasureRow:
 
     measure: str
     base: str | None
-    ours: str
+    this_model: str
     difference: str | None
     """Paired difference to Base with its 95% interval."""
 
 
 @dataclass(frozen=True)
-class Results:
+class EvaluationResults:
     """The results of a checkpoint's evaluation, compared with Base."""
 
     split: str
@@ -65,7 +65,7 @@ def model_card(
     recipe: Mapping[str, Any],
     training: Mapping[str, Any],
     *,
-    results: Results | None,
+    results: EvaluationResults | None,
     datasets: Sequence[str],
     adapter: bool,
 ) -> str:
@@ -79,15 +79,15 @@ def model_card(
     text = yaml.safe_dump(front, sort_keys=False, allow_unicode=True, width=100)
     parts = [
         f"---\n{text}---",
-        _opening(repo, manifest, recipe, training, base),
-        _data(manifest, judges, recipe, training, datasets),
-        _recipe(recipe, training),
-        _training(training),
-        _results(results),
-        _load(repo, adapter=adapter),
-        _limits(manifest, results),
-        _licence(manifest, judges, base),
-        citation(manifest),
+        _opening_text(repo, manifest, recipe, training, base),
+        _data_section(manifest, judges, recipe, training, datasets),
+        _recipe_section(recipe, training),
+        _training_section(training),
+        _results_section(results),
+        _load_section(repo, adapter=adapter),
+        _limits_section(manifest, results),
+        _licence_section(manifest, judges, base),
+        citation_section(manifest),
     ]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
@@ -102,7 +102,7 @@ def front_matter(
 ) -> dict[str, Any]:
     """Return the metadata that the Hub reads."""
     front: dict[str, Any] = {"license": "apache-2.0"}
-    if base not in OURS:
+    if base not in SHIPPED_REFS:
         front = {"license": "other", "license_name": "of-the-base-model"}
     if is_hub_id(base):
         front["license_link"] = f"https://huggingface.co/{base}"
@@ -126,29 +126,33 @@ def front_matter(
     return front
 
 
-def _opening(
+def _opening_text(
     repo: str,
     manifest: RunManifest,
     recipe: Mapping[str, Any],
     training: Mapping[str, Any],
     base: str,
 ) -> str:
+    count = inline_text(training.get("conversations", "an unknown number of"))
+    version = inline_text(manifest.version)
     return f"""# {repo.rpartition("/")[2]}
 
-{_base(base)} after {plain(recipe.get("title"))}, learnt from
-{plain(training.get("conversations", "an unknown number of"))} logged multi-turn conversations of
-task {manifest.task.name} and their rewards. Trained with convbench {plain(manifest.version)}."""
+{_base_text(base)} after {inline_text(recipe.get("title"))}, learnt from
+{count} logged multi-turn conversations of
+task {manifest.task.name} and their rewards. Trained with convbench {version}."""
 
 
-def _base(base: str) -> str:
-    if base in OURS:
+def _base_text(base: str) -> str:
+    if base in SHIPPED_REFS:
         return f"The small policy that ships with convbench (`{base}`)"
     return (
-        f"[{base}](https://huggingface.co/{base})" if is_hub_id(base) else f"{code(base)} (local)"
+        f"[{base}](https://huggingface.co/{base})"
+        if is_hub_id(base)
+        else f"{inline_code(base)} (local)"
     )
 
 
-def _data(
+def _data_section(
     manifest: RunManifest,
     judges: Mapping[str, JudgeSpec],
     recipe: Mapping[str, Any],
@@ -163,55 +167,60 @@ def _data(
     skipped = ", ".join(f"{n} {why}" for why, n in (training.get("skipped") or {}).items())
     where = ", ".join(f"[{d}](https://huggingface.co/datasets/{d})" for d in datasets)
     rows = [
-        ("run", code(manifest.id) + (f", published as {where}" if where else "")),
-        ("task", f"{task.name}: {plain(task.title)}"),
-        ("questions", plain(task.licence.source or task.source.hub or "local rows")),
+        ("run", inline_code(manifest.id) + (f", published as {where}" if where else "")),
+        ("task", f"{task.name}: {inline_text(task.title)}"),
+        ("questions", inline_text(task.licence.source or task.source.hub or "local rows")),
         (
             "licence of the questions",
-            f"{code(task.licence.id)} {plain(task.licence.note or '')}".strip(),
+            f"{inline_code(task.licence.id)} {inline_text(task.licence.note or '')}".strip(),
         ),
         ("protocol", f"{protocol.name}, mode {manifest.mode}, {manifest.turns} policy turns"),
         (
             "conversations",
-            plain(
+            inline_text(
                 f"{training.get('conversations', '-')} logged, "
                 f"{training.get('items', '-')} learnt from"
             ),
         ),
-        ("left out", plain(skipped) or "none"),
+        ("left out", inline_text(skipped) or "none"),
         (
             "judge",
-            plain(judge or "-")
-            + (f" ({', '.join(map(code, dict.fromkeys(models)))})" if models else ""),
+            inline_text(judge or "-")
+            + (f" ({', '.join(map(inline_code, dict.fromkeys(models)))})" if models else ""),
         ),
-        ("reward", plain((recipe.get("data") or {}).get("metric", training.get("metric", "-")))),
+        (
+            "reward",
+            inline_text((recipe.get("data") or {}).get("metric", training.get("metric", "-"))),
+        ),
     ]
-    rows += [_part(part) for part in training.get("runs") or ()]
-    rows += [_earlier(part) for part in training.get("earlier") or () if isinstance(part, Mapping)]
-    return f"## Data\n\n{grid(('', ''), rows)}"
+    rows += [_log_row(part) for part in training.get("runs") or ()]
+    rows += [
+        _earlier_row(part) for part in training.get("earlier") or () if isinstance(part, Mapping)
+    ]
+    return f"## Data\n\n{markdown_grid(('', ''), rows)}"
 
 
-def _earlier(part: Mapping[str, Any]) -> tuple[str, str]:
+def _earlier_row(part: Mapping[str, Any]) -> tuple[str, str]:
     """Return the table row of an earlier training of the same weights."""
-    judged = plain(f"judge {part.get('judge')}; {part.get('items')} learnt from; from")
-    told = f"run {code(part.get('run'))}, {judged} {_base(str(part.get('base')))}"
-    return (f"after {plain(part.get('recipe'))}", told)
+    judged = inline_text(f"judge {part.get('judge')}; {part.get('items')} learnt from; from")
+    text = f"run {inline_code(part.get('run'))}, {judged} {_base_text(str(part.get('base')))}"
+    return (f"after {inline_text(part.get('recipe'))}", text)
 
 
-def _part(part: Mapping[str, Any]) -> tuple[str, str]:
+def _log_row(part: Mapping[str, Any]) -> tuple[str, str]:
     """Return the table row of one of several runs that were trained on as one log."""
     bare = part.get("unrewarded") or 0
-    told = [
+    facts = [
         f"task {part.get('task')}, protocol {part.get('protocol')}, policy {part.get('policy')}",
         f"judge {part.get('judge')}" if part.get("judge") else "no judge",
         f"{part.get('conversations')} conversations"
         + (f" and {bare} without a reward" if bare else ""),
         f"share {part.get('share'):g}",
     ]
-    return (f"log {code(part.get('run'))}", plain("; ".join(told)))
+    return (f"log {inline_code(part.get('run'))}", inline_text("; ".join(facts)))
 
 
-def _recipe(recipe: Mapping[str, Any], training: Mapping[str, Any]) -> str:
+def _recipe_section(recipe: Mapping[str, Any], training: Mapping[str, Any]) -> str:
     fit = recipe.get("fit") or {}
     processes = training.get("processes", 1)
     length = (
@@ -242,53 +251,57 @@ def _recipe(recipe: Mapping[str, Any], training: Mapping[str, Any]) -> str:
     ]
     rows += [(key, recipe[key]) for key in ("rounds", "filter") if recipe.get(key)]
     keys = ("lora", *USED.get(str(recipe.get("trainer")), ()), "distil", "args")
-    rows += [(key, _short(recipe[key])) for key in keys if recipe.get(key)]
-    shown = [(key, plain(value)) for key, value in rows]
-    return f"## Recipe\n\n{grid(('', ''), shown)}\n\nAll of it, resolved: `recipe.yaml`."
+    rows += [(key, _short_values(recipe[key])) for key in keys if recipe.get(key)]
+    shown = [(key, inline_text(value)) for key, value in rows]
+    return f"## Recipe\n\n{markdown_grid(('', ''), shown)}\n\nAll of it, resolved: `recipe.yaml`."
 
 
-def _short(values: Mapping[str, Any]) -> str:
+def _short_values(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in values.items() if value is not None)
 
 
-def _training(training: Mapping[str, Any]) -> str:
+def _training_section(training: Mapping[str, Any]) -> str:
     log = [entry for entry in training.get("log") or () if isinstance(entry, dict)]
     rows: list[tuple[object, ...]] = []
     for key, label in LOGGED.items():
-        found = [(e.get("step"), e[key]) for e in log if isinstance(e.get(key), int | float)]
-        if found:
-            (first, one), (last, two) = found[0], found[-1]
-            rows.append((label, f"{one:.4g} (step {first})", f"{two:.4g} (step {last})"))
-    more = [plain(f"{name}: {count}") for name, count in (training.get("counts") or {}).items()]
+        points = [(e.get("step"), e[key]) for e in log if isinstance(e.get(key), int | float)]
+        if points:
+            (first, first_value), (last, last_value) = points[0], points[-1]
+            rows.append(
+                (label, f"{first_value:.4g} (step {first})", f"{last_value:.4g} (step {last})")
+            )
+    more = [
+        inline_text(f"{name}: {count}") for name, count in (training.get("counts") or {}).items()
+    ]
     seconds = next((e["train_runtime"] for e in log if "train_runtime" in e), None)
     if seconds is not None:
         more.append(f"time: {seconds:.0f} s")
     if not rows and not more:
         return ""
-    shown = f"{grid(('', 'first', 'last'), rows)}\n\n" if rows else ""
+    shown = f"{markdown_grid(('', 'first', 'last'), rows)}\n\n" if rows else ""
     closing = f"{'; '.join(more)}. " if more else ""
     return f"## Training\n\n{shown}{closing}The whole log: `training.json`."
 
 
-def _results(results: Results | None) -> str:
+def _results_section(results: EvaluationResults | None) -> str:
     if results is None:
         return "## Results\n\nNot evaluated."
-    rows = [(r.measure, r.base or "-", r.ours, r.difference or "-") for r in results.rows]
+    rows = [(r.measure, r.base or "-", r.this_model, r.difference or "-") for r in results.rows]
     heads = ("", "Base", "this model", "difference to Base (95% interval)")
-    judged = f", judge {plain(results.judge)}" if results.judge else ""
+    judged = f", judge {inline_text(results.judge)}" if results.judge else ""
     notes = "".join(f"\n{note}" for note in results.notes)
     return f"""## Results
 
 {results.conversations} conversations about questions of split {results.split} ({results.groups}
 independent groups), protocol {results.protocol}{judged}.
 
-{grid(heads, rows)}
+{markdown_grid(heads, rows)}
 
 Mean ± standard error, clustered by group; differences are paired by question, sample and
 temperature. An answer that cannot be read counts as wrong.{notes}"""
 
 
-def _load(repo: str, *, adapter: bool) -> str:
+def _load_section(repo: str, *, adapter: bool) -> str:
     needs = " (needs `peft`, and loads the base with it)" if adapter else ""
     return f"""## Load
 
@@ -310,7 +323,7 @@ print(tokenizer.decode(reply[0, inputs["input_ids"].shape[1] :], skip_special_to
 Anywhere convbench takes a model: `local:{repo}`, or `vllm:{repo}`."""
 
 
-def _limits(manifest: RunManifest, results: Results | None) -> str:
+def _limits_section(manifest: RunManifest, results: EvaluationResults | None) -> str:
     lines = [
         f"- It was trained on the prompts of protocol {manifest.protocol.name} in mode "
         f"{manifest.mode}, for conversations of {manifest.turns} policy turns; outside of them it "
@@ -325,18 +338,20 @@ def _limits(manifest: RunManifest, results: Results | None) -> str:
     return "## Limits\n\n" + "\n".join(lines)
 
 
-def _licence(manifest: RunManifest, judges: Mapping[str, JudgeSpec], base: str) -> str:
+def _licence_section(manifest: RunManifest, judges: Mapping[str, JudgeSpec], base: str) -> str:
     who = dict.fromkeys(
         [m.model for m in manifest.cast.values()] + [s.model for s in judges.values() if s.model]
     )
-    bound = [f"{code(model)} ({terms(model)})" for model in who if terms(model) != "-"]
+    bound = [
+        f"{inline_code(model)} ({model_terms(model)})" for model in who if model_terms(model) != "-"
+    ]
     held = "licence of their base model; read that before use"
-    if base in OURS:
+    if base in SHIPPED_REFS:
         held = f"licence of `{base}`, Apache 2.0"
     wrote = ""
     if bound:
         wrote = f" Terms of those who wrote and judged the conversations: {', '.join(bound)}."
     return (
         f"## Licence\n\nThe weights keep the {held}. The questions behind the training data: "
-        f"{code(manifest.task.licence.id)}.{wrote}"
+        f"{inline_code(manifest.task.licence.id)}.{wrote}"
     )

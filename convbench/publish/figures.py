@@ -9,16 +9,16 @@ from fractions import Fraction
 from itertools import chain
 
 from convbench.judge.model import LEFT_OUT, TEMPERATURE
-from convbench.report.measures import ACCURACY, REASONED, THINKING, reward
-from convbench.report.rows import Rows, observe
-from convbench.rollout.asked import NOT_ASKED
+from convbench.report.measures import ACCURACY, REASONED, THINKING, reward_measure
+from convbench.report.rows import Observations, observe_run
+from convbench.rollout.asked import WITHOUT_MODEL
 from convbench.schema import Conversation, Example
 from convbench.schema.example import SPLITS
 from convbench.stats.means import Estimate
 from convbench.store import Run
 from convbench.store.index import VerdictRow
 
-Part = tuple[str, float | None]
+SplitTemperature = tuple[str, float | None]
 """Split and temperature."""
 SHARES = tuple(replace(measure, scale=1.0) for measure in (ACCURACY, THINKING, REASONED))
 """The measures of a card, as shares; the report prints them in percent."""
@@ -51,7 +51,7 @@ class RewardFigures:
 
 
 @dataclass(frozen=True)
-class Figures:
+class CardFigures:
     """The numbers of a dataset's card."""
 
     total: int
@@ -80,16 +80,16 @@ class Figures:
     """Conversations with findings of fidelity checks."""
 
 
-def figures(run: Run) -> Figures:
+def card_figures(run: Run) -> CardFigures:
     """Return the counts and means of a run for its card. They include branches, which a report
     leaves out."""
-    counts, parts = _Counts(run), _Parts(run)
+    counts, parts = _RunCounts(run), _SplitObservations(run)
     for talk in run.conversations():
-        counts.add(talk, run.examples[talk.example_id])
+        counts.add_conversation(talk, run.examples[talk.example_id])
     for verdict in run.verdict_rows():
         counts.add_verdict(verdict)
     cost_usd, prompt, completion = (used.total for used in counts.usage.values())
-    return Figures(
+    return CardFigures(
         total=counts.splits.total(),
         failed=counts.failures.total(),
         splits={name: counts.splits[name] for name in SPLITS if name in counts.splits},
@@ -106,17 +106,17 @@ def figures(run: Run) -> Figures:
     )
 
 
-class _Parts:
+class _SplitObservations:
     """A run's conversations by split and temperature, observed as for a report."""
 
     def __init__(self, run: Run) -> None:
-        self._rows: defaultdict[Part, Rows] = defaultdict(Rows)
-        self._ended: Counter[Part] = Counter()
+        self._rows: defaultdict[SplitTemperature, Observations] = defaultdict(Observations)
+        self._ended: Counter[SplitTemperature] = Counter()
         """Conversations that did not fail."""
-        self._unparsed: Counter[Part] = Counter()
+        self._unparsed: Counter[SplitTemperature] = Counter()
         self._verdicts: Counter[tuple[str, str]] = Counter()
         """By judge and split."""
-        for question, graded, row in observe(run, "all", branches=True):
+        for question, graded, row in observe_run(run, "all", branches=True):
             part, verdicts = (question.split, row.temperature), {**row.verdicts, **row.reviews}
             self._rows[part].add(row._replace(verdicts=verdicts))
             if not row.failed:
@@ -128,7 +128,7 @@ class _Parts:
         """Return the means over the conversations of each split and temperature."""
         figures = []
         for part in sorted(self._ended, key=lambda part: tuple(map(str, part))):
-            means = [measure.over(self._rows[part]) for measure in SHARES]
+            means = [measure.mean_over(self._rows[part]) for measure in SHARES]
             unparsed = None if means[0] is None else self._unparsed[part]
             figures.append(PolicyFigures(*part, self._ended[part], unparsed, *means))
         return figures
@@ -138,27 +138,29 @@ class _Parts:
         figures = []
         for (judge, split), count in sorted(self._verdicts.items()):
             parts = (rows for (name, _), rows in self._rows.items() if name == split)
-            mean = reward(judge).over(chain.from_iterable(parts))
+            mean = reward_measure(judge).mean_over(chain.from_iterable(parts))
             figures.append(RewardFigures(judge, split, mean, count - (mean.n if mean else 0)))
         return figures
 
 
-class _Counts:
+class _RunCounts:
     """Counts and sums over a run, for all splits together."""
 
     def __init__(self, run: Run) -> None:
         self._policy = run.manifest.protocol.policy
-        self._paid = frozenset(paid([run]))
+        self._paid = frozenset(paid_judges([run]))
         self.splits: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.cut, self.flagged = 0, 0
         self.left_out: defaultdict[str, set[str]] = defaultdict(set)
         self.untempered: set[str] = set()
-        self.usage = {name: _Sum() for name in ("cost_usd", "prompt_tokens", "completion_tokens")}
-        self.judge_usd = _Sum()
+        self.usage = {
+            name: _OptionalSum() for name in ("cost_usd", "prompt_tokens", "completion_tokens")
+        }
+        self.judge_usd = _OptionalSum()
         self.judge_usd.add(0.0)  # without verdicts judging cost nothing
 
-    def add(self, talk: Conversation, example: Example) -> None:
+    def add_conversation(self, talk: Conversation, example: Example) -> None:
         """Count a conversation."""
         self.splits[example.split] += 1
         own = [turn for turn in talk.turns if turn.speaker == self._policy]
@@ -180,7 +182,7 @@ class _Counts:
             self.untempered.add(verdict.fingerprint)
 
 
-class _Sum:
+class _OptionalSum:
     """An exact sum, rounded once; None without values, or if one is unknown."""
 
     def __init__(self) -> None:
@@ -203,14 +205,14 @@ class _Sum:
 def _over_turns(talk: Conversation, name: str) -> float | None:
     """Return the sum of a field over the turns that a model was called for; None if one of them is
     unknown, or there are none."""
-    values = [(getattr(turn, name), turn.finish_reason in NOT_ASKED) for turn in talk.turns]
+    values = [(getattr(turn, name), turn.finish_reason in WITHOUT_MODEL) for turn in talk.turns]
     known = [value for value, _ in values if value is not None]
     if not known or any(value is None and not unasked for value, unasked in values):
         return None
     return float(sum(known))
 
 
-def paid(runs: Iterable[Run]) -> list[str]:
+def paid_judges(runs: Iterable[Run]) -> list[str]:
     """Return the fingerprints of the judges that call a model."""
     return [
         mark for run in runs for mark, spec in run.judge_specs().items() if spec.model is not None

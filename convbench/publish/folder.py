@@ -11,27 +11,27 @@ import orjson
 import yaml
 
 from convbench import __version__
-from convbench.blot import told
+from convbench.blot import redact_error
 from convbench.errors import RunError
 from convbench.publish.benchmark import EVAL, eval_yaml
-from convbench.publish.card import card
-from convbench.publish.figures import Figures, figures
+from convbench.publish.card import dataset_card
+from convbench.publish.figures import CardFigures, card_figures
 from convbench.publish.parquet import find_leaks, write_tables
-from convbench.publish.portions import portions
+from convbench.publish.portions import open_portions
 from convbench.publish.safety import refuse_leaks, refuse_secrets
 from convbench.publish.traces import write_traces
-from convbench.schema import ImagePart, JudgeSpec, Noun, RunManifest
+from convbench.schema import FrozenModel, ImagePart, JudgeSpec, RunManifest
 from convbench.store import Run
 from convbench.store.folder_seal import names_in, seal_folder
-from convbench.store.jsonl import Appender, disk_error, lines
-from convbench.store.portable import ADDRESS, portable
+from convbench.store.jsonl import Appender, disk_error, numbered_lines
+from convbench.store.portable import ADDRESS, make_portable
 
 RECORDS = ("examples.jsonl", "conversations.jsonl", "verdicts.jsonl")
 """Files of records, which `pull` restores unchanged. The journal of calls is not published."""
 
 
 @dataclass
-class Laid:
+class DatasetFolder:
     """A dataset's folder that is ready to be published."""
 
     folder: Path
@@ -45,7 +45,7 @@ class Laid:
     """Notes for the publisher."""
 
 
-def lay_out(
+def write_dataset_folder(
     run: Run,
     repo: str,
     folder: Path,
@@ -53,7 +53,7 @@ def lay_out(
     judge: str | None = None,
     leave_out_leaks: bool = False,
     environment: Mapping[str, str] | None = None,
-) -> Laid:
+) -> DatasetFolder:
     """Write README.md, parquet tables, `specs/` and `run/` into an empty folder.
 
     `judge` is the one whose reward is the column `reward`; None takes the only one. Raises RunError
@@ -62,71 +62,71 @@ def lay_out(
     """
     leaks = find_leaks(run)
     if not leave_out_leaks:
-        refuse_leaks([place for places in leaks.values() for place in places])
+        refuse_leaks([leak for conversation_leaks in leaks.values() for leak in conversation_leaks])
     without = frozenset(leaks)
-    judge = _judge(run, judge)
+    judge = _column_judge(run, judge)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _records(run, folder / "run", without)
+        _copy_records(run, folder / "run", without)
         if next(Run.open(folder / "run").conversations(), None) is None:
             raise RunError(f"{run.path}: found no conversations; build or resume the run first")
-        rows, numbers = write_set(folder / "run", repo, folder, judge)
+        rows, numbers = write_dataset(folder / "run", repo, folder, judge)
     except OSError as error:
         raise disk_error(folder, error) from None
     refuse_secrets(folder, environment)
     about = {"repo": repo, "judge": judge, "version": __version__}
     seal_folder(folder, "set", names_in(folder), about)
-    return Laid(folder, rows, judge, len(without), _notes(run, numbers, judge))
+    return DatasetFolder(folder, rows, judge, len(without), _dataset_notes(run, numbers, judge))
 
 
-def write_set(
+def write_dataset(
     records: Path, repo: str, folder: Path, judge: str | None
-) -> tuple[dict[str, dict[str, int]], Figures]:
+) -> tuple[dict[str, dict[str, int]], CardFigures]:
     """Write everything that is computed from a dataset's records: tables, specs, card, traces,
     `eval.yaml`. Return (tables' rows by config and split, card's figures). Equal records give equal
     files."""
-    kept = Run.open(records)
-    specs = kept.judge_specs()
-    _specs(kept.manifest, specs, folder / "specs")
-    with portions(kept, folder.parent) as parts:
+    run = Run.open(records)
+    specs = run.judge_specs()
+    _write_specs(run.manifest, specs, folder / "specs")
+    with open_portions(run, folder.parent) as parts:
         rows = write_tables(parts, folder, judge)
-    numbers = figures(kept)
-    text = card(repo, kept.manifest, specs, numbers, rows, judge)
+    numbers = card_figures(run)
+    text = dataset_card(repo, run.manifest, specs, numbers, rows, judge)
     (folder / "README.md").write_text(text, encoding="utf-8")
-    judges = list(dict.fromkeys(judge for judge, _ in kept.judged_by()))
-    benchmark = eval_yaml(kept.manifest, judges, rows)
+    judges = list(dict.fromkeys(judge for judge, _ in run.judge_fingerprints()))
+    benchmark = eval_yaml(run.manifest, judges, rows)
     if benchmark is not None:
         (folder / EVAL).write_text(benchmark, encoding="utf-8")
-    write_traces(kept, folder)
+    write_traces(run, folder)
     return rows, numbers
 
 
-def one_judge(run: Run, names: Sequence[str], asked: str | None) -> str | None:
+def single_judge(run: Run, names: Sequence[str], chosen: str | None) -> str | None:
     """Return the judge whose reward is published: the one chosen, or the only one; None if there
     are none. Raises RunError if there are several and none is chosen, or the chosen one is unknown.
     """
-    if asked is not None and asked not in names:
+    if chosen is not None and chosen not in names:
         raise RunError(
-            f"--judge {asked}: found verdicts of {', '.join(names) or 'no judge'} in {run.path}; "
+            f"--judge {chosen}: found verdicts of {', '.join(names) or 'no judge'} in {run.path}; "
             "expected one of these"
         )
-    if asked is None and len(names) > 1:
+    if chosen is None and len(names) > 1:
         raise RunError(
             f"{run.path}: found verdicts of {len(names)} judges ({', '.join(sorted(names))}); "
             "expected one to be named, whose reward is published; add --judge NAME"
         )
-    return asked or next(iter(names), None)
+    return chosen or next(iter(names), None)
 
 
-def _judge(run: Run, asked: str | None) -> str | None:
+def _column_judge(run: Run, chosen: str | None) -> str | None:
     """Return the judge of the column `reward`: the one chosen, or the only one with verdicts."""
-    reviewers = run.reviewers()
-    scored = (judge for judge, mark in run.judged_by() if mark not in reviewers)
+    reviewers = run.reviewer_fingerprints()
+    scored = (judge for judge, mark in run.judge_fingerprints() if mark not in reviewers)
     names = list(dict.fromkeys(scored))
-    return one_judge(run, names, asked)
+    return single_judge(run, names, chosen)
 
 
-def _notes(run: Run, numbers: Figures, judge: str | None) -> list[str]:
+def _dataset_notes(run: Run, numbers: CardFigures, judge: str | None) -> list[str]:
     notes = []
     if judge is None:
         notes.append("no judge has scored this run; the set has no rewards (convbench judge)")
@@ -140,29 +140,29 @@ def _notes(run: Run, numbers: Figures, judge: str | None) -> list[str]:
     return notes
 
 
-def _records(run: Run, folder: Path, without: frozenset[str]) -> None:
+def _copy_records(run: Run, folder: Path, without: frozenset[str]) -> None:
     """Copy the manifest, judges and records, without some conversations, and the images that turns
     refer to. Incomplete last lines are left out. Raises RunError for a missing image."""
     folder.mkdir()
-    manifest = portable(run.manifest)
+    manifest = make_portable(run.manifest)
     (folder / "run.json").write_bytes(manifest.model_dump_json(indent=1).encode() + b"\n")
-    kept = Run(folder, manifest)
+    copied = Run(folder, manifest)
     for fingerprint, spec in run.judge_specs().items():
-        kept.keep_judge(fingerprint, portable(spec))
+        copied.store_judge(fingerprint, make_portable(spec))
     for name in RECORDS:
-        sources = [run.path / name] if name == RECORDS[0] else run.files(name)
-        with Appender(folder / name, blotted=False) as file:  # compresses long files
-            for _, line in (one for source in sources for one in lines(source)):
+        sources = [run.path / name] if name == RECORDS[0] else run.record_files(name)
+        with Appender(folder / name, redacted=False) as file:  # compresses long files
+            for _, line in (entry for source in sources for entry in numbered_lines(source)):
                 if not without or orjson.loads(line).get("conversation_id") not in without:
-                    file.write(_without_places(line).removesuffix(b"\n"))
-    for name in sorted(_pictures(run, without)):
-        if (run.media / name).is_symlink() or not (run.media / name).is_file():
-            raise RunError(f"{run.media / name}: found no such image; expected a plain file")
+                    file.write(_redact_failure(line).removesuffix(b"\n"))
+    for name in sorted(_picture_files(run, without)):
+        if (run.media_folder / name).is_symlink() or not (run.media_folder / name).is_file():
+            raise RunError(f"{run.media_folder / name}: found no such image; expected a plain file")
         (folder / "media").mkdir(exist_ok=True)
-        shutil.copyfile(run.media / name, folder / "media" / name)
+        shutil.copyfile(run.media_folder / name, folder / "media" / name)
 
 
-def _without_places(line: bytes) -> bytes:
+def _redact_failure(line: bytes) -> bytes:
     """Return a record's line, with addresses and paths removed from the message of a failure."""
     if b'"failure":{' not in line:
         return line
@@ -170,11 +170,11 @@ def _without_places(line: bytes) -> bytes:
     failure = record.get("failure")
     if not isinstance(failure, dict):
         return line
-    failure["message"] = ADDRESS.sub("[address]", told(str(failure.get("message"))))
+    failure["message"] = ADDRESS.sub("[address]", redact_error(str(failure.get("message"))))
     return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def _pictures(run: Run, without: frozenset[str]) -> set[str]:
+def _picture_files(run: Run, without: frozenset[str]) -> set[str]:
     """Return the names of the images that published turns refer to; no others are published."""
     return {
         part.file
@@ -187,10 +187,10 @@ def _pictures(run: Run, without: frozenset[str]) -> set[str]:
     }
 
 
-def _specs(manifest: RunManifest, judges: Mapping[str, JudgeSpec], folder: Path) -> None:
+def _write_specs(manifest: RunManifest, judges: Mapping[str, JudgeSpec], folder: Path) -> None:
     """Write the resolved specs as YAML files for readers."""
     folder.mkdir()
-    named: dict[str, Noun] = {"task": manifest.task, "protocol": manifest.protocol}
+    named: dict[str, FrozenModel] = {"task": manifest.task, "protocol": manifest.protocol}
     named |= {f"judge-{spec.name}-{key[:8]}": spec for key, spec in judges.items()}
     for name, spec in named.items():
         value = spec.model_dump(mode="json", exclude_defaults=True)

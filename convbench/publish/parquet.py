@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from convbench.publish.portions import CALLS, THOUGHT, Portions, messages_of
-from convbench.publish.safety import leaks
+from convbench.publish.safety import message_leaks
 from convbench.schema import Example
 from convbench.schema.example import SPLITS
 from convbench.store import Run
-from convbench.store.limits import interruptible
-from convbench.store.tables import connect
+from convbench.store.limits import as_keyboard_interrupt
+from convbench.store.tables import connect_runs
 from convbench.store.views import metric_columns
-from convbench.views import messages
+from convbench.views import messages_before
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -68,34 +68,36 @@ FROM examples ORDER BY example_id
 """
 
 
-@interruptible()
+@as_keyboard_interrupt()
 def write_tables(portions: Portions, folder: Path, judge: str | None) -> dict[str, dict[str, int]]:
     """Write `CONFIG/SPLIT-….parquet`; return the number of rows by config and split.
 
     `judge` is the one whose reward is the column `reward`.
     """
-    written = {config: _Splits(folder / config) for config in CONFIGS}
-    conversations = _Conversations(portions, judge)
+    written = {config: _ConfigFiles(folder / config) for config in CONFIGS}
+    conversations = _ConversationRows(portions, judge)
     for portion in portions.talks:
-        with connect([portion], NEEDED) as connection:
-            written["conversations"].write(conversations.batches(portion, connection))
-            written["turns"].write(batches(connection, TURNS))
-            written["verdicts"].write(batches(connection, _verdicts(portions.whole)))
+        with connect_runs([portion], NEEDED) as connection:
+            written["conversations"].write_batches(conversations.row_batches(portion, connection))
+            written["turns"].write_batches(arrow_batches(connection, TURNS))
+            written["verdicts"].write_batches(
+                arrow_batches(connection, _verdict_query(portions.run))
+            )
     for portion in portions.questions:
-        with connect([portion], ("examples",)) as connection:
-            written["examples"].write(batches(connection, EXAMPLES))
+        with connect_runs([portion], ("examples",)) as connection:
+            written["examples"].write_batches(arrow_batches(connection, EXAMPLES))
     for files in written.values():
         files.close()
-    return {config: files.rows for config, files in written.items()}
+    return {config: files.split_rows for config, files in written.items()}
 
 
-def _verdicts(run: Run) -> str:
+def _verdict_query(run: Run) -> str:
     """Return the SQL of the verdicts, with a column for each metric of the run's judges."""
     metrics = metric_columns(run.judge_specs().values())
     return VERDICTS.format(metrics=", ".join(f'v."{name}"' for name in metrics))
 
 
-def batches(connection: DuckDBPyConnection, sql: str) -> Iterator[Any]:
+def arrow_batches(connection: DuckDBPyConnection, sql: str) -> Iterator[Any]:
     """Yield a query's result as Arrow tables of at most BATCH rows."""
     import pyarrow
 
@@ -103,7 +105,7 @@ def batches(connection: DuckDBPyConnection, sql: str) -> Iterator[Any]:
         yield pyarrow.Table.from_batches([batch])
 
 
-class _Shards:
+class _SplitFiles:
     """Writer of one split's files, each of at most SHARD bytes."""
 
     def __init__(self, folder: Path, split: str) -> None:
@@ -111,42 +113,42 @@ class _Shards:
         self.rows, self._size, self._count = 0, 0, 0
         self._writer: Any = None
 
-    def write(self, table: Any) -> None:
+    def write_table(self, table: Any) -> None:
         """Append an Arrow table, in a new file if this one is full."""
         import pyarrow.parquet
 
         if self._writer is None or self._size + table.nbytes > SHARD:
-            self._end()
+            self._end_file()
             self.folder.mkdir(parents=True, exist_ok=True)
-            path = self._named(self._count)
+            path = self._temporary_path(self._count)
             self._writer = pyarrow.parquet.ParquetWriter(path, table.schema, compression="zstd")
             self._count, self._size = self._count + 1, 0
         self._writer.write_table(table)
         self._size += table.nbytes
         self.rows += table.num_rows
 
-    def _named(self, number: int) -> Path:
+    def _temporary_path(self, number: int) -> Path:
         return self.folder / f".{self.split}-{number:05d}.tmp"
 
-    def _end(self) -> None:
+    def _end_file(self) -> None:
         if self._writer is not None:
             self._writer.close()
 
     def close(self) -> None:
         """Close the last file and rename all files to their final names."""
-        self._end()
+        self._end_file()
         for number in range(self._count):
             name = f"{self.split}-{number:05d}-of-{self._count:05d}.parquet"
-            self._named(number).rename(self.folder / name)
+            self._temporary_path(number).rename(self.folder / name)
 
 
-class _Splits:
+class _ConfigFiles:
     """Writer of one config's files. A split without rows gets none."""
 
     def __init__(self, folder: Path) -> None:
-        self._splits = {split: _Shards(folder, split) for split in SPLITS}
+        self._splits = {split: _SplitFiles(folder, split) for split in SPLITS}
 
-    def write(self, batches: Iterable[Any]) -> None:
+    def write_batches(self, batches: Iterable[Any]) -> None:
         """Write batches, each row to the files of its split."""
         import pyarrow.compute
 
@@ -154,7 +156,7 @@ class _Splits:
             for split, files in self._splits.items():
                 part = batch.filter(pyarrow.compute.equal(batch.column("split"), split))
                 if part.num_rows:
-                    files.write(part)
+                    files.write_table(part)
 
     def close(self) -> None:
         """Close all files and rename them to their final names."""
@@ -162,53 +164,57 @@ class _Splits:
             files.close()
 
     @property
-    def rows(self) -> dict[str, int]:
+    def split_rows(self) -> dict[str, int]:
         """Return the number of rows by split."""
         return {split: files.rows for split, files in self._splits.items() if files.rows}
 
 
-class _Conversations:
+class _ConversationRows:
     """Rows of the config `conversations`: `messages` as the policy saw them, facts, rewards."""
 
     def __init__(self, portions: Portions, judge: str | None) -> None:
         self._judge, self._fields = judge, portions.fields
-        protocol = portions.whole.manifest.protocol
-        self._tools = protocol.speakers[protocol.policy].offered
+        protocol = portions.run.manifest.protocol
+        self._tools = protocol.speakers[protocol.policy].tool_schemas
 
-    def batches(self, portion: Run, connection: DuckDBPyConnection) -> Iterator[Any]:
+    def row_batches(self, portion: Run, connection: DuckDBPyConnection) -> Iterator[Any]:
         """Yield the rows of a portion as Arrow tables."""
         import pyarrow
 
-        told = messages_of(portion)
+        views = messages_of(portion)
         message = _message_type(self._fields)
         verdict = pyarrow.struct([("judge", pyarrow.string()), ("reward", pyarrow.float64())])
-        for table in batches(connection, CONVERSATIONS):
+        for table in arrow_batches(connection, CONVERSATIONS):
             names = table.column("conversation_id").to_pylist()
-            said = [orjson.loads(told[name]) for name in names]
-            rewards = [given or [] for given in table.column("rewards").to_pylist()]
+            message_lists = [orjson.loads(views[name]) for name in names]
+            rewards = [row_rewards or [] for row_rewards in table.column("rewards").to_pylist()]
             columns: list[tuple[str, Any, Any]] = [
-                ("messages", said, pyarrow.list_(message)),
-                ("reward", [_of(given, self._judge) for given in rewards], pyarrow.float64()),
+                ("messages", message_lists, pyarrow.list_(message)),
+                (
+                    "reward",
+                    [_judge_reward(row_rewards, self._judge) for row_rewards in rewards],
+                    pyarrow.float64(),
+                ),
                 ("rewards", rewards, pyarrow.list_(verdict)),
             ]
             if self._tools:
-                tools = [json.dumps(self._tools)] * len(said)
+                tools = [json.dumps(self._tools)] * len(message_lists)
                 columns.insert(1, ("tools", tools, pyarrow.string()))
             table = table.drop_columns(["rewards"])
-            for place, (name, values, kind) in enumerate(columns):
-                table = table.add_column(place, name, pyarrow.array(values, type=kind))
+            for index, (name, values, kind) in enumerate(columns):
+                table = table.add_column(index, name, pyarrow.array(values, type=kind))
             yield table
 
 
-def _message_type(found: Collection[str]) -> Any:
+def _message_type(present: Collection[str]) -> Any:
     """Return the Arrow type of a message with the optional fields that the run's messages have."""
     import pyarrow
 
     text = pyarrow.string()
     names = ["role", "content"]
-    names += [name for name in (THOUGHT, "tool_call_id", "name") if name in found]
+    names += [name for name in (THOUGHT, "tool_call_id", "name") if name in present]
     fields = [(name, text) for name in names]
-    if CALLS not in found:
+    if CALLS not in present:
         return pyarrow.struct(fields)
     # A call's arguments are JSON text, so that all rows have one schema.
     function = pyarrow.struct([("name", text), ("arguments", text)])
@@ -216,20 +222,20 @@ def _message_type(found: Collection[str]) -> Any:
     return pyarrow.struct([*fields, (CALLS, pyarrow.list_(call))])
 
 
-def _of(rewards: Sequence[Mapping[str, Any]], judge: str | None) -> float | None:
+def _judge_reward(rewards: Sequence[Mapping[str, Any]], judge: str | None) -> float | None:
     return next((reward["reward"] for reward in rewards if reward["judge"] == judge), None)
 
 
 def find_leaks(run: Run) -> dict[str, list[str]]:
     """Return the places of leaked hidden text by conversation_id."""
     protocol, examples = run.manifest.protocol, run.examples
-    found: dict[str, list[str]] = {}
+    by_conversation: dict[str, list[str]] = {}
     for conversation in run.conversations():
         example: Example | None = examples.get(conversation.example_id)
         if example is None:
             continue
-        seen = messages(protocol, conversation, protocol.policy)
-        places = list(leaks(run.manifest, example, conversation, seen))
+        seen = messages_before(protocol, conversation, protocol.policy)
+        places = list(message_leaks(run.manifest, example, conversation, seen))
         if places:
-            found[conversation.conversation_id] = places
-    return found
+            by_conversation[conversation.conversation_id] = places
+    return by_conversation

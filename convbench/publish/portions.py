@@ -21,10 +21,10 @@ import orjson
 
 from convbench.schema import Conversation, Message, ProtocolSpec, text_of
 from convbench.store import Run
-from convbench.store.jsonl import lines
-from convbench.store.keys import named
+from convbench.store.jsonl import numbered_lines
+from convbench.store.keys import read_key_fields
 from convbench.store.places import size_of
-from convbench.views import messages
+from convbench.views import messages_before
 
 CALLS = "tool_calls"
 THOUGHT = "reasoning_content"
@@ -35,14 +35,14 @@ BUFFERED = 4 << 20
 """Bytes buffered in memory before they are written to portions."""
 STEP = 16
 """Step at which ids are sampled to find where portions end."""
-SAID = "said.jsonl"
+VIEW_FILE = "said.jsonl"
 
 
 @dataclass(frozen=True)
 class Portions:
     """A run's records split into smaller runs, which read judges and images from the run itself."""
 
-    whole: Run
+    run: Run
     talks: Sequence[Run]
     """Runs with the newest conversations, their questions, verdicts and credit, ordered by
     conversation_id."""
@@ -53,50 +53,55 @@ class Portions:
 
 
 @contextmanager
-def portions(run: Run, space: Path, size: int = PORTION) -> Iterator[Portions]:
+def open_portions(run: Run, space: Path, size: int = PORTION) -> Iterator[Portions]:
     """Split a run into portions of about `size` bytes, in a temporary folder in `space` that is
     deleted afterwards."""
-    asked = [run.path / "examples.jsonl"]
-    told = run.files("conversations.jsonl")
+    question_files = [run.path / "examples.jsonl"]
+    conversation_files = run.record_files("conversations.jsonl")
     with TemporaryDirectory(prefix=".portions-", dir=space) as folder:
-        talks = _Spread(Path(folder) / "talks", _ends(told, ("key", "conversation_id"), size))
+        talks = _RangeWriter(
+            Path(folder) / "talks",
+            _range_ends(conversation_files, ("key", "conversation_id"), size),
+        )
         fields = _spread_talks(run, talks)
         for file in ("verdicts.jsonl", "advantages.jsonl"):
-            for name, line in _named(run.files(file), ("conversation_id",)):
-                talks.put(name, file, line)
-        questions = _Spread(Path(folder) / "questions", _ends(asked, ("example_id",), size))
-        for name, line in _named(asked, ("example_id",)):
-            questions.put(name, "examples.jsonl", line)
-        yield Portions(run, talks.runs(run), questions.runs(run), fields)
+            for name, line in _named_lines(run.record_files(file), ("conversation_id",)):
+                talks.add_line(name, file, line)
+        questions = _RangeWriter(
+            Path(folder) / "questions", _range_ends(question_files, ("example_id",), size)
+        )
+        for name, line in _named_lines(question_files, ("example_id",)):
+            questions.add_line(name, "examples.jsonl", line)
+        yield Portions(run, talks.range_runs(run), questions.range_runs(run), fields)
 
 
-def _spread_talks(run: Run, talks: _Spread) -> frozenset[str]:
+def _spread_talks(run: Run, talks: _RangeWriter) -> frozenset[str]:
     """Write the newest conversations to their portions, each with the policy's view and its
     question; return all keys of messages."""
     fields: set[str] = set()
-    for told in run.told():
-        conversation, name = told.conversation, told.conversation.conversation_id
-        said = seen(run.manifest.protocol, conversation)
-        fields.update(key for message in said for key in message)
-        talks.put(name, "conversations.jsonl", told.line)
-        talks.put(name, SAID, orjson.dumps([name, said]) + b"\n")
+    for stored in run.iter_stored():
+        conversation, name = stored.conversation, stored.conversation.conversation_id
+        view = policy_view(run.manifest.protocol, conversation)
+        fields.update(key for message in view for key in message)
+        talks.add_line(name, "conversations.jsonl", stored.line)
+        talks.add_line(name, VIEW_FILE, orjson.dumps([name, view]) + b"\n")
         example = run.examples[conversation.example_id]
-        talks.put(name, "examples.jsonl", example.model_dump_json().encode() + b"\n")
+        talks.add_line(name, "examples.jsonl", example.model_dump_json().encode() + b"\n")
     return frozenset(fields)
 
 
-class _Spread:
+class _RangeWriter:
     """Writer of lines to folders, one a range of ids."""
 
     def __init__(self, folder: Path, ends: Sequence[str]) -> None:
         self._ends = ends
         self._folders = [folder / f"{number:05d}" for number in range(len(ends) + 1)]
-        for one in self._folders:
-            one.mkdir(parents=True)
+        for range_folder in self._folders:
+            range_folder.mkdir(parents=True)
         self._waiting: defaultdict[Path, list[bytes]] = defaultdict(list)
         self._size = 0
 
-    def put(self, name: str, file: str, line: bytes) -> None:
+    def add_line(self, name: str, file: str, line: bytes) -> None:
         """Add a line to a file of the range that the id falls into."""
         self._waiting[self._folders[bisect_right(self._ends, name)] / file].append(line)
         self._size += len(line)
@@ -110,54 +115,54 @@ class _Spread:
         self._waiting.clear()
         self._size = 0
 
-    def runs(self, home: Run) -> list[Run]:
+    def range_runs(self, home: Run) -> list[Run]:
         """Return the ranges as runs, with duplicate questions removed."""
         self._flush()
         for folder in self._folders:
             path = folder / "examples.jsonl"
             if path.exists():
-                path.write_bytes(b"".join(dict.fromkeys(line for _, line in lines(path))))
+                path.write_bytes(b"".join(dict.fromkeys(line for _, line in numbered_lines(path))))
         return [Run(folder, home.manifest, home) for folder in self._folders]
 
 
-def _ends(files: Sequence[Path], names: tuple[str, ...], size: int) -> list[str]:
+def _range_ends(files: Sequence[Path], names: tuple[str, ...], size: int) -> list[str]:
     """Return the ids at which portions of about `size` bytes end, without the last end."""
     count = ceil(sum(map(size_of, files)) / size)
     if count < 2:
         return []
-    some = sorted(name for name, _ in islice(_named(files, names), 0, None, STEP))
+    some = sorted(name for name, _ in islice(_named_lines(files, names), 0, None, STEP))
     return sorted({some[len(some) * number // count] for number in range(1, count)})
 
 
 def messages_of(portion: Run) -> dict[str, bytes]:
     """Return the policy's view of each conversation of a portion as JSON, by conversation_id."""
-    found = {}
-    for _, line in lines(portion.path / SAID):
-        name, said = orjson.loads(line)
-        found[name] = orjson.dumps(said)
-    return found
+    views = {}
+    for _, line in numbered_lines(portion.path / VIEW_FILE):
+        name, view = orjson.loads(line)
+        views[name] = orjson.dumps(view)
+    return views
 
 
-def seen(protocol: ProtocolSpec, conversation: Conversation) -> list[dict[str, Any]]:
+def policy_view(protocol: ProtocolSpec, conversation: Conversation) -> list[dict[str, Any]]:
     """Return the messages of a conversation as the policy saw them, with all of its reasoning under
     a key of its own; an image becomes `[image]`."""
-    told = messages(protocol, conversation, protocol.policy, replay="always")
-    return [_texts(message) for message in told]
+    policy_messages = messages_before(protocol, conversation, protocol.policy, replay="always")
+    return [_message_fields(message) for message in policy_messages]
 
 
-def _texts(message: Message) -> dict[str, Any]:
-    found: dict[str, Any] = {"role": message["role"], "content": text_of(message["content"])}
+def _message_fields(message: Message) -> dict[str, Any]:
+    fields: dict[str, Any] = {"role": message["role"], "content": text_of(message["content"])}
     if "reasoning" in message:
-        found[THOUGHT] = message["reasoning"].text
+        fields[THOUGHT] = message["reasoning"].text
     if "tool_call_id" in message:
-        found |= {"tool_call_id": message["tool_call_id"], "name": message.get("name", "")}
+        fields |= {"tool_call_id": message["tool_call_id"], "name": message.get("name", "")}
     if message.get("tool_calls"):
-        found[CALLS] = [call.wire for call in message["tool_calls"]]
-    return found
+        fields[CALLS] = [call.wire for call in message["tool_calls"]]
+    return fields
 
 
-def _named(files: Iterable[Path], names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+def _named_lines(files: Iterable[Path], names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
     """Yield (value of the last of these fields, line) of every record in the files."""
     for path in files:
-        for number, line in lines(path):
-            yield named(f"{path}:{number}", line, names)[-1], line
+        for number, line in numbered_lines(path):
+            yield read_key_fields(f"{path}:{number}", line, names)[-1], line

@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convbench.errors import RunError
-from convbench.hub.repo import Uploaded, check_name, upload
-from convbench.publish.folder import Laid, lay_out
+from convbench.hub.repo import UploadResult, check_name, upload_folder
+from convbench.publish.folder import DatasetFolder, write_dataset_folder
 from convbench.store import Run
 from convbench.store.jsonl import disk_error
-from convbench.store.scratch import workspace
+from convbench.store.scratch import make_workspace
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedDataset:
     """A published dataset, or the folder that a dry run wrote."""
 
-    laid: Laid
-    uploaded: Uploaded | None
+    dataset: DatasetFolder
+    uploaded: UploadResult | None
     """None on a dry run, which keeps the folder."""
 
 
-def publish(
+def publish_dataset(
     run: Run,
     repo: str,
     *,
@@ -33,7 +33,7 @@ def publish(
     folder: Path | None = None,
     judge: str | None = None,
     leave_out_leaks: bool = False,
-) -> Published:
+) -> PublishedDataset:
     """Publish a run as dataset `repo`. A dry run writes `folder` (RUN/publish) and sends nothing.
 
     Raises RunError (nothing to publish, secrets, leaks, a run being written) or HubError.
@@ -41,32 +41,34 @@ def publish(
     check_name(repo)
     target = folder or run.path / "publish"
     if dry_run:
-        make_way(target, "run/run.json")
+        refuse_foreign_folder(target, "run/run.json")
     parent = target.parent if dry_run else Path(tempfile.gettempdir())
-    with run.lock(), workspace(parent, ".publish-") as space:
-        place = space / "set"
-        laid = lay_out(run, repo, place, judge=judge, leave_out_leaks=leave_out_leaks)
+    with run.lock(), make_workspace(parent, ".publish-") as space:
+        staging = space / "set"
+        dataset = write_dataset_folder(
+            run, repo, staging, judge=judge, leave_out_leaks=leave_out_leaks
+        )
         if dry_run:
-            move(place, target)
-            laid.folder = target
-            return Published(laid, None)
-        return Published(laid, upload(repo, place, private=private))
+            replace_folder(staging, target)
+            dataset.folder = target
+            return PublishedDataset(dataset, None)
+        return PublishedDataset(dataset, upload_folder(repo, staging, private=private))
 
 
-def make_way(target: Path, mark: str) -> None:
+def refuse_foreign_folder(target: Path, marker: str) -> None:
     """Raise RunError if the folder exists, is not empty, and no dry run made it: the file that
     marks such a folder is missing."""
-    if not target.exists() or (target / mark).exists():
+    if not target.exists() or (target / marker).exists():
         return
     if not target.is_dir() or any(target.iterdir()):
         raise RunError(f"{target}: there is something else there; expected no such folder")
 
 
-def move(place: Path, target: Path) -> None:
+def replace_folder(source: Path, target: Path) -> None:
     """Move a folder to the target, replacing what is there. Raises RunError."""
     try:
         if target.exists():
             shutil.rmtree(target)
-        place.replace(target)
+        source.replace(target)
     except OSError as error:
         raise disk_error(target, error) from None

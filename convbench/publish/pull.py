@@ -8,17 +8,17 @@ from pathlib import Path
 
 from convbench.errors import RunError
 from convbench.formats.check import check_names, check_run
-from convbench.hub.repo import Remote, fetch, look
+from convbench.hub.repo import Remote, fetch_file, inspect_repo
 from convbench.publish.folder import RECORDS
 from convbench.store import Run, refuse_latest
-from convbench.store.jsonl import Appender, disk_error, write_whole
-from convbench.store.portable import portable
-from convbench.store.scratch import workspace
-from convbench.store.seal import seal
+from convbench.store.jsonl import Appender, disk_error, write_atomic
+from convbench.store.portable import make_portable
+from convbench.store.scratch import make_workspace
+from convbench.store.seal import seal_run
 
 
 @dataclass(frozen=True)
-class Pulled:
+class PulledRun:
     """A run restored from the Hub."""
 
     run: Run
@@ -26,7 +26,7 @@ class Pulled:
     commit: str
 
 
-def pull(repo: str, path: Path | None = None, revision: str | None = None) -> Pulled:
+def pull_dataset(repo: str, path: Path | None = None, revision: str | None = None) -> PulledRun:
     """Restore the run in a dataset repository into a new directory and return it.
 
     `path` is the directory (default: `runs/NAME-COMMIT`). The dataset's specs are treated as data:
@@ -34,42 +34,42 @@ def pull(repo: str, path: Path | None = None, revision: str | None = None) -> Pu
     Raises HubError (unreachable, refused, or not a sound run) or RunError (directory), and then
     leaves nothing behind.
     """
-    remote = look(repo, revision)
-    target = path or _default(remote)
+    remote = inspect_repo(repo, revision)
+    target = path or _default_folder(remote)
     _refuse_taken(target)
     refuse_latest(target)
     names = check_names(repo, remote.files)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with workspace(target.parent, ".pull-") as space:
-            place = space / "run"
-            _download(remote, names, place)
-            manifest = check_run(place, f"dataset {repo}")
-            _mark(Run(place, manifest), f"{repo}@{remote.commit}")
+        with make_workspace(target.parent, ".pull-") as space:
+            staging = space / "run"
+            _copy_files(remote, names, staging)
+            manifest = check_run(staging, f"dataset {repo}")
+            _write_origin(Run(staging, manifest), f"{repo}@{remote.commit}")
             for name in RECORDS:
-                if (place / name).exists():
-                    with Appender(place / name):
+                if (staging / name).exists():
+                    with Appender(staging / name):
                         pass  # closing compresses long files
-            seal(place)
+            seal_run(staging)
             if target.exists():
                 target.rmdir()
-            place.replace(target)
+            staging.replace(target)
     except OSError as error:
         raise disk_error(target, error) from None
-    return Pulled(Run.open(target), repo, remote.commit)
+    return PulledRun(Run.open(target), repo, remote.commit)
 
 
-def _mark(run: Run, origin: str) -> None:
+def _write_origin(run: Run, origin: str) -> None:
     """Rewrite the manifest and judges with only the trusted parts of their specs, and record the
     origin, whatever they claim."""
     for fingerprint, spec in run.judge_specs().items():
         (run.path / "judges" / f"{fingerprint}.json").unlink()
-        run.keep_judge(fingerprint, portable(spec))
-    manifest = portable(run.manifest).model_copy(update={"pulled_from": origin})
-    write_whole(run.path / "run.json", manifest.model_dump_json(indent=1).encode() + b"\n")
+        run.store_judge(fingerprint, make_portable(spec))
+    manifest = make_portable(run.manifest).model_copy(update={"pulled_from": origin})
+    write_atomic(run.path / "run.json", manifest.model_dump_json(indent=1).encode() + b"\n")
 
 
-def _default(remote: Remote) -> Path:
+def _default_folder(remote: Remote) -> Path:
     return Path("runs") / f"{remote.repo.rpartition('/')[2]}-{remote.commit[:8]}"
 
 
@@ -80,9 +80,9 @@ def _refuse_taken(target: Path) -> None:
         raise RunError(f"{target}: there is something there already; name another with --run DIR")
 
 
-def _download(remote: Remote, names: list[str], place: Path) -> None:
+def _copy_files(remote: Remote, names: list[str], folder: Path) -> None:
     """Download the run's files into a folder. Their names must have been checked."""
     for name in names:
-        to = place / name.removeprefix("run/")
+        to = folder / name.removeprefix("run/")
         to.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(fetch(remote, name), to)
+        shutil.copyfile(fetch_file(remote, name), to)

@@ -12,26 +12,26 @@ from typing import Any, TextIO
 
 import orjson
 
-from convbench.answers.disguises import SHORTEST as SHORTEST_DISGUISED
-from convbench.answers.disguises import letters, smuggled, unmasked
-from convbench.blot import _START, PATTERNS, in_use
+from convbench.answers.disguises import SHORTEST_SECRET as SHORTEST_DISGUISED
+from convbench.answers.disguises import is_smuggled, only_letters, unmask_text
+from convbench.blot import _START, PATTERNS, keys_in_use
 from convbench.errors import RunError
 from convbench.schema import Conversation, Example, Message, RunManifest, text_of
-from convbench.store.parts import COMPRESSED, opened
+from convbench.store.parts import COMPRESSED, open_part
 
 TEXT = (".json", ".jsonl", ".md", ".yaml", ".jinja", ".txt", COMPRESSED)
 BLOCK = 1 << 18
 """Characters that are scanned at once."""
 
 
-class Scanner:
+class SecretScanner:
     """Finds text that looks like a key, and the values of this machine's key variables."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        self._values = in_use(environment)
+        self._values = keys_in_use(environment)
         self._patterns = [(kind, marks, re.compile(_START + p)) for kind, marks, p in PATTERNS]
 
-    def find(self, text: str) -> str | None:
+    def find_secret(self, text: str) -> str | None:
         """Return the kind of the first secret in the text, None if there is none."""
         for kind, marks, pattern in self._patterns:
             if any(mark in text for mark in marks) and pattern.search(text):
@@ -42,100 +42,111 @@ class Scanner:
 def refuse_secrets(folder: Path, environment: Mapping[str, str] | None = None) -> None:
     """Raise RunError if files of a folder contain secrets, naming file, line and field of the
     first five."""
-    scanner = Scanner(environment)
-    found = [
+    scanner = SecretScanner(environment)
+    findings = [
         finding
         for path in sorted(folder.rglob("*"))
         if path.suffix in TEXT and path.is_file()
-        for finding in _in_file(scanner, path, path.relative_to(folder).as_posix())
+        for finding in _file_secrets(scanner, path, path.relative_to(folder).as_posix())
     ]
-    if found:
-        more = f" (and {len(found) - 5} more places)" if len(found) > 5 else ""
+    if findings:
+        more = f" (and {len(findings) - 5} more places)" if len(findings) > 5 else ""
         raise RunError(
             "found what looks like secrets, so nothing is published: "
-            f"{'; '.join(found[:5])}{more}. Withdraw such a key, take it out of the run, "
+            f"{'; '.join(findings[:5])}{more}. Withdraw such a key, take it out of the run, "
             "then publish again"
         )
 
 
-def _in_file(scanner: Scanner, path: Path, name: str) -> Iterator[str]:
+def _file_secrets(scanner: SecretScanner, path: Path, name: str) -> Iterator[str]:
     number = 0
-    with _opened(path) as file:
+    with _open_text(path) as file:
         while some := file.readlines(BLOCK):
-            if _suspect(scanner, some):
-                for place, line in enumerate(some, number + 1):
-                    kind = scanner.find(line) or _escaped(scanner, line)
+            if _may_hold_secret(scanner, some):
+                for line_number, line in enumerate(some, number + 1):
+                    kind = scanner.find_secret(line) or _escaped_secret(scanner, line)
                     if kind is not None:
-                        yield f"{name}:{place}{_field(scanner, line)}: {kind}"
+                        yield f"{name}:{line_number}{_secret_field(scanner, line)}: {kind}"
             number += len(some)
 
 
-def _opened(path: Path) -> TextIO:
+def _open_text(path: Path) -> TextIO:
     """Open a text file, or a compressed part of records as text."""
     if path.suffix == COMPRESSED:
-        return TextIOWrapper(opened(path), encoding="utf-8", errors="replace")
+        return TextIOWrapper(open_part(path), encoding="utf-8", errors="replace")
     return path.open(encoding="utf-8", errors="replace")
 
 
-def _suspect(scanner: Scanner, some: Sequence[str]) -> bool:
+def _may_hold_secret(scanner: SecretScanner, some: Sequence[str]) -> bool:
     """Return True if the lines may contain a secret. They are scanned joined, once as they are and
     once with JSON's escapes decoded; no pattern depends on where a line ends."""
-    if scanner.find("".join(some)) is not None:
+    if scanner.find_secret("".join(some)) is not None:
         return True
-    found: list[str] = []
+    texts: list[str] = []
     for line in some:
         if "\\" in line:
-            _collect(_value(line), found)
-    return scanner.find("\n".join(found)) is not None
+            _collect_texts(_json_value(line), texts)
+    return scanner.find_secret("\n".join(texts)) is not None
 
 
-def _collect(value: Any, found: list[str]) -> None:
+def _collect_texts(value: Any, texts: list[str]) -> None:
     """Append every string in a JSON value to the list, keys too."""
     if isinstance(value, str):
-        found.append(value)
+        texts.append(value)
     elif isinstance(value, dict):
-        found.extend(value)
+        texts.extend(value)
         for item in value.values():
-            _collect(item, found)
+            _collect_texts(item, texts)
     elif isinstance(value, list):
         for item in value:
-            _collect(item, found)
+            _collect_texts(item, texts)
 
 
-def _escaped(scanner: Scanner, line: str) -> str | None:
+def _escaped_secret(scanner: SecretScanner, line: str) -> str | None:
     """Return the kind of the first secret in a JSON line's decoded strings, None without one."""
-    return next((kind for _, text in strings(_value(line)) if (kind := scanner.find(text))), None)
+    return next(
+        (
+            kind
+            for _, text in json_strings(_json_value(line))
+            if (kind := scanner.find_secret(text))
+        ),
+        None,
+    )
 
 
-def _field(scanner: Scanner, line: str) -> str:
+def _secret_field(scanner: SecretScanner, line: str) -> str:
     """Return where in a JSON line the secret is, as ` (record, path)`; "" if it cannot be named
     without telling it."""
-    value = _value(line)
-    place = next((way for way, text in strings(value) if scanner.find(text)), None)
-    if place is None or not isinstance(value, dict) or scanner.find(place):
+    value = _json_value(line)
+    location = next((way for way, text in json_strings(value) if scanner.find_secret(text)), None)
+    if location is None or not isinstance(value, dict) or scanner.find_secret(location):
         return ""
     owner = value.get("conversation_id") or value.get("example_id")
-    return f" ({owner}, {place})" if owner and not scanner.find(str(owner)) else f" ({place})"
+    return (
+        f" ({owner}, {location})"
+        if owner and not scanner.find_secret(str(owner))
+        else f" ({location})"
+    )
 
 
-def _value(line: str) -> Any:
+def _json_value(line: str) -> Any:
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
 
 
-def strings(value: Any, way: str = "") -> Iterator[tuple[str, str]]:
+def json_strings(value: Any, way: str = "") -> Iterator[tuple[str, str]]:
     """Yield (path, text) of every string in a JSON value, keys too."""
     if isinstance(value, str):
         yield way, value
     elif isinstance(value, dict):
         for key, item in value.items():
             yield f"{way} (a key's name)".strip(), str(key)
-            yield from strings(item, f"{way}.{key}".lstrip("."))
+            yield from json_strings(item, f"{way}.{key}".lstrip("."))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from strings(item, f"{way}[{index}]")
+            yield from json_strings(item, f"{way}[{index}]")
 
 
 SHORTEST = 6
@@ -155,17 +166,21 @@ def hidden_texts(manifest: RunManifest, example: Example) -> dict[str, tuple[str
     }
     if "answer" not in sees and example.answer not in example.letters:
         fields["answer"] = example.answer
-    shown = words(_visible(example))
-    found = {}
+    shown = text_words(_visible_text(example))
+    texts = {}
     for name, value in fields.items():
-        for way, text in strings(value, name):
-            said = words(text)
-            if len(text.strip()) >= SHORTEST and said and not _within(said, shown):
-                found[way] = said
-    return found
+        for way, text in json_strings(value, name):
+            own_words = text_words(text)
+            if (
+                len(text.strip()) >= SHORTEST
+                and own_words
+                and not _contains_words(own_words, shown)
+            ):
+                texts[way] = own_words
+    return texts
 
 
-def leaks(
+def message_leaks(
     manifest: RunManifest,
     example: Example,
     conversation: Conversation,
@@ -181,9 +196,11 @@ def leaks(
         return
     for number, message in enumerate(messages):
         content = text_of(message["content"])
-        said = words(content)
+        message_words = text_words(content)
         for name, text in list(hidden.items()):
-            if not _within(text, said) and not _in_disguise(text, content, message["role"]):
+            if not _contains_words(text, message_words) and not _in_disguise(
+                text, content, message["role"]
+            ):
                 continue
             del hidden[name]  # from here on it is known, whoever said it
             if message["role"] != "assistant":
@@ -195,36 +212,36 @@ def leaks(
 
 def _in_disguise(text: tuple[str, ...], content: str, role: str) -> bool:
     """Return True if a user message contains the complete text in a disguise."""
-    bare = letters(" ".join(text))
+    bare = only_letters(" ".join(text))
     return (
         role == "user"
         and len(bare) >= SHORTEST_DISGUISED
-        and smuggled(content, [frozenset({bare})])
+        and is_smuggled(content, [frozenset({bare})])
     )
 
 
-def refuse_leaks(found: list[str]) -> None:
+def refuse_leaks(leaks: list[str]) -> None:
     """Raise RunError if there are leaks, naming the first three."""
-    if found:
-        more = f" (and {len(found) - 3} more)" if len(found) > 3 else ""
+    if leaks:
+        more = f" (and {len(leaks) - 3} more)" if len(leaks) > 3 else ""
         raise RunError(
             f"messages hold what the protocol hides from the policy, so nothing is published: "
-            f"{'; '.join(found[:3])}{more}. Let the speaker not see that field, or publish without "
+            f"{'; '.join(leaks[:3])}{more}. Let the speaker not see that field, or publish without "
             "those conversations (--leave-out-leaks)"
         )
 
 
-def words(text: str) -> tuple[str, ...]:
+def text_words(text: str) -> tuple[str, ...]:
     """Return the words of a text in lower case, with look-alike characters replaced."""
-    return tuple(_WORD.findall(unmasked(text).lower()))
+    return tuple(_WORD.findall(unmask_text(text).lower()))
 
 
-def _within(part: tuple[str, ...], whole: tuple[str, ...]) -> bool:
+def _contains_words(part: tuple[str, ...], text: tuple[str, ...]) -> bool:
     """Return True if the words occur consecutively in the other text."""
-    return f" {' '.join(part)} " in f" {' '.join(whole)} "
+    return f" {' '.join(part)} " in f" {' '.join(text)} "
 
 
-def _visible(example: Example) -> str:
+def _visible_text(example: Example) -> str:
     inputs: Mapping[str, Any] = example.inputs
     texts = [example.question, *(choice.text for choice in example.choices)]
-    return "\n".join(texts + [text for _, text in strings(dict(inputs))])
+    return "\n".join(texts + [text for _, text in json_strings(dict(inputs))])

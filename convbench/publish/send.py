@@ -14,10 +14,10 @@ from convbench.publish.checkpoint import (
     read_checkpoint,
     results_of,
 )
-from convbench.publish.publish import Published
-from convbench.publish.publish import publish as publish_run
+from convbench.publish.publish import PublishedDataset
+from convbench.publish.publish import publish_dataset as publish_run
 from convbench.store.checkpoint import Checkpoint
-from convbench.store.jsonl import write_whole
+from convbench.store.jsonl import write_atomic
 from convbench.store.run import Run, find_run
 from convbench.store.shape import read_object
 
@@ -38,17 +38,19 @@ def refuse_unfit(options: PublishOptions) -> None:
         read_checkpoint(options.checkpoint)
 
 
-def published(options: PublishOptions) -> tuple[Run | None, Published | PublishedCheckpoint]:
+def publish_target(
+    options: PublishOptions,
+) -> tuple[Run | None, PublishedDataset | PublishedCheckpoint]:
     """Publish what the options name. Return (run, published dataset), or (None, published
     checkpoint). Raises UsageError, RunError or HubError."""
     refuse_unfit(options)
     if options.checkpoint is not None:
-        return None, publish_model(options)
+        return None, publish_as_model(options)
     run = find_run(options.run)
-    return run, publish(options, run)
+    return run, publish_as_dataset(options, run)
 
 
-def publish(options: PublishOptions, run: Run) -> Published:
+def publish_as_dataset(options: PublishOptions, run: Run) -> PublishedDataset:
     """Publish a run as a dataset in one commit, and record that in the run.
 
     A dry run writes the folder (RUN/publish) and sends nothing. Unchanged content makes no new
@@ -66,11 +68,11 @@ def publish(options: PublishOptions, run: Run) -> Published:
     )
     if done.uploaded is not None:
         noted = {"repo": done.uploaded.repo, "commit": done.uploaded.commit, "private": private}
-        write_whole(run.path / NOTE, json.dumps(noted).encode() + b"\n")
+        write_atomic(run.path / NOTE, json.dumps(noted).encode() + b"\n")
     return done
 
 
-def publish_model(options: PublishOptions) -> PublishedCheckpoint:
+def publish_as_model(options: PublishOptions) -> PublishedCheckpoint:
     """Publish a checkpoint as a model in one commit, with its evaluation.
 
     The option `run` names the run it was trained on, if that is not found automatically; `judge`
@@ -79,7 +81,7 @@ def publish_model(options: PublishOptions) -> PublishedCheckpoint:
     """
     assert options.checkpoint is not None
     checkpoint = read_checkpoint(options.checkpoint)
-    parent = _trained_on(checkpoint, options.run)
+    parent = _training_run(checkpoint, options.run)
     return publish_checkpoint(
         checkpoint,
         parent,
@@ -88,25 +90,25 @@ def publish_model(options: PublishOptions) -> PublishedCheckpoint:
         dry_run=options.dry_run,
         folder=options.folder,
         results=results_of(parent, options.checkpoint, options.judge),
-        datasets=_datasets(parent),
+        datasets=_public_datasets(parent),
     )
 
 
-def _trained_on(checkpoint: Checkpoint, named: Path | None) -> Run:
+def _training_run(checkpoint: Checkpoint, named: Path | None) -> Run:
     """Return the run that a checkpoint was trained on: the run it lies in, the one its recipe
     names, or the one the user named. Raises RunError if none of them has the recorded id."""
-    wanted, folder = checkpoint.training.get("run"), checkpoint.folder.resolve()
-    places = [folder.parent.parent, folder / str(checkpoint.recipe.get("run"))]
-    for place in places if named is None else [named]:
-        if (place / "run.json").is_file():
-            run = Run.open(place.resolve() if named is None else place)
-            if run.manifest.id == wanted:
+    run_id, folder = checkpoint.training.get("run"), checkpoint.folder.resolve()
+    candidates = [folder.parent.parent, folder / str(checkpoint.recipe.get("run"))]
+    for candidate in candidates if named is None else [named]:
+        if (candidate / "run.json").is_file():
+            run = Run.open(candidate.resolve() if named is None else candidate)
+            if run.manifest.id == run_id:
                 return run
     where = f"--run {named}: is not" if named else f"--checkpoint {checkpoint.folder}: found no"
-    raise RunError(f"{where} run {wanted}, which it was trained on; name it with --run DIR")
+    raise RunError(f"{where} run {run_id}, which it was trained on; name it with --run DIR")
 
 
-def _datasets(run: Run) -> list[str]:
+def _public_datasets(run: Run) -> list[str]:
     """Return the public repository that the run was published in or pulled from, as a list of one;
     empty if there is none."""
     noted = read_object(run.path / NOTE)

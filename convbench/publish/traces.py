@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from convbench.publish.portions import CALLS, THOUGHT, seen
+from convbench.publish.portions import CALLS, THOUGHT, policy_view
 from convbench.store import Run
 
 FOLDER, FIRST = "traces", "traces/00001.jsonl"
@@ -29,8 +29,8 @@ def write_traces(run: Run, folder: Path) -> None:
     policy = run.manifest.cast[protocol.policy].model
     ended = (talk for talk in run.conversations() if talk.failure is None)
     for number, talk in enumerate(islice(ended, MOST), 1):
-        header = _header(run, talk.conversation_id)
-        lines = [header, *(_line(one, policy) for one in seen(protocol, talk))]
+        header = _trace_header(run, talk.conversation_id)
+        lines = [header, *(_trace_line(message, policy) for message in policy_view(protocol, talk))]
         file = folder / FOLDER / f"{number:05}.jsonl"
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
@@ -44,16 +44,16 @@ def name_by_id(folder: Path) -> None:
         file.rename(file.with_name(f"{name}.jsonl"))
 
 
-def _header(run: Run, name: str) -> dict[str, Any]:
+def _trace_header(run: Run, name: str) -> dict[str, Any]:
     title = f"{run.manifest.task.name}, {run.manifest.protocol.name}"
     return {"type": "session", "harness": HARNESS, "id": name, "name": title}
 
 
-def _line(message: Mapping[str, Any], policy: str) -> dict[str, Any]:
-    return {"type": "message", "message": dict(_fields(message, policy))}
+def _trace_line(message: Mapping[str, Any], policy: str) -> dict[str, Any]:
+    return {"type": "message", "message": dict(_trace_fields(message, policy))}
 
 
-def _fields(message: Mapping[str, Any], policy: str) -> Iterator[tuple[str, Any]]:
+def _trace_fields(message: Mapping[str, Any], policy: str) -> Iterator[tuple[str, Any]]:
     yield "role", message["role"]
     yield "content", message["content"] or ""
     if message.get(THOUGHT):

@@ -14,33 +14,33 @@ from typing import Any
 from convbench import __version__
 from convbench.errors import ConvbenchError, HubError, MissingDependency, RunError
 from convbench.formats.check import check_names, check_run
-from convbench.hub.repo import Remote, fetch, look
+from convbench.hub.repo import Remote, fetch_file, inspect_repo
 from convbench.learn.sealed import counts_again, unequal_counts, unequal_rates
 from convbench.options.report import ReportOptions
-from convbench.publish.folder import write_set
+from convbench.publish.folder import write_dataset
 from convbench.publish.traces import FIRST, name_by_id
 from convbench.report.document import Document
 from convbench.report.evaluated import misplaced_evaluations
-from convbench.report.report import report
-from convbench.report.sealed import differences, figures_of, options_of, unequal_pages
+from convbench.report.report import create_report
+from convbench.report.sealed import figure_differences, figures_of, options_of, unequal_pages
 from convbench.store import Run, find_run
 from convbench.store.checkpoint import RECIPE, TRAINING
 from convbench.store.folder_seal import FILE, check_folder, names_in
 from convbench.store.seal import FILE as SEALS
-from convbench.store.seal import check_seals, seal
+from convbench.store.seal import check_seals, seal_run
 
 RUN = "run"
 LARGEST = 16 << 30
 """Most bytes of one file of a dataset that is downloaded to be verified."""
 
 
-def verify_set(folder: Path) -> tuple[int, list[str]]:
+def verify_dataset(folder: Path) -> tuple[int, list[str]]:
     """Return (number of files compared, problems) of a published dataset's folder. Every file is
     compared with its digest, then card, tables, specs and traces with those computed from `run/`.
 
     Nothing is computed from records that were changed. Raises RunError without a seal.
     """
-    sealed = check_folder(folder, whole=True)
+    sealed = check_folder(folder, refuse_extra=True)
     problems = list(sealed.problems)
     if problems:
         return sealed.files, problems
@@ -54,48 +54,53 @@ def verify_set(folder: Path) -> tuple[int, list[str]]:
         again = Path(space) / "set"
         again.mkdir()
         judge = sealed.about.get("judge")
-        write_set(folder / RUN, str(sealed.about.get("repo")), again, judge)
+        write_dataset(folder / RUN, str(sealed.about.get("repo")), again, judge)
         if not (folder / FIRST).exists():
             name_by_id(again)
-        problems += _compared(folder, again, str(sealed.about.get("version")))
+        problems += _compare_files(folder, again, str(sealed.about.get("version")))
     return sealed.files, problems
 
 
-def _compared(folder: Path, again: Path, version: str) -> Iterator[str]:
+def _compare_files(folder: Path, again: Path, version: str) -> Iterator[str]:
     names = {name for name in names_in(folder) if not name.startswith(f"{RUN}/")}
-    made = set(names_in(again))
-    for name in sorted(made - names):
+    computed = set(names_in(again))
+    for name in sorted(computed - names):
         yield f"{name}: is gone; the records give it"
-    for name in sorted(names - made - {FILE, ".gitattributes"}):
+    for name in sorted(names - computed - {FILE, ".gitattributes"}):
         yield f"{name}: the records give no such file"
     by = "" if version == __version__ else f" (it was written by convbench {version})"
-    for name in sorted(made & names):
-        one, two = folder / name, again / name
-        if one.read_bytes() != two.read_bytes() and not _same_rows(one, two):
-            yield f"{name}: {_where(one, two)}differs from what the records give{by}"
+    for name in sorted(computed & names):
+        published_file, computed_file = folder / name, again / name
+        if published_file.read_bytes() != computed_file.read_bytes() and not _same_rows(
+            published_file, computed_file
+        ):
+            where = _first_difference(published_file, computed_file)
+            yield f"{name}: {where}differs from what the records give{by}"
 
 
-def _same_rows(one: Path, two: Path) -> bool:
+def _same_rows(path: Path, other_path: Path) -> bool:
     """Return True if two parquet files hold equal tables, whatever library version wrote them."""
-    if one.suffix != ".parquet":
+    if path.suffix != ".parquet":
         return False
     import pyarrow
     import pyarrow.parquet
 
     try:
-        first: Any = pyarrow.parquet.read_table(one)
-        second: Any = pyarrow.parquet.read_table(two)
+        first: Any = pyarrow.parquet.read_table(path)
+        second: Any = pyarrow.parquet.read_table(other_path)
     except (pyarrow.ArrowException, OSError, ValueError):
         return False
     return bool(first.equals(second))
 
 
-def _where(one: Path, two: Path) -> str:
+def _first_difference(file: Path, other_file: Path) -> str:
     """Return the number of the first line that differs, as `line N `; "" if they are not text."""
-    if one.suffix == ".parquet":
+    if file.suffix == ".parquet":
         return ""
     try:
-        first, second = (path.read_text(encoding="utf-8").splitlines() for path in (one, two))
+        first, second = (
+            path.read_text(encoding="utf-8").splitlines() for path in (file, other_file)
+        )
     except UnicodeDecodeError:
         return ""
     pairs = enumerate(zip(first, second, strict=False), 1)
@@ -103,7 +108,7 @@ def _where(one: Path, two: Path) -> str:
     return f"line {number} "
 
 
-def download(remote: Remote, folder: Path) -> None:
+def download_dataset(remote: Remote, folder: Path) -> None:
     """Download all files of a repository into a folder, after checking their names and sizes.
     Raises HubError."""
     check_names(remote.repo, remote.files)
@@ -114,16 +119,16 @@ def download(remote: Remote, folder: Path) -> None:
             )
         to = folder / name
         to.parent.mkdir(parents=True, exist_ok=True)
-        to.write_bytes(fetch(remote, name).read_bytes())
+        to.write_bytes(fetch_file(remote, name).read_bytes())
 
 
 @dataclass
-class Verified:
+class VerificationItem:
     """The result for one run, report, checkpoint, dataset or model."""
 
     what: str
     """Its kind (run, report, checkpoint, set or model) and path."""
-    found: str
+    summary: str
     """What was compared, in words."""
     problems: list[str] = field(default_factory=list)
     """What was changed, or differs from what the records give."""
@@ -134,15 +139,15 @@ class Verification:
     """The results for all that was verified."""
 
     target: str
-    checked: list[Verified] = field(default_factory=list)
+    checked: list[VerificationItem] = field(default_factory=list)
 
     @property
     def problems(self) -> list[str]:
         """Return all problems, each with its kind and path."""
-        return [f"{one.what}: {text}" for one in self.checked for text in one.problems]
+        return [f"{item.what}: {text}" for item in self.checked for text in item.problems]
 
 
-def verify(
+def verify_target(
     target: str | None = None, revision: str | None = None, *, seal_anew: bool = False
 ) -> Verification:
     """Verify `target`, by default the newest run: a run with its evaluations, reports, checkpoints
@@ -150,14 +155,14 @@ def verify(
 
     Raises RunError if it is none of them, HubError if it cannot be downloaded.
     """
-    place = find_run(None).path if target is None else Path(target)
-    result = Verification(str(place))
+    path = find_run(None).path if target is None else Path(target)
+    result = Verification(str(path))
     if seal_anew:
-        _seal_anew(place)
-    if place.is_dir():
-        result.checked += _folder(place)
-    elif target is not None and target.count("/") == 1 and not place.exists():
-        result.checked.append(_remote(target, revision))
+        _seal_anew(path)
+    if path.is_dir():
+        result.checked += _verify_folder(path)
+    elif target is not None and target.count("/") == 1 and not path.exists():
+        result.checked.append(_verify_remote(target, revision))
     else:
         raise RunError(
             f"{target}: found no such folder; expected a run, checkpoint, report or published set "
@@ -166,115 +171,115 @@ def verify(
     return result
 
 
-def _folder(place: Path) -> Iterator[Verified]:
-    if (place / "run.json").is_file():
-        yield from _run(place)
-    elif (place / TRAINING).is_file() and (place / RECIPE).is_file():
-        yield _checkpoint(place)
-        if (place / "publish" / FILE).is_file():
-            yield _model(place / "publish")
-    elif (place / "run" / "run.json").is_file():
-        yield _set(place)
-    elif (place / FILE).is_file():
-        yield _report(place)
+def _verify_folder(folder: Path) -> Iterator[VerificationItem]:
+    if (folder / "run.json").is_file():
+        yield from _verify_run(folder)
+    elif (folder / TRAINING).is_file() and (folder / RECIPE).is_file():
+        yield _verify_checkpoint(folder)
+        if (folder / "publish" / FILE).is_file():
+            yield _verify_model(folder / "publish")
+    elif (folder / "run" / "run.json").is_file():
+        yield _verify_dataset_folder(folder)
+    elif (folder / FILE).is_file():
+        yield _verify_report(folder)
     else:
         raise RunError(
-            f"{place}: found no run.json, {TRAINING} or {FILE}; expected a run, checkpoint, "
+            f"{folder}: found no run.json, {TRAINING} or {FILE}; expected a run, checkpoint, "
             "report or published set"
         )
 
 
-def _seal_anew(place: Path) -> None:
-    if not (place / "run.json").is_file():
-        raise RunError(f"--seal {place}: found no run.json; expected a run")
-    run = Run.open(place)
+def _seal_anew(folder: Path) -> None:
+    if not (folder / "run.json").is_file():
+        raise RunError(f"--seal {folder}: found no run.json; expected a run")
+    run = Run.open(folder)
     with run.lock():
-        (place / SEALS).unlink(missing_ok=True)
-        seal(place)
+        (folder / SEALS).unlink(missing_ok=True)
+        seal_run(folder)
 
 
-def _run(place: Path) -> Iterator[Verified]:
+def _verify_run(folder: Path) -> Iterator[VerificationItem]:
     """Verify a run's records, then the reports, checkpoints and published folder in it."""
-    run = Run.open(place)
-    records = {one.path: _records(one) for one in (run, *_cells(run))}
+    run = Run.open(folder)
+    records = {item.path: _verify_records(item) for item in (run, *_inner_runs(run))}
     for child, text in misplaced_evaluations(run):
         records[child.path].problems.append(text)
     yield from records.values()
-    if any(one.problems for one in records.values()):
+    if any(item.problems for item in records.values()):
         return  # what was computed from other records cannot be compared
-    for file in sorted(place.glob(f"reports/**/{FILE}")):
-        yield _report(file.parent)
-    for file in sorted(run.checkpoints.glob(f"*/{TRAINING}")):
-        yield from _folder(file.parent)
-    if (place / "publish" / FILE).is_file():
-        yield _set(place / "publish")
+    for file in sorted(folder.glob(f"reports/**/{FILE}")):
+        yield _verify_report(file.parent)
+    for file in sorted(run.checkpoints_folder.glob(f"*/{TRAINING}")):
+        yield from _verify_folder(file.parent)
+    if (folder / "publish" / FILE).is_file():
+        yield _verify_dataset_folder(folder / "publish")
 
 
-def _cells(run: Run) -> Iterator[Run]:
-    yield from run.children()
+def _inner_runs(run: Run) -> Iterator[Run]:
+    yield from run.child_runs()
     for pattern in ("branches/run.json", "rounds/*/*/run.json"):
         for file in sorted(run.path.glob(pattern)):
             yield Run.open(file.parent)
 
 
-def _records(run: Run) -> Verified:
+def _verify_records(run: Run) -> VerificationItem:
     """Verify a run's records: compare them with their seals, and read every one."""
-    made = Verified(f"run {run.path}", "")
+    item = VerificationItem(f"run {run.path}", "")
     try:
-        found = check_seals(run.path)
+        seals = check_seals(run.path)
         talks = sum(1 for _ in run.conversations())
         verdicts = sum(1 for _ in run.verdicts())
         run.judge_specs()
     except ConvbenchError as error:
-        made.problems.append(str(error))
-        return made
-    made.problems += found.problems
-    made.found = (
-        f"{talks:,} conversations, {verdicts:,} verdicts, {found.size:,} bytes in {found.files} "
-        f"files; seal {found.head[:16] or 'none'}"
+        item.problems.append(str(error))
+        return item
+    item.problems += seals.problems
+    item.summary = (
+        f"{talks:,} conversations, {verdicts:,} verdicts, {seals.size:,} bytes in {seals.files} "
+        f"files; seal {seals.head[:16] or 'none'}"
     )
-    return made
+    return item
 
 
-def _report(folder: Path) -> Verified:
+def _verify_report(folder: Path) -> VerificationItem:
     """Verify a report: compare its files with their digests, its figures and pages with those
     computed from the records."""
-    made = Verified(f"report {folder}", "")
+    item = VerificationItem(f"report {folder}", "")
     try:
         sealed = check_folder(folder)
-        made.problems += sealed.problems
-        made.found = f"{sealed.files} files"
-        if made.problems:
-            return made
+        item.problems += sealed.problems
+        item.summary = f"{sealed.files} files"
+        if item.problems:
+            return item
         if sealed.kind != "report":
-            made.problems.append(f"{FILE}: kind: found {sealed.kind!r}; expected report")
-            return made
+            item.problems.append(f"{FILE}: kind: found {sealed.kind!r}; expected report")
+            return item
         options = options_of(sealed.about, folder)
-        document, drawn = _made_again(options)
+        document, drawn = _compute_document(options)
         again = figures_of(document)
-        made.problems += differences(sealed.about.get("figures"), again)
-        made.found += f", {sum(len(part['tables']) for part in again)} tables computed again"
+        item.problems += figure_differences(sealed.about.get("figures"), again)
+        item.summary += f", {sum(len(part['tables']) for part in again)} tables computed again"
         if drawn:
-            made.problems += unequal_pages(document, folder, sealed.names)
+            item.problems += unequal_pages(document, folder, sealed.names)
         else:
-            made.found += "; its pages hold pictures, and were not written again: no matplotlib"
+            item.summary += "; its pages hold pictures, and were not written again: no matplotlib"
     except ConvbenchError as error:
-        made.problems.append(str(error))
+        item.problems.append(str(error))
     except (KeyError, TypeError, ValueError) as error:
-        made.problems.append(f"{FILE}: is not a seal of a report ({type(error).__name__})")
-    return made
+        item.problems.append(f"{FILE}: is not a seal of a report ({type(error).__name__})")
+    return item
 
 
-def _made_again(options: ReportOptions) -> tuple[Document, bool]:
+def _compute_document(options: ReportOptions) -> tuple[Document, bool]:
     """Return a report's document computed again, and whether it has its pictures."""
     try:
-        return report(options).document, True
+        return create_report(options).document, True
     except MissingDependency:
-        return report(replace(options, plots=False)).document, False
+        return create_report(replace(options, plots=False)).document, False
 
 
 @contextmanager
-def _noting_errors(verified: Verified) -> Iterator[None]:
+def _noting_errors(verified: VerificationItem) -> Iterator[None]:
     """Record a ConvbenchError raised within the context as a problem."""
     try:
         yield
@@ -282,51 +287,51 @@ def _noting_errors(verified: Verified) -> Iterator[None]:
         verified.problems.append(str(error))
 
 
-def _checkpoint(folder: Path) -> Verified:
+def _verify_checkpoint(folder: Path) -> VerificationItem:
     """Verify a checkpoint: compare its files with their digests, and the counts of its training
     data with those of the records."""
-    made = Verified(f"checkpoint {folder}", "")
-    with _noting_errors(made):
+    item = VerificationItem(f"checkpoint {folder}", "")
+    with _noting_errors(item):
         sealed = check_folder(folder)
-        made.found, made.problems = f"{sealed.files} files", list(sealed.problems)
-        if made.problems:
-            return made
+        item.summary, item.problems = f"{sealed.files} files", list(sealed.problems)
+        if item.problems:
+            return item
         again = counts_again(folder)
         if again is not None:
-            made.problems += unequal_counts(folder, again)
-        made.problems += unequal_rates(folder)
+            item.problems += unequal_counts(folder, again)
+        item.problems += unequal_rates(folder)
         counted = "its data was made by the learner" if again is None else "its data counted again"
-        made.found = f"{sealed.files} files, {counted}"
-    return made
+        item.summary = f"{sealed.files} files, {counted}"
+    return item
 
 
-def _set(folder: Path) -> Verified:
-    made = Verified(f"set {folder}", "")
-    with _noting_errors(made):
-        files, made.problems = verify_set(folder)
-        made.found = f"{files} files; card, tables and traces made again"
-    return made
+def _verify_dataset_folder(folder: Path) -> VerificationItem:
+    item = VerificationItem(f"set {folder}", "")
+    with _noting_errors(item):
+        files, item.problems = verify_dataset(folder)
+        item.summary = f"{files} files; card, tables and traces made again"
+    return item
 
 
-def _model(folder: Path) -> Verified:
-    made = Verified(f"model {folder}", "")
-    with _noting_errors(made):
-        sealed = check_folder(folder, whole=True)
-        made.found, made.problems = f"{sealed.files} files", list(sealed.problems)
-    return made
+def _verify_model(folder: Path) -> VerificationItem:
+    item = VerificationItem(f"model {folder}", "")
+    with _noting_errors(item):
+        sealed = check_folder(folder, refuse_extra=True)
+        item.summary, item.problems = f"{sealed.files} files", list(sealed.problems)
+    return item
 
 
-def _remote(repo: str, revision: str | None) -> Verified:
+def _verify_remote(repo: str, revision: str | None) -> VerificationItem:
     """Download a dataset and verify it. Raises HubError if it cannot be downloaded."""
-    remote = look(repo, revision)
+    remote = inspect_repo(repo, revision)
     if FILE not in remote.files:
         raise HubError(
             f"dataset {repo}: found no {FILE}; expected a set published by this version of "
             "convbench or a later one"
         )
     with tempfile.TemporaryDirectory(prefix="convbench-verify-") as space:
-        place = Path(space) / "set"
-        download(remote, place)
-        made = _set(place)
-    made.what = f"set {repo} at {remote.commit[:12]}"
-    return made
+        folder = Path(space) / "set"
+        download_dataset(remote, folder)
+        item = _verify_dataset_folder(folder)
+    item.what = f"set {repo} at {remote.commit[:12]}"
+    return item

@@ -8,7 +8,7 @@ from typing import Any
 from convbench.judge.kinds import grades_unfenced
 from convbench.report.policies import Policy
 from convbench.schema import Example, RunManifest
-from convbench.schema.noun import differences as leaves
+from convbench.schema.noun import field_differences as leaves
 
 NOT_PROMPTS = {
     "name",
@@ -26,69 +26,82 @@ SHOWN = 4
 """Most differences listed in one error message."""
 
 
-def own_protocol(policy: Policy) -> bool:
+def has_own_protocol(policy: Policy) -> bool:
     """Return True if the policy runs under the protocol its recipe sets (`dpo`: `direct`)."""
     name = policy.recipe.get("eval_protocol")
     return name is not None and policy.run.manifest.protocol.name == name
 
 
-def differences(first: Policy, other: Policy, *, questions: bool = True) -> list[str]:
+def policy_differences(first: Policy, other: Policy, *, questions: bool = True) -> list[str]:
     """Return the differences that keep two policies out of one table, each `key: first → other`.
 
     With `questions` false the drawn questions are not compared (for pooled seeds).
     """
-    one, two = first.run.manifest, other.run.manifest
-    exempt = own_protocol(other) or own_protocol(first)
-    found = leaves("task", _prompts(one), _prompts(two))
+    manifest, other_manifest = first.run.manifest, other.run.manifest
+    exempt = has_own_protocol(other) or has_own_protocol(first)
+    lines = leaves("task", _prompt_fields(manifest), _prompt_fields(other_manifest))
     if not exempt:
-        found += leaves("protocol", _dump(one.protocol), _dump(two.protocol))
-        found += leaves("turns", one.turns, two.turns)
-    found += leaves("mode", one.mode, two.mode)
-    found += leaves("temperatures", list(one.temperatures), list(two.temperatures))
-    found += leaves("samples", one.samples, two.samples)
-    found += _cast(one, two, exempt)
+        lines += leaves(
+            "protocol", _noun_fields(manifest.protocol), _noun_fields(other_manifest.protocol)
+        )
+        lines += leaves("turns", manifest.turns, other_manifest.turns)
+    lines += leaves("mode", manifest.mode, other_manifest.mode)
+    lines += leaves("temperatures", list(manifest.temperatures), list(other_manifest.temperatures))
+    lines += leaves("samples", manifest.samples, other_manifest.samples)
+    lines += _cast_differences(manifest, other_manifest, exempt)
     if questions:
-        found += _questions(first, other)
-    return found + _judges(first, other)
+        lines += _question_differences(first, other)
+    return lines + _judge_differences(first, other)
 
 
-def _dump(noun: Any) -> dict[str, Any]:
-    found: dict[str, Any] = noun.model_dump(mode="json", exclude={"title", "reference"})
-    return found
+def _noun_fields(noun: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = noun.model_dump(mode="json", exclude={"title", "reference"})
+    return fields
 
 
-def _prompts(manifest: RunManifest) -> dict[str, Any]:
-    return {k: v for k, v in _dump(manifest.task).items() if k not in NOT_PROMPTS}
+def _prompt_fields(manifest: RunManifest) -> dict[str, Any]:
+    return {k: v for k, v in _noun_fields(manifest.task).items() if k not in NOT_PROMPTS}
 
 
-def _cast(one: RunManifest, two: RunManifest, exempt: bool) -> list[str]:
+def _cast_differences(
+    manifest: RunManifest, other_manifest: RunManifest, exempt: bool
+) -> list[str]:
     """Return the differences in the other speakers, and in the policy's sampling limits."""
-    names = (set(one.cast) & set(two.cast)) if exempt else (set(one.cast) | set(two.cast))
-    found = []
+    names = (
+        (set(manifest.cast) & set(other_manifest.cast))
+        if exempt
+        else (set(manifest.cast) | set(other_manifest.cast))
+    )
+    lines = []
     for name in sorted(names):
-        a, b = one.cast.get(name), two.cast.get(name)
-        keep = {"sampling"} if name == one.protocol.policy else {"model", "sampling", "fingerprint"}
-        found += leaves(
+        a, b = manifest.cast.get(name), other_manifest.cast.get(name)
+        keep = (
+            {"sampling"}
+            if name == manifest.protocol.policy
+            else {"model", "sampling", "fingerprint"}
+        )
+        lines += leaves(
             f"cast.{name}",
             a.model_dump(mode="json", include=keep) if a else None,
             b.model_dump(mode="json", include=keep) if b else None,
         )
-    return found
+    return lines
 
 
-def _questions(first: Policy, other: Policy) -> list[str]:
-    one, two = _asked(first), _asked(other)
-    if one.keys() != two.keys():
+def _question_differences(first: Policy, other: Policy) -> list[str]:
+    examples, other_examples = _split_examples(first), _split_examples(other)
+    if examples.keys() != other_examples.keys():
         return [
-            f"questions: {len(one.keys() - two.keys())} only in {first.name}, "
-            f"{len(two.keys() - one.keys())} only in {other.name}, {len(one.keys() & two.keys())} "
+            f"questions: {len(examples.keys() - other_examples.keys())} only in {first.name}, "
+            f"{len(other_examples.keys() - examples.keys())} only in {other.name}, "
+            f"{len(examples.keys() & other_examples.keys())} "
             "in both"
         ]
-    changed = sum(one[key] != two[key] for key in one)
-    return [f"questions: {changed} of {len(one)} differ in text or options"] if changed else []
+    changed = sum(examples[key] != other_examples[key] for key in examples)
+    return [f"questions: {changed} of {len(examples)} differ in text or options"] if changed else []
 
 
-def _asked(policy: Policy) -> dict[str, Example]:
+def _split_examples(policy: Policy) -> dict[str, Example]:
     manifest, split = policy.run.manifest, policy.split
     return {
         key: example
@@ -97,23 +110,30 @@ def _asked(policy: Policy) -> dict[str, Example]:
     }
 
 
-def _judges(first: Policy, other: Policy) -> list[str]:
+def _judge_differences(first: Policy, other: Policy) -> list[str]:
     """Return the differences in the judges that both policies have. A judge that only one has is
     no difference: its cells are empty."""
-    found = []
+    lines = []
     for judge in first.judges:
-        one, two = first.fingerprints(judge), other.fingerprints(judge)
-        if not two or one == two:
+        marks, other_marks = first.fingerprints(judge), other.fingerprints(judge)
+        if not other_marks or marks == other_marks:
             continue
-        a, b = (_spec(policy, prints) for policy, prints in ((first, one), (other, two)))
-        named = leaves(f"judge {judge}", a, b) if a and b and len(one) == len(two) == 1 else []
-        found += named or [f"judge {judge}: {'+'.join(one)} → {'+'.join(two)}"]
-    return found
+        a, b = (
+            _judge_fields(policy, prints)
+            for policy, prints in ((first, marks), (other, other_marks))
+        )
+        named = (
+            leaves(f"judge {judge}", a, b)
+            if a and b and len(marks) == len(other_marks) == 1
+            else []
+        )
+        lines += named or [f"judge {judge}: {'+'.join(marks)} → {'+'.join(other_marks)}"]
+    return lines
 
 
-def _spec(policy: Policy, prints: tuple[str, ...]) -> dict[str, Any]:
+def _judge_fields(policy: Policy, prints: tuple[str, ...]) -> dict[str, Any]:
     specs = policy.run.judge_specs()
-    return _dump(specs[prints[0]]) if prints[0] in specs else {}
+    return _noun_fields(specs[prints[0]]) if prints[0] in specs else {}
 
 
 def unquoted_judges(policies: Sequence[Policy]) -> list[str]:

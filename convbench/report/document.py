@@ -59,7 +59,7 @@ class Table:
     """Name for LaTeX references."""
 
     @property
-    def ranked(self) -> bool:
+    def has_ranks(self) -> bool:
         """Return True if a cell is marked best or second best."""
         return any(cell.rank for row in self.rows for cell in row)
 
@@ -99,7 +99,7 @@ class SideBySide:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReportPart:
     """A part of a report: what is compared, its tables, pictures and conversations."""
 
     title: str
@@ -115,10 +115,10 @@ class Document:
     """A report."""
 
     title: str
-    parts: tuple[Part, ...]
+    parts: tuple[ReportPart, ...]
     runs: tuple[str, ...] = ()
     """Folders of the runs it covers."""
-    alone: bool = False
+    is_standalone: bool = False
     """Whether its LaTeX is a complete document, not tables to paste into one."""
     columns: Literal["one", "two"] = "two"
     """Width of its LaTeX tables, in columns of a two-column page."""

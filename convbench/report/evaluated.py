@@ -18,18 +18,18 @@ checkpoints/NAME."""
 def misplaced_evaluations(run: Run) -> Iterator[tuple[Run, str]]:
     """Yield (evaluation, problem) for each evaluation whose checkpoint no longer has the weights or
     the recipe that were evaluated, or whose folder was renamed."""
-    children = run.children()
+    children = run.child_runs()
     for child in children:
-        for text in (_other_weights(child, run), _other_name(child, children)):
+        for text in (_weights_mismatch(child, run), _name_mismatch(child, children)):
             if text is not None:
                 yield child, text
 
 
-def _other_weights(child: Run, run: Run) -> str | None:
+def _weights_mismatch(child: Run, run: Run) -> str | None:
     """Return how the checkpoint differs from what was evaluated, or None. The fingerprint covers
     the weights and the checkpoint's seal, which covers every file of it."""
     member = child.manifest.cast.get(child.manifest.protocol.policy)
-    folders = _checkpoints(child, run)
+    folders = _evaluated_checkpoints(child, run)
     if member is None or member.fingerprint is None or not folders:
         return None
     fingerprints = [weights_fingerprint(folder) for folder in folders]
@@ -41,7 +41,7 @@ def _other_weights(child: Run, run: Run) -> str | None:
     )
 
 
-def _checkpoints(child: Run, run: Run) -> list[Path]:
+def _evaluated_checkpoints(child: Run, run: Run) -> list[Path]:
     """Return the folders that may hold the evaluated checkpoint. A checkpoint trained in this run
     is looked up in the run's folder as it is now. Two are returned if another run's checkpoint has
     since taken the recorded path; none if the checkpoint is gone or there was none."""
@@ -50,19 +50,19 @@ def _checkpoints(child: Run, run: Run) -> list[Path]:
     then = folder_of(child.manifest.checkpoint).expanduser()
     today = [run.path.joinpath(*then.parts[-size:]) for size in WITHIN]
     rounds = (Run.open(file.parent) for file in run.path.glob("rounds/*/*/run.json"))
-    own = {run.manifest.id, *(one.manifest.id for one in rounds)}
-    within = [place for place in today if Checkpoint(place).training.get("run") in own]
+    own = {run.manifest.id, *(round_run.manifest.id for round_run in rounds)}
+    within = [folder for folder in today if Checkpoint(folder).training.get("run") in own]
     elsewhere = Checkpoint(then).training.get("run") not in (None, *own)
-    places = [place for place in (*within, then) if Checkpoint(place).finished]
-    return places if elsewhere else places[:1]
+    folders = [folder for folder in (*within, then) if Checkpoint(folder).is_finished]
+    return folders if elsewhere else folders[:1]
 
 
-def _other_name(child: Run, children: Sequence[Run]) -> str | None:
+def _name_mismatch(child: Run, children: Sequence[Run]) -> str | None:
     """Return how the folder's name differs from the recorded one, or None. Without a record, the
     folder is wrong only if it has the name of another evaluation's checkpoint."""
     name, made_as = child.path.name, child.manifest.extra.get(EVALUATION)
     if made_as is None:
-        others = {_default_name(one) for one in children if one is not child}
+        others = {_default_name(sibling) for sibling in children if sibling is not child}
         if _default_name(child) in (None, name) or name not in others:
             return None
         made_as = _default_name(child)

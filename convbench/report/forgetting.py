@@ -7,25 +7,25 @@ from pathlib import Path
 from statistics import fmean
 
 from convbench.errors import MissingDependency
-from convbench.judge.adaptation.passages import Forgetting, averaged
+from convbench.judge.adaptation.passages import ForgettingSequence, mean_matrix
 from convbench.report.document import Picture
 from convbench.report.files import write_pictures
-from convbench.report.plots.style import drawing, new_figure, picture
-from convbench.store.jsonl import write_whole
+from convbench.report.plots.style import drawing_style, new_figure, save_picture
+from convbench.store.jsonl import write_atomic
 
 WIDE = 9
 """Fewest passages for which the picture is as wide as the page."""
 
 
-def table(found: Sequence[Forgetting]) -> str:
+def forgetting_table(sequences: Sequence[ForgettingSequence]) -> str:
     """Return the mean matrix as a markdown table: a row an edit, a column a passage in the order
     of the edits, and a last column with the mean over the passages seen so far."""
-    matrix = averaged(found)
+    matrix = mean_matrix(sequences)
     heads = [f"passage {j + 1}" for j in range(len(matrix))]
     rows = [f"| after edit | {' | '.join(heads)} | mean |", "|---:|" + "---:|" * (len(heads) + 1)]
-    if all(one.base for one in found):
+    if all(sequence.base for sequence in sequences):
         size = len(matrix)
-        base = [fmean(one.base[j] for one in found) for j in range(size)]
+        base = [fmean(sequence.base[j] for sequence in sequences) for j in range(size)]
         rows.append(f"| none | {' | '.join(f'{b:.2f}' for b in base)} | {fmean(base):.2f} |")
     for number, values in enumerate(matrix):
         cells = [f"{value:.2f}" for value in values] + [""] * (len(heads) - len(values))
@@ -33,12 +33,12 @@ def table(found: Sequence[Forgetting]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def draw(found: Sequence[Forgetting], name: str) -> Picture:
+def draw_forgetting(sequences: Sequence[ForgettingSequence], name: str) -> Picture:
     """Return the mean matrix as a picture. Raises MissingDependency without matplotlib."""
-    matrix = averaged(found)
+    matrix = mean_matrix(sequences)
     size = len(matrix)
     values = [[*row, *[float("nan")] * (size - len(row))] for row in matrix]
-    with drawing():
+    with drawing_style():
         figure = new_figure(3.0 if size < WIDE else 5.5, panels=1 if size < WIDE else 2)
         axes = figure.subplots()
         axes.grid(visible=False)
@@ -53,25 +53,25 @@ def draw(found: Sequence[Forgetting], name: str) -> Picture:
                 axes.text(
                     j, i, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=6.5
                 )
-        many = f", mean over {len(found)} sequences" if len(found) > 1 else ""
+        many = f", mean over {len(sequences)} sequences" if len(sequences) > 1 else ""
         figure.colorbar(image, ax=axes, label=f"accuracy, closed book{many}")
         caption = (
             "Accuracy on each passage after each edit, closed book, mean over "
-            f"{len(found)} sequence{'' if len(found) == 1 else 's'}."
+            f"{len(sequences)} sequence{'' if len(sequences) == 1 else 's'}."
         )
-        return picture(figure, name, caption)
+        return save_picture(figure, name, caption)
 
 
-def write(found: Sequence[Forgetting], folder: Path, name: str) -> str:
+def write_forgetting(sequences: Sequence[ForgettingSequence], folder: Path, name: str) -> str:
     """Write the mean matrix as NAME.md and its picture; return the markdown. Without matplotlib
     the text says how to get the picture."""
     folder.mkdir(exist_ok=True)
-    text = table(found)
+    text = forgetting_table(sequences)
     try:
         shown = f"![{name}]({name}.png)"
-        write_pictures([draw(found, name)], folder)
+        write_pictures([draw_forgetting(sequences, name)], folder)
     except MissingDependency as error:
         shown = f"No picture: {error}"
     text = f"{text}\n{shown}\n"
-    write_whole(folder / f"{name}.md", text.encode())
+    write_atomic(folder / f"{name}.md", text.encode())
     return text

@@ -5,12 +5,12 @@ from __future__ import annotations
 import html as entities
 from collections.abc import Iterator
 
-from convbench.printable import printable
+from convbench.printable import make_printable
 from convbench.report.document import (
     Cell,
     Document,
-    Part,
     Picture,
+    ReportPart,
     SideBySide,
     Table,
     Transcript,
@@ -52,97 +52,98 @@ p, h1, h2, h3, li { overflow-wrap: anywhere }
 """
 SCREEN = 130
 """Pixels an inch of a picture. Larger than on paper, which is read from nearer."""
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """Content security policy: nothing is fetched and no script runs, whatever a model wrote."""
 
 
-def escape(text: str) -> str:
+def escape_html(text: str) -> str:
     """Return untrusted text escaped for HTML, with a mark for each control character."""
-    return entities.escape(printable(text))
+    return entities.escape(make_printable(text))
 
 
-def html(document: Document) -> str:
+def render_html(document: Document) -> str:
     """Return the page. All text is escaped; pictures are inline SVG."""
-    title = escape(document.title)
-    parts = "\n".join(line for part in document.parts for line in _part(part))
+    title = escape_html(document.title)
+    parts = "\n".join(line for part in document.parts for line in _html_part(part))
     links = "".join(
-        f'<li><a href="#{slug(part.title)}">{escape(part.title)}</a></li>'
+        f'<li><a href="#{slug(part.title)}">{escape_html(part.title)}</a></li>'
         for part in document.parts
     )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_SECURITY_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
         f"<h1>{title}</h1>\n<nav><ul>{links}</ul></nav>\n{parts}\n</main>\n</body>\n</html>\n"
     )
 
 
-def _part(part: Part) -> Iterator[str]:
-    yield f'<section id="{slug(part.title)}">\n<h2>{escape(part.title)}</h2>'
+def _html_part(part: ReportPart) -> Iterator[str]:
+    yield f'<section id="{slug(part.title)}">\n<h2>{escape_html(part.title)}</h2>'
     for fact in part.facts:
-        yield f"<p>{escape(fact)}</p>"
+        yield f"<p>{escape_html(fact)}</p>"
     for table in part.tables:
-        yield from _table(table)
+        yield from _html_table(table)
     for picture in part.pictures:
-        yield from _picture(picture)
+        yield from _html_picture(picture)
     for talk in part.talks:
-        yield from _beside(talk)
+        yield from _html_sides(talk)
     for note in part.notes:
-        yield f'<p class="note">{escape(note)}</p>'
+        yield f'<p class="note">{escape_html(note)}</p>'
     yield "</section>"
 
 
-def _beside(talk: SideBySide) -> Iterator[str]:
-    yield f"<h3>{escape(talk.title)}</h3>"
+def _html_sides(talk: SideBySide) -> Iterator[str]:
+    yield f"<h3>{escape_html(talk.title)}</h3>"
     for fact in talk.facts:
-        yield f'<p class="note">{escape(fact)}</p>'
+        yield f'<p class="note">{escape_html(fact)}</p>'
     yield '<div class="sides">'
     for side in talk.sides:
-        yield from _transcript(side)
+        yield from _html_transcript(side)
     yield "</div>"
 
 
-def _transcript(side: Transcript) -> Iterator[str]:
-    yield f"<article><h4>{escape(side.title)}</h4>"
-    yield f'<p class="note">{escape(side.facts)}</p><dl>'
-    for who, said in side.turns:
-        yield f"<dt>{escape(who)}</dt><dd>{escape(said)}</dd>"
+def _html_transcript(side: Transcript) -> Iterator[str]:
+    yield f"<article><h4>{escape_html(side.title)}</h4>"
+    yield f'<p class="note">{escape_html(side.facts)}</p><dl>'
+    for who, text in side.turns:
+        yield f"<dt>{escape_html(who)}</dt><dd>{escape_html(text)}</dd>"
     yield "</dl></article>"
 
 
-def _table(table: Table) -> Iterator[str]:
-    yield f'<div class="scroll"><table>\n<caption>{escape(table.caption)}</caption>'
+def _html_table(table: Table) -> Iterator[str]:
+    yield f'<div class="scroll"><table>\n<caption>{escape_html(table.caption)}</caption>'
     heads = "".join(
-        f'<th scope="col"{_kind(column.numeric)}>{escape(column.head)}</th>'
+        f'<th scope="col"{_class_attribute(column.numeric)}>{escape_html(column.head)}</th>'
         for column in table.columns
     )
     yield f"<thead><tr>{heads}</tr></thead>\n<tbody>"
     for row in table.rows:
-        cells = "".join(_cell(c, k.numeric) for c, k in zip(row, table.columns, strict=True))
+        cells = "".join(_html_cell(c, k.numeric) for c, k in zip(row, table.columns, strict=True))
         yield f"<tr>{cells}</tr>"
     yield "</tbody></table></div>"
-    marks = ("Best bold, second underlined.",) if table.ranked else ()
+    marks = ("Best bold, second underlined.",) if table.has_ranks else ()
     for note in (*marks, *table.notes):
-        yield f'<p class="note">{escape(note)}</p>'
+        yield f'<p class="note">{escape_html(note)}</p>'
 
 
-def _kind(numeric: bool, quiet: bool = False) -> str:
+def _class_attribute(numeric: bool, quiet: bool = False) -> str:
     names = [name for name, on in (("text", not numeric), ("quiet", quiet)) if on]
     return f' class="{" ".join(names)}"' if names else ""
 
 
-def _cell(cell: Cell, numeric: bool) -> str:
-    text = escape(cell.text.strip())
+def _html_cell(cell: Cell, numeric: bool) -> str:
+    text = escape_html(cell.text.strip())
     text = {1: f"<b>{text}</b>", 2: f"<u>{text}</u>"}.get(cell.rank, text)
     if cell.error is not None:
-        text += f' <span class="error">± {escape(cell.error)}</span>'
-    return f"<td{_kind(numeric, cell.quiet)}>{text}</td>"
+        text += f' <span class="error">± {escape_html(cell.error)}</span>'
+    return f"<td{_class_attribute(numeric, cell.quiet)}>{text}</td>"
 
 
-def _picture(picture: Picture) -> Iterator[str]:
+def _html_picture(picture: Picture) -> Iterator[str]:
     start = picture.svg.index("<svg")
     yield f'<figure id="{slug(picture.name)}"><div role="img" aria-label='
     wide = round(picture.size[0] * SCREEN)
-    yield f'"{escape(picture.caption)}" style="max-width: {wide}px">{picture.svg[start:]}</div>'
-    yield f"<figcaption>{escape(picture.caption)}</figcaption></figure>"
+    caption = escape_html(picture.caption)
+    yield f'"{caption}" style="max-width: {wide}px">{picture.svg[start:]}</div>'
+    yield f"<figcaption>{caption}</figcaption></figure>"

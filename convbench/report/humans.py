@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from convbench.judge.review.scene import humans
+from convbench.judge.review.scene import simulated_humans
 from convbench.report.policies import Policy
 from convbench.schema import RunManifest
-from convbench.schema.run import Member
-from convbench.views import hears
+from convbench.schema.run import ModelConfig
+from convbench.views import can_hear
 
 Families = Sequence[list[Policy]]
 
@@ -19,30 +19,30 @@ def by_simulator(families: Families) -> list[tuple[str, list[list[Policy]]]]:
     play its own human)."""
     parts: dict[tuple[tuple[str, str, str], ...], list[list[Policy]]] = {}
     for family in families:
-        parts.setdefault(simulator(family[0].run.manifest), []).append(family)
-    own = {same(family[0].run.manifest) for family in families}
+        parts.setdefault(simulator_identity(family[0].run.manifest), []).append(family)
+    own = {policy_identity(family[0].run.manifest) for family in families}
     if len(parts) < 2 or len(own) > 1:
         return [("", list(families))]
     names = [" and ".join(dict.fromkeys(model for _, model, _ in mark)) for mark in parts]
     named = [
-        name if names.count(name) == 1 else f"{name or 'nobody'} ({place + 1})"
-        for place, name in enumerate(names)
+        name if names.count(name) == 1 else f"{name or 'nobody'} ({index + 1})"
+        for index, name in enumerate(names)
     ]
     return list(zip(named, parts.values(), strict=True))
 
 
-def simulator(manifest: RunManifest) -> tuple[tuple[str, str, str], ...]:
+def simulator_identity(manifest: RunManifest) -> tuple[tuple[str, str, str], ...]:
     """Return (name, model, sampling and weights' fingerprint) of each simulated human that the
     policy hears."""
     protocol = manifest.protocol
     return tuple(
         (name, member.model, f"{member.sampling.model_dump_json()} {member.fingerprint}")
-        for name in humans(protocol)
-        if hears(protocol, protocol.policy, name) and (member := manifest.cast.get(name))
+        for name in simulated_humans(protocol)
+        if can_hear(protocol, protocol.policy, name) and (member := manifest.cast.get(name))
     )
 
 
-def same(manifest: RunManifest) -> str:
+def policy_identity(manifest: RunManifest) -> str:
     """Return what identifies a run's policy: its weights' fingerprint, else its model name."""
-    member: Member | None = manifest.cast.get(manifest.protocol.policy)
+    member: ModelConfig | None = manifest.cast.get(manifest.protocol.policy)
     return "" if member is None else member.fingerprint or member.model

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 from unicodedata import category, normalize
 
-from convbench.report.document import Cell, Document, Part, Picture, SideBySide, Table, slug
+from convbench.report.document import Cell, Document, Picture, ReportPart, SideBySide, Table, slug
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ColumnBudget:
     """Width available to a table, in TeX points: of the line, of a character, and between two
     columns, at a type size."""
 
@@ -26,9 +26,9 @@ class Room:
     """Whether to use the short column heads."""
 
 
-ROOMS = {
-    "one": Room(216, 4.6, 6, "\\footnotesize\\setlength{\\tabcolsep}{3pt}", short=True),
-    "two": Room(455, 4.9, 12, "\\small", short=False),
+COLUMN_BUDGETS = {
+    "one": ColumnBudget(216, 4.6, 6, "\\footnotesize\\setlength{\\tabcolsep}{3pt}", short=True),
+    "two": ColumnBudget(455, 4.9, 12, "\\small", short=False),
 }
 """By a table's width in columns of a two-column page. Taken from the narrowest styles (a column of
 7.6 cm) and counted for wide letters, so that a table is split a little early."""
@@ -42,22 +42,24 @@ PIECE = 8
 _SIGN = re.compile(r"(?<![\w.])([+-])(?=[\d.])")
 
 
-def tabular(table: Table, room: Room, escaped: Callable[[str], str]) -> Iterator[str]:
+def tabular_blocks(
+    table: Table, budget: ColumnBudget, escape: Callable[[str], str]
+) -> Iterator[str]:
     """Yield the lines of a `tabular`, or of several if the columns do not fit in one. Each repeats
     the key columns, which tell the rows apart. The last argument escapes text for LaTeX."""
     stacked = False
-    widths = _widths(table, room, stacked)
-    if sum(widths) > room.line:
+    widths = _column_widths(table, budget, stacked)
+    if sum(widths) > budget.line:
         stacked = True
-        widths = _widths(table, room, stacked)
-    keys = _keys(table)
-    for number, block in enumerate(_blocks(widths, room.line, keys)):
+        widths = _column_widths(table, budget, stacked)
+    keys = _key_count(table)
+    for number, block in enumerate(_column_blocks(widths, budget.line, keys)):
         if number:
             yield "\\par\\medskip"
-        yield from _block(table, [*range(keys), *block], room, stacked, escaped)
+        yield from _tabular_lines(table, [*range(keys), *block], budget, stacked, escape)
 
 
-def _keys(table: Table) -> int:
+def _key_count(table: Table) -> int:
     """Return how many first columns tell all rows apart, e.g. method and temperature; 1 if not even
     MOST columns do."""
     for number in range(1, min(MOST, len(table.columns) - 1) + 1):
@@ -66,75 +68,79 @@ def _keys(table: Table) -> int:
     return 1
 
 
-def _text(cell: Cell, stacked: bool) -> str:
+def _cell_text(cell: Cell, stacked: bool) -> str:
     return cell.text if stacked or cell.error is None else f"{cell.text} ± {cell.error}"
 
 
-def _widths(table: Table, room: Room, stacked: bool) -> list[float]:
+def _column_widths(table: Table, budget: ColumnBudget, stacked: bool) -> list[float]:
     """Return each column's width in points, including the gap to the next one."""
     out = []
-    for place, column in enumerate(table.columns):
-        head = column.short if room.short else column.head
-        texts = [head, *(_text(row[place], stacked) for row in table.rows)]
-        width = max(map(len, texts)) * room.character
-        most = width if column.numeric else room.line * (TEXT if place else KEY)
-        out.append(min(width, most) + room.between)
+    for index, column in enumerate(table.columns):
+        head = column.short if budget.short else column.head
+        texts = [head, *(_cell_text(row[index], stacked) for row in table.rows)]
+        width = max(map(len, texts)) * budget.character
+        most = width if column.numeric else budget.line * (TEXT if index else KEY)
+        out.append(min(width, most) + budget.between)
     return out
 
 
-def _blocks(widths: Sequence[float], line: float, keys: int) -> list[list[int]]:
+def _column_blocks(widths: Sequence[float], line: float, keys: int) -> list[list[int]]:
     """Return the indices of the non-key columns of each table, as many as fit the line."""
     blocks: list[list[int]] = [[]]
     used = first = sum(widths[:keys])
-    for place, width in enumerate(widths[keys:], keys):
+    for index, width in enumerate(widths[keys:], keys):
         if blocks[-1] and used + width > line:
             blocks.append([])
             used = first
-        blocks[-1].append(place)
+        blocks[-1].append(index)
         used += width
     return blocks
 
 
-def _block(
-    table: Table, shown: Sequence[int], room: Room, stacked: bool, escaped: Callable[[str], str]
+def _tabular_lines(
+    table: Table,
+    shown: Sequence[int],
+    budget: ColumnBudget,
+    stacked: bool,
+    escape: Callable[[str], str],
 ) -> Iterator[str]:
     # Widths are counted, not measured, so a table that turns out wider is scaled down.
     yield "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%"
-    yield f"\\begin{{tabular}}{{{''.join(_kind(table, place, room) for place in shown)}}}"
+    yield f"\\begin{{tabular}}{{{''.join(_column_kind(table, index, budget) for index in shown)}}}"
     yield "\\toprule"
-    columns = [table.columns[place] for place in shown]
-    yield " & ".join(escaped(c.short if room.short else c.head) for c in columns) + " \\\\"
+    columns = [table.columns[index] for index in shown]
+    yield " & ".join(escape(c.short if budget.short else c.head) for c in columns) + " \\\\"
     yield "\\midrule"
     for row in table.rows:
-        cells = [row[place] for place in shown]
-        kinds = [_kind(table, place, room) for place in shown]
+        cells = [row[index] for index in shown]
+        kinds = [_column_kind(table, index, budget) for index in shown]
         pairs = zip(cells, kinds, strict=True)
-        yield " & ".join(_cell(c, kind, stacked, escaped) for c, kind in pairs) + " \\\\"
+        yield " & ".join(_latex_cell(c, kind, stacked, escape) for c, kind in pairs) + " \\\\"
         if stacked and any(cell.error is not None for cell in cells):
             below = ("" if c.error is None else f"{{\\scriptsize $\\pm$ {c.error}}}" for c in cells)
             yield " & ".join(below) + " \\\\"
     yield from ("\\bottomrule", "\\end{tabular}}")
 
 
-def _kind(table: Table, place: int, room: Room) -> str:
+def _column_kind(table: Table, index: int, budget: ColumnBudget) -> str:
     """Return a column's LaTeX type: `r` for numbers, `l` for text, a paragraph for long text."""
-    if table.columns[place].numeric:
+    if table.columns[index].numeric:
         return "r"
-    longest = max((len(row[place].text) for row in table.rows), default=0)
-    share = TEXT if place else KEY
-    if longest * room.character <= share * room.line:
+    longest = max((len(row[index].text) for row in table.rows), default=0)
+    share = TEXT if index else KEY
+    if longest * budget.character <= share * budget.line:
         return "l"
     return f">{{\\raggedright\\arraybackslash}}p{{{share}\\linewidth}}"
 
 
-def _cell(cell: Cell, kind: str, stacked: bool, escaped: Callable[[str], str]) -> str:
+def _latex_cell(cell: Cell, kind: str, stacked: bool, escape: Callable[[str], str]) -> str:
     indent = "\\quad " if cell.text.startswith("  ") else ""
     words = cell.text.strip().split(" ")
     if kind in ("l", "r"):
-        text = escaped(" ".join(words))
+        text = escape(" ".join(words))
     else:  # a paragraph, whose long words may break
         pieces = ([w[i : i + PIECE] for i in range(0, len(w), PIECE)] or [""] for w in words)
-        text = " ".join("\\hskip0pt{}".join(map(escaped, some)) for some in pieces)
+        text = " ".join("\\hskip0pt{}".join(map(escape, some)) for some in pieces)
     if kind == "r":
         text = _SIGN.sub(r"$\1$", text)
     if cell.error is not None and not stacked:
@@ -199,115 +205,118 @@ PREAMBLE = r"""\documentclass[10pt]{article}
 """
 
 
-def latex(document: Document) -> str:
+def render_latex(document: Document) -> str:
     """Return the report as LaTeX. A standalone document compiles with `pdflatex`, given its PDF
     pictures in the same folder. Otherwise every table is a float, one or two columns wide as the
     document says, and pictures are commented `\\includegraphics` lines."""
-    if document.alone:
-        return _whole(document)
-    lines = ["% \\usepackage{array,booktabs,graphicx}", f"% {_escaped(document.title)}", ""]
+    if document.is_standalone:
+        return _standalone_document(document)
+    lines = ["% \\usepackage{array,booktabs,graphicx}", f"% {_escape_latex(document.title)}", ""]
     for part in document.parts:
-        lines.append(f"% {_escaped(part.title)}")
+        lines.append(f"% {_escape_latex(part.title)}")
         for table in part.tables:
-            lines += [*_table(table, part.title, document.columns), ""]
+            lines += [*_table_float(table, part.title, document.columns), ""]
         for picture in part.pictures:
-            lines.append(f"% {_shown(picture)}")
+            lines.append(f"% {_include_graphics(picture)}")
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _whole(document: Document) -> str:
+def _standalone_document(document: Document) -> str:
     lines = [
         PREAMBLE,
-        f"\\begin{{center}}\\Large\\bfseries {_prose(document.title)}\\end{{center}}",
+        f"\\begin{{center}}\\Large\\bfseries {_breakable_text(document.title)}\\end{{center}}",
     ]
     lines.append("\\tableofcontents\n\\clearpage")
     for part in document.parts:
-        lines += _part(part)
+        lines += _latex_part(part)
     return "\n".join([*lines, "\\end{document}", ""])
 
 
-def _part(part: Part) -> Iterator[str]:
-    title = _prose(part.title)  # unnumbered: printed tables have numbers of their own
+def _latex_part(part: ReportPart) -> Iterator[str]:
+    title = _breakable_text(part.title)  # unnumbered: printed tables have numbers of their own
     yield f"\\section*{{{title}}}\\addcontentsline{{toc}}{{subsection}}{{{title}}}"
-    yield from (f"{_prose(fact)}\n" for fact in part.facts)
+    yield from (f"{_breakable_text(fact)}\n" for fact in part.facts)
     for table in part.tables:
         for start in range(0, max(1, len(table.rows)), LONGEST_TABLE):
             rows = table.rows[start : start + LONGEST_TABLE]
             last = start + LONGEST_TABLE >= len(table.rows)
             shown = replace(table, rows=rows, notes=table.notes if last else ())
-            caption = _caption(table) + (" Continued." if start else "")
+            caption = _table_caption(table) + (" Continued." if start else "")
             yield f"\\begin{{table}}[H]\n{{\\small\\bfseries {caption}\\par}}\\smallskip"
-            yield from (*_tabular(shown, ROOMS["two"]), "\\end{table}")
+            yield from (*_table_body(shown, COLUMN_BUDGETS["two"]), "\\end{table}")
     for picture in part.pictures:
         yield "\\begin{figure}[H]\\centering"
-        yield _shown(picture)
-        yield f"\\par\\smallskip\\parbox{{\\linewidth}}{{\\small {_prose(picture.caption)}}}"
+        yield _include_graphics(picture)
+        caption = _breakable_text(picture.caption)
+        yield f"\\par\\smallskip\\parbox{{\\linewidth}}{{\\small {caption}}}"
         yield "\\end{figure}"
     for talk in part.talks:
-        yield from _beside(talk)
-    yield from (f"{{\\footnotesize {_prose(note)}\\par}}" for note in part.notes)
+        yield from _latex_sides(talk)
+    yield from (f"{{\\footnotesize {_breakable_text(note)}\\par}}" for note in part.notes)
 
 
-def _shown(picture: Picture) -> str:
+def _include_graphics(picture: Picture) -> str:
     """Return the command that includes a picture in its own size, limited by the page height."""
     size = f"width={picture.size[0]:g}in,height=0.8\\textheight,keepaspectratio"
     return f"\\includegraphics[{size}]{{{picture.name}.pdf}}"
 
 
-def _beside(talk: SideBySide) -> Iterator[str]:
-    yield f"\\subsection*{{{_prose(talk.title)}}}"
-    yield from (f"{{\\footnotesize {_prose(fact)}\\par}}" for fact in talk.facts)
+def _latex_sides(talk: SideBySide) -> Iterator[str]:
+    yield f"\\subsection*{{{_breakable_text(talk.title)}}}"
+    yield from (f"{{\\footnotesize {_breakable_text(fact)}\\par}}" for fact in talk.facts)
     for side in talk.sides:
-        yield f"\\subsubsection*{{{_prose(side.title)}}}"
-        yield f"{{\\footnotesize {_prose(side.facts)}\\par}}"
+        yield f"\\subsubsection*{{{_breakable_text(side.title)}}}"
+        yield f"{{\\footnotesize {_breakable_text(side.facts)}\\par}}"
         yield "\\begin{quote}\\small"
-        for who, said in side.turns:
-            lines = (_prose(line) for line in said.splitlines() if line.strip())
+        for who, text in side.turns:
+            lines = (_breakable_text(line) for line in text.splitlines() if line.strip())
             yield (
-                f"\\textbf{{{_prose(who)}}}\\quad {{}}" + "\\par\n".join(lines) + "\\par\\smallskip"
+                f"\\textbf{{{_breakable_text(who)}}}\\quad {{}}"
+                + "\\par\n".join(lines)
+                + "\\par\\smallskip"
             )
         yield "\\end{quote}"
 
 
-def _table(table: Table, where: str, columns: Literal["one", "two"]) -> Iterator[str]:
+def _table_float(table: Table, where: str, columns: Literal["one", "two"]) -> Iterator[str]:
     kind = "table" if columns == "one" else "table*"  # the same on a page of one column
     yield f"\\begin{{{kind}}}[t]"
     yield "\\setlength{\\belowcaptionskip}{4pt}"
-    yield f"\\caption{{{_escaped(where)}. {_caption(table)}}}"
+    yield f"\\caption{{{_escape_latex(where)}. {_table_caption(table)}}}"
     yield f"\\label{{tab:{slug(where)}-{table.label}}}"
     yield "\\centering"
-    yield from (*_tabular(table, ROOMS[columns]), f"\\end{{{kind}}}")
+    yield from (*_table_body(table, COLUMN_BUDGETS[columns]), f"\\end{{{kind}}}")
 
 
-def _caption(table: Table) -> str:
-    return f"{_escaped(table.caption)}." + (
-        " Best in bold, second underlined." if table.ranked else ""
+def _table_caption(table: Table) -> str:
+    return f"{_escape_latex(table.caption)}." + (
+        " Best in bold, second underlined." if table.has_ranks else ""
     )
 
 
-def _tabular(table: Table, room: Room) -> Iterator[str]:
+def _table_body(table: Table, budget: ColumnBudget) -> Iterator[str]:
     """Yield the lines of a table no wider than the line, and of its footnotes."""
-    yield room.size
-    yield from tabular(table, room, _escaped)
+    yield budget.size
+    yield from tabular_blocks(table, budget, _escape_latex)
     if table.notes:
-        notes = _escaped(" ".join(table.notes))
+        notes = _escape_latex(" ".join(table.notes))
         yield f"\\par\\smallskip\\parbox{{\\linewidth}}{{\\footnotesize {notes}}}"
 
 
-def _prose(text: str) -> str:
+def _breakable_text(text: str) -> str:
     """Return escaped text whose long words may break."""
     words = text.split(" ")
     size = LONGEST_WORD
     pieces = ([w[i : i + size] for i in range(0, len(w), size)] or [""] for w in words)
-    return " ".join("\\hskip0pt{}".join(map(_escaped, some)) for some in pieces)
+    return " ".join("\\hskip0pt{}".join(map(_escape_latex, some)) for some in pieces)
 
 
-def _escaped(text: str) -> str:
+def _escape_latex(text: str) -> str:
     """Return text escaped for LaTeX."""
-    return "".join(map(_character, _LIGATURE.sub("\0", normalize("NFC", text))))
+    return "".join(map(_escape_character, _LIGATURE.sub("\0", normalize("NFC", text))))
 
 
-def _character(c: str) -> str:
+def _escape_character(c: str) -> str:
     """Return one character escaped for LaTeX: its code point if T1 fonts lack it, "" if it is a
     control character."""
     if c == "\0":

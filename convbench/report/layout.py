@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from convbench.report.document import Document, Part, Table
+from convbench.report.document import Document, ReportPart, Table
 from convbench.report.judges import panel_of
-from convbench.report.pairwise import beside, tournaments
+from convbench.report.pairwise import section_tournaments, sibling_tournaments
 from convbench.report.sections import Section, compared_with
-from convbench.report.simulators import flipped, siblings, two_simulators
+from convbench.report.simulators import flip_reason, simulator_pairs, simulator_siblings
 from convbench.report.starts import foreign_starts
 from convbench.report.tables import (
     adaptation_table,
@@ -38,7 +38,7 @@ from convbench.report.tables import (
 from convbench.stats.means import ErrorKind
 
 
-def document(
+def report_document(
     sections: Sequence[Section],
     *,
     judge: str | None = None,
@@ -52,86 +52,90 @@ def document(
     compared policies. Standard errors are of `kind`, or of each section's regime. `against` names
     further policies that all others are compared with."""
     parts = [
-        Part(
-            title=_title(section, name),
+        ReportPart(
+            title=_part_title(section, name),
             facts=(
                 *foreign_starts(section.policies),
-                *_no_wins(section, siblings(section, sections), name),
+                *_no_wins(section, simulator_siblings(section, sections), name),
             ),
             tables=tuple(
-                _named(table, section)
-                for table in _tables(section, name, section.errors(kind), paper, against)
+                _with_regime(table, section)
+                for table in _section_tables(
+                    section, name, section.error_kind(kind), paper, against
+                )
             ),
         )
         for section in sections
         for name in judges_of(section, judge)
     ]
-    parts += _reviews(sections)
-    parts += [simulators_part(found) for found in two_simulators(sections)]
-    parts += _panels(sections) if judge is None else []
-    parts += _pairwise(sections, judge) if pairwise else []
-    return Document("convbench report", (*parts, *_across(sections, judge, kind)))
+    parts += _review_parts(sections)
+    parts += [simulators_part(pair) for pair in simulator_pairs(sections)]
+    parts += _panel_parts(sections) if judge is None else []
+    parts += _pairwise_parts(sections, judge) if pairwise else []
+    return Document("convbench report", (*parts, *_comparison_parts(sections, judge, kind)))
 
 
 def _no_wins(section: Section, others: Sequence[Section], judge: str | None) -> Iterator[str]:
     """Yield a line for each policy that is no winner, whatever the tables' marks and p, because
     another simulated human reverses its ranking."""
     for policy in section.policies:
-        why = flipped(section, others, policy.name, judge)
+        why = flip_reason(section, others, policy.name, judge)
         if why is not None:
             yield f"{policy.name} is no winner: {why}."
 
 
-def _reviews(sections: Sequence[Section]) -> list[Part]:
+def _review_parts(sections: Sequence[Section]) -> list[ReportPart]:
     """Return a part for each section whose simulated human was reviewed."""
-    found = [(section, review_table(section)) for section in sections]
+    tables = [(section, review_table(section)) for section in sections]
     return [
-        Part(f"{section.title}, simulated human", tables=(_named(table, section),))
-        for section, table in found
+        ReportPart(f"{section.title}, simulated human", tables=(_with_regime(table, section),))
+        for section, table in tables
         if table is not None
     ]
 
 
-def _panels(sections: Sequence[Section]) -> list[Part]:
+def _panel_parts(sections: Sequence[Section]) -> list[ReportPart]:
     """Return a part for each section whose judges can be compared."""
     parts = []
     for section in sections:
-        found = panel_of(section)
-        if found is not None:
-            tables = tuple(_named(table, section) for table in panel_tables(found))
-            parts.append(Part(f"{section.title}, judges", tables=tables))
+        panel = panel_of(section)
+        if panel is not None:
+            tables = tuple(_with_regime(table, section) for table in panel_tables(panel))
+            parts.append(ReportPart(f"{section.title}, judges", tables=tables))
     return parts
 
 
-def _pairwise(sections: Sequence[Section], judge: str | None) -> list[Part]:
+def _pairwise_parts(sections: Sequence[Section], judge: str | None) -> list[ReportPart]:
     """Return a part for each section and judge that compared its policies."""
     parts = []
     for section in sections:
-        for found in tournaments(section):
-            if judge in (None, found.judge):
-                others = beside(found, section, sections)
-                tables = (meeting_table(found, others), strength_table(found))
-                named = tuple(_named(table, section) for table in tables if table is not None)
-                parts.append(Part(f"{section.title}, pairwise by {found.judge}", tables=named))
+        for tournament in section_tournaments(section):
+            if judge in (None, tournament.judge):
+                others = sibling_tournaments(tournament, section, sections)
+                tables = (meeting_table(tournament, others), strength_table(tournament))
+                named = tuple(_with_regime(table, section) for table in tables if table is not None)
+                parts.append(
+                    ReportPart(f"{section.title}, pairwise by {tournament.judge}", tables=named)
+                )
     return parts
 
 
-def _across(
+def _comparison_parts(
     sections: Sequence[Section], judge: str | None, kind: ErrorKind | None
-) -> Iterator[Part]:
+) -> Iterator[ReportPart]:
     """Yield the parts that compare sections: over tasks, and over protocols of one task."""
-    errors = sections[0].errors(kind) if sections else None
+    errors = sections[0].error_kind(kind) if sections else None
     for matrix in matrix_tables(sections, judge, errors):
-        yield Part(title="All tasks", tables=(_named(matrix, sections[0]),))
-    alike: dict[tuple[str, str, str], list[Section]] = {}
+        yield ReportPart(title="All tasks", tables=(_with_regime(matrix, sections[0]),))
+    groups: dict[tuple[str, str, str], list[Section]] = {}
     for section in sections:
-        alike.setdefault((section.task, section.mode, section.regime), []).append(section)
-    for (task, mode, _), found in alike.items():
-        for name in dict.fromkeys(name for one in found for name in judges_of(one, judge)):
-            table = kind_table(found, name, found[0].errors(kind))
+        groups.setdefault((section.task, section.mode, section.regime), []).append(section)
+    for (task, mode, _), group in groups.items():
+        for name in dict.fromkeys(name for member in group for name in judges_of(member, judge)):
+            table = kind_table(group, name, group[0].error_kind(kind))
             if table is not None:
                 title = f"{task} · {mode}" + (f", judge {name}" if name else "")
-                yield Part(title=title, tables=(_named(table, found[0]),))
+                yield ReportPart(title=title, tables=(_with_regime(table, group[0]),))
 
 
 def judges_of(section: Section, judge: str | None) -> list[str | None]:
@@ -139,20 +143,20 @@ def judges_of(section: Section, judge: str | None) -> list[str | None]:
     return [name for name in section.judges if judge in (None, name)] or [None]
 
 
-def _title(section: Section, judge: str | None) -> str:
+def _part_title(section: Section, judge: str | None) -> str:
     return section.title + (f", judge {judge}" if judge else "")
 
 
-def _named(table: Table, section: Section) -> Table:
+def _with_regime(table: Table, section: Section) -> Table:
     """Return the table with the section's regime added to its caption."""
     return replace(table, caption=f"{table.caption} ({section.regime} regime)")
 
 
-def _tables(
+def _section_tables(
     section: Section, judge: str | None, kind: ErrorKind, paper: bool, against: Sequence[str]
 ) -> Iterator[Table]:
     yield main_table(section, judge, kind, paper=paper)
-    found = (
+    optional_tables = (
         adaptation_table(section, judge, kind),
         choice_table(section, judge),
         reference_table(section, judge, kind) if paper else None,
@@ -168,5 +172,5 @@ def _tables(
         finding_table(section),
         training_table(section),
     )
-    yield from (table for table in found if table is not None)
+    yield from (table for table in optional_tables if table is not None)
     yield count_table(section, judge)

@@ -11,7 +11,14 @@ from convbench.report.policies import Policy, judge_spec
 from convbench.report.rows import Observation
 from convbench.report.sections import Section
 from convbench.schema import JudgeSpec
-from convbench.stats.means import ErrorKind, Estimate, McNemar, estimate, holm, mcnemar
+from convbench.stats.means import (
+    ErrorKind,
+    Estimate,
+    McNemar,
+    estimate_mean,
+    holm_adjusted,
+    mcnemar,
+)
 
 HEADS = {
     "overall": ("R Overall", "R Over."),
@@ -54,23 +61,25 @@ class Measure:
     ranked: bool = True
     """Whether the largest is best."""
 
-    def of(self, policy: Policy, kind: ErrorKind = "clustered") -> Estimate | None:
+    def mean_of(self, policy: Policy, kind: ErrorKind = "clustered") -> Estimate | None:
         """Return the policy's mean in the unit shown; None if no conversation has the number."""
-        return self.over(policy.rows, kind)
+        return self.mean_over(policy.observations, kind)
 
-    def over(self, rows: Iterable[Observation], kind: ErrorKind = "clustered") -> Estimate | None:
+    def mean_over(
+        self, rows: Iterable[Observation], kind: ErrorKind = "clustered"
+    ) -> Estimate | None:
         """Return the mean over these rows in the unit shown; None if none has the number."""
-        found = ((row.group, self.value(row)) for row in rows)
-        return estimate(
-            ((group, value * self.scale) for group, value in found if value is not None), kind
+        values = ((row.group, self.value(row)) for row in rows)
+        return estimate_mean(
+            ((group, value * self.scale) for group, value in values if value is not None), kind
         )
 
 
-def _share(value: bool | None) -> float | None:
+def _as_float(value: bool | None) -> float | None:
     return None if value is None else float(value)
 
 
-def _unread(row: Observation) -> float | None:
+def _unread_share(row: Observation) -> float | None:
     return None if row.correct is None else float(row.unparsed)
 
 
@@ -79,7 +88,7 @@ ACCURACY = Measure(
     "Accuracy",
     "Accuracy",
     4,
-    lambda row: _share(row.correct),
+    lambda row: _as_float(row.correct),
     unit="share correct",
     limits=(0.0, 1.0),
 )
@@ -88,7 +97,7 @@ UNREAD = Measure(
     "Unread (%)",
     "Unread %",
     1,
-    _unread,
+    _unread_share,
     100.0,
     unit="% of conversations",
     limits=(0.0, 100.0),
@@ -101,7 +110,7 @@ THINKING = Measure(
     "Thinking (%)",
     "Think %",
     1,
-    lambda row: _share(row.thinking),
+    lambda row: _as_float(row.thinking),
     100.0,
     unit="% of conversations",
     limits=(0.0, 100.0),
@@ -111,7 +120,7 @@ REASONED = Measure(
     "Reasoned (%)",
     "Reas. %",
     1,
-    lambda row: _share(row.reasoned),
+    lambda row: _as_float(row.reasoned),
     100.0,
     unit="% of conversations",
     limits=(0.0, 100.0),
@@ -119,17 +128,17 @@ REASONED = Measure(
 """Share of conversations with reasoning in a separate channel, not in tags."""
 
 
-def by_heat(temperature: float | None) -> tuple[bool, float]:
+def temperature_order(temperature: float | None) -> tuple[bool, float]:
     """Return a sort key for temperatures: None (not sent) comes last."""
     return temperature is None, temperature or 0.0
 
 
-def heat(temperature: float | None) -> str:
+def temperature_text(temperature: float | None) -> str:
     """Return a temperature as text; "not sent" for None."""
     return "not sent" if temperature is None else f"{temperature:g}"
 
 
-def metric(
+def metric_measure(
     judge: str, name: str, label: str | None = None, limits: tuple[float, float] | None = None
 ) -> Measure:
     """Return the measure of a judge's metric; `label` replaces the paper's head."""
@@ -138,21 +147,21 @@ def metric(
         head, short = HEADS.get(name, (head, short))
     unit = "judge's score" + (f", {limits[0]:g} to {limits[1]:g}" if limits else "")
 
-    def value(row: Observation) -> float | None:
+    def read_score(row: Observation) -> float | None:
         scored = row.verdicts.get(judge)
         return None if scored is None or scored.failed else scored.scores.get(name)
 
-    return Measure(f"r_{name}", head, short, 2, value, unit=unit, limits=limits)
+    return Measure(f"r_{name}", head, short, 2, read_score, unit=unit, limits=limits)
 
 
-def reward(judge: str) -> Measure:
+def reward_measure(judge: str) -> Measure:
     """Return the measure of a judge's reward."""
 
-    def value(row: Observation) -> float | None:
+    def read_reward(row: Observation) -> float | None:
         scored = row.verdicts.get(judge)
         return None if scored is None or scored.failed else scored.reward
 
-    return Measure("reward", "Reward", "Reward", 3, value, unit="reward")
+    return Measure("reward", "Reward", "Reward", 3, read_reward, unit="reward")
 
 
 def judge_measures(policies: Sequence[Policy], judge: str) -> list[Measure]:
@@ -163,38 +172,40 @@ def judge_measures(policies: Sequence[Policy], judge: str) -> list[Measure]:
     is discounted, comes from another metric, or is all there is (imported rewards).
     """
     names: set[str] = set()
-    found = False
-    for row in (row for policy in policies for row in policy.rows if judge in row.verdicts):
-        found = True
+    has_verdicts = False
+    for row in (row for policy in policies for row in policy.observations if judge in row.verdicts):
+        has_verdicts = True
         names.update(row.verdicts[judge].scores)
     spec = judge_spec(policies, judge)
-    labels = {} if spec is None else _labels(spec)
-    top = "overall" if spec is None else spec.headline
+    labels = {} if spec is None else _metric_labels(spec)
+    top = "overall" if spec is None else spec.headline_metric
     paper = (name for name in HEADS if name not in labels)
     order = dict.fromkeys((top, *paper, *labels, *sorted(names)))
     listed = [name for name in order if name in names]
     measures = [
         replace(
-            metric(judge, name, labels.get(name), None if spec is None else spec.limits(name)),
+            metric_measure(
+                judge, name, labels.get(name), None if spec is None else spec.score_limits(name)
+            ),
             headline=name == top,
         )
         for name in listed
     ]
     if not listed or _reward_differs(policies, judge, top):
-        measures.append(reward(judge))
-    return measures if found else []
+        measures.append(reward_measure(judge))
+    return measures if has_verdicts else []
 
 
 LONGEST = 20
 """Most characters of a label used as a column head."""
 
 
-def _labels(spec: JudgeSpec) -> dict[str, str]:
+def _metric_labels(spec: JudgeSpec) -> dict[str, str]:
     """Return the labels that replace the paper's heads, by metric, in the rubric's order."""
     paper = PAPER_LABELS if kind_of(spec).measures == "talk" else {}
     return {
         name: label if len(label) <= LONGEST else name.capitalize()
-        for name, label in spec.labels.items()
+        for name, label in spec.score_labels.items()
         if label.lower() not in paper.get(name, ())
     }
 
@@ -203,7 +214,7 @@ def _reward_differs(policies: Sequence[Policy], judge: str, headline: str) -> bo
     """Return True if the reward is not the headline score times a constant."""
     ratios = set()
     for policy in policies:
-        for row in policy.rows:
+        for row in policy.observations:
             scored = row.verdicts.get(judge)
             if scored is None or scored.failed or scored.reward is None:
                 continue
@@ -216,7 +227,7 @@ def _reward_differs(policies: Sequence[Policy], judge: str, headline: str) -> bo
 
 
 @dataclass(frozen=True, slots=True)
-class Paired:
+class PairedDifference:
     """The paired difference of one policy to the baseline, in the unit shown."""
 
     name: str
@@ -241,60 +252,64 @@ class AtTemperature:
     adjusted: float | None = None
 
 
-def pairs(
+def paired_values(
     base: Policy, other: Policy, measure: Measure
 ) -> Iterator[tuple[Observation, float, float]]:
     """Yield (the other's row, Base's number, the other's number) for every question, sample and
     temperature at which both policies have a number."""
-    before = {row.unit: measure.value(row) for row in base.rows}
-    for row in other.rows:
+    before = {row.unit: measure.value(row) for row in base.observations}
+    for row in other.observations:
         first, second = before.get(row.unit), measure.value(row)
         if first is not None and second is not None:
             yield row, first, second
 
 
-def paired(section: Section, measure: Measure, kind: ErrorKind = "clustered") -> list[Paired]:
+def paired_differences(
+    section: Section, measure: Measure, kind: ErrorKind = "clustered"
+) -> list[PairedDifference]:
     """Return the difference of every other policy to the section's baseline; empty without one.
     p is adjusted by Holm over the policies."""
     base = section.baseline
     if base is None:
         return []
-    found = []
+    differences = []
     for policy in section.policies:
         if policy is not base:
             values = (
                 (row.group, (second - first) * measure.scale)
-                for row, first, second in pairs(base, policy, measure)
+                for row, first, second in paired_values(base, policy, measure)
             )
-            found.append(Paired(policy.name, estimate(values, kind)))
-    adjusted = holm([item.estimate.p if item.estimate else None for item in found])
-    return [replace(item, adjusted=p) for item, p in zip(found, adjusted, strict=True)]
+            differences.append(PairedDifference(policy.name, estimate_mean(values, kind)))
+    adjusted = holm_adjusted([item.estimate.p if item.estimate else None for item in differences])
+    return [replace(item, adjusted=p) for item, p in zip(differences, adjusted, strict=True)]
 
 
-def by_temperature(section: Section) -> dict[tuple[str, float | None], AtTemperature]:
+def temperature_tests(section: Section) -> dict[tuple[str, float | None], AtTemperature]:
     """Return McNemar's test of accuracy against the baseline by (policy, temperature), with p
     adjusted by Holm over the policies at each temperature. Empty without a baseline."""
     base = section.baseline
     if base is None:
         return {}
-    found: dict[tuple[str, float | None], AtTemperature] = {}
+    tests: dict[tuple[str, float | None], AtTemperature] = {}
     for policy in section.policies:
         if policy is not base:
-            both = list(pairs(base, policy, ACCURACY))
-            for temperature in sorted({row.temperature for row, _, _ in both}, key=by_heat):
+            both = list(paired_values(base, policy, ACCURACY))
+            for temperature in sorted(
+                {row.temperature for row, _, _ in both}, key=temperature_order
+            ):
                 at = [item for item in both if item[0].temperature == temperature]
                 groups = Counter(row.group for row, _, _ in at)
                 counts = mcnemar((first > 0, second > 0) for _, first, second in at)
-                found[policy.name, temperature] = AtTemperature(counts, max(groups.values()) > 1)
-    return _adjusted(found)
+                tests[policy.name, temperature] = AtTemperature(counts, max(groups.values()) > 1)
+    return _adjust_by_holm(tests)
 
 
-def _adjusted(
-    found: dict[tuple[str, float | None], AtTemperature],
+def _adjust_by_holm(
+    tests: dict[tuple[str, float | None], AtTemperature],
 ) -> dict[tuple[str, float | None], AtTemperature]:
-    out = dict(found)
-    for temperature in {key[1] for key in found}:
-        keys = [key for key in found if key[1] == temperature]
-        for key, p in zip(keys, holm([found[key].counts.p for key in keys]), strict=True):
-            out[key] = replace(found[key], adjusted=p)
+    out = dict(tests)
+    for temperature in {key[1] for key in tests}:
+        keys = [key for key in tests if key[1] == temperature]
+        for key, p in zip(keys, holm_adjusted([tests[key].counts.p for key in keys]), strict=True):
+            out[key] = replace(tests[key], adjusted=p)
     return out

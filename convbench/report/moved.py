@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from convbench.report.policies import Policy
 from convbench.schema import text_of
-from convbench.stats.covariates import Outcome, adjusted, drift
-from convbench.stats.means import Estimate, estimate, side
+from convbench.stats.covariates import SideOutcome, adjusted_difference, mean_drift
+from convbench.stats.means import Estimate, estimate_mean, interval_side
 from convbench.views import policy_turns
 
 WORDS = (2, 6)
@@ -69,75 +69,79 @@ def style_pairs(
 ) -> dict[str, StylePair]:
     """Return the features of both policies' texts by unit (question, sample, temperature). `before`
     and `after` are texts by conversation_id."""
-    first = {row.unit: before[row.talk] for row in base.rows if row.talk in before}
+    first = {
+        row.unit: before[row.conversation_id]
+        for row in base.observations
+        if row.conversation_id in before
+    }
     return {
         row.unit: StylePair(
             row.group,
             f"{row.unit.rpartition('#')[0]}@{row.temperature}",
-            features(first[row.unit]),
-            features(after[row.talk]),
+            style_features(first[row.unit]),
+            style_features(after[row.conversation_id]),
         )
-        for row in other.rows
-        if row.unit in first and row.talk in after
+        for row in other.observations
+        if row.unit in first and row.conversation_id in after
     }
 
 
-def features(text: str) -> dict[str, float]:
+def style_features(text: str) -> dict[str, float]:
     """Return the counts of words and of each style feature in a text."""
     counts = {name: float(len(pattern.findall(text))) for name, pattern in _STYLE.items()}
     return {WORDS_FEATURE: float(len(_WORD.findall(text))), **counts}
 
 
-def drifts(pairs: Collection[StylePair]) -> dict[str, Estimate]:
+def style_drifts(pairs: Collection[StylePair]) -> dict[str, Estimate]:
     """Return the drift of word count and of each style feature that occurs, in Base's standard
     deviations, paired by unit."""
-    found = {}
+    estimates = {}
     for name in FEATURES:
         values = [(pair.group, pair.before[name], pair.after[name]) for pair in pairs]
-        drifted = drift(values) if any(x or y for _, x, y in values) else None
+        drifted = mean_drift(values) if any(x or y for _, x, y in values) else None
         if drifted is not None:
-            found[name] = drifted
-    return found
+            estimates[name] = drifted
+    return estimates
 
 
-def phrase(
+def risen_phrase(
     before: Mapping[str, str], after: Mapping[str, str], scores: Mapping[str, float]
 ) -> Phrase | None:
     """Return the phrase whose share of conversations rose most; of phrases within 0.02 of it, the
     longest. None if none rose by LEAST. Texts and scores are by conversation_id."""
     if not before or not after:
         return None
-    one, two = Counter(_all(before)), Counter(_all(after))
+    before_counts, after_counts = Counter(_all_phrases(before)), Counter(_all_phrases(after))
     best, rise = None, LEAST
-    for text, count in two.items():
-        up = count / len(after) - one[text] / len(before)
+    for text, count in after_counts.items():
+        up = count / len(after) - before_counts[text] / len(before)
         if up > rise + 0.02 or (best and abs(up - rise) <= 0.02 and len(text) > len(best)):
             best, rise = text, max(up, rise)
     if best is None:
         return None
-    having = {name for name, said in after.items() if best in phrases(said)}
+    having = {name for name, reply in after.items() if best in text_phrases(reply)}
     with_it = [scores[name] for name in after if name in scores and name in having]
     without = [scores[name] for name in after if name in scores and name not in having]
     pays = None
     if with_it and without:
         pays = sum(with_it) / len(with_it) - sum(without) / len(without)
-    return Phrase(best, one[best] / len(before), two[best] / len(after), pays)
+    return Phrase(best, before_counts[best] / len(before), after_counts[best] / len(after), pays)
 
 
-def texts(policy: Policy) -> dict[str, str]:
+def policy_texts(policy: Policy) -> dict[str, str]:
     """Return the policy's text in each completed conversation of the report, by conversation_id."""
-    wanted = {row.talk for row in policy.rows}
+    talk_ids = {row.conversation_id for row in policy.observations}
     protocol = policy.run.manifest.protocol
     return {
         talk.conversation_id: "\n".join(
             text_of(talk.turns[i].content) for i in policy_turns(protocol, talk)
         )
         for talk in policy.run.conversations()
-        if talk.conversation_id in wanted and talk.failure is None
+        if talk.conversation_id in talk_ids and talk.failure is None
     }
 
 
-def phrases(text: str) -> set[str]:
+def text_phrases(text: str) -> set[str]:
     """Return all word n-grams of a text, n as WORDS says, in lower case."""
     words = [word.lower() for word in _WORD.findall(text)]
     low, high = WORDS
@@ -148,9 +152,9 @@ def phrases(text: str) -> set[str]:
     }
 
 
-def _all(found: Mapping[str, str]) -> Iterator[str]:
-    for text in found.values():
-        yield from phrases(text)
+def _all_phrases(texts: Mapping[str, str]) -> Iterator[str]:
+    for text in texts.values():
+        yield from text_phrases(text)
 
 
 TOO_FAR = 2.0
@@ -168,15 +172,15 @@ class StyleControl:
 
     gain: Estimate | None
     """None if too few texts of equal length and style can be compared."""
-    moved: Mapping[str, float] = field(default_factory=dict)
+    shifts: Mapping[str, float] = field(default_factory=dict)
     """Features that drifted (including word count), with the drift in standard deviations."""
 
     @property
-    def names(self) -> str:
+    def feature_names(self) -> str:
         """Return the features that drifted most, listed: those with at least half of the largest
         drift."""
-        far = max(self.moved.values(), default=0.0) / 2
-        names = [name for name, shift in self.moved.items() if shift >= far]
+        far = max(self.shifts.values(), default=0.0) / 2
+        names = [name for name, shift in self.shifts.items() if shift >= far]
         return ", ".join("length" if name == WORDS_FEATURE else name for name in names)
 
 
@@ -185,64 +189,73 @@ def style_control(
 ) -> StyleControl:
     """Return a judge's gain at equal length and style. `scores` are (group, unit, Base's score, the
     policy's score), `style` the features by unit."""
-    pairs = [(place, a, b) for _, place, a, b in scores if place in style]
-    here = [style[place] for place, *_ in pairs]
-    moved = {name: _shift(_column(here, name)) for name in FEATURES if _moves(here, name)}
-    columns = _columns(here, moved)
-    if not moved and not columns:
-        return StyleControl(estimate((style[p].group, b - a) for p, a, b in pairs))
+    pairs = [(key, a, b) for _, key, a, b in scores if key in style]
+    here = [style[key] for key, *_ in pairs]
+    shifts = {
+        name: _column_shift(_feature_column(here, name))
+        for name in FEATURES
+        if _has_moved(here, name)
+    }
+    columns = _control_columns(here, shifts)
+    if not shifts and not columns:
+        return StyleControl(estimate_mean((style[p].group, b - a) for p, a, b in pairs))
     groups = len({pair.group for pair in here})
-    if groups < PER_GROUP * len(columns) or any(_shift(one) > TOO_FAR for one in columns):
-        return StyleControl(None, moved)
-    scale = [_spread(one) for one in columns]
+    if groups < PER_GROUP * len(columns) or any(
+        _column_shift(column) > TOO_FAR for column in columns
+    ):
+        return StyleControl(None, shifts)
+    scale = [_within_deviation(column) for column in columns]
     outcomes = []
-    for at, (place, a, b) in enumerate(pairs):
+    for at, (key, a, b) in enumerate(pairs):
         for second, y in enumerate((a, b)):
-            x = [one[second][at] / unit for one, unit in zip(columns, scale, strict=True)]
-            outcomes.append(Outcome(style[place].group, style[place].cell, bool(second), y, x))
-    gain = adjusted(outcomes)
-    return StyleControl(None if gain is None else replace(gain, n=len(pairs)), moved)
+            x = [column[second][at] / unit for column, unit in zip(columns, scale, strict=True)]
+            outcomes.append(SideOutcome(style[key].group, style[key].cell, bool(second), y, x))
+    gain = adjusted_difference(outcomes)
+    return StyleControl(None if gain is None else replace(gain, n=len(pairs)), shifts)
 
 
-Column = tuple[Sequence[float], Sequence[float]]
+FeatureColumn = tuple[Sequence[float], Sequence[float]]
 """Values of a feature in Base's texts, and in the policy's at the same units."""
 
 
-def _columns(pairs: Collection[StylePair], moved: Collection[str]) -> list[Column]:
+def _control_columns(pairs: Collection[StylePair], shifts: Collection[str]) -> list[FeatureColumn]:
     """Return the columns to control for: word count always (at no cost if it did not drift), each
     feature that drifted, and its presence if the share of texts with it changed by SHARE."""
-    found = []
+    columns = []
     for name in FEATURES:
-        if name in moved or name == WORDS_FEATURE:
-            one = _column(pairs, name)
-            found.append(one)
-            has: Column = ([float(x > 0) for x in one[0]], [float(x > 0) for x in one[1]])
+        if name in shifts or name == WORDS_FEATURE:
+            column = _feature_column(pairs, name)
+            columns.append(column)
+            has: FeatureColumn = (
+                [float(x > 0) for x in column[0]],
+                [float(x > 0) for x in column[1]],
+            )
             if abs(_mean(has[1]) - _mean(has[0])) >= SHARE:
-                found.append(has)
-    return [one for one in found if len({*one[0], *one[1]}) > 1]
+                columns.append(has)
+    return [column for column in columns if len({*column[0], *column[1]}) > 1]
 
 
-def _moves(pairs: Collection[StylePair], name: str) -> bool:
+def _has_moved(pairs: Collection[StylePair], name: str) -> bool:
     """Return True if a feature drifted: significantly, or by FAR standard deviations."""
-    one = _column(pairs, name)
-    change = estimate((pair.group, pair.after[name] - pair.before[name]) for pair in pairs)
-    sure = change is not None and side(change.interval) != 0
-    return sure or _shift(one) >= FAR
+    column = _feature_column(pairs, name)
+    change = estimate_mean((pair.group, pair.after[name] - pair.before[name]) for pair in pairs)
+    sure = change is not None and interval_side(change.interval) != 0
+    return sure or _column_shift(column) >= FAR
 
 
-def _column(pairs: Collection[StylePair], name: str) -> Column:
+def _feature_column(pairs: Collection[StylePair], name: str) -> FeatureColumn:
     return [pair.before[name] for pair in pairs], [pair.after[name] for pair in pairs]
 
 
-def _shift(one: Column) -> float:
+def _column_shift(column: FeatureColumn) -> float:
     """Return the absolute drift of a feature in standard deviations."""
-    apart = abs(_mean(one[1]) - _mean(one[0])) if one[0] else 0.0
-    return apart / _spread(one) if apart else 0.0
+    distance = abs(_mean(column[1]) - _mean(column[0])) if column[0] else 0.0
+    return distance / _within_deviation(column) if distance else 0.0
 
 
-def _spread(one: Column) -> float:
+def _within_deviation(column: FeatureColumn) -> float:
     """Return the pooled standard deviation within the two policies, at least 1e-9."""
-    squares = (math.fsum((x - _mean(side)) ** 2 for x in side) / len(side) for side in one)
+    squares = (math.fsum((x - _mean(side)) ** 2 for x in side) / len(side) for side in column)
     return max(math.sqrt(math.fsum(squares) / 2), 1e-9)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from convbench.report.policies import NAMES, Policy
-from convbench.report.rows import Rows
+from convbench.report.rows import Observations
 
 
-def in_order(policies: list[Policy]) -> list[Policy]:
+def sort_policies(policies: list[Policy]) -> list[Policy]:
     """Return policies in the order of the paper's tables, then others by name."""
-    rank = {name: place for place, name in enumerate(NAMES.values())}
+    rank = {name: index for index, name in enumerate(NAMES.values())}
     return sorted(policies, key=lambda p: (rank.get(p.name, len(rank)), p.name))
 
 
@@ -22,7 +22,7 @@ def plain_name(policy: Policy) -> str:
 def with_unique_names(policies: list[Policy]) -> list[Policy]:
     """Return the policies with unique names. Equal names get a suffix: the model (Base), the size
     of the training set or the folder, then the run id."""
-    for more in (_what, lambda policy: policy.run.manifest.id):
+    for more in (_distinction, lambda policy: policy.run.manifest.id):
         names = [policy.name for policy in policies]
         policies = [
             replace(policy, name=f"{policy.name} ({more(policy)})")
@@ -33,7 +33,7 @@ def with_unique_names(policies: list[Policy]) -> list[Policy]:
     return policies
 
 
-def _what(policy: Policy) -> str:
+def _distinction(policy: Policy) -> str:
     manifest = policy.run.manifest
     data = policy.recipe.get("data") or {}
     if not policy.is_base and data.get("rows") is not None:
@@ -43,7 +43,7 @@ def _what(policy: Policy) -> str:
     return policy.run.path.name
 
 
-def pooled(policies: list[Policy]) -> list[Policy]:
+def pool_policies(policies: list[Policy]) -> list[Policy]:
     """Return the policies with those of one name and folder (all of Base) joined into one. Units
     get the family as a prefix, so that conversations of different families never pair."""
     joined: dict[tuple[str, str], list[Policy]] = {}
@@ -53,10 +53,10 @@ def pooled(policies: list[Policy]) -> list[Policy]:
     return [
         replace(
             members[0],
-            rows=Rows(
+            observations=Observations(
                 row._replace(unit=f"{policy.family}/{row.unit}")
                 for policy in members
-                for row in policy.rows
+                for row in policy.observations
             ),
             planned=sum(policy.planned for policy in members),
             members=tuple(members),

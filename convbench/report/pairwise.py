@@ -6,32 +6,40 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from convbench.judge.duels import duels_of, in_order
+from convbench.judge.duels import duels_of, judging_order
 from convbench.report.policies import Policy
 from convbench.report.rows import Observation
 from convbench.report.sections import Section
-from convbench.report.simulators import siblings
+from convbench.report.simulators import simulator_siblings
 from convbench.schema.judge import Comparison
-from convbench.stats.bradley_terry import TIMES, Ranking, Round, ranking
-from convbench.stats.duels import EVEN, Decision, Duel, Wins, by_group, decide, wins
-from convbench.stats.means import side
+from convbench.stats.bradley_terry import TIMES, Ranking, Round, rank_policies
+from convbench.stats.duels import (
+    EVEN,
+    Decision,
+    Duel,
+    WinSummary,
+    anytime_decision,
+    group_means,
+    summarise_wins,
+)
+from convbench.stats.means import interval_side
 from convbench.store import Run
-from convbench.store.comparisons import comparisons
+from convbench.store.comparisons import newest_comparisons
 
 
 @dataclass(frozen=True)
 class Meeting:
     """Two policies and all their duels by one judge."""
 
-    one: Policy
-    other: Policy
+    first: Policy
+    second: Policy
     duels: tuple[Duel, ...]
-    wins: Wins
+    wins: WinSummary
     decision: Decision | None
     """The anytime-valid decision, if the judge was asked until it was decided."""
 
     @property
-    def rate(self) -> float:
+    def win_rate(self) -> float:
         """Return the win rate of the first policy; a tie is half a win."""
         return self.wins.rate.mean if self.decision is None else self.decision.mean
 
@@ -44,7 +52,7 @@ class Meeting:
     @property
     def winner(self) -> str | None:
         """Return the name of the policy that wins significantly; None if neither does."""
-        return {1: self.one.name, -1: self.other.name}.get(side(self.interval, EVEN))
+        return {1: self.first.name, -1: self.second.name}.get(interval_side(self.interval, EVEN))
 
 
 @dataclass(frozen=True)
@@ -61,136 +69,154 @@ class Tournament:
     """Whether comparisons under an older rubric or model of the judge were left out."""
 
     @property
-    def decided(self) -> bool:
+    def is_sequential(self) -> bool:
         """Return True if a meeting was judged sequentially, until decided."""
         return any(meeting.decision is not None for meeting in self.meetings)
 
-    def ranking(self, *, length: bool = False) -> Ranking | None:
+    def strength_ranking(self, *, length: bool = False) -> Ranking | None:
         """Return the policies' Bradley-Terry strengths, with `length` at equal length; None if they
         are not finite. They have no intervals if the judge was asked until decided."""
-        places = {policy.name: place for place, policy in enumerate(self.policies)}
-        words = {row.talk: row.words for p in self.policies for row in p.rows}
+        indices = {policy.name: index for index, policy in enumerate(self.policies)}
+        words = {row.conversation_id: row.words for p in self.policies for row in p.observations}
         rounds = [
             Round(
-                places[m.one.name],
-                places[m.other.name],
+                indices[m.first.name],
+                indices[m.second.name],
                 duel.value,
                 duel.group,
-                longer(words.get(duel.one), words.get(duel.other)),
+                length_difference(words.get(duel.first_id), words.get(duel.second_id)),
             )
             for m in self.meetings
             for duel in m.duels
         ]
-        times = 0 if self.decided else TIMES
-        return ranking(len(self.policies), rounds, length=length, times=times)
+        times = 0 if self.is_sequential else TIMES
+        return rank_policies(len(self.policies), rounds, length=length, times=times)
 
 
-def tournaments(section: Section) -> list[Tournament]:
+def section_tournaments(section: Section) -> list[Tournament]:
     """Return a tournament for each judge that compared policies of the section."""
-    found = list(_said(section.policies))
-    if not found:
+    all_comparisons = list(_run_comparisons(section.policies))
+    if not all_comparisons:
         return []
-    ids = {row.talk for policy in section.policies for row in policy.rows}
-    inside = [one for one in found if one.first in ids and one.second in ids]
+    ids = {row.conversation_id for policy in section.policies for row in policy.observations}
+    inside = [
+        comparison
+        for comparison in all_comparisons
+        if comparison.first in ids and comparison.second in ids
+    ]
     return [
-        made
-        for judge in dict.fromkeys(one.judge for one in inside)
-        if (made := _tournament(section, judge, [o for o in inside if o.judge == judge])).meetings
+        tournament
+        for judge in dict.fromkeys(comparison.judge for comparison in inside)
+        if (
+            tournament := _judge_tournament(section, judge, [o for o in inside if o.judge == judge])
+        ).meetings
     ]
 
 
-def beside(
-    found: Tournament, section: Section, sections: Sequence[Section]
+def sibling_tournaments(
+    tournament: Tournament, section: Section, sections: Sequence[Section]
 ) -> list[tuple[str, Tournament]]:
     """Return (simulated human, tournament) by the same judge in the sections that differ only in
     their simulated human."""
     return [
-        (other.simulator, one)
-        for other in siblings(section, sections)
-        for one in tournaments(other)
-        if one.judge == found.judge
+        (other.simulator, candidate)
+        for other in simulator_siblings(section, sections)
+        for candidate in section_tournaments(other)
+        if candidate.judge == tournament.judge
     ]
 
 
-def flips(
-    found: Tournament, others: Sequence[tuple[str, Tournament]]
+def flipped_pairs(
+    tournament: Tournament, others: Sequence[tuple[str, Tournament]]
 ) -> dict[tuple[str, str], str]:
     """Return the reasons why pairs of policies have no winner, by (name, name): one wins
     significantly with this simulated human and loses significantly with another."""
-    said = {}
+    reasons = {}
     for simulator, other in others:
-        there = {frozenset((m.one.name, m.other.name)): m for m in other.meetings}
-        for meeting in found.meetings:
-            names = meeting.one.name, meeting.other.name
-            back = there.get(frozenset(names))
-            if back is None or None in (meeting.winner, back.winner):
+        other_meetings = {frozenset((m.first.name, m.second.name)): m for m in other.meetings}
+        for meeting in tournament.meetings:
+            names = meeting.first.name, meeting.second.name
+            other_meeting = other_meetings.get(frozenset(names))
+            if other_meeting is None or None in (meeting.winner, other_meeting.winner):
                 continue
-            if meeting.winner != back.winner:
-                rate = back.rate if back.one.name == names[0] else 1 - back.rate
-                said[names] = (
-                    f"{names[0]} over {names[1]} is no win: the ranking flips with simulator "
-                    f"{simulator} ({meeting.rate:.3f} here, {rate:.3f} there)"
+            if meeting.winner != other_meeting.winner:
+                rate = (
+                    other_meeting.win_rate
+                    if other_meeting.first.name == names[0]
+                    else 1 - other_meeting.win_rate
                 )
-    return said
+                reasons[names] = (
+                    f"{names[0]} over {names[1]} is no win: the ranking flips with simulator "
+                    f"{simulator} ({meeting.win_rate:.3f} here, {rate:.3f} there)"
+                )
+    return reasons
 
 
-def longer(one: int | None, other: int | None) -> float:
+def length_difference(first: int | None, second: int | None) -> float:
     """Return the difference of two lengths as a share of their sum; 0 if either is unknown."""
-    return (one - other) / (one + other) if one and other else 0.0
+    return (first - second) / (first + second) if first and second else 0.0
 
 
-def _tournament(section: Section, judge: str, found: Sequence[Comparison]) -> Tournament:
-    newest = max(found, key=lambda one: one.ended).fingerprint
-    kept = [one for one in found if one.fingerprint == newest]
+def _judge_tournament(
+    section: Section, judge: str, all_comparisons: Sequence[Comparison]
+) -> Tournament:
+    newest = max(all_comparisons, key=lambda comparison: comparison.ended).fingerprint
+    current = [comparison for comparison in all_comparisons if comparison.fingerprint == newest]
     ordered = sorted(section.policies, key=lambda policy: policy.is_base)  # Base last
     meetings = [
         meeting
         for pair in combinations(ordered, 2)
-        if (meeting := _meeting(*pair, kept)) is not None
+        if (meeting := _policy_meeting(*pair, current)) is not None
     ]
-    met = {policy.name for m in meetings for policy in (m.one, m.other)}
+    met = {policy.name for m in meetings for policy in (m.first, m.second)}
     policies = sorted(
         (policy for policy in section.policies if policy.name in met), key=lambda p: not p.is_base
     )
-    failed = sum(one.failure is not None for one in kept)
-    return Tournament(judge, tuple(policies), tuple(meetings), failed, mixed=len(kept) < len(found))
+    failed = sum(comparison.failure is not None for comparison in current)
+    return Tournament(
+        judge, tuple(policies), tuple(meetings), failed, mixed=len(current) < len(all_comparisons)
+    )
 
 
-def _meeting(one: Policy, other: Policy, found: Sequence[Comparison]) -> Meeting | None:
-    mine, theirs = _places(one), _places(other)
-    duels = duels_of(found, mine, theirs)
-    total = wins(duels)
+def _policy_meeting(
+    first: Policy, second: Policy, all_comparisons: Sequence[Comparison]
+) -> Meeting | None:
+    mine, theirs = _samples_by_talk(first), _samples_by_talk(second)
+    duels = duels_of(all_comparisons, mine, theirs)
+    total = summarise_wins(duels)
     if total is None:
         return None
     sides = set(mine), set(theirs)
-    between = (c for c in found if (c.first in sides[0]) != (c.second in sides[0]))
+    between = (c for c in all_comparisons if (c.first in sides[0]) != (c.second in sides[0]))
     between = (c for c in between if {c.first, c.second} & sides[1])
     decision = None
     if any(c.until_decided for c in between):
-        order = in_order((duel.group for duel in duels), found[0].fingerprint)
-        decision = decide(by_group(duels, order))
-    return Meeting(one, other, tuple(duels), total, decision)
+        order = judging_order((duel.group for duel in duels), all_comparisons[0].fingerprint)
+        decision = anytime_decision(group_means(duels, order))
+    return Meeting(first, second, tuple(duels), total, decision)
 
 
-def _places(policy: Policy) -> dict[str, str]:
+def _samples_by_talk(policy: Policy) -> dict[str, str]:
     """Return the question and sample of each of a policy's conversations, by conversation_id."""
-    return {row.talk: _place(row) for row in policy.rows if row.talk}
+    return {
+        row.conversation_id: _sample_key(row) for row in policy.observations if row.conversation_id
+    }
 
 
-def _place(row: Observation) -> str:
+def _sample_key(row: Observation) -> str:
     return row.unit.rpartition("@")[0]
 
 
-def _said(policies: Sequence[Policy]) -> Iterator[Comparison]:
+def _run_comparisons(policies: Sequence[Policy]) -> Iterator[Comparison]:
     """Yield the comparisons stored in the policies' runs and in the runs that contain these."""
-    paths = [run.path.resolve() for run in _runs(policies)]
+    paths = [run.path.resolve() for run in _policy_runs(policies)]
     above = [path.parents[1] for path in paths if len(path.parts) > 2]
     for path in dict.fromkeys((*paths, *above)):
         if (path / "run.json").exists() and (path / "comparisons.jsonl").exists():
-            yield from comparisons(Run.open(path))
+            yield from newest_comparisons(Run.open(path))
 
 
-def _runs(policies: Sequence[Policy]) -> Iterator[Run]:
+def _policy_runs(policies: Sequence[Policy]) -> Iterator[Run]:
     for policy in policies:
         yield policy.run
         yield from (member.run for member in policy.members)

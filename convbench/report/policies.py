@@ -13,7 +13,7 @@ from typing import Any
 
 from convbench.errors import RunError
 from convbench.models.where import folder_of, weights_fingerprint
-from convbench.report.rows import Observation, Rows, observe
+from convbench.report.rows import Observation, Observations, observe_run
 from convbench.schema import JudgeSpec
 from convbench.schema.experiment import POOLED
 from convbench.store import Run
@@ -47,7 +47,7 @@ class Policy:
     """Base, a learner, or a model."""
     run: Run
     split: str
-    rows: Rows | Sequence[Observation]
+    observations: Observations | Sequence[Observation]
     planned: int
     """Number of conversations the run is planned to have in this split."""
     family: str
@@ -71,19 +71,19 @@ class Policy:
     @property
     def judges(self) -> tuple[str, ...]:
         """Return the judges with a verdict on these conversations, in order of appearance."""
-        return tuple(self._marks)
+        return tuple(self._judge_marks)
 
     def fingerprints(self, judge: str) -> tuple[str, ...]:
         """Return the sorted fingerprints of this judge's verdicts on these conversations."""
-        return tuple(sorted(self._marks.get(judge, ())))
+        return tuple(sorted(self._judge_marks.get(judge, ())))
 
     @cached_property
-    def _marks(self) -> Mapping[str, set[str]]:
-        found: dict[str, set[str]] = {}
-        for row in self.rows:
+    def _judge_marks(self) -> Mapping[str, set[str]]:
+        marks: dict[str, set[str]] = {}
+        for row in self.observations:
             for judge, scored in row.verdicts.items():
-                found.setdefault(judge, set()).add(scored.fingerprint)
-        return found
+                marks.setdefault(judge, set()).add(scored.fingerprint)
+        return marks
 
 
 def judge_spec(policies: Iterable[Policy], judge: str | None) -> JudgeSpec | None:
@@ -102,18 +102,18 @@ def read_policies(run: Run, split: str) -> list[Policy]:
     Raises RunError if none has.
     """
     own = read_policy(run, split)
-    children = [read_policy(child, split, parent=run) for child in run.children()]
-    found = [policy for policy in (own, *children) if policy.rows]
-    if not found:
+    children = [read_policy(child, split, parent=run) for child in run.child_runs()]
+    policies = [policy for policy in (own, *children) if policy.observations]
+    if not policies:
         raise RunError(
-            f"{run.path}: found no conversations of split {split}{_what_helps(run, split)}"
+            f"{run.path}: found no conversations of split {split}{_help_text(run, split)}"
         )
-    return found
+    return policies
 
 
-def _what_helps(run: Run, split: str) -> str:
+def _help_text(run: Run, split: str) -> str:
     """Return what to do about missing conversations of a split, and which splits the run has."""
-    spoken = Counter(run.examples[head.example_id].split for head in run.heads())
+    spoken = Counter(run.examples[head.example_id].split for head in run.conversation_rows())
     other = "".join(f"; it has {count} of {name}: --split {name}" for name, count in spoken.items())
     if run.manifest.kind == "import":
         return other or "; it was imported and holds none"
@@ -126,15 +126,15 @@ def read_policy(run: Run, split: str, parent: Run | None = None) -> Policy:
     """Read one run without its children. `split` is a split's name or `all`."""
     manifest = run.manifest
     recipe, training = checkpoint_of(run, parent)
-    rows = Rows(row for *_, row in observe(run, split))
-    asked = Counter(q.split for q in run.questions.values() if split in ("all", q.split))
+    observations = Observations(row for *_, row in observe_run(run, split))
+    question_counts = Counter(q.split for q in run.questions.values() if split in ("all", q.split))
     child = manifest.parent is not None
     return Policy(
-        name=_name(run, recipe) if child else BASE,
+        name=_recipe_name(run, recipe) if child else BASE,
         run=run,
         split=split,
-        rows=rows,
-        planned=max(manifest.planned(asked), len(rows)),
+        observations=observations,
+        planned=max(manifest.planned_count(question_counts), len(observations)),
         family=manifest.parent or manifest.id,
         is_base=not child,
         recipe=recipe,
@@ -142,7 +142,7 @@ def read_policy(run: Run, split: str, parent: Run | None = None) -> Policy:
     )
 
 
-def _name(run: Run, recipe: Mapping[str, Any]) -> str:
+def _recipe_name(run: Run, recipe: Mapping[str, Any]) -> str:
     """Return the recipe's display name, with its round if it was trained in rounds, and a suffix if
     an experiment trained it on all tasks."""
     name = str(recipe.get("name") or run.path.name)
@@ -167,23 +167,23 @@ def checkpoint_of(run: Run, parent: Run | None) -> tuple[dict[str, Any], dict[st
     """
     noted = run.manifest.extra.get("recipe") or {}
     recipe = {"name": noted} if isinstance(noted, str) else dict(noted)
-    for folder in _folders(run, parent):
-        found = Checkpoint(folder)
-        if found.recipe:
-            return {**found.recipe, **recipe}, dict(found.training)
+    for folder in _checkpoint_folders(run, parent):
+        checkpoint = Checkpoint(folder)
+        if checkpoint.recipe:
+            return {**checkpoint.recipe, **recipe}, dict(checkpoint.training)
     return recipe, {}
 
 
-def _folders(run: Run, parent: Run | None) -> list[Path]:
+def _checkpoint_folders(run: Run, parent: Run | None) -> list[Path]:
     """Return the folders where a child run's checkpoint may be, those with the evaluated weights
     first: checkpoints of other rounds and folders may have the same name."""
     if run.manifest.checkpoint is None:
         return []
-    plain = folder_of(run.manifest.checkpoint)
+    path = folder_of(run.manifest.checkpoint)
     above = parent.path if parent is not None else run.path.parent.parent
-    of_round = [above.joinpath(*plain.parts[-5:])] if plain.parts[-5:-4] == ("rounds",) else []
-    places = [*of_round, above / "checkpoints" / plain.name, plain.expanduser()]
+    of_round = [above.joinpath(*path.parts[-5:])] if path.parts[-5:-4] == ("rounds",) else []
+    folders = [*of_round, above / "checkpoints" / path.name, path.expanduser()]
     member = run.manifest.cast.get(run.manifest.protocol.policy)
     if member is None or member.fingerprint is None:
-        return places
-    return sorted(places, key=lambda place: weights_fingerprint(place) != member.fingerprint)
+        return folders
+    return sorted(folders, key=lambda folder: weights_fingerprint(folder) != member.fingerprint)

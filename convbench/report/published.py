@@ -49,7 +49,7 @@ _TITLE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class PrintedNumber:
     """One printed number."""
 
     mean: float
@@ -69,34 +69,34 @@ class PaperTable:
     turns: int
     judge: str
     by_size: bool
-    methods: Mapping[str, Mapping[str, Number]]
+    methods: Mapping[str, Mapping[str, PrintedNumber]]
 
 
 @cache
 def paper_tables() -> tuple[PaperTable, ...]:
     """Return all 21 tables of the paper, in order."""
-    return tuple(_read())
+    return tuple(_read_paper_tables())
 
 
-def _read() -> Iterator[PaperTable]:
-    rows: dict[tuple[int, str], dict[str, dict[str, Number]]] = {}
+def _read_paper_tables() -> Iterator[PaperTable]:
+    rows: dict[tuple[int, str], dict[str, dict[str, PrintedNumber]]] = {}
     with FILE.open(newline="") as file:
         for row in csv.DictReader(file):
             methods = rows.setdefault((int(row["table"]), row["title"]), {})
             name = NAMES.get(row["method"].lower().replace("stepdpo", "step-dpo"), row["method"])
-            number = Number(float(row["mean"]), float(row["standard_error"]))
+            number = PrintedNumber(float(row["mean"]), float(row["standard_error"]))
             methods.setdefault(name, {})[row["metric"]] = number
-    for (number_, title), methods in rows.items():
-        found = _TITLE.fullmatch(title)
-        assert found is not None, title
+    for (table_number, title), methods in rows.items():
+        title_match = _TITLE.fullmatch(title)
+        assert title_match is not None, title
         yield PaperTable(
-            number=number_,
+            number=table_number,
             title=title,
-            task=TASKS[found["task"]],
-            mode=found["mode"].lower(),
-            protocol="clarifying" if found["clarifying"] else "reasoning",
-            turns=int(found["n"] or DEFAULT_TURNS),
-            judge="claude-4-opus" if found["judge"] else "gpt-4o",
+            task=TASKS[title_match["task"]],
+            mode=title_match["mode"].lower(),
+            protocol="clarifying" if title_match["clarifying"] else "reasoning",
+            turns=int(title_match["n"] or DEFAULT_TURNS),
+            judge="claude-4-opus" if title_match["judge"] else "gpt-4o",
             by_size=title.startswith("Dataset Size"),
             methods=methods,
         )
@@ -124,18 +124,18 @@ def sample_size(number: int) -> int | None:
     """
     (table,) = (table for table in paper_tables() if table.number == number)
     printed = [numbers["accuracy"] for numbers in table.methods.values()]
-    votes = [sum(_fits(found, n) for found in printed) for n in range(1, LARGEST + 1)]
+    votes = [sum(_fits_sample(accuracy, n) for accuracy in printed) for n in range(1, LARGEST + 1)]
     best = max(votes)
     alone = best > 0 and votes.count(best) == 1
     return votes.index(best) + 1 if alone else None
 
 
-def _fits(found: Number, n: int) -> bool:
+def _fits_sample(accuracy: PrintedNumber, n: int) -> bool:
     """Return True if n conversations can give this accuracy and error, to four printed digits."""
-    p = found.mean
+    p = accuracy.mean
     share = round(p * n) / n
     naive = math.sqrt(p * (1 - p) / n)
-    return 0 < p < 1 and abs(share - p) <= DIGIT / 2 and abs(naive - found.error) <= DIGIT
+    return 0 < p < 1 and abs(share - p) <= DIGIT / 2 and abs(naive - accuracy.error) <= DIGIT
 
 
 def paper_table(
@@ -147,23 +147,23 @@ def paper_table(
     for any other. Tables by dataset size are not considered.
     """
     claude = judge is not None and is_second_judge(judge)
-    found = [
+    tables = [
         table
         for table in paper_tables()
         if (table.task, table.mode, table.protocol, table.turns)
         == (ALSO.get(task, task), mode, protocol, turns)
         and not table.by_size
     ]
-    found.sort(key=lambda table: (table.judge == "claude-4-opus") != claude)
-    return found[0] if found else None
+    tables.sort(key=lambda table: (table.judge == "claude-4-opus") != claude)
+    return tables[0] if tables else None
 
 
 def size_table(task: str, mode: str) -> PaperTable | None:
     """Return the paper's table by number of training rows (20, 21), whose methods are `1000` and
     `2000` rows of ReFit; None if it has none for this setting."""
-    wanted = (ALSO.get(task, task), mode)
-    found = (t for t in paper_tables() if t.by_size and (t.task, t.mode) == wanted)
-    return next(found, None)
+    setting = (ALSO.get(task, task), mode)
+    tables = (t for t in paper_tables() if t.by_size and (t.task, t.mode) == setting)
+    return next(tables, None)
 
 
 SELF_EDITS = "Knowledge incorporation, published"
@@ -171,11 +171,11 @@ FEW_SHOT = "Few-shot learning, published"
 
 
 @dataclass(frozen=True)
-class Reference:
+class ReferenceTable:
     """A table of another paper. `methods` maps its methods to a value for each column."""
 
     title: str
-    by: str
+    authors: str
     """Short authors and year."""
     citation: str
     setting: str
@@ -190,7 +190,7 @@ RIVAL = "GPT-4o"
 """The model that the published win rates are against."""
 
 
-def colbench(model: str = "") -> Reference:
+def colbench_table(model: str = "") -> ReferenceTable:
     """Return SWEET-RL's results on ColBench in percent: those of the 70B policy if `model` is it,
     else those of the 8B policy, with three more models and every model in a single turn."""
     keys = (
@@ -200,9 +200,9 @@ def colbench(model: str = "") -> Reference:
         "frontend_win_rate_pct",
     )
     large = known_model(model) == LARGE
-    return Reference(
+    return ReferenceTable(
         title="ColBench, published",
-        by="Zhou et al. 2025",
+        authors="Zhou et al. 2025",
         citation="Zhou et al., SWEET-RL: Training Multi-Turn LLM Agents on Collaborative Reasoning "
         f"Tasks, 2025 (arXiv 2503.15478), {'table 4' if large else 'tables 2 and 3'}",
         setting=f"policy {LARGE if large else 'Llama-3.1-8B-Instruct'}, its own human simulators "
@@ -214,7 +214,7 @@ def colbench(model: str = "") -> Reference:
             Column(f"Pages won over {RIVAL} (%)", "Won"),
         ),
         digits=1,
-        methods=_methods("sweet.csv", "ColBench 70B" if large else "ColBench", "metric", keys),
+        methods=_read_methods("sweet.csv", "ColBench 70B" if large else "ColBench", "metric", keys),
     )
 
 
@@ -241,12 +241,12 @@ KINDS = {
 """Tables in `seal.csv` by our protocol, for other kinds of self-edits."""
 
 
-def self_edits(protocol: str = "self-edit") -> Reference:
+def self_edit_table(protocol: str = "self-edit") -> ReferenceTable:
     """Return SEAL's results on knowledge incorporation with this kind of self-edits, as shares."""
     keys = ("single passage", "continued pre-training", "continued pre-training, full")
-    return Reference(
+    return ReferenceTable(
         title=SELF_EDITS,
-        by="Zweiger et al. 2025",
+        authors="Zweiger et al. 2025",
         citation="Zweiger et al., Self-Adapting Language Models (SEAL), 2025",
         setting="policy Qwen2.5-7B, 200 passages of SQuAD, answers graded by a model",
         columns=(
@@ -255,42 +255,42 @@ def self_edits(protocol: str = "self-edit") -> Reference:
             Column("The same, all weights trained", "In full"),
         ),
         digits=3,
-        methods=_methods(
+        methods=_read_methods(
             "seal.csv", KINDS.get(protocol, "SEAL knowledge incorporation"), "setting", keys
         ),
     )
 
 
-def few_shot() -> Reference:
+def few_shot_table() -> ReferenceTable:
     """Return SEAL's results on few-shot tasks, as shares."""
-    return Reference(
+    return ReferenceTable(
         title=FEW_SHOT,
-        by="Zweiger et al. 2025",
+        authors="Zweiger et al. 2025",
         citation="Zweiger et al., Self-Adapting Language Models (SEAL), 2025",
         setting="policy Llama-3.2-1B-Instruct, 8 tasks of ARC-AGI's evaluation set that the best "
         "known settings solve, 5 self-edits each",
         columns=(Column("Success rate", "Success"),),
         digits=3,
-        methods=_methods("seal.csv", "SEAL few-shot learning", "setting", ("ARC subset",)),
+        methods=_read_methods("seal.csv", "SEAL few-shot learning", "setting", ("ARC subset",)),
     )
 
 
-def reference_of(protocol: str, model: str = "") -> Reference | None:
+def reference_of(protocol: str, model: str = "") -> ReferenceTable | None:
     """Return another paper's table for runs of this protocol, whose trained policy is this model;
     None if there is none."""
     if protocol.startswith("collaboration"):
-        return colbench(model)
+        return colbench_table(model)
     if protocol == "self-edit-few-shot":
-        return few_shot()
-    return self_edits(protocol) if protocol.startswith("self-edit") else None
+        return few_shot_table()
+    return self_edit_table(protocol) if protocol.startswith("self-edit") else None
 
 
-def _methods(
+def _read_methods(
     file: str, table: str, column: str, keys: tuple[str, ...]
 ) -> dict[str, tuple[float | None, ...]]:
-    found: dict[str, dict[str, float]] = {}
+    values_by_method: dict[str, dict[str, float]] = {}
     with (FILE.parent / file).open(newline="") as lines:
         for row in csv.DictReader(lines):
             if row["table"] == table:
-                found.setdefault(row["method"], {})[row[column]] = float(row["mean"])
-    return {name: tuple(map(values.get, keys)) for name, values in found.items()}
+                values_by_method.setdefault(row["method"], {})[row[column]] = float(row["mean"])
+    return {name: tuple(map(values.get, keys)) for name, values in values_by_method.items()}

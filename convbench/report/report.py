@@ -15,13 +15,13 @@ from convbench.report.experiment.whole import (
     read_experiment,
 )
 from convbench.report.gold import gold_report
-from convbench.report.layout import document, judges_of
-from convbench.report.pairwise import tournaments
+from convbench.report.layout import judges_of, report_document
+from convbench.report.pairwise import section_tournaments
 from convbench.report.plots.style import Page
-from convbench.report.sections import Section, policy_name, sections, with_baseline
-from convbench.report.simulators import siblings
+from convbench.report.sections import Section, policy_name, read_sections, with_baseline
+from convbench.report.simulators import simulator_siblings
 from convbench.report.tables import gold_part, verdict_part
-from convbench.report.verdict import verdicts
+from convbench.report.verdict import section_verdicts
 from convbench.store import Run, find_run
 
 
@@ -39,10 +39,10 @@ class ReportResult:
     @property
     def folder(self) -> Path:
         """Return the default folder of its files."""
-        return self.runs[0].reports if self.root is None else self.root / "report"
+        return self.runs[0].reports_folder if self.root is None else self.root / "report"
 
 
-def report(options: ReportOptions) -> ReportResult:
+def create_report(options: ReportOptions) -> ReportResult:
     """Return the report of these runs and their children, by default of the newest run. For an
     experiment's folder it is the experiment's document.
 
@@ -51,32 +51,34 @@ def report(options: ReportOptions) -> ReportResult:
     if len(options.runs) == 1 and is_experiment(options.runs[0]):
         return experiment_report(options.runs[0], options)
     runs = [find_run(path) for path in options.runs] or [find_run(None)]
-    found = sections(runs, options.split, pool=options.pool, allow=options.allow)
-    _check_judge(options.judge, found, pairwise=options.pairwise)
+    report_sections = read_sections(runs, options.split, pool=options.pool, allow=options.allow)
+    _check_judge(options.judge, report_sections, pairwise=options.pairwise)
     if options.baseline is not None:
-        found = with_baseline(found, options.baseline, "--baseline")
-    options = replace(options, against=_named_in(found, options.against))
-    made = replace(_document(found, options), columns=options.columns, runs=folders(runs))
-    return ReportResult(runs, found, made)
+        report_sections = with_baseline(report_sections, options.baseline, "--baseline")
+    options = replace(options, against=_policy_names(report_sections, options.against))
+    document = replace(
+        _build_document(report_sections, options), columns=options.columns, runs=run_folders(runs)
+    )
+    return ReportResult(runs, report_sections, document)
 
 
-def _named_in(found: Sequence[Section], against: Sequence[str]) -> tuple[str, ...]:
+def _policy_names(sections: Sequence[Section], against: Sequence[str]) -> tuple[str, ...]:
     """Return the policies' names in the tables for what the user typed, without duplicates."""
-    return tuple(dict.fromkeys(policy_name(found, name, "--against") for name in against))
+    return tuple(dict.fromkeys(policy_name(sections, name, "--against") for name in against))
 
 
-def folders(runs: Sequence[Run]) -> tuple[str, ...]:
+def run_folders(runs: Sequence[Run]) -> tuple[str, ...]:
     """Return the runs' folders as text."""
     return tuple(str(run.path) for run in runs)
 
 
-def _document(found: Sequence[Section], options: ReportOptions) -> Document:
+def _build_document(sections: Sequence[Section], options: ReportOptions) -> Document:
     if options.gold:
-        return gold_document(found, options.judge)
+        return gold_document(sections, options.judge)
     if options.verdict:
-        return verdict_document(found, options.judge)
-    made = document(
-        found,
+        return verdict_document(sections, options.judge)
+    doc = report_document(
+        sections,
         judge=options.judge,
         kind=options.kind,
         paper=options.paper,
@@ -86,15 +88,15 @@ def _document(found: Sequence[Section], options: ReportOptions) -> Document:
     if options.plots:
         from convbench.report.plots.draw import with_pictures
 
-        made = with_pictures(
-            made,
-            found,
+        doc = with_pictures(
+            doc,
+            sections,
             judge=options.judge,
             kind=options.kind,
             pairwise=options.pairwise,
             page=Page(options.columns, options.titles),
         )
-    return made
+    return doc
 
 
 def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
@@ -109,27 +111,27 @@ def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
                 f"{flag} {value}: found an experiment's folder, whose document holds every judge "
                 "and policy; name its run folders to choose"
             )
-    found = read_experiment(root, options.split)
-    title = found.plan.title or f"Experiment {root.resolve().name}"
+    experiment = read_experiment(root, options.split)
+    title = experiment.plan.title or f"Experiment {root.resolve().name}"
     page = Page(options.columns, options.titles)
-    against = _named_in(found.sections, options.against)
-    made = experiment_document(found, title, kind=options.kind, page=page, against=against)
-    made = replace(made, runs=folders(found.runs))
-    return ReportResult(list(found.runs), list(found.sections), made, root=root)
+    against = _policy_names(experiment.sections, options.against)
+    document = experiment_document(experiment, title, kind=options.kind, page=page, against=against)
+    document = replace(document, runs=run_folders(experiment.runs))
+    return ReportResult(list(experiment.runs), list(experiment.sections), document, root=root)
 
 
-def gold_document(found: Sequence[Section], judge: str | None) -> Document:
+def gold_document(sections: Sequence[Section], judge: str | None) -> Document:
     """Return the document of people's labels, with a part for each section and judge that
     conversations were drawn for.
 
     Raises RunError if none were drawn.
     """
     parts = [
-        gold_part(section, made)
-        for section in found
+        gold_part(section, gold)
+        for section in sections
         for name in judges_of(section, judge)
         if name is not None
-        and (made := gold_report(section, name, siblings(section, found))) is not None
+        and (gold := gold_report(section, name, simulator_siblings(section, sections))) is not None
     ]
     if not parts:
         of = f" of judge {judge}" if judge else ""
@@ -140,15 +142,15 @@ def gold_document(found: Sequence[Section], judge: str | None) -> Document:
     return Document("convbench report: people's labels", tuple(parts))
 
 
-def verdict_document(found: Sequence[Section], judge: str | None) -> Document:
+def verdict_document(sections: Sequence[Section], judge: str | None) -> Document:
     """Return the document of verdicts, with a part for each trained policy and its evidence.
 
     Raises RunError if no trained policy and Base have scores of the judge that trained it.
     """
     parts = [
-        verdict_part(section, made)
-        for section in found
-        for made in verdicts(section, judge, siblings(section, found))
+        verdict_part(section, verdict)
+        for section in sections
+        for verdict in section_verdicts(section, judge, simulator_siblings(section, sections))
     ]
     if not parts:
         raise RunError(
@@ -158,17 +160,19 @@ def verdict_document(found: Sequence[Section], judge: str | None) -> Document:
     return Document("convbench report: verdicts", tuple(parts))
 
 
-def _check_judge(judge: str | None, found: Sequence[Section], *, pairwise: bool) -> None:
-    known = {name for section in found for name in section.judges}
-    policies = [policy for section in found for policy in section.policies]
-    reviews = {name for policy in policies for row in policy.rows for name in row.reviews}
+def _check_judge(judge: str | None, sections: Sequence[Section], *, pairwise: bool) -> None:
+    known = {name for section in sections for name in section.judges}
+    policies = [policy for section in sections for policy in section.policies]
+    reviews = {name for policy in policies for row in policy.observations for name in row.reviews}
     if judge in reviews - known:
         raise RunError(
             f"--judge {judge}: found a review of the simulated human, whose table stands in every "
             f"report; expected a judge of the policy ({', '.join(sorted(known)) or 'none yet'})"
         )
     if pairwise:
-        compared = {one.judge for section in found for one in tournaments(section)}
+        compared = {
+            tournament.judge for section in sections for tournament in section_tournaments(section)
+        }
         if not compared:
             raise RunError(
                 "--pairwise: found no policies that a judge compared; compare some first: "

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from convbench.store.grades import GradeRow, graded_rows
 from convbench.store.index import VerdictRow
-from convbench.store.run import Question, Run
-from convbench.store.spilled import Pieces
+from convbench.store.run import QuestionSplit, Run
+from convbench.store.spilled import SpilledPieces
 
 NOTHING: Mapping[str, Any] = {}
 """The empty mapping shared by verdicts without details."""
@@ -20,7 +20,7 @@ JOINED_AT_ONCE = 1 << 17
 """Conversations in memory while their verdicts are collected."""
 
 
-class Scored(NamedTuple):
+class VerdictScores(NamedTuple):
     """One judge's verdict on one conversation."""
 
     fingerprint: str
@@ -50,21 +50,21 @@ class Observation(NamedTuple):
     """Whether it has reasoning in a separate channel."""
     flags: tuple[str, ...]
     """Findings of the fidelity checks, `SPEAKER:FINDING`."""
-    verdicts: Mapping[str, Scored] = NOTHING
+    verdicts: Mapping[str, VerdictScores] = NOTHING
     """Verdicts by judge."""
-    reviews: Mapping[str, Scored] = NOTHING
+    reviews: Mapping[str, VerdictScores] = NOTHING
     """Verdicts by judge, of judges that review the simulated human."""
-    talk: str = ""
+    conversation_id: str = ""
     """conversation_id."""
     words: int | None = None
     """Number of words in the policy's turns."""
 
 
-class Rows:
+class Observations:
     """Sized iterable of a policy's observations, unpickled anew on each iteration."""
 
     def __init__(self, rows: Iterable[Observation] = ()) -> None:
-        self._pieces = Pieces()
+        self._pieces = SpilledPieces()
         self._last: list[Observation] = []
         for row in rows:
             self.add(row)
@@ -85,21 +85,21 @@ class Rows:
         yield from self._last
 
 
-def at(rows: Iterable[Observation], temperature: float | None) -> Iterator[Observation]:
+def at_temperature(rows: Iterable[Observation], temperature: float | None) -> Iterator[Observation]:
     """Return the rows of one temperature."""
     return (row for row in rows if row.temperature == temperature)
 
 
-def observe(
+def observe_run(
     run: Run, split: str, *, branches: bool = False
-) -> Iterator[tuple[Question, GradeRow, Observation]]:
+) -> Iterator[tuple[QuestionSplit, GradeRow, Observation]]:
     """Yield (question, grade, observation) for each conversation of a split, or of `all`; branches
     only if `branches` is set. Raises RunError for a damaged record."""
-    found = graded_rows(run, split)
-    reviewers = run.reviewers()
-    while some := list(islice(found, JOINED_AT_ONCE)):
-        verdicts: dict[str, dict[str, Scored]] = {}
-        reviews: dict[str, dict[str, Scored]] = {}
+    graded_conversations = graded_rows(run, split)
+    reviewers = run.reviewer_fingerprints()
+    while some := list(islice(graded_conversations, JOINED_AT_ONCE)):
+        verdicts: dict[str, dict[str, VerdictScores]] = {}
+        reviews: dict[str, dict[str, VerdictScores]] = {}
         for row, *_ in some:
             verdicts[row.conversation_id], reviews[row.conversation_id] = {}, {}
         for verdict in run.verdict_rows():
@@ -124,14 +124,14 @@ def observe(
                     flags=tuple(row.flags),
                     verdicts=verdicts[row.conversation_id],
                     reviews=reviews[row.conversation_id],
-                    talk=row.conversation_id,
+                    conversation_id=row.conversation_id,
                     words=graded.words,
                 ),
             )
 
 
-def _score_of(verdict: VerdictRow) -> Scored:
-    return Scored(
+def _score_of(verdict: VerdictRow) -> VerdictScores:
+    return VerdictScores(
         verdict.fingerprint,
         verdict.scores,
         verdict.reward,

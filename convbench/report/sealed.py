@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from convbench import __version__
-from convbench.answers.disguises import enclosed
+from convbench.answers.disguises import find_enclosed
 from convbench.options.report import ReportOptions
 from convbench.report.document import Document
-from convbench.report.files import FIGURE, WRITERS, as_data, text
+from convbench.report.files import FIGURE, WRITERS, as_data, render_text
 from convbench.store import Run
 from convbench.store.folder_seal import FILE, seal_folder
 
-DRAWN = {"plots": False, "columns": "two", "titles": False}
+PAGE_OPTIONS = {"plots": False, "columns": "two", "titles": False}
 """Options that change pages but no figure, with their values for seals that lack them."""
-SAID = (
+FIGURE_OPTIONS = (
     "split",
     "judge",
     "kind",
@@ -40,7 +40,7 @@ _SVG, _SVG_END = re.compile(r"<svg[^<>]*+>"), re.compile(r"</svg>")
 
 
 def seal_report(
-    made: Document,
+    document: Document,
     options: ReportOptions,
     runs: Sequence[Run],
     root: Path | None,
@@ -48,13 +48,13 @@ def seal_report(
 ) -> Path:
     """Write `seal.json` into the folder of a report's files; return its path."""
     folder = files[0].parent
-    places = [root] if root is not None else [run.path for run in runs]
+    sources = [root] if root is not None else [run.path for run in runs]
     about = {
         "version": __version__,
-        "runs": [os.path.relpath(place, folder) for place in places],
-        "options": {name: getattr(options, name) for name in (*SAID, *DRAWN)}
+        "runs": [os.path.relpath(source, folder) for source in sources],
+        "options": {name: getattr(options, name) for name in (*FIGURE_OPTIONS, *PAGE_OPTIONS)}
         | {"against": list(options.against)},
-        "figures": figures_of(made),
+        "figures": figures_of(document),
     }
     seal_folder(folder, "report", [file.name for file in files], about)
     return folder / FILE
@@ -63,90 +63,102 @@ def seal_report(
 def options_of(about: Mapping[str, Any], folder: Path) -> ReportOptions:
     """Return the options that a sealed report was made with. Raises TypeError, ValueError or
     KeyError if `about` is not a report's seal."""
-    said = dict(about["options"])
-    against = tuple(map(str, said.pop("against", ())))
+    values = dict(about["options"])
+    against = tuple(map(str, values.pop("against", ())))
     runs = tuple((folder / str(run)).resolve() for run in about["runs"])
-    drawn = {name: said.get(name, default) for name, default in DRAWN.items()}
-    return ReportOptions(runs, against=against, **{name: said[name] for name in SAID}, **drawn)
+    drawn = {name: values.get(name, default) for name, default in PAGE_OPTIONS.items()}
+    return ReportOptions(
+        runs, against=against, **{name: values[name] for name in FIGURE_OPTIONS}, **drawn
+    )
 
 
-def figures_of(made: Document) -> list[Any]:
+def figures_of(document: Document) -> list[Any]:
     """Return the document's parts that have tables, facts or notes, as data without pictures."""
-    parts: list[Any] = as_data(made)["parts"]
+    parts: list[Any] = as_data(document)["parts"]
     for cell in (c for part in parts for table in part["tables"] for r in table["rows"] for c in r):
         del cell[FIGURE]  # only printed text is compared: it is the same on every machine
     return [part for part in parts if part["tables"] or part["facts"] or part["notes"]]
 
 
-def differences(said: Any, found: Any) -> list[str]:
+def figure_differences(sealed: Any, computed: Any) -> list[str]:
     """Return where a report's sealed figures differ from those computed from the records, at most
     MOST lines."""
     out = []
-    for place, one, two in _unequal(said, found, ""):
-        out.append(f"{place}: says {one!r:.60}; the records give {two!r:.60}")
+    for location, sealed_value, computed_value in _unequal_values(sealed, computed, ""):
+        out.append(
+            f"{location}: says {sealed_value!r:.60}; the records give {computed_value!r:.60}"
+        )
         if len(out) == MOST:
             break
     return out
 
 
-def unequal_pages(made: Document, folder: Path, names: Collection[str]) -> Iterator[str]:
+def unequal_pages(document: Document, folder: Path, names: Collection[str]) -> Iterator[str]:
     """Yield where a report's pages differ from those of the document computed from the records.
     `names` are the files of its folder; those that are no pages are ignored."""
     for form, (_, ending) in WRITERS.items():
         name = f"report.{ending}"
         if name in names:
-            said = (folder / name).read_text(encoding="utf-8", errors="replace")
-            again = text(replace(made, runs=_runs_as_typed(made, said, form)), form)
-            yield from islice(_unequal_lines(name, said, again), MOST)
+            written = (folder / name).read_text(encoding="utf-8", errors="replace")
+            again = render_text(
+                replace(document, runs=_runs_as_typed(document, written, form)), form
+            )
+            yield from islice(_unequal_lines(name, written, again), MOST)
 
 
 def _without_drawings(page: str) -> str:
     parts, at = list[str](), 0
-    for begin, end in enclosed(page, _SVG, _SVG_END):
+    for begin, end in find_enclosed(page, _SVG, _SVG_END):
         parts += (page[at : begin.start()], "<svg>")
         at = end.end()
     return "".join([*parts, page[at:]])
 
 
-def _unequal_lines(name: str, said: str, again: str) -> Iterator[str]:
+def _unequal_lines(name: str, written: str, again: str) -> Iterator[str]:
     """Yield the lines that differ. Drawings are left out, because another version of matplotlib
     draws differently."""
-    one, two = (_without_drawings(page).split("\n") for page in (said, again))
-    for number, (a, b) in enumerate(zip_longest(one, two, fillvalue=""), 1):
+    written_lines, computed_lines = (
+        _without_drawings(page).split("\n") for page in (written, again)
+    )
+    for number, (a, b) in enumerate(zip_longest(written_lines, computed_lines, fillvalue=""), 1):
         if a != b:
             same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b)))  # noqa: B905
             a, b = (line[max(0, same - 20) :] for line in (a, b))
             yield f"{name}:{number}: says {a!r:.80}; the records give {b!r:.80}"
 
 
-def _runs_as_typed(made: Document, said: str, form: str) -> tuple[str, ...]:
+def _runs_as_typed(document: Document, page: str, form: str) -> tuple[str, ...]:
     """Return the runs' folders as written in a JSON report, if they have the same names as the
     document's: they may have been typed differently or moved since."""
     if form != "json":
-        return made.runs
+        return document.runs
     try:
-        typed = tuple(map(str, json.loads(said)["runs"]))
+        typed = tuple(map(str, json.loads(page)["runs"]))
     except (ValueError, KeyError, TypeError):
-        return made.runs
-    same = [Path(one).resolve().name for one in typed] == [Path(one).name for one in made.runs]
-    return typed if same else made.runs
+        return document.runs
+    same = [Path(run).resolve().name for run in typed] == [Path(run).name for run in document.runs]
+    return typed if same else document.runs
 
 
-def _unequal(said: Any, found: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
-    if isinstance(said, dict) and isinstance(found, dict):
-        title = str(said.get("title") or said.get("caption") or "")
-        where = f"{place} > {title}" if place and title else place or title
-        for key in dict.fromkeys([*said, *found]):
-            yield from _unequal(said.get(key), found.get(key), where)
-    elif isinstance(said, list) and isinstance(found, list) and len(said) == len(found):
-        for number, (one, two) in enumerate(zip(said, found, strict=True), 1):
-            row = _row(one)
-            yield from _unequal(one, two, f"{place}, {row}" if row else f"{place}, {number}")
-    elif said != found:
-        yield place, said, found
+def _unequal_values(sealed: Any, computed: Any, location: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(sealed, dict) and isinstance(computed, dict):
+        title = str(sealed.get("title") or sealed.get("caption") or "")
+        where = f"{location} > {title}" if location and title else location or title
+        for key in dict.fromkeys([*sealed, *computed]):
+            yield from _unequal_values(sealed.get(key), computed.get(key), where)
+    elif isinstance(sealed, list) and isinstance(computed, list) and len(sealed) == len(computed):
+        for number, (sealed_item, computed_item) in enumerate(
+            zip(sealed, computed, strict=True), 1
+        ):
+            row = _row_name(sealed_item)
+            yield from _unequal_values(
+                sealed_item, computed_item, f"{location}, {row}" if row else f"{location}, {number}"
+            )
+    elif sealed != computed:
+        yield location, sealed, computed
 
 
-def _row(cells: Any) -> str:
+def _row_name(cells: Any) -> str:
     """Return the name of a table's row: its first cell."""
     if isinstance(cells, list) and cells and isinstance(cells[0], dict):
         return str(cells[0].get("text", "")).strip()

@@ -6,9 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from convbench.errors import RunError
-from convbench.report.compare import SHOWN, differences, mixed_judge, own_protocol, unquoted_judges
+from convbench.report.compare import (
+    SHOWN,
+    has_own_protocol,
+    mixed_judge,
+    policy_differences,
+    unquoted_judges,
+)
 from convbench.report.humans import by_simulator
-from convbench.report.naming import in_order, pooled, with_unique_names
+from convbench.report.naming import pool_policies, sort_policies, with_unique_names
 from convbench.report.policies import Policy, read_policies, read_policy
 from convbench.report.starts import with_start_as_base
 from convbench.schema.run import RULES
@@ -45,9 +51,9 @@ class Section:
         named = f", simulator {self.simulator}" if self.simulator else ""
         return f"{self.task} · {self.mode} · {self.protocol}, n = {self.turns}{named}"
 
-    def errors(self, wanted: ErrorKind | None) -> ErrorKind:
+    def error_kind(self, kind: ErrorKind | None) -> ErrorKind:
         """Return the kind of standard errors: the one given, else the regime's."""
-        return wanted or RULES[self.regime].errors
+        return kind or RULES[self.regime].errors
 
     @property
     def base(self) -> Policy | None:
@@ -67,7 +73,7 @@ class Section:
         return tuple(dict.fromkeys(name for policy in self.policies for name in policy.judges))
 
 
-def sections(
+def read_sections(
     runs: Sequence[Run], split: str = "test", *, pool: bool = False, allow: bool = False
 ) -> list[Section]:
     """Return the sections of these runs and their children, in the order of the runs.
@@ -75,15 +81,15 @@ def sections(
     `pool` joins policies of one name from runs that differ only in their seed. Raises NotComparable
     naming the difference for policies that are not comparable; with `allow` it becomes a note.
     """
-    return grouped(_families(runs, split), split, pool=pool, allow=allow)
+    return group_sections(_read_families(runs, split), split, pool=pool, allow=allow)
 
 
-def grouped(
-    found: Iterable[list[Policy]], split: str, *, pool: bool = False, allow: bool = False
+def group_sections(
+    all_families: Iterable[list[Policy]], split: str, *, pool: bool = False, allow: bool = False
 ) -> list[Section]:
     """Return the sections of these families. A family is a run's policy and its children's."""
     groups: dict[tuple[str, str, str, int, Regime], list[list[Policy]]] = {}
-    for family in found:
+    for family in all_families:
         manifest = family[0].run.manifest
         key = (
             manifest.task.name,
@@ -94,36 +100,44 @@ def grouped(
         )
         groups.setdefault(key, []).append(family)
     return [
-        _section(key, split, [policy for family in part for policy in family], pool, allow, name)
+        _build_section(
+            key, split, [policy for family in part for policy in family], pool, allow, name
+        )
         for key, families in groups.items()
         for name, part in by_simulator(families)
     ]
 
 
-def with_baseline(found: Sequence[Section], name: str, option: str) -> list[Section]:
+def with_baseline(sections: Sequence[Section], name: str, option: str) -> list[Section]:
     """Return the sections with this policy as the baseline; a section that lacks it is unchanged.
     Raises RunError if no section has it."""
-    name = policy_name(found, name, option)
+    name = policy_name(sections, name, option)
     return [
         replace(section, compared_with=name)
         if any(policy.name == name for policy in section.policies)
         else section
-        for section in found
+        for section in sections
     ]
 
 
-def policy_name(found: Sequence[Section], said: str, option: str) -> str:
+def policy_name(sections: Sequence[Section], typed: str, option: str) -> str:
     """Return a policy's name in the tables for what the user typed: that name in any case, its
     recipe, or its evaluation's folder. Raises RunError if no policy or several match."""
-    policies = [policy for section in found for policy in section.policies]
+    policies = [policy for section in sections for policy in section.policies]
     names = list(dict.fromkeys(policy.name for policy in policies))
-    if said in names:
-        return said
-    meant = list(dict.fromkeys(one.name for one in policies if said.casefold() in _called(one)))
+    if typed in names:
+        return typed
+    meant = list(
+        dict.fromkeys(
+            candidate.name
+            for candidate in policies
+            if typed.casefold() in _policy_aliases(candidate)
+        )
+    )
     if len(meant) == 1:
         return meant[0]
     what = f"several policies, {', '.join(meant)}" if meant else "no such policy"
-    raise RunError(f"{option} {said}: found {what}; expected one of {', '.join(names)}")
+    raise RunError(f"{option} {typed}: found {what}; expected one of {', '.join(names)}")
 
 
 def compared_with(section: Section, names: Sequence[str]) -> Iterator[Section]:
@@ -133,12 +147,12 @@ def compared_with(section: Section, names: Sequence[str]) -> Iterator[Section]:
             yield replace(section, compared_with=name)
 
 
-def _called(policy: Policy) -> set[str]:
+def _policy_aliases(policy: Policy) -> set[str]:
     named = (policy.name, str(policy.recipe.get("name", "")), policy.run.path.name)
-    return {one.casefold() for one in named if one}
+    return {alias.casefold() for alias in named if alias}
 
 
-def _section(
+def _build_section(
     key: tuple[str, str, str, int, Regime],
     split: str,
     group: list[Policy],
@@ -147,11 +161,11 @@ def _section(
     simulator: str,
 ) -> Section:
     task, mode, protocol, turns, regime = key
-    policies, notes = _joined(group, pool, allow)
+    policies, notes = _join_policies(group, pool, allow)
     return Section(task, mode, protocol, turns, split, policies, regime, notes, simulator=simulator)
 
 
-def _families(runs: Sequence[Run], split: str) -> Iterator[list[Policy]]:
+def _read_families(runs: Sequence[Run], split: str) -> Iterator[list[Policy]]:
     """Yield the family of each run. A child that is listed with its parent joins the parent's."""
     by_id = {run.manifest.id: run for run in runs}
     for run in by_id.values():
@@ -168,7 +182,7 @@ def _families(runs: Sequence[Run], split: str) -> Iterator[list[Policy]]:
         )
 
 
-def _joined(
+def _join_policies(
     policies: list[Policy], pool: bool, allow: bool
 ) -> tuple[tuple[Policy, ...], tuple[str, ...]]:
     """Return a section's policies, checked, sorted and named, and the notes on them.
@@ -178,29 +192,31 @@ def _joined(
     first = next((policy for policy in policies if policy.is_base), policies[0])
     notes = []
     for policy in policies:
-        found = mixed_judge(policy)
+        problems = mixed_judge(policy)
         if policy is not first:
-            found += differences(first, policy, questions=not pool)
+            problems += policy_differences(first, policy, questions=not pool)
         if pool and policy.is_base and policy.model != first.model:
-            found.append(f"base model: {first.model} → {policy.model}")
-        if found and not allow:
-            raise NotComparable(_refusal(first, policy, found))
-        if found:
-            notes.append(f"{policy.name} is not comparable with {first.name}: {'; '.join(found)}.")
-        if own_protocol(policy):
+            problems.append(f"base model: {first.model} → {policy.model}")
+        if problems and not allow:
+            raise NotComparable(_incomparable_message(first, policy, problems))
+        if problems:
+            notes.append(
+                f"{policy.name} is not comparable with {first.name}: {'; '.join(problems)}."
+            )
+        if has_own_protocol(policy):
             notes.append(
                 f"{policy.name} was evaluated in protocol {policy.run.manifest.protocol.name}, "
                 "as its recipe asks."
             )
-    listed = in_order(pooled(policies) if pool else policies)
-    notes += _seeds(policies) if pool else []
+    listed = sort_policies(pool_policies(policies) if pool else policies)
+    notes += _pooling_notes(policies) if pool else []
     notes += unquoted_judges(policies)
     return tuple(with_unique_names(listed)), tuple(dict.fromkeys(notes))
 
 
-def _refusal(first: Policy, policy: Policy, found: list[str]) -> str:
-    shown = "; ".join(found[:SHOWN])
-    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+def _incomparable_message(first: Policy, policy: Policy, problems: list[str]) -> str:
+    shown = "; ".join(problems[:SHOWN])
+    more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
     return (
         f"{policy.name} ({policy.run.path}) and {first.name} ({first.run.path}) are not "
         f"comparable: {shown}{more}. Report them apart, or add --allow-incomparable to set them "
@@ -208,7 +224,7 @@ def _refusal(first: Policy, policy: Policy, found: list[str]) -> str:
     )
 
 
-def _seeds(policies: list[Policy]) -> list[str]:
+def _pooling_notes(policies: list[Policy]) -> list[str]:
     families = list(dict.fromkeys(policy.family for policy in policies))
     if len(families) == len(policies) == 1:
         return []

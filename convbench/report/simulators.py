@@ -13,36 +13,36 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
-from convbench.report.humans import same
-from convbench.report.measures import ACCURACY, Measure, judge_measures, pairs
+from convbench.report.humans import policy_identity
+from convbench.report.measures import ACCURACY, Measure, judge_measures, paired_values
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.sections import Section
-from convbench.stats.means import Estimate, estimate, side
-from convbench.stats.ppi import Ratio, ratio
+from convbench.stats.means import Estimate, estimate_mean, interval_side
+from convbench.stats.ppi import Ratio, ratio_of_means
 
-Said = Literal["better with both", "worse with both", "flips", "not told"]
+SimulatorOutcome = Literal["better with both", "worse with both", "flips", "not told"]
 """Outcome for a policy and Base: a win only if both intervals lie on one side of 0, a flip only if
 they lie on opposite sides. Signs alone would flip by chance, in half of the cases in which one of
 the differences is 0."""
 
 
 @dataclass(frozen=True)
-class Apart:
+class SimulatorDifference:
     """One policy against Base with two simulated humans, by one measure, in the unit shown."""
 
     policy: str
     measure: Measure
     first: Estimate
     second: Estimate
-    apart: Estimate
+    contrast: Estimate
     """The first difference minus the second."""
     share: Ratio
     """The simulator's share, as in the module's docstring."""
 
     @property
-    def said(self) -> Said:
+    def outcome(self) -> SimulatorOutcome:
         """Return the outcome, from the sides of 0 on which both intervals lie."""
-        sides = {side(self.first.interval), side(self.second.interval)}
+        sides = {interval_side(self.first.interval), interval_side(self.second.interval)}
         if 0 in sides:
             return "not told"
         if len(sides) == 2:
@@ -51,44 +51,51 @@ class Apart:
 
 
 @dataclass(frozen=True)
-class TwoSimulators:
+class SimulatorPair:
     """Two sections that differ only in their simulated human."""
 
-    one: Section
-    other: Section
-    rows: tuple[Apart, ...]
+    first: Section
+    second: Section
+    rows: tuple[SimulatorDifference, ...]
 
 
-def two_simulators(sections: Sequence[Section]) -> list[TwoSimulators]:
+def simulator_pairs(sections: Sequence[Section]) -> list[SimulatorPair]:
     """Return every two sections that differ only in their simulated human and share policies."""
-    found = []
-    for one, other in combinations(sections, 2):
-        rows = tuple(_rows(one, other)) if alike(one, other) else ()
+    pairs_of_sections = []
+    for first, second in combinations(sections, 2):
+        rows = tuple(_difference_rows(first, second)) if differ_in_simulator(first, second) else ()
         if rows:
-            found.append(TwoSimulators(one, other, rows))
-    return found
+            pairs_of_sections.append(SimulatorPair(first, second, rows))
+    return pairs_of_sections
 
 
-def alike(one: Section, other: Section) -> bool:
+def differ_in_simulator(section: Section, other: Section) -> bool:
     """Return True if two sections differ only in their simulated human."""
-    first = (one.task, one.mode, one.protocol, one.turns, one.split, one.regime)
+    first = (
+        section.task,
+        section.mode,
+        section.protocol,
+        section.turns,
+        section.split,
+        section.regime,
+    )
     second = (other.task, other.mode, other.protocol, other.turns, other.split, other.regime)
-    return first == second and bool(one.simulator) and one.simulator != other.simulator
+    return first == second and bool(section.simulator) and section.simulator != other.simulator
 
 
-def siblings(section: Section, sections: Sequence[Section]) -> list[Section]:
+def simulator_siblings(section: Section, sections: Sequence[Section]) -> list[Section]:
     """Return the sections that differ from this one only in their simulated human."""
-    return [other for other in sections if alike(section, other)]
+    return [other for other in sections if differ_in_simulator(section, other)]
 
 
-def flipped(
+def flip_reason(
     section: Section, others: Sequence[Section], policy: str, judge: str | None
 ) -> str | None:
     """Return why a policy is no winner over Base: another simulated human reverses the ranking, by
     accuracy or by this judge's headline. None if none does."""
     for other in others:
-        for row in _rows(section, other, (judge,) if judge else ()):
-            if row.policy == policy and row.said == "flips":
+        for row in _difference_rows(section, other, (judge,) if judge else ()):
+            if row.policy == policy and row.outcome == "flips":
                 return (
                     f"{row.measure.head} ranks it the other way with simulator {other.simulator} "
                     f"({row.first.mean:+.{row.measure.digits}f} here, "
@@ -97,57 +104,63 @@ def flipped(
     return None
 
 
-def _rows(one: Section, other: Section, judges: Sequence[str] | None = None) -> Iterator[Apart]:
-    base, beside = one.baseline, other.baseline
-    if base is None or beside is None or base.name != beside.name:
+def _difference_rows(
+    section: Section, other: Section, judges: Sequence[str] | None = None
+) -> Iterator[SimulatorDifference]:
+    base, other_base = section.baseline, other.baseline
+    if base is None or other_base is None or base.name != other_base.name:
         return
     named = {policy.name: policy for policy in other.policies}
     shared = [
         name
-        for name in one.judges
+        for name in section.judges
         if name in other.judges
         and judges in (None, (name,))
-        and base.fingerprints(name) == beside.fingerprints(name)
+        and base.fingerprints(name) == other_base.fingerprints(name)
     ]
-    for policy in one.policies:
-        if policy is base or policy.name not in named or _other(policy, named[policy.name]):
+    for policy in section.policies:
+        if policy is base or policy.name not in named or _other_weights(policy, named[policy.name]):
             continue
-        for measure in _measures((base, policy), shared):
-            row = _apart(measure, (base, policy), (beside, named[policy.name]))
+        for measure in _shared_measures((base, policy), shared):
+            row = _simulator_difference(measure, (base, policy), (other_base, named[policy.name]))
             if row is not None:
                 yield row
 
 
-def _measures(policies: tuple[Policy, Policy], judges: Sequence[str]) -> Iterator[Measure]:
+def _shared_measures(policies: tuple[Policy, Policy], judges: Sequence[str]) -> Iterator[Measure]:
     """Yield accuracy and the judges' headlines."""
     yield ACCURACY
     for judge in judges:
         spec = judge_spec(policies, judge)
-        if spec is None or not spec.relative:
-            found = judge_measures(policies, judge)
-            yield from [m for m in found if m.headline] or found[-1:]
+        if spec is None or not spec.is_relative:
+            measures = judge_measures(policies, judge)
+            yield from [m for m in measures if m.headline] or measures[-1:]
 
 
-def _other(one: Policy, two: Policy) -> bool:
+def _other_weights(first: Policy, second: Policy) -> bool:
     """Return True if two policies of one name have other weights: each trained with its human."""
-    return same(one.run.manifest) != same(two.run.manifest)
+    return policy_identity(first.run.manifest) != policy_identity(second.run.manifest)
 
 
-def _apart(
+def _simulator_difference(
     measure: Measure, first: tuple[Policy, Policy], second: tuple[Policy, Policy]
-) -> Apart | None:
-    here = {row.unit: (row.group, b - a) for row, a, b in pairs(*first, measure)}
-    there = {row.unit: b - a for row, a, b in pairs(*second, measure)}
+) -> SimulatorDifference | None:
+    first_values = {row.unit: (row.group, b - a) for row, a, b in paired_values(*first, measure)}
+    second_values = {row.unit: b - a for row, a, b in paired_values(*second, measure)}
     scale = measure.scale
-    both = [(g, d * scale, there[u] * scale) for u, (g, d) in here.items() if u in there]
+    both = [
+        (g, d * scale, second_values[u] * scale)
+        for u, (g, d) in first_values.items()
+        if u in second_values
+    ]
     if not both:
         return None
-    ones = estimate((g, d) for g, d, _ in both)
-    twos = estimate((g, e) for g, _, e in both)
-    apart = estimate((g, d - e) for g, d, e in both)
-    share = ratio((g, d - e, d + e) for g, d, e in both)
+    ones = estimate_mean((g, d) for g, d, _ in both)
+    twos = estimate_mean((g, e) for g, _, e in both)
+    contrast = estimate_mean((g, d - e) for g, d, e in both)
+    share = ratio_of_means((g, d - e, d + e) for g, d, e in both)
     assert ones is not None
     assert twos is not None
-    assert apart is not None
+    assert contrast is not None
     assert share is not None
-    return Apart(first[1].name, measure, ones, twos, apart, share)
+    return SimulatorDifference(first[1].name, measure, ones, twos, contrast, share)

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from convbench.models.where import named
+from convbench.models.where import resolve_reference
 from convbench.report.naming import plain_name
 from convbench.report.policies import BASE, Policy
-from convbench.schema.run import Member
+from convbench.schema.run import ModelConfig
 
 LOG = "Log"
 """Name of the policy that generated the log, if another one is Base."""
@@ -26,45 +26,47 @@ _HASH = re.compile(r"[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartModel:
     """The model that a training, or the first of several successive trainings, began from."""
 
     model: str
     fingerprint: str | None
     """Fingerprint of its weights, or its commit on the Hub; None if it was not recorded."""
 
-    def is_model_of(self, member: Member) -> bool:
+    def is_model_of(self, member: ModelConfig) -> bool:
         """Return True if a speaker is this model. Weights are compared if both are known, else
         names, without provider and folder."""
         own = member.fingerprint
         if own and self.fingerprint and _HASH.fullmatch(self.fingerprint):
             return own == self.fingerprint
-        return _name(member.weights or member.model) == _name(self.model)
+        return _model_name(member.weights or member.model) == _model_name(self.model)
 
 
-def start_of(policy: Policy) -> Start | None:
+def start_of(policy: Policy) -> StartModel | None:
     """Return the model that a policy was trained from; None if it was not trained, or its
     checkpoint is not on disk."""
     training = policy.training
     earlier = training.get("earlier")
     if isinstance(earlier, list) and earlier and isinstance(earlier[-1], Mapping):
         base: Any = earlier[-1].get("base")
-        return Start(str(base), None) if base else None
+        return StartModel(str(base), None) if base else None
     base = training.get("base")
     mark = training.get("base_fingerprint")
-    return Start(str(base), str(mark) if mark else None) if base else None
+    return StartModel(str(base), str(mark) if mark else None) if base else None
 
 
 def with_start_as_base(family: Sequence[Policy]) -> list[Policy]:
     """Return the family with Base set to the evaluation of the model that the trained policies
     began from. Unchanged if that is the run's own policy or was not evaluated."""
     start = _foreign_start(family)
-    found = [p for p in family if start is not None and not start_of(p) and _is(p, start)]
-    if not found:
+    start_policies = [
+        p for p in family if start is not None and not start_of(p) and _is_start(p, start)
+    ]
+    if not start_policies:
         return list(family)
     return [
         replace(policy, name=BASE, is_base=True)
-        if policy is found[0]
+        if policy is start_policies[0]
         else replace(policy, name=LOG, is_base=False)
         if policy.is_base
         else policy
@@ -77,16 +79,17 @@ def foreign_starts(policies: Sequence[Policy]) -> Iterator[str]:
     base = next((policy for policy in policies if policy.is_base), None)
     if base is None:
         return
-    apart: dict[str, list[str]] = {}
+    names_by_start: dict[str, list[str]] = {}
     for policy in policies:
         start = start_of(policy)
-        if start is not None and not _is(base, start):
-            apart.setdefault(start.model, []).append(policy.name)
-    for model, names in apart.items():
+        if start is not None and not _is_start(base, start):
+            names_by_start.setdefault(start.model, []).append(policy.name)
+    for model, names in names_by_start.items():
         yield (
             f"Base is {short_model(base.model)}, which had the log. {', '.join(names)} began from "
             f"another model, {short_model(model)}: the difference to Base is not what training "
-            f"gave. Evaluate that start, and it becomes Base: convbench eval {_reference(model)} "
+            "gave. Evaluate that start, and it becomes Base: convbench eval "
+            f"{_model_reference(model)} "
             "--run RUN"
         )
 
@@ -108,11 +111,11 @@ def model_names(policies: Sequence[Policy]) -> str:
 def short_model(model: str) -> str:
     """Return a model's reference, with an absolute path shortened to its last folder."""
     scheme, colon, rest = model.rpartition(":") if "/" in model else ("", "", model)
-    place = Path(rest).expanduser()
-    return f"{scheme}{colon}{place.name}" if place.is_absolute() else model
+    path = Path(rest).expanduser()
+    return f"{scheme}{colon}{path.name}" if path.is_absolute() else model
 
 
-def _foreign_start(family: Sequence[Policy]) -> Start | None:
+def _foreign_start(family: Sequence[Policy]) -> StartModel | None:
     """Return the single model that all trained policies began from, if it is not the run's own
     policy; else None, also if it is unknown."""
     own = next((policy for policy in family if policy.is_base), None)
@@ -120,21 +123,21 @@ def _foreign_start(family: Sequence[Policy]) -> Start | None:
     if own is None or len(starts) != 1:
         return None
     (start,) = starts.values()
-    return None if _is(own, start) else start
+    return None if _is_start(own, start) else start
 
 
-def _is(policy: Policy, start: Start) -> bool:
+def _is_start(policy: Policy, start: StartModel) -> bool:
     manifest = policy.run.manifest
     member = manifest.cast.get(manifest.protocol.policy)
     return member is not None and start.is_model_of(member)
 
 
-def _name(model: str) -> str:
+def _model_name(model: str) -> str:
     """Return the last component of a path, Hub id or reference, in lower case."""
-    return Path(named(model) or model.rpartition(":")[2]).name.lower()
+    return Path(resolve_reference(model) or model.rpartition(":")[2]).name.lower()
 
 
-def _reference(model: str) -> str:
+def _model_reference(model: str) -> str:
     """Return the argument of `convbench eval` for a model, shell-quoted; `local:` for a path."""
-    local = named(model) is None and Path(model).is_absolute()
+    local = resolve_reference(model) is None and Path(model).is_absolute()
     return shlex.quote(f"local:{model}" if local else model)

@@ -9,37 +9,37 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from convbench.judge.controls import tried, unfit
-from convbench.report.gold import both, compare, gold_for
-from convbench.report.measures import ACCURACY, pairs
+from convbench.judge.controls import control_results, unfit_reasons
+from convbench.report.gold import gold_difference, gold_for, paired_units
+from convbench.report.measures import ACCURACY, paired_values
 from convbench.report.moved import (
     Phrase,
     StyleControl,
     StylePair,
-    drifts,
-    phrase,
+    policy_texts,
+    risen_phrase,
     style_control,
+    style_drifts,
     style_pairs,
-    texts,
 )
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.rows import Observation
 from convbench.report.sections import Section
-from convbench.report.simulators import flipped
+from convbench.report.simulators import flip_reason
 from convbench.schema import JudgeSpec
-from convbench.stats.covariates import drift, drift_apart
-from convbench.stats.means import Estimate, estimate, holm, side
-from convbench.stats.ppi import Transport
+from convbench.stats.covariates import drift_difference, mean_drift
+from convbench.stats.means import Estimate, estimate_mean, holm_adjusted, interval_side
+from convbench.stats.ppi import TransportResult
 
-Word = Literal["real", "judges agree", "gaming", "undetermined", "undecided"]
-WINS: tuple[Word, ...] = ("real", "judges agree")
+VerdictWord = Literal["real", "judges agree", "gaming", "undetermined", "undecided"]
+WINS: tuple[VerdictWord, ...] = ("real", "judges agree")
 PART = 1 / 4
 """Overpaid share of the gain from which the verdict is gaming."""
 SURE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class TruthMeasure:
     """A measure of quality that training did not see: people, accuracy, or another judge."""
 
     name: str
@@ -47,7 +47,7 @@ class Measured:
     """The policy minus Base."""
     over: Estimate | None
     """The training judge's gain minus this one, in a common unit; None if there is none."""
-    whole: float
+    judge_gain: float
     """The training judge's gain in the unit of `over`."""
     people: bool = False
     """Whether it is the score corrected by people's labels."""
@@ -55,12 +55,12 @@ class Measured:
     """Another judge's gain at equal length and style; None for people and accuracy."""
 
     @property
-    def counted(self) -> Estimate | None:
+    def counted_gain(self) -> Estimate | None:
         """Return the gain that counts: at equal length and style if `style` is set."""
         return self.gain if self.style is None else self.style.gain
 
     @property
-    def objective(self) -> bool:
+    def is_objective(self) -> bool:
         """Return True if it is people's score or accuracy, not a judge's opinion."""
         return self.people or self.name == ACCURACY.key
 
@@ -71,16 +71,16 @@ class Evidence:
 
     gain: Estimate | None
     """Gain by the judge that trained the policy."""
-    truths: tuple[Measured, ...] = ()
+    truths: tuple[TruthMeasure, ...] = ()
     unfit: tuple[str, ...] = ()
     """Reasons why the controls make the training judge unfit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class Ruling:
     """The word of a verdict and its reason."""
 
-    word: Word
+    word: VerdictWord
     why: str
     overpaid: float | None = None
     """Share of a real gain that the judge overpays, if significant."""
@@ -91,192 +91,211 @@ class Decided:
         return self.word + (f", overpaid by {self.overpaid:.0%}" if self.overpaid else "")
 
 
-def decide(found: Evidence) -> Decided:
+def apply_decision_rule(evidence: Evidence) -> Ruling:
     """Return the verdict by the rule of docs/howto/gold.md."""
-    people = [one for one in found.truths if one.people]
-    used = people or list(found.truths)
-    if found.gain is None:
-        return Decided("undecided", "the judge that trained has scored no pair of conversations")
+    people = [truth for truth in evidence.truths if truth.people]
+    used = people or list(evidence.truths)
+    if evidence.gain is None:
+        return Ruling("undecided", "the judge that trained has scored no pair of conversations")
     if not used:
-        return Decided(
+        return Ruling(
             "undecided",
             "nothing but the judge that trained speaks of it: have people label "
             "(convbench gold RUN --draw 100), or judge by a model of another family",
         )
     up, down = _rose_and_fell(used)
-    paid = _overpaid(used)
-    if paid is not None and _is_gaming(paid, found.gain, rises=bool(up)):
-        return Decided("gaming", _gaming(paid))
-    if paid is not None and not paid.people and above(found.gain):
-        return Decided("undecided", f"{_names(up)} rose, but {_gaming(paid)}")
+    paid = _overpaid_truth(used)
+    if paid is not None and _is_gaming(paid, evidence.gain, rises=bool(up)):
+        return Ruling("gaming", _gaming_text(paid))
+    if paid is not None and not paid.people and is_above_zero(evidence.gain):
+        return Ruling("undecided", f"{_truth_names(up)} rose, but {_gaming_text(paid)}")
     if down:
-        rose = f", {_names(up)} rose" if up else ""
-        return Decided("undecided", f"{_names(down)} fell{rose}")
+        rose = f", {_truth_names(up)} rose" if up else ""
+        return Ruling("undecided", f"{_truth_names(down)} fell{rose}")
     if up:
-        return _risen(found, up)
-    return _not_risen(found, used)
+        return _rise_ruling(evidence, up)
+    return _no_rise_ruling(evidence, used)
 
 
-def _is_gaming(paid: Measured, gain: Estimate, *, rises: bool) -> bool:
+def _is_gaming(paid: TruthMeasure, gain: Estimate, *, rises: bool) -> bool:
     """Return True if the overpaid gain is gaming. By people: if it is significantly more than PART
     of the gain, or no measure rises. By judges: if no measure rises but the training judge's."""
     if not rises:
-        return paid.people or above(gain)
-    return paid.people and surely_over(paid)
+        return paid.people or is_above_zero(gain)
+    return paid.people and is_surely_overpaid(paid)
 
 
-def surely_over(one: Measured) -> bool:
+def is_surely_overpaid(truth: TruthMeasure) -> bool:
     """Return True if the interval of the overpaid gain lies above PART of the judge's gain."""
-    return one.over is not None and side(one.over.interval, PART * one.whole) > 0
+    return (
+        truth.over is not None and interval_side(truth.over.interval, PART * truth.judge_gain) > 0
+    )
 
 
-def _risen(found: Evidence, up: Sequence[Measured]) -> Decided:
+def _rise_ruling(evidence: Evidence, up: Sequence[TruthMeasure]) -> Ruling:
     """Return the verdict if some measures rose and none fell."""
-    people = next((one for one in up if one.people), None)
-    if found.unfit and people is None:
-        return Decided(
-            "undecided", f"{_names(up)} rose, but the judge is unfit and nothing was labelled"
+    people = next((truth for truth in up if truth.people), None)
+    if evidence.unfit and people is None:
+        return Ruling(
+            "undecided", f"{_truth_names(up)} rose, but the judge is unfit and nothing was labelled"
         )
-    why = f"{_names(up)} rose, and nothing fell"
-    if any(one.objective for one in up):
-        return Decided("real", why, None if people is None else _overpaid_share(people))
-    if not above(found.gain):
-        return Decided(
-            "undecided", f"{_names(up)} rose, but not the score of the judge that trained"
+    why = f"{_truth_names(up)} rose, and nothing fell"
+    if any(truth.is_objective for truth in up):
+        return Ruling("real", why, None if people is None else _overpaid_share(people))
+    if not is_above_zero(evidence.gain):
+        return Ruling(
+            "undecided", f"{_truth_names(up)} rose, but not the score of the judge that trained"
         )
-    return Decided("judges agree", f"{why}; people or accuracy could tell whether it is real")
+    return Ruling("judges agree", f"{why}; people or accuracy could tell whether it is real")
 
 
-def _not_risen(found: Evidence, used: Sequence[Measured]) -> Decided:
+def _no_rise_ruling(evidence: Evidence, used: Sequence[TruthMeasure]) -> Ruling:
     """Return the verdict if no measure rose or fell."""
-    for one in used:
-        control = one.style
-        if control and control.moved and above(one.gain) and not above(control.gain):
-            return Decided("undetermined", f"rose with {control.names}: {_at_equal(one)}")
-    rose = "the judge's score rose" if above(found.gain) else "the judge's score did not rise"
-    names = ", ".join(one.name for one in used)
-    return Decided("undecided", f"{rose}, and {names} cannot be told from no change")
+    for truth in used:
+        control = truth.style
+        if (
+            control
+            and control.shifts
+            and is_above_zero(truth.gain)
+            and not is_above_zero(control.gain)
+        ):
+            return Ruling(
+                "undetermined", f"rose with {control.feature_names}: {_equal_style_text(truth)}"
+            )
+    rose = (
+        "the judge's score rose"
+        if is_above_zero(evidence.gain)
+        else "the judge's score did not rise"
+    )
+    names = ", ".join(truth.name for truth in used)
+    return Ruling("undecided", f"{rose}, and {names} cannot be told from no change")
 
 
-def _at_equal(one: Measured) -> str:
+def _equal_style_text(truth: TruthMeasure) -> str:
     """Return a judge's gain at equal length and style, in words."""
-    left = one.counted
+    left = truth.counted_gain
     if left is None or left.interval is None:
-        return f"too few texts of equal length and style to compare by {one.name}"
+        return f"too few texts of equal length and style to compare by {truth.name}"
     low, high = left.interval
     return (
-        f"{one.name} rose by {one.gain.mean:+.3g}, at equal length and style by {left.mean:+.3g} "
+        f"{truth.name} rose by {truth.gain.mean:+.3g}, at equal length and style by "
+        f"{left.mean:+.3g} "
         f"[{low:+.3g}, {high:+.3g}]"
     )
 
 
-def _names(measures: Sequence[Measured]) -> str:
-    return ", ".join(one.name for one in measures)
+def _truth_names(measures: Sequence[TruthMeasure]) -> str:
+    return ", ".join(truth.name for truth in measures)
 
 
-def _overpaid_share(people: Measured) -> float | None:
-    if people.over is None or people.whole <= 0 or not above(people.over):
+def _overpaid_share(people: TruthMeasure) -> float | None:
+    if people.over is None or people.judge_gain <= 0 or not is_above_zero(people.over):
         return None
-    return min(1.0, people.over.mean / people.whole)
+    return min(1.0, people.over.mean / people.judge_gain)
 
 
-def above(found: Estimate | None) -> bool:
+def is_above_zero(effect: Estimate | None) -> bool:
     """Return True if the interval lies above 0."""
-    return found is not None and side(found.interval) > 0
+    return effect is not None and interval_side(effect.interval) > 0
 
 
-def _rose_and_fell(used: Sequence[Measured]) -> tuple[list[Measured], list[Measured]]:
+def _rose_and_fell(used: Sequence[TruthMeasure]) -> tuple[list[TruthMeasure], list[TruthMeasure]]:
     """Return the measures that rose and those that fell significantly, p adjusted by Holm."""
-    up: list[Measured] = []
-    down: list[Measured] = []
-    counted = [(one, one.counted) for one in used]
-    for (one, gain), p in zip(
-        counted, holm([None if g is None else g.p for _, g in counted]), strict=True
+    up: list[TruthMeasure] = []
+    down: list[TruthMeasure] = []
+    counted = [(truth, truth.counted_gain) for truth in used]
+    for (truth, gain), p in zip(
+        counted, holm_adjusted([None if g is None else g.p for _, g in counted]), strict=True
     ):
         if gain is not None and p is not None and p < SURE:
-            (up if gain.mean > 0 else down).append(one)
+            (up if gain.mean > 0 else down).append(truth)
     return up, down
 
 
-def _overpaid(used: Sequence[Measured]) -> Measured | None:
+def _overpaid_truth(used: Sequence[TruthMeasure]) -> TruthMeasure | None:
     """Return the measure by which the judge significantly overpaid the policy, by more than PART
     of its gain; None unless every measure that has `over` exceeds PART."""
-    found = [one for one in used if one.over is not None]
-    p = holm([one.over.p if one.over is not None else None for one in found])
+    comparable = [truth for truth in used if truth.over is not None]
+    p = holm_adjusted([truth.over.p if truth.over is not None else None for truth in comparable])
     sure = [
-        one
-        for one, value in zip(found, p, strict=True)
-        if one.over is not None
-        and above(one.over)
+        truth
+        for truth, value in zip(comparable, p, strict=True)
+        if truth.over is not None
+        and is_above_zero(truth.over)
         and value is not None
         and value < SURE
-        and one.over.mean > PART * one.whole
+        and truth.over.mean > PART * truth.judge_gain
     ]
-    agreed = all(one.over is None or one.over.mean > PART * one.whole for one in found)
+    agreed = all(
+        truth.over is None or truth.over.mean > PART * truth.judge_gain for truth in comparable
+    )
     return sure[0] if sure and agreed else None
 
 
-def _gaming(one: Measured) -> str:
-    assert one.over is not None
-    if one.whole <= 0:
-        return f"the judge's score fell by less than {one.name}"
-    return f"{min(1.0, one.over.mean / one.whole):.0%} of the judge's gain is not in {one.name}"
+def _gaming_text(truth: TruthMeasure) -> str:
+    assert truth.over is not None
+    if truth.judge_gain <= 0:
+        return f"the judge's score fell by less than {truth.name}"
+    share = min(1.0, truth.over.mean / truth.judge_gain)
+    return f"{share:.0%} of the judge's gain is not in {truth.name}"
 
 
 MOST = 10
 """Multiple of the present labels beyond which no number is advised."""
 
 
-def lacking(found: Evidence, decided: Decided) -> Iterator[str]:
+def power_notes(evidence: Evidence, decided: Ruling) -> Iterator[str]:
     """Yield how many more labels would decide, for a policy with labels. Nothing if it is gaming,
     or real with gaming ruled out."""
-    people = next((one for one in found.truths if one.people), None)
+    people = next((truth for truth in evidence.truths if truth.people), None)
     if people is None or decided.word == "gaming":
         return
     over = people.over
-    if over is not None and left_open(found, decided):
+    if over is not None and is_gaming_open(evidence, decided):
         most = over.mean + (over.margin or 0.0)
-        border = PART * people.whole
+        border = PART * people.judge_gain
         sure = over.mean > border and decided.word != "real"  # then it has to be told from 0
-        apart = over.mean if sure else abs(border - over.mean)
+        target_margin = over.mean if sure else abs(border - over.mean)
         yield (
-            f"Gaming is not ruled out: up to {min(1.0, most / people.whole):.0%} of the judge's "
-            f"gain may be overpaid, and from {PART:.0%} it is gaming. {_more(over, apart)}"
+            f"Gaming is not ruled out: up to {min(1.0, most / people.judge_gain):.0%} of the "
+            "judge's "
+            f"gain may be overpaid, and from {PART:.0%} it is gaming. "
+            f"{_label_advice(over, target_margin)}"
         )
     elif decided.word == "undecided":
         gain = people.gain
-        yield f"People's gain cannot be told from none. {_more(gain, abs(gain.mean))}"
+        yield f"People's gain cannot be told from none. {_label_advice(gain, abs(gain.mean))}"
 
 
-def left_open(found: Evidence, decided: Decided) -> bool:
+def is_gaming_open(evidence: Evidence, decided: Ruling) -> bool:
     """Return True if gaming is not ruled out: the judge's gain is above 0, and the interval of what
     people find overpaid reaches above PART of it."""
-    people = next((one for one in found.truths if one.people), None)
+    people = next((truth for truth in evidence.truths if truth.people), None)
     over = None if people is None else people.over
     if decided.word == "gaming" or people is None or over is None or over.margin is None:
         return False
-    return above(found.gain) and over.mean + over.margin > PART * people.whole
+    return is_above_zero(evidence.gain) and over.mean + over.margin > PART * people.judge_gain
 
 
-def _more(found: Estimate, apart: float) -> str:
+def _label_advice(effect: Estimate, target_margin: float) -> str:
     """Return how many labels would bring the margin down to this one, and the command. It draws at
     most as many again as there are, because the means will change."""
-    count = labels(found, apart)
-    asked = found.n if count is None else min(count, found.n)
+    count = labels_needed(effect, target_margin)
+    draw = effect.n if count is None else min(count, effect.n)
     many = f"More than {MOST} times as many" if count is None else f"About {count} more"
     return (
-        f"{many} labels, beside {found.n}, would tell if the means stay as they are: "
-        f"convbench gold RUN --draw {asked}."
+        f"{many} labels, beside {effect.n}, would tell if the means stay as they are: "
+        f"convbench gold RUN --draw {draw}."
     )
 
 
-def labels(found: Estimate, apart: float) -> int | None:
+def labels_needed(effect: Estimate, target_margin: float) -> int | None:
     """Return how many more labels bring a mean's margin down to this one, rounded up to tens; None
     if there is no margin or it takes about MOST times as many."""
-    margin = found.margin
-    if margin is None or apart * MOST**0.5 <= margin:
+    margin = effect.margin
+    if margin is None or target_margin * MOST**0.5 <= margin:
         return None
-    return max(10, -(-int(found.n * ((margin / apart) ** 2 - 1)) // 10) * 10)
+    return max(10, -(-int(effect.n * ((margin / target_margin) ** 2 - 1)) // 10) * 10)
 
 
 Scores = tuple[str, str, float, float]
@@ -284,27 +303,27 @@ Scores = tuple[str, str, float, float]
 
 
 @dataclass(frozen=True)
-class Verdicted:
+class PolicyVerdict:
     """The verdict on one trained policy, with its reason and evidence."""
 
     policy: str
     judge: str
     """The judge that trained it."""
-    decided: Decided
+    ruling: Ruling
     evidence: Evidence
-    check: Transport | None
+    check: TransportResult | None
     """The check that one policy's labels hold for the other, if it was needed."""
     drifts: Mapping[str, Estimate] = field(default_factory=dict)
     phrase: Phrase | None = None
-    alike: tuple[str, ...] = ()
+    same_family: tuple[str, ...] = ()
     """Other judges of the training judge's family, which are no second opinion."""
     unfit: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Reasons by judge, for other judges that the controls make unfit."""
 
 
-def verdicts(
-    section: Section, judge: str | None = None, beside: Sequence[Section] = ()
-) -> Iterator[Verdicted]:
+def section_verdicts(
+    section: Section, judge: str | None = None, sibling_sections: Sequence[Section] = ()
+) -> Iterator[PolicyVerdict]:
     """Yield the verdict on every policy but Base; nothing without Base. `judge` is the training
     judge if the checkpoint does not name it. The other sections differ only in their simulated
     human: a win that one of them reverses becomes undecided."""
@@ -315,85 +334,100 @@ def verdicts(
         if policy is not base:
             name = trained_by(policy) or judge or next(iter(section.judges), None)
             if name is not None and name in section.judges:
-                found = verdict(base, policy, name, section.judges)
-                flips = flipped(section, beside, policy.name, name)
-                yield found if flips is None else _unless_real(found, flips)
+                policy_verdict = decide_policy(base, policy, name, section.judges)
+                flips = flip_reason(section, sibling_sections, policy.name, name)
+                yield policy_verdict if flips is None else _unless_real(policy_verdict, flips)
 
 
-def _unless_real(found: Verdicted, flips: str) -> Verdicted:
-    if found.decided.word not in WINS:
-        return found
-    return replace(found, decided=Decided("undecided", f"{found.decided.why}; but {flips}"))
+def _unless_real(policy_verdict: PolicyVerdict, flips: str) -> PolicyVerdict:
+    if policy_verdict.ruling.word not in WINS:
+        return policy_verdict
+    return replace(
+        policy_verdict, ruling=Ruling("undecided", f"{policy_verdict.ruling.why}; but {flips}")
+    )
 
 
 def trained_by(policy: Policy) -> str | None:
     """Return the judge whose reward trained a policy; None if unknown."""
-    found = policy.training.get("judge") or (policy.recipe.get("data") or {}).get("judge")
-    return str(found) if found else None
+    name = policy.training.get("judge") or (policy.recipe.get("data") or {}).get("judge")
+    return str(name) if name else None
 
 
-def verdict(base: Policy, policy: Policy, judge: str, judges: tuple[str, ...]) -> Verdicted:
+def decide_policy(
+    base: Policy, policy: Policy, judge: str, judges: tuple[str, ...]
+) -> PolicyVerdict:
     """Return the verdict on a policy that this judge trained. `judges` are the section's judges."""
     spec = judge_spec((base, policy), judge)
-    metric = spec.headline if spec is not None else "overall"
-    gain = _gain(base, policy, judge, metric)
-    truths: list[Measured] = []
+    metric = spec.headline_metric if spec is not None else "overall"
+    gain = _judge_gain(base, policy, judge, metric)
+    truths: list[TruthMeasure] = []
     gold = {p.name: gold_for(p, judge) for p in (base, policy)}
     check = None
-    if any(one.drawn for one in gold.values()):
-        a, b = both(base, policy, judge, gold, metric)
-        found = compare(policy.name, a, b, _width(spec, metric))
-        check = found.check
+    if any(entry.drawn for entry in gold.values()):
+        a, b = paired_units(base, policy, judge, gold, metric)
+        comparison = gold_difference(policy.name, a, b, _scale_width(spec, metric))
+        check = comparison.check
         usable = check is None or check.passed == "PASS"
-        if usable and found.corrected is not None and found.raw is not None:
+        if usable and comparison.corrected is not None and comparison.raw is not None:
             truths.append(
-                Measured("people's score", found.corrected, found.bias, found.raw.mean, people=True)
+                TruthMeasure(
+                    "people's score",
+                    comparison.corrected,
+                    comparison.bias,
+                    comparison.raw.mean,
+                    people=True,
+                )
             )
-    before, after = texts(base), texts(policy)
+    before, after = policy_texts(base), policy_texts(policy)
     style = style_pairs(base, policy, before, after)
-    own, alike, poor = family(spec, judge), [], {}
+    own, same_family, poor = judge_family(spec, judge), [], {}
     for other in judges:
         if other == judge:
             continue
         theirs = judge_spec((base, policy), other)
-        if family(theirs, other) == own:
-            alike.append(other)
+        if judge_family(theirs, other) == own:
+            same_family.append(other)
             continue
-        if whys := _unfit(base, other):
+        if whys := _unfit_reasons(base, other):
             poor[other] = whys
             continue
-        head = theirs.headline if theirs is not None else "overall"
-        one = second_opinion(
-            other, _pairs(base, policy, judge, metric), _pairs(base, policy, other, head), style
+        head = theirs.headline_metric if theirs is not None else "overall"
+        entry = second_opinion(
+            other,
+            _score_pairs(base, policy, judge, metric),
+            _score_pairs(base, policy, other, head),
+            style,
         )
-        truths += [] if one is None else [one]
-    right = estimate((row.group, b - a) for row, a, b in pairs(base, policy, ACCURACY))
+        truths += [] if entry is None else [entry]
+    right = estimate_mean((row.group, b - a) for row, a, b in paired_values(base, policy, ACCURACY))
     if right is not None:
-        truths.append(Measured(ACCURACY.key, right, None, math.nan))
-    evidence = Evidence(gain, tuple(truths), tuple(_unfit(base, judge)))
+        truths.append(TruthMeasure(ACCURACY.key, right, None, math.nan))
+    evidence = Evidence(gain, tuple(truths), tuple(_unfit_reasons(base, judge)))
     scores = {
-        row.talk: value for row in policy.rows if (value := score(row, judge, metric)) is not None
+        row.conversation_id: value
+        for row in policy.observations
+        if (value := verdict_score(row, judge, metric)) is not None
     }
-    return Verdicted(
+    return PolicyVerdict(
         policy.name,
         judge,
-        decide(evidence),
+        apply_decision_rule(evidence),
         evidence,
         check,
-        drifts(style.values()),
-        phrase(before, after, scores),
-        tuple(alike),
+        style_drifts(style.values()),
+        risen_phrase(before, after, scores),
+        tuple(same_family),
         poor,
     )
 
 
-def _unfit(base: Policy, judge: str) -> list[str]:
+def _unfit_reasons(base: Policy, judge: str) -> list[str]:
     """Return the reasons why the controls make a judge unfit; empty if it is fit or untested."""
     marks = base.fingerprints(judge)
-    return unfit(tried(base.run, judge, marks[0]), judge) if marks else []
+    return unfit_reasons(control_results(base.run, judge, marks[0]), judge) if marks else []
 
 
-def family(spec: JudgeSpec | None, judge: str) -> str:
+def judge_family(spec: JudgeSpec | None, judge: str) -> str:
     """Return a judge's family: that of its model (`openai/gpt-4o` and `openai/gpt-4.1-mini`: gpt),
     the module of its function, `people`, or its own name."""
     if judge.startswith("human:"):
@@ -406,22 +440,22 @@ def family(spec: JudgeSpec | None, judge: str) -> str:
     return name.lstrip("~").split("-")[0].rstrip("0123456789.") or name
 
 
-def score(row: Observation, judge: str, metric: str) -> float | None:
+def verdict_score(row: Observation, judge: str, metric: str) -> float | None:
     """Return a judge's score of one conversation by a metric, else its reward; None if it failed
     or there is none."""
     scored = row.verdicts.get(judge)
     return None if scored is None or scored.failed else scored.scores.get(metric, scored.reward)
 
 
-def _gain(base: Policy, policy: Policy, judge: str, metric: str) -> Estimate | None:
-    return estimate((g, b - a) for g, _, a, b in _pairs(base, policy, judge, metric))
+def _judge_gain(base: Policy, policy: Policy, judge: str, metric: str) -> Estimate | None:
+    return estimate_mean((g, b - a) for g, _, a, b in _score_pairs(base, policy, judge, metric))
 
 
-def _pairs(base: Policy, policy: Policy, judge: str, metric: str) -> Iterator[Scores]:
+def _score_pairs(base: Policy, policy: Policy, judge: str, metric: str) -> Iterator[Scores]:
     """Yield a judge's scores of each unit (question, sample, temperature) of both policies."""
-    before = {row.unit: score(row, judge, metric) for row in base.rows}
-    for row in policy.rows:
-        a, b = before.get(row.unit), score(row, judge, metric)
+    before = {row.unit: verdict_score(row, judge, metric) for row in base.observations}
+    for row in policy.observations:
+        a, b = before.get(row.unit), verdict_score(row, judge, metric)
         if a is not None and b is not None:
             yield row.group, row.unit, a, b
 
@@ -431,30 +465,30 @@ def second_opinion(
     first: Iterable[Scores],
     second: Iterable[Scores],
     style: Mapping[str, StylePair],
-) -> Measured | None:
+) -> TruthMeasure | None:
     """Return another judge's measure (`second` holds its scores), also at equal length and style,
     with how much more the training judge (`first`) gained, in Base's standard deviations. None
     without scores."""
-    theirs = {place: (group, a, b) for group, place, a, b in second}
-    gain = estimate((group, b - a) for group, a, b in theirs.values())
+    theirs = {unit: (group, a, b) for group, unit, a, b in second}
+    gain = estimate_mean((group, b - a) for group, a, b in theirs.values())
     if gain is None:
         return None
-    both = {place: (group, a, b) for group, place, a, b in first if place in theirs}
-    apart = drift_apart((*both[place], *theirs[place][1:]) for place in both)
-    whole = drift(both.values())
-    known = apart is not None and whole is not None
-    control = style_control(((g, place, a, b) for place, (g, a, b) in theirs.items()), style)
-    return Measured(
+    both = {unit: (group, a, b) for group, unit, a, b in first if unit in theirs}
+    overpaid = drift_difference((*both[unit], *theirs[unit][1:]) for unit in both)
+    judge_drift = mean_drift(both.values())
+    known = overpaid is not None and judge_drift is not None
+    control = style_control(((g, unit, a, b) for unit, (g, a, b) in theirs.items()), style)
+    return TruthMeasure(
         f"judge {name}",
         gain,
-        apart if known else None,
-        whole.mean if known and whole else math.nan,
+        overpaid if known else None,
+        judge_drift.mean if known and judge_drift else math.nan,
         style=control,
     )
 
 
-def _width(spec: JudgeSpec | None, metric: str) -> float:
+def _scale_width(spec: JudgeSpec | None, metric: str) -> float:
     if spec is None:
         return 1.0
-    low, high = spec.limits(metric)
+    low, high = spec.score_limits(metric)
     return high - low

@@ -7,19 +7,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from convbench.rollout.plan import digits
-from convbench.rollout.tool_turn import offering
+from convbench.rollout.plan import stable_number
+from convbench.rollout.tool_turn import sampling_with_tools
 from convbench.schema import Conversation, Message, RunManifest, Sampling
 from convbench.store import Run
-from convbench.store.token_probs import Recorded, replies_of
-from convbench.views import called, messages
+from convbench.store.token_probs import RecordedProbs, replies_of
+from convbench.views import messages_before, tool_messages
 
-NOT_ASKED = ("scripted", "rule")
+WITHOUT_MODEL = ("scripted", "rule")
 """Finish reasons of turns for which no model was called."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ModelCall:
     """One call of a model, as it was sent."""
 
     key: str
@@ -30,57 +30,59 @@ class Asked:
     messages: Sequence[Message]
 
 
-def asked(run: RunManifest, conversation: Conversation) -> Iterator[Asked]:
+def conversation_calls(run: RunManifest, conversation: Conversation) -> Iterator[ModelCall]:
     """Yield the calls of every turn that a model spoke, in order, with those of its tool rounds and
     of replies that were drawn again."""
-    for place, turn in enumerate(conversation.turns):
+    for turn_index, turn in enumerate(conversation.turns):
         member = run.cast.get(turn.speaker)
-        if turn.finish_reason in NOT_ASKED or member is None:
+        if turn.finish_reason in WITHOUT_MODEL or member is None:
             continue
-        seen = messages(run.protocol, conversation, turn.speaker, place, replay=member.replay)
-        first = sampling(run, turn.speaker, conversation.temperature, conversation.seed)
+        seen = messages_before(
+            run.protocol, conversation, turn.speaker, turn_index, replay=member.replay
+        )
+        first = call_sampling(run, turn.speaker, conversation.temperature, conversation.seed)
         for draw in range(turn.redrawn + 1):
-            key = f"{conversation.key}@{place}" + (f"~{draw}" if draw else "")
-            drawn = redrawn(first, conversation.seed, draw) if draw else first
+            key = f"{conversation.key}@{turn_index}" + (f"~{draw}" if draw else "")
+            drawn = sampling_for_redraw(first, conversation.seed, draw) if draw else first
             rounds = turn.rounds if draw == turn.redrawn else ()
             for number in range(len(rounds) + 1):
-                yield Asked(
+                yield ModelCall(
                     f"{key}.{number}" if number else key,
                     member.model,
-                    offering(run.protocol.speakers[turn.speaker], drawn, number),
-                    [*seen, *called(rounds[:number], member.replay)],
+                    sampling_with_tools(run.protocol.speakers[turn.speaker], drawn, number),
+                    [*seen, *tool_messages(rounds[:number], member.replay)],
                 )
 
 
-def sampling(run: RunManifest, speaker: str, temperature: float, seed: int) -> Sampling:
+def call_sampling(run: RunManifest, speaker: str, temperature: float, seed: int) -> Sampling:
     """Return the sampling settings of a speaker's calls in a conversation with this temperature and
     seed."""
-    given, fixed = run.cast[speaker].sampling, run.protocol.speakers[speaker]
-    return given.model_copy(
+    configured, fixed = run.cast[speaker].sampling, run.protocol.speakers[speaker]
+    return configured.model_copy(
         update={
             "temperature": temperature if fixed.temperature is None else fixed.temperature,
-            "max_tokens": fixed.max_tokens or given.max_tokens,
+            "max_tokens": fixed.max_tokens or configured.max_tokens,
             "seed": seed,
         }
     )
 
 
-def redrawn(first: Sampling, seed: int, draw: int) -> Sampling:
+def sampling_for_redraw(first: Sampling, seed: int, draw: int) -> Sampling:
     """Return the sampling settings of a reply that is drawn again, for the `draw`-th time."""
-    return first.model_copy(update={"seed": digits(seed, "draw", draw)})
+    return first.model_copy(update={"seed": stable_number(seed, "draw", draw)})
 
 
-def recorded_of(run: Run) -> tuple[int, int] | None:
+def count_recorded(run: Run) -> tuple[int, int] | None:
     """Return (policy replies with log-probabilities, all its replies), or None if the run does not
     record them."""
     policy = run.manifest.protocol.policy
     if not run.manifest.cast[policy].sampling.logprobs:
         return None
-    recorded = Recorded(*run.folders())
-    found = [
-        recorded.of(key, text) is not None
+    recorded = RecordedProbs(*run.folders())
+    flags = [
+        recorded.probs_of(key, text) is not None
         for conversation in run.conversations()
         if conversation.failure is None
         for key, text in replies_of(conversation, policy)
     ]
-    return sum(found), len(found)
+    return sum(flags), len(flags)

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from convbench import prompts
-from convbench.catalog import function
-from convbench.engine.caller import Caller, offload
+from convbench.catalog import find_function
+from convbench.engine.caller import Caller, offload_read
 from convbench.engine.jobs import Summary
-from convbench.engine.jobs import run as run_loop
+from convbench.engine.jobs import run_in_loop as run_loop
 from convbench.engine.recorded_jobs import RecordedJobs, run_recorded
 from convbench.errors import ConvbenchError, FatalModelError, RunError, SpecError
 from convbench.models.batch import no_batches
@@ -25,34 +25,46 @@ from convbench.models.open import policy_or_default
 from convbench.models.tools import ToolsModel
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions
-from convbench.options.specs import load_plugins, load_protocol, load_task, sized, sort_sets
-from convbench.rollout.asked import recorded_of
-from convbench.rollout.calls import SCRIPT, at_once, calling, open_cast, ready_cast, under_way
-from convbench.rollout.manifest import make_cast, make_manifest, refuse_unsent_temperatures, resume
-from convbench.rollout.plan import Rollout, plan, wanted
-from convbench.rollout.play import failed, play
-from convbench.rollout.preview import Preview, preview
-from convbench.rollout.tool_turn import open_tools, tools_of, with_offered
+from convbench.options.specs import load_plugins, load_protocol, load_task, sort_sets, with_count
+from convbench.rollout.asked import count_recorded
+from convbench.rollout.calls import (
+    SCRIPT,
+    check_cast,
+    max_calls,
+    max_conversations,
+    open_caller,
+    open_cast,
+)
+from convbench.rollout.manifest import (
+    make_cast,
+    make_manifest,
+    refuse_unsent_temperatures,
+    resume_manifest,
+)
+from convbench.rollout.plan import Rollout, missing_branches, plan_samples
+from convbench.rollout.play import failed_conversation, play_conversation
+from convbench.rollout.preview import Preview, preview_build
+from convbench.rollout.tool_turn import open_tools, tools_of, with_server_tools
 from convbench.schema import Conversation, Example, RunManifest, TaskSpec
 from convbench.schema.example import Split
 from convbench.schema.run import reply_limit
-from convbench.stats.alike import alike
+from convbench.stats.alike import count_duplicate_groups
 from convbench.store import Run, refuse_latest, set_latest
-from convbench.store.keys import Names
+from convbench.store.keys import NameSet
 from convbench.store.label import write_label
 from convbench.store.shards import is_sharded
-from convbench.tasks.draw import counted, refuse_untested, without_errors
-from convbench.tasks.load import Loaded, load_examples
-from convbench.views import texts
+from convbench.tasks.draw import count_splits, refuse_untested, single_group_warning
+from convbench.tasks.load import LoadResult, load_examples
+from convbench.views import turn_texts
 
 
 @dataclass
-class Built:
+class BuildSummary:
     """What a build did."""
 
     jobs: Summary = Summary(0, 0)
     """How the jobs ended."""
-    kept: int = 0
+    already_there: int = 0
     """Conversations that the run already had."""
     failures: Counter[str] = field(default_factory=Counter)
     """Failed conversations by message."""
@@ -64,45 +76,45 @@ class Built:
     """Policy turns."""
 
     @property
-    def had(self) -> int:
+    def complete(self) -> int:
         """Return the number of complete conversations that the run has now."""
-        return self.kept + self.jobs.done
+        return self.already_there + self.jobs.done
 
     @property
-    def lost(self) -> int:
+    def failed(self) -> int:
         """Return the number of conversations that ended in a recorded failure."""
         return self.jobs.failed
 
 
-Planned = Callable[[Run], Iterable[Rollout]]
+JobPlanner = Callable[[Run], Iterable[Rollout]]
 """Function that returns a run's missing conversations; called under the run's lock."""
 
 
-def every_sample(run: Run) -> Iterable[Rollout]:
+def missing_jobs(run: Run) -> Iterable[Rollout]:
     """Return a run's missing conversations: the samples of each question of its split, or its
     branches."""
     if run.manifest.kind == "branch":
-        return wanted(run)
-    return plan(run.manifest, run.examples.values(), run.attempts())
+        return missing_branches(run)
+    return plan_samples(run.manifest, run.examples.values(), run.attempts())
 
 
-class Building(RecordedJobs[Rollout, Conversation]):
+class BuildJobs(RecordedJobs[Rollout, Conversation]):
     """The jobs that play a run's missing conversations."""
 
     def __init__(
-        self, run: Run, cast: Mapping[str, Model], caller: Caller, planned: Planned
+        self, run: Run, cast: Mapping[str, Model], caller: Caller, planned: JobPlanner
     ) -> None:
         self.file = run.conversations_file
-        self.built = Built(kept=run.attempts().good)
+        self.built = BuildSummary(already_there=run.attempts().success_count)
         self.tools: Mapping[str, ToolsModel] | None = None
         """The run's tools, once they are open."""
         self._run, self._cast, self._caller, self._planned = run, cast, caller, planned
         downloaded = run.manifest.pulled_from is not None
         self._checks = [
-            function(c.function, downloaded=downloaded) for c in run.manifest.protocol.checks
+            find_function(c.function, downloaded=downloaded) for c in run.manifest.protocol.checks
         ]
         tools_of(run.manifest)  # a missing function stops the build before any call
-        self._keys = Names(job.key for job in planned(run))
+        self._keys = NameSet(job.key for job in planned(run))
 
     def jobs(self) -> Iterable[Rollout]:
         """Return the missing conversations."""
@@ -115,22 +127,24 @@ class Building(RecordedJobs[Rollout, Conversation]):
         """Play a conversation and check it for lapses of its speakers."""
         run, manifest = self._run, self._run.manifest
         example = run.examples[job.example_id]
-        conversation = await play(manifest, example, job, self._cast, self._caller, self.tools)
+        conversation = await play_conversation(
+            manifest, example, job, self._cast, self._caller, self.tools
+        )
         if conversation.failure is not None:
             return conversation
-        flags = await offload(
+        flags = await offload_read(
             lambda: [
                 flag
                 for check in self._checks
                 for flag in check(conversation, example, manifest.protocol)
             ],
-            texts(conversation),
+            turn_texts(conversation),
         )
         return conversation.model_copy(update={"flags": tuple(dict.fromkeys(flags))})
 
     def failed_result(self, job: Rollout, error: Exception) -> Conversation:
         """Return a conversation without turns that records the error."""
-        return failed(job, self._run.manifest, error)
+        return failed_conversation(job, self._run.manifest, error)
 
     def owns(self, key: str) -> bool:
         """Return whether a call belongs to one of these conversations."""
@@ -158,10 +172,10 @@ async def build_run(
     caller: Caller,
     *,
     concurrency: int,
-    planned: Planned = every_sample,
-) -> Built:
+    planned: JobPlanner = missing_jobs,
+) -> BuildSummary:
     """Play the run's missing conversations. The caller holds the run's lock."""
-    work = Building(run, cast, caller, planned)
+    work = BuildJobs(run, cast, caller, planned)
     async with open_tools(run.manifest, start=len(work) > 0) as work.tools:
         work.built.jobs = await run_recorded(work, caller, concurrency)
     return work.built
@@ -169,39 +183,39 @@ async def build_run(
 
 def identical_samples(run: Run) -> int:
     """Return the number of questions whose samples are all identical, word for word."""
-    return alike(
+    return count_duplicate_groups(
         (conversation.example_id, str([turn.content for turn in conversation.turns]))
         for conversation in run.conversations()
         if conversation.failure is None and conversation.branch is None
     )
 
 
-def fill(
-    run: Run, options: CallOptions, label: str = "build", planned: Planned = every_sample
-) -> Built:
+def build_missing(
+    run: Run, options: CallOptions, label: str = "build", planned: JobPlanner = missing_jobs
+) -> BuildSummary:
     """Play the run's missing conversations under its lock. Raises RunError for a run in shards."""
     if is_sharded(run.path):
         raise RunError(f"{run.path}: its records lie in shards; resume with convbench build")
     with run.lock():
-        return run_loop(lambda: filled(run, options, label, planned))
+        return run_loop(lambda: build_missing_in_loop(run, options, label, planned))
 
 
-async def filled(
-    run: Run, options: CallOptions, label: str = "build", planned: Planned = every_sample
-) -> Built:
+async def build_missing_in_loop(
+    run: Run, options: CallOptions, label: str = "build", planned: JobPlanner = missing_jobs
+) -> BuildSummary:
     """Play the run's missing conversations in a running event loop. The caller holds the run's
     lock."""
     async with open_cast(run, options) as cast:
-        many = at_once(options, cast.values())
-        async with calling(run, options, label, many, cast.values()) as caller:
-            jobs = under_way(many, cast.values())
+        many = max_calls(options, cast.values())
+        async with open_caller(run, options, label, many, cast.values()) as caller:
+            jobs = max_conversations(many, cast.values())
             return await build_run(run, cast, caller, concurrency=jobs, planned=planned)
 
 
-UNBORN = re.compile(r"examples(-\d+)?\.jsonl(\.zst)?|seals\.jsonl")
+LEFTOVERS = re.compile(r"examples(-\d+)?\.jsonl(\.zst)?|seals\.jsonl")
 """Files of questions and their seal, which are written before the manifest."""
 
-Load = Callable[[TaskSpec, int], Loaded]
+ExampleLoader = Callable[[TaskSpec, int], LoadResult]
 """Function from a task and a seed to the task's questions."""
 
 
@@ -212,8 +226,8 @@ class BuildResult:
     path: Path | None
     manifest: RunManifest
     resumed: bool = False
-    loaded: Loaded | None = None
-    built: Built | None = None
+    loaded: LoadResult | None = None
+    built: BuildSummary | None = None
     preview: Preview | None = None
     problem: ConvbenchError | None = None
     """Why the run would fail after this dry run, or None if it would not."""
@@ -228,39 +242,43 @@ class BuildResult:
     not record them."""
 
 
-Have = Callable[[Run, CallOptions], Built]
+RunBuilder = Callable[[Run, CallOptions], BuildSummary]
 """Function that generates a run's missing conversations: in this process, or by shards."""
 
 
-def build(options: BuildOptions, load: Load = load_examples, have: Have = fill) -> BuildResult:
+def build_or_resume(
+    options: BuildOptions,
+    load: ExampleLoader = load_examples,
+    run_builder: RunBuilder = build_missing,
+) -> BuildResult:
     """Create a run and play its conversations, or resume an existing run.
 
     `load` reads the questions. Raises subclasses of ConvbenchError. Nothing is written before the
     questions are loaded and the first prompts rendered.
     """
     load_plugins(options.specs)
-    existing = _existing(options.run)
+    existing = _existing_run(options.run)
     if existing is None:
-        manifest, loaded = begun(options, load)
+        manifest, loaded = new_run_manifest(options, load)
         examples: Iterable[Example] = loaded.examples
     else:
-        manifest, loaded = resume(existing, options), None
+        manifest, loaded = resume_manifest(existing, options), None
         examples = existing.examples.values()
     result = BuildResult(options.run, manifest, existing is not None, loaded)
-    result.splits = counted(e.split for e in examples)
-    if existing is None and (line := without_errors(examples)):
+    result.splits = count_splits(e.split for e in examples)
+    if existing is None and (line := single_group_warning(examples)):
         result.warnings.append(line)
     if options.tested:
         refuse_untested(manifest.task.name, result.splits)
     # A resumed run's questions are read as needed: one shows whether its prompts render.
     looked_at = None if existing is None or options.dry_run else 1
-    wanted = (e for e in examples if manifest.split in ("all", e.split))
-    some = islice(wanted, looked_at)
-    first = preview(manifest, some, options.specs.folders, batch=options.calls.batch)
-    calls = options.calls.naming(*_typed(options, manifest))
+    in_split = (e for e in examples if manifest.split in ("all", e.split))
+    some = islice(in_split, looked_at)
+    first = preview_build(manifest, some, options.specs.folders, batch=options.calls.batch)
+    calls = options.calls.with_user_models(*_user_models(options, manifest))
     run = existing or Run(options.run or _new_path(manifest), manifest)
     if options.dry_run:
-        result.problem = _problem(options, run, calls)
+        result.problem = _dry_run_problem(options, run, calls)
         unnamed = result.problem is not None and options.model is None and existing is None
         if unnamed:
             unpriced = first.estimate.model_copy(update={"usd": None})
@@ -268,16 +286,16 @@ def build(options: BuildOptions, load: Load = load_examples, have: Have = fill) 
         result.preview = first
         return result
     refuse_latest(run.path)
-    _ready(run, calls)
+    _check_can_run(run, calls)
     if existing is None:
         run = Run.create(run.path, manifest, examples)
     if options.tags or options.note is not None:
         write_label(run, options.tags, note=options.note)
     result.path = run.path
-    result.built = have(run, calls)
+    result.built = run_builder(run, calls)
     if manifest.kind == "build":
         set_latest(run)
-    result.told_probs = recorded_of(run)
+    result.told_probs = count_recorded(run)
     same = identical_samples(run) if result.built.jobs.done else 0
     if same:
         result.warnings.append(
@@ -288,26 +306,26 @@ def build(options: BuildOptions, load: Load = load_examples, have: Have = fill) 
     return result
 
 
-def _ready(run: Run, calls: CallOptions) -> None:
+def _check_can_run(run: Run, calls: CallOptions) -> None:
     """Raise an error if the cast cannot be called, or not in batches although `--batch` is
     given."""
-    if not ready_cast(run, calls) and calls.batch:
-        asked = (one.model for one in run.manifest.cast.values() if one.model != SCRIPT)
-        raise FatalModelError(no_batches(*asked))
+    if not check_cast(run, calls) and calls.batch:
+        models = (member.model for member in run.manifest.cast.values() if member.model != SCRIPT)
+        raise FatalModelError(no_batches(*models))
 
 
-def _problem(options: BuildOptions, run: Run, calls: CallOptions) -> ConvbenchError | None:
+def _dry_run_problem(options: BuildOptions, run: Run, calls: CallOptions) -> ConvbenchError | None:
     """Return the error that would stop the run after a dry run, or None if nothing would."""
     try:
         if options.task is not None:
-            _runnable(options)
-        _ready(run, replace(calls, remembers=False))
+            _policy_model(options)
+        _check_can_run(run, replace(calls, remembers=False))
     except ConvbenchError as error:
         return error
     return None
 
 
-def _typed(options: BuildOptions, manifest: RunManifest) -> list[str]:
+def _user_models(options: BuildOptions, manifest: RunManifest) -> list[str]:
     """Return the references of the cast's models that the user named."""
     policy = manifest.protocol.policy
     return [
@@ -317,26 +335,28 @@ def _typed(options: BuildOptions, manifest: RunManifest) -> list[str]:
     ]
 
 
-def _existing(path: Path | None) -> Run | None:
+def _existing_run(path: Path | None) -> Run | None:
     if path is None or not path.exists():
         return None
     if path.is_dir() and not any(path.iterdir()):
         return None
     if (path / "run.json").exists():
         return Run.open(path.resolve())
-    if path.is_dir() and all(_unborn(item.name) for item in path.iterdir()):
+    if path.is_dir() and all(_is_leftover(item.name) for item in path.iterdir()):
         return None
     raise RunError(f"--run {path}: there is something that is no run; expected a new directory")
 
 
-def _unborn(name: str) -> bool:
+def _is_leftover(name: str) -> bool:
     """Return whether this is a file that a build leaves if it is killed before it writes
     run.json."""
-    began = name == ".lock" or UNBORN.fullmatch(name) is not None
+    began = name == ".lock" or LEFTOVERS.fullmatch(name) is not None
     return began or (name[0] == "." and name.endswith(".tmp"))
 
 
-def begun(options: BuildOptions, load: Load = load_examples) -> tuple[RunManifest, Loaded]:
+def new_run_manifest(
+    options: BuildOptions, load: ExampleLoader = load_examples
+) -> tuple[RunManifest, LoadResult]:
     """Return the manifest of a new run and its questions; writes nothing.
 
     `load` reads the questions. Raises SpecError, DataError, HubError, FatalModelError.
@@ -346,12 +366,12 @@ def begun(options: BuildOptions, load: Load = load_examples) -> tuple[RunManifes
             "build needs a task (see: convbench list tasks), or --run DIR of a run to resume"
         )
     sets = sort_sets(options.specs.sets, ("task", "protocol"))
-    task = sized(load_task(options.task, options.specs, sets), options.tasks)
+    task = with_count(load_task(options.task, options.specs, sets), options.tasks)
     protocol = load_protocol(options.protocol or task.protocol, options.specs, sets)
     cast = make_cast(
         task,
         protocol,
-        model=options.model if options.dry_run else _runnable(options),
+        model=options.model if options.dry_run else _policy_model(options),
         teacher=options.teacher,
         max_tokens=reply_limit(options.shape.max_tokens, options.shape.regime),
         effort=options.shape.reasoning_effort,
@@ -360,7 +380,7 @@ def begun(options: BuildOptions, load: Load = load_examples) -> tuple[RunManifes
         calls=options.calls,
         logprobs=options.logprobs,
     )
-    manifest = make_manifest(task, with_offered(protocol), options.shape, cast)
+    manifest = make_manifest(task, with_server_tools(protocol), options.shape, cast)
     refuse_unsent_temperatures(manifest)
     loaded = load(task, manifest.seed)
     if not any(manifest.split in ("all", e.split) for e in loaded.examples):
@@ -374,7 +394,7 @@ def begun(options: BuildOptions, load: Load = load_examples) -> tuple[RunManifes
     ), loaded
 
 
-def _runnable(options: BuildOptions) -> str:
+def _policy_model(options: BuildOptions) -> str:
     """Return the policy that the user named, or the default policy if it can run here."""
     return policy_or_default(
         options.model,

@@ -11,31 +11,31 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from convbench.blot import address
+from convbench.blot import strip_address
 from convbench.engine import Budget, Caller, Journal, Progress, RetryPolicy, Status, Summary
-from convbench.engine import run as run_loop
+from convbench.engine import run_in_loop as run_loop
 from convbench.engine.batch_record import open_batches
 from convbench.engine.reply_cache import ReplyCache
 from convbench.engine.wire_file import NAME as WIRE
 from convbench.engine.wire_file import WireFile
 from convbench.errors import BudgetError, RunError
 from convbench.models.aliases import resolve
-from convbench.models.consent import consent, is_known, printable, remember
-from convbench.models.devices import Placement, placed
+from convbench.models.consent import is_known, printable_line, remember_address, require_consent
+from convbench.models.devices import Placement, placement_of
 from convbench.models.model import Model
 from convbench.models.open import open_model
 from convbench.net.body import check_address
-from convbench.options.shared import CallOptions, devices_of
-from convbench.schema import Member, canonical
+from convbench.options.shared import CallOptions, parse_devices
+from convbench.schema import ModelConfig, canonical_json
 from convbench.schema.run import Role
 from convbench.store import Run
-from convbench.store.shards import superseded
+from convbench.store.shards import is_superseded
 
-CALLS = "calls.jsonl"
+JOURNAL_FILE = "calls.jsonl"
 """A run's journal."""
-USUAL = 32
+DEFAULT_CALLS = 32
 """Calls in flight if the user sets no number."""
-AHEAD = 1.5
+CONVERSATIONS_PER_CALL = 1.5
 """Conversations in progress for each call that may be in flight."""
 
 SCRIPT = "script"
@@ -45,39 +45,39 @@ SCRIPT = "script"
 def ledger_of(run: Run, options: CallOptions, journal: Journal) -> Budget:
     """Return the command's ledger, with this run's earlier spend counted if there is a limit."""
     ledger: Budget = options.ledger or Budget()
-    ledger.limit(options.budget, options.budget_tokens)
-    if ledger.limited:
-        count(ledger, journal)
+    ledger.set_limits(options.budget, options.budget_tokens)
+    if ledger.has_limit:
+        count_journal(ledger, journal)
     return ledger
 
 
 def share_ledger(options: CallOptions, folder: Path) -> CallOptions:
     """Return the options with one ledger for all runs in a folder, which counts their earlier spend
     if there is a limit."""
-    options = options.one_ledger()
+    options = options.with_ledger()
     assert options.ledger is not None
     options.ledger.limit(options.budget, options.budget_tokens)
     if options.ledger.limited:
-        for file in sorted(folder.rglob(CALLS)):
-            if not superseded(file.parent):
-                count(options.ledger, Journal(file))
+        for file in sorted(folder.rglob(JOURNAL_FILE)):
+            if not is_superseded(file.parent):
+                count_journal(options.ledger, Journal(file))
     return options
 
 
-def count(ledger: Budget, journal: Journal) -> None:
+def count_journal(ledger: Budget, journal: Journal) -> None:
     """Add the cost of a journal's earlier calls to the ledger, once."""
     name = str(journal.path.resolve())
-    if not ledger.knows(name):
-        ledger.count(name, *journal.totals())
+    if not ledger.has_counted(name):
+        ledger.count_earlier(name, *journal.total_cost())
 
 
-def at_once(options: CallOptions, models: Iterable[Model]) -> int:
+def max_calls(options: CallOptions, models: Iterable[Model]) -> int:
     """Return the most calls to have in flight with these models."""
-    own = [model.concurrency or USUAL for model in models]
-    return options.concurrency or max(own, default=USUAL)
+    own = [model.concurrency or DEFAULT_CALLS for model in models]
+    return options.concurrency or max(own, default=DEFAULT_CALLS)
 
 
-def under_way(calls: int, models: Iterable[Model]) -> int:
+def max_conversations(calls: int, models: Iterable[Model]) -> int:
     """Return the most conversations to have in progress for so many calls in flight.
 
     It is larger than `calls`, so that a free slot is taken at once by the turn that has waited
@@ -87,7 +87,7 @@ def under_way(calls: int, models: Iterable[Model]) -> int:
     """
     if any(model.concurrency for model in models):
         return calls
-    return math.ceil(calls * AHEAD)
+    return math.ceil(calls * CONVERSATIONS_PER_CALL)
 
 
 def raise_stop(jobs: Summary) -> None:
@@ -111,13 +111,13 @@ def check_outcome(
     line = f"{jobs.failed} of {tried} {what} failed"
     if failures:
         line += f", e.g. {next(iter(failures))}"
-    if options.fails(jobs.failed, tried):
+    if options.is_failure(jobs.failed, tried):
         raise RunError(f"{line}; that is too many (--fail-on {options.fail_on})")
     return line
 
 
 @asynccontextmanager
-async def calling(
+async def open_caller(
     run: Run,
     options: CallOptions,
     label: str,
@@ -141,17 +141,17 @@ async def calling(
         caller.wire = WireFile(run.path / WIRE)
     waits = options.batch or bool(open_batches(run.path))
     if waits and any(model.batches is not None for model in models):
-        caller.in_waves(options.batch_wait, collect_only=not options.batch)
+        caller.use_batches(options.batch_wait, collect_only=not options.batch)
     try:
         with Progress(status, label, quiet=options.quiet) as shown:
             yield caller
-            if caller.waves is not None and (line := caller.waves.told()):
-                shown.print(line)
+            if caller.batch_queue is not None and (line := caller.batch_queue.summary_line()):
+                shown.print_line(line)
             if caller.wire is not None and (left := caller.wire.left_out):
-                shown.print(f"{WIRE} is full: {left:,} requests were not kept")
+                shown.print_line(f"{WIRE} is full: {left:,} requests were not kept")
     finally:
-        if caller.waves is not None:
-            await caller.waves.aclose()
+        if caller.batch_queue is not None:
+            await caller.batch_queue.aclose()
         if caller.cache is not None:
             caller.cache.close()
         if caller.wire is not None:
@@ -168,38 +168,38 @@ async def open_cast(run: Run, options: CallOptions) -> AsyncIterator[dict[str, M
         for name, member in run.manifest.cast.items():
             if member.model == SCRIPT:
                 continue
-            base = _address(run, member, options)
+            base = _member_address(run, member, options)
             role: Role = "policy" if name == run.manifest.protocol.policy else "teacher"
-            asked = f"{member.reads} {member.extra_body} {placement(options, role)}"
-            mark = f"{member.model} {member.short} {base} {asked}"
-            if mark not in opened:
-                opened[mark] = open_for(
+            settings = f"{member.reads} {member.extra_body} {device_placement(options, role)}"
+            key = f"{member.model} {member.short} {base} {settings}"
+            if key not in opened:
+                opened[key] = open_for(
                     run, member.model, base, options, short=member.short, member=member, role=role
                 )
-            cast[name] = opened[mark]
+            cast[name] = opened[key]
         yield cast
     finally:
         for model in opened.values():
             await model.aclose()
 
 
-def ready_cast(run: Run, options: CallOptions) -> bool:
+def check_cast(run: Run, options: CallOptions) -> bool:
     """Check that every model of the cast can be called, before the run is written or money is
     spent. Return whether any of them can be called in batches.
 
     `run` need not be on disk yet. Raises ModelError, MissingDependency, BudgetError, RunError.
     """
 
-    async def go() -> bool:
+    async def check_models() -> bool:
         async with open_cast(run, options) as cast:
             for model in cast.values():
-                affordable(model, options)
+                check_affordable(model, options)
             return any(model.batches is not None for model in cast.values())
 
-    return run_loop(go)
+    return run_loop(check_models)
 
 
-def affordable(model: Model, options: CallOptions) -> None:
+def check_affordable(model: Model, options: CallOptions) -> None:
     """Raise ModelError if a model cannot be called, BudgetError if there is a budget and its price
     is unknown."""
     model.check()
@@ -210,13 +210,13 @@ def affordable(model: Model, options: CallOptions) -> None:
         )
 
 
-def as_typed(recorded: str | None, options: CallOptions) -> str | None:
+def typed_address(recorded: str | None, options: CallOptions) -> str | None:
     """Return the address as the user typed it if the run recorded it without user and query."""
     typed = options.api_base
-    return typed if typed and recorded == address(typed) else recorded
+    return typed if typed and recorded == strip_address(typed) else recorded
 
 
-def _address(run: Run, member: Member, options: CallOptions) -> str | None:
+def _member_address(run: Run, member: ModelConfig, options: CallOptions) -> str | None:
     """Return the address that serves a speaker now: --api-base for the policy and for speakers with
     the same model and address, else the recorded one."""
     policy = run.manifest.cast[run.manifest.protocol.policy]
@@ -224,12 +224,12 @@ def _address(run: Run, member: Member, options: CallOptions) -> str | None:
     return (options.api_base if same else None) or member.api_base
 
 
-def placement(options: CallOptions, role: Role) -> Placement | None:
+def device_placement(options: CallOptions, role: Role) -> Placement | None:
     """Return the devices of a role's model; a teacher without devices of its own gets the
     policy's."""
-    devices = devices_of(options.devices)
-    found = placed(devices, role)
-    return placed(devices, "policy") if found is None and role == "teacher" else found
+    devices = parse_devices(options.devices)
+    own = placement_of(devices, role)
+    return placement_of(devices, "policy") if own is None and role == "teacher" else own
 
 
 def open_for(
@@ -239,7 +239,7 @@ def open_for(
     options: CallOptions,
     *,
     short: str | None = None,
-    member: Member | None = None,
+    member: ModelConfig | None = None,
     role: Role,
 ) -> Model:
     """Open a model for a run: a speaker's, a judge's, a grader's or a learner's.
@@ -248,18 +248,18 @@ def open_for(
     price) apply; `member` is its recorded configuration; `role` says which devices are its own.
     Raises RunError if the user did not agree to its being called.
     """
-    base = as_typed(api_base, options)
-    permit(run, ref, base, options)
+    base = typed_address(api_base, options)
+    check_consent(run, ref, base, options)
     if member is not None:
         _refuse_body(run, member, base, options)
-    placed_at = placement(options, role)
+    placed_at = device_placement(options, role)
     opener = partial(
         open_model,
         ref,
         api_base=base,
         vllm_python=options.vllm_python,
         log_dir=run.path,
-        media=run.media,
+        media=run.media_folder,
         downloaded=run.manifest.pulled_from is not None,
         specs=options.specs,
         short=short,
@@ -280,11 +280,11 @@ class ModelPool:
     def __init__(self) -> None:
         self._open: dict[str, _Borrowed] = {}
 
-    def open(self, mark: str, opener: Callable[[], Model]) -> Model:
+    def open(self, key: str, opener: Callable[[], Model]) -> Model:
         """Return the model with this key, opened at first use. Closing it does nothing."""
-        if mark not in self._open:
-            self._open[mark] = _Borrowed(opener())
-        return cast(Model, self._open[mark])
+        if key not in self._open:
+            self._open[key] = _Borrowed(opener())
+        return cast(Model, self._open[key])
 
     async def aclose(self) -> None:
         """Close all models."""
@@ -306,35 +306,35 @@ class _Borrowed:
         """Do nothing."""
 
 
-def _refuse_body(run: Run, member: Member, api_base: str | None, options: CallOptions) -> None:
+def _refuse_body(run: Run, member: ModelConfig, api_base: str | None, options: CallOptions) -> None:
     """Raise RunError if a pulled run would have request fields sent that the user's own settings do
     not have."""
     if run.manifest.pulled_from is None or not member.extra_body:
         return
-    found = resolve(member.model, api_base=api_base, specs=options.specs, short=member.short)
-    if found.alias.extra_body != member.extra_body:
-        said = printable(canonical(member.extra_body))
+    resolved = resolve(member.model, api_base=api_base, specs=options.specs, short=member.short)
+    if resolved.alias.extra_body != member.extra_body:
+        body = printable_line(canonical_json(member.extra_body))
         raise RunError(
-            f"{run.path}: the set pulled from {printable(run.manifest.pulled_from)} has "
-            f"{printable(member.model)} asked with extra_body {said}, which is sent only on "
+            f"{run.path}: the set pulled from {printable_line(run.manifest.pulled_from)} has "
+            f"{printable_line(member.model)} asked with extra_body {body}, which is sent only on "
             "your own word; to send it, put it into a models.yaml of yours, under a name with "
             "ref: "
-            f"{printable(member.model)}"
+            f"{printable_line(member.model)}"
         )
 
 
-def permit(run: Run, ref: str, api_base: str | None, options: CallOptions) -> None:
+def check_consent(run: Run, ref: str, api_base: str | None, options: CallOptions) -> None:
     """Raise RunError if a run would have a model called that the user did not agree to: any model
     of a pulled run, and any run's model at an address that this user never named."""
     if api_base is not None:
         check_address(api_base, f"{ref}: its address in the run")
     if api_base is not None and api_base == options.api_base:
         if options.remembers:
-            remember(api_base)
+            remember_address(api_base)
         return
     stranger = api_base is not None and not is_known(api_base)
     pulled = run.manifest.pulled_from
-    if stranger or (pulled is not None and ref not in options.named):
+    if stranger or (pulled is not None and ref not in options.user_models):
         origin = "its records" if pulled is None else f"the set pulled from {pulled}"
         where = f"{run.path}: {origin}"
-        consent(where, ref, api_base, allowed=options.allow, specs=options.specs)
+        require_consent(where, ref, api_base, allowed=options.allow, specs=options.specs)

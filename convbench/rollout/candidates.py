@@ -25,21 +25,21 @@ from convbench.engine.jobs import Summary
 from convbench.engine.recorded_jobs import RecordedJobs, run_recorded
 from convbench.models.model import Model
 from convbench.options.shared import CallOptions
-from convbench.rollout.calls import at_once, calling, open_for
-from convbench.rollout.plan import PARENTS, call_key, candidate, parents
+from convbench.rollout.calls import max_calls, open_caller, open_for
+from convbench.rollout.plan import PARENTS_FILE, call_key, parent_conversations, sample_candidate
 from convbench.schema import Completion, Conversation, text_of
-from convbench.schema.noun import ConversationId, Noun
+from convbench.schema.noun import ConversationId, FrozenModel
 from convbench.store import Run
-from convbench.store.jsonl import lines, records, write_whole
-from convbench.store.shape import checked, read_model
-from convbench.views import shown
+from convbench.store.jsonl import numbered_lines, read_records, write_atomic
+from convbench.store.shape import parse_record, read_model
+from convbench.views import original_text
 
-FILE, ASKED, SAID = "candidates.json", "asked.jsonl", "candidates.jsonl"
-CUT = ("length", "filter")
+REQUEST_FILE, POSITIONS_FILE, CANDIDATES_FILE = "candidates.json", "asked.jsonl", "candidates.jsonl"
+CUT_REASONS = ("length", "filter")
 """Finish reasons of a reply that was cut."""
 
 
-class Asking(Noun):
+class CandidateRequest(FrozenModel):
     """Which model's candidates are to be sampled, and how."""
 
     model: str = Field(max_length=4000)
@@ -48,7 +48,7 @@ class Asking(Noun):
     """The sampling temperature."""
 
 
-class Reply(Noun):
+class CandidatePosition(FrozenModel):
     """One candidate to be sampled, and its position."""
 
     conversation_id: ConversationId
@@ -62,7 +62,7 @@ class Reply(Noun):
 
 
 @dataclass
-class Sampled:
+class SampleSummary:
     """How sampling ended."""
 
     jobs: Summary = Summary(0, 0)
@@ -71,62 +71,68 @@ class Sampled:
     """Number of failed jobs, by message."""
 
 
-Wanted = tuple[Conversation, Reply]
+CandidateJob = tuple[Conversation, CandidatePosition]
 
 
-def want(run: Run, asking: Asking, wanted: Iterable[Wanted]) -> None:
+def request_candidates(run: Run, asking: CandidateRequest, jobs: Iterable[CandidateJob]) -> None:
     """Write the list of candidates to be sampled into a folder; candidates that it has stay."""
     talks: dict[str, bytes] = {}
-    asked = []
-    for talk, reply in wanted:
+    positions = []
+    for talk, reply in jobs:
         if talk.conversation_id not in talks:
             talks[talk.conversation_id] = talk.model_dump_json().encode() + b"\n"
-        asked.append(reply.model_dump_json().encode() + b"\n")
-    write_whole(run.path / PARENTS, b"".join(talks.values()))
-    write_whole(run.path / ASKED, b"".join(asked))
-    write_whole(run.path / FILE, asking.model_dump_json().encode() + b"\n")
+        positions.append(reply.model_dump_json().encode() + b"\n")
+    write_atomic(run.path / PARENTS_FILE, b"".join(talks.values()))
+    write_atomic(run.path / POSITIONS_FILE, b"".join(positions))
+    write_atomic(run.path / REQUEST_FILE, asking.model_dump_json().encode() + b"\n")
 
 
-def lacking(run: Run) -> Iterator[Wanted]:
+def missing_candidates(run: Run) -> Iterator[CandidateJob]:
     """Yield the candidates that a folder, or one of its shards, lacks for its own questions. Raises
     RunError for a record that is invalid."""
     home = (run.home or run).path
-    if not (home / FILE).exists():
+    if not (home / REQUEST_FILE).exists():
         return
-    talks = {talk.conversation_id: talk for talk in parents(run)}
-    there = {place(row) for file in run.files(SAID) for row in said(file)}
-    for number, line in lines(home / ASKED):
-        reply = checked(f"{home / ASKED}:{number}", line, Reply)
+    talks = {talk.conversation_id: talk for talk in parent_conversations(run)}
+    present = {
+        position_key(row)
+        for file in run.record_files(CANDIDATES_FILE)
+        for row in candidate_rows(file)
+    }
+    for number, line in numbered_lines(home / POSITIONS_FILE):
+        reply = parse_record(f"{home / POSITIONS_FILE}:{number}", line, CandidatePosition)
         own = talks.get(reply.conversation_id)
-        if own is not None and place(reply.model_dump()) not in there:
+        if own is not None and position_key(reply.model_dump()) not in present:
             yield own, reply
 
 
-def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def position_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return row["conversation_id"], row["turn"], row.get("rounds", 0), row["candidate"]
 
 
-def said(file: Path) -> Iterator[dict[str, Any]]:
+def candidate_rows(file: Path) -> Iterator[dict[str, Any]]:
     """Return the candidates in a file, none if the file does not exist."""
-    return iter(records(file, "conversation_id", "text")) if file.exists() else iter(())
+    return iter(read_records(file, "conversation_id", "text")) if file.exists() else iter(())
 
 
-async def sampled(run: Run, calls: CallOptions) -> Sampled:
+async def sample_missing(run: Run, calls: CallOptions) -> SampleSummary:
     """Sample the candidates that a folder lacks."""
-    jobs = list(lacking(run))
+    jobs = list(missing_candidates(run))
     if not jobs:
-        return Sampled()
-    asking = read_model((run.home or run).path / FILE, Asking)
-    model = open_candidates(run, asking.model, calls)
+        return SampleSummary()
+    asking = read_model((run.home or run).path / REQUEST_FILE, CandidateRequest)
+    model = open_candidate_model(run, asking.model, calls)
     try:
-        many = at_once(calls, [model])
-        async with calling(run, calls, "candidates", many, [model]) as caller:
-            return await sample(run, model, jobs, run.path / SAID, caller, many, asking.temperature)
+        many = max_calls(calls, [model])
+        async with open_caller(run, calls, "candidates", many, [model]) as caller:
+            return await sample_candidates(
+                run, model, jobs, run.path / CANDIDATES_FILE, caller, many, asking.temperature
+            )
     finally:
         await model.aclose()
 
 
-def open_candidates(run: Run, reference: str, calls: CallOptions) -> Model:
+def open_candidate_model(run: Run, reference: str, calls: CallOptions) -> Model:
     """Open the model to sample from, with the policy's configuration."""
     member = run.manifest.cast[run.manifest.protocol.policy]
     return open_for(
@@ -134,35 +140,35 @@ def open_candidates(run: Run, reference: str, calls: CallOptions) -> Model:
     )
 
 
-class Candidates(RecordedJobs[Wanted, Completion]):
+class CandidateJobs(RecordedJobs[CandidateJob, Completion]):
     """Candidates to be sampled; each is appended to a file when it is done."""
 
     def __init__(
         self,
         run: Run,
         model: Model,
-        jobs: Sequence[Wanted],
+        jobs: Sequence[CandidateJob],
         file: Path,
         caller: Caller,
         temperature: float,
     ) -> None:
         self.file = file
-        self.sampled = Sampled()
+        self.summary = SampleSummary()
         self._run, self._model, self._jobs, self._caller = run, model, jobs, caller
         self._temperature = temperature
-        self._keys = {_key(job) for job in jobs}
+        self._keys = {_job_key(job) for job in jobs}
 
-    def jobs(self) -> Sequence[Wanted]:
+    def jobs(self) -> Sequence[CandidateJob]:
         """Return the missing candidates."""
         return self._jobs
 
     def __len__(self) -> int:
         return len(self._jobs)
 
-    async def result(self, job: Wanted) -> Completion:
+    async def result(self, job: CandidateJob) -> Completion:
         """Sample one candidate."""
         talk, reply = job
-        return await candidate(
+        return await sample_candidate(
             self._run.manifest,
             talk,
             reply.turn,
@@ -173,51 +179,51 @@ class Candidates(RecordedJobs[Wanted, Completion]):
             rounds=reply.rounds,
         )
 
-    def failed_result(self, job: Wanted, error: Exception) -> None:
+    def failed_result(self, job: CandidateJob, error: Exception) -> None:
         """Count the error. A failed candidate leaves no record and is sampled again next time."""
-        self.sampled.failures.update([str(error)])
+        self.summary.failures.update([str(error)])
 
     def owns(self, key: str) -> bool:
         """Return whether a call belongs to one of these candidates."""
         return key in self._keys
 
-    def record(self, job: Wanted, result: Completion) -> bytes:
+    def record(self, job: CandidateJob, result: Completion) -> bytes:
         """Return a candidate's line in the file."""
-        return json.dumps(record(job[1], result)).encode()
+        return json.dumps(candidate_row(job[1], result)).encode()
 
 
-async def sample(
+async def sample_candidates(
     run: Run,
     model: Model,
-    jobs: Sequence[Wanted],
+    jobs: Sequence[CandidateJob],
     file: Path,
     caller: Caller,
     many: int,
     temperature: float,
-) -> Sampled:
+) -> SampleSummary:
     """Sample these candidates, `many` at once, and append each to a file when it is done."""
-    work = Candidates(run, model, jobs, file, caller, temperature)
-    work.sampled.jobs = await run_recorded(work, caller, many)
-    return work.sampled
+    work = CandidateJobs(run, model, jobs, file, caller, temperature)
+    work.summary.jobs = await run_recorded(work, caller, many)
+    return work.summary
 
 
-def _key(job: Wanted) -> str:
+def _job_key(job: CandidateJob) -> str:
     talk, reply = job
     return call_key(talk, reply.turn, reply.candidate, reply.rounds)
 
 
-def record(reply: Reply, answer: Completion) -> dict[str, Any]:
+def candidate_row(reply: CandidatePosition, answer: Completion) -> dict[str, Any]:
     """Return a candidate's record."""
     text = text_of(answer.content) if answer.raw is None else answer.raw
-    found: dict[str, Any] = {
+    row: dict[str, Any] = {
         "conversation_id": reply.conversation_id,
         "turn": reply.turn,
         "candidate": reply.candidate,
-        "text": shown(answer.reasoning, text) if answer.reasoning else text,
-        "cut": answer.finish_reason in CUT,
+        "text": original_text(answer.reasoning, text) if answer.reasoning else text,
+        "cut": answer.finish_reason in CUT_REASONS,
     }
     if reply.rounds:
-        found["rounds"] = reply.rounds
+        row["rounds"] = reply.rounds
     if answer.raw is None and answer.tool_calls:
-        found["calls"] = [call.model_dump() for call in answer.tool_calls]
-    return found
+        row["calls"] = [call.model_dump() for call in answer.tool_calls]
+    return row

@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator
 
 from convbench.answers.final import final_answer
-from convbench.answers.tags import TAG, thinking
-from convbench.rollout.giveaways import leaks, smuggles
-from convbench.rollout.talk import Talk, after_student, after_teacher, resolve_references
+from convbench.answers.tags import TAG, opens_thinking
+from convbench.rollout.giveaways import gives_answer_away, gives_away_disguised
+from convbench.rollout.talk import DialogueState, after_student, after_teacher, resolve_references
 from convbench.schema import Conversation, Example, ProtocolSpec, Turn, text_of
-from convbench.views import heard
+from convbench.views import heard_text
 
 _SENTENCES = re.compile(r"[^.!?\n]+[.!?]*")
 _PLEASANTRY = re.compile(
@@ -49,11 +49,11 @@ def words(conversation: Conversation, example: Example, protocol: ProtocolSpec) 
     """
     limits = {step.id: step.words for step in protocol.all_steps() if step.words is not None}
     flags = []
-    for turn in _spoken(conversation):
-        said = TAG.sub(" ", text_of(turn.content))
-        if turn.step in limits and len(said.split()) > limits[turn.step]:
+    for turn in _spoken_turns(conversation):
+        text = TAG.sub(" ", text_of(turn.content))
+        if turn.step in limits and len(text.split()) > limits[turn.step]:
             flags.append(f"{turn.speaker}:words")
-    return _once(flags)
+    return _drop_repeats(flags)
 
 
 def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
@@ -64,18 +64,18 @@ def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
     (`answers.disguises`). Explaining the gold option is no leak.
     """
     flags = []
-    talk = Talk()
-    for turn in _spoken(conversation):
-        text = heard(protocol, turn)
+    talk = DialogueState()
+    for turn in _spoken_turns(conversation):
+        text = heard_text(protocol, turn)
         if turn.speaker == protocol.policy:
             talk = after_student(talk, text, example)
             continue
         words = resolve_references(talk, text, example)
         talk = after_teacher(talk, text, example)
-        stated = leaks(words, example, asked_about=talk.asked_about)
-        if talk.gives_away or stated or smuggles(text, example):
+        stated = gives_answer_away(words, example, asked_about=talk.asked_about)
+        if talk.gives_away or stated or gives_away_disguised(text, example):
             flags.append(f"{turn.speaker}:leak")
-    return _once(flags)
+    return _drop_repeats(flags)
 
 
 def asks(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
@@ -83,11 +83,11 @@ def asks(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
 
     A question after an answer ("Shall I go on?") is no lapse.
     """
-    return _once(
+    return _drop_repeats(
         [
             f"{turn.speaker}:asks"
-            for turn in _others(conversation, protocol)
-            if only_asks(heard(protocol, turn))
+            for turn in _other_turns(conversation, protocol)
+            if only_asks(heard_text(protocol, turn))
         ]
     )
 
@@ -98,11 +98,12 @@ def role(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
     That is: it calls itself a student, gives "my answer", writes the other's lines, or thinks in
     the tags that only the policy is asked for.
     """
-    return _once(
+    return _drop_repeats(
         [
             f"{turn.speaker}:role"
-            for turn in _others(conversation, protocol)
-            if thinking(heard(protocol, turn)) or _STUDENT.search(heard(protocol, turn))
+            for turn in _other_turns(conversation, protocol)
+            if opens_thinking(heard_text(protocol, turn))
+            or _STUDENT.search(heard_text(protocol, turn))
         ]
     )
 
@@ -115,14 +116,14 @@ def answers(conversation: Conversation, example: Example, protocol: ProtocolSpec
     """
     flags = []
     for turn, after in zip(conversation.turns, conversation.turns[1:], strict=False):
-        if turn.speaker != protocol.policy or after not in _others(conversation, protocol):
+        if turn.speaker != protocol.policy or after not in _other_turns(conversation, protocol):
             continue
-        said = text_of(turn.content)
-        if final_answer(said, example.options) is not None:
+        text = text_of(turn.content)
+        if final_answer(text, example.options) is not None:
             flags.append(f"{turn.speaker}:answers")
-        elif not _ASKS.search(said):
+        elif not _ASKS.search(text):
             flags.append(f"{turn.speaker}:no-question")
-    return _once(flags)
+    return _drop_repeats(flags)
 
 
 def only_asks(text: str) -> bool:
@@ -137,15 +138,15 @@ def only_asks(text: str) -> bool:
     return bool(questions) and not stated
 
 
-def _spoken(conversation: Conversation) -> Iterator[Turn]:
+def _spoken_turns(conversation: Conversation) -> Iterator[Turn]:
     """Yield the turns that a model spoke."""
     return (turn for turn in conversation.turns if turn.finish_reason != "scripted")
 
 
-def _others(conversation: Conversation, protocol: ProtocolSpec) -> list[Turn]:
+def _other_turns(conversation: Conversation, protocol: ProtocolSpec) -> list[Turn]:
     """Return the spoken turns of all but the policy."""
-    return [turn for turn in _spoken(conversation) if turn.speaker != protocol.policy]
+    return [turn for turn in _spoken_turns(conversation) if turn.speaker != protocol.policy]
 
 
-def _once(flags: list[str]) -> list[str]:
+def _drop_repeats(flags: list[str]) -> list[str]:
     return list(dict.fromkeys(flags))

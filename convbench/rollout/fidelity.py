@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from convbench.answers.disguises import runs, runs_of, smuggled, unmasked
+from convbench.answers.disguises import cached_automaton, is_smuggled, secret_runs, unmask_text
 from convbench.schema import Conversation, Example, ProtocolSpec, Turn
-from convbench.views import heard
+from convbench.views import heard_text
 
 LEAK = 12
 """Tokens in a row that a turn may not share with the reference (words and signs)."""
-ALIKE = 0.9
+REPEATED_SHARE = 0.9
 """Share of a turn's tokens in one common run with an earlier turn from which it counts as a
 repetition."""
 
@@ -46,24 +46,27 @@ def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
     row that the question does not have, or `disguises.RUN` letters of it in a disguise, and
     `SPEAKER:code` if it writes code."""
     flags = []
-    for speaker, hidden in secrets(example, protocol).items():
-        said = [heard(protocol, turn) for turn in spoken(conversation, speaker)]
-        if tells(said, hidden, example.question):
+    for speaker, hidden in hidden_texts(example, protocol).items():
+        texts = [heard_text(protocol, turn) for turn in spoken_turns(conversation, speaker)]
+        if tells_hidden(texts, hidden, example.question):
             flags.append(f"{speaker}:leak")
-        if hidden and any(CODE.search(text) for text in said):
+        if hidden and any(CODE.search(text) for text in texts):
             flags.append(f"{speaker}:code")
     return flags
 
 
-def tells(said: Sequence[str], hidden: Sequence[str], question: str) -> bool:
+def tells_hidden(texts: Sequence[str], hidden: Sequence[str], question: str) -> bool:
     """Return whether a speaker's turns reveal a hidden text: one of them openly, or in a disguise
     that may continue from turn to turn."""
-    asked = tokens(unmasked(question))
-    for secret in (tokens(unmasked(text)) for text in hidden):
-        if any(shared_run(tokens(unmasked(text)), secret, asked) >= LEAK for text in said):
+    question_tokens = tokenize(unmask_text(question))
+    for secret in (tokenize(unmask_text(text)) for text in hidden):
+        if any(
+            shared_run(tokenize(unmask_text(text)), secret, question_tokens) >= LEAK
+            for text in texts
+        ):
             return True
-    wanted = [runs(text, question) for text in hidden]
-    return any(smuggled(text, wanted) for text in (*said, "\n".join(said)))
+    hidden_runs = [secret_runs(text, question) for text in hidden]
+    return any(is_smuggled(text, hidden_runs) for text in (*texts, "\n".join(texts)))
 
 
 def role(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
@@ -72,22 +75,22 @@ def role(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
     policy = protocol.speakers[protocol.policy]
     marks = [mark for mark in (protocol.answer_after, policy.private_before) if mark]
     flags = []
-    for turn in spoken(conversation):
-        text = heard(protocol, turn)
+    for turn in spoken_turns(conversation):
+        text = heard_text(protocol, turn)
         taken = turn.speaker != protocol.policy and any(mark in text for mark in marks)
         if taken or OTHERS_LINE.search(text):
             flags.append(f"{turn.speaker}:role")
-    return _once(flags)
+    return _drop_repeats(flags)
 
 
 def early(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
     """Flag `SPEAKER:early` if another speaker than the policy says nothing, or ends the
     conversation while the policy still asks."""
-    others = (t for t in spoken(conversation) if t.speaker != protocol.policy)
-    return _once(
+    others = (t for t in spoken_turns(conversation) if t.speaker != protocol.policy)
+    return _drop_repeats(
         f"{turn.speaker}:early"
         for turn in others
-        if not heard(protocol, turn).strip() or FAREWELL.search(heard(protocol, turn))
+        if not heard_text(protocol, turn).strip() or FAREWELL.search(heard_text(protocol, turn))
     )
 
 
@@ -95,33 +98,37 @@ def repeats(conversation: Conversation, example: Example, protocol: ProtocolSpec
     """Flag `SPEAKER:repeats` if a turn repeats an earlier turn of the same speaker."""
     flags = []
     before: dict[str, list[list[str]]] = {}
-    for turn in spoken(conversation):
-        said = tokens(heard(protocol, turn))
+    for turn in spoken_turns(conversation):
+        turn_tokens = tokenize(heard_text(protocol, turn))
         earlier = before.setdefault(turn.speaker, [])
-        if len(said) > 3 and any(_alike(said, other) for other in earlier):
+        if len(turn_tokens) > 3 and any(_is_repetition(turn_tokens, other) for other in earlier):
             flags.append(f"{turn.speaker}:repeats")
-        earlier.append(said)
-    return _once(flags)
+        earlier.append(turn_tokens)
+    return _drop_repeats(flags)
 
 
-def tokens(text: str) -> list[str]:
+def tokenize(text: str) -> list[str]:
     """Return a text's words and signs in lower case."""
     return _TOKEN.findall(text.lower())
 
 
-def shared_run(one: Sequence[str], two: Sequence[str], but: Sequence[str] = ()) -> int:
+def shared_run(first: Sequence[str], second: Sequence[str], excluded: Sequence[str] = ()) -> int:
     """Return the length of the longest run of tokens that both sequences have; runs that also occur
     in `but` do not count. Time is linear in their lengths."""
-    both = zip(runs_of(tuple(two)).longest(one), runs_of(tuple(but)).longest(one), strict=True)
+    both = zip(
+        cached_automaton(tuple(second)).longest_runs(first),
+        cached_automaton(tuple(excluded)).longest_runs(first),
+        strict=True,
+    )
     return max((length for length, known in both if length > known), default=0)
 
 
-def _alike(one: Sequence[str], two: Sequence[str]) -> bool:
-    least = ALIKE * max(len(one), len(two))
-    return min(len(one), len(two)) >= least and shared_run(one, two) >= least
+def _is_repetition(first: Sequence[str], second: Sequence[str]) -> bool:
+    least = REPEATED_SHARE * max(len(first), len(second))
+    return min(len(first), len(second)) >= least and shared_run(first, second) >= least
 
 
-def secrets(example: Example, protocol: ProtocolSpec) -> dict[str, list[str]]:
+def hidden_texts(example: Example, protocol: ProtocolSpec) -> dict[str, list[str]]:
     """Return the hidden texts that each speaker but the policy sees; a gold letter does not
     count."""
     gold = None if example.answer in example.letters else example.answer
@@ -129,30 +136,30 @@ def secrets(example: Example, protocol: ProtocolSpec) -> dict[str, list[str]]:
         name: [
             text
             for field in speaker.sees
-            for text in _texts({**example.hidden, "answer": gold}.get(field))
+            for text in _iter_texts({**example.hidden, "answer": gold}.get(field))
         ]
         for name, speaker in protocol.speakers.items()
         if name != protocol.policy
     }
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _iter_texts(value: Any) -> Iterator[str]:
     """Yield the texts in a hidden field: itself, or those in its lists and objects."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        yield from _texts(list(value.values()))
+        yield from _iter_texts(list(value.values()))
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _texts(item)
+            yield from _iter_texts(item)
 
 
-def spoken(conversation: Conversation, speaker: str | None = None) -> Iterator[Turn]:
+def spoken_turns(conversation: Conversation, speaker: str | None = None) -> Iterator[Turn]:
     """Yield the turns that were not scripted."""
     for turn in conversation.turns:
         if turn.finish_reason != "scripted" and speaker in (None, turn.speaker):
             yield turn
 
 
-def _once(flags: Iterable[str]) -> list[str]:
+def _drop_repeats(flags: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(flags))

@@ -23,11 +23,11 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterator
 
-from convbench.answers.disguises import letters, readings
+from convbench.answers.disguises import disguise_readings, only_letters
 from convbench.answers.final import final_answer
-from convbench.answers.options import prepared
-from convbench.answers.plain import plain
-from convbench.answers.statements import statements
+from convbench.answers.options import option_matcher
+from convbench.answers.plain import normalize_text
+from convbench.answers.statements import find_statements
 from convbench.rollout.option_names import (
     GOLD,
     GOLD_BY_LETTER,
@@ -41,9 +41,9 @@ from convbench.rollout.option_names import (
 )
 from convbench.schema import Example
 
-LONGEST = 20_000
+MOST_CHARACTERS = 20_000
 """Characters of a turn that are read; no teacher writes as many."""
-LONG = 6
+SHORTEST_GOLD = 6
 """Shortest gold option text, in letters, that is searched for in disguises; shorter ones occur by
 chance."""
 
@@ -309,29 +309,36 @@ _MAY_SAY = re.compile(r"answer|option|choice|correct|right|best|boxed", re.IGNOR
 """A disguised text is read for an answer only if it has one of these words."""
 
 
-def leaks(text: str, example: Example, *, asked_about: Collection[str] = ()) -> bool:
+def gives_answer_away(text: str, example: Example, *, asked_about: Collection[str] = ()) -> bool:
     """Return whether a text gives the answer away.
 
     `asked_about` are the labels of options that the text was asked about: naming one of these in
     reply, even by its letter, points to none.
     """
-    words = IN_YOUR_PLACE.sub("", radio_letters(number_words(plain(text[:LONGEST]))))
+    words = IN_YOUR_PLACE.sub(
+        "", radio_letters(number_words(normalize_text(text[:MOST_CHARACTERS])))
+    )
     sentences = list(split_sentences(words))
     declared = [sentence for sentence in sentences if not is_question(sentence)]
-    if any(_states(sentence, example) for sentence in declared if not _UNSAID.search(sentence)):
+    if any(
+        _states_answer(sentence, example) for sentence in declared if not _UNSAID.search(sentence)
+    ):
         return True
     if example.answer not in example.letters:
         return False
     marked = [mark_options(sentence, example) for sentence in sentences]
     read = [sentence for sentence, _ in marked]
     return (
-        _confirms(sentences[:1])
+        _confirms_proposal(sentences[:1])
         or any(map(_advises_to_keep, declared))
         or _shows_picture(text, example)
-        or any(_names(read, i, example, example.answer in asked_about) for i in range(len(read)))
+        or any(
+            _points_to_gold(read, i, example, example.answer in asked_about)
+            for i in range(len(read))
+        )
         or _leaves_one(sentences, marked, example)
         or any(_points_beside(sentence, example) for sentence in declared)
-        or any(_spells(sentence, example) for sentence in declared)
+        or any(_spells_gold(sentence, example) for sentence in declared)
         or any(_describes_gold(sentence, example) for sentence in declared)
     )
 
@@ -353,16 +360,16 @@ def split_sentences(text: str) -> Iterator[str]:
             yield sentence
 
 
-def _states(sentence: str, example: Example) -> bool:
+def _states_answer(sentence: str, example: Example) -> bool:
     """Return whether a sentence states an answer as the speaker's own, be it the gold one or
     not."""
     if final_answer(sentence, example.letters, strict=True) is not None:
         return True
-    asserted = statements(sentence, prepared(example.options), strict=False)
+    asserted = find_statements(sentence, option_matcher(example.options), strict=False)
     return any(sentence.letter and (sentence.firm or not sentence.by_text) for sentence in asserted)
 
 
-def _confirms(opening: list[str]) -> bool:
+def _confirms_proposal(opening: list[str]) -> bool:
     """Return whether a turn's opening confirms what was proposed."""
     return any(
         _OPENS.search(" ".join(sentence.split())) and not _ON_THE_WAY.search(sentence)
@@ -392,7 +399,7 @@ def _without_article(text: str) -> str:
     return re.sub(r"^(?:an?|the)\s+", "", text.lower()).strip(" .") or "\n"
 
 
-def _names(read: list[str], i: int, example: Example, asked_about: bool) -> bool:
+def _points_to_gold(read: list[str], i: int, example: Example, asked_about: bool) -> bool:
     """Return whether the i-th sentence names the gold option and points to it.
 
     `read` are the turn's sentences with their options marked; `asked_about` says that the gold
@@ -409,9 +416,9 @@ def _names(read: list[str], i: int, example: Example, asked_about: bool) -> bool
         )
     on_topic = shares_words(sentence, example, most=asked_about)
     if is_question(sentence):
-        asked = _AGAINST.sub("", sentence)
-        granted = _GRANTED.search(asked) or (on_topic and _REASONS.search(asked))
-        return OTHER not in asked and bool(granted)
+        question = _AGAINST.sub("", sentence)
+        granted = _GRANTED.search(question) or (on_topic and _REASONS.search(question))
+        return OTHER not in question and bool(granted)
     numeric = example.options[example.answer or ""].strip()[:1].isdigit()
     if OTHER in sentence and not (
         numeric or on_topic or _RULES_OUT.search(sentence) or _BUT.search(sentence)
@@ -437,15 +444,15 @@ def _names(read: list[str], i: int, example: Example, asked_about: bool) -> bool
             )
         )
         for part in (_NUMERIC_PARTS if numeric else _PARTS).split(sentence)
-        if re.search(GOLD, part) and OTHER not in part and not _unsaid(part)
+        if re.search(GOLD, part) and OTHER not in part and not _is_unsaid(part)
     )
 
 
-def _unsaid(part: str) -> bool:
+def _is_unsaid(part: str) -> bool:
     """Return whether a part of a sentence denies or supposes the gold option, or ascribes it to
     others."""
-    place = re.search(rf"{GOLD}(?: [\w']+){{0,3}}", part)
-    return place is not None and _UNSAID.search(part[: place.end()]) is not None
+    match = re.search(rf"{GOLD}(?: [\w']+){{0,3}}", part)
+    return match is not None and _UNSAID.search(part[: match.end()]) is not None
 
 
 def shares_words(sentence: str, example: Example, most: bool = False) -> bool:
@@ -503,12 +510,12 @@ def _leaves_one(sentences: list[str], marked: list[tuple[str, set[str]]], exampl
         if denied or _NONE_OF_THESE.search(sentence):
             gone |= seen
         seen |= named
-        if denied or (not is_question(sentence) and _says_what(sentence, read, pointed)):
+        if denied or (not is_question(sentence) and _rules_out_named(sentence, read, pointed)):
             gone |= named
     return gone == set(example.letters) - {example.answer} and len(gone) > 1
 
 
-def _says_what(sentence: str, read: str, pointed: bool) -> bool:
+def _rules_out_named(sentence: str, read: str, pointed: bool) -> bool:
     """Return whether a sentence rules out the options that it names, or, if the turn points to the
     one that is left, says what they are."""
     if _RULES_OUT.search(sentence):
@@ -516,7 +523,7 @@ def _says_what(sentence: str, read: str, pointed: bool) -> bool:
     return pointed and not _LOOKS.search(sentence) and len(re.findall(r"\w{2,}", read)) > 1
 
 
-def _spells(sentence: str, example: Example) -> bool:
+def _spells_gold(sentence: str, example: Example) -> bool:
     """Return whether how a word is written tells the gold option from all others."""
     words = {c.label: re.findall(r"\w+", c.text.lower()) for c in example.choices}
     for match in _SPELT.finditer(sentence):
@@ -563,7 +570,7 @@ def _describes_gold(sentence: str, example: Example) -> bool:
 
 def _is_within(text: str, match: re.Match[str]) -> bool:
     """Return whether an option's number is on the side of a bound that is spoken of."""
-    number = re.search(r"-?\d+(?:\.\d+)?", plain(text).replace(",", ""))
+    number = re.search(r"-?\d+(?:\.\d+)?", normalize_text(text).replace(",", ""))
     bound = float(match["bound"]) if (match["bound"] or "zero") != "zero" else 0.0
     if number is None:
         return False
@@ -571,25 +578,25 @@ def _is_within(text: str, match: re.Match[str]) -> bool:
     return float(number[0]) < bound if below else float(number[0]) > bound
 
 
-def smuggles(text: str, example: Example) -> bool:
+def gives_away_disguised(text: str, example: Example) -> bool:
     """Return whether a text gives the answer away in a disguise.
 
     The gold option's text alone is enough there if it is long and not said openly too: nobody
     disguises an explanation.
     """
-    gold = letters(example.options.get(example.answer or "", ""))
-    named = len(gold) >= LONG and gold not in letters(text)
-    if _states(" ".join(text.split()), example):
+    gold = only_letters(example.options.get(example.answer or "", ""))
+    named = len(gold) >= SHORTEST_GOLD and gold not in only_letters(text)
+    if _states_answer(" ".join(text.split()), example):
         return True
-    for kind, words in readings(text):
-        if _MAY_SAY.search(words) and _states(_RUN_ON.sub(r"\1 \2 \3 ", words), example):
+    for kind, words in disguise_readings(text):
+        if _MAY_SAY.search(words) and _states_answer(_RUN_ON.sub(r"\1 \2 \3 ", words), example):
             return True
-        if named and kind in ("turned", "decoded") and _says(words, gold):
+        if named and kind in ("turned", "decoded") and _has_words(words, gold):
             return True
     return False
 
 
-def _says(text: str, gold: str) -> bool:
+def _has_words(text: str, gold: str) -> bool:
     """Return whether the words of an option stand in the text, as words."""
     return (
         re.search(r"(?<![^\W_])" + r"[\W_]*+".join(gold) + r"(?![^\W_])", text.lower()) is not None

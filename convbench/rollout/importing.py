@@ -7,20 +7,22 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from convbench.formats.importing import Imported, import_file
+from convbench.formats.importing import ImportResult, import_file
 from convbench.rollout.manifest import new_run_id
 from convbench.store.jsonl import disk_error
 from convbench.store.run import refuse_latest, set_latest
 
 
-def import_(file: str, run: Path | None = None, names: Mapping[str, str] | None = None) -> Imported:
+def import_run(
+    file: str, run: Path | None = None, names: Mapping[str, str] | None = None
+) -> ImportResult:
     """Create a run from a JSON lines file; it becomes the newest run. `run` is its directory.
 
     Raises DataError naming the line, or RunError if the directory is taken.
     """
     run_id = new_run_id()
     name = re.sub(r"[^a-z0-9._-]+", "-", Path(file).stem.lower()).strip("-._") or "imported"
-    target = run or _place(f"{name}-import-{'-'.join(run_id.split('-')[:2])}", run_id)
+    target = run or _new_folder(f"{name}-import-{'-'.join(run_id.split('-')[:2])}", run_id)
     try:
         refuse_latest(target)
         imported = import_file(file, target, run_id, name[:80], names)
@@ -33,7 +35,7 @@ def import_(file: str, run: Path | None = None, names: Mapping[str, str] | None 
     return imported
 
 
-def _place(name: str, run_id: str) -> Path:
+def _new_folder(name: str, run_id: str) -> Path:
     """Create and return a folder in runs/, so that no other import of the same second takes it."""
     target = Path("runs") / name
     try:

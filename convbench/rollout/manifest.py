@@ -13,26 +13,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from convbench import __version__
-from convbench.blot import address
-from convbench.catalog import names
+from convbench.blot import strip_address
+from convbench.catalog import spec_files
 from convbench.errors import RunError, SpecError, UsageError
 from convbench.models.aliases import default_policy, resolve
 from convbench.models.open import never_sent
 from convbench.models.where import own_sampling, weights_fingerprint, weights_place, without_latest
-from convbench.options.shared import CallOptions, Shape, SpecOptions
-from convbench.options.specs import Sets, load_protocol, load_task, sized, sort_sets, with_sets
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
+from convbench.options.specs import (
+    SpecSets,
+    load_protocol,
+    load_task,
+    sort_sets,
+    with_count,
+    with_sets,
+)
 from convbench.rollout.calls import SCRIPT
-from convbench.rollout.tool_turn import as_began
+from convbench.rollout.tool_turn import with_recorded_tools
 from convbench.schema import (
-    Member,
     Mode,
+    ModelConfig,
     ProtocolSpec,
     RunManifest,
     Sampling,
     TaskSpec,
     fingerprint,
 )
-from convbench.schema.noun import differences
+from convbench.schema.noun import field_differences
 from convbench.schema.reasoning import Effort
 from convbench.schema.run import in_regime
 from convbench.store import Run
@@ -54,24 +61,28 @@ def make_cast(
     effort: Effort | None = None,
     top_p: float | None = None,
     logprobs: bool = False,
-) -> dict[str, Member]:
+) -> dict[str, ModelConfig]:
     """Return the model configuration of every speaker of the protocol.
 
     `teacher` is the model of the speakers other than the policy that are not scripted, `effort` the
     policy's reasoning effort, `top_p` its nucleus. With `logprobs` its sampled tokens'
     log-probabilities are recorded. Raises SpecError if a speaker needs a model and none is named.
     """
-    wanted = model or default_policy(specs.folders)
-    cast = {protocol.policy: make_member(wanted, max_tokens, calls.api_base, specs, effort, top_p)}
+    policy_model = model or default_policy(specs.folders)
+    cast = {
+        protocol.policy: make_model_config(
+            policy_model, max_tokens, calls.api_base, specs, effort, top_p
+        )
+    }
     if logprobs:
-        cast[protocol.policy] = logging(cast[protocol.policy])
-    can_be_taught = teachers(protocol, teacher)
+        cast[protocol.policy] = with_logprobs(cast[protocol.policy])
+    can_be_taught = taught_speakers(protocol, teacher)
     spoken = {step.speaker for step in protocol.all_steps() if step.say is None}
     for name in protocol.speakers:
         if name == protocol.policy:
             continue
         if name not in spoken:
-            cast[name] = Member(model=SCRIPT)
+            cast[name] = ModelConfig(model=SCRIPT)
             continue
         own = task.speakers.get(name) or protocol.speakers[name].default
         other = (teacher if name in can_be_taught else None) or own
@@ -80,57 +91,57 @@ def make_cast(
                 f"protocol {protocol.name}: speaker {name!r} needs a model; name it with --teacher"
             )
         # The server of --api-base is the policy's; another model is found by its own name.
-        base = calls.api_base if other == wanted else None
+        base = calls.api_base if other == policy_model else None
         cast[name] = (
             cast[protocol.policy]
             if other == "policy"
-            else make_member(other, max_tokens, base, specs)
+            else make_model_config(other, max_tokens, base, specs)
         )
     return cast
 
 
-def teachers(protocol: ProtocolSpec, teacher: str | None = None) -> list[str]:
+def taught_speakers(protocol: ProtocolSpec, teacher: str | None = None) -> list[str]:
     """Return the speakers that `--teacher` sets the model of: all with a model of their own, except
     those whose default is a rule, which is part of the setting (a renderer, for example). Raises
     SpecError if `teacher` is given and there is none."""
     spoken = {step.speaker for step in protocol.all_steps() if step.say is None}
-    found = [
+    speakers = [
         name
         for name, speaker in protocol.speakers.items()
         if name in spoken
         and name != protocol.policy
         and not (speaker.default or "").startswith("rule:")
     ]
-    if teacher and not found:
+    if teacher and not speakers:
         raise SpecError(
             f"--teacher {teacher}: in protocol {protocol.name} no model speaks but the policy's; "
             "leave it out"
         )
-    return found
+    return speakers
 
 
-def logging(member: Member) -> Member:
+def with_logprobs(member: ModelConfig) -> ModelConfig:
     """Return the model configuration with token log-probabilities recorded."""
     sampling = member.sampling.model_copy(update={"logprobs": True})
     return member.model_copy(update={"sampling": sampling})
 
 
-def make_member(
+def make_model_config(
     name: str,
     max_tokens: int | None,
     api_base: str | None,
     specs: SpecOptions,
     effort: Effort | None = None,
     top_p: float | None = None,
-) -> Member:
+) -> ModelConfig:
     """Return the model configuration that a model's name stands for."""
     resolved = resolve(name, api_base=api_base, specs=specs.folders)
     return with_fingerprint(
-        Member(
+        ModelConfig(
             model=resolved.ref,
             short=resolved.short,
             sampling=sampling_of(max_tokens, effort, top_p),
-            api_base=address(api_base) if api_base else None,
+            api_base=strip_address(api_base) if api_base else None,
             weights=resolved.alias.weights,
             reads=resolved.alias.reads,
             replay=resolved.alias.replay,
@@ -141,7 +152,7 @@ def make_member(
     )
 
 
-def asked_alike(member: Member, old: Member) -> Member:
+def copy_reasoning(member: ModelConfig, old: ModelConfig) -> ModelConfig:
     """Return a policy's configuration with the reasoning and sampling settings of the one that it
     follows. Weights that run on this machine also get its chat template's options, as training
     renders them."""
@@ -156,7 +167,7 @@ def asked_alike(member: Member, old: Member) -> Member:
     return member.model_copy(update={"extra_body": body, "reads": reads})
 
 
-def with_fingerprint(member: Member) -> Member:
+def with_fingerprint(member: ModelConfig) -> ModelConfig:
     """Return the configuration with the fingerprint of its local weights as they are now."""
     scheme, _, rest = member.model.partition(":")
     mark = weights_fingerprint(Path(rest)) if scheme == "local" else None
@@ -179,13 +190,13 @@ def new_run_id(now: datetime | None = None) -> str:
 def make_manifest(
     task: TaskSpec,
     protocol: ProtocolSpec,
-    shape: Shape,
-    cast: Mapping[str, Member],
+    shape: RunSettings,
+    cast: Mapping[str, ModelConfig],
     **more: Any,
 ) -> RunManifest:
     """Return the manifest of a new run. Raises SpecError for a mode or a number of turns that the
     protocol does not support."""
-    samples, temperatures = spread(shape.samples, shape.temperatures)
+    samples, temperatures = spread_temperatures(shape.samples, shape.temperatures)
     now = datetime.now(UTC)
     regime = shape.regime or "clean"
     protocol = in_regime(protocol, regime)
@@ -193,7 +204,7 @@ def make_manifest(
     marks = {
         "task": fingerprint(task),
         "protocol": fingerprint(protocol),
-        "cast": fingerprint({name: identity(member) for name, member in cast.items()}),
+        "cast": fingerprint({name: model_identity(member) for name, member in cast.items()}),
     }
     seed = 0 if shape.seed is None else shape.seed
     marks["specs"] = fingerprint(marks, mode, turns, samples, list(temperatures), seed)
@@ -212,14 +223,14 @@ def make_manifest(
         split=shape.split or "all",
         cast=dict(cast),
         fingerprints=marks,
-        packages=versions(),
+        packages=package_versions(),
         **more,
     )
 
 
-def ask_again(
+def follow_up_manifest(
     old: RunManifest,
-    cast: Mapping[str, Member],
+    cast: Mapping[str, ModelConfig],
     *,
     split: SplitChoice = "train",
     protocol: ProtocolSpec | None = None,
@@ -232,7 +243,7 @@ def ask_again(
     data.
     """
     same = protocol is None or protocol.name == old.protocol.name
-    shape = Shape(
+    shape = RunSettings(
         mode=old.mode,
         turns=old.turns if same else None,
         samples=old.samples,
@@ -253,22 +264,22 @@ def ask_again(
     )
 
 
-def identity(member: Member) -> dict[str, Any]:
+def model_identity(member: ModelConfig) -> dict[str, Any]:
     """Return the fields that identify a model configuration: without the address that serves it and
     the name that it was asked for by."""
     left = dict.fromkeys(("api_base", "weights", "short", "own_sampling", "left_out"), True)
     return member.model_dump(mode="json", exclude={**left, "sampling": {"logprobs"}})
 
 
-def versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """Return the installed versions of the packages that affect results."""
-    found = {}
+    installed = {}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def mode_of(protocol: ProtocolSpec, mode: Mode | None) -> Mode:
@@ -301,7 +312,7 @@ def turns_of(protocol: ProtocolSpec, turns: int | None) -> int:
     raise SpecError(f"--turns {turns}: protocol {protocol.name} has {allowed} {many}{reason}")
 
 
-def spread(
+def spread_temperatures(
     samples: int | None, temperatures: tuple[float, ...] | None
 ) -> tuple[int, tuple[float, ...]]:
     """Return the number of samples and their temperatures: one value for all, or one for each
@@ -332,9 +343,9 @@ def refuse_unsent_temperatures(manifest: RunManifest) -> None:
     take none, so that all samples would be drawn alike."""
     policy = manifest.protocol.policy
     member, fixed = manifest.cast[policy], manifest.protocol.speakers[policy].temperature
-    asked = dict.fromkeys(manifest.temperatures)
-    if "temperature" in member.left_out and fixed is None and len(asked) > 1:
-        listed = ", ".join(f"{value:g}" for value in asked)
+    distinct = dict.fromkeys(manifest.temperatures)
+    if "temperature" in member.left_out and fixed is None and len(distinct) > 1:
+        listed = ", ".join(f"{value:g}" for value in distinct)
         raise SpecError(
             f"--temperatures: found {listed} for {member.short or member.model}, which takes no "
             "temperature, so that all samples would be drawn alike; expected one value, e.g. "
@@ -363,37 +374,39 @@ def refuse_changes(old: RunManifest, new: RunManifest) -> None:
         "regime",
         "split",
     )
-    found = [
+    changes = [
         line
         for key in keys
-        for line in differences(key, _plain(getattr(old, key)), _plain(getattr(new, key)))
+        for line in field_differences(key, _as_json(getattr(old, key)), _as_json(getattr(new, key)))
     ]
     for name in sorted(set(old.cast) | set(new.cast)):
         before, after = old.cast.get(name), new.cast.get(name)
-        found += differences(
+        changes += field_differences(
             f"cast.{name}",
-            identity(_without_latest(before)) if before else None,
-            identity(after) if after else None,
+            model_identity(_without_latest(before)) if before else None,
+            model_identity(after) if after else None,
         )
-    if found:
-        shown = "; ".join(found[:6]) + (f"; and {len(found) - 6} more" if len(found) > 6 else "")
+    if changes:
+        shown = "; ".join(changes[:6]) + (
+            f"; and {len(changes) - 6} more" if len(changes) > 6 else ""
+        )
         raise RunError(
             f"this run was made with other specs: {shown}. Resume it with `convbench build "
             "--run DIR` alone, or make a new run"
         )
 
 
-def _without_latest(member: Member) -> Member:
+def _without_latest(member: ModelConfig) -> ModelConfig:
     """Return the configuration with the path that its weights have today; older records hold the
     link."""
     return member.model_copy(update={"model": without_latest(member.model)})
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
 
 
-def resume(run: Run, options: BuildOptions) -> RunManifest:
+def resume_manifest(run: Run, options: BuildOptions) -> RunManifest:
     """Return the run's manifest as it was written.
 
     Raises RunError if the user's options differ from it: a run never changes its specs or cast.
@@ -414,56 +427,62 @@ def resume(run: Run, options: BuildOptions) -> RunManifest:
     }
     task = _task_again(old.task, options, sets)
     protocol = in_regime(_protocol_again(old.protocol, options, sets), old.regime)
-    protocol = as_began(protocol, old.protocol)
+    protocol = with_recorded_tools(protocol, old.protocol)
     new = old.model_copy(update={**shape, "task": task, "protocol": protocol})
     refuse_changes(old, new)  # before the cast, whose speakers another protocol may lack
     refuse_changes(old, new.model_copy(update={"cast": _cast_again(old, options)}))
     return old
 
 
-def _task_again(old: TaskSpec, options: BuildOptions, sets: Sets) -> TaskSpec:
+def _task_again(old: TaskSpec, options: BuildOptions, sets: SpecSets) -> TaskSpec:
     """Return the task as the user names it now; options that are not repeated keep their old
     values."""
     if options.task is None:
-        return sized(with_sets(old, "task", sets), options.tasks)
+        return with_count(with_sets(old, "task", sets), options.tasks)
     task = load_task(options.task, options.specs, sets)
-    said = options.tasks is not None or "sample.count" in sets.of("task")
-    return sized(task, options.tasks if said else old.sample.count)
+    resizes = options.tasks is not None or "sample.count" in sets.for_kind("task")
+    return with_count(task, options.tasks if resizes else old.sample.count)
 
 
-def _protocol_again(old: ProtocolSpec, options: BuildOptions, sets: Sets) -> ProtocolSpec:
+def _protocol_again(old: ProtocolSpec, options: BuildOptions, sets: SpecSets) -> ProtocolSpec:
     named = options.protocol
-    if named is None and options.task and old.name in names("protocols", options.specs.folders):
+    if (
+        named is None
+        and options.task
+        and old.name in spec_files("protocols", options.specs.folders)
+    ):
         named = old.name
     return load_protocol(named, options.specs, sets) if named else with_sets(old, "protocol", sets)
 
 
-def _cast_again(old: RunManifest, options: BuildOptions) -> dict[str, Member]:
+def _cast_again(old: RunManifest, options: BuildOptions) -> dict[str, ModelConfig]:
     """Return the cast as the user names it now, with the fingerprints of today's local weights.
     Speakers that are not named again keep their models."""
-    taught = teachers(old.protocol, options.teacher)
+    taught = taught_speakers(old.protocol, options.teacher)
     named = {name: options.teacher if name in taught else None for name in old.cast}
     named[old.protocol.policy] = options.model
     return {
-        name: _again(member, named[name], options, policy=name == old.protocol.policy)
+        name: _member_again(member, named[name], options, policy=name == old.protocol.policy)
         for name, member in old.cast.items()
     }
 
 
-def _again(old: Member, named: str | None, options: BuildOptions, *, policy: bool) -> Member:
+def _member_again(
+    old: ModelConfig, named: str | None, options: BuildOptions, *, policy: bool
+) -> ModelConfig:
     """Return a speaker's configuration with the model `named` in its place, if it is not None, and
     with the user's new sampling options."""
     shape = options.shape
     own = {"reasoning_effort": shape.reasoning_effort, "top_p": shape.top_p} if policy else {}
-    said = {"max_tokens": shape.max_tokens, **own}
-    said = {name: value for name, value in said.items() if value is not None}
-    if old.model != SCRIPT and said:
-        old = old.model_copy(update={"sampling": old.sampling.model_copy(update=said)})
+    overrides = {"max_tokens": shape.max_tokens, **own}
+    overrides = {name: value for name, value in overrides.items() if value is not None}
+    if old.model != SCRIPT and overrides:
+        old = old.model_copy(update={"sampling": old.sampling.model_copy(update=overrides)})
     if named is None:
         return with_fingerprint(old)
     # The server of --api-base is the policy's; another model is found by its own name.
     base = options.calls.api_base if named in (options.model, old.model) else None
-    told = old.sampling
-    return make_member(
-        named, told.max_tokens, base, options.specs, told.reasoning_effort, told.top_p
+    sampling = old.sampling
+    return make_model_config(
+        named, sampling.max_tokens, base, options.specs, sampling.reasoning_effort, sampling.top_p
     )

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 from convbench.answers.numbers import NUMBER_VALUES, NUMBER_WORDS, TENS
-from convbench.answers.plain import plain
+from convbench.answers.plain import normalize_text
 from convbench.schema import Example
 
 GOLD, GOLD_BY_TEXT, GOLD_BY_LETTER, OTHER = "[◆◈]", "◆", "◈", "◇"
@@ -115,12 +115,12 @@ _AFTER = {
 def number_words(text: str) -> str:
     """Return the text with the words of small numbers written as digits."""
 
-    def digits(match: re.Match[str]) -> str:
+    def to_digits(match: re.Match[str]) -> str:
         if match["small"]:
             return match[0] if match[0].lower() == "one" else str(_below_100(match["small"]))
         return str(100 * _below_100(match["hundreds"]) + _below_100(match["rest"] or "zero"))
 
-    return _NUMBER.sub(digits, text)
+    return _NUMBER.sub(to_digits, text)
 
 
 _RADIO = re.compile(
@@ -157,7 +157,9 @@ def labels_in(read: str, example: Example) -> list[str]:
 
 def sign_options(sentence: str, example: Example) -> str:
     """Return a sentence in which each option's name is replaced by that option's sign."""
-    pattern, labels = _names(tuple((c.label, c.text) for c in example.choices), example.question)
+    pattern, labels = _name_pattern(
+        tuple((c.label, c.text) for c in example.choices), example.question
+    )
     letters = [choice.label for choice in example.choices]
 
     def sign_of(label: str, by_letter: bool) -> str:
@@ -180,46 +182,48 @@ def sign_options(sentence: str, example: Example) -> str:
             return match[0]
         return sign_of(letters[at], True)
 
-    def name(match: re.Match[str]) -> str:
+    def sign_name(match: re.Match[str]) -> str:
         words = " ".join((match["text"] or match["letter"]).split())
-        label = labels.get(words) or labels.get(words.lower()) or labels.get(_stems(words), "")
+        label = labels.get(words) or labels.get(words.lower()) or labels.get(_word_stems(words), "")
         return sign_of(label, bool(match["letter"])) if label else match[0]
 
     clean = " ".join(re.sub(rf"[◆◇◈]|{SIGN}", " ", sentence).split())
-    return pattern.sub(name, _ORDINAL.sub(option_in_list, _NEIGHBOUR.sub(option_beside, clean)))
+    return pattern.sub(
+        sign_name, _ORDINAL.sub(option_in_list, _NEIGHBOUR.sub(option_beside, clean))
+    )
 
 
 def _label_at(match: re.Match[str], labels: list[str]) -> str:
     """Return the label at the position that is spoken of, or an empty text if there is none."""
-    place = _PLACES[(match["nth"] or match["from_end"]).lower()]
+    position = _PLACES[(match["nth"] or match["from_end"]).lower()]
     if (match["end"] or "").lower() in ("bottom", "end"):
-        place = -1 - place
-    return labels[place] if -len(labels) <= place < len(labels) else ""
+        position = -1 - position
+    return labels[position] if -len(labels) <= position < len(labels) else ""
 
 
 @lru_cache(maxsize=512)
-def _names(
+def _name_pattern(
     choices: tuple[tuple[str, str], ...], question: str
 ) -> tuple[re.Pattern[str], dict[str, str]]:
     """Return the pattern of all names of options, and the label of each name."""
     labels = {label: label for label, _ in choices}
     names: list[str] = []
     for label, text in choices:
-        for name in _spellings(text, [t for _, t in choices if t != text], question):
+        for name in _option_spellings(text, [t for _, t in choices if t != text], question):
             if name.upper() not in labels:
                 labels.setdefault(name.lower(), label)
                 names.append(name)
     bare = all(text.strip()[-1:].isdigit() for _, text in choices)
     nouns = "|".join({word[:4] for word in re.findall(r"[a-z]{3,}", question.lower())} | _AFTER)
     longest = sorted(names, key=len, reverse=True)
-    stems = [_stems(text) for _, text in choices]
+    stems = [_word_stems(text) for _, text in choices]
     inflected = {
         stem: label
         for stem, (label, text) in zip(stems, choices, strict=True)
         if stem.count(" ") and stems.count(stem) == 1 and re.fullmatch(r"[^\W\d][\w\s'-]*", text)
     }
     labels = inflected | labels
-    texts = "|".join(_spelled(name, nouns if bare else "") for name in longest) or "(?!)"
+    texts = "|".join(_spelling_pattern(name, nouns if bare else "") for name in longest) or "(?!)"
     for stem in inflected:
         texts += r"|\b" + r"\s+".join(rf"{word}\w*" for word in stem.split())
     return re.compile(
@@ -227,17 +231,20 @@ def _names(
     ), labels
 
 
-def _stems(text: str) -> str:
+def _word_stems(text: str) -> str:
     """Return the first letters of each word of a name, so that inflections are equal."""
     words = re.sub(r"^(?:an?|the)\s+", "", text.lower().rstrip(".")).split()
     return " ".join(word[:4] for word in words)
 
 
-def _spellings(text: str, others: list[str], question: str) -> list[str]:
+def _option_spellings(text: str, others: list[str], question: str) -> list[str]:
     """Return an option's text without its article, and the proper names and the number in it that
     neither another option nor the question has."""
     words = re.sub(
-        r"^(?:an?|the)\s+", "", " ".join(plain(text).split()).rstrip("."), flags=re.IGNORECASE
+        r"^(?:an?|the)\s+",
+        "",
+        " ".join(normalize_text(text).split()).rstrip("."),
+        flags=re.IGNORECASE,
     )
     if not words or (words[0].isdigit() and words in question.split()):
         return []
@@ -252,7 +259,7 @@ def _spellings(text: str, others: list[str], question: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _spelled(name: str, nouns: str) -> str:
+def _spelling_pattern(name: str, nouns: str) -> str:
     """Return the pattern of a name; a number's groups may be separated by commas.
 
     A number before a word that begins with none of `nouns` counts something else, if there are any.

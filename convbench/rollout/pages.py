@@ -10,12 +10,12 @@ from typing import Any
 from convbench.errors import DataError
 from convbench.regular import open_new
 from convbench.sandbox.browser import PageError, Shot, shoot
-from convbench.sandbox.page import html_of, visible
+from convbench.sandbox.page import html_of, visible_text
 from convbench.schema import ImagePart, Message, TextPart, text_of
 from convbench.schema.chat import Part
 
-MADE = "This is how the agent's page looks:"
-WANTED = "This is how the page you want looks:"
+AGENT_PAGE = "This is how the agent's page looks:"
+GOAL_PAGE = "This is how the page you want looks:"
 NO_PAGE = "The agent has shown no page."
 BROKEN = "The agent's page could not be shown."
 
@@ -30,30 +30,30 @@ async def screens(
     """
     if media is None:
         raise DataError("the screenshots need a run's media folder; found none")
-    wanted = await shoot(str(example["reference"]))
-    made, words = await _made(messages)
+    goal = await shoot(str(example["reference"]))
+    shot, words = await _agent_page(messages)
     parts: list[Part] = [TextPart(text=words)]
-    if made is not None:
-        parts.append(_picture(made, media))
-    return (*parts, TextPart(text=WANTED), _picture(wanted, media))
+    if shot is not None:
+        parts.append(_save_picture(shot, media))
+    return (*parts, TextPart(text=GOAL_PAGE), _save_picture(goal, media))
 
 
 async def structure(messages: list[Message], example: Mapping[str, Any]) -> str:
     """Return a text of what is visible on both pages, for a human played by a text-only model."""
-    wanted = visible((await shoot(str(example["reference"]))).boxes)
-    made, words = await _made(messages)
-    first = words if made is None else f"{words}\n{visible(made.boxes)}"
-    return f"{first}\n\n{WANTED}\n{wanted}"
+    goal = visible_text((await shoot(str(example["reference"]))).boxes)
+    shot, words = await _agent_page(messages)
+    first = words if shot is None else f"{words}\n{visible_text(shot.boxes)}"
+    return f"{first}\n\n{GOAL_PAGE}\n{goal}"
 
 
-async def _made(messages: list[Message]) -> tuple[Shot | None, str]:
+async def _agent_page(messages: list[Message]) -> tuple[Shot | None, str]:
     """Return a shot of the agent's page, or None if it has none that can be shown, and the line to
     go with it."""
     page = page_of(messages)
     if page is None:
         return None, NO_PAGE
     try:
-        return await shoot(page), MADE
+        return await shoot(page), AGENT_PAGE
     except PageError:
         return None, BROKEN
 
@@ -67,7 +67,7 @@ def page_of(messages: list[Message]) -> str | None:
     return None
 
 
-def _picture(shot: Shot, media: Path) -> ImagePart:
+def _save_picture(shot: Shot, media: Path) -> ImagePart:
     """Write the picture to a file named by its content."""
     name = hashlib.sha256(shot.png).hexdigest()[:24] + ".png"
     if not (media / name).exists():

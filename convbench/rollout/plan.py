@@ -12,7 +12,7 @@ from typing import Protocol
 from pydantic import Field
 
 from convbench.models.model import Model
-from convbench.rollout.tool_turn import Calls, offering
+from convbench.rollout.tool_turn import ModelCaller, sampling_with_tools
 from convbench.schema import (
     Branch,
     Completion,
@@ -24,11 +24,11 @@ from convbench.schema import (
     Sent,
     Turn,
 )
-from convbench.schema.noun import Noun
+from convbench.schema.noun import FrozenModel
 from convbench.store import Run
-from convbench.store.jsonl import lines, write_whole
-from convbench.store.shape import checked, read_model
-from convbench.views import called, messages, policy_turns
+from convbench.store.jsonl import numbered_lines, write_atomic
+from convbench.store.shape import parse_record, read_model
+from convbench.views import messages_before, policy_turns, tool_messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class Rollout:
     """Turns copied from the parent of a branch."""
 
 
-class OnDisk(Protocol):
+class AttemptLookup(Protocol):
     """Earlier attempts by key: `Run.attempts()`."""
 
     def get(self, key: str, default: tuple[int, bool], /) -> tuple[int, bool]:
         """Return (number of attempts, whether the newest succeeded) of a key."""
 
 
-def digits(*parts: object) -> int:
+def stable_number(*parts: object) -> int:
     """Return a 63-bit number derived from these parts, the same on every machine."""
     text = "/".join(str(part) for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
@@ -65,7 +65,9 @@ def conversation_id(run_id: str, key: str) -> str:
     return hashlib.sha256(f"{run_id}/{key}".encode()).hexdigest()[:20]
 
 
-def plan(manifest: RunManifest, examples: Iterable[Example], on_disk: OnDisk) -> Iterator[Rollout]:
+def plan_samples(
+    manifest: RunManifest, examples: Iterable[Example], on_disk: AttemptLookup
+) -> Iterator[Rollout]:
     """Yield the conversations still to play: no finished key, failed keys again as a new
     attempt."""
     for example in examples:
@@ -80,46 +82,51 @@ def plan(manifest: RunManifest, examples: Iterable[Example], on_disk: OnDisk) ->
                     conversation_id=conversation_id(manifest.id, key),
                     example_id=example.example_id,
                     sample=sample,
-                    temperature=manifest.temperature(sample),
-                    seed=digits(manifest.seed, manifest.task.name, key),
+                    temperature=manifest.temperature_of(sample),
+                    seed=stable_number(manifest.seed, manifest.task.name, key),
                     attempt=attempts,
                 )
 
 
-FILE, PARENTS = "wanted.json", "parents.jsonl"
+BRANCHES_FILE, PARENTS_FILE = "wanted.json", "parents.jsonl"
 
 
-class Wanted(Noun):
+class BranchRequest(FrozenModel):
     """How many branches a run is to have."""
 
     per_turn: int = Field(ge=1, le=10_000)
     """Branches at each turn of the policy."""
 
 
-def want(run: Run, talks: Iterable[Conversation], per_turn: int) -> None:
+def request_branches(run: Run, talks: Iterable[Conversation], per_turn: int) -> None:
     """Write which branches a run is to have; those it has already stay."""
     records = b"".join(talk.model_dump_json().encode() + b"\n" for talk in talks)
-    write_whole(run.path / PARENTS, records)
-    said = Wanted(per_turn=per_turn)
-    write_whole(run.path / FILE, said.model_dump_json().encode() + b"\n")
+    write_atomic(run.path / PARENTS_FILE, records)
+    request = BranchRequest(per_turn=per_turn)
+    write_atomic(run.path / BRANCHES_FILE, request.model_dump_json().encode() + b"\n")
 
 
-def wanted(run: Run) -> Iterator[Rollout]:
+def missing_branches(run: Run) -> Iterator[Rollout]:
     """Yield the branches that a run, or one of its shards, lacks for its own questions. Raises
     RunError for a record that is invalid."""
     home = (run.home or run).path
-    if not (home / FILE).exists():
+    if not (home / BRANCHES_FILE).exists():
         return
-    per_turn = read_model(home / FILE, Wanted).per_turn
-    yield from branches(run.manifest, parents(run), per_turn=per_turn, on_disk=run.attempts())
+    per_turn = read_model(home / BRANCHES_FILE, BranchRequest).per_turn
+    yield from plan_branches(
+        run.manifest, parent_conversations(run), per_turn=per_turn, on_disk=run.attempts()
+    )
 
 
-def parents(run: Run) -> Iterator[Conversation]:
+def parent_conversations(run: Run) -> Iterator[Conversation]:
     """Yield the conversations in `parents.jsonl` of a run, or of the run that it is a shard of,
     about its own questions. Raises RunError for a record that is invalid."""
-    file = (run.home or run).path / PARENTS
-    found = (checked(f"{file}:{number}", line, Conversation) for number, line in lines(file))
-    return (talk for talk in found if talk.example_id in run.examples)
+    file = (run.home or run).path / PARENTS_FILE
+    conversations = (
+        parse_record(f"{file}:{number}", line, Conversation)
+        for number, line in numbered_lines(file)
+    )
+    return (talk for talk in conversations if talk.example_id in run.examples)
 
 
 def branch_key(parent: str, turn: int, candidate: int) -> str:
@@ -127,12 +134,12 @@ def branch_key(parent: str, turn: int, candidate: int) -> str:
     return f"{parent}~{turn}.{candidate}"
 
 
-def branches(
+def plan_branches(
     manifest: RunManifest,
     parents: Iterable[Conversation],
     *,
     per_turn: int = 1,
-    on_disk: OnDisk,
+    on_disk: AttemptLookup,
 ) -> Iterator[Rollout]:
     """Yield jobs that play each parent again from each policy turn to its end.
 
@@ -146,10 +153,10 @@ def branches(
                 attempts, finished = on_disk.get(key, (0, False))
                 if not finished:
                     branch = Branch(parent=parent.conversation_id, turn=turn, candidate=candidate)
-                    yield _job(manifest, parent, branch, key, attempts)
+                    yield _branch_job(manifest, parent, branch, key, attempts)
 
 
-def _job(
+def _branch_job(
     manifest: RunManifest, parent: Conversation, branch: Branch, key: str, attempts: int
 ) -> Rollout:
     return Rollout(
@@ -158,7 +165,7 @@ def _job(
         example_id=parent.example_id,
         sample=parent.sample,
         temperature=parent.temperature,
-        seed=digits(manifest.seed, manifest.task.name, key),
+        seed=stable_number(manifest.seed, manifest.task.name, key),
         attempt=attempts,
         branch=branch,
         prefix=parent.turns[: branch.turn],
@@ -172,13 +179,13 @@ def call_key(parent: Conversation, turn: int, candidate: int, rounds: int = 0) -
     return f"{key}.{rounds}" if rounds else key
 
 
-async def candidate(
+async def sample_candidate(
     manifest: RunManifest,
     parent: Conversation,
     turn: int,
     number: int,
     model: Model,
-    caller: Calls,
+    caller: ModelCaller,
     *,
     temperature: float,
     rounds: int = 0,
@@ -193,10 +200,10 @@ async def candidate(
         update={
             "temperature": temperature,
             "max_tokens": speaker.max_tokens or sampling.max_tokens,
-            "seed": digits(manifest.seed, manifest.task.name, key),
+            "seed": stable_number(manifest.seed, manifest.task.name, key),
         }
     )
-    sampling = offering(speaker, sampling, rounds)
+    sampling = sampling_with_tools(speaker, sampling, rounds)
     seen = seen_before(protocol, parent, turn, rounds)
     key = call_key(parent, turn, number, rounds)
     return await caller.complete(model, seen, sampling, key=key)
@@ -209,4 +216,4 @@ def seen_before(
     rounds."""
     replay = parent.sent.get(protocol.policy, Sent()).replay
     done = parent.turns[turn].rounds[:rounds]
-    return [*messages(protocol, parent, protocol.policy, turn), *called(done, replay)]
+    return [*messages_before(protocol, parent, protocol.policy, turn), *tool_messages(done, replay)]

@@ -11,14 +11,14 @@ from itertools import chain
 from pathlib import Path
 
 from convbench.engine.budget import usual_prompt
-from convbench.engine.jobs import run as run_loop
+from convbench.engine.jobs import run_in_loop as run_loop
 from convbench.errors import RunError
 from convbench.models.aliases import SCHEMES, resolve
 from convbench.models.model import Model
 from convbench.models.open import batch_price_of, has_batches, price_of
 from convbench.rollout.calls import SCRIPT
 from convbench.rollout.plan import Rollout
-from convbench.rollout.play import play
+from convbench.rollout.play import play_conversation
 from convbench.rollout.tool_turn import tools_of
 from convbench.schema import (
     Completion,
@@ -33,11 +33,11 @@ from convbench.schema import (
 )
 from convbench.tokens import Tokens
 
-STANDS_FOR = "⟨reply of {speaker}⟩"
+PLACEHOLDER = "⟨reply of {speaker}⟩"
 
 
 @dataclass(frozen=True)
-class Call:
+class PreviewCall:
     """One call of the first conversation."""
 
     speaker: str
@@ -51,7 +51,7 @@ class Preview:
     """What a run would send and cost."""
 
     example: Example
-    calls: list[Call]
+    calls: list[PreviewCall]
     estimate: Tokens
     """Estimate for the whole run with all replies at full length; without a price if no model is
     named."""
@@ -63,7 +63,7 @@ class Preview:
     """Upper bound of the tokens of one conversation's replies."""
 
 
-def preview(
+def preview_build(
     manifest: RunManifest,
     examples: Iterable[Example],
     specs: Sequence[Path] = (),
@@ -75,16 +75,16 @@ def preview(
     Replies are unknown, so each is a placeholder, and loops run to their end. Raises SpecError if a
     template cannot be rendered, RunError if the split has no question.
     """
-    wanted = (e for e in examples if manifest.split in ("all", e.split))
-    first = next(wanted, None)
+    in_split = (e for e in examples if manifest.split in ("all", e.split))
+    first = next(in_split, None)
     if first is None:
         raise RunError(
             f"examples.jsonl: found no question of split {manifest.split}; expected those that the "
             "run was made with; bring the file back from a copy, or build a new run"
         )
-    calls, played = _calls(manifest, first)
-    count = sum(manifest.samples_of(example.split) for example in chain([first], wanted))
-    limit = {name: _limit(manifest, name) for name in manifest.cast}
+    calls, played = _play_preview(manifest, first)
+    count = sum(manifest.samples_of(example.split) for example in chain([first], in_split))
+    limit = {name: _reply_limit(manifest, name) for name in manifest.cast}
     prompt, completion, usd = 0, 0, 0.0
     unpriced: set[str] = set()
     named = True
@@ -93,9 +93,9 @@ def preview(
         tokens = usual_prompt(call.messages) + earlier
         prompt += tokens * count
         member = manifest.cast[call.speaker]
-        most = limit[call.speaker] + headroom(member.model, specs, member.short)
+        most = limit[call.speaker] + reasoning_headroom(member.model, specs, member.short)
         completion += most * count
-        cost = dollars(call.model, tokens, most, specs, member.short, batch=batch)
+        cost = call_price(call.model, tokens, most, specs, member.short, batch=batch)
         if call.model == SCRIPT:  # `show` names no model
             named = False
         elif cost is None:
@@ -119,21 +119,21 @@ def preview(
     )
 
 
-class _Recorder:
+class _CallRecorder:
     """Records the calls in place of the engine and answers with a placeholder."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[PreviewCall] = []
 
     async def complete(
         self, model: Model, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
         speaker, _, ref = model.ref.partition("\0")
-        self.calls.append(Call(speaker, key, ref, without_stable(messages)))
-        return Completion(STANDS_FOR.format(speaker=speaker), "stop", 0, 0, 0.0)
+        self.calls.append(PreviewCall(speaker, key, ref, without_stable(messages)))
+        return Completion(PLACEHOLDER.format(speaker=speaker), "stop", 0, 0, 0.0)
 
 
-class _Named(Model):
+class _NamedModel(Model):
     """Model with a name and nothing behind it."""
 
     priced = True
@@ -150,48 +150,52 @@ class _Named(Model):
         return None
 
 
-def _calls(manifest: RunManifest, example: Example) -> tuple[list[Call], Conversation]:
+def _play_preview(
+    manifest: RunManifest, example: Example
+) -> tuple[list[PreviewCall], Conversation]:
     """Play the first conversation with placeholders; return its calls and the conversation."""
-    recorder = _Recorder()
+    recorder = _CallRecorder()
     cast: dict[str, Model] = {
-        name: _Named(f"{name}\0{member.model}") for name, member in manifest.cast.items()
+        name: _NamedModel(f"{name}\0{member.model}") for name, member in manifest.cast.items()
     }
     job = Rollout(
-        "preview", "preview", example.example_id, 0, manifest.temperature(0), manifest.seed
+        "preview", "preview", example.example_id, 0, manifest.temperature_of(0), manifest.seed
     )
-    asked_once = manifest.model_copy(update={"protocol": of_any_form(manifest.protocol)})
+    asked_once = manifest.model_copy(update={"protocol": without_forms(manifest.protocol)})
     tools = tools_of(manifest)
-    conversation = run_loop(lambda: play(asked_once, example, job, cast, recorder, tools))
+    conversation = run_loop(
+        lambda: play_conversation(asked_once, example, job, cast, recorder, tools)
+    )
     steps = [turn.step for turn in conversation.turns]
-    asked = [
+    calls = [
         dataclasses.replace(call, step=steps[int(call.step.rpartition("@")[2])])
         for call in recorder.calls
     ]
-    return asked, conversation
+    return calls, conversation
 
 
-def of_any_form(protocol: ProtocolSpec) -> ProtocolSpec:
+def without_forms(protocol: ProtocolSpec) -> ProtocolSpec:
     """Return the protocol without the forms that its steps ask for, since no placeholder has
     them."""
 
-    def free(step: Step) -> Step:
+    def drop_form(step: Step) -> Step:
         return step.model_copy(update={"form": None})
 
     steps = [
-        free(item)
+        drop_form(item)
         if isinstance(item, Step)
-        else item.model_copy(update={"loop": tuple(map(free, item.loop))})
+        else item.model_copy(update={"loop": tuple(map(drop_form, item.loop))})
         for item in protocol.steps
     ]
     return protocol.model_copy(update={"steps": tuple(steps)})
 
 
-def _limit(manifest: RunManifest, speaker: str) -> int:
+def _reply_limit(manifest: RunManifest, speaker: str) -> int:
     fixed = manifest.protocol.speakers[speaker].max_tokens
     return fixed or manifest.cast[speaker].sampling.max_tokens
 
 
-def dollars(
+def call_price(
     model: str,
     prompt: int,
     reply: int,
@@ -205,11 +209,11 @@ def dollars(
         return 0.0
     if "/" not in model:
         return None
-    found = resolve(model, specs=specs, short=short)
-    price = batch_price_of(found) if batch and has_batches(found) else price_of(found)
-    return price.of(prompt, reply) if price else None
+    resolved = resolve(model, specs=specs, short=short)
+    price = batch_price_of(resolved) if batch and has_batches(resolved) else price_of(resolved)
+    return price.cost_of(prompt, reply) if price else None
 
 
-def headroom(model: str, specs: Sequence[Path] = (), short: str | None = None) -> int:
+def reasoning_headroom(model: str, specs: Sequence[Path] = (), short: str | None = None) -> int:
     """Return the tokens that a model may spend on hidden reasoning beyond its reply's limit."""
     return resolve(model, specs=specs, short=short).alias.headroom if "/" in model else 0

@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 from typing import Literal
 
-from convbench.answers.plain import plain
+from convbench.answers.plain import normalize_text
 from convbench.rollout.giveaways import (
     IN_YOUR_PLACE,
     is_question,
@@ -113,7 +113,9 @@ _CUT_SHORT = re.compile(
 def turn_sentences(text: str, example: Example) -> list[str]:
     """Return the sentences of a text, with numbers as digits and cut words completed."""
     text = _CUT_SHORT.sub(lambda match: _completed_word(match, example), text)
-    return list(split_sentences(IN_YOUR_PLACE.sub("", radio_letters(number_words(plain(text))))))
+    return list(
+        split_sentences(IN_YOUR_PLACE.sub("", radio_letters(number_words(normalize_text(text)))))
+    )
 
 
 def _completed_word(match: re.Match[str], example: Example) -> str:

@@ -13,9 +13,9 @@ import re
 from typing import NamedTuple
 
 from convbench.answers.final import final_answer
-from convbench.answers.tags import visible
+from convbench.answers.tags import without_thinking
 from convbench.rollout import replies
-from convbench.rollout.giveaways import LONGEST, is_question, shares_words
+from convbench.rollout.giveaways import MOST_CHARACTERS, is_question, shares_words
 from convbench.rollout.option_names import SIGN, labels_in, sign_options
 from convbench.rollout.proposals import (
     ASKS_MORE,
@@ -27,7 +27,7 @@ from convbench.rollout.proposals import (
 from convbench.schema import Example
 
 
-class Talk(NamedTuple):
+class DialogueState(NamedTuple):
     """What was proposed and denied in a conversation so far."""
 
     options: tuple[str, ...] = ()
@@ -78,11 +78,11 @@ _BESIDE = re.compile(
 """An option by its position next to the proposed one."""
 
 
-def after_student(talk: Talk, text: str, example: Example) -> Talk:
+def after_student(talk: DialogueState, text: str, example: Example) -> DialogueState:
     """Return the state of the conversation after a student's turn."""
     if example.answer not in example.letters:
         return talk
-    sentences = turn_sentences(visible(text[:LONGEST]), example)
+    sentences = turn_sentences(without_thinking(text[:MOST_CHARACTERS]), example)
     read = [sign_options(sentence, example) for sentence in sentences]
     options: list[str] = []
     opposed: list[str] = []
@@ -97,7 +97,7 @@ def after_student(talk: Talk, text: str, example: Example) -> Talk:
     if not options and talk.offered and sentences and replies.ASSENT.search(sentences[0]):
         options, last = list(talk.offered), len(sentences) == 1
     if not options or len(options) > 1:
-        chosen = final_answer(text[:LONGEST], example.options, strict=bool(options))
+        chosen = final_answer(text[:MOST_CHARACTERS], example.options, strict=bool(options))
         options = [chosen] if chosen else options
     answering = what_yes_answers(sentences[-1] if sentences else "", last, bool(options or opposed))
     named = dict.fromkeys(label for words in read for label in labels_in(words, example))
@@ -107,7 +107,7 @@ def after_student(talk: Talk, text: str, example: Example) -> Talk:
             answering=answering, asked_about=asked_about, offered=(), gives_away=False
         )
     dropped = set(talk.options) - set(options) if talk.replied and options else set()
-    return Talk(
+    return DialogueState(
         tuple(options),
         tuple(dict.fromkeys(opposed)),
         answering,
@@ -117,12 +117,12 @@ def after_student(talk: Talk, text: str, example: Example) -> Talk:
     )
 
 
-def after_teacher(talk: Talk, text: str, example: Example) -> Talk:
+def after_teacher(talk: DialogueState, text: str, example: Example) -> DialogueState:
     """Return the state of the conversation after a teacher's turn."""
     gold = example.answer
     if gold is None or gold not in example.letters:
         return talk
-    sentences = turn_sentences(resolve_references(talk, text[:LONGEST], example), example)
+    sentences = turn_sentences(resolve_references(talk, text[:MOST_CHARACTERS], example), example)
     read = [sign_options(sentence, example) for sentence in sentences]
     refuses = any(_refuses_proposal(talk, read, i) for i in range(len(read)))
     affirms = not refuses and _affirms_any(talk, read, example)
@@ -149,7 +149,7 @@ def after_teacher(talk: Talk, text: str, example: Example) -> Talk:
     )
 
 
-def resolve_references(talk: Talk, text: str, example: Example) -> str:
+def resolve_references(talk: DialogueState, text: str, example: Example) -> str:
     """Return a teacher's text with references to the student's proposals ("the latter", "the one
     below yours") replaced by the options' names."""
     letters = list(example.letters)
@@ -170,7 +170,7 @@ def resolve_references(talk: Talk, text: str, example: Example) -> str:
     return _BESIDE.sub(by_neighbour, text) if len(talk.options) == 1 else text
 
 
-def _affirms_any(talk: Talk, read: list[str], example: Example) -> bool:
+def _affirms_any(talk: DialogueState, read: list[str], example: Example) -> bool:
     """Return whether a teacher's turn affirms what was proposed."""
     opening = _opening_length(read)
     affirms = any(_affirms_proposal(talk, read, i, opening, example) for i in range(len(read)))
@@ -178,7 +178,7 @@ def _affirms_any(talk: Talk, read: list[str], example: Example) -> bool:
 
 
 def _denied_options(
-    talk: Talk, read: list[str], refuses: bool, affirms: bool, example: Example
+    talk: DialogueState, read: list[str], refuses: bool, affirms: bool, example: Example
 ) -> set[str]:
     """Return the options that a teacher's turn denies: those that it rules out by name, and those
     that it refuses or agrees to rule out."""
@@ -191,7 +191,7 @@ def _denied_options(
     return denied
 
 
-def _conceded_options(talk: Talk, read: list[str]) -> set[str]:
+def _conceded_options(talk: DialogueState, read: list[str]) -> set[str]:
     """Return the proposed options if a teacher concedes something, speaks against them and asks
     nothing."""
     if talk.answering == "other" or any(map(is_question, read)):
@@ -199,14 +199,16 @@ def _conceded_options(talk: Talk, read: list[str]) -> set[str]:
     return set(talk.options) if any(map(replies.CONCEDES.search, read)) else set()
 
 
-def _refuses_proposal(talk: Talk, read: list[str], i: int) -> bool:
+def _refuses_proposal(talk: DialogueState, read: list[str], i: int) -> bool:
     """Return whether a teacher's sentence refuses what was proposed."""
     if talk.answering == "other" or is_question(read[i]) or _asked_before(read, i):
         return False
     return replies.REFUSAL.search(read[i]) is not None and not replies.NO_OBJECTION.search(read[i])
 
 
-def _affirms_proposal(talk: Talk, read: list[str], i: int, opening: int, example: Example) -> bool:
+def _affirms_proposal(
+    talk: DialogueState, read: list[str], i: int, opening: int, example: Example
+) -> bool:
     """Return whether a teacher's sentence affirms what was proposed.
 
     In the turn's opening "it" is what was proposed.
@@ -239,7 +241,7 @@ def _is_certain(words: str, kind: re.Pattern[str]) -> bool:
     return not (replies.RESERVES.search(clause) or replies.NEGATIVE.search(clause))
 
 
-def _is_content(talk: Talk, read: list[str]) -> bool:
+def _is_content(talk: DialogueState, read: list[str]) -> bool:
     """Return whether a teacher is pleased with what was proposed and asks for nothing more."""
     return (
         talk.answering in ("proposal", "statement")
@@ -264,7 +266,7 @@ def _is_done_with(words: str) -> bool:
     return not (is_question(words) or elsewhere == words or replies.FOR_NOW.search(elsewhere))
 
 
-def _assents_to_proposal(talk: Talk, read: list[str], i: int, example: Example) -> bool:
+def _assents_to_proposal(talk: DialogueState, read: list[str], i: int, example: Example) -> bool:
     """Return whether a sentence begins or ends with a yes to what was proposed."""
     assent = replies.ASSENT.search(read[i])
     rest = read[i][assent.end() :] if assent else ""

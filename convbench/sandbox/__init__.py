@@ -1,6 +1,23 @@
 """Run model-written code in a sandbox, and render model-written pages."""
 
-from convbench.sandbox.grading import Limits, Outcome, agree, arun, boundary, check_reference, run
+from convbench.sandbox.grading import (
+    CallOutcome,
+    Limits,
+    agree,
+    boundary,
+    check_reference,
+    run_calls,
+    run_calls_async,
+)
 from convbench.sandbox.wall import Boundary
 
-__all__ = ["Boundary", "Limits", "Outcome", "agree", "arun", "boundary", "check_reference", "run"]
+__all__ = [
+    "Boundary",
+    "CallOutcome",
+    "Limits",
+    "agree",
+    "boundary",
+    "check_reference",
+    "run_calls",
+    "run_calls_async",
+]

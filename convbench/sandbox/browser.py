@@ -19,15 +19,15 @@ from convbench.sandbox.chromium import (
     LATE_S,
     Browser,
     BrowserEnded,
-    Loop,
+    DriverLoop,
+    browser_errors,
     chromium,
-    failures,
     finish_tasks,
     living,
-    start,
+    start_browser,
 )
-from convbench.sandbox.page import Box, PageError, Shot, photograph
-from convbench.sandbox.watch import Most
+from convbench.sandbox.page import Box, PageError, Shot, take_screenshot
+from convbench.sandbox.watch import UsageLimits
 
 __all__ = ["INSTALL", "Box", "PageError", "Shot", "chromium", "shoot"]
 AT_ONCE = max(1, os.cpu_count() or 1)
@@ -35,7 +35,7 @@ MEMORY = 1 << 30
 """Most private memory in bytes of all processes of a browser, its driver included."""
 SHARED_S = 10.0
 """Clock seconds for a page in the shared browser; a page takes far less."""
-ALONE = Most(MEMORY, cpu_seconds=20.0, seconds=60.0)
+ALONE = UsageLimits(MEMORY, cpu_seconds=20.0, seconds=60.0)
 """Limits of a page alone, its browser's start included. A busy machine must not fail a page: CPU
 seconds end a page that computes forever, clock seconds one that waits."""
 RENDERING = "rendering a page"
@@ -47,15 +47,15 @@ async def shoot(html: str) -> Shot:
     Raises MissingDependency without Playwright or Chromium, RunError if Chromium does not start,
     PageError for a page that cannot be rendered.
     """
-    thread = _Thread.get()
+    thread = _BrowserThread.get_thread()
     return await asyncio.wrap_future(
-        asyncio.run_coroutine_threadsafe(thread.shoot(html), thread.loop)
+        asyncio.run_coroutine_threadsafe(thread.render_page(html), thread.loop)
     )
 
 
 def close_all() -> None:
     """End all browsers within seconds; the next page starts a new one."""
-    thread, _Thread._only = _Thread._only, None
+    thread, _BrowserThread._only = _BrowserThread._only, None
     if thread is None:
         return
     browsers = [*living]
@@ -70,7 +70,7 @@ def close_all() -> None:
 
 def _forget_browsers() -> None:
     """Forget the thread and the browsers in a forked child, which owns neither."""
-    _Thread._only, _Thread._lock = None, threading.Lock()
+    _BrowserThread._only, _BrowserThread._lock = None, threading.Lock()
     living.clear()
 
 
@@ -78,20 +78,20 @@ atexit.register(close_all)
 os.register_at_fork(after_in_child=_forget_browsers)
 
 
-class _Thread:
+class _BrowserThread:
     """A thread with an event loop for the browsers, which lives as long as the program."""
 
-    _only: _Thread | None = None
+    _only: _BrowserThread | None = None
     _lock = threading.Lock()
 
     def __init__(self) -> None:
-        self.loop = Loop()
+        self.loop = DriverLoop()
         # An ended browser leaves tasks half done; their errors are reported elsewhere.
         self.loop.set_exception_handler(lambda *_: None)
-        self.shared: _Shared | None = None
+        self.shared: _SharedBrowser | None = None
         self.starting = asyncio.Lock()
         self.at_once = asyncio.Semaphore(AT_ONCE)
-        self.one = asyncio.Lock()
+        self.alone_lock = asyncio.Lock()
         self.thread = threading.Thread(target=self._run_loop, name="browser", daemon=True)
         self.thread.start()
 
@@ -101,36 +101,36 @@ class _Thread:
         self.loop.close()
 
     @classmethod
-    def get(cls) -> _Thread:
+    def get_thread(cls) -> _BrowserThread:
         """Return the running thread, or start a new one."""
         with cls._lock:
             if cls._only is None or not cls._only.thread.is_alive():
                 cls._only = cls()
             return cls._only
 
-    async def shoot(self, html: str) -> Shot:
+    async def render_page(self, html: str) -> Shot:
         """Return a page's screenshot from the shared browser, else from one of its own.
 
         Raises as the module's function of this name."""
         async with self.at_once:
-            shared = await self._opened()
-            found = await shared.shoot(html)
-        if found is not None and await shared.well():
-            return found
-        async with self.one:
-            return await _alone(html)
+            shared = await self._open_shared()
+            shot = await shared.render_page(html)
+        if shot is not None and await shared.came_out_well():
+            return shot
+        async with self.alone_lock:
+            return await _render_alone(html)
 
-    async def _opened(self) -> _Shared:
+    async def _open_shared(self) -> _SharedBrowser:
         async with self.starting:
-            if self.shared is not None and self.shared.spoiled:
+            if self.shared is not None and self.shared.is_spoiled:
                 await self.shared.browser.end()
                 self.shared = None
             if self.shared is None:
-                self.shared = _Shared(await start(Most(MEMORY)))
+                self.shared = _SharedBrowser(await start_browser(UsageLimits(MEMORY)))
             return self.shared
 
 
-class _Shared:
+class _SharedBrowser:
     """A browser shared by pages, used until one of them fails."""
 
     def __init__(self, browser: Browser) -> None:
@@ -140,40 +140,40 @@ class _Shared:
         self.failed = False
 
     @property
-    def spoiled(self) -> bool:
+    def is_spoiled(self) -> bool:
         """Whether a page failed or the browser ended, so that its screenshots no longer count."""
         gone = self.browser.gone.done() or not self.browser.chromium.is_connected()
         return self.failed or gone
 
-    async def shoot(self, html: str) -> Shot | None:
+    async def render_page(self, html: str) -> Shot | None:
         """Return a page's screenshot; None if it or another open page failed."""
-        broken: tuple[type[Exception], ...] = (PageError, *failures())
+        broken: tuple[type[Exception], ...] = (PageError, *browser_errors())
         here: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.inside.add(here)
         try:
-            return await self.browser.during(
-                photograph(self.browser.chromium, html), SHARED_S, RENDERING
+            return await self.browser.run_step(
+                take_screenshot(self.browser.chromium, html), SHARED_S, RENDERING
             )
         except broken:
-            await self._spoil()
+            await self._end_spoiled()
             return None
         finally:
             self.inside.discard(here)
             here.set_result(None)
 
-    async def well(self) -> bool:
+    async def came_out_well(self) -> bool:
         """Wait for the other open pages; return True if none failed."""
         if self.inside:
             await asyncio.wait(set(self.inside))
-        return not self.spoiled
+        return not self.is_spoiled
 
-    async def _spoil(self) -> None:
+    async def _end_spoiled(self) -> None:
         if not self.failed:
             self.failed = True
             await self.browser.end()
 
 
-async def _alone(html: str) -> Shot:
+async def _render_alone(html: str) -> Shot:
     """Return a page's screenshot from a browser of its own, retried once if the browser ends by
     itself. Raises PageError."""
     try:
@@ -183,23 +183,25 @@ async def _alone(html: str) -> Shot:
     try:
         return await _in_fresh(html)
     except BrowserEnded as error:
-        raise _broken(error) from None
+        raise _page_error(error) from None
 
 
 async def _in_fresh(html: str) -> Shot:
     """Return a page's screenshot from a new browser. Raises PageError, or BrowserEnded if the
     browser ends by itself."""
-    browser = await start(ALONE)
+    browser = await start_browser(ALONE)
     try:
-        return await browser.during(photograph(browser.chromium, html), ALONE.seconds, RENDERING)
-    except failures() as error:
+        return await browser.run_step(
+            take_screenshot(browser.chromium, html), ALONE.seconds, RENDERING
+        )
+    except browser_errors() as error:
         if isinstance(error, BrowserEnded) and not browser.used_too_much:
             raise
-        raise _broken(browser.used_too_much or error) from None
+        raise _page_error(browser.used_too_much or error) from None
     finally:
         await browser.end()
 
 
-def _broken(why: object) -> PageError:
+def _page_error(why: object) -> PageError:
     line = (str(why) or type(why).__name__).splitlines()[0]
     return PageError(f"the page cannot be rendered: {line}")

@@ -22,50 +22,50 @@ _numbers = itertools.count()
 
 
 @cache
-def place() -> Path | None:
+def parent_group() -> Path | None:
     """Return the nearest group above this process in which we may create groups, else None."""
     with contextlib.suppress(OSError):
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
         roots = [Path(fields[1]) for fields in mounts if fields[2] == "cgroup2"]
         lines = Path("/proc/self/cgroup").read_text().splitlines()
         own = next(line[3:] for line in lines if line.startswith("0::"))
-        found = nearest(roots[0], own) if roots else None
-        return found if found and _enters(found) else None
+        group = nearest_group(roots[0], own) if roots else None
+        return group if group and _can_enter(group) else None
     return None
 
 
-def _enters(within: Path) -> bool:
+def _can_enter(within: Path) -> bool:
     """Return True if a process of ours can enter a group created within this one."""
-    group = make(64 << 20, 16, within)
+    group = make_group(64 << 20, 16, within)
     try:
-        enter = inside(group, ["true"])
+        enter = enter_command(group, ["true"])
         return group is not None and subprocess.run(enter, timeout=END_S).returncode == 0  # noqa: S603
     except subprocess.TimeoutExpired:
         return False
     finally:
-        end(group)
+        end_group(group)
 
 
-def nearest(root: Path, own: str) -> Path | None:
+def nearest_group(root: Path, own: str) -> Path | None:
     """Return the nearest group, from `own` up to `root`, that is writable and lets its children
     limit memory and processes, else None."""
     first = root / own.strip("/")
     for folder in (first, *first.parents):
         with contextlib.suppress(OSError):
-            given = (folder / "cgroup.subtree_control").read_text().split()
+            controllers = (folder / "cgroup.subtree_control").read_text().split()
             mine = all(os.access(at, os.W_OK) for at in (folder, folder / "cgroup.procs"))
-            if {"memory", "pids"} <= set(given) and mine:
+            if {"memory", "pids"} <= set(controllers) and mine:
                 return folder
         if folder == root:
             break
     return None
 
 
-def make(memory: int, processes: int, within: Path | None = None) -> Path | None:
+def make_group(memory: int, processes: int, within: Path | None = None) -> Path | None:
     """Return a new group limited to `memory` bytes and `processes` processes and threads.
 
     Returns None if none can be created."""
-    within = within or place()
+    within = within or parent_group()
     if within is None:
         return None
     group = within / f"convbench-{os.getpid()}-{next(_numbers)}"
@@ -77,26 +77,26 @@ def make(memory: int, processes: int, within: Path | None = None) -> Path | None
             (group / "memory.oom.group").write_text("1")
             (group / "memory.swap.max").write_text("0")
     except OSError:
-        end(group)
+        end_group(group)
         return None
     return group
 
 
-def inside(group: Path | None, command: Sequence[str]) -> list[str]:
+def enter_command(group: Path | None, command: Sequence[str]) -> list[str]:
     """Return a command that enters the group before it runs; it fails if it cannot enter."""
     enter = 'echo $$ >"$0/cgroup.procs" && exec "$@"'
     return [*command] if group is None else ["/bin/sh", "-c", enter, str(group), *command]
 
 
-def end(group: Path | None) -> None:
+def end_group(group: Path | None) -> None:
     """Kill all processes of a group; a thread removes the group once it is empty."""
     if group is not None:
         with contextlib.suppress(OSError):
             (group / "cgroup.kill").write_text("1")
-        threading.Thread(target=_remove, args=(group,), daemon=True).start()
+        threading.Thread(target=_remove_group, args=(group,), daemon=True).start()
 
 
-def _remove(group: Path) -> None:
+def _remove_group(group: Path) -> None:
     until = time.monotonic() + END_S
     while group.is_dir() and time.monotonic() < until:
         with contextlib.suppress(OSError):

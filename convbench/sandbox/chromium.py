@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from convbench.errors import ConvbenchError, MissingDependency, RunError
-from convbench.guard import guarded
+from convbench.guard import guard_command
 from convbench.install import with_extra
 from convbench.sandbox import cgroup
 from convbench.sandbox.wall import INSTALL as WALL
 from convbench.sandbox.wall import NOBODY
-from convbench.sandbox.watch import POLL_S, LastWords, Most, Watch
+from convbench.sandbox.watch import POLL_S, OutputTail, ProcessWatch, UsageLimits
 
 LATE_S = 1.0
 """Seconds for tasks to end after their browser has."""
@@ -45,7 +45,7 @@ async def start_driver(scratch: Path, announce: Callable[[int], None]) -> Any:
     return await async_playwright().start()
 
 
-class Loop(asyncio.SelectorEventLoop):
+class DriverLoop(asyncio.SelectorEventLoop):
     """An event loop whose only subprocesses are drivers that `start_driver` starts.
 
     Playwright itself does not reveal its driver's process id, and starts it in our process group,
@@ -57,7 +57,10 @@ class Loop(asyncio.SelectorEventLoop):
         scratch = str(_scratch.get())
         options["env"] = {**options["env"], "TMPDIR": scratch}
         transport, protocol = await super().subprocess_exec(
-            protocol_factory, *guarded(command, scratch=scratch), start_new_session=True, **options
+            protocol_factory,
+            *guard_command(command, scratch=scratch),
+            start_new_session=True,
+            **options,
         )
         _announce.get()(transport.get_pid())
         return transport, protocol
@@ -89,16 +92,16 @@ def chromium() -> str:
 
     Raises MissingDependency."""
     inner = "/usr/lib/chromium/chromium"
-    found = inner if os.access(inner, os.X_OK) else None
+    program = inner if os.access(inner, os.X_OK) else None
     for name in ("chromium", "chromium-browser", "google-chrome"):
-        found = found or shutil.which(name)
-    if found is None:
+        program = program or shutil.which(name)
+    if program is None:
         raise MissingDependency("Chromium", needed_for="rendering pages", install=INSTALL)
-    return found
+    return program
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class LaunchMode:
     """How Chromium is started: which layers of the sandbox are used."""
 
     wall: bool
@@ -108,7 +111,7 @@ class Way:
     inner: bool
     """Whether Chromium's own sandbox is used."""
 
-    def lacks(self) -> str:
+    def weakness_text(self) -> str:
         """Return the missing layers of protection, in words; empty for the safest mode."""
         lacks = [] if self.wall else ["bubblewrap around Chromium"]
         if self.wall and os.geteuid() == 0 and not self.user:
@@ -117,12 +120,12 @@ class Way:
             lacks.append("Chromium's own sandbox")
         return " and ".join(lacks)
 
-    def script(self, program: str, mark: Path, words: Path, group: Path | None) -> str:
+    def launch_script(self, program: str, mark: Path, words: Path, group: Path | None) -> str:
         """Return a shell script that starts Chromium with the script's arguments.
 
         It writes its process id to `mark` and its stderr to `words`, enters the control group and
         limits each process's memory."""
-        command = [program] if not self.wall else [*_wall(program, self.user), program]
+        command = [program] if not self.wall else [*_wall_command(program, self.user), program]
         enter = f"echo $$ >{shlex.quote(str(group / 'cgroup.procs'))} || exit 1\n" if group else ""
         return (
             f"#!/bin/sh\nexec 2>{shlex.quote(str(words))}\n"
@@ -132,15 +135,15 @@ class Way:
         )
 
 
-def ways() -> list[Way]:
+def ways() -> list[LaunchMode]:
     """Return the modes in which Chromium can be started here, the safest first."""
     root, wraps = os.geteuid() == 0, shutil.which("bwrap") is not None
-    found = [Way(True, True, inner) for inner in (True, False)] if root and wraps else []
-    found += [Way(True, False, inner) for inner in (True, False)] if wraps else []
-    return [*found, Way(False, False, not root)]
+    modes = [LaunchMode(True, True, inner) for inner in (True, False)] if root and wraps else []
+    modes += [LaunchMode(True, False, inner) for inner in (True, False)] if wraps else []
+    return [*modes, LaunchMode(False, False, not root)]
 
 
-def _wall(program: str, user: bool) -> list[str]:
+def _wall_command(program: str, user: bool) -> list[str]:
     """Return the bubblewrap command, to which the program to run is appended."""
     command = [
         "bwrap",
@@ -164,35 +167,44 @@ def _wall(program: str, user: bool) -> list[str]:
     for name, value in _SETTINGS.items():
         command += ["--setenv", name, value]
     command += ["--perms", "1777", "--size", str(SCRATCH_BYTES), "--tmpfs", SCRATCH]
-    command += [*_files(program), "--proc", "/proc", "--remount-ro", "/", "--chdir", SCRATCH, "--"]
+    command += [
+        *_bind_options(program),
+        "--proc",
+        "/proc",
+        "--remount-ro",
+        "/",
+        "--chdir",
+        SCRATCH,
+        "--",
+    ]
     return command + (_as_nobody() if user else [])
 
 
-def _files(program: str) -> list[str]:
+def _bind_options(program: str) -> list[str]:
     """Return bubblewrap's options that bind programs, libraries, fonts and four devices."""
     own = str(Path(program).resolve().parent)
-    seen = [p for p in (*_SEEN, own) if os.path.exists(p) and (p == "/usr" or not _within(p))]
-    links = [place for place in _LINKS if os.path.islink(place)]
-    seen += [place for place in _LINKS if place not in links and os.path.isdir(place)]
+    seen = [p for p in (*_SEEN, own) if os.path.exists(p) and (p == "/usr" or not _is_in_usr(p))]
+    links = [path for path in _LINKS if os.path.islink(path)]
+    seen += [path for path in _LINKS if path not in links and os.path.isdir(path)]
     out = []
-    for folder in _above([*seen, *_DEVICES]):
+    for folder in _parent_folders([*seen, *_DEVICES]):
         out += ["--perms", "0755", "--dir", folder]
-    for place in seen:
-        out += ["--ro-bind", place, place]
-    for place in links:
-        out += ["--symlink", os.readlink(place), place]
-    for place in _DEVICES:
-        out += ["--dev-bind", place, place]
+    for path in seen:
+        out += ["--ro-bind", path, path]
+    for path in links:
+        out += ["--symlink", os.readlink(path), path]
+    for path in _DEVICES:
+        out += ["--dev-bind", path, path]
     return out
 
 
-def _within(place: str) -> bool:
-    return place.startswith("/usr/")
+def _is_in_usr(path: str) -> bool:
+    return path.startswith("/usr/")
 
 
-def _above(places: Sequence[str]) -> list[str]:
-    found = [str(folder) for place in places for folder in reversed(Path(place).parents)]
-    return [folder for folder in dict.fromkeys(found) if folder not in ("/", "/usr")]
+def _parent_folders(places: Sequence[str]) -> list[str]:
+    folders = [str(folder) for path in places for folder in reversed(Path(path).parents)]
+    return [folder for folder in dict.fromkeys(folders) if folder not in ("/", "/usr")]
 
 
 def _as_nobody() -> list[str]:
@@ -219,7 +231,7 @@ _FLAGS = (
     "--disable-background-networking",
     "--force-color-profile=srgb",
 )
-_known: list[Way] = []
+_known: list[LaunchMode] = []
 """The mode that worked on this machine, once there is one."""
 living: set[Browser] = set()
 """Browsers that were started, or are being started, and have not ended."""
@@ -234,18 +246,18 @@ class BrowserEnded(ConnectionError):
 class Browser:
     """A browser with a driver of its own; every wait for it ends when it does."""
 
-    way: Way
+    way: LaunchMode
     folder: Path
     """Its own folder on the host, its driver's scratch too."""
     group: Path | None
     """Its control group."""
-    words: LastWords
+    words: OutputTail
     gone: asyncio.Future[None]
     """Done once its end is noticed or requested."""
     chromium: Any = None
     pid: int = 0
     """Process id of bubblewrap, or of Chromium if it runs without; 0 before it is known."""
-    watch: Watch | None = None
+    watch: ProcessWatch | None = None
     """None before its driver is started."""
 
     @property
@@ -253,7 +265,7 @@ class Browser:
         """The limit for whose excess it was ended, in words; None if it was not."""
         return self.watch.why if self.watch else None
 
-    async def during(self, work: Coroutine[Any, Any, T], seconds: float, doing: str) -> T:
+    async def run_step(self, work: Coroutine[Any, Any, T], seconds: float, doing: str) -> T:
         """Return the result of a step; `doing` names it in error messages.
 
         Raises BrowserEnded if the browser ends meanwhile, TimeoutError after `seconds`, else what
@@ -269,7 +281,7 @@ class Browser:
             if step.done():  # perhaps because the browser ended, which the watch notices soon
                 await asyncio.wait({self.gone}, timeout=NOTICED_S)
             if self.gone.done():
-                last = f"saying: {line}" if (line := self.words.line) else "without a word"
+                last = f"saying: {line}" if (line := self.words.main_line) else "without a word"
                 raise BrowserEnded(f"Chromium ended while {doing}, {last}")
             if not step.done():
                 raise TimeoutError(f"no answer within {seconds:.0f} s while {doing}")
@@ -299,13 +311,13 @@ class Browser:
 
     def _clear_files(self) -> None:
         living.discard(self)
-        cgroup.end(self.group)
+        cgroup.end_group(self.group)
         self.words.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _over(self) -> None:
+    def _on_exit(self) -> None:
         """Wake those who wait for the browser's end; called in the watch's thread."""
-        cgroup.end(self.group)
+        cgroup.end_group(self.group)
         with contextlib.suppress(RuntimeError):  # the loop has ended before
             self.gone.get_loop().call_soon_threadsafe(self._let_go)
 
@@ -314,37 +326,37 @@ class Browser:
             self.gone.set_result(None)
 
 
-async def start(most: Most) -> Browser:
+async def start_browser(most: UsageLimits) -> Browser:
     """Return a started browser with these limits; the first time, in the safest mode that works.
 
     A failed start is tried once more in the same mode. A mode that is not the safest is reported on
     stderr. Raises MissingDependency without Playwright or Chromium, RunError if it does not start.
     """
-    broken = failures()
+    broken = browser_errors()
     program, reasons = chromium(), list[str]()
     for way in _known or ways():
         try:
-            found = await _started_in_two(program, way, most)
+            browser = await _started_in_two(program, way, most)
         except broken as error:
             reasons.append((str(error) or type(error).__name__).splitlines()[0])
             if isinstance(error, TimeoutError):  # a slow machine is no reason for less safety
                 break
             continue
         if not _known:
-            _tell(way, reasons)
+            _print_weakness(way, reasons)
         _known[:] = [way]
-        return found
+        return browser
     raise RunError(f"{program} does not start: {reasons[-1]}; mend it: {INSTALL} bubblewrap")
 
 
-def _tell(way: Way, reasons: Sequence[str]) -> None:
+def _print_weakness(way: LaunchMode, reasons: Sequence[str]) -> None:
     """Print to stderr which protection a mode lacks, and why no safer one was used."""
-    if lacks := way.lacks():
+    if lacks := way.weakness_text():
         why = reasons[0] if reasons else f"bubblewrap is not installed; run: {WALL}"
         print(f"note: pages are rendered without {lacks}: {why}", file=sys.stderr)
 
 
-def failures() -> tuple[type[Exception], ...]:
+def browser_errors() -> tuple[type[Exception], ...]:
     """Return the exception classes of a browser's failures. Raises MissingDependency."""
     try:
         from playwright.async_api import Error
@@ -355,20 +367,20 @@ def failures() -> tuple[type[Exception], ...]:
     return Error, TimeoutError, OSError
 
 
-async def _started_in_two(program: str, way: Way, most: Most) -> Browser:
+async def _started_in_two(program: str, way: LaunchMode, most: UsageLimits) -> Browser:
     try:
-        return await _started(program, way, most)
-    except failures():  # it may have been killed, or the machine be busy
-        return await _started(program, way, most)
+        return await _start_once(program, way, most)
+    except browser_errors():  # it may have been killed, or the machine be busy
+        return await _start_once(program, way, most)
 
 
-async def _started(program: str, way: Way, most: Most) -> Browser:
+async def _start_once(program: str, way: LaunchMode, most: UsageLimits) -> Browser:
     folder = Path(tempfile.mkdtemp(prefix="convbench-browser-"))
-    group = cgroup.make(most.memory_bytes + SCRATCH_BYTES, TASKS)
+    group = cgroup.make_group(most.memory_bytes + SCRATCH_BYTES, TASKS)
     gone = asyncio.get_running_loop().create_future()
-    browser = Browser(way, folder, group, LastWords(folder / "words"), gone)
+    browser = Browser(way, folder, group, OutputTail(folder / "words"), gone)
     living.add(browser)
-    following = asyncio.ensure_future(_follow(browser))
+    following = asyncio.ensure_future(_watch_browser(browser))
     try:
         driver = await _driver(browser, most)
         launching = driver.chromium.launch(
@@ -378,9 +390,9 @@ async def _started(program: str, way: Way, most: Most) -> Browser:
             chromium_sandbox=way.inner,
             env={"HOME": "/nonexistent", "PATH": os.defpath, "LANG": "C.UTF-8"},
         )
-        browser.chromium = await browser.during(launching, START_S, "starting")
+        browser.chromium = await browser.run_step(launching, START_S, "starting")
         await asyncio.wait_for(following, START_S)
-        await browser.during(_try(browser.chromium), START_S, "opening its first tab")
+        await browser.run_step(_open_tab(browser.chromium), START_S, "opening its first tab")
         return browser
     except BaseException:
         await browser.end()
@@ -389,13 +401,13 @@ async def _started(program: str, way: Way, most: Most) -> Browser:
         following.cancel()
 
 
-async def _driver(browser: Browser, most: Most) -> Any:
+async def _driver(browser: Browser, most: UsageLimits) -> Any:
     """Return the started driver of a browser, watched from the moment of its start.
 
     Raises TimeoutError or BrowserEnded."""
 
     def watch_guard(guard: int) -> None:
-        browser.watch = Watch(guard, most, browser.words, browser._over)
+        browser.watch = ProcessWatch(guard, most, browser.words, browser._on_exit)
 
     try:
         return await asyncio.wait_for(start_driver(browser.folder, watch_guard), START_S)
@@ -408,12 +420,12 @@ async def _driver(browser: Browser, most: Most) -> Any:
 def _script(program: str, browser: Browser) -> str:
     script = browser.folder / "chromium"
     files = browser.folder / "mark", browser.folder / "words"
-    script.write_text(browser.way.script(program, *files, browser.group))
+    script.write_text(browser.way.launch_script(program, *files, browser.group))
     script.chmod(0o700)
     return str(script)
 
 
-async def _follow(browser: Browser) -> None:
+async def _watch_browser(browser: Browser) -> None:
     """Add the browser's own process to the watch once its script has written its process id."""
     mark = browser.folder / "mark"
     while not (browser.watch and mark.exists() and mark.read_text().endswith("\n")):
@@ -422,7 +434,7 @@ async def _follow(browser: Browser) -> None:
     browser.watch.first.append(browser.pid)
 
 
-async def _try(chromium: Any) -> None:
+async def _open_tab(chromium: Any) -> None:
     """Open and close a tab, since Chromium's own sandbox may fail only then."""
     context = await chromium.new_context()
     page = await context.new_page()

@@ -35,8 +35,8 @@ NO_SETUID, NO_DEVICES, REMOUNT = 2, 4, 32
 
 def version() -> int:
     """Return the kernel's Landlock version; 0 if it has none."""
-    found = ctypes.CDLL(None, use_errno=True).syscall(CREATE, None, ctypes.c_size_t(0), 1)
-    return max(0, int(found))
+    number = ctypes.CDLL(None, use_errno=True).syscall(CREATE, None, ctypes.c_size_t(0), 1)
+    return max(0, int(number))
 
 
 def confine(settings: dict[str, Any]) -> None:
@@ -47,28 +47,30 @@ def confine(settings: dict[str, Any]) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     rules = None
     if settings["scratch"]:
-        _cap(libc, settings["scratch"], settings["files"])
+        _cap_files(libc, settings["scratch"], settings["files"])
     else:
-        rules = _rules(libc, settings)
-    _drop(libc, settings["user"], READ_ANY if rules and settings["user"] is not None else 0)
+        rules = _landlock_rules(libc, settings)
+    _drop_privileges(
+        libc, settings["user"], READ_ANY if rules and settings["user"] is not None else 0
+    )
     libc.prctl(DEATH_SIGNAL, SIGKILL, 0, 0, 0)
     if libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "no_new_privs")
     if rules is not None:
-        _call(libc, RESTRICT, rules, 0)
+        _system_call(libc, RESTRICT, rules, 0)
         os.close(rules)
     if settings["filter"] is not None:
-        _filter(libc, settings["filter"])
+        _install_filter(libc, settings["filter"])
 
 
-def _cap(libc: Any, scratch: str, files: int) -> None:
+def _cap_files(libc: Any, scratch: str, files: int) -> None:
     """Limit the in-memory file system to this many files, folders and links. Raises OSError."""
     flags, options = REMOUNT | NO_SETUID | NO_DEVICES, f"nr_inodes={files}".encode()
     if libc.mount(None, scratch.encode(), None, ctypes.c_ulong(flags), options):
         raise OSError(ctypes.get_errno(), "remount")
 
 
-def _rules(libc: Any, settings: dict[str, Any]) -> int:
+def _landlock_rules(libc: Any, settings: dict[str, Any]) -> int:
     """Return the descriptor of Landlock's rule set, not yet in force. Raises OSError."""
     known = version()
     if known < 1:
@@ -79,49 +81,52 @@ def _rules(libc: Any, settings: dict[str, Any]) -> int:
         attributes += struct.pack("=Q", 3)  # bind and connect
     if known >= 6:
         attributes += struct.pack("=Q", SCOPES)
-    rules = _call(libc, CREATE, attributes, ctypes.c_size_t(len(attributes)), 0)
+    rules = _system_call(libc, CREATE, attributes, ctypes.c_size_t(len(attributes)), 0)
     for path in settings["read"]:
-        _allow(libc, rules, path, READ_FILE | READ_DIR | EXECUTE)
+        _allow_path(libc, rules, path, READ_FILE | READ_DIR | EXECUTE)
     for path in settings["list"]:
-        _allow(libc, rules, path, READ_DIR)
+        _allow_path(libc, rules, path, READ_DIR)
     return rules
 
 
-def _drop(libc: Any, user: int | None, kept: int) -> None:
+def _drop_privileges(libc: Any, user: int | None, capabilities: int) -> None:
     """Give up root and every capability but the given ones. Raises OSError."""
     if user is not None:
-        libc.prctl(KEEP_CAPABILITIES, 1 if kept else 0, 0, 0, 0)
+        libc.prctl(KEEP_CAPABILITIES, 1 if capabilities else 0, 0, 0, 0)
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
-    header, sets = struct.pack("=Ii", CAPABILITIES, 0), struct.pack("=6I", kept, kept, 0, 0, 0, 0)
+    header, sets = (
+        struct.pack("=Ii", CAPABILITIES, 0),
+        struct.pack("=6I", capabilities, capabilities, 0, 0, 0, 0),
+    )
     if libc.capset(header, sets):
         raise OSError(ctypes.get_errno(), "capset")
 
 
-def _allow(libc: Any, rules: int, path: str, rights: int) -> None:
+def _allow_path(libc: Any, rules: int, path: str, rights: int) -> None:
     if not os.path.exists(path):
         return
     if not os.path.isdir(path):
         rights &= READ_FILE | EXECUTE
-    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    _call(libc, ADD, rules, 1, struct.pack("=Qi", rights, place), 0)
-    os.close(place)
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    _system_call(libc, ADD, rules, 1, struct.pack("=Qi", rights, descriptor), 0)
+    os.close(descriptor)
 
 
-def _filter(libc: Any, program: bytes) -> None:
+def _install_filter(libc: Any, program: bytes) -> None:
     code = ctypes.create_string_buffer(program, len(program))
 
     class Program(ctypes.Structure):
         _fields_ = (("len", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
-    whole = Program(len(program) // 8, ctypes.addressof(code))
-    if libc.prctl(SECCOMP, FILTER, ctypes.byref(whole), 0, 0):
+    bpf_program = Program(len(program) // 8, ctypes.addressof(code))
+    if libc.prctl(SECCOMP, FILTER, ctypes.byref(bpf_program), 0, 0):
         raise OSError(ctypes.get_errno(), "seccomp")
 
 
-def _call(libc: Any, number: int, *arguments: Any) -> int:
-    found = int(libc.syscall(number, *arguments))
-    if found < 0:
+def _system_call(libc: Any, number: int, *arguments: Any) -> int:
+    result = int(libc.syscall(number, *arguments))
+    if result < 0:
         raise OSError(ctypes.get_errno(), f"system call {number}")
-    return found
+    return result

@@ -27,7 +27,14 @@ from convbench.errors import MissingDependency, UnsupportedTask
 from convbench.sandbox import confine
 from convbench.sandbox.encoder import DEPTH, NODES
 from convbench.sandbox.seccomp import filter_program
-from convbench.sandbox.wall import INSTALL, KINDS, Boundary, Walled, compiled, packages
+from convbench.sandbox.wall import (
+    INSTALL,
+    KINDS,
+    Boundary,
+    SandboxProcess,
+    compile_program,
+    package_paths,
+)
 
 NEAR = 1e-9
 _EXACT = re.compile(r"[+-]?[\d.]{1,400}(?:/\d{1,400}|[eE][+-]?\d{1,3})?", re.ASCII)
@@ -36,28 +43,28 @@ PAIRED = 500
 """Most unordered items without an identical partner that are compared one by one."""
 
 
-def same(one: Any, two: Any) -> bool:
+def outputs_equal(first: Any, second: Any) -> bool:
     """Return True if two decoded outputs are equal; numbers may differ by NEAR."""
-    a, b = number(one), number(two)
+    a, b = decode_number(first), decode_number(second)
     if a is not None or b is not None:
-        return a is not None and b is not None and close(a, b)
-    if not isinstance(one, list) or not isinstance(two, list):
-        return type(one) is type(two) and bool(one == two)
-    kinds = {one[0], two[0]}
+        return a is not None and b is not None and numbers_close(a, b)
+    if not isinstance(first, list) or not isinstance(second, list):
+        return type(first) is type(second) and bool(first == second)
+    kinds = {first[0], second[0]}
     if kinds <= {"l", "g"}:
-        return _in_order(one[1], two[1])
+        return _equal_in_order(first[1], second[1])
     if len(kinds) > 1:
         return False
-    if one[0] == "t":
-        return _in_order(one[1], two[1])
-    if one[0] in ("s", "d"):
-        return _unordered(one[1], two[1])
-    if one[0] == "o":
-        return bool(one[1] == two[1]) and same(one[2], two[2])
-    return bool(one == two)
+    if first[0] == "t":
+        return _equal_in_order(first[1], second[1])
+    if first[0] in ("s", "d"):
+        return _equal_unordered(first[1], second[1])
+    if first[0] == "o":
+        return bool(first[1] == second[1]) and outputs_equal(first[2], second[2])
+    return bool(first == second)
 
 
-def number(value: Any) -> int | float | complex | Fraction | None:
+def decode_number(value: Any) -> int | float | complex | Fraction | None:
     """Return a decoded value as a number; None if it is not one.
 
     Raises ValueError for a number too large to compute with."""
@@ -78,66 +85,68 @@ def number(value: Any) -> int | float | complex | Fraction | None:
     return Fraction(value[1])
 
 
-def close(one: Any, two: Any) -> bool:
+def numbers_close(first: Any, second: Any) -> bool:
     """Return True if two numbers are equal, or close if one of them is not exact."""
-    if one == two:
+    if first == second:
         return True
-    if isinstance(one, int | Fraction) and isinstance(two, int | Fraction):
+    if isinstance(first, int | Fraction) and isinstance(second, int | Fraction):
         return False
     try:
-        if isinstance(one, complex) or isinstance(two, complex):
-            a, b = complex(one), complex(two)
-            return close(a.real, b.real) and close(a.imag, b.imag)
-        a, b = float(one), float(two)
+        if isinstance(first, complex) or isinstance(second, complex):
+            a, b = complex(first), complex(second)
+            return numbers_close(a.real, b.real) and numbers_close(a.imag, b.imag)
+        a, b = float(first), float(second)
     except OverflowError:
         return False
     return (math.isnan(a) and math.isnan(b)) or math.isclose(a, b, rel_tol=NEAR, abs_tol=NEAR)
 
 
-def _in_order(one: Sequence[Any], two: Sequence[Any]) -> bool:
-    return len(one) == len(two) and all(same(a, b) for a, b in zip(one, two, strict=True))
+def _equal_in_order(first: Sequence[Any], second: Sequence[Any]) -> bool:
+    return len(first) == len(second) and all(
+        outputs_equal(a, b) for a, b in zip(first, second, strict=True)
+    )
 
 
-def _unordered(one: Sequence[Any], two: Sequence[Any]) -> bool:
+def _equal_unordered(first: Sequence[Any], second: Sequence[Any]) -> bool:
     """Return True if the items can be paired: by identical JSON first, then by comparing."""
-    if len(one) != len(two):
+    if len(first) != len(second):
         return False
-    left = {_letters(item): item for item in two}
-    mine = {_letters(item): item for item in one}
+    left = {_canonical_text(item): item for item in second}
+    mine = {_canonical_text(item): item for item in first}
     rest = [item for letters, item in mine.items() if letters not in left]
     others = [item for letters, item in left.items() if letters not in mine]
     if len(rest) != len(others) or len(rest) > PAIRED:
         return False
     for item in rest:
-        partner = next((i for i, other in enumerate(others) if same(item, other)), None)
+        partner = next((i for i, other in enumerate(others) if outputs_equal(item, other)), None)
         if partner is None:
             return False
         del others[partner]
     return True
 
 
-def _letters(item: Any) -> str:
+def _canonical_text(item: Any) -> str:
     return json.dumps(item, sort_keys=True)
 
 
-def well_formed(value: Any) -> bool:
+def is_well_formed(value: Any) -> bool:
     """Return True if a value has the form that the program inside writes, within its bounds.
 
     A hostile answer may write anything. Two values of this form compare without an error."""
     todo, nodes = [(value, 0)], 0
     while todo:
-        found, depth = todo.pop()
+        node, depth = todo.pop()
         nodes += 1
         if nodes > NODES or depth > DEPTH:
             return False
-        inner = _inner(found)
+        inner = _inner_values(node)
         if inner is None:
             return False
         todo += [(item, depth + 1) for item in inner]
     return True
 
 
-def _inner(value: Any) -> Sequence[Any] | None:
+def _inner_values(value: Any) -> Sequence[Any] | None:
     """Return the values that a value contains, empty for a scalar; None if it is malformed."""
     if value is None or isinstance(value, bool | int | str):
         return ()
@@ -151,7 +160,7 @@ def _inner(value: Any) -> Sequence[Any] | None:
     lengths = {"i": 1, "f": 1, "n": 1, "c": 2, "b": 1, "r": 2}
     texts = len(rest) == lengths.get(tag) and all(isinstance(text, str) for text in rest)
     try:
-        return () if texts and (number(value) is not None or tag in ("b", "r")) else None
+        return () if texts and (decode_number(value) is not None or tag in ("b", "r")) else None
     except (ValueError, ZeroDivisionError, OverflowError):
         return None
 
@@ -163,7 +172,7 @@ class Deadline:
         self.seconds = seconds
         self.began: float | None = None
 
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Return the remaining seconds; negative after the deadline."""
         return self.seconds - (0 if self.began is None else time.monotonic() - self.began)
 
@@ -171,17 +180,17 @@ class Deadline:
         self.began = time.monotonic()
 
     def __exit__(self, *_: object) -> None:
-        self.seconds, self.began = self.left(), None
+        self.seconds, self.began = self.seconds_left(), None
 
 
-class Lines:
+class BoundedReader:
     """Reads lines from a pipe whose other end may be hostile, bounded in length and time."""
 
     def __init__(self, fd: int, most: int) -> None:
         self.fd, self.most = fd, most
         self.held = bytearray()
 
-    def next(self, seconds: float) -> bytes | None:
+    def next_line(self, seconds: float) -> bytes | None:
         """Return the next line; None at the end, after `seconds` or beyond the length limit."""
         end, seen = time.monotonic() + seconds, 0
         with selectors.DefaultSelector() as selector:
@@ -243,7 +252,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CallOutcome:
     """How one call ended, with its output or error."""
 
     ended: Ended
@@ -270,84 +279,86 @@ def starts(wall: Boundary, limits: Limits) -> bool:
     """Return True if the program in this sandbox starts, imports a module and computes a value."""
     with contextlib.suppress(OSError):
         code, calls = ["import fractions"], ["int(fractions.Fraction(2))"]
-        found = once(wall, code, calls, limits, Deadline(limits.wall_seconds(1)))
-        return len(found) == 1 and found[0].value == 2
+        outcomes = run_once(wall, code, calls, limits, Deadline(limits.wall_seconds(1)))
+        return len(outcomes) == 1 and outcomes[0].value == 2
     return False
 
 
-def once(
+def run_once(
     wall: Boundary, code: list[str], calls: list[str], limits: Limits, clock: Deadline
-) -> list[Outcome]:
+) -> list[CallOutcome]:
     """Run the calls in one sandbox; return the outcomes that it reported before it ended."""
-    job = _job(wall, limits) | {"code": code, "calls": calls}
-    walled = wall.start(limits.modules, limits.memory_mb << 20)
+    job = _make_job(wall, limits) | {"code": code, "calls": calls}
+    walled = wall.start_program(limits.modules, limits.memory_mb << 20)
     try:
-        program = marshal.dumps(compiled("inside.py"))
-        return _talk(walled, program + marshal.dumps(job), len(calls), limits, clock)
+        program = marshal.dumps(compile_program("inside.py"))
+        return _run_job(walled, program + marshal.dumps(job), len(calls), limits, clock)
     finally:
         walled.end()
 
 
-def _job(wall: Boundary, limits: Limits) -> dict[str, Any]:
+def _make_job(wall: Boundary, limits: Limits) -> dict[str, Any]:
     """Return the settings of the program inside, without code and calls."""
-    places = packages(limits.modules)
+    places = package_paths(limits.modules)
     return {
         "seconds": limits.seconds,
         "scope": limits.scope,
         "memory": limits.memory_mb << 20,
         "output": limits.output_kb << 10,
         "file": limits.file_mb << 20,
-        "paths": sorted({os.path.dirname(place) for place in places}),
-        "names": [os.path.basename(place).partition(".")[0] for place in places],
-        "threads": wall.threads(),
-        "confine": wall.settings(limits.modules, wall.user()),
-        "encoder": compiled("encoder.py"),
+        "paths": sorted({os.path.dirname(path) for path in places}),
+        "names": [os.path.basename(path).partition(".")[0] for path in places],
+        "threads": wall.max_threads(),
+        "confine": wall.confine_settings(limits.modules, wall.choose_user()),
+        "encoder": compile_program("encoder.py"),
     }
 
 
-def _talk(walled: Walled, job: bytes, count: int, limits: Limits, clock: Deadline) -> list[Outcome]:
+def _run_job(
+    walled: SandboxProcess, job: bytes, count: int, limits: Limits, clock: Deadline
+) -> list[CallOutcome]:
     stdin, stdout = walled.process.stdin, walled.process.stdout
     assert stdin is not None
     assert stdout is not None
     with contextlib.suppress(BrokenPipeError):
         stdin.write(job)
         stdin.close()
-    lines = Lines(stdout.fileno(), most=(limits.output_kb << 10) + 100)
-    if lines.next(START_S) is None:
+    lines = BoundedReader(stdout.fileno(), most=(limits.output_kb << 10) + 100)
+    if lines.next_line(START_S) is None:
         return []
-    found: list[Outcome] = []
+    outcomes: list[CallOutcome] = []
     with clock:
-        while len(found) < count:
-            line = lines.next(min(10 * limits.seconds + 5, clock.left()))
-            outcome = _read(line, len(found)) if line is not None else None
+        while len(outcomes) < count:
+            line = lines.next_line(min(10 * limits.seconds + 5, clock.seconds_left()))
+            outcome = _parse_outcome(line, len(outcomes)) if line is not None else None
             if outcome is None:
                 break
-            found.append(outcome)
-    return found
+            outcomes.append(outcome)
+    return outcomes
 
 
-def _read(line: bytes, number: int) -> Outcome | None:
+def _parse_outcome(line: bytes, number: int) -> CallOutcome | None:
     """Return the outcome of call `number` in a line; None if the line has another form."""
     try:
-        found = json.loads(line)
-        if not isinstance(found, list) or len(found) != 2 or found[0] != number:
+        message = json.loads(line)
+        if not isinstance(message, list) or len(message) != 2 or message[0] != number:
             return None
-        [(key, said)] = found[1].items()
-        if key == "value" and well_formed(said):
-            return Outcome("value", said)
+        [(key, detail)] = message[1].items()
+        if key == "value" and is_well_formed(detail):
+            return CallOutcome("value", detail)
         if key == "raised":
-            error, text, missing = (_printable(str(part)[:300]) for part in said)
-            return Outcome("raised", error=error, text=text, missing=missing)
-        if key == "foreign" and isinstance(said, str):
-            return Outcome("foreign", error=_printable(said[:100]))
-        if key == "limit" and said in ("time", "memory", "output"):
-            return replace(Outcome("time"), ended=said)
+            error, text, missing = (_printable_text(str(part)[:300]) for part in detail)
+            return CallOutcome("raised", error=error, text=text, missing=missing)
+        if key == "foreign" and isinstance(detail, str):
+            return CallOutcome("foreign", error=_printable_text(detail[:100]))
+        if key == "limit" and detail in ("time", "memory", "output"):
+            return replace(CallOutcome("time"), ended=detail)
     except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
         pass
     return None
 
 
-def _printable(text: str) -> str:
+def _printable_text(text: str) -> str:
     """Return the text with unprintable characters escaped, so that it can be stored and shown."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
@@ -362,9 +373,9 @@ def boundary(kind: str = "auto") -> Boundary:
     as_root = (True, False) if os.geteuid() == 0 else (False,)
     for name in KINDS if kind == "auto" else (kind,):
         for root in as_root:
-            found = Boundary(name, program, root)
-            if _stands(found):
-                return found
+            wall = Boundary(name, program, root)
+            if _stands(wall):
+                return wall
     raise MissingDependency(
         "a sandbox that works here (bubblewrap with user namespaces, or a kernel with Landlock)",
         needed_for="running model-written code",
@@ -386,59 +397,61 @@ RESTARTS = 3
 _AT_ONCE = threading.BoundedSemaphore(max(1, os.cpu_count() or 1))
 
 
-def agree(one: Outcome, two: Outcome) -> bool:
+def agree(answer: CallOutcome, reference: CallOutcome) -> bool:
     """Return True if an answer's outcome matches the reference's: equal outputs other than None
     (Zhou et al. 2025), or exceptions of the same class."""
-    if one.ended == two.ended == "raised":
-        return one.error == two.error
-    if one.ended != "value" or two.ended != "value":
+    if answer.ended == reference.ended == "raised":
+        return answer.error == reference.error
+    if answer.ended != "value" or reference.ended != "value":
         return False
-    return two.value is not None and same(one.value, two.value)
+    return reference.value is not None and outputs_equal(answer.value, reference.value)
 
 
-async def arun(
+async def run_calls_async(
     code: Sequence[str], calls: Sequence[str], limits: Limits = Limits()
-) -> list[Outcome]:
+) -> list[CallOutcome]:
     """Return the outcome of each call, run in a thread."""
-    return await asyncio.to_thread(run, code, calls, limits)
+    return await asyncio.to_thread(run_calls, code, calls, limits)
 
 
-def run(code: Sequence[str], calls: Sequence[str], limits: Limits = Limits()) -> list[Outcome]:
+def run_calls(
+    code: Sequence[str], calls: Sequence[str], limits: Limits = Limits()
+) -> list[CallOutcome]:
     """Return the outcome of each call, a Python expression over the code's names.
 
     Of the texts in `code` the first that is valid Python is used; it is run anew for each call.
     Raises MissingDependency if no sandbox works here; nothing is ever run without one.
     """
     wall = boundary(limits.kind)
-    found: list[Outcome] = []
+    outcomes: list[CallOutcome] = []
     clock = Deadline(limits.wall_seconds(len(calls)))
     for _ in range(RESTARTS + 1):
         with _AT_ONCE:
-            found += once(wall, list(code), list(calls[len(found) :]), limits, clock)
-        if len(found) == len(calls) or clock.left() <= 0:
+            outcomes += run_once(wall, list(code), list(calls[len(outcomes) :]), limits, clock)
+        if len(outcomes) == len(calls) or clock.seconds_left() <= 0:
             break
-        found.append(Outcome("died"))
-    rest = Outcome("time" if clock.left() <= 0 else "died")
-    return [*found, *[rest] * len(calls)][: len(calls)]
+        outcomes.append(CallOutcome("died"))
+    rest = CallOutcome("time" if clock.seconds_left() <= 0 else "died")
+    return [*outcomes, *[rest] * len(calls)][: len(calls)]
 
 
-def check_reference(outcomes: Sequence[Outcome], name: str) -> None:
+def check_reference(outcomes: Sequence[CallOutcome], name: str) -> None:
     """Raise UnsupportedTask if a reference's outcome cannot be compared with, saying why."""
     for number, outcome in enumerate(outcomes, 1):
-        why = _unsupported(outcome)
+        why = _unsupported_reason(outcome)
         if why:
             raise UnsupportedTask(
                 f"task {name}: unsupported: the reference, on test {number}, {why}"
             )
 
 
-def _unsupported(outcome: Outcome) -> str | None:
+def _unsupported_reason(outcome: CallOutcome) -> str | None:
     if outcome.missing:
         return f"needs the module {outcome.missing!r}, which the sandbox lacks"
     if outcome.ended == "value":
         if outcome.value is None:
             return "gives None"
-        return None if same(outcome.value, outcome.value) else "gives what equals nothing"
+        return None if outputs_equal(outcome.value, outcome.value) else "gives what equals nothing"
     if outcome.ended == "raised" and outcome.error not in _BROKEN:
         return None
     return outcome.why

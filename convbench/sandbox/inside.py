@@ -36,23 +36,23 @@ def main() -> None:
     null = os.open("/dev/null", os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)
-    _confine(job["confine"])
-    _limit(job)
-    sys.path[:] = [place for place in sys.path if os.path.isdir(place)] + job["paths"]
+    _confine_process(job["confine"])
+    _set_limits(job)
+    sys.path[:] = [path for path in sys.path if os.path.isdir(path)] + job["paths"]
     if not job["confine"]["scratch"]:
-        sys.meta_path.insert(0, _Only(job["names"]))
-    _load(job)
-    coder = _program(job["encoder"], "encoder")
+        sys.meta_path.insert(0, _AllowedModules(job["names"]))
+    _import_modules(job)
+    coder = _run_program(job["encoder"], "encoder")
     os.write(channel, b"\n")
     for number, call in enumerate(job["calls"]):
-        line = _one(job, coder, call)
+        line = _run_test(job, coder, call)
         if len(line) > job["output"]:
             line = '{"limit": "output"}'
         os.write(channel, f"[{number}, {line}]\n".encode("ascii"))
     os._exit(0)
 
 
-class _Only:
+class _AllowedModules:
     """Import finder that hides packages which may not be read: Landlock lets a folder be listed
     completely, where namespaces would hide them."""
 
@@ -66,7 +66,7 @@ class _Only:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-def _load(job: dict[str, Any]) -> None:
+def _import_modules(job: dict[str, Any]) -> None:
     """Import the allowed modules that the code mentions, so that no test's time is spent on it."""
     for name in job["names"]:
         if any(name in text for text in job["code"]):
@@ -76,19 +76,19 @@ def _load(job: dict[str, Any]) -> None:
                 continue
 
 
-def _confine(settings: dict[str, Any]) -> None:
+def _confine_process(settings: dict[str, Any]) -> None:
     """Apply the restrictions set from within, before any code of the answer runs."""
-    _program(settings["code"], "confine")["confine"](settings)
+    _run_program(settings["code"], "confine")["confine"](settings)
 
 
-def _program(code: Any, name: str) -> dict[str, Any]:
+def _run_program(code: Any, name: str) -> dict[str, Any]:
     """Return the namespace of another program of ours after running it."""
     scope: dict[str, Any] = {"__name__": name}
     exec(code, scope)  # noqa: S102 - our own
     return scope
 
 
-def _limit(job: dict[str, Any]) -> None:
+def _set_limits(job: dict[str, Any]) -> None:
     seconds = int(len(job["calls"]) * (job["seconds"] + 1)) + 2
     for kind, value in (
         (resource.RLIMIT_AS, job["memory"]),
@@ -104,22 +104,22 @@ def _limit(job: dict[str, Any]) -> None:
         resource.setrlimit(kind, (value, value))
 
 
-def _one(job: dict[str, Any], coder: dict[str, Any], call: str) -> str:
+def _run_test(job: dict[str, Any], coder: dict[str, Any], call: str) -> str:
     """Run one test in a fresh namespace; return the JSON of its outcome."""
     for number in (_signal.SIGPROF, _signal.SIGALRM):
-        _signal.signal(number, _late)
-    _seed(job["code"])
+        _signal.signal(number, _raise_timeout)
+    _seed_random(job["code"])
     try:
         _signal.setitimer(_signal.ITIMER_PROF, job["seconds"])
         _signal.setitimer(_signal.ITIMER_REAL, WALL * job["seconds"])
         module = type(sys)("answer")
         sys.modules["answer"] = module
         local = {} if job["scope"] == "function" else module.__dict__
-        exec(_compiled(job["code"]), module.__dict__, local)  # noqa: S102 - the very purpose
-        given = eval(compile(call, "test", "eval"), module.__dict__, local)  # noqa: S307
-        if job["scope"] == "function" and isinstance(given, type):
-            given = f"class {given.__name__}"
-        return _written(coder, coder["drawn"](given))
+        exec(_compile_code(job["code"]), module.__dict__, local)  # noqa: S102 - the very purpose
+        value = eval(compile(call, "test", "eval"), module.__dict__, local)  # noqa: S307
+        if job["scope"] == "function" and isinstance(value, type):
+            value = f"class {value.__name__}"
+        return _value_line(coder, coder["drawn"](value))
     except _OutOfTime:
         return '{"limit": "time"}'
     except coder["TooMuch"]:
@@ -127,13 +127,13 @@ def _one(job: dict[str, Any], coder: dict[str, Any], call: str) -> str:
     except MemoryError:
         return '{"limit": "memory"}'
     except BaseException as error:  # noqa: BLE001 - an answer may raise anything
-        return _raised(error)
+        return _raised_line(error)
     finally:
         _signal.setitimer(_signal.ITIMER_PROF, 0)
         _signal.setitimer(_signal.ITIMER_REAL, 0)
 
 
-def _written(coder: dict[str, Any], value: Any) -> str:
+def _value_line(coder: dict[str, Any], value: Any) -> str:
     """Return the outcome line of a value; one that cannot be encoded is `foreign`, not `raised`."""
     try:
         return f'{{"value": {coder["text"](value)}}}'
@@ -144,11 +144,11 @@ def _written(coder: dict[str, Any], value: Any) -> str:
     return f'{{"foreign": {_json.encode_basestring_ascii(name[:100])}}}'
 
 
-def _late(*_: object) -> None:
+def _raise_timeout(*_: object) -> None:
     raise _OutOfTime
 
 
-def _seed(texts: list[str]) -> None:
+def _seed_random(texts: list[str]) -> None:
     """Seed `random` and numpy, if the code mentions them, so that the answer and the reference
     draw the same numbers in each test."""
     if not any("random" in text for text in texts):
@@ -168,7 +168,7 @@ def _seed(texts: list[str]) -> None:
 _CODE: dict[int, Any] = {}
 
 
-def _compiled(texts: list[str]) -> Any:
+def _compile_code(texts: list[str]) -> Any:
     """Return the compiled first text that is valid Python. Raises the first text's error."""
     if 0 not in _CODE:
         first = None
@@ -183,7 +183,7 @@ def _compiled(texts: list[str]) -> Any:
     return _CODE[0]
 
 
-def _raised(error: BaseException) -> str:
+def _raised_line(error: BaseException) -> str:
     try:
         text = str(error)[:300]
     except BaseException:  # noqa: BLE001 - its __str__ is the answer's

@@ -13,11 +13,11 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from convbench.answers.disguises import enclosed
+from convbench.answers.disguises import find_enclosed
 from convbench.errors import DataError, MissingDependency
 from convbench.install import with_extra
 from convbench.sandbox import tailwind
-from convbench.sandbox.chromium import failures
+from convbench.sandbox.chromium import browser_errors
 
 LINES = 60
 _BODY = re.compile(r"<body\b", re.IGNORECASE), re.compile(r"</body\s*+>", re.IGNORECASE)
@@ -26,26 +26,26 @@ _PAGE = re.compile(r"<html\b", re.IGNORECASE), re.compile(r"</html\s*+>", re.IGN
 
 def first_html(text: str) -> str | None:
     """Return the first complete HTML page in a text, else the first body; None without either."""
-    return next(chain(_pages(text, *_PAGE), _pages(text, *_BODY)), None)
+    return next(chain(_iter_pages(text, *_PAGE), _iter_pages(text, *_BODY)), None)
 
 
 def html_of(text: str) -> str | None:
     """Return the last complete HTML page in a text; None without one."""
-    pages = list(_pages(text, *_PAGE))
+    pages = list(_iter_pages(text, *_PAGE))
     return pages[-1] if pages else None
 
 
-def _pages(text: str, opening: re.Pattern[str], closing: re.Pattern[str]) -> Iterator[str]:
-    return (text[begin.start() : end.end()] for begin, end in enclosed(text, opening, closing))
+def _iter_pages(text: str, opening: re.Pattern[str], closing: re.Pattern[str]) -> Iterator[str]:
+    return (text[begin.start() : end.end()] for begin, end in find_enclosed(text, opening, closing))
 
 
-def visible(boxes: tuple[Box, ...]) -> str:
+def visible_text(boxes: tuple[Box, ...]) -> str:
     """Return the visible boxes as lines, top to bottom: kind, tag, words and position."""
     lines = []
     for box in sorted(boxes, key=lambda b: (round(b.top / 20), b.left)):
         words = f" {box.words!r}" if box.words else ""
-        place = f"x {box.left:.0f}-{box.left + box.width:.0f}, y {box.top:.0f}"
-        lines.append(f"{box.kind} <{box.tag}>{words} at {place}")
+        position = f"x {box.left:.0f}-{box.left + box.width:.0f}, y {box.top:.0f}"
+        lines.append(f"{box.kind} <{box.tag}>{words} at {position}")
     return "\n".join(lines[:LINES])
 
 
@@ -68,27 +68,27 @@ def size_of(url: str) -> tuple[int, int]:
     """
     path = re.sub(r"^\w+://[^/]+", "", url).split("?")[0]
     path = re.sub(r"/(?:id|seed)/[^/]+", "", path)
-    found = _SIZE.search(path)
-    if not found:
+    match = _SIZE.search(path)
+    if not match:
         return 400, 300
-    width = int(found[1])
-    height = int(found[2] or width)
+    width = int(match[1])
+    height = int(match[2] or width)
     return max(1, min(width, LARGEST)), max(1, min(height, LARGEST))
 
 
 def one_photo(html: str) -> str:
     """Return a page in which every address of a random photo is replaced by the same photo in the
     requested size, as ColBench's tasks and pages are prepared."""
-    return _RANDOM.sub(lambda found: PHOTO + "/".join(n for n in found.groups() if n), html)
+    return _RANDOM.sub(lambda match: PHOTO + "/".join(n for n in match.groups() if n), html)
 
 
-def _photo(url: str) -> str:
+def _photo_id(url: str) -> str:
     named = _NAMED.match(url)
     return named[1] if named else url
 
 
 @lru_cache(maxsize=32)
-def placeholder(url: str) -> bytes:
+def placeholder_png(url: str) -> bytes:
     """Return a PNG of the size in the address, with colours derived from the address.
 
     Raises MissingDependency."""
@@ -98,7 +98,7 @@ def placeholder(url: str) -> bytes:
         raise MissingDependency(
             "pillow", needed_for="rendering pages", install=with_extra("vision")
         ) from None
-    digest = hashlib.sha256(_photo(url).encode()).digest()
+    digest = hashlib.sha256(_photo_id(url).encode()).digest()
     corners = [tuple(64 + byte // 2 for byte in digest[i : i + 3]) for i in (0, 3, 6, 9)]
     small = Image.new("RGB", (2, 2))
     small.putdata(corners)
@@ -169,7 +169,7 @@ class Shot:
     boxes: tuple[Box, ...] = ()
 
 
-async def photograph(chromium: Any, html: str) -> Shot:
+async def take_screenshot(chromium: Any, html: str) -> Shot:
     """Return the full-page screenshot of an HTML text and its visible boxes.
 
     Raises Playwright's errors, and PageError for a page that requests too much. There is no time
@@ -187,23 +187,23 @@ async def photograph(chromium: Any, html: str) -> Shot:
         reduced_motion="reduce",
     )
     context.set_default_timeout(0)  # the caller has a deadline for all of it
-    answers = _Answers(html)
-    await context.route("**/*", answers.give)
-    taken = asyncio.ensure_future(_taken(await context.new_page()))
+    answers = _RequestAnswers(html)
+    await context.route("**/*", answers.answer_request)
+    taken = asyncio.ensure_future(_take_shot(await context.new_page()))
     both: set[asyncio.Future[Any]] = {taken, answers.broken}
     try:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        found = taken.result() if taken.done() else answers.broken.result()
+        shot = taken.result() if taken.done() else answers.broken.result()
         await context.close()
-        return found
+        return shot
     finally:
         taken.cancel()
 
 
-async def _taken(page: Any) -> Shot:
+async def _take_shot(page: Any) -> Shot:
     await page.goto(PAGE)
-    found = await page.evaluate("() => document.documentElement.scrollHeight")
-    height = int(min(max(found, HEIGHT), TALLEST))
+    scroll_height = await page.evaluate("() => document.documentElement.scrollHeight")
+    height = int(min(max(scroll_height, HEIGHT), TALLEST))
     boxes = tuple(Box(*item) for item in await page.evaluate(_BOXES))
     png = await page.screenshot(
         full_page=True,
@@ -222,43 +222,43 @@ def _check_picture(png: bytes, height: int) -> None:
         raise PageError(f"the screenshot has {len(png)} bytes and the size {size}")
 
 
-class _Answers:
+class _RequestAnswers:
     """Answers a page's requests from local data, up to REQUESTS and PIXELS."""
 
     def __init__(self, html: str) -> None:
         still = f"{html}<style>{_STILL}</style>"  # browsers accept a style after the page's end
         self.html: bytes | None = still.encode("utf-8", "replace")
-        self.asked, self.pixels = 0, 0
+        self.requests, self.pixels = 0, 0
         self.broken: asyncio.Future[Shot] = asyncio.get_running_loop().create_future()
         """Holds the error once the page has requested too much or an answer failed."""
 
-    async def give(self, route: Any) -> None:
+    async def answer_request(self, route: Any) -> None:
         """Answer one request, unless the page is broken already."""
         try:
             if not self.broken.done():
-                await self._give(route)
-        except failures():  # the page is gone meanwhile
+                await self._fulfil_request(route)
+        except browser_errors():  # the page is gone meanwhile
             return
         except Exception as error:  # noqa: BLE001 - raised again where the page is awaited
             if not self.broken.done():
                 self.broken.set_exception(error)
 
-    async def _give(self, route: Any) -> None:
+    async def _fulfil_request(self, route: Any) -> None:
         url, kind = route.request.url, route.request.resource_type
-        self.asked += 1
-        if self.asked > REQUESTS:
+        self.requests += 1
+        if self.requests > REQUESTS:
             raise PageError(f"the page asks for more than {REQUESTS} files")
         if kind == "document":
-            await self._document(route)
+            await self._send_document(route)
         elif kind == "stylesheet":
-            body = tailwind.sheet() if tailwind.ADDRESS in url else b""
+            body = tailwind.read_sheet() if tailwind.ADDRESS in url else b""
             await route.fulfill(body=body, content_type="text/css; charset=utf-8")
         elif kind == "image":
-            await self._picture(route, url)
+            await self._send_picture(route, url)
         else:
             await route.abort()
 
-    async def _document(self, route: Any) -> None:
+    async def _send_document(self, route: Any) -> None:
         """Answer with the page itself, once. Later navigations get status 204, so that the page
         stays; frames are empty."""
         if route.request.frame.parent_frame is not None:
@@ -269,9 +269,9 @@ class _Answers:
             body, self.html = self.html, None
             await route.fulfill(body=body, content_type="text/html; charset=utf-8")
 
-    async def _picture(self, route: Any, url: str) -> None:
+    async def _send_picture(self, route: Any, url: str) -> None:
         width, height = size_of(url)
         self.pixels += width * height
         if self.pixels > PIXELS:
             raise PageError(f"the page asks for more than {PIXELS:,} pixels of pictures")
-        await route.fulfill(body=placeholder(url), content_type="image/png")
+        await route.fulfill(body=placeholder_png(url), content_type="image/png")

@@ -83,7 +83,7 @@ _X86, _ARM = _Machine(0xC000003E, 1), _Machine(0xC00000B7, 2)
 _MACHINES = {"x86_64": _X86, "amd64": _X86, "aarch64": _ARM, "arm64": _ARM}
 
 
-def numbers(table: str, column: int) -> dict[str, int]:
+def call_numbers(table: str, column: int) -> dict[str, int]:
     """Return name → number of the calls in a table that this machine has."""
     rows = (entry.split() for entry in table.replace("\n", " ").split(","))
     return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
@@ -99,7 +99,7 @@ def filter_program(*, alone: bool = False) -> bytes | None:
     machine = _MACHINES.get(platform.machine().lower())
     if machine is None:
         return None
-    known = numbers(_ANYWHERE + ("" if alone else f", {_IN_NAMESPACES}"), machine.column)
+    known = call_numbers(_ANYWHERE + ("" if alone else f", {_IN_NAMESPACES}"), machine.column)
     refuse = _ERRNO | errno.EPERM
     out: list[Instruction] = [
         (_LD, 0, 0, _ARCH),
@@ -109,7 +109,7 @@ def filter_program(*, alone: bool = False) -> bytes | None:
         (_JGE, 0, 1, _X32),
         (_RET, 0, 0, refuse),
     ]
-    for name, (argument, tests) in _conditions(alone).items():
+    for name, (argument, tests) in _call_conditions(alone).items():
         if name in known:
             out += _only_if(known.pop(name), argument, tests)
     for number in known.values():
@@ -118,30 +118,30 @@ def filter_program(*, alone: bool = False) -> bytes | None:
     return b"".join(struct.pack("=HBBI", *item) for item in out)
 
 
-def _conditions(alone: bool) -> dict[str, tuple[int, list[Instruction]]]:
+def _call_conditions(alone: bool) -> dict[str, tuple[int, list[Instruction]]]:
     """Return name → (argument number, tests) of the calls allowed for certain arguments only.
 
     Each test jumps over the next instruction, which allows the call, unless the argument passes.
     """
     allow = (_RET, 0, 0, _ALLOW)
-    found: dict[str, tuple[int, list[Instruction]]] = {
+    conditions: dict[str, tuple[int, list[Instruction]]] = {
         # A process is refused, a thread is not. The C library falls back to it from clone3.
         "clone": (0, [(_JSET, 0, 1, _CLONE_THREAD), allow]),
         "prlimit64": (0, [(_JEQ, 0, 1, 0), allow]),  # for the process itself
         # A pair of datagram sockets would send to any socket file of the host.
         "socketpair": (1, [(_AND, 0, 0, _KINDS), (_JEQ, 0, 1, _STREAM), allow]),
         # No owner, which would get signals on input; no locks, which the kernel does not bound.
-        "fcntl": (1, [(_JGE, 1, 0, 5), allow, *_each(_FCNTLS)]),
-        "ioctl": (1, _each(_IOCTLS)),
+        "fcntl": (1, [(_JGE, 1, 0, 5), allow, *_allow_values(_FCNTLS)]),
+        "ioctl": (1, _allow_values(_IOCTLS)),
     }
     if alone:
-        found |= {
+        conditions |= {
             name: (at, [(_JSET, 1, 0, _WRITES), allow]) for name, at in (("open", 1), ("openat", 2))
         }
-    return found
+    return conditions
 
 
-def _each(values: tuple[int, ...]) -> list[Instruction]:
+def _allow_values(values: tuple[int, ...]) -> list[Instruction]:
     return [item for value in values for item in ((_JEQ, 0, 1, value), (_RET, 0, 0, _ALLOW))]
 
 

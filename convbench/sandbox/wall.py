@@ -29,26 +29,26 @@ from convbench.sandbox.seccomp import filter_program
 
 
 @cache
-def readable(program: str) -> tuple[str, ...]:
+def readable_paths(program: str) -> tuple[str, ...]:
     """Return the existing files and folders that the interpreter itself needs."""
     library = os.path.join(
         str(sysconfig.get_config_var("LIBDIR") or ""),
         str(sysconfig.get_config_var("INSTSONAME") or ""),
     )
     system = str(sysconfig.get_config_var("MULTIARCH") or "")
-    wanted = [
+    paths = [
         program,
         sysconfig.get_path("stdlib"),
         str(sysconfig.get_config_var("DESTSHARED") or ""),
     ]
-    wanted += [library] if os.path.isfile(library) else []
-    wanted += [os.path.join("/lib", system), os.path.join("/usr/lib", system)]
-    wanted += ["/lib64", "/usr/lib64"]
-    return tuple(place for place in dict.fromkeys(wanted) if os.path.exists(place))
+    paths += [library] if os.path.isfile(library) else []
+    paths += [os.path.join("/lib", system), os.path.join("/usr/lib", system)]
+    paths += ["/lib64", "/usr/lib64"]
+    return tuple(path for path in dict.fromkeys(paths) if os.path.exists(path))
 
 
 @cache
-def hidden() -> tuple[str, ...]:
+def hidden_folders() -> tuple[str, ...]:
     """Return the folders of installed packages within the standard library's folder."""
     stdlib = sysconfig.get_path("stdlib")
     names = ("site-packages", "dist-packages")
@@ -56,55 +56,55 @@ def hidden() -> tuple[str, ...]:
 
 
 @cache
-def opened(program: str) -> tuple[str, ...]:
+def landlock_paths(program: str) -> tuple[str, ...]:
     """Return the readable paths for Landlock, which opens a folder with everything below it: a
     folder that contains a hidden one is replaced by its other entries."""
-    found = []
-    shut = hidden()
-    for place in readable(program):
-        if any(os.path.dirname(other) == place for other in shut):
-            inside = (os.path.join(place, name) for name in os.listdir(place))
-            found += [item for item in inside if item not in shut]
+    paths = []
+    shut = hidden_folders()
+    for path in readable_paths(program):
+        if any(os.path.dirname(other) == path for other in shut):
+            inside = (os.path.join(path, name) for name in os.listdir(path))
+            paths += [item for item in inside if item not in shut]
         else:
-            found.append(place)
-    return tuple(found)
+            paths.append(path)
+    return tuple(paths)
 
 
 @cache
-def packages(modules: tuple[str, ...]) -> tuple[str, ...]:
+def package_paths(modules: tuple[str, ...]) -> tuple[str, ...]:
     """Return the paths of the modules, of the modules that they require, and of their bundled
     libraries (NAME.libs); modules that are not installed are left out."""
-    found = []
+    paths = []
     for name in _with_needs(modules):
         spec = importlib.util.find_spec(name)
         places = list(spec.submodule_search_locations or ()) if spec else []
         if not places and spec and spec.origin and os.path.isfile(spec.origin):
             places = [spec.origin]
-        found += [place for place in places if os.path.exists(place)]
-        found += [f"{place}.libs" for place in places if os.path.isdir(f"{place}.libs")]
-    return tuple(dict.fromkeys(found))
+        paths += [path for path in places if os.path.exists(path)]
+        paths += [f"{path}.libs" for path in places if os.path.isdir(f"{path}.libs")]
+    return tuple(dict.fromkeys(paths))
 
 
 def _with_needs(modules: tuple[str, ...]) -> list[str]:
     """Return the modules, followed by the modules of all distributions that they require."""
-    wanted = list(modules)
+    needed = list(modules)
     owners = metadata.packages_distributions() if modules else {}
     parts: dict[str, list[str]] = {}
     for module, names in owners.items():
         for name in names if module.isidentifier() else ():
-            parts.setdefault(_canonical(name), []).append(module)
-    for module in wanted:  # it grows
-        for line in (line for name in owners.get(module, ()) for line in _requires(name)):
-            wanted += [part for part in parts.get(_canonical(line), ()) if part not in wanted]
-    return wanted
+            parts.setdefault(_canonical_name(name), []).append(module)
+    for module in needed:  # it grows
+        for line in (line for name in owners.get(module, ()) for line in _requirements_of(name)):
+            needed += [part for part in parts.get(_canonical_name(line), ()) if part not in needed]
+    return needed
 
 
-def _requires(name: str) -> list[str]:
+def _requirements_of(name: str) -> list[str]:
     """Return a distribution's requirements, without those of its extras."""
     return [line for line in metadata.requires(name) or () if "extra" not in line.partition(";")[2]]
 
 
-def _canonical(requirement: str) -> str:
+def _canonical_name(requirement: str) -> str:
     """Return the distribution name in a requirement, normalised as the packaging standards do."""
     return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement, maxsplit=1)[0]).lower()
 
@@ -115,7 +115,7 @@ ENDS_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Walled:
+class SandboxProcess:
     """A process in the sandbox; its stdin and stdout are pipes to us."""
 
     process: subprocess.Popen[bytes]
@@ -127,24 +127,24 @@ class Walled:
     def end(self) -> None:
         """Kill the process and clean up. A thread waits for its end, since removing namespaces
         takes as long as many a test."""
-        first = self._first()
+        first = self._first_pid()
         try:
             os.kill(first, signal.SIGKILL) if first else self.process.kill()
         except ProcessLookupError:
             pass
         finally:
-            self._close()
-            cgroup.end(self.group)
-            threading.Thread(target=self._wait, args=(first,), daemon=True).start()
+            self._close_pipes()
+            cgroup.end_group(self.group)
+            threading.Thread(target=self._wait_for_exit, args=(first,), daemon=True).start()
 
-    def _first(self) -> int | None:
+    def _first_pid(self) -> int | None:
         """Return the id of the first process inside; None if it is not known."""
         if self.info is None or not select.select([self.info], [], [], ENDS_S)[0]:
             return None
-        found = _CHILD.search(os.read(self.info, 1 << 12))
-        return int(found[1]) if found else None
+        match = _CHILD.search(os.read(self.info, 1 << 12))
+        return int(match[1]) if match else None
 
-    def _wait(self, first: int | None) -> None:
+    def _wait_for_exit(self, first: int | None) -> None:
         """Wait for bubblewrap, and for the inner process if bubblewrap ended before it: where we
         adopt orphans, as process 1 of a container does, it would stay a zombie."""
         try:
@@ -156,7 +156,7 @@ class Walled:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(first, 0)
 
-    def _close(self) -> None:
+    def _close_pipes(self) -> None:
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -165,7 +165,7 @@ class Walled:
             os.close(self.info)
 
 
-def popen(
+def start_process(
     command: Sequence[str], env: dict[str, str], fds: tuple[int, ...] = ()
 ) -> subprocess.Popen[bytes]:
     """Return a command started in a new session, with pipes to its stdin and from its stdout."""
@@ -195,7 +195,7 @@ _CLEAN = {
     "HOME": "/tmp",  # noqa: S108 - inside
     "LANG": "C.UTF-8",
 }
-_PLAIN = (
+_PYTHON_ARGUMENTS = (
     "-P",
     "-s",
     "-S",
@@ -218,48 +218,48 @@ class Boundary:
     root: bool = False
     """Whether it is set up with root's privileges, which the program inside then gives up."""
 
-    def user(self) -> int | None:
+    def choose_user(self) -> int | None:
         """Return a random unused user number for the program inside; None without root."""
         return secrets.choice(NOBODY) if self.root else None
 
-    def threads(self) -> int:
+    def max_threads(self) -> int:
         """Return the limit on threads of the user: small if the sandbox has a user of its own,
         large if it shares ours, which has other threads."""
         return 64 if self.root or self.kind == "bubblewrap" else 4096
 
-    def start(self, modules: tuple[str, ...], memory: int) -> Walled:
+    def start_program(self, modules: tuple[str, ...], memory: int) -> SandboxProcess:
         """Return the started program inside, limited to `memory` bytes; it reads its job on stdin.
 
         Raises OSError."""
-        group = cgroup.make(memory + SCRATCH_BYTES + BESIDE_BYTES, BESIDE_TASKS + 64)
+        group = cgroup.make_group(memory + SCRATCH_BYTES + BESIDE_BYTES, BESIDE_TASKS + 64)
         if self.kind != "bubblewrap":
-            command = cgroup.inside(group, [self.program, *_PLAIN])
-            return Walled(popen(command, _CLEAN), None, group)
+            command = cgroup.enter_command(group, [self.program, *_PYTHON_ARGUMENTS])
+            return SandboxProcess(start_process(command, _CLEAN), None, group)
         read, write = os.pipe()
         try:
-            command = cgroup.inside(group, self._bwrap(modules, write))
-            return Walled(popen(command, {}, (write,)), read, group)
+            command = cgroup.enter_command(group, self._bwrap_command(modules, write))
+            return SandboxProcess(start_process(command, {}, (write,)), read, group)
         except OSError:
             os.close(read)
-            cgroup.end(group)
+            cgroup.end_group(group)
             raise
         finally:
             os.close(write)
 
-    def settings(self, modules: tuple[str, ...], user: int | None) -> dict[str, Any]:
+    def confine_settings(self, modules: tuple[str, ...], user: int | None) -> dict[str, Any]:
         """Return the settings with which the program inside confines itself (`confine.confine`)."""
-        settings = {"code": compiled("confine.py"), "user": user, "scratch": None}
+        settings = {"code": compile_program("confine.py"), "user": user, "scratch": None}
         if self.kind == "bubblewrap":
             caps = {"scratch": SCRATCH, "files": SCRATCH_FILES}
             return settings | caps | {"filter": filter_program()}
-        found = packages(modules)
+        paths = package_paths(modules)
         return settings | {
-            "read": [*opened(self.program), *found, "/dev/null", "/dev/urandom"],
-            "list": sorted({*map(os.path.dirname, found), *map(os.path.dirname, hidden())}),
+            "read": [*landlock_paths(self.program), *paths, "/dev/null", "/dev/urandom"],
+            "list": sorted({*map(os.path.dirname, paths), *map(os.path.dirname, hidden_folders())}),
             "filter": filter_program(alone=True),
         }
 
-    def _bwrap(self, modules: tuple[str, ...], info: int) -> list[str]:
+    def _bwrap_command(self, modules: tuple[str, ...], info: int) -> list[str]:
         command = [
             shutil.which("bwrap") or "bwrap",
             "--unshare-ipc",
@@ -287,31 +287,31 @@ class Boundary:
             command += ["--setenv", name, value]
         # First, because interpreter and modules may lie in it.
         command += ["--perms", "1777", "--size", str(SCRATCH_BYTES), "--tmpfs", SCRATCH]
-        seen = readable(self.program)
-        for folder in _above([*seen, *packages(modules), "/dev/null"]):
+        seen = readable_paths(self.program)
+        for folder in _parent_folders([*seen, *package_paths(modules), "/dev/null"]):
             command += ["--perms", "0755", "--dir", folder]
-        for place in seen:
-            command += ["--ro-bind", place, place]
-        for place in hidden():
-            command += ["--perms", "0755", "--tmpfs", place]
-        for place in packages(modules):
-            command += ["--ro-bind", place, place]
+        for path in seen:
+            command += ["--ro-bind", path, path]
+        for path in hidden_folders():
+            command += ["--perms", "0755", "--tmpfs", path]
+        for path in package_paths(modules):
+            command += ["--ro-bind", path, path]
         command += ["--dev-bind", "/dev/null", "/dev/null"]
         command += ["--dev-bind", "/dev/urandom", "/dev/urandom"]
-        for place in hidden():
-            command += ["--remount-ro", place]
+        for path in hidden_folders():
+            command += ["--remount-ro", path]
         command += ["--remount-ro", "/", "--chdir", SCRATCH]
-        return [*command, self.program, *_PLAIN]
+        return [*command, self.program, *_PYTHON_ARGUMENTS]
 
 
 @cache
-def compiled(name: str) -> CodeType:
+def compile_program(name: str) -> CodeType:
     """Return the code of a program in this folder; the interpreter inside is the same as ours."""
     path = Path(__file__).with_name(name)
     return compile(path.read_text(), name, "exec", dont_inherit=True)
 
 
-def _above(places: Sequence[str]) -> list[str]:
+def _parent_folders(places: Sequence[str]) -> list[str]:
     """Return the parent folders of these paths, outermost first."""
-    found = [str(folder) for place in places for folder in reversed(Path(place).parents)]
-    return [folder for folder in dict.fromkeys(found) if folder not in ("/", SCRATCH)]
+    folders = [str(folder) for path in places for folder in reversed(Path(path).parents)]
+    return [folder for folder in dict.fromkeys(folders) if folder not in ("/", SCRATCH)]

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from convbench.guard import began_at, below, lives
-from convbench.printable import printable
+from convbench.guard import began_at, is_alive, iter_descendants
+from convbench.printable import make_printable
 
 EVERY_S = 0.1
 """Seconds between two checks; meanwhile the kernel bounds the memory of each process."""
@@ -26,7 +26,7 @@ REAP_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Most:
+class UsageLimits:
     """Limits of a tree of processes."""
 
     memory_bytes: int
@@ -40,7 +40,7 @@ class Most:
 def usage_of(pid: int) -> tuple[int, float]:
     """Return (private memory in bytes, CPU seconds) of a process and its descendants."""
     memory, ticks = 0, 0
-    for each in (pid, *below(pid)):
+    for each in (pid, *iter_descendants(pid)):
         with contextlib.suppress(OSError, ValueError, IndexError):
             status = Path(f"/proc/{each}/status").read_text()
             memory += int(status.partition("RssAnon:")[2].split()[0]) << 10
@@ -49,10 +49,10 @@ def usage_of(pid: int) -> tuple[int, float]:
     return memory, ticks / os.sysconf("SC_CLK_TCK")
 
 
-class LastWords:
+class OutputTail:
     """Reads a named pipe and keeps the last bytes that a process wrote to it."""
 
-    KEPT = 4096
+    KEPT_BYTES = 4096
     AT_ONCE = 1 << 20
     """Most bytes read at once, so that an endless writer does not block us."""
     LINE = 300
@@ -61,9 +61,9 @@ class LastWords:
     def __init__(self, pipe: Path) -> None:
         os.mkfifo(pipe, 0o600)
         self._fd: int | None = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-        self._said = b""
+        self._tail = b""
 
-    def read(self) -> None:
+    def read_available(self) -> None:
         """Read what was written since the last call, without waiting."""
         taken = 0
         with contextlib.suppress(BlockingIOError):
@@ -72,24 +72,26 @@ class LastWords:
                 if not more:
                     return
                 taken += len(more)
-                self._said = (self._said + more)[-self.KEPT :]
+                self._tail = (self._tail + more)[-self.KEPT_BYTES :]
 
     def close(self) -> None:
         """Read what is left and close the pipe."""
-        self.read()
+        self.read_available()
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
     @property
-    def line(self) -> str:
+    def main_line(self) -> str:
         """The most informative line: the last fatal one, else the last one; empty without any."""
-        lines = [one.strip() for one in self._said.decode("utf-8", "replace").splitlines()]
-        fatal = [one for one in lines if "FATAL" in one]
-        return printable(next(reversed(fatal or [one for one in lines if one]), ""))[: self.LINE]
+        lines = [entry.strip() for entry in self._tail.decode("utf-8", "replace").splitlines()]
+        fatal = [entry for entry in lines if "FATAL" in entry]
+        return make_printable(next(reversed(fatal or [entry for entry in lines if entry]), ""))[
+            : self.LINE
+        ]
 
 
-class Watch:
+class ProcessWatch:
     """Thread that checks a guard and its descendants until one of `first` ends, a limit is exceeded
     or `over` is set; then it calls `noticed` and ends them all.
 
@@ -97,7 +99,7 @@ class Watch:
     """
 
     def __init__(
-        self, guard: int, most: Most, words: LastWords, noticed: Callable[[], None]
+        self, guard: int, most: UsageLimits, words: OutputTail, noticed: Callable[[], None]
     ) -> None:
         """`guard` is the id of a process that runs `convbench.guard`."""
         self.guard, self.most, self.words, self.noticed = guard, most, words, noticed
@@ -108,37 +110,37 @@ class Watch:
         """Set to end all processes."""
         self.seen: dict[int, str] = {}
         """Descendants at the last check, process id → start time."""
-        self.thread = threading.Thread(target=self._look, name="watch", daemon=True)
+        self.thread = threading.Thread(target=self._watch_loop, name="watch", daemon=True)
         self.thread.start()
 
-    def _look(self) -> None:
+    def _watch_loop(self) -> None:
         began = time.monotonic()
-        while self.why is None and all(map(lives, self.first)) and not self.over.wait(EVERY_S):
-            self.words.read()
-            found = {pid: began_at(pid) for pid in below(self.guard)}
-            if lives(self.guard):  # else they are no longer below it
-                self.seen = found
-            self.why = self._passed(time.monotonic() - began)
+        while self.why is None and all(map(is_alive, self.first)) and not self.over.wait(EVERY_S):
+            self.words.read_available()
+            processes = {pid: began_at(pid) for pid in iter_descendants(self.guard)}
+            if is_alive(self.guard):  # else they are no longer below it
+                self.seen = processes
+            self.why = self._exceeded_limit(time.monotonic() - began)
         self.words.close()
         self.noticed()
-        self._end()
+        self._end_all()
 
-    def _end(self) -> None:
+    def _end_all(self) -> None:
         """Tell the guard to end all processes; kill what is left if it does not, because it is
         stopped or was killed. The event loop that started the guard reaps it."""
         until = time.monotonic() + END_S
-        if lives(self.guard):
+        if is_alive(self.guard):
             os.kill(self.guard, signal.SIGTERM)
-        while lives(self.guard) and time.monotonic() < until:
+        while is_alive(self.guard) and time.monotonic() < until:
             time.sleep(POLL_S)
         left = {pid for pid, at in self.seen.items() if began_at(pid) == at}
-        if lives(self.guard):
-            left |= {*below(self.guard)}
+        if is_alive(self.guard):
+            left |= {*iter_descendants(self.guard)}
             os.kill(self.guard, signal.SIGKILL)
         if left:
-            kill([*left])
+            kill_processes([*left])
 
-    def _passed(self, seconds: float) -> str | None:
+    def _exceeded_limit(self, seconds: float) -> str | None:
         memory, cpu = usage_of(self.guard)
         if memory > self.most.memory_bytes:
             return f"more than {self.most.memory_bytes >> 20} MiB of memory"
@@ -149,16 +151,16 @@ class Watch:
         return None
 
 
-def kill(pids: list[int]) -> None:
+def kill_processes(pids: list[int]) -> None:
     """Kill processes; a thread reaps those that were reparented to us, as happens in process 1 of a
     container."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
-    threading.Thread(target=_reap, args=(pids,), daemon=True).start()
+    threading.Thread(target=_reap_processes, args=(pids,), daemon=True).start()
 
 
-def _reap(pids: list[int]) -> None:
+def _reap_processes(pids: list[int]) -> None:
     until = time.monotonic() + REAP_S
     while pids and time.monotonic() < until:
         for pid in pids:

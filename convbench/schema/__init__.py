@@ -24,10 +24,17 @@ from convbench.schema.judge import (
     Verdict,
     turn_scores,
 )
-from convbench.schema.noun import Mode, Noun, Text, canonical, fingerprint, pick
+from convbench.schema.noun import (
+    FrozenModel,
+    Mode,
+    Text,
+    canonical_json,
+    fingerprint,
+    pick_template,
+)
 from convbench.schema.protocol import Loop, ProtocolSpec, Speaker, Step
 from convbench.schema.reasoning import Reasoning, RedactedBlock, ThinkingBlock
-from convbench.schema.run import Member, RunManifest
+from convbench.schema.run import ModelConfig, RunManifest
 from convbench.schema.task import TaskSpec
 from convbench.schema.tools import Tool, ToolCall, ToolLimits, ToolResult, ToolRound
 
@@ -40,14 +47,14 @@ __all__ = [
     "Example",
     "Failure",
     "FinishReason",
+    "FrozenModel",
     "ImagePart",
     "JudgeSpec",
     "Loop",
-    "Member",
     "Message",
     "Metric",
     "Mode",
-    "Noun",
+    "ModelConfig",
     "ProtocolSpec",
     "Reasoning",
     "RedactedBlock",
@@ -69,9 +76,9 @@ __all__ = [
     "Turn",
     "TurnScores",
     "Verdict",
-    "canonical",
+    "canonical_json",
     "fingerprint",
-    "pick",
+    "pick_template",
     "text_of",
     "turn_scores",
     "without_stable",

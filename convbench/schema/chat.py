@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 from pydantic import Field
 
-from convbench.schema.noun import Noun
+from convbench.schema.noun import FrozenModel
 from convbench.schema.reasoning import Effort, Reasoning
 from convbench.schema.token_probs import TokenProbs
 from convbench.schema.tools import ToolCall
 
 
-class TextPart(Noun):
+class TextPart(FrozenModel):
     """A piece of text in a message of several parts."""
 
     type: Literal["text"] = "text"
@@ -22,7 +22,7 @@ class TextPart(Noun):
     """The text."""
 
 
-class ImagePart(Noun):
+class ImagePart(FrozenModel):
     """An image in a message; the bytes lie in the run's `media/` folder."""
 
     type: Literal["image"] = "image"
@@ -53,7 +53,7 @@ class Message(TypedDict):
     message itself."""
 
 
-class Sampling(Noun):
+class Sampling(FrozenModel):
     """Settings by which a model samples a reply."""
 
     temperature: float = Field(default=1.0, ge=0)

@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from convbench.blot import told
+from convbench.blot import redact_error
 from convbench.errors import ConvbenchError
 from convbench.schema.chat import Content, FinishReason
-from convbench.schema.noun import ConversationId, Count, Dollars, Noun, Score, Seed
+from convbench.schema.noun import ConversationId, Count, Dollars, FrozenModel, Score, Seed
 from convbench.schema.reasoning import Reasoning, Replay
 from convbench.schema.tools import ToolCall, ToolResult, ToolRound
 
 
-class TurnCredit(Noun):
+class TurnCredit(FrozenModel):
     """The advantage of one policy turn: how much better it was than the policy's average turn
     there."""
 
@@ -32,13 +32,13 @@ class TurnCredit(Noun):
     base), in units of the reward for branches."""
 
 
-LONGEST = 1000
+LONGEST_MESSAGE = 1000
 """Most characters of a failure's message."""
 
 Stop = Literal["complete", "marker", "limit"]
 
 
-class Turn(Noun):
+class Turn(FrozenModel):
     """One message of one speaker."""
 
     speaker: str
@@ -70,12 +70,12 @@ class Turn(Noun):
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """Return the tool calls before the turn was said, in order: `tool_calls` of `query`."""
-        return tuple(call for one in self.rounds for call in one.calls)
+        return tuple(call for tool_round in self.rounds for call in tool_round.calls)
 
     @property
     def tool_results(self) -> tuple[ToolResult, ...]:
         """Return the results of these calls, in the calls' order: `tool_results` of `query`."""
-        return tuple(result for one in self.rounds for result in one.results)
+        return tuple(result for tool_round in self.rounds for result in tool_round.results)
 
     @property
     def calls_alone(self) -> bool:
@@ -84,13 +84,13 @@ class Turn(Noun):
         return bool(self.rounds) and self.finish_reason == "tool_calls"
 
     @property
-    def replies(self) -> int:
+    def reply_count(self) -> int:
         """Return how many replies of the speaker's model it consists of: those that called tools,
         and the words after them."""
         return len(self.rounds) + (not self.calls_alone)
 
 
-class Failure(Noun):
+class Failure(FrozenModel):
     """Why an attempt ended without its last turn."""
 
     kind: str
@@ -99,19 +99,19 @@ class Failure(Noun):
     """One line."""
 
     @classmethod
-    def of(cls, error: Exception) -> Failure:
+    def from_error(cls, error: Exception) -> Failure:
         """Return the record of an error: its kind and one line, without keys and paths."""
         kind = type(error).__name__
         known = isinstance(error, ConvbenchError)
-        return cls.said(kind, str(error) if known else f"{kind}: {error}")
+        return cls.from_message(kind, str(error) if known else f"{kind}: {error}")
 
     @classmethod
-    def said(cls, kind: str, message: str) -> Failure:
+    def from_message(cls, kind: str, message: str) -> Failure:
         """Return a failure with this message, without keys and paths."""
-        return cls(kind=kind, message=told(message)[:LONGEST])
+        return cls(kind=kind, message=redact_error(message)[:LONGEST_MESSAGE])
 
 
-class Branch(Noun):
+class Branch(FrozenModel):
     """Where this conversation branched off another one."""
 
     parent: ConversationId
@@ -122,7 +122,7 @@ class Branch(Noun):
     """Number among the branches of this turn."""
 
 
-class Sent(Noun):
+class Sent(FrozenModel):
     """How a speaker's calls differed from the requested settings, and which of its reasoning they
     included."""
 
@@ -132,7 +132,7 @@ class Sent(Noun):
     """Which of its earlier reasoning was sent back to it."""
 
 
-class Conversation(Noun):
+class Conversation(FrozenModel):
     """One attempt at one (example, sample). Never edited; the newest record of a key counts."""
 
     key: str

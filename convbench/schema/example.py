@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from convbench.schema.noun import Noun
+from convbench.schema.noun import FrozenModel
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
-class Choice(Noun):
+class Choice(FrozenModel):
     """One option of a multiple-choice question."""
 
     label: str
@@ -21,7 +21,7 @@ class Choice(Noun):
     """Its text."""
 
 
-class Example(Noun):
+class Example(FrozenModel):
     """One question. Its answer and hidden fields never enter a prompt of a speaker that may not see
     them."""
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from convbench.schema.noun import Mode, Name, Noun
+from convbench.schema.noun import FrozenModel, Mode, Name
 from convbench.schema.run import Devices
 from convbench.words import Regime
 
@@ -20,32 +20,32 @@ def recipe_of(learner: str) -> str:
     return learner.removeprefix(POOLED).partition(":")[0]
 
 
-def _flat(value: Any) -> Any:
+def _flatten_keys(value: Any) -> Any:
     """Return `{task: {sample: {train: 0.8}}}` as `{task.sample.train: 0.8}`, so that a nested file
     or `--set sets.task.sample.train=0.8` sets one value, not all of `task`. A key that has dots
     already stands for its complete value."""
-    return dict(_leaves(value, "")) if isinstance(value, dict) else value
+    return dict(_iter_leaves(value, "")) if isinstance(value, dict) else value
 
 
-def _leaves(value: Mapping[Any, Any], above: str) -> Iterator[tuple[str, Any]]:
+def _iter_leaves(value: Mapping[Any, Any], above: str) -> Iterator[tuple[str, Any]]:
     for key, inner in value.items():
         name = f"{above}{key}"
         if isinstance(inner, dict) and inner and "." not in str(key):
-            yield from _leaves(inner, f"{name}.")
+            yield from _iter_leaves(inner, f"{name}.")
         else:
             yield name, inner
 
 
-def _listed(value: Any) -> Any:
+def _as_list(value: Any) -> Any:
     """Return a single value as a list of it."""
     return value if value is None or isinstance(value, (list, tuple)) else [value]
 
 
-Sets = Annotated[dict[str, Any], BeforeValidator(_flat)]
+Sets = Annotated[dict[str, Any], BeforeValidator(_flatten_keys)]
 """Dotted keys with their values."""
 
 
-class Settings(Noun):
+class Settings(FrozenModel):
     """Settings of some cells only; null keeps the experiment's."""
 
     teacher: str | None = None
@@ -64,24 +64,24 @@ class Settings(Noun):
     """`--set` of train, by learner; `all` applies to every learner. Laid over the experiment's."""
 
 
-class Match(Noun):
+class Match(FrozenModel):
     """Which cells are selected: one value or several of each; null selects any."""
 
-    task: Annotated[tuple[str, ...] | None, BeforeValidator(_listed)] = None
+    task: Annotated[tuple[str, ...] | None, BeforeValidator(_as_list)] = None
     """Tasks."""
-    mode: Annotated[tuple[Mode, ...] | None, BeforeValidator(_listed)] = None
+    mode: Annotated[tuple[Mode, ...] | None, BeforeValidator(_as_list)] = None
     """Modes."""
-    protocol: Annotated[tuple[str, ...] | None, BeforeValidator(_listed)] = None
+    protocol: Annotated[tuple[str, ...] | None, BeforeValidator(_as_list)] = None
     """Protocols that the experiment names."""
-    turns: Annotated[tuple[int, ...] | None, BeforeValidator(_listed)] = None
+    turns: Annotated[tuple[int, ...] | None, BeforeValidator(_as_list)] = None
     """Policy turns."""
-    seed: Annotated[tuple[int, ...] | None, BeforeValidator(_listed)] = None
+    seed: Annotated[tuple[int, ...] | None, BeforeValidator(_as_list)] = None
     """Seeds."""
 
-    def meets(self, cell: Mapping[str, Any]) -> bool:
+    def matches_cell(self, cell: Mapping[str, Any]) -> bool:
         """Return whether a cell with these values is selected."""
-        wanted = {name: getattr(self, name) for name in type(self).model_fields}
-        return all(some is None or cell[name] in some for name, some in wanted.items())
+        allowed = {name: getattr(self, name) for name in type(self).model_fields}
+        return all(some is None or cell[name] in some for name, some in allowed.items())
 
 
 class CellSettings(Settings):
@@ -91,7 +91,7 @@ class CellSettings(Settings):
     """The cells."""
 
 
-class ExperimentSpec(Noun):
+class ExperimentSpec(FrozenModel):
     """Tasks × modes × protocols × lengths × sizes × seeds, and the learners compared on each."""
 
     name: Name
@@ -158,14 +158,14 @@ class ExperimentSpec(Noun):
 
     @field_validator("pooled")
     @classmethod
-    def _of_several(cls, pooled: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    def _check_pooled(cls, pooled: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         tasks = len(info.data.get("tasks", ()))
         if pooled and tasks < 2:
             raise ValueError(f"expected at least 2 tasks beside it; found {tasks}")
         return pooled
 
     @model_validator(mode="after")
-    def _trained_before(self) -> Self:
+    def _check_after(self) -> Self:
         for learner, other in self.after.items():
             if other is None:
                 continue
@@ -185,10 +185,10 @@ class ExperimentSpec(Noun):
 
     def start_of(self, learner: str) -> tuple[str, ...]:
         """Return the learners that are trained before this one starts, the last one first."""
-        found: list[str] = []
+        learners: list[str] = []
         while (other := self.after.get(learner)) is not None:
-            found.append(learner := other)
-        return tuple(found)
+            learners.append(learner := other)
+        return tuple(learners)
 
     def sets_of(self, learner: str) -> dict[str, Any]:
         """Return the `--set` of train for one learner: for all learners, for its recipe, for it
@@ -199,25 +199,25 @@ class ExperimentSpec(Noun):
             key: value for name in names for key, value in self.recipe_sets.get(name, {}).items()
         }
 
-    def of_cell(self, **cell: Any) -> Self:
+    def for_cell(self, **cell: Any) -> Self:
         """Return the experiment with the settings of one cell (task, mode, protocol, turns,
         seed)."""
         own = self.per_task.get(cell["task"])
         layers = [own] if own else []
-        layers += [one for one in self.per_cell if one.match.meets(cell)]
-        found = self
+        layers += [settings for settings in self.per_cell if settings.match.matches_cell(cell)]
+        spec = self
         for layer in layers:
-            found = found.model_copy(update=found._under(layer))
-        return found
+            spec = spec.model_copy(update=spec._layer_updates(layer))
+        return spec
 
-    def _under(self, layer: Settings) -> dict[str, Any]:
+    def _layer_updates(self, layer: Settings) -> dict[str, Any]:
         """Return the fields that a layer of settings changes."""
         names = ("teacher", "count", "samples", "temperatures", "max_tokens")
-        said = {name: getattr(layer, name) for name in names}
+        values = {name: getattr(layer, name) for name in names}
         learners = dict.fromkeys([*self.recipe_sets, *layer.recipe_sets])
         mine, theirs = self.recipe_sets, layer.recipe_sets
         return {
-            **{name: value for name, value in said.items() if value is not None},
+            **{name: value for name, value in values.items() if value is not None},
             "sets": {**self.sets, **layer.sets},
             "recipe_sets": {
                 name: {**mine.get(name, {}), **theirs.get(name, {})} for name in learners

@@ -6,14 +6,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from convbench.schema.noun import ConversationId, Count, Label, Noun, Score, Seed
+from convbench.schema.noun import ConversationId, Count, FrozenModel, Label, Score, Seed
 from convbench.words import DrawBy
 
-RATER, NOTE = 80, 10_000
+LONGEST_RATER, LONGEST_NOTE = 80, 10_000
 """Most characters of a rater's name, and of a note or a reason."""
 
 
-class Drawn(Noun):
+class DrawnConversation(FrozenModel):
     """One conversation of a draw."""
 
     conversation_id: ConversationId
@@ -22,7 +22,7 @@ class Drawn(Noun):
     """The probability by which it was drawn."""
 
 
-class Draw(Noun):
+class GoldDraw(FrozenModel):
     """One draw of conversations for people to label. Its order is random, so that the first ones
     labelled are a draw themselves."""
 
@@ -40,24 +40,24 @@ class Draw(Noun):
     """Seed of the draw."""
     pool: Count
     """Units that could be drawn."""
-    drawn: tuple[Drawn, ...]
+    drawn: tuple[DrawnConversation, ...]
     """The drawn conversations, in random order."""
     made: str = ""
     """UTC time, ISO 8601."""
 
 
-class GoldLabel(Noun):
+class GoldLabel(FrozenModel):
     """One person's label of one drawn conversation; the newest of a person counts."""
 
     conversation_id: ConversationId
     """The conversation."""
-    rater: Annotated[str, Field(min_length=1, max_length=RATER)]
+    rater: Annotated[str, Field(min_length=1, max_length=LONGEST_RATER)]
     """The person."""
     scores: dict[str, Score] = Field(default_factory=dict)
     """Score by metric; empty if the conversation was skipped."""
-    note: Annotated[str, Field(max_length=NOTE)] = ""
+    note: Annotated[str, Field(max_length=LONGEST_NOTE)] = ""
     """The person's note."""
-    skipped: Annotated[str, Field(min_length=1, max_length=NOTE)] | None = None
+    skipped: Annotated[str, Field(min_length=1, max_length=LONGEST_NOTE)] | None = None
     """Why they gave no score; null if they did."""
     blind: bool = True
     """Whether they saw neither policy nor judge: labels from the queue are blind; imported ones say

@@ -14,10 +14,10 @@ from convbench.schema.noun import (
     ConversationId,
     Count,
     Dollars,
+    FrozenModel,
     JudgedId,
     Label,
     Name,
-    Noun,
     PythonRef,
     Score,
 )
@@ -41,7 +41,7 @@ else:
     JudgeKind = Literal[tuple(KINDS)]
 
 
-class Metric(Noun):
+class Metric(FrozenModel):
     """One score of a rubric."""
 
     name: Name
@@ -63,7 +63,7 @@ class Metric(Noun):
     metrics with a weight, each brought to the judge's scale."""
 
 
-class Reward(Noun):
+class Reward(FrozenModel):
     """How scores become the reward: metric / scale * discount^n, n questions."""
 
     metric: str = "overall"
@@ -79,7 +79,7 @@ class Reward(Noun):
     t-th turn, in place of gamma^n."""
 
 
-class TurnScores(Noun):
+class TurnScores(FrozenModel):
     """Scores that a judge with `per: turn` gave to one policy turn."""
 
     turn: Count
@@ -96,7 +96,7 @@ OVERALL, OVERALL_LABEL = "overall", "Overall"
 _TURNS = TypeAdapter(tuple[TurnScores, ...])
 
 
-class JudgeSpec(Noun):
+class JudgeSpec(FrozenModel):
     """A judge."""
 
     name: Name
@@ -167,7 +167,7 @@ class JudgeSpec(Noun):
     """Where this rubric is specified."""
 
     @model_validator(mode="after")
-    def _complete(self) -> Self:
+    def _check_kind(self) -> Self:
         if self.kind == "rubric" and not (self.system and self.prompt and self.metrics):
             raise ValueError("a rubric needs system, prompt and metrics")
         if self.kind == "rules" and not self.function:
@@ -181,32 +181,32 @@ class JudgeSpec(Noun):
             raise ValueError(
                 f"justification: required needs kind rubric or human; found {self.kind}"
             )
-        self._metrics()
+        self._check_metrics()
         return self
 
-    def _metrics(self) -> None:
+    def _check_metrics(self) -> None:
         """Raise ValueError for metrics that one rubric cannot have together."""
         names = [metric.name for metric in self.metrics]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"metrics: found {twice[0]!r} twice; expected each name once")
         for metric in self.metrics:
-            low, high = self.limits(metric.name)
+            low, high = self.score_limits(metric.name)
             if not low < high:
                 raise ValueError(
                     f"metrics: {metric.name} goes from {low:g} to {high:g}; expected lowest below "
                     "highest"
                 )
-        if self.weighted and OVERALL in names:
+        if self.has_weights and OVERALL in names:
             raise ValueError(
                 "metrics: found overall beside metrics with weights, which make it; leave out one"
             )
-        if names and self.reward.metric not in self.names:
-            found = list(self.names)
-            raise ValueError(f"reward.metric {self.reward.metric!r} is not among {found}")
+        if names and self.reward.metric not in self.score_names:
+            known = list(self.score_names)
+            raise ValueError(f"reward.metric {self.reward.metric!r} is not among {known}")
 
     @property
-    def relative(self) -> bool:
+    def is_relative(self) -> bool:
         """Return whether its scores rank conversations about the same question only, and mean
         nothing across questions or policies."""
         return self.per == "group"
@@ -218,30 +218,30 @@ class JudgeSpec(Noun):
         return self.kind != "review"
 
     @property
-    def weighted(self) -> bool:
+    def has_weights(self) -> bool:
         """Return whether `overall` is computed from the metrics' weights."""
         return any(metric.weight is not None for metric in self.metrics)
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def score_names(self) -> tuple[str, ...]:
         """Return the names of a verdict's scores: the metrics', and `overall` if weights define
         it."""
-        made = (OVERALL,) if self.weighted else ()
-        return (*(metric.name for metric in self.metrics), *made)
+        overall = (OVERALL,) if self.has_weights else ()
+        return (*(metric.name for metric in self.metrics), *overall)
 
     @property
-    def headline(self) -> str:
+    def headline_metric(self) -> str:
         """Return the metric that stands for the judge: `overall` if it has one, else the
         reward's."""
-        return OVERALL if not self.metrics or OVERALL in self.names else self.reward.metric
+        return OVERALL if not self.metrics or OVERALL in self.score_names else self.reward.metric
 
     @property
-    def labels(self) -> dict[str, str]:
+    def score_labels(self) -> dict[str, str]:
         """Return the labels of these scores by name."""
-        made = {OVERALL: OVERALL_LABEL} if self.weighted else {}
-        return {**{metric.name: metric.label for metric in self.metrics}, **made}
+        overall = {OVERALL: OVERALL_LABEL} if self.has_weights else {}
+        return {**{metric.name: metric.label for metric in self.metrics}, **overall}
 
-    def limits(self, name: str) -> tuple[float, float]:
+    def score_limits(self, name: str) -> tuple[float, float]:
         """Return (smallest, largest) score of a metric, or the judge's limits if it has none of its
         own."""
         for metric in self.metrics:
@@ -252,31 +252,34 @@ class JudgeSpec(Noun):
                 )
         return self.lowest, self.highest
 
-    def whole(self, scores: Mapping[str, float]) -> dict[str, float]:
+    def with_overall(self, scores: Mapping[str, float]) -> dict[str, float]:
         """Return a verdict's scores, with `overall` added if weights define it: the weighted mean
         of the scores present, each metric's range stretched to the judge's."""
         counted = [m for m in self.metrics if m.weight is not None and m.name in scores]
         if not counted:
             return dict(scores)
         total = math.fsum(m.weight or 0.0 for m in counted)
-        shares = ((m.weight or 0.0) * _share(scores[m.name], *self.limits(m.name)) for m in counted)
+        shares = (
+            (m.weight or 0.0) * _range_share(scores[m.name], *self.score_limits(m.name))
+            for m in counted
+        )
         share = math.fsum(shares) / total
         return {**scores, OVERALL: self.lowest + share * (self.highest - self.lowest)}
 
 
-def _share(value: float, low: float, high: float) -> float:
+def _range_share(value: float, low: float, high: float) -> float:
     """Return where a score lies in its range, from 0 to 1."""
     return (value - low) / (high - low)
 
 
-class _Detailed(Protocol):
+class _HasDetails(Protocol):
     """A verdict, or a row of one."""
 
     @property
     def details(self) -> Mapping[str, Any]: ...
 
 
-def turn_scores(verdict: _Detailed) -> tuple[TurnScores, ...]:
+def turn_scores(verdict: _HasDetails) -> tuple[TurnScores, ...]:
     """Return a verdict's scores of single turns, in order; empty if its judge scored the
     conversation only, or they cannot be read."""
     try:
@@ -285,7 +288,7 @@ def turn_scores(verdict: _Detailed) -> tuple[TurnScores, ...]:
         return ()
 
 
-class Verdict(Noun):
+class Verdict(FrozenModel):
     """One judge's verdict on one conversation. Judging again appends a new one."""
 
     conversation_id: JudgedId
@@ -323,7 +326,7 @@ class Verdict(Noun):
         return self.failure is None
 
 
-class Comparison(Noun):
+class Comparison(FrozenModel):
     """One judge's comparison of two conversations in one order. The other order is another one."""
 
     first: ConversationId

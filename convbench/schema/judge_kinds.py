@@ -1,6 +1,6 @@
 """Registry of the kinds of judges: each one's module, what it needs, what it measures.
 
-A kind is a module (or folder) with two functions: `opened(work)` opens what it needs and
+A kind is a module (or folder) with two functions: `open_kind(work)` opens what it needs and
 `score(case, tools)` scores one conversation. A new kind is that module and one entry here.
 """
 
@@ -22,11 +22,11 @@ after training as its edit says, how well its simulated human played its part.""
 
 
 @dataclass(frozen=True)
-class Kind:
+class JudgeKindInfo:
     """One kind of judge."""
 
     module: str
-    """The module with its `opened` and `score`, imported at first use."""
+    """The module with its `open_kind` and `score`, imported at first use."""
     needs: frozenset[Need] = frozenset()
     measures: Measure = "talk"
     may_ask: bool = False
@@ -41,40 +41,44 @@ class Kind:
         return import_module(self.graded_in).VERSION if self.graded_in else None
 
     @property
-    def opened(self) -> Callable[..., AbstractAsyncContextManager[Any]]:
+    def open_kind(self) -> Callable[..., AbstractAsyncContextManager[Any]]:
         """Return the function from a `Work` to a context manager of what makes calls and this
         kind's `Tools`."""
-        found: Callable[..., AbstractAsyncContextManager[Any]] = import_module(self.module).opened
-        return found
+        function: Callable[..., AbstractAsyncContextManager[Any]] = import_module(
+            self.module
+        ).open_kind
+        return function
 
     @property
-    def settings(self) -> Callable[..., Any]:
+    def settings_of(self) -> Callable[..., Any]:
         """Return the function from a judge to its settings, for a kind that needs weights. It
         raises SpecError for wrong ones. Settings name the `learner`, and the `grader` if a model
         may grade."""
-        found: Callable[..., Any] = import_module(self.module).settings_of
-        return found
+        function: Callable[..., Any] = import_module(self.module).settings_of
+        return function
 
     @property
     def score(self) -> Callable[..., Any]:
         """Return the function from a `Case` and the tools to its verdict: a failed one if there is
         no score. Errors that end the run (wrong key, spent budget) pass through."""
-        found: Callable[..., Any] = import_module(self.module).score
-        return found
+        function: Callable[..., Any] = import_module(self.module).score
+        return function
 
 
-KINDS: Mapping[str, Kind] = {
-    "rubric": Kind("convbench.judge.model", frozenset({"model"})),
-    "rules": Kind("convbench.judge.function"),
-    "human": Kind("convbench.judge.labels", frozenset({"labels"})),
-    "unit-tests": Kind("convbench.judge.function", frozenset({"sandbox"}), "tests"),
-    "render": Kind("convbench.judge.function", frozenset({"browser"}), "pages"),
-    "adaptation": Kind(
+KINDS: Mapping[str, JudgeKindInfo] = {
+    "rubric": JudgeKindInfo("convbench.judge.model", frozenset({"model"})),
+    "rules": JudgeKindInfo("convbench.judge.function"),
+    "human": JudgeKindInfo("convbench.judge.labels", frozenset({"labels"})),
+    "unit-tests": JudgeKindInfo("convbench.judge.function", frozenset({"sandbox"}), "tests"),
+    "render": JudgeKindInfo("convbench.judge.function", frozenset({"browser"}), "pages"),
+    "adaptation": JudgeKindInfo(
         "convbench.judge.adaptation.verdict",
         frozenset({"weights"}),
         "adaptations",
         graded_in="convbench.judge.adaptation.metrics",
     ),
-    "few-shot": Kind("convbench.judge.few_shot.verdict", frozenset({"weights"}), "solutions"),
-    "review": Kind("convbench.judge.review.verdict", measures="simulator", may_ask=True),
+    "few-shot": JudgeKindInfo(
+        "convbench.judge.few_shot.verdict", frozenset({"weights"}), "solutions"
+    ),
+    "review": JudgeKindInfo("convbench.judge.review.verdict", measures="simulator", may_ask=True),
 }

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from convbench.described import Described
+from convbench.described import DescribedModel
 from convbench.printable import STEERS
 
 Mode = Literal["thinking", "standard"]
@@ -32,13 +32,13 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_l
 """A spec's name: lower case, digits, dot, dash, underscore."""
 
 
-def _shown(text: str) -> str:
+def _check_printable(text: str) -> str:
     if STEERS.search(text):
         raise ValueError("found a control character; expected text without any")
     return text
 
 
-Label = Annotated[str, AfterValidator(_shown)]
+Label = Annotated[str, AfterValidator(_check_printable)]
 """A name or title that is shown; it holds no control characters."""
 ConversationId = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$", max_length=200)]
 """Id of a conversation: letters, digits, dot, dash, underscore, as in file names."""
@@ -51,21 +51,21 @@ Count = Annotated[int, Field(ge=0, lt=2**53)]
 """A number of things, below 2^53, which other programs hold exactly."""
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Dollars = Annotated[float, Field(ge=0)]
-LARGEST = 1e100
+LARGEST_SCORE = 1e100
 """Largest score or reward, so that sums and squares stay finite."""
-Score = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+Score = Annotated[float, Field(ge=-LARGEST_SCORE, le=LARGEST_SCORE)]
 
 
-class Noun(Described):
+class FrozenModel(DescribedModel):
     """Base of all records and specs."""
 
-    MOVED: ClassVar[Mapping[str, str]] = {}
+    OLD_KEYS: ClassVar[Mapping[str, str]] = {}
     """Older location of a field, as SECTION.KEY, to its name now; both are read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-def canonical(value: Any) -> str:
+def canonical_json(value: Any) -> str:
     """Return JSON text that is equal for equal values: sorted keys, no spaces."""
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json")
@@ -77,36 +77,36 @@ def fingerprint(*values: Any) -> str:
     machine."""
     digest = hashlib.sha256()
     for value in values:
-        digest.update(canonical(value).encode())
+        digest.update(canonical_json(value).encode())
         digest.update(b"\0")
     return digest.hexdigest()[:16]
 
 
-def pick(text: Text | None, mode: Mode) -> str | None:
+def pick_template(text: Text | None, mode: Mode) -> str | None:
     """Return the template of this mode, or None if there is none."""
     return text.get(mode) if isinstance(text, dict) else text
 
 
-def part_of(value: Any, key: str) -> Any:
+def get_field(value: Any, key: str) -> Any:
     """Return a field of a mapping or of an object, before validation."""
     return value.get(key) if isinstance(value, dict) else getattr(value, key, None)
 
 
-LONGEST = 60
+LONGEST_SHOWN = 60
 """Most characters of a value that are shown."""
 
 
-def differences(key: str, old: Any, new: Any) -> list[str]:
+def field_differences(key: str, old: Any, new: Any) -> list[str]:
     """Return `key: old → new` for every leaf that differs."""
     if isinstance(old, dict) and isinstance(new, dict):
         return [
             line
             for name in sorted(set(old) | set(new))
-            for line in differences(f"{key}.{name}", old.get(name), new.get(name))
+            for line in field_differences(f"{key}.{name}", old.get(name), new.get(name))
         ]
-    return [] if old == new else [f"{key}: {_short(old)} → {_short(new)}"]
+    return [] if old == new else [f"{key}: {_shorten_value(old)} → {_shorten_value(new)}"]
 
 
-def _short(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
+    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 3] + "..."

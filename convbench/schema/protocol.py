@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from convbench.schema.noun import Label, Mode, Name, Noun, PythonRef, Text, part_of
+from convbench.schema.noun import FrozenModel, Label, Mode, Name, PythonRef, Text, get_field
 from convbench.schema.tools import Tool, ToolLimits, ToolServer
 
 Framing = Literal["none", "llama-2"]
@@ -18,7 +18,7 @@ AnswerReading = Literal["any", "strict"]
 answer is X" in its usual variants."""
 
 
-class Speaker(Noun):
+class Speaker(FrozenModel):
     """One side of a conversation."""
 
     policy: bool = False
@@ -58,25 +58,25 @@ class Speaker(Noun):
     """Limits of tool use in one turn."""
 
     @property
-    def offered(self) -> list[dict[str, Any]]:
+    def tool_schemas(self) -> list[dict[str, Any]]:
         """Return the schemas of the tools that its model is sent, as the chat API and chat
         templates take them; tools called in plain words are described by the prompt instead."""
         return [tool.wire for tool in self.tools if tool.words is None]
 
     @model_validator(mode="after")
-    def _named_once(self) -> Self:
+    def _check_tools(self) -> Self:
         names = [tool.name for tool in self.tools]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"tools: found {', '.join(twice)} twice; expected each name once")
         lost = {tool.server for tool in self.tools if tool.server} - set(self.tool_servers)
         if lost:
-            there = ", ".join(self.tool_servers) or "none"
-            raise ValueError(f"tools: no server {', '.join(sorted(lost))}; expected {there}")
+            servers = ", ".join(self.tool_servers) or "none"
+            raise ValueError(f"tools: no server {', '.join(sorted(lost))}; expected {servers}")
         return self
 
 
-class Step(Noun):
+class Step(FrozenModel):
     """One turn of one speaker. With `say` it is scripted, otherwise the speaker's model speaks."""
 
     id: Name
@@ -97,13 +97,13 @@ class Step(Noun):
     """Most replies drawn if `form` is set."""
 
     @model_validator(mode="after")
-    def _not_both(self) -> Self:
+    def _check_text(self) -> Self:
         if self.say is not None and self.ask is not None:
             raise ValueError(f"step {self.id!r} has both say (scripted) and ask (spoken)")
         return self
 
 
-class Loop(Noun):
+class Loop(FrozenModel):
     """Steps repeated at most `times`, ending early at a marker."""
 
     loop: tuple[Step, ...] = Field(min_length=1)
@@ -114,7 +114,7 @@ class Loop(Noun):
     """End the loop right after a policy turn that holds this marker."""
 
 
-class Turns(Noun):
+class Turns(FrozenModel):
     """How many policy turns a conversation has."""
 
     default: int = Field(default=1, ge=1)
@@ -127,14 +127,14 @@ class Turns(Noun):
     """Reason to give when another n is refused."""
 
 
-class Check(Noun):
+class Check(FrozenModel):
     """A fidelity check run over each finished conversation; its findings become flags."""
 
     function: PythonRef
     """Function `fn(conversation, example, protocol) -> list of flags`."""
 
 
-class ProtocolSpec(Noun):
+class ProtocolSpec(FrozenModel):
     """How a conversation goes."""
 
     name: Name
@@ -178,19 +178,21 @@ class ProtocolSpec(Noun):
         speakers, steps = value.get("speakers"), value.get("steps")
         if not isinstance(speakers, dict) or not isinstance(steps, list | tuple):
             return value
-        policies = [name for name, one in speakers.items() if part_of(one, "policy")]
+        policies = [name for name, entry in speakers.items() if get_field(entry, "policy")]
         count = 0
         for item in steps:
-            inside = part_of(item, "loop")
-            times = (part_of(item, "times") or "turns") if inside else 1
+            inside = get_field(item, "loop")
+            times = (get_field(item, "times") or "turns") if inside else 1
             if not isinstance(times, int) or not isinstance(inside or [], list | tuple):
                 return value
-            count += times * sum(part_of(one, "speaker") in policies for one in inside or [item])
+            count += times * sum(
+                get_field(entry, "speaker") in policies for entry in inside or [item]
+            )
         fixed = {"default": count, "min": count, "max": count}
         return {**value, "turns": fixed} if count > 0 else value
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check_speakers(self) -> Self:
         policies = [name for name, speaker in self.speakers.items() if speaker.policy]
         if len(policies) != 1:
             having = ", ".join(policies) or "none"

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from convbench.schema.noun import Count, Noun, canonical
+from convbench.schema.noun import Count, FrozenModel, canonical_json
 from convbench.words import Effort as Effort
 
 Replay = Literal["never", "last", "always", "signed"]
@@ -26,7 +26,7 @@ BODY_BYTES = 16 << 10
 """Most bytes of `extra_body` as JSON."""
 BODY_DEPTH = 8
 """Most levels of `extra_body`."""
-OURS = frozenset(
+RESERVED_FIELDS = frozenset(
     {
         "model",
         "messages",
@@ -51,7 +51,7 @@ _SECRET = re.compile(
 """Keys that hold credentials or set a request's address."""
 
 
-class ThinkingBlock(Noun):
+class ThinkingBlock(FrozenModel):
     """A provider's thinking block; the signature holds for this text alone."""
 
     type: Literal["thinking"] = "thinking"
@@ -61,7 +61,7 @@ class ThinkingBlock(Noun):
     """The provider's seal, sent back unchanged."""
 
 
-class RedactedBlock(Noun):
+class RedactedBlock(FrozenModel):
     """A thinking block that only its provider can read."""
 
     type: Literal["redacted_thinking"] = "redacted_thinking"
@@ -72,7 +72,7 @@ class RedactedBlock(Noun):
 Block = Annotated[ThinkingBlock | RedactedBlock, Field(discriminator="type")]
 
 
-class Reasoning(Noun):
+class Reasoning(FrozenModel):
     """What a model thought before a reply, apart from the reply's own text."""
 
     text: str = ""
@@ -89,7 +89,7 @@ class Reasoning(Noun):
     """The provider's blocks, with their signatures."""
 
     @property
-    def thinks(self) -> bool:
+    def has_thought(self) -> bool:
         """Return whether anything was thought; an empty block does not count."""
         return bool(self.text.strip() or self.blocks or self.tokens)
 
@@ -100,17 +100,17 @@ class Reasoning(Noun):
         return before + self.text + after
 
 
-def check_body(body: dict[str, Any]) -> dict[str, Any]:
+def check_extra_body(body: dict[str, Any]) -> dict[str, Any]:
     """Return these further fields of a request if they may be sent. Raises ValueError if not."""
     kwargs = body.get("chat_template_kwargs", {})
     if not isinstance(kwargs, dict):
         raise ValueError(
             f"chat_template_kwargs: found {type(kwargs).__name__}; expected names and values"
         )
-    size, level, depth = len(canonical(body).encode()), [body], 0
+    size, level, depth = len(canonical_json(body).encode()), [body], 0
     if size > BODY_BYTES:
         raise ValueError(f"found {size:,} bytes; expected at most {BODY_BYTES:,}")
-    taken = sorted(OURS & body.keys())
+    taken = sorted(RESERVED_FIELDS & body.keys())
     if taken:
         raise ValueError(f"found {taken[0]}, which is said elsewhere; leave it out")
     while level:
@@ -124,15 +124,15 @@ def check_body(body: dict[str, Any]) -> dict[str, Any]:
                 f"found {secret[:60]!r}; keys come from the environment and addresses from "
                 "--api-base, never from a request's fields"
             )
-        level = [item for value in level for item in _inside(value)]
+        level = [item for value in level for item in _child_values(value)]
     return body
 
 
-def _inside(value: Any) -> list[Any]:
+def _child_values(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list) else []
 
 
-ExtraBody = Annotated[dict[str, Any], AfterValidator(check_body)]
+ExtraBody = Annotated[dict[str, Any], AfterValidator(check_extra_body)]
 """More fields of every request, e.g. `{chat_template_kwargs: {enable_thinking: true}}`."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from convbench.schema.noun import Name, Noun
+from convbench.schema.noun import FrozenModel, Name
 from convbench.schema.reasoning import Trained
 from convbench.words import Tracker
 
@@ -24,7 +24,7 @@ Order = Literal["shuffled", "easy", "hard", "spread", "even"]
 Share = Annotated[float, Field(gt=0, le=100)]
 
 
-class Data(Noun):
+class Data(FrozenModel):
     """Which logged conversations are used, and what counts as their reward."""
 
     judge: str | None = None
@@ -75,7 +75,7 @@ class Data(Noun):
     """Weight of a conversation without a reward (`unrewarded: sft`)."""
 
 
-class Weighting(Noun):
+class Weighting(FrozenModel):
     """How rewards become weights."""
 
     reward: Literal["conversation", "turn", "advantage"] = "conversation"
@@ -116,13 +116,13 @@ class Weighting(Noun):
     recorded."""
 
     @model_validator(mode="after")
-    def _of_a_batch(self) -> Self:
+    def _check_over(self) -> Self:
         if self.over == "batch" and self.keep == "best":
             raise ValueError("keep: found best with over batch; expected over task or all")
         return self
 
 
-class Loss(Noun):
+class Loss(FrozenModel):
     """What is minimised on weighted rows."""
 
     name: str = "nll"
@@ -154,12 +154,12 @@ class Loss(Noun):
     """Factor of the anchor; 0 is none."""
 
     @property
-    def anchored(self) -> bool:
+    def has_anchor(self) -> bool:
         """Return whether there is an anchor."""
         return self.anchor != "none" and self.anchor_weight > 0
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check_anchor(self) -> Self:
         if (self.anchor == "none") != (self.anchor_weight == 0):
             raise ValueError(
                 f"anchor: found {self.anchor} with anchor_weight {self.anchor_weight:g}; expected "
@@ -168,7 +168,7 @@ class Loss(Noun):
         return self
 
 
-class Pairing(Noun):
+class Pairing(FrozenModel):
     """How rewards become pairs of a better and a worse reply."""
 
     source: Literal["logged", "resampled"] = "logged"
@@ -191,7 +191,7 @@ class Pairing(Noun):
     """DPO's beta, the strength of the pull to the starting policy; IPO's tau, KTO's beta."""
 
 
-class Distil(Noun):
+class Distil(FrozenModel):
     """Distillation of a teacher checkpoint into a student."""
 
     teacher: str | None = None
@@ -208,7 +208,7 @@ class Distil(Noun):
     """T."""
 
 
-class Lora(Noun):
+class Lora(FrozenModel):
     """A low-rank adapter in place of training all weights."""
 
     r: int = Field(default=8, ge=1)
@@ -233,7 +233,7 @@ class Lora(Noun):
     """Merge the adapter into the saved weights, so that any loader takes the checkpoint."""
 
 
-class Fit(Noun):
+class Fit(FrozenModel):
     """Hyper-parameters of the optimisation."""
 
     learning_rate: float = Field(default=3e-5, gt=0)
@@ -298,7 +298,7 @@ class Fit(Noun):
     none unless asked for (`--track`)."""
 
     @model_validator(mode="after")
-    def _floor_of_a_cosine(self) -> Self:
+    def _check_floor(self) -> Self:
         if self.floor and self.scheduler != "cosine":
             raise ValueError(
                 f"floor: found {self.floor:g} with scheduler {self.scheduler!r}; expected cosine"
@@ -306,10 +306,10 @@ class Fit(Noun):
         return self
 
 
-class Recipe(Noun):
+class Recipe(FrozenModel):
     """How a policy is learnt from a judged run."""
 
-    MOVED: ClassVar = {"args.rounds": "rounds", "args.filter": "filter"}
+    OLD_KEYS: ClassVar = {"args.rounds": "rounds", "args.filter": "filter"}
 
     name: Name
     """Name on the command line."""
@@ -362,12 +362,12 @@ class Recipe(Noun):
     it."""
 
     @property
-    def shuffles(self) -> bool:
+    def shuffles_rows(self) -> bool:
         """Return whether rows are shuffled; a curriculum has a fixed order."""
         return self.fit.shuffle and self.data.order == "shuffled"
 
 
-class Launch(Noun):
+class LaunchSpec(FrozenModel):
     """On which processes a trainer runs."""
 
     name: Name
@@ -382,16 +382,16 @@ class Launch(Noun):
     """Where these settings are specified."""
 
     @model_validator(mode="after")
-    def _says_how_many(self) -> Self:
+    def _check_processes(self) -> Self:
         if self.accelerate is not None and "num_processes" not in self.accelerate:
             raise ValueError("accelerate.num_processes: missing; expected a number of processes")
         for name in ("num_processes", "num_machines", "machine_rank"):
-            found = (self.accelerate or {}).get(name)
-            if found is not None and (not isinstance(found, int) or found < 0):
-                raise ValueError(f"accelerate.{name}: found {found!r}; expected a whole number")
+            value = (self.accelerate or {}).get(name)
+            if value is not None and (not isinstance(value, int) or value < 0):
+                raise ValueError(f"accelerate.{name}: found {value!r}; expected a whole number")
         return self
 
     @property
-    def processes(self) -> int:
+    def process_count(self) -> int:
         """Return the number of processes on all machines together."""
         return int(self.accelerate["num_processes"]) if self.accelerate else 1

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from convbench.schema.chat import Sampling
 from convbench.schema.example import Split
-from convbench.schema.noun import Label, Mode, Noun, Seed
+from convbench.schema.noun import FrozenModel, Label, Mode, Seed
 from convbench.schema.protocol import AnswerReading, Framing, ProtocolSpec
 from convbench.schema.reasoning import ExtraBody, Reads, Replay
 from convbench.schema.task import TaskSpec
@@ -18,7 +18,7 @@ from convbench.words import ErrorKind, Regime
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RegimeRules:
     """Settings of a regime."""
 
     max_tokens: int | None
@@ -31,9 +31,9 @@ class Rules:
     """Standard errors of its tables."""
 
 
-RULES: Mapping[Regime, Rules] = {
-    "clean": Rules(None, "none", "any", "clustered"),
-    "as-printed": Rules(128, "llama-2", "strict", "naive"),
+RULES: Mapping[Regime, RegimeRules] = {
+    "clean": RegimeRules(None, "none", "any", "clustered"),
+    "as-printed": RegimeRules(128, "llama-2", "strict", "naive"),
 }
 
 
@@ -57,19 +57,19 @@ Role = Literal["policy", "teacher", "judge", "trainer"]
 training."""
 
 
-def _listed(value: Any) -> Any:
+def _as_list(value: Any) -> Any:
     """Return a single number as a list of it."""
     return [value] if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 Numbers = Annotated[
     Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=64)] | None,
-    BeforeValidator(_listed),
+    BeforeValidator(_as_list),
 ]
 Flag = str | int | float | bool | None
 
 
-class Devices(Noun):
+class Devices(FrozenModel):
     """Where policy, teacher, judge and trainer run, by the numbers of this machine's devices."""
 
     policy: Numbers = None
@@ -89,23 +89,23 @@ class Devices(Noun):
     port."""
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_devices(self) -> Self:
         for role, share in self.share.items():
             if not 0 < share <= 1:
                 raise ValueError(f"share.{role}: found {share!r}; expected above 0 and up to 1")
-        for name, found in (("share", self.share), ("vllm", self.vllm)):
-            if "trainer" in found:
+        for name, setting in (("share", self.share), ("vllm", self.vllm)):
+            if "trainer" in setting:
                 raise ValueError(f"{name}.trainer: found one; training takes whole devices")
         for role in ("policy", "teacher", "judge", "trainer"):
-            numbers = self.of(role) or ()
+            numbers = self.for_role(role) or ()
             if len(set(numbers)) != len(numbers):
                 raise ValueError(f"{role}: found {list(numbers)}; expected each device once")
         return self
 
-    def of(self, role: str) -> tuple[int, ...] | None:
+    def for_role(self, role: str) -> tuple[int, ...] | None:
         """Return the devices of a role, or None if it has none set."""
-        found: tuple[int, ...] | None = getattr(self, role)
-        return found
+        devices: tuple[int, ...] | None = getattr(self, role)
+        return devices
 
 
 RunKind = Literal["build", "import", "eval", "branch"]
@@ -129,13 +129,13 @@ RENDERING = frozenset(
     }
 )
 """Options of rendering a chat template that the template itself does not see."""
-MOST = 100_000
+MOST_SAMPLES = 100_000
 """Most samples of a question, and most policy turns, of a run."""
 EVALUATION = "evaluation"
 """Key of a manifest's `extra`: the folder name under which an evaluation was created."""
 
 
-class Member(Noun):
+class ModelConfig(FrozenModel):
     """Configuration of one speaker's model."""
 
     model: Label
@@ -165,15 +165,15 @@ class Member(Noun):
     record."""
 
     @property
-    def template(self) -> dict[str, Any]:
+    def template_options(self) -> dict[str, Any]:
         """Return the options that its chat template is rendered with, besides the messages."""
-        said = self.extra_body.get("chat_template_kwargs")
-        options = {k: v for k, v in said.items() if k not in RENDERING} if said else {}
+        kwargs = self.extra_body.get("chat_template_kwargs")
+        options = {k: v for k, v in kwargs.items() if k not in RENDERING} if kwargs else {}
         effort = self.sampling.reasoning_effort
         return options | ({"reasoning_effort": effort} if effort else {})
 
 
-class RunManifest(Noun):
+class RunManifest(FrozenModel):
     """What a run is. A run never changes its specs or its cast."""
 
     format: Literal[1] = 1
@@ -192,9 +192,9 @@ class RunManifest(Noun):
     """The protocol, resolved."""
     mode: Mode
     """thinking or standard."""
-    turns: int = Field(ge=0, le=MOST)
+    turns: int = Field(ge=0, le=MOST_SAMPLES)
     """n."""
-    samples: int = Field(ge=1, le=MOST)
+    samples: int = Field(ge=1, le=MOST_SAMPLES)
     """Conversations an example."""
     temperatures: tuple[Annotated[float, Field(ge=0)], ...] = Field(min_length=1)
     """Temperature of each sample; one value serves all."""
@@ -204,7 +204,7 @@ class RunManifest(Noun):
     """The rules of its tables."""
     split: Literal["train", "validation", "test", "all"] = "all"
     """Which split was built."""
-    cast: dict[str, Member]
+    cast: dict[str, ModelConfig]
     """Model configuration of each speaker."""
     source_revision: str | None = None
     """Commit the source's revision resolved to, or a hash of the rows."""
@@ -223,7 +223,7 @@ class RunManifest(Noun):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_as_its_regime(cls, data: Any) -> Any:
+    def _add_regime_answers(cls, data: Any) -> Any:
         """Set `answers` of a protocol from before it had that field to those of the run's
         regime."""
         if not isinstance(data, dict) or not isinstance(data.get("protocol"), dict):
@@ -234,7 +234,7 @@ class RunManifest(Noun):
         return data | {"protocol": {"answers": rules.answers} | data["protocol"]}
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check_cast(self) -> Self:
         if len(self.temperatures) not in (1, self.samples):
             raise ValueError(
                 f"found {len(self.temperatures)} temperatures for {self.samples} samples; "
@@ -244,7 +244,7 @@ class RunManifest(Noun):
             raise ValueError(f"the cast lacks {self.protocol.policy}, the protocol's policy")
         return self
 
-    def temperature(self, sample: int) -> float:
+    def temperature_of(self, sample: int) -> float:
         """Return the temperature of this sample."""
         return self.temperatures[sample if len(self.temperatures) > 1 else 0]
 
@@ -252,8 +252,10 @@ class RunManifest(Noun):
         """Return the number of conversations of a question of this split."""
         return min(self.samples, self.task.sample.each.get(split, self.samples))
 
-    def planned(self, questions: Mapping[Split, int]) -> int:
+    def planned_count(self, questions: Mapping[Split, int]) -> int:
         """Return the number of conversations that the run is to have for so many questions of each
         split; 0 for an import, whose number is not planned."""
-        asked = (one for one in questions if self.split in ("all", one))
-        return 0 if self.kind == "import" else sum(self.samples_of(s) * questions[s] for s in asked)
+        splits = (split for split in questions if self.split in ("all", split))
+        return (
+            0 if self.kind == "import" else sum(self.samples_of(s) * questions[s] for s in splits)
+        )

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from convbench.schema.noun import Label, Name, Noun, PythonRef, Text, part_of
+from convbench.schema.noun import FrozenModel, Label, Name, PythonRef, Text, get_field
 
 
-class Source(Noun):
+class Source(FrozenModel):
     """Where the raw rows come from: `hub`, `file` (a local copy, preferred to `hub`), `rows`."""
 
     hub: str | None = None
@@ -29,14 +29,14 @@ class Source(Noun):
     """Keyword arguments of `rows`."""
 
     @model_validator(mode="after")
-    def _one_place(self) -> Self:
-        given = [name for name in ("hub", "file", "rows") if getattr(self, name)]
-        if not given or (self.rows and len(given) > 1):
-            raise ValueError(f"give hub, file (a local copy) or rows; found {given or 'none'}")
+    def _check_source(self) -> Self:
+        origins = [name for name in ("hub", "file", "rows") if getattr(self, name)]
+        if not origins or (self.rows and len(origins) > 1):
+            raise ValueError(f"give hub, file (a local copy) or rows; found {origins or 'none'}")
         return self
 
 
-class Rows(Noun):
+class Rows(FrozenModel):
     """How one raw row becomes a question. Values are Jinja expressions over the row's fields."""
 
     where: str | None = None
@@ -65,7 +65,7 @@ class Rows(Noun):
     mapping, for tasks whose options must be generated."""
 
 
-class Sample(Noun):
+class Sample(FrozenModel):
     """How many questions are drawn, and how they are split."""
 
     count: int | Literal["all"] = Field(default=500)
@@ -87,7 +87,7 @@ class Sample(Noun):
     samples."""
 
     @model_validator(mode="after")
-    def _shares(self) -> Self:
+    def _check_shares(self) -> Self:
         if self.train + self.validation > 1:
             raise ValueError(
                 f"train and validation are shares: found {self.train:g} + {self.validation:g}; "
@@ -96,7 +96,7 @@ class Sample(Noun):
         return self
 
 
-class Answer(Noun):
+class Answer(FrozenModel):
     """What a final answer looks like."""
 
     kind: Literal["choice", "text", "code", "html", "none"] = "choice"
@@ -104,7 +104,7 @@ class Answer(Noun):
     `none` for a task whose rows have no options."""
 
 
-class Overrides(Noun):
+class Overrides(FrozenModel):
     """Texts of a task that replace a protocol's own."""
 
     systems: dict[str, Text] = Field(default_factory=dict)
@@ -113,7 +113,7 @@ class Overrides(Noun):
     """Text of a step: what is said (scripted) or asked of its speaker (spoken), by step id."""
 
 
-class Licence(Noun):
+class Licence(FrozenModel):
     """Licence and origin of the source set; carried into every card."""
 
     id: Label = "unknown"
@@ -126,7 +126,7 @@ class Licence(Noun):
     """BibTeX of the source set."""
 
 
-class TaskSpec(Noun):
+class TaskSpec(FrozenModel):
     """A question set and how it is asked."""
 
     name: Name
@@ -158,7 +158,7 @@ class TaskSpec(Noun):
 
     @model_validator(mode="before")
     @classmethod
-    def _usual_for_its_rows(cls, value: Any) -> Any:
+    def _fill_defaults(cls, value: Any) -> Any:
         """Fill in the defaults of a user's own task: a file is drawn completely, and questions
         without options are asked as they are."""
         if not isinstance(value, dict):
@@ -167,7 +167,7 @@ class TaskSpec(Noun):
         usual: dict[str, Any] = {}
         if isinstance(source, dict) and source.get("file") and "hub" not in source:
             usual["sample"] = {"count": "all"}
-        if not any(part_of(rows, key) for key in ("choices", "maker")):
+        if not any(get_field(rows, key) for key in ("choices", "maker")):
             usual |= {"answer": {"kind": "none"}, "protocol": "chat"}
         for key, default in usual.items():
             own = value.get(key)

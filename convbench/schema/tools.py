@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from convbench.schema.noun import Count, Dollars, Noun, PythonRef, canonical
+from convbench.schema.noun import Count, Dollars, FrozenModel, PythonRef, canonical_json
 from convbench.schema.reasoning import Reasoning
 
 MOST_CALLS = 64
@@ -20,46 +20,46 @@ MOST_RESULT = 1 << 20
 SCHEMA_BYTES = 16 << 10
 """Most bytes of a tool's JSON schema."""
 
-PLACE = re.compile(r"\{(\w+)\}")
+PARAMETER = re.compile(r"\{(\w+)\}")
 """Where a parameter is inserted in `words`."""
-MOST_PLACES = 2
-LONGEST_SAID = 200
+MOST_PARAMETERS = 2
+LONGEST_ARGUMENT = 200
 """Most characters of an argument that is said in words."""
 
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*$", max_length=200)]
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w-]*$", max_length=64)]
 
 
-REFUSED = frozenset({"$ref", "$dynamicRef", "$id", "$schema", "pattern", "patternProperties"})
+REFUSED_KEYS = frozenset({"$ref", "$dynamicRef", "$id", "$schema", "pattern", "patternProperties"})
 """Keys of a schema that refer elsewhere, or whose check runs a program."""
 
 
-def _keys(value: Any) -> Iterator[str]:
+def _iter_keys(value: Any) -> Iterator[str]:
     """Yield all keys of a value in JSON."""
     level = [value]
     while level:
-        yield from (key for one in level if isinstance(one, dict) for key in one)
+        yield from (key for entry in level if isinstance(entry, dict) for key in entry)
         level = [
             inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for entry in level
+            if isinstance(entry, dict | list)
+            for inner in (entry.values() if isinstance(entry, dict) else entry)
         ]
 
 
-def _is_object(schema: dict[str, Any]) -> dict[str, Any]:
+def _check_schema(schema: dict[str, Any]) -> dict[str, Any]:
     if schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
         raise ValueError("expected a JSON schema of type object, with properties")
-    for key in _keys(schema):
-        if key in REFUSED:
+    for key in _iter_keys(schema):
+        if key in REFUSED_KEYS:
             raise ValueError(f"found {key}, which is not taken; write the schema out")
-    size = len(canonical(schema).encode())
+    size = len(canonical_json(schema).encode())
     if size > SCHEMA_BYTES:
         raise ValueError(f"found {size:,} bytes; expected at most {SCHEMA_BYTES:,}")
     return schema
 
 
-class ToolServer(Noun):
+class ToolServer(FrozenModel):
     """A program of the user that offers tools over its stdin and stdout (MCP)."""
 
     command: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = Field(min_length=1)
@@ -70,14 +70,14 @@ class ToolServer(Noun):
     """Which of its tools are offered; empty: all."""
 
 
-class Tool(Noun):
+class Tool(FrozenModel):
     """A tool that a speaker may call."""
 
     name: ToolName
     """Name by which it is called."""
     about: str
     """Description for the model."""
-    parameters: Annotated[dict[str, Any], AfterValidator(_is_object)]
+    parameters: Annotated[dict[str, Any], AfterValidator(_check_schema)]
     """JSON schema of its arguments, an object."""
     function: PythonRef | None = None
     """Function `fn(arguments, fields)`, sync or async, that returns text or a JSON value."""
@@ -93,17 +93,18 @@ class Tool(Noun):
     """Hidden fields that the function gets, whether its speaker may use them or not."""
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
+    def _check_tool(self) -> Self:
         if self.python + (self.function is not None) + (self.server is not None) != 1:
             raise ValueError("give exactly one of function, python: true and server")
-        named = PLACE.findall(self.words) if self.words else []
+        named = PARAMETER.findall(self.words) if self.words else []
         if self.words and (
             sorted(named) != sorted(self.parameters["properties"])
-            or not 1 <= len(named) <= MOST_PLACES
-            or not all(part.strip() for part in PLACE.split(self.words)[2:-1:2])
+            or not 1 <= len(named) <= MOST_PARAMETERS
+            or not all(part.strip() for part in PARAMETER.split(self.words)[2:-1:2])
         ):
             raise ValueError(
-                f"words: expected each parameter once in braces, at most {MOST_PLACES}, with words "
+                f"words: expected each parameter once in braces, at most {MOST_PARAMETERS}, with "
+                "words "
                 "between them"
             )
         if self.sees and self.function is None:
@@ -112,26 +113,26 @@ class Tool(Noun):
             raise ValueError("python: true takes its program from a parameter `code`")
         return self
 
-    def asked(self, said: str) -> dict[str, str] | None:
+    def parse_call(self, text: str) -> dict[str, str] | None:
         """Return the arguments of a reply that calls it in words, or None if it does not."""
         if self.words is None:
             return None
-        pieces = PLACE.split(self.words)
+        pieces = PARAMETER.split(self.words)
         pattern = "".join(
-            f"(?P<{piece}>.{{1,{LONGEST_SAID}}}?)" if number % 2 else re.escape(piece)
+            f"(?P<{piece}>.{{1,{LONGEST_ARGUMENT}}}?)" if number % 2 else re.escape(piece)
             for number, piece in enumerate(pieces)
         )
-        found = re.fullmatch(pattern, said.strip())
-        return None if found is None else found.groupdict()
+        match = re.fullmatch(pattern, text.strip())
+        return None if match is None else match.groupdict()
 
     @property
     def wire(self) -> dict[str, Any]:
         """Return the tool as the chat API and chat templates take it."""
-        told = {"name": self.name, "description": self.about, "parameters": self.parameters}
-        return {"type": "function", "function": told}
+        function = {"name": self.name, "description": self.about, "parameters": self.parameters}
+        return {"type": "function", "function": function}
 
 
-class ToolLimits(Noun):
+class ToolLimits(FrozenModel):
     """Limits of tool use in one turn."""
 
     rounds: int = Field(default=8, ge=1, le=100)
@@ -144,7 +145,7 @@ class ToolLimits(Noun):
     """Most bytes of one result; a longer one is cut and says so."""
 
 
-class ToolCall(Noun):
+class ToolCall(FrozenModel):
     """A model's call of a tool."""
 
     id: Annotated[str, StringConstraints(min_length=1, max_length=200)]
@@ -157,11 +158,11 @@ class ToolCall(Noun):
     @property
     def wire(self) -> dict[str, Any]:
         """Return the call as the chat API writes it."""
-        told = {"name": self.name, "arguments": self.arguments}
-        return {"id": self.id, "type": "function", "function": told}
+        function = {"name": self.name, "arguments": self.arguments}
+        return {"id": self.id, "type": "function", "function": function}
 
 
-class ToolResult(Noun):
+class ToolResult(FrozenModel):
     """The result of a call."""
 
     id: str
@@ -174,7 +175,7 @@ class ToolResult(Noun):
     """Whether the call failed."""
 
 
-class ToolRound(Noun):
+class ToolRound(FrozenModel):
     """A reply that called tools, and their results."""
 
     content: str = ""

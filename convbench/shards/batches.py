@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from convbench.engine import run as run_loop
-from convbench.engine.batch_record import FILE, SentBatch, Submitted
+from convbench.engine import run_in_loop as run_loop
+from convbench.engine.batch_record import FILE, BatchLog, SentBatch
 from convbench.errors import ConvbenchError, FatalModelError
 from convbench.models.batch import Batches, BatchState
 from convbench.options.shared import CallOptions
@@ -23,7 +23,7 @@ ASK_S = 30.0
 
 
 @dataclass
-class BatchShown:
+class BatchStatus:
     """One batch and its state at the provider."""
 
     sent: SentBatch
@@ -44,86 +44,90 @@ class BatchShown:
 
 
 @dataclass
-class BatchesShown:
+class BatchesStatus:
     """The batches of a run, in the order in which they were sent."""
 
     run: Run
-    batches: list[BatchShown] = field(default_factory=list)
+    batches: list[BatchStatus] = field(default_factory=list)
     shards: ShardStates | None = None
     """State of its shards; None if it has none or all are done."""
 
     @property
-    def open(self) -> list[BatchShown]:
+    def open_batches(self) -> list[BatchStatus]:
         """Return the batches that have not ended."""
         return [shown for shown in self.batches if shown.sent.ended is None]
 
 
-def status(run: Run, calls: CallOptions) -> BatchesShown:
+def batches_status(run: Run, calls: CallOptions) -> BatchesStatus:
     """Return a run's batches; the provider is asked about those that have not ended."""
-    found = _found(run)
+    batches = _read_batches(run)
 
-    async def go() -> None:
-        for shown in found.open:
-            await _ask(run, shown, calls)
+    async def ask_all() -> None:
+        for shown in batches.open_batches:
+            await _ask_provider(run, shown, calls)
 
-    run_loop(go)
-    return found
+    run_loop(ask_all)
+    return batches
 
 
-def cancel(run: Run, calls: CallOptions, *, forget: bool = False) -> BatchesShown:
+def cancel_batches(run: Run, calls: CallOptions, *, forget: bool = False) -> BatchesStatus:
     """Ask the provider to end a run's batches, under the run's lock, and return them. The next
     resume collects what was answered by then. With `forget` the provider is not asked. Raises
     RunError if another process works on the run."""
-    found = _found(run)
+    batches = _read_batches(run)
 
-    async def go() -> None:
-        for shown in found.open:
-            await _ask(run, shown, calls, end=True)
+    async def end_all() -> None:
+        for shown in batches.open_batches:
+            await _ask_provider(run, shown, calls, end=True)
 
     with run.lock():
         if forget:
-            _forget(run, found.open)
+            _forget_batches(run, batches.open_batches)
         else:
-            run_loop(go)
-    return found
+            run_loop(end_all)
+    return batches
 
 
-def _forget(run: Run, batches: list[BatchShown]) -> None:
+def _forget_batches(run: Run, batches: list[BatchStatus]) -> None:
     """Record batches as ended. Everything that may have been billed for them counts as spent."""
-    file = Submitted(run.path / FILE)
+    file = BatchLog(run.path / FILE)
     for shown in batches:
         lost = {"tokens": shown.sent.tokens, "usd": shown.sent.usd or 0.0}
-        file.note(shown.sent, ended="forgotten", lost=lost)
+        file.write_note(shown.sent, ended="forgotten", lost=lost)
     file.close()
 
 
-def _found(run: Run) -> BatchesShown:
-    batches = Submitted(run.path / FILE).read()
-    shown = [BatchShown(sent, age_s=max(0.0, time.time() - sent.begun)) for sent in batches]
+def _read_batches(run: Run) -> BatchesStatus:
+    batches = BatchLog(run.path / FILE).read_batches()
+    shown = [BatchStatus(sent, age_s=max(0.0, time.time() - sent.begun)) for sent in batches]
     states = shard_states(run.path) if is_sharded(run.path) else None
-    return BatchesShown(run, shown, None if states and states.done == states.count else states)
+    return BatchesStatus(
+        run, shown, None if states and states.done_count == states.count else states
+    )
 
 
-async def _ask(run: Run, shown: BatchShown, calls: CallOptions, *, end: bool = False) -> None:
+async def _ask_provider(
+    run: Run, shown: BatchStatus, calls: CallOptions, *, end: bool = False
+) -> None:
     """Ask the provider about one batch, with `end` cancel it. An error becomes its `problem`."""
     try:
-        async with _opened(run, shown.sent, calls) as batches, asyncio.timeout(ASK_S):
+        async with _open_batches(run, shown.sent, calls) as batches, asyncio.timeout(ASK_S):
             name = shown.sent.batch
             if name is None:
                 shown.problem = "not known to have begun; the next resume looks for it"
                 return
-            shown.state = await batches.look(name)
+            shown.state = await batches.get_state(name)
             if end and not shown.state.ended:
-                await batches.cancel(name)
-                shown.state = await batches.look(name)
+                await batches.cancel_batch(name)
+                shown.state = await batches.get_state(name)
     except (ConvbenchError, TimeoutError) as error:
         shown.problem = str(error) or f"no answer within {ASK_S:g} s"
 
 
 @asynccontextmanager
-async def _opened(run: Run, sent: SentBatch, calls: CallOptions) -> AsyncIterator[Batches]:
+async def _open_batches(run: Run, sent: SentBatch, calls: CallOptions) -> AsyncIterator[Batches]:
     """Open the batch interface of the model of a batch. Raises FatalModelError if it has none."""
-    base, short = next(_where(run, sent), (None, None))
+    base, short = next(_sent_addresses(run, sent), (None, None))
     model = open_for(run, sent.model, calls.api_base or base, calls, short=short, role="policy")
     try:
         if model.batches is None:
@@ -134,7 +138,7 @@ async def _opened(run: Run, sent: SentBatch, calls: CallOptions) -> AsyncIterato
         await model.aclose()
 
 
-def _where(run: Run, sent: SentBatch) -> Iterator[tuple[str | None, str | None]]:
+def _sent_addresses(run: Run, sent: SentBatch) -> Iterator[tuple[str | None, str | None]]:
     """Yield (address, short name) under which a batch may have been sent: the judge's if its calls
     are a judge's, then those of speakers with this model."""
     spec = run.judge_specs().get(_judge_of(sent)[1] or "")

@@ -13,9 +13,9 @@ from datetime import datetime
 from itertools import islice
 
 from convbench.errors import ConvbenchError
-from convbench.rollout.calls import CALLS
+from convbench.rollout.calls import JOURNAL_FILE
 from convbench.store import Run, all_runs
-from convbench.store.jsonl import lines
+from convbench.store.jsonl import numbered_lines
 from convbench.tokens import Tokens
 
 LOST_A_DAY = 1.0
@@ -39,7 +39,7 @@ LOOKED_AT = 4
 
 
 @dataclass(frozen=True)
-class Rates:
+class CallRates:
     """Throughput of one process."""
 
     calls_s: float
@@ -48,16 +48,16 @@ class Rates:
     """Whether it is assumed, or from which run it was measured."""
 
 
-def assumed(concurrency: int) -> Rates:
+def assumed_rates(concurrency: int) -> CallRates:
     """Return assumed rates for this many calls in flight."""
     calls = min(MOST_CALLS_S, concurrency / LATENCY_S)
-    return Rates(calls, f"assumed: {LATENCY_S:g} s a call")
+    return CallRates(calls, f"assumed: {LATENCY_S:g} s a call")
 
 
-def measured(policy: str, runs: Iterable[Run], concurrency: int) -> Rates:
+def measured_rates(policy: str, runs: Iterable[Run], concurrency: int) -> CallRates:
     """Return the rates measured from the first of these runs that has shards and this policy, or
     assumed ones if there is none."""
-    rates = assumed(concurrency)
+    rates = assumed_rates(concurrency)
     for run in runs:
         m = run.manifest
         if m.cast[m.protocol.policy].model != policy:
@@ -75,7 +75,9 @@ def measured(policy: str, runs: Iterable[Run], concurrency: int) -> Rates:
 
 def _calls_and_seconds(shard: Run) -> tuple[int, float]:
     """Return (calls for a shard's conversations, seconds between the first and the last end)."""
-    calls = sum(b'"key":"judge/' not in line for _, line in lines(shard.path / CALLS))
+    calls = sum(
+        b'"key":"judge/' not in line for _, line in numbered_lines(shard.path / JOURNAL_FILE)
+    )
     ends = sorted(c.ended for c in shard.conversations() if c.ended)
     if len(ends) < 2:
         return 0, 0.0
@@ -102,19 +104,19 @@ class ShardForecast:
     """Calls a minute that the provider must accept."""
     tokens_min: float
     """Tokens a minute that the provider must accept."""
-    rates: Rates
+    rates: CallRates
     on: str | None = None
     """The value of `--on`; None for this process."""
     script: str | None = None
     """The script, manifest or command; None for this process."""
 
 
-def forecast(
+def forecast_shards(
     estimate: Tokens,
     *,
     count: int,
     at_once: int,
-    rates: Rates,
+    rates: CallRates,
     most_s: float | None = None,
     on: str | None = None,
     script: str | None = None,

@@ -24,23 +24,23 @@ class ShardJob:
     template: Path | None = None
     """The user's own script or manifest."""
 
-    def command(self, index: object) -> list[str]:
+    def shard_command(self, index: object) -> list[str]:
         """Return the arguments of `convbench` for one shard."""
         return [*self.words, f"--shard={index}/{self.count}"]
 
     @property
-    def logs(self) -> Path:
+    def logs_folder(self) -> Path:
         """Return the folder for the output of the processes."""
         return self.run / "shards" / "logs"
 
 
-class Started(Protocol):
+class StartedShards(Protocol):
     """Handle of started shards."""
 
     notes: list[str]
     """Notes for the user."""
 
-    def alive(self) -> int:
+    def poll_shards(self) -> int:
         """Start waiting shards if this process does that, and return how many run or wait."""
         ...
 
@@ -60,10 +60,10 @@ class Launcher(Protocol):
         """Return the default number of shards at once."""
         ...
 
-    def script(self, job: ShardJob) -> str:
+    def render_script(self, job: ShardJob) -> str:
         """Return the script, the manifest or the commands, which `--dry-run` shows."""
         ...
 
-    def start(self, job: ShardJob) -> Started:
+    def start_shards(self, job: ShardJob) -> StartedShards:
         """Start the shards. Raises ConvbenchError subclasses."""
         ...

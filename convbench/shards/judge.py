@@ -13,16 +13,16 @@ from convbench.errors import FatalModelError, RunError, UsageError
 from convbench.judge.all import (
     JudgePreview,
     JudgeResult,
-    controls_with,
+    add_controls,
     judge_with,
     judge_with_model,
     score_here,
 )
 from convbench.judge.kinds import kind_of
-from convbench.judge.ready import problem
-from convbench.judge.resolve import Judge, unquoted
-from convbench.judge.rubrics import kept_rubrics
-from convbench.judge.units import Judged
+from convbench.judge.ready import find_problem
+from convbench.judge.resolve import Judge, unquoted_warnings
+from convbench.judge.rubrics import rubrics_of_run
+from convbench.judge.units import JudgeSummary
 from convbench.models.aliases import SCHEMES, aliases, resolve
 from convbench.models.batch import no_batches
 from convbench.models.open import has_batches
@@ -49,19 +49,19 @@ def judge_each(options: JudgeOptions) -> Iterator[JudgeResult]:
     """
     load_plugins(options.specs)
     if options.pairwise or options.shard is not None:
-        yield judge(options)
+        yield judge_run(options)
         return
-    run, judges = _of_run(options)
-    yield (result := _judged(run, judges, options))
-    others = [one for one in judges if "labels" not in kind_of(one.spec).needs]
-    for child in run.children() if others else ():
-        if any(one.jobs.interrupted or one.jobs.stopped for one in result.judged):
+    run, judges = _run_and_judges(options)
+    yield (result := _score_run(run, judges, options))
+    others = [item for item in judges if "labels" not in kind_of(item.spec).needs]
+    for child in run.child_runs() if others else ():
+        if any(item.jobs.interrupted or item.jobs.stopped for item in result.summaries):
             return
-        if child.has_one():
-            yield (result := _judged(child, others, replace(options, controls=False)))
+        if child.has_completed():
+            yield (result := _score_run(child, others, replace(options, controls=False)))
 
 
-def judge(options: JudgeOptions) -> JudgeResult:
+def judge_run(options: JudgeOptions) -> JudgeResult:
     """Judge every conversation of a run that these judges have not scored, or compare two policies.
 
     Verdicts are appended one by one, so that a stop loses at most the calls in flight. Raises
@@ -69,24 +69,26 @@ def judge(options: JudgeOptions) -> JudgeResult:
     """
     load_plugins(options.specs)
     if options.pairwise:
-        from convbench.judge.contests import contests
+        from convbench.judge.contests import judge_pairwise
 
-        return contests(options)
+        return judge_pairwise(options)
     if options.shard is not None:
-        return _one_shard(options, options.shard)
-    return _judged(*_of_run(options), options)
+        return _judge_shard(options, options.shard)
+    return _score_run(*_run_and_judges(options), options)
 
 
-def _of_run(options: JudgeOptions) -> tuple[Run, list[Judge]]:
+def _run_and_judges(options: JudgeOptions) -> tuple[Run, list[Judge]]:
     """Return the run and the judges that the user named, by default the newest and the task's."""
     if options.until_decided:
         raise UsageError(
             "--until-decided: found no --pairwise A B; expected two policies to compare"
         )
     run = run_to_judge(options)
-    _something(run)
+    _refuse_empty(run)
     calls = first_address(options.calls)
-    judges = [judge_with_model(name, options.specs, calls, run) for name in _names(run, options)]
+    judges = [
+        judge_with_model(name, options.specs, calls, run) for name in _judge_names(run, options)
+    ]
     for item in judges:
         if item.spec.per == "pair":
             raise RunError(f"--judge {item.name} compares two policies; expected --pairwise A B")
@@ -117,39 +119,43 @@ def is_judge_name(name: str, specs: Sequence[Path] = ()) -> bool:
         return True
     if Path(name).exists():
         return False
-    known = {*catalog.names("judges", specs), *aliases(specs).models}
+    known = {*catalog.spec_files("judges", specs), *aliases(specs).models}
     is_model = "/" in name and is_provider(name.partition("/")[0])
     return name in known or is_model or "@" in name or name.startswith(JUDGE_SCHEMES)
 
 
-def _judged(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> JudgeResult:
+def _score_run(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> JudgeResult:
     """Let judges score the conversations of one run that they have not scored, or preview it."""
     runner = _shard_runner(options, run)
     calls = with_pace(first_address(options.calls), options.spread.rate)
     options = replace(options, calls=calls)
-    _batched(judges, options)
+    _refuse_batch(judges, options)
     typed = [item.model for item in judges if item.model and options.judges]
-    calls = options.calls.naming(*typed)
+    calls = options.calls.with_user_models(*typed)
     if options.dry_run:
-        from convbench.judge.preview import preview
+        from convbench.judge.preview import preview_judge
 
-        previews = [preview(run, item, options.calls) for item in judges]
-        foreseen = _forecast(runner, run, previews)
-        asked = [item for item, one in zip(judges, previews, strict=True) if one.estimate.calls]
+        previews = [preview_judge(run, item, options.calls) for item in judges]
+        foreseen = _forecast_judging(runner, run, previews)
+        with_calls = [
+            item for item, shown in zip(judges, previews, strict=True) if shown.estimate.calls
+        ]
         return JudgeResult(
             run,
             previews=previews,
-            foreseen=foreseen,
-            problem=problem(asked, calls, run),
-            warnings=unquoted(judges),
+            forecast=foreseen,
+            problem=find_problem(with_calls, calls, run),
+            warnings=unquoted_warnings(judges),
         )
-    result = judge_with(run, judges, calls, runner.judge if runner else score_here)
-    if options.controls and all(not (j.jobs.interrupted or j.jobs.stopped) for j in result.judged):
-        controls_with(result, judges, calls)
+    result = judge_with(run, judges, calls, runner.judge_shards if runner else score_here)
+    if options.controls and all(
+        not (j.jobs.interrupted or j.jobs.stopped) for j in result.summaries
+    ):
+        add_controls(result, judges, calls)
     return result
 
 
-def _one_shard(options: JudgeOptions, shard: str) -> JudgeResult:
+def _judge_shard(options: JudgeOptions, shard: str) -> JudgeResult:
     """Judge one shard of a run with the judges that the user named, or those of the run's plan."""
     from convbench.shards.slice import JUDGE, run_slice
 
@@ -158,55 +164,59 @@ def _one_shard(options: JudgeOptions, shard: str) -> JudgeResult:
         raise RunError(f"--shard {shard}: {run.path} has no shards; expected a run with shards")
     tasks = [task for task in read_plan(run.path).tasks if task.name.startswith(JUDGE)]
     if options.judges:
-        judges = _of_run(options)[1]
-        tasks = [ShardTask(name=f"{JUDGE}{one.fingerprint}", judge=one.name) for one in judges]
+        judges = _run_and_judges(options)[1]
+        tasks = [
+            ShardTask(name=f"{JUDGE}{entry.fingerprint}", judge=entry.name) for entry in judges
+        ]
         for item in judges:
-            run.keep_judge(item.fingerprint, item.spec)
+            run.store_judge(item.fingerprint, item.spec)
     calls = with_pace(options.calls, options.spread.rate)
     results = run_slice(run, *shard_index(shard), calls, tasks)
-    return JudgeResult(run, judged=[one for one in results if isinstance(one, Judged)])
+    return JudgeResult(
+        run, summaries=[entry for entry in results if isinstance(entry, JudgeSummary)]
+    )
 
 
 def _shard_runner(options: JudgeOptions, run: Run) -> ShardRunner | None:
     """Return a runner if the user asked for shards or the run has them, else None."""
-    if not (options.spread.said or is_sharded(run.path)):
+    if not (options.spread.is_requested or is_sharded(run.path)):
         return None
     from convbench.shards.runner import ShardRunner
 
     return ShardRunner(options.spread, options.calls, options.specs)
 
 
-def _forecast(
+def _forecast_judging(
     runner: ShardRunner | None, run: Run, previews: Sequence[JudgePreview]
 ) -> ShardForecast | None:
     """Return the forecast for the verdicts of models shard by shard; None without a runner or
     without models."""
-    asked = [one for one in previews if one.model is not None]
-    if runner is None or not asked:
+    with_model = [entry for entry in previews if entry.model is not None]
+    if runner is None or not with_model:
         return None
-    total = add_tokens(preview.estimate for preview in asked)
-    return runner.forecast(run.path, asked[0].model or "", total)
+    total = add_tokens(preview.estimate for preview in with_model)
+    return runner.forecast_work(run.path, with_model[0].model or "", total)
 
 
-def _batched(judges: Sequence[Judge], options: JudgeOptions) -> None:
+def _refuse_batch(judges: Sequence[Judge], options: JudgeOptions) -> None:
     """Raise FatalModelError for `--batch` if no judge's model can be called in batches."""
-    asked = [judge.model for judge in judges if judge.model is not None]
+    models = [judge.model for judge in judges if judge.model is not None]
     folders = options.calls.specs
-    if options.calls.batch and not any(has_batches(resolve(ref, specs=folders)) for ref in asked):
+    if options.calls.batch and not any(has_batches(resolve(ref, specs=folders)) for ref in models):
         raise FatalModelError(no_batches(*(judge.model or judge.name for judge in judges)))
 
 
-def _something(run: Run) -> None:
+def _refuse_empty(run: Run) -> None:
     """Raise RunError if a run has no completed conversation."""
-    if not run.has_one():
-        failed = sum(1 for _ in run.heads())
+    if not run.has_completed():
+        failed = sum(1 for _ in run.conversation_rows())
         raise RunError(
             f"{run.path}: found no conversation to judge ({failed} failed); build some first: "
             f"convbench build --run {run.path}"
         )
 
 
-def _names(run: Run, options: JudgeOptions) -> tuple[str, ...]:
+def _judge_names(run: Run, options: JudgeOptions) -> tuple[str, ...]:
     """Return the names of the judges: those of the user, else the task's. Raises RunError if there
     are none."""
     if options.judges:
@@ -214,7 +224,9 @@ def _names(run: Run, options: JudgeOptions) -> tuple[str, ...]:
     task = run.manifest.task
     if task.judge and run.manifest.kind != "import":
         return (task.judge,)
-    known = ", ".join({**catalog.names("judges", options.specs.folders), **kept_rubrics(run)})
+    known = ", ".join(
+        {**catalog.spec_files("judges", options.specs.folders), **rubrics_of_run(run)}
+    )
     raise RunError(
         f"task {task.name} names no judge; expected --judge NAME: a rubric with a model "
         f"(SPEC@MODEL), human:FILE, or one of {known}; convbench init judge NAME begins one of "

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench.errors import MissingDependency, RunError, UsageError
-from convbench.guard import die_with_parent, guarded
+from convbench.guard import die_with_parent, guard_command
 from convbench.install import with_extra
 from convbench.regular import open_to_append
 from convbench.shards.job import Launcher, ShardJob
@@ -42,12 +42,12 @@ class LocalLauncher:
         affinity = getattr(os, "sched_getaffinity", None)
         return len(affinity(0)) if affinity else os.cpu_count() or 1
 
-    def script(self, job: ShardJob) -> str:
+    def render_script(self, job: ShardJob) -> str:
         """Return the command of each shard, with I for its index."""
-        line = shlex.join(["convbench", *job.command("I")])
+        line = shlex.join(["convbench", *job.shard_command("I")])
         return f"{line}   # I from 0 to {job.count - 1}, {job.at_once} at once here\n"
 
-    def start(self, job: ShardJob) -> LocalProcesses:
+    def start_shards(self, job: ShardJob) -> LocalProcesses:
         """Start the first shards."""
         return LocalProcesses(job)
 
@@ -60,12 +60,12 @@ class LocalProcesses:
         self._job, self._waiting, self._bad = job, list(job.indices), 0
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         try:
-            job.logs.mkdir(parents=True, exist_ok=True)
+            job.logs_folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise disk_error(job.logs, error) from None
-        self.alive()
+            raise disk_error(job.logs_folder, error) from None
+        self.poll_shards()
 
-    def alive(self) -> int:
+    def poll_shards(self) -> int:
         """Start waiting shards for those that ended. Return how many run or wait."""
         for index, process in list(self._running.items()):
             if (code := process.poll()) is not None:
@@ -73,9 +73,9 @@ class LocalProcesses:
                 self._bad += code != 0
         while self._waiting and len(self._running) < self._job.at_once:
             index = self._waiting.pop(0)
-            self._running[index] = self._process(index)
+            self._running[index] = self._start_process(index)
         if self._bad:
-            self.notes = [f"{self._bad} processes ended with an error; see {self._job.logs}"]
+            self.notes = [f"{self._bad} processes ended with an error; see {self._job.logs_folder}"]
         return len(self._running) + len(self._waiting)
 
     def stop(self) -> str | None:
@@ -94,10 +94,10 @@ class LocalProcesses:
             process.kill()
             process.wait()
 
-    def _process(self, index: int) -> subprocess.Popen[bytes]:
-        with open_to_append(self._job.logs / f"{index:05}.log") as file:
+    def _start_process(self, index: int) -> subprocess.Popen[bytes]:
+        with open_to_append(self._job.logs_folder / f"{index:05}.log") as file:
             return subprocess.Popen(  # noqa: S603 - our own command
-                [sys.executable, "-m", "convbench", *self._job.command(index)],
+                [sys.executable, "-m", "convbench", *self._job.shard_command(index)],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
@@ -114,17 +114,17 @@ class RayLauncher:
         """Return the number of cores of the cluster."""
         return max(1, int(connect_ray(address).cluster_resources().get("CPU", 1)))
 
-    def script(self, job: ShardJob) -> str:
+    def render_script(self, job: ShardJob) -> str:
         """Return the command of each task, and the cluster."""
         where = job.address or "the cluster of RAY_ADDRESS, or one on this machine"
         options = ", ".join(f"{key}={value}" for key, value in ray_options().items())
-        line = shlex.join(["convbench", *job.command("I")])
+        line = shlex.join(["convbench", *job.shard_command("I")])
         return (
             f"# {len(job.indices)} tasks on {where}, {job.at_once} at once ({options})\n"
             f"{line}   # I from 0 to {job.count - 1}\n"
         )
 
-    def start(self, job: ShardJob) -> RayTasks:
+    def start_shards(self, job: ShardJob) -> RayTasks:
         """Start the first tasks."""
         return RayTasks(job)
 
@@ -181,7 +181,7 @@ def ray_task(
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"}
     environment |= more or {}
     environment.pop("PYTHONHOME", None)
-    command = guarded([sys.executable, "-m", "convbench", *words])
+    command = guard_command([sys.executable, "-m", "convbench", *words])
     with (
         open_to_append(Path(log)) as file,
         subprocess.Popen(  # noqa: S603 - our own command
@@ -200,17 +200,17 @@ class RayTasks:
         self._ray = connect_ray(job.address)
         self._task = self._ray.remote(**ray_options())(ray_task)
         self._running: list[Any] = []
-        job.logs.mkdir(parents=True, exist_ok=True)
+        job.logs_folder.mkdir(parents=True, exist_ok=True)
 
-    def alive(self) -> int:
+    def poll_shards(self) -> int:
         """Start waiting tasks for those that ended. Return how many run or wait. Ray itself
         restarts a task whose node is lost."""
         while self._waiting and len(self._running) < self._job.at_once:
             index = self._waiting.pop(0)
-            log = str(self._job.logs / f"{index:05}.log")
+            log = str(self._job.logs_folder / f"{index:05}.log")
             paths = [path for path in sys.path if path]
             self._running.append(
-                self._task.remote(self._job.command(index), os.getcwd(), paths, log)
+                self._task.remote(self._job.shard_command(index), os.getcwd(), paths, log)
             )
         if not self._running:
             return 0
@@ -223,7 +223,7 @@ class RayTasks:
             except self._ray.exceptions.RayError as error:
                 self.notes = [f"a task ended with: {str(error).splitlines()[0]:.200}"]
         if self._bad:
-            self.notes = [f"{self._bad} tasks ended with an error; see {self._job.logs}"]
+            self.notes = [f"{self._bad} tasks ended with an error; see {self._job.logs_folder}"]
         return len(self._running) + len(self._waiting)
 
     def stop(self) -> str | None:
@@ -249,7 +249,7 @@ LAUNCHERS: dict[str, Launcher] = {
 
 
 @dataclass(frozen=True)
-class Target:
+class LaunchTarget:
     """The value of `--on`, parsed."""
 
     name: str
@@ -262,7 +262,7 @@ class Target:
         return LAUNCHERS[self.name]
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> LaunchTarget:
     """Parse `--on`: a launcher's name, and after a colon how many at once, or an address. Raises
     UsageError for anything else."""
     name, colon, rest = text.partition(":")
@@ -275,7 +275,7 @@ def parse_target(text: str) -> Target:
     if rest.isascii() and rest.isdigit() and len(rest) < 7:
         if int(rest) < 1:
             raise UsageError(f"--on {text}: expected at least 1 at once")
-        return Target(name, int(rest))
+        return LaunchTarget(name, int(rest))
     if rest and name != "ray":
         raise UsageError(f"--on {text[:80]}: expected a number after the colon")
-    return Target(name, None, rest or None)
+    return LaunchTarget(name, None, rest or None)

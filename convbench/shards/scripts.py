@@ -18,8 +18,8 @@ from pathlib import Path
 
 from convbench import __version__
 from convbench.errors import MissingDependency, RunError, SpecError
-from convbench.shards.job import ShardJob, Started
-from convbench.store.jsonl import write_whole
+from convbench.shards.job import ShardJob, StartedShards
+from convbench.store.jsonl import write_atomic
 from convbench.store.shape import read_bytes
 
 SLURM_LOOK = "CONVBENCH_SLURM_LOOK_S"
@@ -93,7 +93,7 @@ exit "$code"
         """Return the default number of tasks at once."""
         return 4
 
-    def script(self, job: ShardJob) -> str:
+    def render_script(self, job: ShardJob) -> str:
         """Return the script of the array, with values quoted for a shell."""
         words = shlex.join([sys.executable, "-m", "convbench", *job.words])
         values: dict[str, str | int] = {
@@ -104,15 +104,15 @@ exit "$code"
             "command": f'{words} --shard="$SLURM_ARRAY_TASK_ID"/{job.count}',
             "run": shlex.quote(str(job.run)),
             "folder": shlex.quote(os.getcwd()),
-            "logs": str(job.logs),
+            "logs": str(job.logs_folder),
             "paths": shlex.quote(os.environ.get("PYTHONPATH", "")),
         }
         return fill_template(self.SCRIPT, job.template, values)
 
-    def start(self, job: ShardJob) -> SlurmJob:
+    def start_shards(self, job: ShardJob) -> SlurmJob:
         """Submit the array."""
         script = job.run / "shards" / "shards.sbatch"
-        return submit_slurm(script, self.script(job), job.logs, len(job.indices))
+        return submit_slurm(script, self.render_script(job), job.logs_folder, len(job.indices))
 
 
 def array_ranges(indices: Sequence[int]) -> str:
@@ -132,12 +132,12 @@ class SlurmJob:
         self._looked, self._count = 0.0, count
         self._every = float(os.environ.get(SLURM_LOOK) or SLURM_LOOK_S)
 
-    def alive(self) -> int:
+    def poll_shards(self) -> int:
         """Return how many tasks run or wait. Slurm is asked only every few seconds."""
         if time.monotonic() - self._looked > self._every:
             self._looked = time.monotonic()
             with suppress(RunError):  # if Slurm does not answer, the job may still run
-                listing = _slurm(["squeue", "--noheader", "--array", "--jobs", self.number])
+                listing = _run_slurm(["squeue", "--noheader", "--array", "--jobs", self.number])
                 self._count = len(listing.split("\n")) - 1
         return self._count
 
@@ -149,7 +149,7 @@ class SlurmJob:
         """Do nothing: there is nothing to release."""
 
 
-def _slurm(command: list[str]) -> str:
+def _run_slurm(command: list[str]) -> str:
     try:
         done = subprocess.run(  # noqa: S603 - programs of Slurm, on the user's path
             command,
@@ -180,8 +180,8 @@ def submit_slurm(script: Path, text: str, logs: Path, count: int) -> SlurmJob:
                 "script",
             )
     logs.mkdir(parents=True, exist_ok=True)
-    write_whole(script, text.encode())
-    answer = _slurm(["sbatch", "--parsable", str(script)])
+    write_atomic(script, text.encode())
+    answer = _run_slurm(["sbatch", "--parsable", str(script)])
     number = re.match(r"\d+", answer.strip())
     if number is None:
         raise RunError(f"sbatch: found {answer.strip()!r:.200}; expected the number of a job")
@@ -233,11 +233,11 @@ spec:
         """Return the default number of pods at once."""
         return 4
 
-    def script(self, job: ShardJob) -> str:
+    def render_script(self, job: ShardJob) -> str:
         """Return the manifest. The run is expected in the volume under its own name."""
         inside = f"/work/{job.run.name}"
         inner = tuple(word.replace(str(job.run), inside).replace("$", "$$") for word in job.words)
-        words = replace(job, words=inner).command("$(JOB_COMPLETION_INDEX)")
+        words = replace(job, words=inner).shard_command("$(JOB_COMPLETION_INDEX)")
         name = re.sub(r"[^a-z0-9-]+", "-", job.run.name.lower()).strip("-")[:50] or "run"
         values: dict[str, str | int] = {
             "name": name,
@@ -249,10 +249,10 @@ spec:
         }
         return fill_template(self.MANIFEST, job.template, values)
 
-    def start(self, job: ShardJob) -> Started:
+    def start_shards(self, job: ShardJob) -> StartedShards:
         """Write the manifest and raise RunError: the user starts pods with kubectl."""
         manifest = job.run / "shards" / "job.yaml"
-        write_whole(manifest, self.script(job).encode())
+        write_atomic(manifest, self.render_script(job).encode())
         raise RunError(
             f"--on k8s starts nothing; the run is ready, and its manifest is {manifest}: copy "
             f"{job.run} to the volume, or let it lie there, then kubectl apply -f {manifest}"

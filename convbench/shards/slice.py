@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from convbench.engine import Budget, Journal
-from convbench.engine import run as run_loop
+from convbench.engine import run_in_loop as run_loop
 from convbench.errors import (
     BudgetError,
     ConvbenchError,
@@ -19,23 +19,23 @@ from convbench.errors import (
     MissingDependency,
     RunError,
 )
-from convbench.judge.loop import score
-from convbench.judge.resolve import Judge, again
-from convbench.judge.units import Judged
+from convbench.judge.loop import score_pending
+from convbench.judge.resolve import Judge, judge_from_run
+from convbench.judge.units import JudgeSummary
 from convbench.options.shared import CallOptions
-from convbench.options.spread import addresses
-from convbench.rollout.build import Built, filled
-from convbench.rollout.calls import CALLS, ModelPool, count
-from convbench.rollout.candidates import Sampled, sampled
+from convbench.options.spread import parse_addresses
+from convbench.rollout.build import BuildSummary, build_missing_in_loop
+from convbench.rollout.calls import JOURNAL_FILE, ModelPool, count_journal
+from convbench.rollout.candidates import SampleSummary, sample_missing
 from convbench.store import Run, shards
-from convbench.store.seal import seal
+from convbench.store.seal import seal_run
 from convbench.store.shard_attempts import ShardAttempt, begin_attempt
 from convbench.store.shards import ShardLimit, ShardPlan, ShardTask, read_plan
 
 BUILD, CANDIDATES, JUDGE = "build", "candidates", "judge-"
 FOR_ALL = (BudgetError, FatalModelError, MissingDependency)
 """Errors that would stop the next shard too."""
-SliceResult = Built | Sampled | Judged
+SliceResult = BuildSummary | SampleSummary | JudgeSummary
 """Summary of one task on a shard."""
 
 
@@ -53,13 +53,13 @@ def run_slice(
             f"--shard {index}/{total}: {run.path} has {plan.count} shards; expected "
             f"--shard {index}/{plan.count}"
         )
-    limit = _limit(plan, index, tasks, calls)
-    calls = replace(calls.one_ledger(), budget=limit.usd, budget_tokens=limit.tokens)
+    limit = _shard_limit(plan, index, tasks, calls)
+    calls = replace(calls.with_ledger(), budget=limit.usd, budget_tokens=limit.tokens)
     attempt = begin_attempt(run.path, index)
     return run_loop(lambda: work_on(run, attempt, tasks, calls))
 
 
-def _limit(
+def _shard_limit(
     plan: ShardPlan, index: int, tasks: Sequence[ShardTask], calls: CallOptions
 ) -> ShardLimit:
     """Return what a shard may spend: its share of `--budget`, else its limit in the plan if these
@@ -80,13 +80,13 @@ async def work_on(
     """Do these tasks in an attempt at a shard and return their summaries. However it ends, why work
     is left is written into the shard's folder."""
     ledger: Budget = calls.ledger
-    ledger.fence, before = attempt.check, ledger.fence
-    calls = replace(calls, api_base=_address(calls, attempt))
+    ledger.before_attempt, before = attempt.raise_if_lost, ledger.before_attempt
+    calls = replace(calls, api_base=_call_address(calls, attempt))
     results: list[SliceResult] = []
     left: str | None = "interrupted"
     try:
         for task in tasks:
-            results.append(await _do(run, attempt.folder, task, calls))
+            results.append(await _do_task(run, attempt.folder, task, calls))
             jobs = results[-1].jobs
             if jobs.interrupted or jobs.stopped is not None:
                 left = left if jobs.stopped is None else str(jobs.stopped)
@@ -98,27 +98,27 @@ async def work_on(
         )
         raise
     finally:
-        ledger.fence = before
-        if not attempt.lost():
-            seal(attempt.folder)
-        attempt.end(left)
+        ledger.before_attempt = before
+        if not attempt.is_lost():
+            seal_run(attempt.folder)
+        attempt.end_work(left)
     return results
 
 
-async def _do(run: Run, folder: Path, task: ShardTask, calls: CallOptions) -> SliceResult:
+async def _do_task(run: Run, folder: Path, task: ShardTask, calls: CallOptions) -> SliceResult:
     shard = Run(folder, run.manifest, run)
     if task.name == BUILD:
-        return await filled(shard, calls)
+        return await build_missing_in_loop(shard, calls)
     if task.name == CANDIDATES:
-        return await sampled(shard, calls)
-    return await score(shard, stored_judge(run, task), calls)
+        return await sample_missing(shard, calls)
+    return await score_pending(shard, stored_judge(run, task), calls)
 
 
-def _address(calls: CallOptions, attempt: ShardAttempt) -> str | None:
+def _call_address(calls: CallOptions, attempt: ShardAttempt) -> str | None:
     """Return the server address for a shard's calls. Of several it is always the same one, so that
     the turns of a conversation reach the server that has its prefix in the cache; each further
     attempt takes another one."""
-    several = addresses(calls.api_base)
+    several = parse_addresses(calls.api_base)
     if len(several) < 2:
         return calls.api_base
     return several[(attempt.index + attempt.number) % len(several)]
@@ -136,11 +136,11 @@ def stored_judge(run: Run, task: ShardTask) -> Judge:
             install=f"convbench judge --judge {task.judge} --run {run.path}",
         )
     downloaded = run.manifest.pulled_from is not None
-    return again(task.judge or "judge", specs[fingerprint], downloaded=downloaded)
+    return judge_from_run(task.judge or "judge", specs[fingerprint], downloaded=downloaded)
 
 
 @dataclass
-class Ending:
+class ShardsEnding:
     """How work on several shards ended."""
 
     interrupted: bool = False
@@ -153,24 +153,24 @@ class Ending:
 
 def work_in_turn(
     run: Run, indices: Sequence[int], tasks: Sequence[ShardTask], calls: CallOptions
-) -> Ending:
+) -> ShardsEnding:
     """Work on one shard after another in this process, with one ledger, and return how it ended. An
     error in one shard does not stop the others, except those of FOR_ALL."""
-    calls = calls.one_ledger()
+    calls = calls.with_ledger()
     ledger: Budget = calls.ledger
-    ledger.limit(calls.budget, calls.budget_tokens)
-    folders = shards.parts(run.path)
-    if ledger.limited:
+    ledger.set_limits(calls.budget, calls.budget_tokens)
+    folders = shards.shard_folders(run.path)
+    if ledger.has_limit:
         for folder in (run.path, *folders.values()):
-            count(ledger, Journal(folder / CALLS))
+            count_journal(ledger, Journal(folder / JOURNAL_FILE))
 
-    async def go() -> Ending:
-        ending, pool = Ending(), ModelPool()
+    async def work_all() -> ShardsEnding:
+        ending, pool = ShardsEnding(), ModelPool()
         try:
             for index in indices:
                 attempt = begin_attempt(run.path, index)
-                if ledger.limited and attempt.folder != folders[index]:  # copied calls count once
-                    ledger.count(str((attempt.folder / CALLS).resolve()), 0, 0.0)
+                if ledger.has_limit and attempt.folder != folders[index]:  # copied calls count once
+                    ledger.count_earlier(str((attempt.folder / JOURNAL_FILE).resolve()), 0, 0.0)
                 try:
                     results = await work_on(run, attempt, tasks, replace(calls, model_pool=pool))
                 except FOR_ALL as error:
@@ -188,4 +188,4 @@ def work_in_turn(
             await pool.aclose()
         return ending
 
-    return run_loop(go)
+    return run_loop(work_all)

@@ -13,7 +13,7 @@ from itertools import chain, combinations, permutations
 from typing import TYPE_CHECKING, Any, Literal
 
 from convbench.stats.jackknife import Moments, jackknife
-from convbench.stats.means import FEW, Estimate, estimate
+from convbench.stats.means import FEW, Estimate, estimate_mean
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,7 +30,7 @@ BLOCK = 1 << 13
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class JudgeAgreement:
     """Agreement of two judges on the conversations that both scored. A figure that is undefined is
     None."""
 
@@ -48,18 +48,18 @@ class Agreement:
     """Mean of the first's score minus the second's, clustered by group."""
 
 
-def agreement(
+def judge_agreement(
     names: tuple[str, str],
     groups: Sequence[Hashable],
     first: Numbers,
     second: Numbers,
-) -> Agreement:
+) -> JudgeAgreement:
     """Return the agreement of two named judges; `first[i]` and `second[i]` are their scores of
     conversation i, which belongs to `groups[i]`."""
     pairs = zip(groups, first, second, strict=True)
-    apart = estimate((group, a - b) for group, a, b in pairs)
+    apart = estimate_mean((group, a - b) for group, a, b in pairs)
     same = sum(abs(a - b) < SAME for a, b in zip(first, second, strict=True))
-    return Agreement(
+    return JudgeAgreement(
         *names,
         len(first),
         same / len(first) if first else None,
@@ -69,7 +69,9 @@ def agreement(
     )
 
 
-def alpha(ratings: Sequence[Sequence[float | None]], level: Level = "ordinal") -> float | None:
+def krippendorff_alpha(
+    ratings: Sequence[Sequence[float | None]], level: Level = "ordinal"
+) -> float | None:
     """Return Krippendorff's alpha of `ratings[rater][unit]`; None or nan marks a missing rating.
 
     1 is perfect agreement, 0 agreement by chance. Returns None if no unit has two ratings, or all
@@ -82,16 +84,16 @@ def alpha(ratings: Sequence[Sequence[float | None]], level: Level = "ordinal") -
     for unit in zip(*ratings, strict=True):
         counts = Counter(value for value in unit if value is not None and value == value)
         total = counts.total()
-        for one, times in counts.items():
+        for rating, times in counts.items():
             for other, more in counts.items():
-                weight = times * (more - (one == other))
+                weight = times * (more - (rating == other))
                 if total > 1 and weight:
-                    pairs[one, other] += weight / (total - 1)
+                    pairs[rating, other] += weight / (total - 1)
     margin: Counter[float] = Counter()
-    for (one, _), weight in pairs.items():
-        margin[one] += weight
+    for (rating, _), weight in pairs.items():
+        margin[rating] += weight
     count = sum(margin.values())
-    apart, chance = _distance(level, margin)
+    apart, chance = _distance_at_level(level, margin)
     seen = math.fsum(weight * apart(*pair) for pair, weight in pairs.items())
     return None if chance == 0 else 1 - (count - 1) * seen / chance
 
@@ -99,19 +101,21 @@ def alpha(ratings: Sequence[Sequence[float | None]], level: Level = "ordinal") -
 Distance = Callable[[float, float], float]
 
 
-def _distance(level: Level, margin: Counter[float]) -> tuple[Distance, float]:
+def _distance_at_level(level: Level, margin: Counter[float]) -> tuple[Distance, float]:
     """Return (squared distance of two ratings at this level, its sum over all pairs by chance).
 
     A distance that is the square of a difference needs no loop over pairs: the sum is a variance.
     """
     if level == "nominal":
         total = sum(margin.values())
-        return lambda one, other: float(one != other), math.fsum(
+        return lambda rating, other: float(rating != other), math.fsum(
             weight * (total - weight) for weight in margin.values()
         )
     if level == "ratio":
-        return _ratio, math.fsum(
-            margin[one] * margin[other] * _ratio(one, other) for one in margin for other in margin
+        return _ratio_distance, math.fsum(
+            margin[rating] * margin[other] * _ratio_distance(rating, other)
+            for rating in margin
+            for other in margin
         )
     rank = {value: value for value in margin}
     if level == "ordinal":
@@ -122,12 +126,12 @@ def _distance(level: Level, margin: Counter[float]) -> tuple[Distance, float]:
     total = sum(margin.values())
     mean = math.fsum(w * rank[value] for value, w in margin.items()) / (total or 1)
     spread = math.fsum(w * (rank[value] - mean) ** 2 for value, w in margin.items())
-    return lambda one, other: (rank[one] - rank[other]) ** 2, 2 * total * spread
+    return lambda rating, other: (rank[rating] - rank[other]) ** 2, 2 * total * spread
 
 
-def _ratio(one: float, other: float) -> float:
+def _ratio_distance(rating: float, other: float) -> float:
     """Return the squared distance of two ratings at the ratio level."""
-    return ((one - other) / (one + other)) ** 2 if one + other else 0.0
+    return ((rating - other) / (rating + other)) ** 2 if rating + other else 0.0
 
 
 def weighted_kappa(first: Numbers, second: Numbers) -> float | None:
@@ -153,7 +157,7 @@ def weighted_kappa(first: Numbers, second: Numbers) -> float | None:
 
 def spearman(first: Numbers, second: Numbers) -> float | None:
     """Return Spearman's rank correlation, ties at their mean rank; None if one side is constant."""
-    return pearson(_ranks(first), _ranks(second))
+    return pearson(_mean_ranks(first), _mean_ranks(second))
 
 
 def pearson(first: Numbers, second: Numbers) -> float | None:
@@ -172,10 +176,10 @@ def pearson(first: Numbers, second: Numbers) -> float | None:
     return along / math.sqrt(spread_a * spread_b) if spread_a and spread_b else None
 
 
-def _ranks(values: Numbers) -> Numbers:
+def _mean_ranks(values: Numbers) -> Numbers:
     """Return the rank of each value from 0, ties at their mean rank."""
     if len(values) >= FEW:
-        return _ranks_of_many(values)
+        return _mean_ranks_of_many(values)
     held = list(values)
     order = array("q", sorted(range(len(held)), key=held.__getitem__))
     ranks = array("d", bytes(8 * len(held)))
@@ -190,7 +194,7 @@ def _ranks(values: Numbers) -> Numbers:
     return ranks
 
 
-def _ranks_of_many(values: Numbers) -> Numbers:
+def _mean_ranks_of_many(values: Numbers) -> Numbers:
     import numpy as np
 
     _, at, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
@@ -201,12 +205,12 @@ def _ranks_of_many(values: Numbers) -> Numbers:
 def _alpha_of_many(ratings: Sequence[Sequence[float | None]], level: Level) -> float | None:
     import numpy as np
 
-    table = np.array([np.asarray(one, np.float64) for one in ratings])
+    table = np.array([np.asarray(first, np.float64) for first in ratings])
     values = np.unique(table[table == table])
     if not len(values):
         return None
-    one, other, weights = _coincidences(table, values)
-    margin = np.bincount(one, weights, len(values))
+    first, other, weights = _coincidence_counts(table, values)
+    margin = np.bincount(first, weights, len(values))
     count = math.fsum(margin.tolist())
     if not count:
         return None
@@ -215,11 +219,11 @@ def _alpha_of_many(ratings: Sequence[Sequence[float | None]], level: Level) -> f
         rank = np.cumsum(margin) - margin + margin / 2
     mean = math.fsum((margin * rank).tolist()) / count
     chance = 2 * count * math.fsum((margin * (rank - mean) ** 2).tolist())
-    seen = math.fsum((weights * (rank[one] - rank[other]) ** 2).tolist())
+    seen = math.fsum((weights * (rank[first] - rank[other]) ** 2).tolist())
     return None if chance == 0 else 1 - (count - 1) * seen / chance
 
 
-def _coincidences(
+def _coincidence_counts(
     table: NDArray[Any], values: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Return (index of one value, index of the other, count) of each pair of `values` that coincide
@@ -230,11 +234,11 @@ def _coincidences(
     weights: list[NDArray[Any]] = [np.empty(0)]
     for start in range(0, table.shape[1], BLOCK):
         some = table[:, start : start + BLOCK]
-        there = some == some
-        place, others = values.searchsorted(some), there.sum(0) - 1
-        for one, other in permutations(range(len(some)), 2):
-            both = there[one] & there[other]
-            pairs = (place[one] * len(values) + place[other])[both]
+        is_rated = some == some
+        positions, others = values.searchsorted(some), is_rated.sum(0) - 1
+        for rater, other in permutations(range(len(some)), 2):
+            both = is_rated[rater] & is_rated[other]
+            pairs = (positions[rater] * len(values) + positions[other])[both]
             different, at = np.unique(pairs, return_inverse=True)
             codes.append(different)
             weights.append(np.bincount(at, 1 / others[both], len(different)))
@@ -244,7 +248,7 @@ def _coincidences(
 
 
 @dataclass(frozen=True, slots=True)
-class Votes:
+class EffectiveVotes:
     """The effective number of independent judges in a panel."""
 
     judges: int
@@ -259,7 +263,7 @@ class Votes:
     groups: int
 
 
-def votes(rows: Iterable[tuple[Hashable, Sequence[float]]]) -> Votes | None:
+def effective_votes(rows: Iterable[tuple[Hashable, Sequence[float]]]) -> EffectiveVotes | None:
     """Return a panel's effective votes from (group, each judge's error on one conversation).
 
     None with fewer than two judges, or if the errors of a judge never vary. The interval is that of
@@ -279,41 +283,43 @@ def votes(rows: Iterable[tuple[Hashable, Sequence[float]]]) -> Votes | None:
         # The variance of equal numbers is not exactly 0 here.
         if not spread or any(v <= 1e-12 * max(1.0, s) for v, s in zip(spread, square, strict=True)):
             return None
-        found = (
+        correlations = (
             (along - once[a] * once[b] / n) / math.sqrt(spread[a] * spread[b])
             for (a, b), along in zip(pairs, sums[1 + 2 * judges :], strict=True)
         )
-        return math.fsum(found) / len(pairs)
+        return math.fsum(correlations) / len(pairs)
 
-    def scaled(sums: Moments) -> float | None:
-        found = mean_correlation(sums)
-        return None if found is None else math.atanh(min(max(found, -0.999999), 0.999999))
+    def fisher_z(sums: Moments) -> float | None:
+        correlation = mean_correlation(sums)
+        return (
+            None if correlation is None else math.atanh(min(max(correlation, -0.999999), 0.999999))
+        )
 
     moments = (
         (group, (1.0, *x, *(v * v for v in x), *(x[a] * x[b] for a, b in pairs)))
         for group, x in chain([first] if first is not None else (), coming)
     )
-    found = jackknife(moments, scaled)
-    if found is None:
+    z_estimate = jackknife(moments, fisher_z)
+    if z_estimate is None:
         return None
-    low, high = _ends(found)
-    return Votes(
+    low, high = _interval_ends(z_estimate)
+    return EffectiveVotes(
         judges,
-        worth(judges, math.tanh(found.mean)),
-        None if high is None else worth(judges, high),
-        None if low is None else worth(judges, low),
-        math.tanh(found.mean),
-        found.n,
-        found.groups,
+        effective_number(judges, math.tanh(z_estimate.mean)),
+        None if high is None else effective_number(judges, high),
+        None if low is None else effective_number(judges, low),
+        math.tanh(z_estimate.mean),
+        z_estimate.n,
+        z_estimate.groups,
     )
 
 
-def worth(judges: int, correlation: float) -> float:
+def effective_number(judges: int, correlation: float) -> float:
     """Return Kish's effective number of judges; at most `judges` squared, if errors cancel."""
     return judges / max(1 + (judges - 1) * correlation, 1 / judges)
 
 
-def _ends(found: Estimate) -> tuple[float | None, float | None]:
+def _interval_ends(z_estimate: Estimate) -> tuple[float | None, float | None]:
     """Return the interval of an estimate on Fisher's scale as correlations."""
-    ends = found.interval
+    ends = z_estimate.interval
     return (None, None) if ends is None else (math.tanh(ends[0]), math.tanh(ends[1]))

@@ -37,8 +37,8 @@ FAR = 20.0
 class Round:
     """One duel between two policies, given by their index in the list of policies."""
 
-    one: int
-    other: int
+    first: int
+    second: int
     value: float
     """Result for the first policy, from 0 (lost) to 1 (won)."""
     group: str
@@ -47,7 +47,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class IntervalEstimate:
     """A number with its interval; both ends are None without one."""
 
     value: float
@@ -59,16 +59,16 @@ class Bound:
 class Ranking:
     """Strengths of policies in log odds against the first of them."""
 
-    strengths: tuple[Bound, ...]
+    strengths: tuple[IntervalEstimate, ...]
     """One for each policy, the first being 0; the intervals are simultaneous."""
-    length: Bound | None
+    length: IntervalEstimate | None
     """Log odds gained by an answer twice as long as the other's; None if length is no covariate.
     Its interval is pointwise."""
     groups: int
     rounds: int
 
 
-def ranking(
+def rank_policies(
     policies: int,
     rounds: Sequence[Round],
     *,
@@ -86,47 +86,54 @@ def ranking(
 
     if policies < 2 or not rounds:
         return None
-    design, value, cluster, groups = _matrix(policies, rounds, length)
-    found = _fit(design, value, np.ones(len(value)))
-    if found is None:
+    design, value, cluster, groups = _design_matrix(policies, rounds, length)
+    strengths = _fit_strengths(design, value, np.ones(len(value)))
+    if strengths is None:
         return None
-    drawn = _bootstrap(design, value, cluster, groups, found, np.random.default_rng(seed), times)
-    bounds = _bounds(found, drawn, times, groups, policies - 1, level)
+    drawn = _bootstrap_strengths(
+        design, value, cluster, groups, strengths, np.random.default_rng(seed), times
+    )
+    bounds = _joint_bounds(strengths, drawn, times, groups, policies - 1, level)
     # (2 - 1) / (2 + 1) is the covariate of an answer twice as long as the other.
     third = [None if x is None else x / 3 for x in bounds[-1]] if length else None
     return Ranking(
-        (Bound(0.0, 0.0, 0.0), *(Bound(*bound) for bound in bounds[: policies - 1])),
-        None if third is None else Bound(*third),  # type: ignore[arg-type]
+        (
+            IntervalEstimate(0.0, 0.0, 0.0),
+            *(IntervalEstimate(*bound) for bound in bounds[: policies - 1]),
+        ),
+        None if third is None else IntervalEstimate(*third),  # type: ignore[arg-type]
         groups,
         len(rounds),
     )
 
 
-def odds(strength: float) -> float:
+def win_probability(strength: float) -> float:
     """Return the probability that a policy of this strength beats the first policy."""
     return 1 / (1 + math.exp(-strength))
 
 
-def _matrix(
+def _design_matrix(
     policies: int, rounds: Sequence[Round], length: bool
 ) -> tuple[Array, Array, Array, int]:
     """Return (design, values, group of each round, number of groups)."""
     import numpy as np
 
     design = np.zeros((len(rounds), policies - 1 + length))
-    for row, one in enumerate(rounds):
-        if one.one:
-            design[row, one.one - 1] += 1
-        if one.other:
-            design[row, one.other - 1] -= 1
+    for row, duel in enumerate(rounds):
+        if duel.first:
+            design[row, duel.first - 1] += 1
+        if duel.second:
+            design[row, duel.second - 1] -= 1
         if length:
-            design[row, -1] = one.longer
-    places = {name: i for i, name in enumerate(dict.fromkeys(one.group for one in rounds))}
-    cluster = np.array([places[one.group] for one in rounds])
-    return design, np.array([one.value for one in rounds]), cluster, len(places)
+            design[row, -1] = duel.longer
+    places = {name: i for i, name in enumerate(dict.fromkeys(duel.group for duel in rounds))}
+    cluster = np.array([places[duel.group] for duel in rounds])
+    return design, np.array([duel.value for duel in rounds]), cluster, len(places)
 
 
-def _fit(design: Array, value: Array, weight: Array, start: Array | None = None) -> Array | None:
+def _fit_strengths(
+    design: Array, value: Array, weight: Array, start: Array | None = None
+) -> Array | None:
     """Return the maximum of the likelihood; None if it is not finite or not unique."""
     import numpy as np
 
@@ -148,8 +155,8 @@ def _fit(design: Array, value: Array, weight: Array, start: Array | None = None)
     return None
 
 
-def _bootstrap(
-    design: Array, value: Array, cluster: Array, groups: int, found: Array, rng: Any, times: int
+def _bootstrap_strengths(
+    design: Array, value: Array, cluster: Array, groups: int, strengths: Array, rng: Any, times: int
 ) -> list[Array]:
     """Return the strengths of each bootstrap sample of groups that has finite ones."""
     import numpy as np
@@ -157,30 +164,32 @@ def _bootstrap(
     out = []
     for _ in range(times if groups > 1 else 0):
         counts = np.bincount(rng.integers(groups, size=groups), minlength=groups)
-        again = _fit(design, value, counts[cluster].astype(float), found)
+        again = _fit_strengths(design, value, counts[cluster].astype(float), strengths)
         if again is not None:
             out.append(again)
     return out
 
 
-def _bounds(
-    found: Array, drawn: list[Array], times: int, groups: int, together: int, level: float
+def _joint_bounds(
+    strengths: Array, drawn: list[Array], times: int, groups: int, together: int, level: float
 ) -> list[tuple[float, float | None, float | None]]:
     """Return (value, low, high) of each number: the first `together` intervals are simultaneous,
     the others pointwise."""
     import numpy as np
 
     if groups < 3 or len(drawn) < (1 - MOST_LOST) * times or len(drawn) < 2:
-        return [(float(x), None, None) for x in found]
-    apart = np.array(drawn) - found
+        return [(float(x), None, None) for x in strengths]
+    apart = np.array(drawn) - strengths
     error = np.sqrt((apart**2).mean(axis=0) * groups / (groups - 1))
     if not (error > 0).all():
-        return [(float(x), None, None) for x in found]
+        return [(float(x), None, None) for x in strengths]
     wider = t_critical(groups - 1, level) / t_critical(10**6, level)
     largest = (np.abs(apart[:, :together]) / error[:together]).max(axis=1)
     joint = float(np.quantile(largest, level, method="higher")) * wider
-    margins = [joint if k < together else t_critical(groups - 1, level) for k in range(len(found))]
+    margins = [
+        joint if k < together else t_critical(groups - 1, level) for k in range(len(strengths))
+    ]
     return [
         (float(x), float(x - m * e), float(x + m * e))
-        for x, m, e in zip(found, margins, error, strict=True)
+        for x, m, e in zip(strengths, margins, error, strict=True)
     ]

@@ -12,13 +12,13 @@ from functools import partial
 from typing import NamedTuple
 
 from convbench.stats.jackknife import Moments, jackknife
-from convbench.stats.means import Estimate, estimate
+from convbench.stats.means import Estimate, estimate_mean
 
 SINGULAR = 1e10
 """Condition number from which covariates are collinear with each other, or with the sides."""
 
 
-class Outcome(NamedTuple):
+class SideOutcome(NamedTuple):
     """One observation of one of two sides."""
 
     group: str
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
     """Covariates, scaled to a similar size."""
 
 
-def adjusted(outcomes: Iterable[Outcome]) -> Estimate | None:
+def adjusted_difference(outcomes: Iterable[SideOutcome]) -> Estimate | None:
     """Return the second side's y minus the first's at equal x; `n` counts outcomes.
 
     None without outcomes, if covariates are collinear with each other or with the sides (each side
@@ -40,16 +40,16 @@ def adjusted(outcomes: Iterable[Outcome]) -> Estimate | None:
     """
     rows = list(outcomes)
     width = len(rows[0].x) if rows else 0
-    found = jackknife(_moments(rows), partial(_gain, size=width + 2))
-    if found is None or found.error is None or found.df - width < 1:
+    difference = jackknife(_cell_moments(rows), partial(_side_coefficient, size=width + 2))
+    if difference is None or difference.error is None or difference.df - width < 1:
         return None
-    return replace(found, df=found.df - width)
+    return replace(difference, df=difference.df - width)
 
 
-def _moments(rows: Sequence[Outcome]) -> Iterator[tuple[str, Moments]]:
+def _cell_moments(rows: Sequence[SideOutcome]) -> Iterator[tuple[str, Moments]]:
     """Yield (group, upper triangle of the outer product) of each row (side, x, y), centred on the
     means of its cell."""
-    cells: defaultdict[Hashable, list[Outcome]] = defaultdict(list)
+    cells: defaultdict[Hashable, list[SideOutcome]] = defaultdict(list)
     for row in rows:
         cells[row.cell].append(row)
     for cell in cells.values():
@@ -60,7 +60,7 @@ def _moments(rows: Sequence[Outcome]) -> Iterator[tuple[str, Moments]]:
             yield row.group, [a * b for i, a in enumerate(apart) for b in apart[i:]]
 
 
-def _gain(sums: Moments, *, size: int) -> float | None:
+def _side_coefficient(sums: Moments, *, size: int) -> float | None:
     """Return the least-squares coefficient of the side; None if the design is singular."""
     import numpy as np
 
@@ -84,7 +84,7 @@ def self_preference(rows: Iterable[tuple[Hashable, bool, float]]) -> Estimate | 
         (group, (float(own), lean if own else 0.0, float(not own), 0.0 if own else lean))
         for group, own, lean in rows
     )
-    return jackknife(moments, _apart)
+    return jackknife(moments, _mean_difference)
 
 
 def length_bias(rows: Iterable[tuple[Hashable, int, float]]) -> Estimate | None:
@@ -94,16 +94,18 @@ def length_bias(rows: Iterable[tuple[Hashable, int, float]]) -> Estimate | None:
     show that length confounds judges.
     """
     logs = ((group, math.log2(max(1, words)), lean) for group, words, lean in rows)
-    return jackknife(((group, (1.0, x, y, x * x, x * y)) for group, x, y in logs), _slope)
+    return jackknife(
+        ((group, (1.0, x, y, x * x, x * y)) for group, x, y in logs), _regression_slope
+    )
 
 
-def _apart(sums: Moments) -> float | None:
+def _mean_difference(sums: Moments) -> float | None:
     """Return the mean of the own minus the mean of the others; None if either is over nothing."""
     own, theirs, others, rest = sums
     return None if own < 0.5 or others < 0.5 else theirs / own - rest / others
 
 
-def _slope(sums: Moments) -> float | None:
+def _regression_slope(sums: Moments) -> float | None:
     """Return the slope of the regression line; None if x never varies."""
     n, x, y, xx, xy = sums
     spread = xx - x * x / n if n > 0.5 else 0.0
@@ -111,47 +113,47 @@ def _slope(sums: Moments) -> float | None:
     return None if spread <= 1e-9 * max(1.0, xx) else (xy - x * y / n) / spread
 
 
-def drift(pairs: Iterable[tuple[str, float, float]]) -> Estimate | None:
+def mean_drift(pairs: Iterable[tuple[str, float, float]]) -> Estimate | None:
     """Return the drift of a measure, (mean second - mean first) / deviation of the first, from
     (group, first, second) of matched texts.
 
     None without a pair, or if the first never varies and the second differs from it.
     """
-    found = list(pairs)
-    if not found:
+    rows = list(pairs)
+    if not rows:
         return None
-    terms = _terms([first for _, first, _ in found], [second for *_, second in found])
+    terms = _drift_terms([first for _, first, _ in rows], [second for *_, second in rows])
     if terms is None:
-        same = all(second == first for _, first, second in found)
-        return estimate((group, 0.0) for group, *_ in found) if same else None
-    return estimate((group, term) for (group, *_), term in zip(found, terms, strict=True))
+        same = all(second == first for _, first, second in rows)
+        return estimate_mean((group, 0.0) for group, *_ in rows) if same else None
+    return estimate_mean((group, term) for (group, *_), term in zip(rows, terms, strict=True))
 
 
-def drift_apart(rows: Iterable[tuple[str, float, float, float, float]]) -> Estimate | None:
+def drift_difference(rows: Iterable[tuple[str, float, float, float, float]]) -> Estimate | None:
     """Return the drift of one measure minus that of another, from (group, first, second, the other
     measure's first, its second) of matched texts.
 
     Each is in standard deviations of its own first. None without rows, or if a first never varies.
     """
-    found = list(rows)
-    if not found:
+    row_list = list(rows)
+    if not row_list:
         return None
-    groups, *columns = zip(*found, strict=True)
-    one, other = _terms(columns[0], columns[1]), _terms(columns[2], columns[3])
-    if one is None or other is None:
+    groups, *columns = zip(*row_list, strict=True)
+    terms, other = _drift_terms(columns[0], columns[1]), _drift_terms(columns[2], columns[3])
+    if terms is None or other is None:
         return None
-    return estimate((g, x - y) for g, x, y in zip(groups, one, other, strict=True))
+    return estimate_mean((g, x - y) for g, x, y in zip(groups, terms, other, strict=True))
 
 
-def _terms(first: Sequence[float], second: Sequence[float]) -> list[float] | None:
+def _drift_terms(first: Sequence[float], second: Sequence[float]) -> list[float] | None:
     """Return linearised terms whose mean is the drift and whose spread gives its standard error;
     None if the first never varies."""
     mean = math.fsum(first) / len(first)
     spread = math.sqrt(math.fsum((a - mean) ** 2 for a in first) / len(first))
     if spread < 1e-12 * max(1.0, abs(mean)):
         return None
-    whole = (math.fsum(second) - math.fsum(first)) / len(first) / spread
+    shift = (math.fsum(second) - math.fsum(first)) / len(first) / spread
     return [
-        (b - a) / spread - whole / 2 * (((a - mean) / spread) ** 2 - 1)
+        (b - a) / spread - shift / 2 * (((a - mean) / spread) ** 2 - 1)
         for a, b in zip(first, second, strict=True)
     ]

@@ -27,30 +27,30 @@ PRIOR = 4.0
 """Weight, in labels, of the overall residual within each stratum."""
 
 
-def probabilities(sizes: Sequence[float], count: int) -> list[float]:
+def draw_probabilities(sizes: Sequence[float], count: int) -> list[float]:
     """Return probabilities in proportion to sizes (>= 0), none above 1, that add up to `count`, or
     all 1 if there are no more. Raises ValueError for a count below 1."""
     if count < 1:
         raise ValueError(f"found {count}; expected at least 1")
     if count >= len(sizes):
         return [1.0] * len(sizes)
-    found = [0.0] * len(sizes)
+    chances = [0.0] * len(sizes)
     sure: set[int] = set()
     while True:
         rest = [i for i in range(len(sizes)) if i not in sure]
         total = math.fsum(sizes[i] for i in rest)
         left = count - len(sure)
         for i in rest:
-            found[i] = left * sizes[i] / total if total > 0 else left / len(rest)
-        above = [i for i in rest if found[i] >= 1]
+            chances[i] = left * sizes[i] / total if total > 0 else left / len(rest)
+        above = [i for i in rest if chances[i] >= 1]
         if not above:
-            return found
+            return chances
         for i in above:
-            found[i] = 1.0
+            chances[i] = 1.0
         sure.update(above)
 
 
-def drawn(
+def draw_systematic(
     chances: Sequence[float], rng: random.Random, along: Sequence[float] | None = None
 ) -> list[int]:
     """Return the indices of a systematic sample with these probabilities, in random order. With
@@ -59,29 +59,33 @@ def drawn(
     rng.shuffle(order)
     if along is not None:
         order.sort(key=along.__getitem__)
-    found, reached, start = [], 0.0, rng.random()
+    indices, reached, start = [], 0.0, rng.random()
     for i in order:
         before, reached = reached, reached + chances[i]
         if math.floor(reached - start + 1e-9) > math.floor(before - start + 1e-9):
-            found.append(i)
-    rng.shuffle(found)
-    return found
+            indices.append(i)
+    rng.shuffle(indices)
+    return indices
 
 
-def sizes(by: DrawBy, scores: Sequence[float], apart: Sequence[float] | None = None) -> list[float]:
+def sampling_sizes(
+    by: DrawBy, scores: Sequence[float], apart: Sequence[float] | None = None
+) -> list[float]:
     """Return the sizes that probabilities are proportional to. `apart` is the expected distance of
     people from the judge (root mean square); `optimal` raises ValueError without it."""
     if by == "score":
-        return [0.5 + rank for rank in _ranks(scores)]
+        return [0.5 + rank for rank in _unit_ranks(scores)]
     if by == "optimal":
         if apart is None:
             raise ValueError("an optimal draw needs how far people are from the judge")
         mean = math.fsum(apart) / len(apart) or 1.0
-        return [(1 - EVEN) * one / mean + EVEN for one in apart]
+        return [(1 - EVEN) * distance / mean + EVEN for distance in apart]
     return [1.0] * len(scores)
 
 
-def expected_apart(scores: Sequence[float], labelled: Sequence[tuple[float, float]]) -> list[float]:
+def expected_distances(
+    scores: Sequence[float], labelled: Sequence[tuple[float, float]]
+) -> list[float]:
     """Return the expected |human - judge| (root mean square) at each judge score, from (score,
     residual) of labels.
 
@@ -96,14 +100,14 @@ def expected_apart(scores: Sequence[float], labelled: Sequence[tuple[float, floa
     edges = [known[i][0] for i in range(step, len(known), step)]
     squares = [[PRIOR * pooled, PRIOR] for _ in range(len(edges) + 1)]
     for score, residual in known:
-        at = squares[_stratum(edges, score)]
+        at = squares[_stratum_index(edges, score)]
         at[0] += residual * residual
         at[1] += 1
-    found = [math.sqrt(total / count) for total, count in squares]
-    return [found[_stratum(edges, score)] for score in scores]
+    roots = [math.sqrt(total / count) for total, count in squares]
+    return [roots[_stratum_index(edges, score)] for score in scores]
 
 
-def gain(chances: Sequence[float], apart: Sequence[float]) -> float:
+def variance_saved(chances: Sequence[float], apart: Sequence[float]) -> float:
     """Return the share of variance that a draw saves over a uniform one of the same size, if people
     are as far from the judge as `apart` says: the variance is sum(apart^2 / probability)."""
     even = math.fsum(chances) / len(chances)
@@ -112,17 +116,17 @@ def gain(chances: Sequence[float], apart: Sequence[float]) -> float:
     return 1 - mine / theirs if theirs else 0.0
 
 
-def _stratum(edges: Sequence[float], score: float) -> int:
+def _stratum_index(edges: Sequence[float], score: float) -> int:
     """Return the index of a score's stratum."""
     return sum(score >= edge for edge in edges)
 
 
-def _ranks(values: Sequence[float]) -> list[float]:
+def _unit_ranks(values: Sequence[float]) -> list[float]:
     """Return each value's rank from 0 to 1; ties share their mean."""
     order = sorted(values)
     places: dict[float, list[int]] = {}
-    for place, value in enumerate(order):
-        places.setdefault(value, []).append(place)
+    for index, value in enumerate(order):
+        places.setdefault(value, []).append(index)
     most = max(1, len(values) - 1)
     mean = {value: math.fsum(at) / len(at) / most for value, at in places.items()}
     return [mean[value] for value in values]

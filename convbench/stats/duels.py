@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from convbench.stats.means import LEVEL, Estimate, estimate
+from convbench.stats.means import LEVEL, Estimate, estimate_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class Duel:
     """Preference when the first policy's conversation is shown first."""
     behind: float
     """Preference when it is shown second."""
-    one: str = ""
+    first_id: str = ""
     """conversation_id of the first policy."""
-    other: str = ""
+    second_id: str = ""
     """conversation_id of the second policy."""
 
     @property
@@ -39,7 +39,7 @@ class Duel:
 
 
 @dataclass(frozen=True, slots=True)
-class Wins:
+class WinSummary:
     """Win rate and position bias of a set of duels."""
 
     rate: Estimate
@@ -55,32 +55,32 @@ class Wins:
     """Mean preference for the conversation shown first; one half without position bias."""
 
 
-def wins(duels: Iterable[Duel]) -> Wins | None:
+def summarise_wins(duels: Iterable[Duel]) -> WinSummary | None:
     """Return win rate, flips and position bias of duels; None without a duel."""
-    found = list(duels)
-    rate = estimate((one.group, one.value) for one in found)
-    flips = estimate((one.group, float(one.flip != 0)) for one in found)
-    first = estimate((one.group, (one.ahead + 1 - one.behind) / 2) for one in found)
+    duel_list = list(duels)
+    rate = estimate_mean((duel.group, duel.value) for duel in duel_list)
+    flips = estimate_mean((duel.group, float(duel.flip != 0)) for duel in duel_list)
+    first = estimate_mean((duel.group, (duel.ahead + 1 - duel.behind) / 2) for duel in duel_list)
     if rate is None or flips is None or first is None:
         return None
-    return Wins(
+    return WinSummary(
         rate=rate,
-        wins=sum(one.value > 0.5 for one in found),
-        ties=sum(one.value == 0.5 for one in found),
-        losses=sum(one.value < 0.5 for one in found),
+        wins=sum(duel.value > 0.5 for duel in duel_list),
+        ties=sum(duel.value == 0.5 for duel in duel_list),
+        losses=sum(duel.value < 0.5 for duel in duel_list),
         flips=flips,
-        to_first=sum(one.flip == 1 for one in found),
+        to_first=sum(duel.flip == 1 for duel in duel_list),
         first=first,
     )
 
 
-def by_group(duels: Iterable[Duel], order: Sequence[str]) -> list[float]:
+def group_means(duels: Iterable[Duel], order: Sequence[str]) -> list[float]:
     """Return the mean value of each group's duels, in the order of `order`; groups without a duel
     are left out."""
-    found: dict[str, list[float]] = {}
-    for one in duels:
-        found.setdefault(one.group, []).append(one.value)
-    return [sum(found[name]) / len(found[name]) for name in order if name in found]
+    values: dict[str, list[float]] = {}
+    for duel in duels:
+        values.setdefault(duel.group, []).append(duel.value)
+    return [sum(values[name]) / len(values[name]) for name in order if name in values]
 
 
 SHARES = tuple(2.0**-k * 0.98 for k in (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5))
@@ -91,7 +91,7 @@ STEPS = 40
 
 
 @dataclass
-class Betting:
+class BettingProcess:
     """Log capital of bets for and against one mean, updated group by group."""
 
     mean: float = EVEN
@@ -102,15 +102,15 @@ class Betting:
     below: float = 0.0
     """Largest log capital so far of the bets on values below the mean."""
 
-    def feed(self, value: float) -> None:
+    def add_value(self, value: float) -> None:
         """Update both capitals with one value. Raises ValueError outside 0 to 1."""
         if not 0 <= value <= 1:
             raise ValueError(f"found {value}; expected a value from 0 to 1")
         for k, share in enumerate(SHARES):
-            self._above[k] += _won(share, value, self.mean)
-            self._below[k] += _won(share, 1 - value, 1 - self.mean)
-        self.above = max(self.above, _mix(self._above))
-        self.below = max(self.below, _mix(self._below))
+            self._above[k] += _log_return(share, value, self.mean)
+            self._below[k] += _log_return(share, 1 - value, 1 - self.mean)
+        self.above = max(self.above, _log_mean(self._above))
+        self.below = max(self.below, _log_mean(self._below))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,68 +124,70 @@ class Decision:
     """Ends of an interval that covers the mean at every number of groups simultaneously."""
 
     @property
-    def decided(self) -> int:
+    def winning_side(self) -> int:
         """1 if the interval is above one half, -1 if below, 0 if it contains one half."""
         return 1 if self.low > EVEN else -1 if self.high < EVEN else 0
 
 
-def bar(level: float = LEVEL) -> float:
+def log_threshold(level: float = LEVEL) -> float:
     """Return the log capital at which a side wins its bet: 2 / alpha, since there are two sides."""
     return math.log(2 / (1 - level))
 
 
-def decide(values: Iterable[float], level: float = LEVEL) -> Decision | None:
+def anytime_decision(values: Iterable[float], level: float = LEVEL) -> Decision | None:
     """Return the mean of groups' values (0 to 1, in the order of observation) with its
     anytime-valid interval; None without values."""
     seen = list(values)
     if not seen:
         return None
     mean = math.fsum(seen) / len(seen)
-    low = _end(seen, 0.0, mean, bar(level), above=True)
-    high = _end(seen, 1.0, mean, bar(level), above=False)
+    low = _interval_end(seen, 0.0, mean, log_threshold(level), above=True)
+    high = _interval_end(seen, 1.0, mean, log_threshold(level), above=False)
     return Decision(len(seen), mean, low, high)
 
 
-def stops_at(values: Iterable[float], level: float = LEVEL) -> tuple[int, int]:
+def stopping_point(values: Iterable[float], level: float = LEVEL) -> tuple[int, int]:
     """Return (number of groups after which one half is first ruled out, 1 or -1 for the side), or
     (number of all groups, 0) if it never is."""
-    play, count = Betting(), 0
+    play, count = BettingProcess(), 0
     for count, value in enumerate(values, 1):
-        play.feed(value)
-        if max(play.above, play.below) >= bar(level):
+        play.add_value(value)
+        if max(play.above, play.below) >= log_threshold(level):
             return count, 1 if play.above > play.below else -1
     return count, 0
 
 
-def _won(share: float, value: float, mean: float) -> float:
+def _log_return(share: float, value: float, mean: float) -> float:
     """Return the log return of one bet; infinite for a value above a mean of 0."""
     if mean <= 0:
         return math.inf if value > 0 else 0.0
     return math.log1p(share * (value / mean - 1))
 
 
-def _mix(logs: list[float]) -> float:
+def _log_mean(logs: list[float]) -> float:
     """Return the log of the mean capital of the bets."""
     most = max(logs)
     if math.isinf(most):
         return most
-    return most + math.log(sum(math.exp(one - most) for one in logs) / len(logs))
+    return most + math.log(sum(math.exp(capital - most) for capital in logs) / len(logs))
 
 
-def _end(seen: list[float], out: float, inside: float, wanted: float, *, above: bool) -> float:
+def _interval_end(
+    seen: list[float], out: float, inside: float, threshold: float, *, above: bool
+) -> float:
     """Return the end of the interval between `out`, the end of the range, and `inside`, the mean,
     by bisection."""
     low, high = out, inside
     for _ in range(STEPS):
         middle = (low + high) / 2
-        if _capital(seen, middle, above=above) >= wanted:
+        if _largest_capital(seen, middle, above=above) >= threshold:
             low = middle
         else:
             high = middle
     return low
 
 
-def _capital(seen: list[float], mean: float, *, above: bool) -> float:
+def _largest_capital(seen: list[float], mean: float, *, above: bool) -> float:
     """Return the largest log capital over time of one side's bets against a mean."""
     import numpy as np
 

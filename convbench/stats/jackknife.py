@@ -30,13 +30,13 @@ def jackknife(
     for group, moments in rows:
         count += 1
         into = sums.setdefault(group, [0.0] * len(moments))
-        for place, value in enumerate(moments):
-            into[place] += value
+        for index, value in enumerate(moments):
+            into[index] += value
     if not count:
         return None
     total = [math.fsum(column) for column in zip(*sums.values(), strict=True)]
-    whole, groups = statistic(total), len(sums)
-    if whole is None:
+    full_value, groups = statistic(total), len(sums)
+    if full_value is None:
         return None
     left = array("d")
     for part in sums.values():
@@ -44,7 +44,9 @@ def jackknife(
         if without is not None:
             left.append(without)
     if groups < 3 or len(left) < groups:
-        return Estimate(whole, None, count, groups, groups - 1)
+        return Estimate(full_value, None, count, groups, groups - 1)
     mean = math.fsum(left) / groups
-    error = math.sqrt((groups - 1) / groups * math.fsum((one - mean) ** 2 for one in left))
-    return Estimate(whole, error, count, groups, groups - 1)
+    error = math.sqrt(
+        (groups - 1) / groups * math.fsum((replicate - mean) ** 2 for replicate in left)
+    )
+    return Estimate(full_value, error, count, groups, groups - 1)

@@ -23,7 +23,7 @@ FEWEST = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class RankAgreement:
     """Kendall's tau of two orders of the same items."""
 
     tau: float | None
@@ -40,14 +40,18 @@ class Agreement:
 def tau_b(first: Sequence[float], second: Sequence[float]) -> float | None:
     """Return Kendall's tau-b of two equally long sequences of values; None for fewer than two
     values, or a sequence that is all ties."""
-    score = one = two = 0
+    score = untied_first = untied_second = 0
     for (a, b), (c, d) in combinations(zip(first, second, strict=True), 2):
         x, y = (a > c) - (a < c), (b > d) - (b < d)
         score += x * y
-        one += x * x
-        two += y * y
+        untied_first += x * x
+        untied_second += y * y
     # Rounding can leave the quotient slightly outside [-1, 1].
-    return max(-1.0, min(1.0, score / math.sqrt(one * two))) if one and two else None
+    return (
+        max(-1.0, min(1.0, score / math.sqrt(untied_first * untied_second)))
+        if untied_first and untied_second
+        else None
+    )
 
 
 def permutation_p(first: Sequence[float], second: Sequence[float]) -> float | None:
@@ -62,20 +66,20 @@ def permutation_p(first: Sequence[float], second: Sequence[float]) -> float | No
         for i, j in combinations(range(len(second)), 2)
         if (sign := (second[i] > second[j]) - (second[i] < second[j]))
     ]
-    found = [
+    scores = [
         sum(sign * above[order[i]][order[j]] for i, j, sign in pairs)
         for order in permutations(range(len(first)))
     ]
-    return sum(score >= found[0] for score in found) / len(found)
+    return sum(score >= scores[0] for score in scores) / len(scores)
 
 
-def agreement(
+def rank_agreement(
     values: Sequence[float],
     others: Sequence[float],
     resampled: Callable[[random.Random], Sequence[float] | None] | None = None,
     *,
     seed: int = 0,
-) -> Agreement:
+) -> RankAgreement:
     """Return tau of `values` against `others`, with an exact p and a percentile interval.
 
     `resampled` returns a bootstrap sample of `values` (None for a sample without values); `others`
@@ -85,15 +89,17 @@ def agreement(
     low = high = None
     if resampled is not None and tau is not None:
         rng = random.Random(seed)
-        low, high = _interval([_drawn(resampled(rng), others) for _ in range(DRAWS)])
-    return Agreement(tau, low, high, permutation_p(values, others), len(values))
+        low, high = _percentile_interval(
+            [_resampled_tau(resampled(rng), others) for _ in range(DRAWS)]
+        )
+    return RankAgreement(tau, low, high, permutation_p(values, others), len(values))
 
 
-def _drawn(values: Sequence[float] | None, others: Sequence[float]) -> float | None:
+def _resampled_tau(values: Sequence[float] | None, others: Sequence[float]) -> float | None:
     return None if values is None else tau_b(values, others)
 
 
-def _interval(taus: Sequence[float | None]) -> tuple[float | None, float | None]:
+def _percentile_interval(taus: Sequence[float | None]) -> tuple[float | None, float | None]:
     """Return the percentile interval of the samples; (None, None) if too few have a tau."""
     known = sorted(tau for tau in taus if tau is not None)
     if not known or len(known) < FEWEST * len(taus):

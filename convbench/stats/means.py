@@ -42,27 +42,27 @@ def beta_inc(a: float, b: float, x: float) -> float:
         math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
     )
     if x > (a + 1) / (a + b + 2):  # the fraction converges fast on the other side only
-        return 1 - math.exp(log_front) * _fraction(b, a, 1 - x) / b
-    return math.exp(log_front) * _fraction(a, b, x) / a
+        return 1 - math.exp(log_front) * _continued_fraction(b, a, 1 - x) / b
+    return math.exp(log_front) * _continued_fraction(a, b, x) / a
 
 
-def _fraction(a: float, b: float, x: float) -> float:
+def _continued_fraction(a: float, b: float, x: float) -> float:
     """Evaluate the continued fraction of the incomplete beta function (Lentz's method)."""
-    c, d = 1.0, 1 / _away(1 - (a + b) * x / (a + 1))
+    c, d = 1.0, 1 / _avoid_zero(1 - (a + b) * x / (a + 1))
     value = d
     for m in range(1, 500):
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
         odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
         for term in (even, odd):
-            d = 1 / _away(1 + term * d)
-            c = _away(1 + term / c)
+            d = 1 / _avoid_zero(1 + term * d)
+            c = _avoid_zero(1 + term / c)
             value *= c * d
         if abs(c * d - 1) < 1e-15:
             break
     return value
 
 
-def _away(value: float) -> float:
+def _avoid_zero(value: float) -> float:
     """Return a value, or TINY in place of one too close to 0 to divide by."""
     return value if abs(value) > TINY else TINY
 
@@ -115,13 +115,13 @@ class Estimate:
         return t_two_sided(self.mean / self.error if self.error else math.inf, self.df)
 
 
-def side(span: tuple[float, float] | None, of: float = 0.0) -> int:
+def interval_side(span: tuple[float, float] | None, of: float = 0.0) -> int:
     """Return 1 if an interval lies above the value `of`, -1 if below, 0 if it contains the value or
     is None."""
     return 0 if span is None else (span[0] > of) - (span[1] < of)
 
 
-def estimate(
+def estimate_mean(
     pairs: Iterable[tuple[Hashable, float]], kind: ErrorKind = "clustered"
 ) -> Estimate | None:
     """Return the mean of (group, value) pairs with its error, whatever their order; None without
@@ -134,38 +134,40 @@ def estimate(
         return None
     n = len(values)
     mean = math.fsum(values) / n
-    groups, squares = _squares(units, values, mean)
+    groups, squares = _group_squares(units, values, mean)
     df = (groups if kind == "clustered" else n) - 1
     if df < 1:
         return Estimate(mean, None, n, groups, df)
     if kind == "naive":
         error = math.sqrt(math.fsum((value - mean) ** 2 for value in values)) / n
     else:
-        return of_groups(mean, n, groups, squares)
-    return Estimate(mean, _some(error, mean), n, groups, df)
+        return estimate_of_groups(mean, n, groups, squares)
+    return Estimate(mean, _zero_if_rounding(error, mean), n, groups, df)
 
 
-def of_groups(mean: float, n: int, groups: int, squares: float) -> Estimate:
+def estimate_of_groups(mean: float, n: int, groups: int, squares: float) -> Estimate:
     """Return the clustered estimate from sums: `squares` is the sum over groups of the squared sum
     of deviations from the mean, sum_g e_g^2."""
     df = groups - 1
     if df < 1:
         return Estimate(mean, None, n, groups, df)
-    return Estimate(mean, _some(math.sqrt(groups / df * squares) / n, mean), n, groups, df)
+    return Estimate(
+        mean, _zero_if_rounding(math.sqrt(groups / df * squares) / n, mean), n, groups, df
+    )
 
 
-def _some(error: float, mean: float) -> float:
+def _zero_if_rounding(error: float, mean: float) -> float:
     """Return the error, or 0 if it is only rounding: equal values must have an error of 0."""
     return 0.0 if error < 1e-12 * max(1.0, abs(mean)) else error
 
 
-def _squares(units: array[int], values: array[float], mean: float) -> tuple[int, float]:
+def _group_squares(units: array[int], values: array[float], mean: float) -> tuple[int, float]:
     """Return (number of groups, sum over groups of the squared sum of deviations from the mean)."""
-    sums = _sums(units, values, mean)
-    return len(sums), math.fsum(one**2 for one in sums)
+    sums = _group_sums(units, values, mean)
+    return len(sums), math.fsum(group_sum**2 for group_sum in sums)
 
 
-def _sums(units: array[int], values: array[float], mean: float) -> list[float]:
+def _group_sums(units: array[int], values: array[float], mean: float) -> list[float]:
     """Return each group's sum of deviations from the mean."""
     if len(units) < FEW:
         apart: dict[int, list[float]] = {}
@@ -174,17 +176,17 @@ def _sums(units: array[int], values: array[float], mean: float) -> list[float]:
         return list(map(math.fsum, apart.values()))
     import numpy as np
 
-    _, place = np.unique(np.asarray(units), return_inverse=True)
-    sums: list[float] = np.bincount(place, np.asarray(values) - mean).tolist()
+    _, index = np.unique(np.asarray(units), return_inverse=True)
+    sums: list[float] = np.bincount(index, np.asarray(values) - mean).tolist()
     return sums
 
 
-def over(found: Estimate | None, n: int) -> Estimate | None:
+def estimate_at_size(estimate: Estimate | None, n: int) -> Estimate | None:
     """Return the estimate with the naive error that n conversations of the same mean and variance
     would have; unchanged if it has no error or is over at most n."""
-    if found is None or found.error is None or found.n <= n:
-        return found
-    return replace(found, error=found.error * math.sqrt(found.n / n), df=n - 1)
+    if estimate is None or estimate.error is None or estimate.n <= n:
+        return estimate
+    return replace(estimate, error=estimate.error * math.sqrt(estimate.n / n), df=n - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,15 +208,15 @@ class McNemar:
 
 def mcnemar(pairs: Iterable[tuple[bool, bool]]) -> McNemar:
     """Return the counts of (first is right, second is right) pairs."""
-    found = list(pairs)
+    outcomes = list(pairs)
     return McNemar(
-        len(found),
-        sum(first and not second for first, second in found),
-        sum(second and not first for first, second in found),
+        len(outcomes),
+        sum(first and not second for first, second in outcomes),
+        sum(second and not first for first, second in outcomes),
     )
 
 
-def holm(p: Sequence[float | None]) -> list[float | None]:
+def holm_adjusted(p: Sequence[float | None]) -> list[float | None]:
     """Return Holm's adjusted p values, in the order of `p`; None stays None and does not count.
 
     The k-th smallest of m is multiplied by m - k + 1, never below the one before, at most 1
@@ -229,20 +231,20 @@ def holm(p: Sequence[float | None]) -> list[float | None]:
     return out
 
 
-def share_interval(found: Estimate) -> tuple[float, float] | None:
+def share_interval(estimate: Estimate) -> tuple[float, float] | None:
     """Return the 95% interval of a mean of zeros and ones, on the logit scale; None without a
     standard error."""
-    if found.error is None:
+    if estimate.error is None:
         return None
-    p, t = found.mean, t_critical(found.df, LEVEL)
-    if 0 < p < 1 and found.error > 0:
-        odds, margin = math.log(p / (1 - p)), t * found.error / (p * (1 - p))
-        return _share(odds - margin), _share(odds + margin)
-    end = t * t / found.groups / (1 + t * t / found.groups)
+    p, t = estimate.mean, t_critical(estimate.df, LEVEL)
+    if 0 < p < 1 and estimate.error > 0:
+        odds, margin = math.log(p / (1 - p)), t * estimate.error / (p * (1 - p))
+        return _inverse_logit(odds - margin), _inverse_logit(odds + margin)
+    end = t * t / estimate.groups / (1 + t * t / estimate.groups)
     return (1 - end, 1.0) if p > 0.5 else (0.0, end)
 
 
-def _share(odds: float) -> float:
+def _inverse_logit(odds: float) -> float:
     """Return the probability of these log odds."""
     return 1 / (1 + math.exp(-odds)) if odds > -700 else 0.0
 
@@ -267,13 +269,13 @@ class ConstantAnswer:
 
 
 def constant_answer(
-    found: Iterable[tuple[str, Mapping[str, float], Mapping[str, Any]]],
+    verdicts: Iterable[tuple[str, Mapping[str, float], Mapping[str, Any]]],
 ) -> ConstantAnswer | None:
     """Return the best constants over tasks, from (task, scores, details) of verdicts; None if no
     verdict has the scores of constants. Each task counts once."""
     best: dict[str, float] = {}
     totals: dict[str, float] = {"None": 0.0}
-    for task, scores, details in found:
+    for task, scores, details in verdicts:
         shares = details.get("constants")
         if task in best or "constant" not in scores or not isinstance(shares, Mapping):
             continue

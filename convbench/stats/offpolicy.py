@@ -23,7 +23,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from convbench.stats.means import LEVEL, estimate, t_critical
+from convbench.stats.means import LEVEL, estimate_mean, t_critical
 
 LEAST = 30.0
 """Effective questions below which an interval's coverage falls short (docs/results.md)."""
@@ -35,7 +35,7 @@ FAR = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class LoggedReward:
     """One logged conversation."""
 
     group: str
@@ -48,7 +48,7 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class PolicyValue:
     """An estimated mean reward."""
 
     mean: float
@@ -65,7 +65,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Overlap:
+class LogOverlap:
     """Diagnostics of the importance weights of a log."""
 
     n: int
@@ -82,7 +82,7 @@ class Overlap:
     largest: float
     """The largest weight's share of the sum of weights."""
 
-    def unknown(self, least: float = LEAST) -> list[str]:
+    def unknown_reasons(self, least: float = LEAST) -> list[str]:
         """Return the reasons why the policy's value cannot be estimated from this log; empty if it
         can."""
         why = []
@@ -104,36 +104,40 @@ class Overlap:
         return why
 
 
-def weights(draws: Sequence[Draw]) -> list[float]:
+def importance_weights(draws: Sequence[LoggedReward]) -> list[float]:
     """Return the importance weights divided by the largest; no estimate depends on their scale."""
     most = max(draw.log_ratio for draw in draws)
     return [math.exp(draw.log_ratio - most) for draw in draws]
 
 
-def snips(draws: Sequence[Draw]) -> Value:
+def snips_value(draws: Sequence[LoggedReward]) -> PolicyValue:
     """Return the self-normalised estimate of the policy's mean reward."""
-    return _weighted([(d.group, w, d.reward) for d, w in zip(draws, weights(draws), strict=True)])
+    return _weighted_value(
+        [(d.group, w, d.reward) for d, w in zip(draws, importance_weights(draws), strict=True)]
+    )
 
 
-def gain(draws: Sequence[Draw]) -> Value:
+def value_gain(draws: Sequence[LoggedReward]) -> PolicyValue:
     """Return the policy's SNIPS value minus the mean reward of the log."""
-    found, n = snips(draws), len(draws)
+    value, n = snips_value(draws), len(draws)
     own = math.fsum(draw.reward for draw in draws) / n
-    w = weights(draws)
+    w = importance_weights(draws)
     total = math.fsum(w)
-    parts = _without(
-        _sums(
-            (d.group, one * (d.reward - found.mean) / total)
-            for d, one in zip(draws, w, strict=True)
+    parts = _jackknife_terms(
+        _group_sums(
+            (d.group, weight * (d.reward - value.mean) / total)
+            for d, weight in zip(draws, w, strict=True)
         ),
-        _sums((d.group, one) for d, one in zip(draws, w, strict=True)),
+        _group_sums((d.group, weight) for d, weight in zip(draws, w, strict=True)),
     )
     for draw in draws:
         parts[draw.group] -= (draw.reward - own) / n
-    return Value(found.mean - own, _error(parts), found.df)
+    return PolicyValue(value.mean - own, _clustered_error(parts), value.df)
 
 
-def robust(draws: Sequence[Draw], sampled: Sequence[tuple[str, float]] = ()) -> Value:
+def doubly_robust(
+    draws: Sequence[LoggedReward], sampled: Sequence[tuple[str, float]] = ()
+) -> PolicyValue:
     """Return the doubly robust estimate.
 
     `sampled` are (question, prediction) of the policy's own conversations; their mean is the direct
@@ -141,62 +145,67 @@ def robust(draws: Sequence[Draw], sampled: Sequence[tuple[str, float]] = ()) -> 
     the mean reward of its question's other draws (of all others, if it is the only one), which is
     the same under both policies.
     """
-    w = weights(draws)
+    w = importance_weights(draws)
     total = math.fsum(w)
-    predicted = [d.predicted or 0.0 for d in draws] if sampled else others(draws)
+    predicted = [d.predicted or 0.0 for d in draws] if sampled else leave_one_out_means(draws)
     direct = sampled or [(d.group, q) for d, q in zip(draws, predicted, strict=True)]
     mean = math.fsum(q for _, q in direct) / len(direct)
     apart = [d.reward - q for d, q in zip(draws, predicted, strict=True)]
-    change = math.fsum(one * a for one, a in zip(w, apart, strict=True)) / total
-    parts = _without(
-        _sums(
-            (d.group, one * (a - change) / total) for d, one, a in zip(draws, w, apart, strict=True)
+    change = math.fsum(weight * a for weight, a in zip(w, apart, strict=True)) / total
+    parts = _jackknife_terms(
+        _group_sums(
+            (d.group, weight * (a - change) / total)
+            for d, weight, a in zip(draws, w, apart, strict=True)
         ),
-        _sums((d.group, one) for d, one in zip(draws, w, strict=True)),
+        _group_sums((d.group, weight) for d, weight in zip(draws, w, strict=True)),
     )
     for group, q in direct:
         parts[group] = parts.get(group, 0.0) + (q - mean) / len(direct)
-    return Value(mean + change, _error(parts), _df(draws, w))
+    return PolicyValue(mean + change, _clustered_error(parts), _degrees_of_freedom(draws, w))
 
 
-def others(draws: Sequence[Draw]) -> list[float]:
+def leave_one_out_means(draws: Sequence[LoggedReward]) -> list[float]:
     """Return for each draw the mean reward of the other draws of its question; of all other draws
     if it is the only one."""
     sums: dict[str, tuple[float, int]] = {}
     for draw in draws:
         total, n = sums.get(draw.group, (0.0, 0))
         sums[draw.group] = total + draw.reward, n + 1
-    whole, n = math.fsum(draw.reward for draw in draws), len(draws)
-    found = []
+    overall, n = math.fsum(draw.reward for draw in draws), len(draws)
+    means = []
     for draw in draws:
-        total, count = sums[draw.group] if sums[draw.group][1] > 1 else (whole, n)
-        found.append((total - draw.reward) / (count - 1) if count > 1 else draw.reward)
-    return found
+        total, count = sums[draw.group] if sums[draw.group][1] > 1 else (overall, n)
+        means.append((total - draw.reward) / (count - 1) if count > 1 else draw.reward)
+    return means
 
 
-def direct(sampled: Iterable[tuple[str, float]]) -> Value | None:
+def direct_value(sampled: Iterable[tuple[str, float]]) -> PolicyValue | None:
     """Return the mean of (question, prediction) of the policy's own conversations; None without
     any."""
-    found = estimate(sampled)
-    return None if found is None else Value(found.mean, found.error, found.df)
+    mean_prediction = estimate_mean(sampled)
+    return (
+        None
+        if mean_prediction is None
+        else PolicyValue(mean_prediction.mean, mean_prediction.error, mean_prediction.df)
+    )
 
 
-def overlap(draws: Sequence[Draw]) -> Overlap:
+def measure_overlap(draws: Sequence[LoggedReward]) -> LogOverlap:
     """Return the diagnostics of the importance weights of a log."""
-    w = weights(draws)
+    w = importance_weights(draws)
     total, n = math.fsum(w), len(draws)
-    sums = _sums((d.group, one) for d, one in zip(draws, w, strict=True))
-    whole = [math.exp(min(d.log_ratio, 700.0)) for d in draws]
-    mean = estimate((d.group, one) for d, one in zip(draws, whole, strict=True))
+    sums = _group_sums((d.group, weight) for d, weight in zip(draws, w, strict=True))
+    raw_weights = [math.exp(min(d.log_ratio, 700.0)) for d in draws]
+    mean = estimate_mean((d.group, weight) for d, weight in zip(draws, raw_weights, strict=True))
     assert mean is not None
     off = 0.0
     if mean.error is not None and abs(mean.mean - 1) > 1e-6:
         off = abs(mean.mean - 1) / mean.error if mean.error else math.inf
-    return Overlap(
+    return LogOverlap(
         n,
         len(sums),
-        total**2 / math.fsum(one * one for one in w),
-        _df(draws, w) + 1,
+        total**2 / math.fsum(weight * weight for weight in w),
+        _degrees_of_freedom(draws, w) + 1,
         mean.mean,
         off,
         pareto_shape(w),
@@ -224,40 +233,49 @@ def pareto_shape(values: Sequence[float]) -> float | None:
     bs = [1 / top + (1 - math.sqrt(grid / (j - 0.5))) / (3 * quarter) for j in range(1, grid + 1)]
     ks = [math.fsum(math.log1p(-b * x) for x in tail) / m for b in bs]
     likely = [m * (math.log(-b / k) - k - 1) for b, k in zip(bs, ks, strict=True)]
-    shares = [1 / math.fsum(math.exp(min(o - one, 700.0)) for o in likely) for one in likely]
+    shares = [
+        1 / math.fsum(math.exp(min(o - likelihood, 700.0)) for o in likely) for likelihood in likely
+    ]
     b = math.fsum(x * s for x, s in zip(bs, shares, strict=True)) / math.fsum(shares)
     k = math.fsum(math.log1p(-b * x) for x in tail) / m
     return (m * k + 10 * 0.5) / (m + 10)
 
 
-def _weighted(rows: Sequence[tuple[str, float, float]]) -> Value:
+def _weighted_value(rows: Sequence[tuple[str, float, float]]) -> PolicyValue:
     """Return the weighted mean of (group, weight, value) rows."""
     total = math.fsum(w for _, w, _ in rows)
     mean = math.fsum(w * r for _, w, r in rows) / total
-    sums = _sums((group, w) for group, w, _ in rows)
-    parts = _without(_sums((group, w * (r - mean) / total) for group, w, r in rows), sums)
-    return Value(mean, _error(parts), _effective(sums) - 1)
+    sums = _group_sums((group, w) for group, w, _ in rows)
+    parts = _jackknife_terms(
+        _group_sums((group, w * (r - mean) / total) for group, w, r in rows), sums
+    )
+    return PolicyValue(mean, _clustered_error(parts), _effective_size(sums) - 1)
 
 
-def _df(draws: Sequence[Draw], w: Sequence[float]) -> float:
+def _degrees_of_freedom(draws: Sequence[LoggedReward], w: Sequence[float]) -> float:
     """Return the effective number of questions minus 1."""
-    return _effective(_sums((d.group, one) for d, one in zip(draws, w, strict=True))) - 1
+    return (
+        _effective_size(_group_sums((d.group, weight) for d, weight in zip(draws, w, strict=True)))
+        - 1
+    )
 
 
-def _effective(sums: dict[str, float]) -> float:
+def _effective_size(sums: dict[str, float]) -> float:
     """Return the effective number of groups of these summed weights (Kish)."""
-    return math.fsum(sums.values()) ** 2 / math.fsum(one * one for one in sums.values())
+    return math.fsum(sums.values()) ** 2 / math.fsum(
+        group_sum * group_sum for group_sum in sums.values()
+    )
 
 
-def _sums(parts: Iterable[tuple[str, float]]) -> dict[str, float]:
+def _group_sums(parts: Iterable[tuple[str, float]]) -> dict[str, float]:
     """Return the sum of values by group."""
-    found: dict[str, float] = {}
+    sums: dict[str, float] = {}
     for group, value in parts:
-        found[group] = found.get(group, 0.0) + value
-    return found
+        sums[group] = sums.get(group, 0.0) + value
+    return sums
 
 
-def _without(parts: dict[str, float], sums: dict[str, float]) -> dict[str, float]:
+def _jackknife_terms(parts: dict[str, float], sums: dict[str, float]) -> dict[str, float]:
     """Return each question's linearised term divided by 1 minus its share of the weights, as in a
     jackknife: how far the weighted mean moves without it. Equal weights leave the terms as they
     are."""
@@ -265,9 +283,9 @@ def _without(parts: dict[str, float], sums: dict[str, float]) -> dict[str, float
     return {g: part * even / max(1e-3, 1 - sums[g] / total) for g, part in parts.items()}
 
 
-def _error(parts: dict[str, float]) -> float | None:
+def _clustered_error(parts: dict[str, float]) -> float | None:
     """Return the clustered standard error of linearised terms; None for fewer than two groups."""
     g = len(parts)
     if g < 2:
         return None
-    return math.sqrt(g / (g - 1) * math.fsum(one * one for one in parts.values()))
+    return math.sqrt(g / (g - 1) * math.fsum(part * part for part in parts.values()))

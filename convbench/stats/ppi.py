@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from convbench.stats.means import LEVEL, Estimate, estimate, t_critical
+from convbench.stats.means import LEVEL, Estimate, estimate_mean, t_critical
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +26,19 @@ class Ratio:
     groups: int
 
 
-def ratio(values: Iterable[tuple[str, float, float]]) -> Ratio | None:
+def ratio_of_means(values: Iterable[tuple[str, float, float]]) -> Ratio | None:
     """Return mean(upper) / mean(lower) of (group, upper, lower) values; None without values.
 
     Fieller (1954): the interval holds each r for which mean(upper) - r mean(lower) does not differ
     from 0 by Student's t over groups, with clustered variances.
     """
-    found = list(values)
-    if not found:
+    rows = list(values)
+    if not rows:
         return None
-    n = len(found)
-    upper, lower = math.fsum(x for _, x, _ in found) / n, math.fsum(y for *_, y in found) / n
+    n = len(rows)
+    upper, lower = math.fsum(x for _, x, _ in rows) / n, math.fsum(y for *_, y in rows) / n
     apart: dict[str, tuple[float, float]] = {}
-    for group, x, y in found:
+    for group, x, y in rows:
         a, b = apart.get(group, (0.0, 0.0))
         apart[group] = (a + x - upper, b + y - lower)
     groups = len(apart)
@@ -47,7 +47,7 @@ def ratio(values: Iterable[tuple[str, float, float]]) -> Ratio | None:
         return Ratio(value, None, n, groups)
     factor = groups / (groups - 1) / n**2 * t_critical(groups - 1, LEVEL) ** 2
     above, below, both = (
-        factor * math.fsum(one[i] * one[j] for one in apart.values())
+        factor * math.fsum(deviation[i] * deviation[j] for deviation in apart.values())
         for i, j in ((0, 0), (1, 1), (0, 1))
     )
     # (lower^2 - below) r^2 - 2 (upper lower - both) r + (upper^2 - above) <= 0
@@ -64,7 +64,7 @@ FEW = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class ScoredUnit:
     """One conversation with the judge's score and, if it was labelled, people's."""
 
     group: str
@@ -75,13 +75,13 @@ class Unit:
     """Inverse of the probability that it was drawn, up to a factor; used only with a label."""
 
     @property
-    def labelled(self) -> bool:
+    def is_labelled(self) -> bool:
         """Whether it has a label with a positive weight."""
         return self.gold is not None and self.weight > 0
 
 
 @dataclass(frozen=True, slots=True)
-class Corrected:
+class CorrectedMean:
     """A mean of gold scores, corrected by labels."""
 
     estimate: Estimate
@@ -96,7 +96,7 @@ class Corrected:
     """The tuning parameter lambda: the weight of the judge's scores."""
 
     @property
-    def saved(self) -> float | None:
+    def labels_saved(self) -> float | None:
         """How many more labels the labels alone would need for an interval as narrow; None without
         both errors."""
         mine, alone = self.estimate.error, self.people.error
@@ -105,48 +105,50 @@ class Corrected:
         return self.estimate.n * ((alone / mine) ** 2 - 1)
 
     @property
-    def few(self) -> bool:
+    def has_few_labels(self) -> bool:
         """Whether there are fewer labels than FEW, so that the interval is too narrow."""
         return self.estimate.n < FEW
 
 
-def corrected(units: Iterable[Unit]) -> Corrected | None:
+def corrected_mean(units: Iterable[ScoredUnit]) -> CorrectedMean | None:
     """Return the prediction-powered mean; None with fewer than three labelled groups."""
-    found = _Terms.of(list(units))
-    if found is None:
+    terms = _PolicyTerms.of_units(list(units))
+    if terms is None:
         return None
-    power = found.power()
-    gold = [u for u in found.units if u.labelled]
-    bias = [Unit(u.group, 0.0, u.judge - u.gold, u.weight) for u in gold if u.gold is not None]
-    people = [Unit(u.group, 0.0, u.gold, u.weight) for u in gold]
-    raw = estimate((u.group, u.judge) for u in found.units)
+    power = terms.best_power()
+    gold = [u for u in terms.units if u.is_labelled]
+    bias = [
+        ScoredUnit(u.group, 0.0, u.judge - u.gold, u.weight) for u in gold if u.gold is not None
+    ]
+    people = [ScoredUnit(u.group, 0.0, u.gold, u.weight) for u in gold]
+    raw = estimate_mean((u.group, u.judge) for u in terms.units)
     assert raw is not None
-    return Corrected(
+    return CorrectedMean(
         Estimate(
-            found.mean + power * found.shift,
-            found.error(power),
-            found.labels,
-            found.groups,
-            found.df,
+            terms.mean + power * terms.shift,
+            terms.standard_error(power),
+            terms.labels,
+            terms.groups,
+            terms.df,
         ),
         raw,
-        weighted(people),
-        weighted(bias),
+        weighted_mean(people),
+        weighted_mean(bias),
         power,
     )
 
 
-def weighted(units: Sequence[Unit]) -> Estimate:
+def weighted_mean(units: Sequence[ScoredUnit]) -> Estimate:
     """Return the weighted mean of the labels alone. Raises ValueError without a label."""
-    found = _Terms.of(units, least=1)
-    if found is None:
+    terms = _PolicyTerms.of_units(units, least=1)
+    if terms is None:
         raise ValueError("found no label; expected some")
-    error = found.error(0.0, fitted=1) if found.groups > 1 else None
-    return Estimate(found.mean, error, found.labels, found.groups, found.df)
+    error = terms.standard_error(0.0, fitted=1) if terms.groups > 1 else None
+    return Estimate(terms.mean, error, terms.labels, terms.groups, terms.df)
 
 
-def difference(
-    first: Iterable[Unit], second: Iterable[Unit], *, tuned: bool = True
+def corrected_difference(
+    first: Iterable[ScoredUnit], second: Iterable[ScoredUnit], *, tuned: bool = True
 ) -> Estimate | None:
     """Return the corrected mean of the second policy minus that of the first; None if either has
     labels of fewer than three groups.
@@ -154,10 +156,17 @@ def difference(
     Degrees of freedom are those of the policy with fewer labelled groups. Without `tuned` the
     labels are used alone.
     """
-    one, two = _Terms.of(list(first)), _Terms.of(list(second))
-    if one is None or two is None:
+    first_terms, second_terms = (
+        _PolicyTerms.of_units(list(first)),
+        _PolicyTerms.of_units(list(second)),
+    )
+    if first_terms is None or second_terms is None:
         return None
-    a, b, s = one.sums(2), two.sums(2), dict.fromkeys((*one.names, *two.names), 0.0)
+    a, b, s = (
+        first_terms.linear_terms(2),
+        second_terms.linear_terms(2),
+        dict.fromkeys((*first_terms.names, *second_terms.names), 0.0),
+    )
     fixed = {g: b.fixed.get(g, 0.0) - a.fixed.get(g, 0.0) for g in s}
     slopes = (
         {g: -a.slope.get(g, 0.0) for g in s},
@@ -165,13 +174,20 @@ def difference(
     )
     lam = _least_squares(fixed, slopes) if tuned else (0.0, 0.0)
     total = math.fsum((fixed[g] + lam[0] * slopes[0][g] + lam[1] * slopes[1][g]) ** 2 for g in s)
-    mean = (two.mean + lam[1] * two.shift) - (one.mean + lam[0] * one.shift)
-    labels, groups = one.labels + two.labels, min(one.groups, two.groups)
-    return Estimate(mean, _root(total, mean), labels, groups, min(one.df, two.df))
+    mean = (second_terms.mean + lam[1] * second_terms.shift) - (
+        first_terms.mean + lam[0] * first_terms.shift
+    )
+    labels, groups = (
+        first_terms.labels + second_terms.labels,
+        min(first_terms.groups, second_terms.groups),
+    )
+    return Estimate(
+        mean, _root_or_zero(total, mean), labels, groups, min(first_terms.df, second_terms.df)
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Sums:
+class _LinearTerms:
     """Linearised terms by group, as functions of lambda: fixed + lambda * slope."""
 
     fixed: dict[str, float]
@@ -179,10 +195,10 @@ class _Sums:
 
 
 @dataclass(frozen=True, slots=True)
-class _Terms:
+class _PolicyTerms:
     """Sums of one policy's labels and scores that the estimators use."""
 
-    units: Sequence[Unit]
+    units: Sequence[ScoredUnit]
     mean: float
     """Weighted mean of the labels."""
     shift: float
@@ -190,7 +206,7 @@ class _Terms:
     labels: int
     groups: int
     """Number of groups that have a label."""
-    told: float
+    effective_groups: float
     """Kish's effective number of labelled groups."""
     names: tuple[str, ...]
     """All groups."""
@@ -198,12 +214,12 @@ class _Terms:
     @property
     def df(self) -> int:
         """Degrees of freedom."""
-        return max(1, round(self.told) - 1) if self.groups > 1 else 0
+        return max(1, round(self.effective_groups) - 1) if self.groups > 1 else 0
 
     @classmethod
-    def of(cls, units: Sequence[Unit], least: int = 3) -> _Terms | None:
+    def of_units(cls, units: Sequence[ScoredUnit], least: int = 3) -> _PolicyTerms | None:
         """Return the sums; None with fewer than `least` labelled groups."""
-        gold = [u for u in units if u.labelled]
+        gold = [u for u in units if u.is_labelled]
         groups = len({u.group for u in gold})
         if not gold or groups < least:
             return None
@@ -218,17 +234,17 @@ class _Terms:
         names = tuple(dict.fromkeys(u.group for u in units))
         return cls(units, mean, shift, len(gold), groups, alike, names)
 
-    def sums(self, fitted: int) -> _Sums:
+    def linear_terms(self, fitted: int) -> _LinearTerms:
         """Return the linearised terms by group. `fitted` parameters were estimated from the labels,
         which widens their terms."""
         n, every = len(self.units), len(self.names)
         above = math.fsum(u.judge for u in self.units) / n
-        told = above - self.shift
-        total = math.fsum(u.weight for u in self.units if u.labelled)
-        tuned = math.sqrt(self.told / max(1.0, self.told - fitted + 1))
+        judge_on_labelled = above - self.shift
+        total = math.fsum(u.weight for u in self.units if u.is_labelled)
+        tuned = math.sqrt(self.effective_groups / max(1.0, self.effective_groups - fitted + 1))
         shares: dict[str, float] = {}
         for u in self.units:
-            if u.labelled:
+            if u.is_labelled:
                 shares[u.group] = shares.get(u.group, 0.0) + u.weight / total
         small = {g: tuned / max(1e-3, 1 - share) for g, share in shares.items()}
         large = math.sqrt(every / max(1, every - 1))
@@ -236,21 +252,21 @@ class _Terms:
         slope = dict.fromkeys(self.names, 0.0)
         for u in self.units:
             slope[u.group] += large * (u.judge - above) / n
-            if u.labelled and u.gold is not None:
+            if u.is_labelled and u.gold is not None:
                 fixed[u.group] += small[u.group] * u.weight / total * (u.gold - self.mean)
-                slope[u.group] -= small[u.group] * u.weight / total * (u.judge - told)
-        return _Sums(fixed, slope)
+                slope[u.group] -= small[u.group] * u.weight / total * (u.judge - judge_on_labelled)
+        return _LinearTerms(fixed, slope)
 
-    def power(self) -> float:
+    def best_power(self) -> float:
         """Return the lambda with the smallest standard error."""
-        found = self.sums(2)
-        return _least_squares(found.fixed, (found.slope,))[0]
+        sums = self.linear_terms(2)
+        return _least_squares(sums.fixed, (sums.slope,))[0]
 
-    def error(self, power: float, fitted: int = 2) -> float:
+    def standard_error(self, power: float, fitted: int = 2) -> float:
         """Return the standard error of the mean at this lambda."""
-        found = self.sums(fitted)
-        squares = ((found.fixed[g] + power * found.slope[g]) ** 2 for g in self.names)
-        return _root(math.fsum(squares), self.mean)
+        sums = self.linear_terms(fitted)
+        squares = ((sums.fixed[g] + power * sums.slope[g]) ** 2 for g in self.names)
+        return _root_or_zero(math.fsum(squares), self.mean)
 
 
 def _least_squares(
@@ -259,22 +275,22 @@ def _least_squares(
     """Return the factors of one or two slopes that minimise the sum of squares of fixed + slopes; 0
     for a slope that is zero, or collinear with the other."""
 
-    def inner(one: dict[str, float], other: dict[str, float]) -> float:
-        return math.fsum(one[g] * other[g] for g in fixed)
+    def inner_product(first: dict[str, float], second: dict[str, float]) -> float:
+        return math.fsum(first[g] * second[g] for g in fixed)
 
     if len(slopes) == 1:
-        square = inner(slopes[0], slopes[0])
-        return (-inner(fixed, slopes[0]) / square if square > 1e-24 else 0.0,)
+        square = inner_product(slopes[0], slopes[0])
+        return (-inner_product(fixed, slopes[0]) / square if square > 1e-24 else 0.0,)
     a, b = slopes
-    aa, bb, ab = inner(a, a), inner(b, b), inner(a, b)
-    fa, fb = inner(fixed, a), inner(fixed, b)
+    aa, bb, ab = inner_product(a, a), inner_product(b, b), inner_product(a, b)
+    fa, fb = inner_product(fixed, a), inner_product(fixed, b)
     size = aa * bb - ab * ab
     if size <= 1e-9 * aa * bb or not aa or not bb:
         return (0.0, -fb / bb) if bb > 1e-24 else (-fa / aa if aa > 1e-24 else 0.0, 0.0)
     return (-(fa * bb - fb * ab) / size, -(fb * aa - fa * ab) / size)
 
 
-def _root(total: float, mean: float) -> float:
+def _root_or_zero(total: float, mean: float) -> float:
     """Return the square root of a variance, or 0 if it is only rounding."""
     error = math.sqrt(total)
     return 0.0 if error < 1e-12 * max(1.0, abs(mean)) else error
@@ -290,7 +306,7 @@ BEYOND = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Transport:
+class TransportResult:
     """Result of the test whether a judge's bias carries over to another policy."""
 
     passed: Passed
@@ -299,51 +315,59 @@ class Transport:
     """The second policy's bias minus the first's; None if it was not measured."""
 
 
-def transport(
-    labelled: Sequence[Unit], other: Sequence[Unit], scale: float, margin: float = MARGIN
-) -> Transport:
+def check_transport(
+    labelled: Sequence[ScoredUnit],
+    other: Sequence[ScoredUnit],
+    scale: float,
+    margin: float = MARGIN,
+) -> TransportResult:
     """Return whether the judge's bias on the labelled policy holds for the other policy too.
 
     `scale` is the width of the judge's scale, `margin` the largest share of it that counts as
     equal. FAIL if the biases differ, or if the other has too few labels and its scores lie beyond
     the labelled ones; UNKNOWN if there are too few labels to decide.
     """
-    gold, probe = [u for u in labelled if u.labelled], [u for u in other if u.labelled]
-    apart = difference(_bias(gold), _bias(probe), tuned=False)
+    gold, probe = [u for u in labelled if u.is_labelled], [u for u in other if u.is_labelled]
+    apart = corrected_difference(_bias_units(gold), _bias_units(probe), tuned=False)
     if len(gold) < PROBE:
         why = f"{len(gold)} labels of the first policy, fewer than {PROBE}"
-        return Transport("UNKNOWN", why, apart)
+        return TransportResult("UNKNOWN", why, apart)
     if apart is None or len(probe) < PROBE:
-        return _untested(gold, probe, other, apart)
+        return _untested_result(gold, probe, other, apart)
     span = apart.interval
     if span is None:
-        return Transport("UNKNOWN", "all labels are of one group", apart)
+        return TransportResult("UNKNOWN", "all labels are of one group", apart)
     if max(abs(span[0]), abs(span[1])) <= margin * scale:
-        return Transport("PASS", "the bias is the same within the margin", apart)
+        return TransportResult("PASS", "the bias is the same within the margin", apart)
     if span[0] > 0 or span[1] < 0:
-        return Transport("FAIL", "the judge's bias differs between the policies", apart)
-    return Transport("UNKNOWN", "too few labels to tell whether the bias is the same", apart)
+        return TransportResult("FAIL", "the judge's bias differs between the policies", apart)
+    return TransportResult("UNKNOWN", "too few labels to tell whether the bias is the same", apart)
 
 
-def _untested(
-    gold: Sequence[Unit], probe: Sequence[Unit], other: Sequence[Unit], apart: Estimate | None
-) -> Transport:
+def _untested_result(
+    gold: Sequence[ScoredUnit],
+    probe: Sequence[ScoredUnit],
+    other: Sequence[ScoredUnit],
+    apart: Estimate | None,
+) -> TransportResult:
     """Return the result without enough labels of the other policy: FAIL if its scores lie beyond
     the labelled ones, else UNKNOWN."""
     low, high = min(u.judge for u in gold), max(u.judge for u in gold)
     beyond = sum(not low <= u.judge <= high for u in other) / max(1, len(other))
     if beyond > BEYOND:
         why = f"{beyond:.0%} of the other's scores lie beyond those that were labelled"
-        return Transport("FAIL", why, apart)
+        return TransportResult("FAIL", why, apart)
     why = f"{len(probe)} labels of the other policy; its bias is tested from {PROBE}"
-    return Transport("UNKNOWN", why, apart)
+    return TransportResult("UNKNOWN", why, apart)
 
 
-def enough(first: Sequence[Unit], second: Sequence[Unit]) -> bool:
+def have_enough_labels(first: Sequence[ScoredUnit], second: Sequence[ScoredUnit]) -> bool:
     """Return whether both policies have at least FEW labels, to be corrected each by its own."""
-    return min(sum(u.labelled for u in units) for units in (first, second)) >= FEW
+    return min(sum(u.is_labelled for u in units) for units in (first, second)) >= FEW
 
 
-def _bias(units: Sequence[Unit]) -> list[Unit]:
+def _bias_units(units: Sequence[ScoredUnit]) -> list[ScoredUnit]:
     """Return units whose label is the judge's score minus people's."""
-    return [Unit(u.group, 0.0, u.judge - u.gold, u.weight) for u in units if u.gold is not None]
+    return [
+        ScoredUnit(u.group, 0.0, u.judge - u.gold, u.weight) for u in units if u.gold is not None
+    ]

@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from convbench.catalog.read import parse
+from convbench.catalog.read import parse_yaml
 from convbench.errors import RunError, SpecError
-from convbench.store.shape import read_bytes, read_object, there
+from convbench.store.shape import is_file, read_bytes, read_object
 
 RECIPE = "recipe.yaml"
 """The resolved recipe; written before the training."""
@@ -25,7 +25,7 @@ class Checkpoint:
     folder: Path
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Return True if its training ended."""
         return (self.folder / TRAINING).is_file()
 
@@ -33,7 +33,7 @@ class Checkpoint:
     def recipe(self) -> Mapping[str, Any]:
         """Return the resolved recipe, empty if there is no file. Raises RunError if it cannot be
         read."""
-        return _recipe(self.folder / RECIPE)
+        return _read_recipe(self.folder / RECIPE)
 
     @cached_property
     def training(self) -> Mapping[str, Any]:
@@ -47,17 +47,17 @@ class Checkpoint:
         return f"{self.training.get('run')}/{self.folder.resolve().name}"
 
     @property
-    def adapter(self) -> bool:
+    def is_adapter(self) -> bool:
         """Return True if the weights are an adapter's, without their base model."""
         return not (self.folder / "config.json").is_file()
 
 
-def _recipe(file: Path) -> Mapping[str, Any]:
+def _read_recipe(file: Path) -> Mapping[str, Any]:
     """Return a recipe, read with the same limits as every other YAML file."""
-    if not there(file):
+    if not is_file(file):
         return {}
     data = read_bytes(file)
     try:
-        return parse(data.decode("utf-8", "replace"), str(file))
+        return parse_yaml(data.decode("utf-8", "replace"), str(file))
     except SpecError as error:
         raise RunError(str(error)) from None

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from convbench.schema.judge import Comparison
-from convbench.store.jsonl import lines
+from convbench.store.jsonl import numbered_lines
 from convbench.store.run import Run
-from convbench.store.shape import an_object, checked
+from convbench.store.shape import parse_object, parse_record
 
-Asked = tuple[str, str, str]
+ComparisonKey = tuple[str, str, str]
 """(conversation_id shown first, conversation_id shown second, fingerprint of the judge)."""
 
 
@@ -19,20 +19,20 @@ def comparisons_file(run: Run) -> Path:
     return run.path / "comparisons.jsonl"
 
 
-def asked(one: Comparison) -> Asked:
+def comparison_key(comparison: Comparison) -> ComparisonKey:
     """Return the key of a comparison."""
-    return one.first, one.second, one.fingerprint
+    return comparison.first, comparison.second, comparison.fingerprint
 
 
-def comparisons(run: Run) -> Iterator[Comparison]:
+def newest_comparisons(run: Run) -> Iterator[Comparison]:
     """Return the newest comparison of each key, in the order of the file. Raises RunError for a
     damaged line."""
-    found: dict[Asked, Comparison] = {}
+    newest: dict[ComparisonKey, Comparison] = {}
     path = comparisons_file(run)
-    for number, line in lines(path):
+    for number, line in numbered_lines(path):
         where = f"{path}:{number}"
-        an_object(where, line, ("first", "second", "judge", "fingerprint", "group_id"))
-        one = checked(where, line, Comparison)
-        found.pop(asked(one), None)
-        found[asked(one)] = one
-    return iter(found.values())
+        parse_object(where, line, ("first", "second", "judge", "fingerprint", "group_id"))
+        comparison = parse_record(where, line, Comparison)
+        newest.pop(comparison_key(comparison), None)
+        newest[comparison_key(comparison)] = comparison
+    return iter(newest.values())

@@ -6,42 +6,42 @@ from collections.abc import Iterable, Iterator
 
 from convbench.errors import RunError
 from convbench.schema.conversation import TurnCredit
-from convbench.store.jsonl import Appender, lines
+from convbench.store.jsonl import Appender, numbered_lines
 from convbench.store.run import Run
-from convbench.store.shape import an_object, checked
+from convbench.store.shape import parse_object, parse_record
 
-FILE = "advantages.jsonl"
+CREDIT_FILE = "advantages.jsonl"
 """In the run's folder. The newest line of a (conversation, turn, source) counts."""
 
 Advantages = dict[str, dict[int, float]]
 """conversation_id to turn index to advantage."""
 
 
-def keep_credit(run: Run, found: Iterable[TurnCredit]) -> int:
+def append_credit(run: Run, turn_credits: Iterable[TurnCredit]) -> int:
     """Append the credit of turns to a run, under its lock. Return the number of turns."""
     count = 0
-    with run.lock(), Appender(run.path / FILE) as file:
-        for one in found:
-            file.write(one.model_dump_json().encode())
+    with run.lock(), Appender(run.path / CREDIT_FILE) as file:
+        for credit in turn_credits:
+            file.write(credit.model_dump_json().encode())
             count += 1
     return count
 
 
 def newest_advantages(run: Run) -> Advantages:
     """Return the newest advantage of every turn that has one, from any source."""
-    found: Advantages = {}
-    for one in _credit(run):
-        found.setdefault(one.conversation_id, {})[one.turn_index] = one.advantage
-    return found
+    advantages: Advantages = {}
+    for credit in _read_credit(run):
+        advantages.setdefault(credit.conversation_id, {})[credit.turn_index] = credit.advantage
+    return advantages
 
 
 def credit_by_source(run: Run) -> dict[str, Advantages]:
     """Return the newest advantage of every turn by source, e.g. `critic:sweet`."""
-    found: dict[str, Advantages] = {}
-    for one in _credit(run):
-        of = found.setdefault(one.source, {}).setdefault(one.conversation_id, {})
-        of[one.turn_index] = one.advantage
-    return found
+    by_source: dict[str, Advantages] = {}
+    for credit in _read_credit(run):
+        turns = by_source.setdefault(credit.source, {}).setdefault(credit.conversation_id, {})
+        turns[credit.turn_index] = credit.advantage
+    return by_source
 
 
 def turn_advantages(run: Run, source: str | None = None) -> Advantages:
@@ -50,18 +50,18 @@ def turn_advantages(run: Run, source: str | None = None) -> Advantages:
     Without `source` the run must have exactly one. Raises RunError if the source is missing or
     ambiguous, or if the file is damaged.
     """
-    by_source, path = credit_by_source(run), run.path / FILE
-    there = ", ".join(sorted(by_source)) or "none"
+    by_source, path = credit_by_source(run), run.path / CREDIT_FILE
+    sources = ", ".join(sorted(by_source)) or "none"
     if source is not None and source not in by_source:
-        raise RunError(f"{path}: found no credit by {source!r}; there is: {there}")
+        raise RunError(f"{path}: found no credit by {source!r}; there is: {sources}")
     if source is None and len(by_source) != 1:
         how = "name one" if by_source else "give some first: convbench credit --help"
-        raise RunError(f"{path}: found credit by {there}; expected one source; {how}")
+        raise RunError(f"{path}: found credit by {sources}; expected one source; {how}")
     return by_source[source if source is not None else next(iter(by_source))]
 
 
-def _credit(run: Run) -> Iterator[TurnCredit]:
-    path = run.path / FILE
-    for number, line in lines(path):
-        an_object(f"{path}:{number}", line)
-        yield checked(f"{path}:{number}", line, TurnCredit)
+def _read_credit(run: Run) -> Iterator[TurnCredit]:
+    path = run.path / CREDIT_FILE
+    for number, line in numbered_lines(path):
+        parse_object(f"{path}:{number}", line)
+        yield parse_record(f"{path}:{number}", line, TurnCredit)

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from convbench.errors import RunError
 from convbench.schema import Example
-from convbench.store.jsonl import lines, placed
-from convbench.store.keys import Hashes, Ordinals, named
-from convbench.store.places import Places, size_of
-from convbench.store.shape import an_object, checked
+from convbench.store.jsonl import lines_with_offsets, numbered_lines
+from convbench.store.keys import Hashes, NameOrdinals, read_key_fields
+from convbench.store.places import OffsetReader, size_of
+from convbench.store.shape import parse_object, parse_record
 
 LARGE = 8 << 20
 """Bytes of a file from which on its questions are not held in memory."""
-KEPT = 4096
+CACHED_EXAMPLES = 4096
 """Questions of a larger file that stay in memory."""
 KEY = ("example_id",)
 
@@ -27,17 +27,17 @@ def read_examples(path: Path) -> Mapping[str, Example]:
     twice."""
     if size_of(path) > LARGE:
         return ExampleFile(path)
-    found: dict[str, Example] = {}
-    for number, line in lines(path):
-        an_object(f"{path}:{number}", line)
-        example = checked(f"{path}:{number}", line, Example)
-        if example.example_id in found:
-            raise _twice(path, number, example.example_id)
-        found[example.example_id] = example
-    return found
+    examples: dict[str, Example] = {}
+    for number, line in numbered_lines(path):
+        parse_object(f"{path}:{number}", line)
+        example = parse_record(f"{path}:{number}", line, Example)
+        if example.example_id in examples:
+            raise _duplicate_error(path, number, example.example_id)
+        examples[example.example_id] = example
+    return examples
 
 
-def _twice(path: Path, number: int, name: str) -> RunError:
+def _duplicate_error(path: Path, number: int, name: str) -> RunError:
     return RunError(
         f"{path}:{number}: found {name!r:.80} a second time; expected one line a question"
     )
@@ -50,83 +50,85 @@ class ExampleFile(Mapping[str, Example]):
         self.path = path
         hashes = Hashes()
         self._starts, self._lengths = array("q"), array("i")
-        for number, start, line in placed(path):
-            hashes.add(named(f"{path}:{number}", line, KEY)[0])
+        for number, start, line in lines_with_offsets(path):
+            hashes.add(read_key_fields(f"{path}:{number}", line, KEY)[0])
             self._starts.append(start)
             self._lengths.append(len(line))
-        self._refuse_twice(hashes)
-        self._ordinals = Ordinals(hashes)
-        self._kept: OrderedDict[str, Example] = OrderedDict()
-        self._there = ""
+        self._refuse_duplicates(hashes)
+        self._ordinals = NameOrdinals(hashes)
+        self._cache: OrderedDict[str, Example] = OrderedDict()
+        self._last_name = ""
         """Saves a lookup: conversations about the same question follow each other."""
 
-    def _refuse_twice(self, hashes: Hashes) -> None:
-        twice = hashes.repeated()
-        if not twice:
+    def _refuse_duplicates(self, hashes: Hashes) -> None:
+        repeated = hashes.find_repeated()
+        if not repeated:
             return
         seen: set[str] = set()
-        for number, line in lines(self.path):
-            name = named(f"{self.path}:{number}", line, KEY)[0]
-            if hash(name) in twice:
+        for number, line in numbered_lines(self.path):
+            name = read_key_fields(f"{self.path}:{number}", line, KEY)[0]
+            if hash(name) in repeated:
                 if name in seen:
-                    raise _twice(self.path, number, name)
+                    raise _duplicate_error(self.path, number, name)
                 seen.add(name)
 
     @cached_property
-    def _places(self) -> Places:
-        return Places(self.path)
+    def _reader(self) -> OffsetReader:
+        return OffsetReader(self.path)
 
     def __getitem__(self, name: str) -> Example:
-        found = self._kept.get(name)
-        if found is None:
-            found = self._kept[name] = self._read(name)
-            if len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-        return found
+        example = self._cache.get(name)
+        if example is None:
+            example = self._cache[name] = self._read_example(name)
+            if len(self._cache) > CACHED_EXAMPLES:
+                self._cache.popitem(last=False)
+        return example
 
-    def _read(self, name: str) -> Example:
-        for at in self._ordinals.every(name):
+    def _read_example(self, name: str) -> Example:
+        for at in self._ordinals.possible_ordinals(name):
             start = self._starts[at]
-            line = self._places.read(start, self._lengths[at])
-            found = checked(f"{self.path}: byte {start}", line, Example)
-            if found.example_id == name:
-                return found
+            line = self._reader.read_range(start, self._lengths[at])
+            example = parse_record(f"{self.path}: byte {start}", line, Example)
+            if example.example_id == name:
+                return example
         raise KeyError(name)
 
     def __contains__(self, name: object) -> bool:
-        if not isinstance(name, str) or (name != self._there and self._ordinals.of(name) is None):
+        if not isinstance(name, str) or (
+            name != self._last_name and self._ordinals.ordinal_of(name) is None
+        ):
             return False
-        self._there = name
+        self._last_name = name
         return True
 
     def __len__(self) -> int:
         return len(self._starts)
 
     def __iter__(self) -> Iterator[str]:
-        return (found.example_id for found in self._all())
+        return (example.example_id for example in self._iter_examples())
 
     def values(self) -> ValuesView[Example]:
         """Return the questions in the order of the file, each read once."""
-        return _Values(self)
+        return _ExampleValues(self)
 
     def items(self) -> ItemsView[str, Example]:
         """Return (example_id, question) in the order of the file, each read once."""
-        return _Items(self)
+        return _ExampleItems(self)
 
-    def _all(self) -> Iterator[Example]:
-        for number, line in lines(self.path):
-            yield checked(f"{self.path}:{number}", line, Example)
+    def _iter_examples(self) -> Iterator[Example]:
+        for number, line in numbered_lines(self.path):
+            yield parse_record(f"{self.path}:{number}", line, Example)
 
 
-class _Values(ValuesView[Example]):
+class _ExampleValues(ValuesView[Example]):
     _mapping: ExampleFile
 
     def __iter__(self) -> Iterator[Example]:
-        return self._mapping._all()
+        return self._mapping._iter_examples()
 
 
-class _Items(ItemsView[str, Example]):
+class _ExampleItems(ItemsView[str, Example]):
     _mapping: ExampleFile
 
     def __iter__(self) -> Iterator[tuple[str, Example]]:
-        return ((found.example_id, found) for found in self._mapping._all())
+        return ((example.example_id, example) for example in self._mapping._iter_examples())

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from convbench.errors import RunError
-from convbench.schema import canonical
-from convbench.store.jsonl import disk_error, write_whole
+from convbench.schema import canonical_json
+from convbench.store.jsonl import disk_error, write_atomic
 from convbench.store.seal import file_digest
 from convbench.store.shape import read_bytes, read_object
 
@@ -45,8 +45,8 @@ def seal_folder(folder: Path, kind: Kind, names: Iterable[str], about: Mapping[s
         files = {name: file_digest(folder / name) for name in sorted(set(names) - {FILE})}
     except OSError as error:
         raise disk_error(folder, error) from None
-    made = {"kind": kind, "about": dict(about), "files": files}
-    write_whole(folder / FILE, _text({**made, "sha256": _digest(made)}))
+    content = {"kind": kind, "about": dict(about), "files": files}
+    write_atomic(folder / FILE, _seal_text({**content, "sha256": _content_digest(content)}))
 
 
 def names_in(folder: Path) -> list[str]:
@@ -54,29 +54,36 @@ def names_in(folder: Path) -> list[str]:
     return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
 
 
-def check_folder(folder: Path, *, whole: bool = False) -> FolderSeal:
+def check_folder(folder: Path, *, refuse_extra: bool = False) -> FolderSeal:
     """Compare a folder with its seal. With `refuse_extra` a file that the seal does not cover is a
     problem too. Raises RunError if there is no readable seal."""
     path = folder / FILE
-    found = read_object(path)
-    if not found:
+    content = read_object(path)
+    if not content:
         raise RunError(f"{path}: found no seal; expected one, as convbench writes it")
-    same = read_bytes(path) in (_text(found), _older(found))  # else somebody else wrote it
-    told = found.pop("sha256", None)
-    files, about = found.get("files"), found.get("about")
+    same = read_bytes(path) in (
+        _seal_text(content),
+        _old_seal_text(content),
+    )  # else somebody else wrote it
+    recorded_digest = content.pop("sha256", None)
+    files, about = content.get("files"), content.get("about")
     if not isinstance(files, dict) or not isinstance(about, dict):
         raise RunError(f"{path}: found no files or about; expected a seal")
-    problems = [] if same and told == _digest(found) else [f"{FILE}: changed since it was written"]
+    problems = (
+        []
+        if same and recorded_digest == _content_digest(content)
+        else [f"{FILE}: changed since it was written"]
+    )
     for name, digest in files.items():
-        problems += _differs(folder, str(name), digest)
-    if whole:
+        problems += _file_problems(folder, str(name), digest)
+    if refuse_extra:
         known = {*files, FILE, ".gitattributes"}
         extra = sorted(set(names_in(folder)) - known)
         problems += [f"{name}: was not there when the folder was sealed" for name in extra]
-    return FolderSeal(str(found.get("kind")), about, tuple(problems), tuple(files))
+    return FolderSeal(str(content.get("kind")), about, tuple(problems), tuple(files))
 
 
-def _differs(folder: Path, name: str, digest: object) -> list[str]:
+def _file_problems(folder: Path, name: str, digest: object) -> list[str]:
     path = folder / name
     if ".." in Path(name).parts or Path(name).is_absolute() or path.is_symlink():
         return [f"{FILE}: found {name!r:.80}, which is no file of the folder"]
@@ -89,18 +96,18 @@ def _differs(folder: Path, name: str, digest: object) -> list[str]:
     return [] if same else [f"{name}: changed since it was written"]
 
 
-def _text(value: Mapping[str, Any], *, ordered: bool = True) -> bytes:
+def _seal_text(value: Mapping[str, Any], *, ordered: bool = True) -> bytes:
     """Return the text of a seal. Keys are sorted, so that no two lines can be swapped."""
     return (json.dumps(value, indent=1, ensure_ascii=False, sort_keys=ordered) + "\n").encode()
 
 
-def _older(value: Mapping[str, Any]) -> bytes:
+def _old_seal_text(value: Mapping[str, Any]) -> bytes:
     """Return the text of a seal as earlier versions wrote it, `about` in its original order."""
     names = [name for name in ("kind", "about", "files", "sha256") if name in value]
     files = value.get("files")
     in_order = {"files": dict(sorted(files.items()))} if isinstance(files, dict) else {}
-    return _text({**{name: value[name] for name in names}, **in_order}, ordered=False)
+    return _seal_text({**{name: value[name] for name in names}, **in_order}, ordered=False)
 
 
-def _digest(value: Mapping[str, Any]) -> str:
-    return hashlib.sha256(canonical(dict(value)).encode()).hexdigest()
+def _content_digest(value: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical_json(dict(value)).encode()).hexdigest()

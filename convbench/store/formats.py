@@ -13,8 +13,8 @@ import orjson
 from rich.cells import cell_len, set_cell_size
 
 from convbench.errors import QueryError
-from convbench.printable import printable
-from convbench.store.query import Result
+from convbench.printable import make_printable
+from convbench.store.query import QueryResult
 
 Format = Literal["table", "json", "csv", "parquet"]
 FORMATS: tuple[Format, ...] = ("table", "json", "csv", "parquet")
@@ -27,69 +27,73 @@ FORMULA = r"^(?:[=+@\t\r]|-[^\s\d-])"
 NUMBERS = ("INT", "DOUBLE", "FLOAT", "DECIMAL")
 
 
-def render(result: Result, form: Format, width: int = 80) -> bytes:
+def format_result(result: QueryResult, form: Format, width: int = 80) -> bytes:
     """Return the bytes of a result in a format. `width` is the number of terminal columns for
     `table`. Raises QueryError if parquet cannot hold the columns."""
     if form == "parquet":
-        return _parquet(result)
+        return _to_parquet(result)
     if form == "json":
-        return _json(result)
+        return _to_json(result)
     if form == "csv":
-        return _csv(result)
-    return (_table(result, width) + "\n").encode()
+        return _to_csv(result)
+    return (_format_table(result, width) + "\n").encode()
 
 
-def _parquet(result: Result) -> bytes:
+def _to_parquet(result: QueryResult) -> bytes:
     import pyarrow.parquet
 
     buffer = io.BytesIO()
     try:
         pyarrow.parquet.write_table(result.arrow, buffer, compression="zstd")
     except pyarrow.ArrowException as error:
-        said = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         raise QueryError(
-            f"--format parquet: {said:.200}; expected other columns, or json"
+            f"--format parquet: {message:.200}; expected other columns, or json"
         ) from None
     return buffer.getvalue()
 
 
-def _json(result: Result) -> bytes:
+def _to_json(result: QueryResult) -> bytes:
     """Return one JSON list with an object a line."""
-    rows = [dict(zip(result.columns, _values(result, row), strict=True)) for row in result.rows]
+    rows = [dict(zip(result.columns, _row_values(result, row), strict=True)) for row in result.rows]
     lines = [orjson.dumps(row, option=orjson.OPT_NON_STR_KEYS, default=str) for row in rows]
     return b"[" + b",\n ".join(lines) + b"]\n"
 
 
-def _csv(result: Result) -> bytes:
+def _to_csv(result: QueryResult) -> bytes:
     """Return a header and rows; null is empty, lists and mappings are JSON."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(result.columns)
     for row in result.rows:
-        writer.writerow(["" if v is None else _flat(v) for v in _values(result, row)])
+        writer.writerow(["" if v is None else _flat_value(v) for v in _row_values(result, row)])
     return text.getvalue().encode()
 
 
-def formulas(result: Result) -> int:
+def count_formulas(result: QueryResult) -> int:
     """Return the number of texts that a spreadsheet would run as formulas. They are written
     unchanged, for programs."""
     import pyarrow
     import pyarrow.compute
 
-    texts = (one for one in result.arrow.columns if pyarrow.types.is_string(one.type))
-    begun = (pyarrow.compute.match_substring_regex(one, FORMULA) for one in texts)
-    return sum(pyarrow.compute.sum(one).as_py() or 0 for one in begun)
+    texts = (column for column in result.arrow.columns if pyarrow.types.is_string(column.type))
+    begun = (pyarrow.compute.match_substring_regex(column, FORMULA) for column in texts)
+    return sum(pyarrow.compute.sum(column).as_py() or 0 for column in begun)
 
 
-def _values(result: Result, row: Sequence[Any]) -> list[Any]:
-    return [_plain(value, kind) for value, kind in zip(row, result.types, strict=True)]
+def _row_values(result: QueryResult, row: Sequence[Any]) -> list[Any]:
+    return [_json_value(value, kind) for value, kind in zip(row, result.types, strict=True)]
 
 
-def _plain(value: Any, kind: str) -> Any:
+def _json_value(value: Any, kind: str) -> Any:
     """Return a value for JSON: mappings as dicts, decimals as numbers, bytes as hex digits."""
     if isinstance(value, Decimal):
-        whole = value == value.to_integral_value()
-        return _whole(int(value)) if whole and kind.endswith((",0)", "HUGEINT")) else float(value)
+        is_integral = value == value.to_integral_value()
+        return (
+            _json_integer(int(value))
+            if is_integral and kind.endswith((",0)", "HUGEINT"))
+            else float(value)
+        )
     if kind.startswith("MAP(") and isinstance(value, list):
         return {str(key): item for key, item in value}
     if isinstance(value, bytes):
@@ -97,12 +101,12 @@ def _plain(value: Any, kind: str) -> Any:
     return value
 
 
-def _whole(value: int) -> int | str:
+def _json_integer(value: int) -> int | str:
     """Return an integer, as text if it needs more than 64 bits."""
     return value if -(2**63) <= value < 2**64 else str(value)
 
 
-def _flat(value: Any) -> Any:
+def _flat_value(value: Any) -> Any:
     """Return a value for one cell: true/false in lower case, nested values as JSON."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -111,36 +115,40 @@ def _flat(value: Any) -> Any:
     return value
 
 
-def _cell(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     """Return a value or a column's name in one line. Text of a model may hold terminal escapes,
     which are replaced."""
     if value is None:
         return "-"
     if isinstance(value, float):
         return f"{value:.6g}" if math.isfinite(value) else str(value)
-    text = " ".join(str(_flat(value)).split())
+    text = " ".join(str(_flat_value(value)).split())
     return text if text.isprintable() else "".join(c if c.isprintable() else "�" for c in text)
 
 
-def _table(result: Result, width: int) -> str:
+def _format_table(result: QueryResult, width: int) -> str:
     shown = result.head(MOST_ROWS).rows
     if result.types == ("VARCHAR", "VARCHAR") and result.columns[0] == "explain_key":
-        return printable("\n".join(row[1] for row in shown)).rstrip()
-    heads = [_cell(name) for name in result.columns]
-    cells = [[_cell(value) for value in _values(result, row)] for row in shown]
+        return make_printable("\n".join(row[1] for row in shown)).rstrip()
+    heads = [_cell_text(name) for name in result.columns]
+    cells = [[_cell_text(value) for value in _row_values(result, row)] for row in shown]
     wants = [
         max(map(cell_len, (name, *(row[i] for row in cells))), default=1)
         for i, name in enumerate(heads)
     ]
-    widths = _fit(wants, width)
-    body = _records(heads, cells, width) if widths is None else _grid(result, heads, cells, widths)
+    widths = _fit_widths(wants, width)
+    body = (
+        _format_records(heads, cells, width)
+        if widths is None
+        else _format_grid(result, heads, cells, widths)
+    )
     count = f"{len(result):,} row{'' if len(result) == 1 else 's'}"
     if len(result) > len(shown):
         count += f", the first {len(shown):,} shown; --format csv gives all"
     return f"{body}\n({count})" if body else f"({count})"
 
 
-def _fit(wants: Sequence[int], width: int) -> list[int] | None:
+def _fit_widths(wants: Sequence[int], width: int) -> list[int] | None:
     """Return column widths that fit, the widest columns cut. Return None if a column would become
     too narrow."""
     room = width - 2 * (len(wants) - 1)
@@ -153,26 +161,28 @@ def _fit(wants: Sequence[int], width: int) -> list[int] | None:
     return widths
 
 
-def _grid(result: Result, heads: list[str], cells: list[list[str]], widths: Sequence[int]) -> str:
+def _format_grid(
+    result: QueryResult, heads: list[str], cells: list[list[str]], widths: Sequence[int]
+) -> str:
     right = [kind.startswith(("U", *NUMBERS)) or "INT" in kind for kind in result.types]
     lines = [heads, ["─" * size for size in widths], *cells]
     return "\n".join(
         "  ".join(
-            _sized(text, size, at_right)
+            _pad_or_cut(text, size, at_right)
             for text, size, at_right in zip(line, widths, right, strict=True)
         ).rstrip()
         for line in lines
     )
 
 
-def _sized(text: str, size: int, right: bool) -> str:
+def _pad_or_cut(text: str, size: int, right: bool) -> str:
     length = cell_len(text)
     if length > size:
         return set_cell_size(text, size - 1) + "…"
     return " " * (size - length) + text if right else text + " " * (size - length)
 
 
-def _records(heads: list[str], cells: list[list[str]], width: int) -> str:
+def _format_records(heads: list[str], cells: list[list[str]], width: int) -> str:
     """Return one field a line, for results of many columns."""
     name_width = min(max(map(cell_len, heads)), 30)
     blocks = []
@@ -180,7 +190,7 @@ def _records(heads: list[str], cells: list[list[str]], width: int) -> str:
         lines = [f"─ row {number} ".ljust(width, "─")]
         for name, text in zip(heads, row, strict=True):
             room = max(width - name_width - 2, 10)
-            value = _sized(text, room, False).rstrip()
-            lines.append(f"{_sized(name, name_width, False)}  {value}")
+            value = _pad_or_cut(text, room, False).rstrip()
+            lines.append(f"{_pad_or_cut(name, name_width, False)}  {value}")
         blocks.append("\n".join(lines))
     return "\n".join(blocks)

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from convbench import answers, views
-from convbench.answers.grade import grade, grade_texts
+from convbench.answers.grade import grade_conversation, grade_texts
 from convbench.answers.plain import word_count
 from convbench.errors import RunError
 from convbench.schema import Conversation, ProtocolSpec, TextPart, fingerprint, text_of
 from convbench.schema.conversation import Turn
 from convbench.store.index import ConversationRow, Index, SidecarTable
-from convbench.store.parts import streams
-from convbench.store.run import Question, Run
-from convbench.store.shape import an_object, checked
+from convbench.store.parts import iter_streams
+from convbench.store.run import QuestionSplit, Run
+from convbench.store.shape import parse_object, parse_record
 from convbench.store.sidecars import hash_files, identify_file
 from convbench.views import policy_turns, sent_temperature
 
@@ -77,13 +77,13 @@ SQL_GRADES = {
 """What the SQL function returns of `answers.grade.Graded`."""
 
 
-def graded_rows(run: Run, split: str) -> Iterator[tuple[ConversationRow, Question, GradeRow]]:
+def graded_rows(run: Run, split: str) -> Iterator[tuple[ConversationRow, QuestionSplit, GradeRow]]:
     """Yield the conversations of a split, or of `all`, with their grades.
 
     Raises RunError as `Run.joined_rows` does, and for a damaged record among them.
     """
     rows = run.joined_rows()  # listed before the grades, of which there may be more by then
-    grades = Index(_grades_table(run, split), run.files("conversations.jsonl")).all_rows()
+    grades = Index(_grades_table(run, split), run.record_files("conversations.jsonl")).all_rows()
     for row, question in rows:
         if split in ("all", question.split):
             yield row, question, _find_row(grades, row)
@@ -95,12 +95,12 @@ def words_rows(run: Run) -> Iterator[tuple[ConversationRow, int]]:
     protocol = run.manifest.protocol
 
     def read_line(where: str, line: bytes) -> tuple[int]:
-        return (count_words(protocol, checked(where, line, Conversation)),)
+        return (count_words(protocol, parse_record(where, line, Conversation)),)
 
     depends_on = f"{fingerprint(protocol)} {_hash_program()}"
     table = SidecarTable("words", {"words": "int64"}, read_line, WordsRow._make, 0, depends_on)
     rows = run.joined_rows()
-    counts = Index(table, run.files("conversations.jsonl")).all_rows()
+    counts = Index(table, run.record_files("conversations.jsonl")).all_rows()
     for row, _ in rows:
         yield row, _find_row(counts, row).words
 
@@ -122,12 +122,12 @@ def _grades_table(run: Run, split: str) -> SidecarTable[GradeRow]:
     protocol, examples, questions = run.manifest.protocol, run.examples, run.questions
 
     def read_line(where: str, line: bytes) -> tuple[Any, ...]:
-        record = an_object(where, line, ("example_id",))
+        record = parse_object(where, line, ("example_id",))
         question = questions.get(record["example_id"])
         if question is None or split not in ("all", question.split):
             return NOTHING
-        talk = checked(where, line, Conversation)
-        graded = grade(protocol, talk, examples[talk.example_id])
+        talk = parse_record(where, line, Conversation)
+        graded = grade_conversation(protocol, talk, examples[talk.example_id])
         return (
             talk.temperature,
             sent_temperature(protocol, talk),
@@ -138,8 +138,8 @@ def _grades_table(run: Run, split: str) -> SidecarTable[GradeRow]:
             graded.words,
         )
 
-    asked = tuple(identify_file(*part) for part in streams(run.examples_file))
-    depends_on = f"{split} {fingerprint(protocol)} {asked} {_hash_program()}"
+    questions_identity = tuple(identify_file(*part) for part in iter_streams(run.examples_file))
+    depends_on = f"{split} {fingerprint(protocol)} {questions_identity} {_hash_program()}"
     return SidecarTable("grades", GRADES, read_line, GradeRow._make, 0, depends_on)
 
 
@@ -150,7 +150,7 @@ def _hash_program() -> str:
     return hash_files([*Path(answers.__file__ or "").parent.glob("*.*"), *own])
 
 
-def register(connection: Any, runs: Sequence[Run]) -> None:
+def register_functions(connection: Any, runs: Sequence[Run]) -> None:
     """Give a DuckDB connection the functions `graded` and `parts`."""
     import pyarrow
 
@@ -159,43 +159,47 @@ def register(connection: Any, runs: Sequence[Run]) -> None:
     arrow = {"VARCHAR": pyarrow.string(), "BOOLEAN": pyarrow.bool_(), "BIGINT": pyarrow.int64()}
     kind = pyarrow.struct([(name, arrow[sql]) for name, sql in SQL_GRADES.items()])
 
-    def graded(numbers: Any, failed: Any, said: Any, letters: Any, texts: Any, gold: Any) -> Any:
-        columns = (column.to_pylist() for column in (numbers, failed, said, letters, texts, gold))
-        rows = [_graded(protocols[row[0]], *row[1:]) for row in zip(*columns, strict=True)]
+    def grade_rows(
+        numbers: Any, failed: Any, contents: Any, letters: Any, texts: Any, gold: Any
+    ) -> Any:
+        columns = (
+            column.to_pylist() for column in (numbers, failed, contents, letters, texts, gold)
+        )
+        rows = [_grade_record(protocols[row[0]], *row[1:]) for row in zip(*columns, strict=True)]
         return pyarrow.array(rows, type=kind)
 
     connection.create_function(
         "graded",
-        graded,
+        grade_rows,
         ["INTEGER", "BOOLEAN", "VARCHAR[]", "VARCHAR[]", "VARCHAR[]", "VARCHAR"],
         returned,
         type="arrow",
         null_handling="special",
     )
-    connection.create_function("parts", parts, ["VARCHAR"], "VARCHAR")
+    connection.create_function("parts", content_text, ["VARCHAR"], "VARCHAR")
 
 
-def _graded(
+def _grade_record(
     protocol: ProtocolSpec,
     failed: bool,
-    said: list[str | None] | None,
+    contents: list[str | None] | None,
     letters: list[str] | None,
     texts: list[str] | None,
     gold: str | None,
 ) -> dict[str, Any]:
     """Grade what the policy said, by the one function that grades."""
-    found = grade_texts(
-        [text or "" for text in said or ()],
+    graded = grade_texts(
+        [text or "" for text in contents or ()],
         dict(zip(letters or (), texts or (), strict=True)),
         gold,
         marker=protocol.answer_after,
         reading=protocol.answers,
         failed=bool(failed),
     )
-    return {name: getattr(found, name) for name in SQL_GRADES}
+    return {name: getattr(graded, name) for name in SQL_GRADES}
 
 
-def parts(content: str) -> str:
+def content_text(content: str) -> str:
     """Return the text of a message's content of several parts; other text as it is."""
     import orjson
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from convbench.errors import QueryError
 from convbench.store.columns import HEAVY
-from convbench.store.views import ALL
+from convbench.store.views import VIEW_NAMES
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, Statement
@@ -46,7 +46,7 @@ LONG = frozenset(
 WRITES = re.compile(r"(?:INSERT|UPDATE|DELETE|MERGE|COPY)\w*_NODE")
 
 
-def only(connection: DuckDBPyConnection, sql: str) -> Statement:
+def reading_statement(connection: DuckDBPyConnection, sql: str) -> Statement:
     """Return the single statement in `sql`. Raises QueryError for several, none, invalid SQL, or a
     statement that writes."""
     import duckdb
@@ -54,15 +54,15 @@ def only(connection: DuckDBPyConnection, sql: str) -> Statement:
     try:
         statements = connection.extract_statements(sql)
     except duckdb.Error as error:
-        raise QueryError(f"not valid SQL: {first(error)}") from None
+        raise QueryError(f"not valid SQL: {first_line(error)}") from None
     if len(statements) != 1:
-        found = f"{len(statements)} statements" if statements else "nothing"
-        raise QueryError(f"found {found}; {MAY}")
-    _check(connection, statements[0])
+        contents = f"{len(statements)} statements" if statements else "nothing"
+        raise QueryError(f"found {contents}; {MAY}")
+    _refuse_writes(connection, statements[0])
     return statements[0]
 
 
-def _check(connection: DuckDBPyConnection, statement: Statement) -> None:
+def _refuse_writes(connection: DuckDBPyConnection, statement: Statement) -> None:
     import duckdb
 
     kind = statement.type
@@ -70,44 +70,46 @@ def _check(connection: DuckDBPyConnection, statement: Statement) -> None:
         inner = EXPLAIN.sub("", statement.query, count=1)
         if inner == statement.query:
             raise QueryError(f"found an EXPLAIN that cannot be read; {MAY}")
-        only(connection, inner)
+        reading_statement(connection, inner)
     elif kind != duckdb.StatementType.SELECT:
         raise QueryError(f"found {kind.name}; queries only read; {MAY}")
-    elif _writes(connection, statement.query):
+    elif _has_writes(connection, statement.query):
         raise QueryError(f"found a change of data inside a query; queries only read; {MAY}")
 
 
-def _writes(connection: DuckDBPyConnection, sql: str) -> bool:
+def _has_writes(connection: DuckDBPyConnection, sql: str) -> bool:
     """Return True if a nested statement writes, as in `WITH x AS (INSERT …)`."""
-    return any(WRITES.match(str(node.get("type"))) for node in _nodes(serialized(connection, sql)))
+    return any(
+        WRITES.match(str(node.get("type"))) for node in _iter_nodes(syntax_tree(connection, sql))
+    )
 
 
-def small(tree: Any) -> bool:
+def has_short_values(tree: Any) -> bool:
     """Return True if no expression calls a function of LONG. DuckDB cannot be interrupted while
     one makes its value; in a FROM they make rows, and it can."""
-    rows = [node["function"] for node in _nodes(tree) if node.get("type") == "TABLE_FUNCTION"]
-    named = (n for n in _nodes(tree) if not any(n is row for row in rows))
+    rows = [node["function"] for node in _iter_nodes(tree) if node.get("type") == "TABLE_FUNCTION"]
+    named = (n for n in _iter_nodes(tree) if not any(n is row for row in rows))
     return not any(str(node.get("function_name")).lower() in LONG for node in named)
 
 
-def needs(connection: DuckDBPyConnection, sql: str) -> tuple[set[str], bool]:
+def query_needs(connection: DuckDBPyConnection, sql: str) -> tuple[set[str], bool]:
     """Return (the views that `sql` reads, whether it needs the text of conversations). In doubt it
     returns more than is needed."""
-    tree = serialized(connection, sql)
+    tree = syntax_tree(connection, sql)
     if tree is None:  # DESCRIBE, SUMMARIZE, EXPLAIN, …
-        named = {name for name in ALL if re.search(rf"\b{name}\b", sql, re.IGNORECASE)}
-        return named or set(ALL), True
-    words = {value.lower() for value in _strings(tree)}
+        named = {name for name in VIEW_NAMES if re.search(rf"\b{name}\b", sql, re.IGNORECASE)}
+        return named or set(VIEW_NAMES), True
+    words = {value.lower() for value in _iter_strings(tree)}
     if words & {"show_ref", "query", "query_table"}:
-        return set(ALL), True
-    used = {name for name in ALL if name in words}
+        return set(VIEW_NAMES), True
+    used = {name for name in VIEW_NAMES if name in words}
     text = "turns" in used or _wants_text(tree)
     return used, text
 
 
 def _wants_text(tree: Any) -> bool:
     """Return True if the query names a heavy column, or all columns at once."""
-    for node in _nodes(tree):
+    for node in _iter_nodes(tree):
         if node.get("class") == "STAR" or "NATURAL" in str(node.get("ref_type")):
             return True
         if node.get("class") == "POSITIONAL_REFERENCE" or node.get("type") == "PIVOT":
@@ -118,14 +120,14 @@ def _wants_text(tree: Any) -> bool:
     return False
 
 
-def serialized(connection: DuckDBPyConnection, sql: str) -> Any:
+def syntax_tree(connection: DuckDBPyConnection, sql: str) -> Any:
     """Return DuckDB's syntax tree of a SELECT, or None for another statement."""
     rows = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     tree = json.loads(rows[0][0])
     return None if tree.get("error") else tree
 
 
-def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+def _iter_nodes(tree: Any) -> Iterator[dict[str, Any]]:
     stack = [tree]
     while stack:
         value = stack.pop()
@@ -136,8 +138,8 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
             stack.extend(value)
 
 
-def _strings(tree: Any) -> Iterator[str]:
-    for node in _nodes(tree):
+def _iter_strings(tree: Any) -> Iterator[str]:
+    for node in _iter_nodes(tree):
         for value in node.values():
             if isinstance(value, str):
                 yield value
@@ -145,7 +147,7 @@ def _strings(tree: Any) -> Iterator[str]:
                 yield from (item for item in value if isinstance(item, str))
 
 
-def first(error: object) -> str:
+def first_line(error: object) -> str:
     """Return the first line of DuckDB's message, without the error's class."""
     line = str(error).splitlines()[0] if str(error) else type(error).__name__
     return re.sub(r"^\w+ Error: ", "", line)

@@ -24,11 +24,11 @@ import orjson
 from convbench.errors import RunError
 from convbench.schema import Conversation, Example, Verdict
 from convbench.schema.example import Split
-from convbench.store.jsonl import placed
-from convbench.store.keys import named, superseded_ordinals
-from convbench.store.parts import WORTH, streams
-from convbench.store.shape import LONGEST, an_object, checked, one_value
-from convbench.store.sidecars import Identity, Sidecars, identify_file
+from convbench.store.jsonl import lines_with_offsets
+from convbench.store.keys import read_key_fields, superseded_ordinals
+from convbench.store.parts import WORTH, iter_streams
+from convbench.store.shape import LONGEST, assert_single_keys, parse_object, parse_record
+from convbench.store.sidecars import FileIdentity, Sidecars, identify_file
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -133,14 +133,14 @@ class SidecarTable(Generic[Row]):
 
 
 @dataclass(slots=True)
-class _Source(Generic[Row]):
+class _IndexedPart(Generic[Row]):
     """One part of a file: a sidecar of its rows, or the rows."""
 
     path: Path
     """The file it is a part of."""
     base: int
     """The place of its first byte."""
-    identity: Identity
+    identity: FileIdentity
     """Of the part."""
     sidecar: Path | None = None
     rows: list[tuple[Any, ...]] = field(default_factory=list)
@@ -154,7 +154,7 @@ class Index(Generic[Row]):
         self._table = table
         self._sidecars = Sidecars(table.name, table.depends_on)
         self._connection: DuckDBPyConnection | None = None
-        self._sources: list[_Source[Row]] = []
+        self._sources: list[_IndexedPart[Row]] = []
         for path in files:
             self._sources += self._list_sources(path)
         self._sidecars.prune_folder()
@@ -175,7 +175,7 @@ class Index(Generic[Row]):
         for source, (start, *values) in self._iter_values(len(self._table.columns)):
             yield make((source.path, source.base + start, *values))
 
-    def _iter_values(self, count: int) -> Iterator[tuple[_Source[Row], tuple[Any, ...]]]:
+    def _iter_values(self, count: int) -> Iterator[tuple[_IndexedPart[Row], tuple[Any, ...]]]:
         """Yield each source with the first byte, length and so many columns of each of its rows."""
         for source in self._sources:
             done = 0
@@ -186,7 +186,7 @@ class Index(Generic[Row]):
             for values in islice(source.rows, done, None):
                 yield source, values
 
-    def _read_sidecar(self, source: _Source[Row], count: int) -> Iterator[tuple[Any, ...]]:
+    def _read_sidecar(self, source: _IndexedPart[Row], count: int) -> Iterator[tuple[Any, ...]]:
         """Yield rows of a sidecar. One that cannot be read, or was pruned meanwhile, is taken away,
         and the source gets its rows from the part."""
         import duckdb
@@ -205,11 +205,11 @@ class Index(Generic[Row]):
             self._sidecars.discard_sidecar(source.sidecar)
             source.sidecar, source.rows = None, self._read_again(source)
 
-    def _list_sources(self, path: Path) -> Iterator[_Source[Row]]:
+    def _list_sources(self, path: Path) -> Iterator[_IndexedPart[Row]]:
         """Yield the parts of a file and its tail, in order; RunError for a damaged one."""
         base = 0
         try:
-            for part, stream in streams(path):
+            for part, stream in iter_streams(path):
                 source, size = self._open_source(path, base, part, stream)
                 yield source
                 base += size
@@ -218,14 +218,14 @@ class Index(Generic[Row]):
 
     def _open_source(
         self, path: Path, base: int, part: Path, stream: BinaryIO
-    ) -> tuple[_Source[Row], int]:
+    ) -> tuple[_IndexedPart[Row], int]:
         """Return a part and its bytes of text."""
         before = identify_file(part, stream)
         sealed = part != path or before.size >= WORTH
         sidecar = self._sidecars.find_sidecar(before) if sealed else None
         if sidecar is not None:
-            return _Source(path, base, before, sidecar), before.text_size(part)
-        source = _Source[Row](path, base, before)
+            return _IndexedPart(path, base, before, sidecar), before.text_size(part)
+        source = _IndexedPart[Row](path, base, before)
         source.rows, size = self._read_lines(part, stream)
         if sealed and before.is_settled() and identify_file(part, stream) == before:
             source.sidecar = self._sidecars.store_rows(before, self._table.columns, source.rows)
@@ -244,15 +244,15 @@ class Index(Generic[Row]):
             start += len(line)
         return rows, start
 
-    def _read_again(self, source: _Source[Row]) -> list[tuple[Any, ...]]:
-        for part, stream in streams(source.path):
+    def _read_again(self, source: _IndexedPart[Row]) -> list[tuple[Any, ...]]:
+        for part, stream in iter_streams(source.path):
             if identify_file(part, stream) == source.identity:
                 return self._read_lines(part, stream)[0]
         raise RunError(f"{source.path}: changed while it was read; give the same command again")
 
     def _raise_with_line(self, path: Path, error: Exception) -> None:
         """Raise what is wrong with a file, its line numbered from the file's beginning."""
-        for number, _, line in placed(path):
+        for number, _, line in lines_with_offsets(path):
             self._table.read_line(f"{path}:{number}", line)
         if isinstance(error, RunError):
             raise error
@@ -261,12 +261,14 @@ class Index(Generic[Row]):
 
 def _conversation_columns(where: str, line: bytes) -> tuple[Any, ...]:
     """Return a conversation's columns. Its texts are looked at by whoever reads the record."""
-    (key,) = named(where, line, KEY)
-    _, conversation_id = named(where, line, IDENTITY)
-    record = an_object(where, line, ("key", "conversation_id", "example_id"))
+    (key,) = read_key_fields(where, line, KEY)
+    _, conversation_id = read_key_fields(where, line, IDENTITY)
+    record = parse_object(where, line, ("key", "conversation_id", "example_id"))
     for name, first in (("key", key), ("conversation_id", conversation_id)):
         if record[name] != first:
-            one_value(where, checked(where, line, Conversation), (name,), hash((first,)))
+            assert_single_keys(
+                where, parse_record(where, line, Conversation), (name,), hash((first,))
+            )
     sample, specs = record.get("sample", 0), record.get("specs", "")
     flags, failure, branch = (record.get(name) for name in ("flags", "failure", "branch"))
     usual = (
@@ -278,7 +280,7 @@ def _conversation_columns(where: str, line: bytes) -> tuple[Any, ...]:
         and (branch is None or type(branch) is dict)
     )
     if not usual or ("flags" in record and flags is None):
-        talk = checked(where, line, Conversation)
+        talk = parse_record(where, line, Conversation)
         sample, specs, flags = talk.sample, talk.specs, list(talk.flags)
         failure, branch = talk.failure, talk.branch
     return (
@@ -316,9 +318,9 @@ def _is_texts(values: object) -> bool:
 
 def _verdict_columns(where: str, line: bytes) -> tuple[Any, ...]:
     """Return a verdict's columns."""
-    names = named(where, line, VERDICT)
-    verdict = checked(where, line, Verdict)
-    one_value(where, verdict, VERDICT, hash(names))
+    names = read_key_fields(where, line, VERDICT)
+    verdict = parse_record(where, line, Verdict)
+    assert_single_keys(where, verdict, VERDICT, hash(names))
     return (
         verdict.conversation_id,
         verdict.judge,
@@ -335,7 +337,7 @@ def _verdict_columns(where: str, line: bytes) -> tuple[Any, ...]:
 
 def _example_columns(where: str, line: bytes) -> tuple[Any, ...]:
     """Return a question's columns."""
-    example = checked(where, line, Example)
+    example = parse_record(where, line, Example)
     return example.example_id, example.split, example.group_id
 
 

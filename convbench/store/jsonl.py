@@ -18,11 +18,11 @@ from typing import Any, Self
 
 import orjson
 
-from convbench.blot import exact, known
+from convbench.blot import known_forms, redact_bytes
 from convbench.errors import RunError
 from convbench.regular import open_new, open_to_append
 from convbench.store.parts import LONG, WORTH, Compressor, raw_lines
-from convbench.store.shape import LONGEST, an_object
+from convbench.store.shape import LONGEST, parse_object
 
 SHOWN = 40
 """Characters of a file's name in that of its temporary file, whose length is limited."""
@@ -33,9 +33,9 @@ class Appender:
     copy that is searched for keys). The first line, or `with`, opens the file and cuts off a torn
     last line. Only one process may have it open."""
 
-    def __init__(self, path: Path, *, blotted: bool = True) -> None:
+    def __init__(self, path: Path, *, redacted: bool = True) -> None:
         self.path = path
-        self._hidden = known() if blotted else ()
+        self._hidden = known_forms() if redacted else ()
         self._file: FileIO | None = None
         self._compressor: Compressor | None = None
         self._size = 0
@@ -59,7 +59,7 @@ class Appender:
         A line that does not fit on the disk leaves no torn line. Raises RunError.
         """
         file = self.open_file()
-        data = memoryview(exact(line, self._hidden) + b"\n")
+        data = memoryview(redact_bytes(line, self._hidden) + b"\n")
         written = 0
         try:
             while written < len(data):
@@ -132,13 +132,13 @@ def _cut_torn_line(path: Path, descriptor: int) -> int:
     return at
 
 
-def lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield (line number from 1, line) of every complete line, those of compressed parts first.
     Yield nothing if there is no file."""
-    return ((number, line) for number, _, line in placed(path))
+    return ((number, line) for number, _, line in lines_with_offsets(path))
 
 
-def placed(path: Path) -> Iterator[tuple[int, int, bytes]]:
+def lines_with_offsets(path: Path) -> Iterator[tuple[int, int, bytes]]:
     """Yield (line number from 1, byte offset, line) of every complete line. Offsets count through
     the parts and the file as one text."""
     start = 0
@@ -148,14 +148,14 @@ def placed(path: Path) -> Iterator[tuple[int, int, bytes]]:
         start += len(line)
 
 
-def records(path: Path, *texts: str) -> Iterator[dict[str, Any]]:
+def read_records(path: Path, *texts: str) -> Iterator[dict[str, Any]]:
     """Yield the JSON object of every complete line. Raises RunError naming the line if it holds
     none, or if one of the fields `texts` is missing or no text."""
-    for number, line in lines(path):
-        yield an_object(f"{path}:{number}", line, texts)
+    for number, line in numbered_lines(path):
+        yield parse_object(f"{path}:{number}", line, texts)
 
 
-def parse(line: bytes) -> dict[str, Any]:
+def parse_line(line: bytes) -> dict[str, Any]:
     """Return the JSON object in a line, empty if the line holds none."""
     try:
         record = orjson.loads(line)
@@ -164,13 +164,13 @@ def parse(line: bytes) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes) -> None:
     """Write a small file of ours atomically, with the API keys in use redacted. A link at this path
     is replaced, not followed. Raises RunError if it cannot be written."""
     temporary = path.with_name(f".{path.name[:SHOWN]}.{os.getpid()}.tmp")
     try:
         with open_new(temporary) as file:
-            file.write(exact(data))
+            file.write(redact_bytes(data))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -179,31 +179,31 @@ def write_whole(path: Path, data: bytes) -> None:
         raise disk_error(path, error) from None
 
 
-def write_file(path: Path, data: bytes, *, named: bool) -> None:
+def write_file(path: Path, data: bytes, *, named_by_user: bool) -> None:
     """Write a file of ours, or with `named_by_user` one whose path the user gave."""
-    (write_named if named else write_whole)(path, data)
+    (write_user_file if named_by_user else write_atomic)(path, data)
 
 
-def write_named(path: Path, data: bytes) -> None:
+def write_user_file(path: Path, data: bytes) -> None:
     """Write a file whose path the user gave, with the API keys in use redacted. An existing one is
     written in place: a link is followed, mode and owner stay, a device or pipe gets the bytes."""
     try:
         if not path.exists():
-            write_whole(path.resolve(), data)  # a dangling link is followed too
+            write_atomic(path.resolve(), data)  # a dangling link is followed too
             return
         with path.open("wb") as file:
-            file.write(exact(data))
+            file.write(redact_bytes(data))
     except OSError as error:
         raise disk_error(path, error) from None
 
 
-def move_named(made: Path, path: Path) -> None:
+def move_to_user_file(temporary: Path, path: Path) -> None:
     """Move a file of ours to a path that the user gave; an existing file there is written in place.
     Raises OSError."""
     if not path.exists():
-        made.replace(path.resolve())
+        temporary.replace(path.resolve())
         return
-    with made.open("rb") as source, path.open("wb") as target:
+    with temporary.open("rb") as source, path.open("wb") as target:
         shutil.copyfileobj(source, target)
 
 

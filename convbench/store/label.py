@@ -8,24 +8,24 @@ from collections.abc import Iterable
 from pydantic import Field
 
 from convbench.errors import RunError, UsageError
-from convbench.schema.noun import Noun
-from convbench.store.jsonl import write_whole
+from convbench.schema.noun import FrozenModel
+from convbench.store.jsonl import write_atomic
 from convbench.store.locks import folder_lock
 from convbench.store.run import Run
-from convbench.store.shape import read_model, there
+from convbench.store.shape import is_file, read_model
 
-FILE = "label.json"
+LABEL_FILE = "label.json"
 TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
-MOST = 64
+MOST_TAGS = 64
 """Largest number of tags of one run."""
 LONGEST_NOTE = 2000
 """Largest number of characters of a note."""
 
 
-class RunLabel(Noun):
+class RunLabel(FrozenModel):
     """Tags and note of a run."""
 
-    tags: tuple[str, ...] = Field(default=(), max_length=MOST)
+    tags: tuple[str, ...] = Field(default=(), max_length=MOST_TAGS)
     """Short names to find the run by."""
     note: str | None = Field(default=None, max_length=LONGEST_NOTE)
     """One line of text."""
@@ -33,8 +33,8 @@ class RunLabel(Noun):
 
 def read_label(run: Run) -> RunLabel:
     """Return the tags and the note of a run, empty if it has none."""
-    file = run.path / FILE
-    return read_model(file, RunLabel) if there(file) else RunLabel()
+    file = run.path / LABEL_FILE
+    return read_model(file, RunLabel) if is_file(file) else RunLabel()
 
 
 def write_label(
@@ -56,14 +56,14 @@ def _write_label(run: Run, tags: tuple[str, ...], gone: set[str], note: str | No
                 "with a letter or digit"
             )
     if unknown := sorted(gone - set(before.tags)):
-        had = ", ".join(before.tags) or "none"
-        raise RunError(f"--untag {unknown[0]}: found tags {had}; expected one of these")
-    kept = dict.fromkeys(tag for tag in (*before.tags, *tags) if tag not in gone)
+        tag_names = ", ".join(before.tags) or "none"
+        raise RunError(f"--untag {unknown[0]}: found tags {tag_names}; expected one of these")
+    new_tags = dict.fromkeys(tag for tag in (*before.tags, *tags) if tag not in gone)
     words = before.note if note is None else " ".join(note.split()) or None
-    if len(kept) > MOST or len(words or "") > LONGEST_NOTE:
+    if len(new_tags) > MOST_TAGS or len(words or "") > LONGEST_NOTE:
         raise RunError(
-            f"{run.path}: expected at most {MOST} tags and a note of {LONGEST_NOTE} characters"
+            f"{run.path}: expected at most {MOST_TAGS} tags and a note of {LONGEST_NOTE} characters"
         )
-    label = RunLabel(tags=tuple(kept), note=words)
-    write_whole(run.path / FILE, label.model_dump_json(indent=1).encode() + b"\n")
+    label = RunLabel(tags=tuple(new_tags), note=words)
+    write_atomic(run.path / LABEL_FILE, label.model_dump_json(indent=1).encode() + b"\n")
     return label

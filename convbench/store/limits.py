@@ -30,12 +30,12 @@ SMALL = 32 << 20
 """Bytes of records up to which one thread reads them: each thread has buffers of its own."""
 
 
-class NoRoom(QueryError):
+class OutOfMemory(QueryError):
     """A query needs more memory than it may use."""
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class MemoryLimit:
     """How much memory records may take."""
 
     large: int
@@ -44,15 +44,15 @@ class Room:
     """MiB of spilled records that stay in memory."""
 
 
-ONCE = Room(64 << 20, 256)
+ONCE = MemoryLimit(64 << 20, 256)
 """For a single query."""
-OFTEN = Room(256 << 20, 512)
+OFTEN = MemoryLimit(256 << 20, 512)
 """For the viewer, which runs many queries."""
 SPILLED = 8
 """Largest number of bytes of temporary files for a byte of records."""
 
 
-def spill(connection: DuckDBPyConnection, size: int, room: Room = ONCE) -> bool:
+def allow_spilling(connection: DuckDBPyConnection, size: int, limit: MemoryLimit = ONCE) -> bool:
     """Let DuckDB spill records of `size` bytes to temporary files if they exceed the limit. Return
     True if it may. DuckDB removes its files when it is closed."""
     import duckdb
@@ -63,14 +63,14 @@ def spill(connection: DuckDBPyConnection, size: int, room: Room = ONCE) -> bool:
         connection.execute("SET enable_progress_bar = false")
     if size <= SMALL:
         connection.execute("SET threads = 1")
-    if size <= room.large:
+    if size <= limit.large:
         return False
-    from convbench.store.scratch import scratch
+    from convbench.store.scratch import scratch_path
 
-    place = str(scratch()).replace("'", "''")
-    connection.execute(f"SET temp_directory = '{place}'")
+    folder = str(scratch_path()).replace("'", "''")
+    connection.execute(f"SET temp_directory = '{folder}'")
     connection.execute(f"SET max_temp_directory_size = '{SPILLED * max(size, SMALL)}B'")
-    connection.execute(f"SET memory_limit = '{room.held_mb}MiB'")
+    connection.execute(f"SET memory_limit = '{limit.held_mb}MiB'")
     return True
 
 
@@ -81,8 +81,8 @@ def seal_memory(connection: DuckDBPyConnection) -> None:
 
 
 @contextlib.contextmanager
-def bounded(
-    connection: DuckDBPyConnection, seconds: float, more: str, *, hard: bool = False
+def limit_query(
+    connection: DuckDBPyConnection, seconds: float, advice: str, *, exit_on_timeout: bool = False
 ) -> Iterator[None]:
     """Run the body of `with` within limits. Raises QueryError after `seconds`, and a subclass of it
     if memory runs out; both messages end with `advice`.
@@ -92,23 +92,23 @@ def bounded(
     """
     import duckdb
 
-    line = f"took longer than {seconds:g} s; {more}"
+    line = f"took longer than {seconds:g} s; {advice}"
     ends = [threading.Timer(seconds, connection.interrupt)]
-    if hard:
-        ends.append(threading.Timer(seconds + GRACE_S, _end, [line]))
+    if exit_on_timeout:
+        ends.append(threading.Timer(seconds + GRACE_S, _exit_with_error, [line]))
     for timer in ends:
         timer.daemon = True
         timer.start()
-    most = (MEMORY_MB * 3 // 2 + 4 * _used_mb(connection)) << 20 if hard else 0
-    space = address_space(most) if hard else contextlib.nullcontext()
+    most = (MEMORY_MB * 3 // 2 + 4 * _used_mb(connection)) << 20 if exit_on_timeout else 0
+    space = limit_address_space(most) if exit_on_timeout else contextlib.nullcontext()
     try:
-        with interruptible(), space:
+        with as_keyboard_interrupt(), space:
             yield
     except duckdb.InterruptException:
         raise QueryError(line) from None
     except (duckdb.OutOfMemoryException, MemoryError):
-        raise NoRoom(
-            f"needs more than {MEMORY_MB:,} MiB beside the runs' own tables; {more}"
+        raise OutOfMemory(
+            f"needs more than {MEMORY_MB:,} MiB beside the runs' own tables; {advice}"
         ) from None
     finally:
         for timer in ends:
@@ -116,7 +116,7 @@ def bounded(
 
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[None]:
+def as_keyboard_interrupt() -> Iterator[None]:
     """Raise KeyboardInterrupt for Ctrl-C in the body of `with`: DuckDB makes it a RuntimeError."""
     try:
         yield
@@ -127,12 +127,12 @@ def interruptible() -> Iterator[None]:
 
 
 def _used_mb(connection: DuckDBPyConnection) -> int:
-    found = connection.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchall()
-    return int(found[0][0] or 0) >> 20
+    rows = connection.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchall()
+    return int(rows[0][0] or 0) >> 20
 
 
 @contextlib.contextmanager
-def address_space(more: int) -> Iterator[None]:
+def limit_address_space(extra_bytes: int) -> Iterator[None]:
     """Limit the address space of this process to what it has now and `extra_bytes`, beyond which it
     gets a MemoryError. Do nothing on systems without /proc."""
     try:
@@ -144,7 +144,7 @@ def address_space(more: int) -> Iterator[None]:
         yield
         return
     before = resource.getrlimit(resource.RLIMIT_AS)
-    most = has + more
+    most = has + extra_bytes
     allowed = min([most, *(limit for limit in before if limit != resource.RLIM_INFINITY)])
     resource.setrlimit(resource.RLIMIT_AS, (allowed, before[1]))
     try:
@@ -153,6 +153,6 @@ def address_space(more: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def _end(line: str) -> None:
+def _exit_with_error(line: str) -> None:
     print(f"error: the query {line}", file=sys.stderr, flush=True)
     os._exit(1)

@@ -32,11 +32,11 @@ def folder_lock(
     Yields the lock's descriptor: a child process that inherits it keeps the lock if this process
     is killed.
     """
-    descriptor = _locked(folder, name, fcntl.LOCK_EX, doing, way_out, wait_s)
+    descriptor = _acquire_lock(folder, name, fcntl.LOCK_EX, doing, way_out, wait_s)
     try:
         yield descriptor
     finally:
-        _released(descriptor)
+        _release_lock(descriptor)
 
 
 @contextmanager
@@ -46,21 +46,21 @@ def shared_folder_lock(folder: Path, doing: str) -> Iterator[int | None]:
     if not os.access(folder, os.W_OK):
         yield None
         return
-    descriptor = _locked(folder, LOCK, fcntl.LOCK_SH, doing, "")
+    descriptor = _acquire_lock(folder, LOCK, fcntl.LOCK_SH, doing, "")
     try:
         yield descriptor
     finally:
-        _released(descriptor)
+        _release_lock(descriptor)
 
 
-def _released(descriptor: int) -> None:
+def _release_lock(descriptor: int) -> None:
     """Release a lock. Closing the file is not enough: a process that another thread is starting has
     all descriptors until its program begins, and would hold the lock until then."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
 
 
-def _locked(
+def _acquire_lock(
     folder: Path, name: str, kind: int, doing: str, way_out: str, wait_s: float = 0.0
 ) -> int:
     """Return the descriptor of a lock, with this process noted as its holder. Raises RunError if
@@ -68,21 +68,21 @@ def _locked(
     descriptor = None
     try:
         descriptor = open_lock(folder / name)
-        _take(descriptor, kind, wait_s)
-        _sign(descriptor, doing)
+        _wait_for_lock(descriptor, kind, wait_s)
+        _write_holder(descriptor, doing)
     except OSError as error:
-        said = "using it" if descriptor is None else _signature(descriptor)
+        holder = "using it" if descriptor is None else _describe_holder(descriptor)
         if descriptor is not None:
             os.close(descriptor)
         if not isinstance(error, BlockingIOError):
             raise disk_error(folder / name, error) from None
         raise RunError(
-            f"{folder}: another process is {said}; wait for it to end{way_out}"
+            f"{folder}: another process is {holder}; wait for it to end{way_out}"
         ) from None
     return descriptor
 
 
-def _take(descriptor: int, kind: int, wait_s: float) -> None:
+def _wait_for_lock(descriptor: int, kind: int, wait_s: float) -> None:
     """Lock a file. Raises BlockingIOError if another process has it for longer than `wait_s`."""
     ends = time.monotonic() + wait_s
     while True:
@@ -94,17 +94,17 @@ def _take(descriptor: int, kind: int, wait_s: float) -> None:
             time.sleep(0.02)
 
 
-def _sign(descriptor: int, doing: str) -> None:
+def _write_holder(descriptor: int, doing: str) -> None:
     """Write the holder into the lock's file, for the message to processes that are refused."""
     program = Path(sys.argv[0])
     name = program.parent.name if program.stem == "__main__" else program.stem
     words = [name, *(word for word in sys.argv[1:2] if word.isalpha())]
-    said = {"pid": os.getpid(), "command": " ".join(words), "doing": doing}
+    holder = {"pid": os.getpid(), "command": " ".join(words), "doing": doing}
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, orjson.dumps(said) + b"\n", 0)
+    os.pwrite(descriptor, orjson.dumps(holder) + b"\n", 0)
 
 
-def _signature(descriptor: int) -> str:
+def _describe_holder(descriptor: int) -> str:
     """Return what the holder does and who it is. Wait up to half a second for its note, which it
     writes just after it has the lock."""
     for _ in range(50):
@@ -112,7 +112,7 @@ def _signature(descriptor: int) -> str:
             break
         time.sleep(0.01)
     try:
-        said = orjson.loads(text)
-        return f"{said['doing']} ({said['command']}, process {said['pid']})"
+        holder = orjson.loads(text)
+        return f"{holder['doing']} ({holder['command']}, process {holder['pid']})"
     except (OSError, ValueError, KeyError, TypeError):
         return "using it"

@@ -9,7 +9,7 @@ from typing import TypeVar, overload
 T = TypeVar("T")
 
 
-class Made(Sequence[T]):
+class LazySequence(Sequence[T]):
     """A sequence that makes its items on each access; subclasses define its length and an item."""
 
     @overload
@@ -18,11 +18,15 @@ class Made(Sequence[T]):
     def __getitem__(self, at: slice) -> tuple[T, ...]: ...
     def __getitem__(self, at: int | slice) -> T | tuple[T, ...]:
         places = range(len(self))[at]
-        return self._made(places) if isinstance(places, int) else tuple(map(self._made, places))
+        return (
+            self._make_item(places)
+            if isinstance(places, int)
+            else tuple(map(self._make_item, places))
+        )
 
     def __iter__(self) -> Iterator[T]:
-        return map(self._made, range(len(self)))
+        return map(self._make_item, range(len(self)))
 
     @abstractmethod
-    def _made(self, at: int) -> T:
+    def _make_item(self, at: int) -> T:
         """Return the item at an index from 0."""

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from array import array
 
-from convbench.store.spilled import Pieces
+from convbench.store.spilled import SpilledPieces
 
 FIRST = 1 << 6
 """Initial number of slots of the hash table."""
 LOW = (1 << 32) - 1
 
 
-class Numbered:
+class NameNumbers:
     """Distinct names, numbered from 0."""
 
     def __init__(self) -> None:
-        self._texts = Pieces()
+        self._texts = SpilledPieces()
         self._slots = array("Q", [0]) * FIRST
         """Upper half: half of a name's hash; lower half: its number plus one; 0 is a free slot.
         A name is in the first free slot from its hash on."""
 
-    def number(self, name: str) -> int:
+    def number_of(self, name: str) -> int:
         """Return the number of a name; a new name gets the next one."""
         half, text = hash(name) >> 32 & LOW, name.encode("utf-8", "surrogatepass")
         last, new = len(self._slots) - 1, len(self)

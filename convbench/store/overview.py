@@ -11,7 +11,7 @@ from convbench.store.run import Run
 
 
 @dataclass(frozen=True)
-class Overview:
+class RunOverview:
     """Counts, judges and cost of one run."""
 
     run: Run
@@ -34,23 +34,23 @@ class Overview:
         return m.cast[m.protocol.policy].model if m.cast else "imported"
 
 
-def overview(run: Run) -> Overview:
+def read_overview(run: Run) -> RunOverview:
     """Return the counts of a run. Raises RunError naming a line that cannot be read."""
     counts, usd = [0, 0], 0.0
     """Conversations that completed and that failed; dollars, nan if a price is unknown."""
-    for row in run.heads():
+    for row in run.conversation_rows():
         counts[not row.ended] += 1
         usd += math.nan if row.usd is None else row.usd
-    verdicts = Index(VERDICTS, run.files("verdicts.jsonl"))
+    verdicts = Index(VERDICTS, run.record_files("verdicts.jsonl"))
     judges = dict.fromkeys(row.judge for row in verdicts.all_rows())
     for verdict in verdicts.newest_rows():
         usd += math.nan if verdict.usd is None else verdict.usd
-    return Overview(
+    return RunOverview(
         run=run,
         label=read_label(run),
         conversations=counts[0],
         failed=counts[1],
         judges=tuple(judges),
-        evals=len(run.children()),
+        evals=len(run.child_runs()),
         usd=None if math.isnan(usd) else usd,
     )

@@ -45,51 +45,51 @@ WINDOW = 128 << 20
 """Largest window that a frame may ask a reader to hold in memory."""
 
 
-def parts(path: Path) -> list[Path]:
+def list_parts(path: Path) -> list[Path]:
     """Return the parts of a file of JSON lines, oldest first, without the file itself. The
     compressed ones among them are of bounded size when they are read (RunError)."""
-    found: dict[int, Path] = {}
-    for number, part in _numbered(path):
-        if part.suffix == COMPRESSED or number not in found:
-            found[number] = part
-    return [found[number] for number in sorted(found)]
+    by_number: dict[int, Path] = {}
+    for number, part in _numbered_parts(path):
+        if part.suffix == COMPRESSED or number not in by_number:
+            by_number[number] = part
+    return [by_number[number] for number in sorted(by_number)]
 
 
-def files(path: Path) -> list[Path]:
+def list_files(path: Path) -> list[Path]:
     """Return the parts and the file itself, where it is there."""
-    return [*parts(path), *([path] if path.exists() else [])]
+    return [*list_parts(path), *([path] if path.exists() else [])]
 
 
-def exists(path: Path) -> bool:
+def file_exists(path: Path) -> bool:
     """Whether a file of JSON lines is there, in whatever parts."""
-    return path.exists() or bool(parts(path))
+    return path.exists() or bool(list_parts(path))
 
 
 def plain_size(path: Path) -> int:
     """Return the bytes that a file and its parts hold, before compression."""
-    return sum(part_size(one) for one in files(path))
+    return sum(part_size(part) for part in list_files(path))
 
 
 def part_size(path: Path) -> int:
     """Return the bytes that one part holds, before compression."""
     if path.suffix != COMPRESSED:
         return path.stat().st_size
-    return sum(frame.size for frame in checked_frames(path))
+    return sum(frame.size for frame in read_frames(path))
 
 
-def streams(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
+def iter_streams(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """Yield (its path, an open stream of plain lines) of every part and of the file, in order.
 
     A writer may compress the file meanwhile: what was there at the beginning is read once.
     """
     while True:
-        before = [number for number, _ in _numbered(path)]
+        before = [number for number, _ in _numbered_parts(path)]
         with contextlib.ExitStack() as stack:
             tail = stack.enter_context(open_to_read(path)) if path.exists() else None
-            if [number for number, _ in _numbered(path)] != before:
+            if [number for number, _ in _numbered_parts(path)] != before:
                 continue  # the file was compressed between the two looks
             for number in sorted(set(before)):
-                with _open(path, number) as part:
+                with _open_numbered(path, number) as part:
                     yield part
             if tail is not None:
                 yield path, tail
@@ -101,7 +101,7 @@ def raw_lines(path: Path) -> Iterator[bytes]:
     is no record, so long is it, and where a file cannot be read."""
     number = 0
     try:
-        for _, stream in streams(path):
+        for _, stream in iter_streams(path):
             while line := stream.readline(LONGEST + 1):
                 number += 1
                 if len(line) > LONGEST:
@@ -114,21 +114,21 @@ def raw_lines(path: Path) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def _open(path: Path, number: int) -> Iterator[tuple[Path, BinaryIO]]:
+def _open_numbered(path: Path, number: int) -> Iterator[tuple[Path, BinaryIO]]:
     """Open a part, which may be compressed meanwhile."""
-    plain, compressed = _names(path, number)
+    uncompressed, compressed = _part_paths(path, number)
     try:
-        with opened(compressed) as stream:
+        with open_part(compressed) as stream:
             yield compressed, stream
             return
     except FileNotFoundError:
         pass
     with contextlib.ExitStack() as stack:
         try:
-            file: BinaryIO = stack.enter_context(open_to_read(plain))
-            name = plain
+            file: BinaryIO = stack.enter_context(open_to_read(uncompressed))
+            name = uncompressed
         except FileNotFoundError:
-            file, name = stack.enter_context(opened(compressed)), compressed
+            file, name = stack.enter_context(open_part(compressed)), compressed
         yield name, file
 
 
@@ -138,16 +138,18 @@ class Compressor:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._thread: threading.Thread | None = None
-        self._tidy()
+        self._finish_killed()
 
     def rotate(self) -> None:
         """Take the file, which ends with a whole line, out of the way, and compress it beside
         what goes on. The caller opens the file anew."""
-        number = max((number for number, _ in _numbered(self.path)), default=0) + 1
-        plain, _ = _names(self.path, number)
-        self.path.rename(plain)
+        number = max((number for number, _ in _numbered_parts(self.path)), default=0) + 1
+        uncompressed, _ = _part_paths(self.path, number)
+        self.path.rename(uncompressed)
         self.wait()
-        self._thread = threading.Thread(target=_compress_if_room, args=(plain,), name="compress")
+        self._thread = threading.Thread(
+            target=_compress_if_room, args=(uncompressed,), name="compress"
+        )
         self._thread.start()
 
     def wait(self) -> None:
@@ -156,9 +158,9 @@ class Compressor:
             self._thread.join()
             self._thread = None
 
-    def _tidy(self) -> None:
+    def _finish_killed(self) -> None:
         """Go on with what a killed process left: compress plain parts, drop those that are."""
-        for _, part in list(_numbered(self.path)):
+        for _, part in list(_numbered_parts(self.path)):
             if part.suffix != COMPRESSED:
                 compressed = part.with_name(part.name + COMPRESSED)
                 if compressed.exists():
@@ -169,19 +171,19 @@ class Compressor:
             left.unlink(missing_ok=True)
 
 
-def _compress_if_room(plain: Path) -> None:
+def _compress_if_room(uncompressed: Path) -> None:
     """Compress a part; where the disk has no room it stays as it is, which reads the same."""
-    compressed = plain.with_name(plain.name + COMPRESSED)
+    compressed = uncompressed.with_name(uncompressed.name + COMPRESSED)
     temporary = compressed.with_name(f".{compressed.name}.tmp")
-    own = compressor()
+    own = make_compressor()
     try:
-        with open_to_read(plain) as source, open_new(temporary) as target:
+        with open_to_read(uncompressed) as source, open_new(temporary) as target:
             for block in whole_lines(source):
                 target.write(own.compress(block))
             target.flush()
             os.fsync(target.fileno())
         temporary.replace(compressed)
-        plain.unlink()
+        uncompressed.unlink()
     except OSError:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -198,12 +200,12 @@ def glob_safe(name: str) -> str:
     return re.sub(r"([\[\]*?])", r"[\1]", name)
 
 
-def _names(path: Path, number: int) -> tuple[Path, Path]:
-    plain = path.with_name(f"{path.stem}-{number:05d}{path.suffix}")
-    return plain, plain.with_name(plain.name + COMPRESSED)
+def _part_paths(path: Path, number: int) -> tuple[Path, Path]:
+    uncompressed = path.with_name(f"{path.stem}-{number:05d}{path.suffix}")
+    return uncompressed, uncompressed.with_name(uncompressed.name + COMPRESSED)
 
 
-def _numbered(path: Path) -> list[tuple[int, Path]]:
+def _numbered_parts(path: Path) -> list[tuple[int, Path]]:
     """Return (number, path) of every part, compressed or not yet, by number."""
     pattern = re.compile(
         rf"{re.escape(path.stem)}-(\d{{5,9}}){re.escape(path.suffix)}({re.escape(COMPRESSED)})?"
@@ -214,8 +216,8 @@ def _numbered(path: Path) -> list[tuple[int, Path]]:
         return []
     except OSError as error:
         raise RunError(f"{path.parent}: cannot be read: {error.strerror or error}") from None
-    found = [(int(match[1]), name) for name in names if (match := pattern.fullmatch(name))]
-    return [(number, path.with_name(name)) for number, name in sorted(found)]
+    numbered_names = [(int(match[1]), name) for name in names if (match := pattern.fullmatch(name))]
+    return [(number, path.with_name(name)) for number, name in sorted(numbered_names)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +231,7 @@ class Frame:
     """Bytes it holds, as it says itself."""
 
 
-def compressor() -> ZstdCompressor:
+def make_compressor() -> ZstdCompressor:
     """Return what makes frames, each with its size and a checksum. For one thread alone: two that
     share one crash."""
     import zstandard
@@ -237,32 +239,32 @@ def compressor() -> ZstdCompressor:
     return zstandard.ZstdCompressor(level=3, write_checksum=True, write_content_size=True)
 
 
-def decompressor() -> ZstdDecompressor:
+def make_decompressor() -> ZstdDecompressor:
     """Return what reads frames, within a window of WINDOW bytes."""
     import zstandard
 
     return zstandard.ZstdDecompressor(max_window_size=WINDOW)
 
 
-def checked_frames(path: Path) -> list[Frame]:
+def read_frames(path: Path) -> list[Frame]:
     """Return the frames of a part. Raises RunError for what is no zstd, is cut short, or could grow
     beyond all measure; FileNotFoundError where there is no such file."""
     with open_to_read(path) as file:
-        found, size = list(_frames(path, file)), file.seek(0, io.SEEK_END)
-    most = sum(frame.most for frame in found)
+        frames, size = list(_iter_frames(path, file)), file.seek(0, io.SEEK_END)
+    most = sum(frame.most for frame in frames)
     if most > SPARE + RATIO * size:
         raise RunError(
             f"{path}: found {size:,} bytes that decompress to as many as {most:,}; expected at "
             f"most {SPARE + RATIO * size:,}; no run has such records"
         )
-    return found
+    return frames
 
 
-def _frames(path: Path, file: BinaryIO) -> Iterator[Frame]:
+def _iter_frames(path: Path, file: BinaryIO) -> Iterator[Frame]:
     start = 0
     while head := file.read(18):
         try:
-            at, size, checksum = _header(head)
+            at, size, checksum = _parse_header(head)
             most, last = 0, False
             while not last:
                 file.seek(start + at)
@@ -284,7 +286,7 @@ def _frames(path: Path, file: BinaryIO) -> Iterator[Frame]:
         file.seek(start)
 
 
-def _header(head: bytes) -> tuple[int, int, int]:
+def _parse_header(head: bytes) -> tuple[int, int, int]:
     """Return (length of a frame's header, bytes of its contents, bytes of its checksum)."""
     (magic,) = struct.unpack("<I", head[:4])
     flags = head[4]
@@ -305,13 +307,13 @@ def _header(head: bytes) -> tuple[int, int, int]:
     return at + wide, size, 4 * (flags >> 2 & 1)
 
 
-class _Lines(io.RawIOBase):
+class _PartStream(io.RawIOBase):
     """What a part holds, as a stream of bytes; damage is a RunError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = open_to_read(path)
-        self._reader = decompressor().stream_reader(
+        self._reader = make_decompressor().stream_reader(
             self._file, read_size=FRAME, read_across_frames=True
         )
 
@@ -335,18 +337,18 @@ class _Lines(io.RawIOBase):
         super().close()
 
 
-def opened(path: Path) -> io.BufferedReader:
-    """Open a part for reading its lines. Raises as `checked_frames`."""
-    checked_frames(path)
-    return io.BufferedReader(_Lines(path), FRAME)
+def open_part(path: Path) -> io.BufferedReader:
+    """Open a part for reading its lines. Raises as `read_frames`."""
+    read_frames(path)
+    return io.BufferedReader(_PartStream(path), FRAME)
 
 
-def contents(path: Path, file: BinaryIO, frame: Frame) -> bytes:
+def read_frame(path: Path, file: BinaryIO, frame: Frame) -> bytes:
     """Return what one frame holds. Raises RunError for a damaged one."""
     import zstandard
 
     file.seek(frame.start)
     try:
-        return decompressor().decompress(file.read(frame.length), max_output_size=frame.most)
+        return make_decompressor().decompress(file.read(frame.length), max_output_size=frame.most)
     except zstandard.ZstdError as error:
         raise RunError(f"{path}: byte {frame.start}: damaged: {error}") from None

@@ -15,116 +15,123 @@ from typing import Generic
 
 from convbench.errors import RunError
 from convbench.regular import open_to_read
-from convbench.store.parts import COMPRESSED, Frame, checked_frames, contents, exists, files
-from convbench.store.shape import Record, checked
+from convbench.store.parts import (
+    COMPRESSED,
+    Frame,
+    file_exists,
+    list_files,
+    read_frame,
+    read_frames,
+)
+from convbench.store.shape import Record, parse_record
 
-KEPT = 16
+CACHED_FRAMES = 16
 """Decompressed frames that stay in memory."""
-RECORDS_KEPT = 64
+CACHED_RECORDS = 64
 """Parsed records that stay in memory."""
 
 
-class Places:
+class OffsetReader:
     """Reads bytes of a JSON lines file and its parts by offset. Safe for several threads."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
-        self._kept: OrderedDict[int, bytes] = OrderedDict()
-        self._look()
+        self._cache: OrderedDict[int, bytes] = OrderedDict()
+        self._list_pieces()
 
-    def _look(self) -> None:
+    def _list_pieces(self) -> None:
         """List the pieces of the text, plain files and compressed frames, with their offsets."""
         self._pieces: list[tuple[Path, Frame | None]] = []
         sizes: list[int] = []
-        for part in files(self.path):
+        for part in list_files(self.path):
             if part.suffix != COMPRESSED:
                 self._pieces.append((part, None))
                 sizes.append(part.stat().st_size)
                 continue
-            for frame in checked_frames(part):
+            for frame in read_frames(part):
                 self._pieces.append((part, frame))
                 sizes.append(frame.size)
         self._starts = [0, *accumulate(sizes)]
-        self._kept.clear()
+        self._cache.clear()
 
-    def end(self) -> int:
+    def find_end(self) -> int:
         """Return the offset of the end of the last complete line, looked up anew."""
         with self._lock:
-            self._look()
+            self._list_pieces()
             if not self._pieces:
                 return 0
             path, frame = self._pieces[-1]
-            return self._starts[-1] if frame is not None else self._starts[-2] + whole(path)
+            return self._starts[-1] if frame is not None else self._starts[-2] + end_of_lines(path)
 
-    def read(self, start: int, length: int) -> bytes:
+    def read_range(self, start: int, length: int) -> bytes:
         """Return `length` bytes from an offset. Raises RunError if the file has fewer."""
         with self._lock:
             try:
-                found = self._read(start, length)
+                data = self._read_pieces(start, length)
             except FileNotFoundError:
-                found = b""
-            if len(found) != length:  # the file has grown or was compressed since it was listed
-                self._look()
-                found = self._read(start, length)
-        if len(found) != length:
+                data = b""
+            if len(data) != length:  # the file has grown or was compressed since it was listed
+                self._list_pieces()
+                data = self._read_pieces(start, length)
+        if len(data) != length:
             raise RunError(f"{self.path}: byte {start}: found no record; the file has changed")
-        return found
+        return data
 
-    def _read(self, start: int, length: int) -> bytes:
-        found = b""
-        while len(found) < length:
-            number = bisect_right(self._starts, start + len(found)) - 1
+    def _read_pieces(self, start: int, length: int) -> bytes:
+        data = b""
+        while len(data) < length:
+            number = bisect_right(self._starts, start + len(data)) - 1
             if number >= len(self._pieces):
                 break
-            inside = start + len(found) - self._starts[number]
-            more = self._piece(number, inside, length - len(found))
+            inside = start + len(data) - self._starts[number]
+            more = self._read_piece(number, inside, length - len(data))
             if not more:
                 break
-            found += more
-        return found
+            data += more
+        return data
 
-    def _piece(self, number: int, inside: int, length: int) -> bytes:
+    def _read_piece(self, number: int, inside: int, length: int) -> bytes:
         path, frame = self._pieces[number]
         if frame is None:
             with open_to_read(path) as file:
                 file.seek(inside)
                 return file.read(length)
-        if number in self._kept:
-            self._kept.move_to_end(number)
+        if number in self._cache:
+            self._cache.move_to_end(number)
         else:
             with open_to_read(path) as file:
-                self._kept[number] = contents(path, file, frame)
-            if len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-        return self._kept[number][inside : inside + length]
+                self._cache[number] = read_frame(path, file, frame)
+            if len(self._cache) > CACHED_FRAMES:
+                self._cache.popitem(last=False)
+        return self._cache[number][inside : inside + length]
 
 
-class Records(Generic[Record]):
+class RecordReader(Generic[Record]):
     """Reads and parses the records of one file by offset."""
 
     def __init__(self, path: Path, model: type[Record]) -> None:
-        self.path, self._places, self._model = path, Places(path), model
-        self._kept: OrderedDict[int, Record] = OrderedDict()
+        self.path, self._reader, self._model = path, OffsetReader(path), model
+        self._cache: OrderedDict[int, Record] = OrderedDict()
 
-    def read(self, start: int, length: int) -> Record:
+    def read_record(self, start: int, length: int) -> Record:
         """Return the record at an offset. Raises RunError for a damaged one."""
-        found = self._kept.get(start)
-        if found is None:
-            line = self._places.read(start, length)
-            found = checked(f"{self.path}: byte {start}", line, self._model)
-            self._kept[start] = found
-            if len(self._kept) > RECORDS_KEPT:
-                self._kept.popitem(last=False)
-        return found
+        record = self._cache.get(start)
+        if record is None:
+            line = self._reader.read_range(start, length)
+            record = parse_record(f"{self.path}: byte {start}", line, self._model)
+            self._cache[start] = record
+            if len(self._cache) > CACHED_RECORDS:
+                self._cache.popitem(last=False)
+        return record
 
 
 def size_of(path: Path) -> int:
     """Return the number of bytes of a file and its parts as one text, 0 if there is none."""
-    return Places(path)._starts[-1] if exists(path) else 0
+    return OffsetReader(path)._starts[-1] if file_exists(path) else 0
 
 
-def whole(path: Path) -> int:
+def end_of_lines(path: Path) -> int:
     """Return the offset of the end of the last complete line of one plain file."""
     with open_to_read(path) as file:
         size = at = file.seek(0, 2)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from convbench.blot import address
+from convbench.blot import strip_address
 from convbench.schema import JudgeSpec, RunManifest
 
 N = TypeVar("N", RunManifest, JudgeSpec)
@@ -86,9 +86,9 @@ FIXED: Mapping[str, str] = {"kind": "auto", "clip": "openai/clip-vit-base-patch3
 """Settings that a foreign judge may not change: kind of sandbox, which CLIP is loaded."""
 
 
-def portable(noun: N) -> N:
+def make_portable(noun: N) -> N:
     """Return a copy of a manifest or judge that is safe to publish, or to use after a pull."""
-    value = type(noun).model_validate(_walk(noun.model_dump(mode="json")))
+    value = type(noun).model_validate(_portable_json(noun.model_dump(mode="json")))
     if isinstance(value, JudgeSpec):
         return within_limits(value).model_copy(update={"api_base": None, "file": None})
     cast = {
@@ -104,52 +104,54 @@ def within_limits(spec: JudgeSpec) -> JudgeSpec:
         update={
             "asks": min(spec.asks, ASKS),
             "max_tokens": min(spec.max_tokens, REPLY),
-            "args": _limited(spec.args),
+            "args": _limit_settings(spec.args),
         }
     )
 
 
 def portable_values(value: Any) -> Any:
     """Return a portable copy of a JSON value, such as a recipe or a model's configuration."""
-    return _walk(value)
+    return _portable_json(value)
 
 
-def _walk(value: Any, key: str = "", *, free: bool = False) -> Any:
+def _portable_json(value: Any, key: str = "", *, free: bool = False) -> Any:
     """Return a JSON value with portable texts; keys of `DROPPED` are left out of free settings."""
     if key in TEXTS or (isinstance(value, str) and "\n" in value):
         return value
     if isinstance(value, Mapping):
         return {
-            name: _walk(item, key if key in REFERENCES else name, free=free or name in FREE)
+            name: _portable_json(
+                item, key if key in REFERENCES else name, free=free or name in FREE
+            )
             for name, item in value.items()
             if not (free and DROPPED.fullmatch(name))
         }
     if isinstance(value, list):
-        return [_walk(item, key, free=free) for item in value]
+        return [_portable_json(item, key, free=free) for item in value]
     if not isinstance(value, str):
         return value
-    return plain(ADDRESS.sub("[address]", value) if key in REFERENCES else value)
+    return portable_text(ADDRESS.sub("[address]", value) if key in REFERENCES else value)
 
 
-def plain(text: str) -> str:
+def portable_text(text: str) -> str:
     """Return the last part of a local path, an address without user, query and fragment, or any
     other text unchanged."""
     scheme, colon, rest = text.partition(":")
     if MINE.match(text):
         return re.split(r"[/\\]", text.rstrip("/\\"))[-1]
     if rest.startswith("//"):
-        return address(text)
+        return strip_address(text)
     if colon and scheme.isalpha() and MINE.match(rest):
-        return f"{scheme}:{plain(rest)}"
+        return f"{scheme}:{portable_text(rest)}"
     return text
 
 
-def _limited(value: Any, key: str = "") -> Any:
+def _limit_settings(value: Any, key: str = "") -> Any:
     """Return settings with every value held to FIXED, LIMITS and MODULES."""
     if key == "modules":
         return [name for name in value if name in MODULES] if isinstance(value, list) else []
     if isinstance(value, Mapping):
-        return {name: _limited(item, name) for name, item in value.items()}
+        return {name: _limit_settings(item, name) for name, item in value.items()}
     if key in FIXED:
         return FIXED[key]
     if key in LIMITS:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from pydantic import Field
 
-from convbench.schema.noun import Noun
+from convbench.schema.noun import FrozenModel
 
 Short = Field(max_length=200)
 
 
-class Process(Noun):
+class Process(FrozenModel):
     """Identity of a process: number, start and machine."""
 
     host: str = Short
@@ -47,19 +47,19 @@ def start_time(pid: int) -> str | None:
 
 
 @cache
-def _machine() -> tuple[str, str]:
+def _this_machine() -> tuple[str, str]:
     return socket.gethostname()[:200], boot_mark()
 
 
 def this_process() -> Process:
     """Return the identity of this process."""
-    host, machine = _machine()
+    host, machine = _this_machine()
     pid = os.getpid()
     return Process(host=host, machine=machine, pid=pid, started=start_time(pid) or "")
 
 
-def ended(process: Process) -> bool:
+def has_ended(process: Process) -> bool:
     """Return True if a process of this machine has ended; False if it runs or is of another."""
-    machine = _machine()[1]
+    machine = _this_machine()[1]
     here = bool(machine) and machine == process.machine
     return here and start_time(process.pid) != process.started

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from convbench.errors import QueryError
 from convbench.store import guard, tables, views
-from convbench.store.limits import SECONDS, bounded
+from convbench.store.limits import SECONDS, limit_query
 from convbench.store.run import Run
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ MORE = "ask for less, or allow more time: --timeout SECONDS"
 
 
 @dataclass(frozen=True)
-class Result:
+class QueryResult:
     """Result of a query."""
 
     columns: tuple[str, ...]
@@ -36,15 +36,17 @@ class Result:
     def rows(self) -> list[tuple[Any, ...]]:
         """Return all rows as tuples of Python values. A column with times that Python lacks
         (infinite ones, the year 290000) is returned as DuckDB's text."""
-        lists = [_values(column) for column in self.arrow.columns]
+        lists = [_column_values(column) for column in self.arrow.columns]
         return list(zip(*lists, strict=True)) if lists else []
 
-    def head(self, count: int) -> Result:
+    def head(self, count: int) -> QueryResult:
         """Return a result with the first `count` rows."""
-        return Result(self.columns, self.types, self.arrow.slice(0, count))
+        return QueryResult(self.columns, self.types, self.arrow.slice(0, count))
 
 
-def query(sql: str, runs: Sequence[Run], *, seconds: float = SECONDS, hard: bool = False) -> Result:
+def run_query(
+    sql: str, runs: Sequence[Run], *, seconds: float = SECONDS, exit_on_timeout: bool = False
+) -> QueryResult:
     """Return the result of one SELECT-like statement over the views of these runs (`views`).
 
     Raises QueryError for SQL that is wrong, does more than read, takes longer than `seconds` or too
@@ -54,32 +56,32 @@ def query(sql: str, runs: Sequence[Run], *, seconds: float = SECONDS, hard: bool
     import duckdb
 
     with duckdb.connect(":memory:") as scout:
-        statement = guard.only(scout, sql)
-        wanted, text = guard.needs(scout, sql)
-    connection = tables.connect(runs, wanted, text=text)
+        statement = guard.reading_statement(scout, sql)
+        view_names, text = guard.query_needs(scout, sql)
+    connection = tables.connect_runs(runs, view_names, text=text)
     try:
-        with bounded(connection, seconds, MORE, hard=hard):
+        with limit_query(connection, seconds, MORE, exit_on_timeout=exit_on_timeout):
             relation = connection.sql(statement.query)
-            names = _different(relation.columns)
+            names = _unique_names(relation.columns)
             kinds = tuple(str(kind) for kind in relation.types)
-            found = relation.to_arrow_table().rename_columns(list(names))
+            table = relation.to_arrow_table().rename_columns(list(names))
     except duckdb.Error as error:
-        raise QueryError(_line(connection, error, wanted)) from None
+        raise QueryError(_error_line(connection, error, view_names)) from None
     finally:
         connection.close()
-    return Result(names, kinds, _plain_intervals(_plain_integers(found)))
+    return QueryResult(names, kinds, _plain_intervals(_plain_integers(table)))
 
 
-def _values(column: Any) -> list[Any]:
+def _column_values(column: Any) -> list[Any]:
     """Return the values of an Arrow column."""
     try:
-        found: list[Any] = column.to_pylist()
-        return found
+        values: list[Any] = column.to_pylist()
+        return values
     except (OverflowError, ValueError):
-        return _texts(column)
+        return _column_texts(column)
 
 
-def _texts(column: Any) -> list[str | None]:
+def _column_texts(column: Any) -> list[str | None]:
     """Return the values of an Arrow column as DuckDB writes them."""
     import duckdb
     import pyarrow
@@ -109,7 +111,7 @@ def _plain_intervals(table: Any) -> Any:
 
     for index, field in enumerate(table.schema):
         if _has_interval(field.type):
-            texts = pyarrow.array(_texts(table.column(index)), pyarrow.string())
+            texts = pyarrow.array(_column_texts(table.column(index)), pyarrow.string())
             table = table.set_column(index, field.name, texts)
     return table
 
@@ -121,7 +123,7 @@ def _has_interval(kind: Any) -> bool:
     return pyarrow.types.is_interval(kind) or any(map(_has_interval, inside))
 
 
-def _different(names: list[str]) -> tuple[str, ...]:
+def _unique_names(names: list[str]) -> tuple[str, ...]:
     """Return names with a number added to repeated ones: x, x_1."""
     out: list[str] = []
     for name in names:
@@ -133,24 +135,27 @@ def _different(names: list[str]) -> tuple[str, ...]:
     return tuple(out)
 
 
-def _line(connection: DuckDBPyConnection, error: Exception, wanted: Collection[str]) -> str:
+def _error_line(
+    connection: DuckDBPyConnection, error: Exception, view_names: Collection[str]
+) -> str:
     """Return DuckDB's message in one line, with the tables or columns that exist."""
     import duckdb
 
-    said = guard.first(error).rstrip("!.")
-    if isinstance(error, duckdb.PermissionException) or "disabled by configuration" in said:
-        return f"queries read the run's own tables only ({', '.join(views.ALL)}); found: {said}"
-    if isinstance(error, duckdb.CatalogException) and "Table with name" in said:
-        return f"{said}; there is: {', '.join(views.ALL)}"
-    if isinstance(error, duckdb.BinderException) and "column" in said.lower():
-        return f"{said}; there is: {_columns(connection, wanted)}"
-    return said
+    message = guard.first_line(error).rstrip("!.")
+    if isinstance(error, duckdb.PermissionException) or "disabled by configuration" in message:
+        tables_read = ", ".join(views.VIEW_NAMES)
+        return f"queries read the run's own tables only ({tables_read}); found: {message}"
+    if isinstance(error, duckdb.CatalogException) and "Table with name" in message:
+        return f"{message}; there is: {', '.join(views.VIEW_NAMES)}"
+    if isinstance(error, duckdb.BinderException) and "column" in message.lower():
+        return f"{message}; there is: {_describe_columns(connection, view_names)}"
+    return message
 
 
-def _columns(connection: DuckDBPyConnection, wanted: Collection[str]) -> str:
+def _describe_columns(connection: DuckDBPyConnection, view_names: Collection[str]) -> str:
     rows = connection.execute(
         "SELECT table_name, string_agg(column_name, ', ' ORDER BY column_index) "
         "FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal GROUP BY table_name "
         "ORDER BY table_name"
     ).fetchall()
-    return " · ".join(f"{name}({columns})" for name, columns in rows if name in wanted)
+    return " · ".join(f"{name}({columns})" for name, columns in rows if name in view_names)

@@ -19,17 +19,23 @@ from convbench.schema.example import SPLITS, Split
 from convbench.store import index
 from convbench.store.examples import read_examples
 from convbench.store.index import ConversationRow, Index, VerdictRow
-from convbench.store.jsonl import Appender, disk_error, placed, records, write_whole
-from convbench.store.keys import Attempts, Hashes, named, superseded_ordinals
+from convbench.store.jsonl import (
+    Appender,
+    disk_error,
+    lines_with_offsets,
+    read_records,
+    write_atomic,
+)
+from convbench.store.keys import AttemptCounts, Hashes, read_key_fields, superseded_ordinals
 from convbench.store.locks import folder_lock, shared_folder_lock
-from convbench.store.parts import files
-from convbench.store.places import Records, size_of
-from convbench.store.seal import seal
-from convbench.store.shape import Record, checked, one_value, read_model
-from convbench.store.shards import parts
+from convbench.store.parts import list_files
+from convbench.store.places import RecordReader, size_of
+from convbench.store.seal import seal_run
+from convbench.store.shape import Record, assert_single_keys, parse_record, read_model
+from convbench.store.shards import shard_folders
 
 
-class Told(NamedTuple):
+class StoredConversation(NamedTuple):
     """A conversation with its record: file, byte offset and line."""
 
     path: Path
@@ -39,7 +45,7 @@ class Told(NamedTuple):
     conversation: Conversation
 
 
-class Question(NamedTuple):
+class QuestionSplit(NamedTuple):
     """Split and group of a question."""
 
     split: Split
@@ -54,10 +60,10 @@ class Run:
         self.manifest = manifest
         self.home = home
         """The run of which this is a shard. It holds the images, judges and lock of all shards."""
-        self._attempts: tuple[int, Attempts] | None = None
+        self._attempts: tuple[int, AttemptCounts] | None = None
         """Bytes of the conversations when they were counted, and the counts."""
-        self._records: dict[Path, Records[Conversation]] = {}
-        self._verdicts: dict[Path, Records[Verdict]] = {}
+        self._records: dict[Path, RecordReader[Conversation]] = {}
+        self._verdicts: dict[Path, RecordReader[Verdict]] = {}
 
     @classmethod
     def create(cls, path: Path, manifest: RunManifest, examples: Iterable[Example]) -> Run:
@@ -70,17 +76,19 @@ class Run:
         with cls(path, manifest).lock():
             if (path / "run.json").exists():
                 raise RunError(f"{path}: there is a run already; expected an empty directory")
-            for left in files(path / "examples.jsonl"):  # from a process killed before run.json
+            for left in list_files(
+                path / "examples.jsonl"
+            ):  # from a process killed before run.json
                 left.unlink()
             with Appender(path / "examples.jsonl") as file:
                 for example in examples:
                     file.write(example.model_dump_json().encode())
-            return cls.complete(path, manifest)
+            return cls.write_manifest(path, manifest)
 
     @classmethod
-    def complete(cls, path: Path, manifest: RunManifest) -> Run:
+    def write_manifest(cls, path: Path, manifest: RunManifest) -> Run:
         """Write `run.json` into a folder that holds the records, and return its run."""
-        write_whole(path / "run.json", manifest.model_dump_json(indent=1).encode() + b"\n")
+        write_atomic(path / "run.json", manifest.model_dump_json(indent=1).encode() + b"\n")
         return cls(path, manifest)
 
     @classmethod
@@ -96,17 +104,19 @@ class Run:
         """Return the shards that hold this run's records, none if it holds them itself."""
         if self.home is not None:
             return []
-        return [Run(folder, self.manifest, self) for folder in parts(self.path).values()]
+        return [Run(folder, self.manifest, self) for folder in shard_folders(self.path).values()]
 
     def folders(self) -> list[Path]:
         """Return the run's folder and those of its shards."""
         return [self.path, *(shard.path for shard in self.shards())]
 
-    def files(self, name: str) -> list[Path]:
+    def record_files(self, name: str) -> list[Path]:
         """Return the paths of one file of records, e.g. `verdicts.jsonl`: the run's own, then those
         of its shards. Conversations of a sharded run are in its shards only."""
-        own, *found = (folder / name for folder in self.folders())
-        return found if found and own == self.conversations_file else [own, *found]
+        own, *shard_files = (folder / name for folder in self.folders())
+        return (
+            shard_files if shard_files and own == self.conversations_file else [own, *shard_files]
+        )
 
     @property
     def examples_file(self) -> Path:
@@ -129,35 +139,35 @@ class Run:
         return self.path / "calls.jsonl"
 
     @property
-    def media(self) -> Path:
+    def media_folder(self) -> Path:
         """Return the folder of the images that turns refer to."""
         return (self.home or self).path / "media"
 
     @property
-    def checkpoints(self) -> Path:
+    def checkpoints_folder(self) -> Path:
         """Return the folder of the checkpoints that were trained on this run."""
         return self.path / "checkpoints"
 
     @property
-    def evals(self) -> Path:
+    def evals_folder(self) -> Path:
         """Return the folder of child runs, which are evaluations."""
         return self.path / "evals"
 
     @property
-    def branches(self) -> Path:
+    def branches_folder(self) -> Path:
         """Return the folder of the run that holds branches of this run's conversations."""
         return self.path / "branches"
 
     @property
-    def reports(self) -> Path:
+    def reports_folder(self) -> Path:
         """Return the folder of reports."""
         return self.path / "reports"
 
-    def children(self) -> list[Run]:
+    def child_runs(self) -> list[Run]:
         """Return the child runs, sorted by name."""
-        if not self.evals.is_dir():
+        if not self.evals_folder.is_dir():
             return []
-        paths = sorted(path for path in self.evals.iterdir() if (path / "run.json").exists())
+        paths = sorted(path for path in self.evals_folder.iterdir() if (path / "run.json").exists())
         return [Run.open(path) for path in paths]
 
     @cached_property
@@ -171,35 +181,38 @@ class Run:
         Raises RunError for a conversation about no question of the run, and for an id that two of
         them have.
         """
-        return (told.conversation for told in self.told())
+        return (stored.conversation for stored in self.iter_stored())
 
-    def told(self) -> Iterator[Told]:
+    def iter_stored(self) -> Iterator[StoredConversation]:
         """Yield the same conversations as `conversations`, each with its record."""
-        files = self.files("conversations.jsonl")
+        files = self.record_files("conversations.jsonl")
         ids, examples = Hashes(), self.examples
-        for path, number, start, line, found in _newest(files, Conversation, ("key",)):
-            if found.example_id not in examples:
+        for path, number, start, line, conversation in _newest_records(
+            files, Conversation, ("key",)
+        ):
+            if conversation.example_id not in examples:
                 raise RunError(
-                    f"{path}:{number}: example_id: found {found.example_id!r:.80}, which is not in "
+                    f"{path}:{number}: example_id: found {conversation.example_id!r:.80}, which "
+                    "is not in "
                     "examples.jsonl"
                 )
-            ids.add(found.conversation_id)
-            yield Told(path, start, line, found)
-        if twice := ids.repeated():
-            _refuse_twice(files, twice)
+            ids.add(conversation.conversation_id)
+            yield StoredConversation(path, start, line, conversation)
+        if repeated := ids.find_repeated():
+            _refuse_duplicate_ids(files, repeated)
 
-    def heads(self) -> Iterator[ConversationRow]:
+    def conversation_rows(self) -> Iterator[ConversationRow]:
         """Yield the index row of the newest conversation of every key, without reading texts."""
-        return Index(index.CONVERSATIONS, self.files("conversations.jsonl")).newest_rows()
+        return Index(index.CONVERSATIONS, self.record_files("conversations.jsonl")).newest_rows()
 
-    def joined_rows(self) -> Iterator[tuple[ConversationRow, Question]]:
+    def joined_rows(self) -> Iterator[tuple[ConversationRow, QuestionSplit]]:
         """Yield (index row of a newest conversation, split and group of its question). Raises
         RunError as `conversations` does."""
-        return self._join_questions(self.heads(), self.questions)
+        return self._join_questions(self.conversation_rows(), self.questions)
 
     def _join_questions(
-        self, rows: Iterator[ConversationRow], questions: Mapping[str, Question]
-    ) -> Iterator[tuple[ConversationRow, Question]]:
+        self, rows: Iterator[ConversationRow], questions: Mapping[str, QuestionSplit]
+    ) -> Iterator[tuple[ConversationRow, QuestionSplit]]:
         ids = Hashes()
         for row in rows:
             ids.add(row.conversation_id)
@@ -207,33 +220,33 @@ class Run:
                 self._walk_conversations()
                 raise RunError(f"{row.path}: byte {row.start}: found no question of this one")
             yield row, questions[row.example_id]
-        if ids.repeated():
+        if ids.find_repeated():
             self._walk_conversations()
 
     @cached_property
-    def questions(self) -> Mapping[str, Question]:
+    def questions(self) -> Mapping[str, QuestionSplit]:
         """Return split and group of every question, by example_id."""
-        questions: dict[str, Question] = {}
+        questions: dict[str, QuestionSplit] = {}
         splits = {name: name for name in SPLITS}
         rows = Index(index.EXAMPLES, [self.examples_file]).all_rows()
         for count, row in enumerate(rows, 1):
             group = row.example_id if row.group_id == row.example_id else row.group_id
-            questions[row.example_id] = Question(splits[row.split], group)
+            questions[row.example_id] = QuestionSplit(splits[row.split], group)
             if len(questions) < count:
                 len(self.examples)  # raises naming the line of the second one
         return questions
 
     def _walk_conversations(self) -> None:
         """Read all conversations, so that an error is raised with its line number."""
-        for _ in self.told():
+        for _ in self.iter_stored():
             pass
 
     def read_conversation(self, path: Path, start: int, length: int) -> Conversation:
         """Return the conversation at this offset. Raises RunError for a damaged record."""
         if path not in self._records:
-            self._records[path] = Records(path, Conversation)
+            self._records[path] = RecordReader(path, Conversation)
         try:
-            return self._records[path].read(start, length)
+            return self._records[path].read_record(start, length)
         except RunError:
             self._walk_conversations()
             raise
@@ -241,60 +254,62 @@ class Run:
     def read_verdict(self, row: VerdictRow) -> Verdict:
         """Return the verdict of an index row. Raises RunError for a damaged record."""
         if row.path not in self._verdicts:
-            self._verdicts[row.path] = Records(row.path, Verdict)
-        return self._verdicts[row.path].read(row.start, row.length)
+            self._verdicts[row.path] = RecordReader(row.path, Verdict)
+        return self._verdicts[row.path].read_record(row.start, row.length)
 
-    def judged_by(self) -> dict[tuple[str, str], None]:
+    def judge_fingerprints(self) -> dict[tuple[str, str], None]:
         """Return the (judge, fingerprint) pairs of the newest verdicts as keys, in the order of
         first occurrence."""
         return dict.fromkeys((row.judge, row.fingerprint) for row in self.verdict_rows())
 
     def verdict_rows(self) -> Iterator[VerdictRow]:
         """Yield the index row of each newest verdict, without reading justifications."""
-        return Index(index.VERDICTS, self.files("verdicts.jsonl")).newest_rows()
+        return Index(index.VERDICTS, self.record_files("verdicts.jsonl")).newest_rows()
 
     def verdicts(self) -> Iterator[Verdict]:
         """Yield the newest verdict of every (conversation, judge)."""
-        files = self.files("verdicts.jsonl")
-        return (verdict for *_, verdict in _newest(files, Verdict, ("conversation_id", "judge")))
-
-    def has_one(self) -> bool:
-        """Return True if a conversation completed. Stops at the first one."""
-        found = chain.from_iterable(
-            records(file, "key") for file in self.files("conversations.jsonl")
+        files = self.record_files("verdicts.jsonl")
+        return (
+            verdict for *_, verdict in _newest_records(files, Verdict, ("conversation_id", "judge"))
         )
-        return any(one.get("failure") is None for one in found)
 
-    def attempts(self) -> Attempts:
+    def has_completed(self) -> bool:
+        """Return True if a conversation completed. Stops at the first one."""
+        all_records = chain.from_iterable(
+            read_records(file, "key") for file in self.record_files("conversations.jsonl")
+        )
+        return any(record.get("failure") is None for record in all_records)
+
+    def attempts(self) -> AttemptCounts:
         """Return (number of attempts, whether the newest succeeded) of every key on disk. Counted
         again only if the files have grown."""
-        files = self.files("conversations.jsonl")
+        files = self.record_files("conversations.jsonl")
         size = sum(map(size_of, files))
         if self._attempts is None or self._attempts[0] != size:
-            found = chain.from_iterable(records(file, "key") for file in files)
-            tried = ((record["key"], record.get("failure") is None) for record in found)
-            self._attempts = size, Attempts(tried)
+            all_records = chain.from_iterable(read_records(file, "key") for file in files)
+            tried = ((record["key"], record.get("failure") is None) for record in all_records)
+            self._attempts = size, AttemptCounts(tried)
         return self._attempts[1]
 
     def judge_specs(self) -> dict[str, JudgeSpec]:
         """Return the resolved specs of the judges of this run, by fingerprint."""
-        found = {}
+        specs = {}
         for path in sorted(((self.home or self).path / "judges").glob("*.json")):
-            found[path.stem] = read_model(path, JudgeSpec)
-        return found
+            specs[path.stem] = read_model(path, JudgeSpec)
+        return specs
 
-    def reviewers(self) -> frozenset[str]:
+    def reviewer_fingerprints(self) -> frozenset[str]:
         """Return the fingerprints of the judges that review the simulated human. Their verdicts are
         neither scores of the policy nor rewards."""
         specs = self.judge_specs().items()
         return frozenset(mark for mark, spec in specs if not spec.scores_policy)
 
-    def keep_judge(self, fingerprint: str, spec: JudgeSpec) -> None:
+    def store_judge(self, fingerprint: str, spec: JudgeSpec) -> None:
         """Write the resolved spec of a judge under its fingerprint, once."""
         path = (self.home or self).path / "judges" / f"{fingerprint}.json"
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
-            write_whole(path, spec.model_dump_json(indent=1).encode() + b"\n")
+            write_atomic(path, spec.model_dump_json(indent=1).encode() + b"\n")
 
     @contextmanager
     def lock(self) -> Iterator[int]:
@@ -310,49 +325,49 @@ class Run:
             try:
                 yield held
             finally:
-                seal(self.path)
+                seal_run(self.path)
 
-    def reading(self, doing: str) -> AbstractContextManager[int | None]:
+    def read_lock(self, doing: str) -> AbstractContextManager[int | None]:
         """Lock the run against writers, together with other readers. Raises RunError if it is being
         written."""
         return shared_folder_lock(self.path, doing)
 
 
-def _newest(
+def _newest_records(
     files: Sequence[Path], model: type[Record], key: tuple[str, ...]
 ) -> Iterator[tuple[Path, int, int, bytes, Record]]:
     """Yield (file, line number, byte offset, line, record) of the last record of every key; `key`
     names its fields. Reads twice, so that memory holds only keys that occur again."""
     counts: dict[Path, int] = {}
 
-    def read() -> Iterator[tuple[Path, int, int, bytes, tuple[str, ...]]]:
+    def iter_lines() -> Iterator[tuple[Path, int, int, bytes, tuple[str, ...]]]:
         """Yield all lines; on the second pass not those written since the first."""
         for path in files:
-            found = islice(placed(path), counts.get(path))
+            offset_lines = islice(lines_with_offsets(path), counts.get(path))
             counts[path] = 0
-            for number, start, line in found:
+            for number, start, line in offset_lines:
                 counts[path] += 1
-                yield path, number, start, line, named(f"{path}:{number}", line, key)
+                yield path, number, start, line, read_key_fields(f"{path}:{number}", line, key)
 
-    older = superseded_ordinals(lambda: (names for *_, names in read()))
-    for ordinal, (path, number, start, line, names) in enumerate(read()):
+    older = superseded_ordinals(lambda: (names for *_, names in iter_lines()))
+    for ordinal, (path, number, start, line, names) in enumerate(iter_lines()):
         if ordinal not in older:
-            record = checked(f"{path}:{number}", line, model)
-            one_value(f"{path}:{number}", record, key, hash(names))
+            record = parse_record(f"{path}:{number}", line, model)
+            assert_single_keys(f"{path}:{number}", record, key, hash(names))
             yield path, number, start, line, record
 
 
-def _refuse_twice(files: Sequence[Path], twice: set[int]) -> None:
+def _refuse_duplicate_ids(files: Sequence[Path], repeated: set[int]) -> None:
     """Raise RunError if two conversations have the same id, of those with the hashes `repeated`."""
     seen: set[str] = set()
-    for path, number, *_, found in _newest(files, Conversation, ("key",)):
-        name = found.conversation_id
+    for path, number, *_, conversation in _newest_records(files, Conversation, ("key",)):
+        name = conversation.conversation_id
         if name in seen:
             raise RunError(
                 f"{path}:{number}: conversation_id: found {name!r:.80} for two keys; expected one "
                 "of its own"
             )
-        if hash(name) in twice:
+        if hash(name) in repeated:
             seen.add(name)
 
 
@@ -362,7 +377,7 @@ def set_latest(run: Run) -> None:
     link, path = Path("runs") / "latest", run.path
     if not path.resolve().is_relative_to(link.parent.resolve()):
         return
-    if not run.has_one():
+    if not run.has_completed():
         return
     temporary = link.with_name(f".latest.{os.getpid()}")
     refuse_latest(path)

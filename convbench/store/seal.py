@@ -20,29 +20,29 @@ from pydantic import Field
 
 from convbench.errors import RunError
 from convbench.regular import open_to_read
-from convbench.schema.noun import Noun
-from convbench.store.jsonl import Appender, lines
-from convbench.store.parts import COMPRESSED, checked_frames, exists, plain_size, streams
-from convbench.store.shape import checked
-from convbench.store.shards import parts
+from convbench.schema.noun import FrozenModel
+from convbench.store.jsonl import Appender, numbered_lines
+from convbench.store.parts import COMPRESSED, file_exists, iter_streams, plain_size, read_frames
+from convbench.store.shape import parse_record
+from convbench.store.shards import shard_folders
 
 FILE = "seals.jsonl"
 """In the run's folder: one line a seal."""
-GROWING = (
+RECORD_FILES = (
     "examples.jsonl",
     "conversations.jsonl",
     "verdicts.jsonl",
     "comparisons.jsonl",
     "advantages.jsonl",
 )
-WHOLE = ("run.json", "judges/*.json", "media/*")
+FIXED_FILES = ("run.json", "judges/*.json", "media/*")
 """Patterns of files that are written once."""
 BLOCK = 1 << 20
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class Seal(Noun):
+class Seal(FrozenModel):
     """The digest of a byte range of a file, chained to the seal before it."""
 
     file: str = Field(max_length=300)
@@ -59,7 +59,7 @@ class Seal(Noun):
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class SealCheck:
     """Result of checking a run against its seals."""
 
     problems: tuple[str, ...]
@@ -72,75 +72,81 @@ class Checked:
     seals."""
 
 
-def seal(folder: Path) -> None:
+def seal_run(folder: Path) -> None:
     """Seal the bytes that were appended since the last seal. The caller holds the run's lock.
 
     Errors are ignored: on a full disk the writer has raised already, and `check_seals` reports
     unsealed bytes.
     """
     with suppress(RunError, OSError):
-        found = read_seals(folder)
-        ends = {one.file: one.end for one in found}
-        head = found[-1].head if found else ""
+        seals = read_seals(folder)
+        ends = {entry.file: entry.end for entry in seals}
+        head = seals[-1].head if seals else ""
         fresh = []
-        for name in _files(folder):
-            start, end = ends.get(name, 0), _whole(folder / name)
+        for name in _sealed_files(folder):
+            start, end = ends.get(name, 0), _sealable_size(folder / name)
             if end > start or name not in ends:
-                digest = _digest(folder / name, start, end)
+                digest = _range_digest(folder / name, start, end)
                 fresh.append(Seal(file=name, start=start, end=end, sha256=digest, before=head))
                 head = fresh[-1].head
         if fresh:
             with Appender(folder / FILE) as file:
-                for one in fresh:
-                    file.write(one.model_dump_json().encode())
+                for entry in fresh:
+                    file.write(entry.model_dump_json().encode())
 
 
 def read_seals(folder: Path) -> list[Seal]:
     """Return the seals of a run in order. Raises RunError for a damaged line."""
-    return [checked(f"{folder / FILE}:{at}", line, Seal) for at, line in lines(folder / FILE)]
+    return [
+        parse_record(f"{folder / FILE}:{at}", line, Seal)
+        for at, line in numbered_lines(folder / FILE)
+    ]
 
 
-def check_seals(folder: Path) -> Checked:
+def check_seals(folder: Path) -> SealCheck:
     """Read every sealed byte again and compare it with the seals, also of the shards, each of which
     has its own chain. Raises RunError if seals cannot be read."""
-    own, shards = _check(folder), {part.name: _check(part) for part in parts(folder).values()}
+    own, shards = (
+        _check_folder(folder),
+        {part.name: _check_folder(part) for part in shard_folders(folder).values()},
+    )
     if not shards:
         return own
-    inner = (f"{name}: {problem}" for name, one in shards.items() for problem in one.problems)
+    inner = (f"{name}: {problem}" for name, check in shards.items() for problem in check.problems)
     every = [own, *shards.values()]
-    return Checked(
+    return SealCheck(
         (*own.problems, *inner),
-        sum(one.files for one in every),
-        sum(one.size for one in every),
-        hashlib.sha256("".join(one.head for one in every).encode()).hexdigest(),
+        sum(check.files for check in every),
+        sum(check.size for check in every),
+        hashlib.sha256("".join(check.head for check in every).encode()).hexdigest(),
     )
 
 
-def _check(folder: Path) -> Checked:
-    found = read_seals(folder)
+def _check_folder(folder: Path) -> SealCheck:
+    seals = read_seals(folder)
     problems: list[str] = []
-    said = b"".join(line for _, line in lines(folder / FILE))
-    again = b"".join(one.model_dump_json().encode() + b"\n" for one in found)
-    if said != again or plain_size(folder / FILE) != len(again):
+    written = b"".join(line for _, line in numbered_lines(folder / FILE))
+    again = b"".join(entry.model_dump_json().encode() + b"\n" for entry in seals)
+    if written != again or plain_size(folder / FILE) != len(again):
         problems.append(f"{FILE}: changed since it was written")
     head, ends, size = "", dict[str, int](), 0
-    for number, one in enumerate(found, 1):
+    for number, entry in enumerate(seals, 1):
         where = f"{FILE}:{number}"
-        if one.before != head:
+        if entry.before != head:
             problems.append(f"{where}: found a seal that does not follow the one before it")
-        head = one.head
-        if ".." in Path(one.file).parts or Path(one.file).is_absolute():
-            problems.append(f"{where}: file: found {one.file!r}, which is no file of the run")
+        head = entry.head
+        if ".." in Path(entry.file).parts or Path(entry.file).is_absolute():
+            problems.append(f"{where}: file: found {entry.file!r}, which is no file of the run")
             continue
-        if one.start != ends.get(one.file, 0):
-            problems.append(f"{where}: found a gap in what is sealed of {one.file}")
-        ends[one.file] = one.end
-        text = _changed(folder, one)
+        if entry.start != ends.get(entry.file, 0):
+            problems.append(f"{where}: found a gap in what is sealed of {entry.file}")
+        ends[entry.file] = entry.end
+        text = _describe_change(folder, entry)
         if text:
             problems.append(text)
-        size += one.end - one.start
-    problems += _unsealed(folder, ends)
-    return Checked(tuple(problems), len(ends), size, head)
+        size += entry.end - entry.start
+    problems += _unsealed_problems(folder, ends)
+    return SealCheck(tuple(problems), len(ends), size, head)
 
 
 def file_digest(path: Path) -> str:
@@ -149,19 +155,19 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _digest(path: Path, start: int, end: int) -> str:
+def _range_digest(path: Path, start: int, end: int) -> str:
     digest = hashlib.sha256()
-    for block in _blocks(path, start, end):
+    for block in _iter_blocks(path, start, end):
         digest.update(block)
     return digest.hexdigest()
 
 
-def _blocks(path: Path, start: int, end: int) -> Iterator[bytes]:
+def _iter_blocks(path: Path, start: int, end: int) -> Iterator[bytes]:
     """Yield the bytes between two offsets of a file; records are read through all parts."""
     at = 0
-    for part, stream in streams(path):
+    for part, stream in iter_streams(path):
         if part.suffix == COMPRESSED:  # parts that end before `start` are not decompressed
-            size = sum(frame.size for frame in checked_frames(part))
+            size = sum(frame.size for frame in read_frames(part))
             if at + size <= start:
                 at += size
                 continue
@@ -175,21 +181,21 @@ def _blocks(path: Path, start: int, end: int) -> Iterator[bytes]:
             at += len(block)
 
 
-def _files(folder: Path) -> Iterator[str]:
-    for name in GROWING:
-        if exists(folder / name):
+def _sealed_files(folder: Path) -> Iterator[str]:
+    for name in RECORD_FILES:
+        if file_exists(folder / name):
             yield name
-    for pattern in WHOLE:
+    for pattern in FIXED_FILES:
         for path in sorted(folder.glob(pattern)):
             if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
                 yield path.relative_to(folder).as_posix()
 
 
-def _whole(path: Path) -> int:
+def _sealable_size(path: Path) -> int:
     """Return the number of bytes to seal: of records only complete lines, since the next writer
     cuts off a torn one."""
     size = plain_size(path)
-    if path.name not in GROWING or not path.exists():
+    if path.name not in RECORD_FILES or not path.exists():
         return size
     at = last = path.stat().st_size
     with open_to_read(path) as file:
@@ -203,37 +209,37 @@ def _whole(path: Path) -> int:
     return size - last
 
 
-def _changed(folder: Path, one: Seal) -> str | None:
+def _describe_change(folder: Path, entry: Seal) -> str | None:
     """Return a line that says how sealed bytes have changed, or None if they have not."""
-    path = folder / one.file
-    if not exists(path):
-        return f"{one.file}: is gone"
+    path = folder / entry.file
+    if not file_exists(path):
+        return f"{entry.file}: is gone"
     try:
         size = plain_size(path)
-        if size < one.end:
-            return f"{one.file}: has {size:,} bytes; {one.end:,} were sealed"
-        if _digest(path, one.start, one.end) == one.sha256:
+        if size < entry.end:
+            return f"{entry.file}: has {size:,} bytes; {entry.end:,} were sealed"
+        if _range_digest(path, entry.start, entry.end) == entry.sha256:
             return None
-        where = _lines_of(path, one.start, one.end) if one.file in GROWING else ""
+        where = _lines_of(path, entry.start, entry.end) if entry.file in RECORD_FILES else ""
     except (OSError, RunError) as error:
-        return f"{one.file}: cannot be read: {error}"
-    return f"{one.file}: {where}changed since it was sealed"
+        return f"{entry.file}: cannot be read: {error}"
+    return f"{entry.file}: {where}changed since it was sealed"
 
 
 def _lines_of(path: Path, start: int, end: int) -> str:
     """Return `line 3 `, or words for several lines, for a byte range of a file."""
-    first = 1 + sum(block.count(b"\n") for block in _blocks(path, 0, start))
-    last = first + sum(block.count(b"\n") for block in _blocks(path, start, end - 1))
+    first = 1 + sum(block.count(b"\n") for block in _iter_blocks(path, 0, start))
+    last = first + sum(block.count(b"\n") for block in _iter_blocks(path, start, end - 1))
     return f"line {first} " if first == last else f"something in lines {first} to {last} "
 
 
-def _unsealed(folder: Path, ends: dict[str, int]) -> Sequence[str]:
+def _unsealed_problems(folder: Path, ends: dict[str, int]) -> Sequence[str]:
     """Return a line for each file of a run with unsealed bytes."""
-    found = []
-    for name in _files(folder):
+    problems = []
+    for name in _sealed_files(folder):
         size = plain_size(folder / name)
         if name not in ends:
-            found.append(f"{name}: was never sealed")
+            problems.append(f"{name}: was never sealed")
         elif size > ends[name]:
-            found.append(f"{name}: {size - ends[name]:,} bytes came after the last seal")
-    return found
+            problems.append(f"{name}: {size - ends[name]:,} bytes came after the last seal")
+    return problems

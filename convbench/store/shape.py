@@ -39,7 +39,7 @@ def read_bytes(path: Path) -> bytes:
     return data
 
 
-def there(path: Path) -> bool:
+def is_file(path: Path) -> bool:
     """Return True if a file exists; False also for a name that no file can have."""
     try:
         return path.is_file()
@@ -49,41 +49,41 @@ def there(path: Path) -> bool:
 
 def read_model(path: Path, model: type[Record]) -> Record:
     """Return the record in a JSON file. Raises RunError if it does not match `model`."""
-    return checked(str(path), read_bytes(path), model)
+    return parse_record(str(path), read_bytes(path), model)
 
 
 def read_object(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file, empty if there is no file. Raises RunError if it is damaged
     or nested too deeply."""
-    found = an_object(str(path), read_bytes(path)) if there(path) else {}
-    if deeper(found, DEEPEST):
+    record = parse_object(str(path), read_bytes(path)) if is_file(path) else {}
+    if exceeds_depth(record, DEEPEST):
         raise RunError(f"{path}: found values nested more than {DEEPEST} deep")
-    return found
+    return record
 
 
-def text_in(path: Path, name: str) -> str:
+def read_text_field(path: Path, name: str) -> str:
     """Return a text field of the object in a JSON file. Raises RunError if it has none."""
-    found = read_object(path).get(name)
-    if not isinstance(found, str):
-        raise RunError(f"{path}: {name}: found {found!r:.60}; expected text")
-    return found
+    text = read_object(path).get(name)
+    if not isinstance(text, str):
+        raise RunError(f"{path}: {name}: found {text!r:.60}; expected text")
+    return text
 
 
-def deeper(value: Any, most: int) -> bool:
+def exceeds_depth(value: Any, most: int) -> bool:
     """Return True if a JSON value has more than `most` levels, its own included. Not recursive."""
     level = [value]
     for _ in range(most):
-        level = [item for one in level for item in _inside(one)]
+        level = [item for parent in level for item in _children(parent)]
     return bool(level)
 
 
-def _inside(value: Any) -> Iterable[Any]:
+def _children(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
 
 
-def checked(where: str, data: bytes, model: type[Record]) -> Record:
+def parse_record(where: str, data: bytes, model: type[Record]) -> Record:
     """Return the record in JSON bytes. Raises RunError beginning with `where` if they do not match
     `model`."""
     try:
@@ -96,23 +96,25 @@ def checked(where: str, data: bytes, model: type[Record]) -> Record:
         raise RunError(f"{where}: found values nested too deeply") from None
 
 
-def one_value(where: str, record: BaseModel, names: tuple[str, ...], mark: int) -> None:
+def assert_single_keys(
+    where: str, record: BaseModel, names: tuple[str, ...], expected_hash: int
+) -> None:
     """Raise RunError if a JSON line holds one of these keys twice. `expected_hash` is the hash of
     their first values."""
-    if hash(tuple(getattr(record, name) for name in names)) != mark:
+    if hash(tuple(getattr(record, name) for name in names)) != expected_hash:
         raise RunError(f"{where}: found two values of {' or '.join(names)}; expected one")
 
 
-def an_object(where: str, data: bytes, texts: Collection[str] = ()) -> dict[str, Any]:
+def parse_object(where: str, data: bytes, texts: Collection[str] = ()) -> dict[str, Any]:
     """Return the JSON object in these bytes. Raises RunError beginning with `where` if they hold
     none, or if one of the fields `texts` is missing or no text."""
     try:
-        found = orjson.loads(data)
+        record = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise RunError(f"{where}: damaged, not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise RunError(f"{where}: found {type(found).__name__}; expected an object")
+    if not isinstance(record, dict):
+        raise RunError(f"{where}: found {type(record).__name__}; expected an object")
     for name in texts:
-        if not isinstance(found.get(name), str):
-            raise RunError(f"{where}: {name}: found {found.get(name)!r:.60}; expected text")
-    return found
+        if not isinstance(record.get(name), str):
+            raise RunError(f"{where}: {name}: found {record.get(name)!r:.60}; expected text")
+    return record

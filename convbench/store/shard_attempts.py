@@ -26,11 +26,11 @@ from pathlib import Path
 from pydantic import Field
 
 from convbench.errors import RunError
-from convbench.schema.noun import Noun
+from convbench.schema.noun import FrozenModel
 from convbench.store.jsonl import disk_error
-from convbench.store.process import Process, ended, this_process
+from convbench.store.process import Process, has_ended, this_process
 from convbench.store.shape import read_bytes, read_model
-from convbench.store.shards import part, parts, read_plan
+from convbench.store.shards import attempt_folder, read_plan, shard_folders
 
 WORKING, LEFT = ".working", ".left"
 NOT_BEGUN = "not begun yet"
@@ -38,14 +38,14 @@ MOST_KILLED = 12
 """Processes in a row that may be killed at a shard before it is given up."""
 LONGEST = 2000
 """Largest number of characters of a reason in `.left`."""
-THERE = {errno.EEXIST, errno.ENOTEMPTY}
+EXISTS_ERRNOS = {errno.EEXIST, errno.ENOTEMPTY}
 
 
 class LostShard(RunError):
     """Another process has begun this shard again."""
 
 
-class Worker(Noun):
+class ShardWorker(FrozenModel):
     """The process that works on a shard, as `.working` holds it."""
 
     process: Process
@@ -65,21 +65,21 @@ class ShardAttempt:
     @property
     def folder(self) -> Path:
         """Return the folder that holds the records of this attempt."""
-        return part(self.run, self.index, self.number)
+        return attempt_folder(self.run, self.index, self.number)
 
-    def lost(self) -> bool:
+    def is_lost(self) -> bool:
         """Return True if another process began this shard after this one."""
-        return part(self.run, self.index, self.number + 1).exists()
+        return attempt_folder(self.run, self.index, self.number + 1).exists()
 
-    def check(self) -> None:
+    def raise_if_lost(self) -> None:
         """Raise LostShard if another process began this shard after this one."""
-        if self.lost():
+        if self.is_lost():
             raise LostShard(
                 f"shard {self.index} was begun again by another process; what this one did since "
                 "is left aside"
             )
 
-    def end(self, left: str | None) -> None:
+    def end_work(self, left: str | None) -> None:
         """Note that this process no longer works here, and why work is left (None: all is done)."""
         if left is not None:
             _note_left(self.folder, left)
@@ -90,25 +90,27 @@ def begin_attempt(run: Path, index: int) -> ShardAttempt:
     """Claim a shard for this process and return the attempt. Raises RunError if too many processes
     in a row were killed at it, or if the disk cannot be written."""
     while True:
-        before = parts(run).get(index)
+        before = shard_folders(run).get(index)
         if before is None:
             raise RunError(f"{run}: found no folder of shard {index}; expected one of its plan's")
         number = int(before.name.partition(".")[2])
-        if _take(before, Worker(process=this_process())):
+        if _claim_folder(before, ShardWorker(process=this_process())):
             (before / LEFT).unlink(missing_ok=True)
             return ShardAttempt(run, index, number)
-        killed = 0 if (before / LEFT).exists() else _killed(before) + 1
+        killed = 0 if (before / LEFT).exists() else _killed_count(before) + 1
         if killed >= MOST_KILLED:
             why = f"shard {index} killed {killed} processes in a row (too little memory?)"
             _note_left(before, why)
             raise RunError(f"{why}; what they printed lies in {before.parent / 'logs'}")
-        if _copy(
-            before, part(run, index, number + 1), Worker(process=this_process(), killed=killed)
+        if _copy_folder(
+            before,
+            attempt_folder(run, index, number + 1),
+            ShardWorker(process=this_process(), killed=killed),
         ):
             return ShardAttempt(run, index, number + 1)
 
 
-def _take(folder: Path, worker: Worker) -> bool:
+def _claim_folder(folder: Path, worker: ShardWorker) -> bool:
     """Mark a folder as worked on by this process. Return False if another process has done so."""
     try:
         with (folder / WORKING).open("xb") as file:
@@ -120,15 +122,15 @@ def _take(folder: Path, worker: Worker) -> bool:
     return True
 
 
-def _copy(before: Path, target: Path, worker: Worker) -> bool:
+def _copy_folder(before: Path, target: Path, worker: ShardWorker) -> bool:
     """Copy a folder to a new name for this process. Return False if the name exists already."""
     space = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     try:
         shutil.copytree(before, space, symlinks=True, ignore=shutil.ignore_patterns(".*"))
-        _take(space, worker)
+        _claim_folder(space, worker)
         space.rename(target)
     except (OSError, shutil.Error) as error:
-        if isinstance(error, OSError) and error.errno in THERE:
+        if isinstance(error, OSError) and error.errno in EXISTS_ERRNOS:
             return False
         raise RunError(f"{target}: cannot be written: {error!s:.200}") from None
     finally:
@@ -136,21 +138,21 @@ def _copy(before: Path, target: Path, worker: Worker) -> bool:
     return True
 
 
-def _worker(folder: Path) -> Worker | None:
+def _read_worker(folder: Path) -> ShardWorker | None:
     """Return the process that works in a folder, or None if there is none or it cannot be read."""
     with suppress(RunError):
-        return read_model(folder / WORKING, Worker)
+        return read_model(folder / WORKING, ShardWorker)
     return None
 
 
-def _killed(folder: Path) -> int:
-    worker = _worker(folder)
+def _killed_count(folder: Path) -> int:
+    worker = _read_worker(folder)
     return 0 if worker is None else worker.killed
 
 
 def mark_left(run: Path, reasons: Mapping[int, str]) -> None:
     """Write for each shard of `reasons`, by index, why work is left."""
-    folders = parts(run)
+    folders = shard_folders(run)
     for index, why in reasons.items():
         _note_left(folders[index], why)
 
@@ -168,43 +170,43 @@ class ShardStates:
     """State of the shards of a run."""
 
     count: int
-    working: dict[int, Worker | None] = field(default_factory=dict)
+    working: dict[int, ShardWorker | None] = field(default_factory=dict)
     """Shards that a process works on, or was killed at, by index."""
     left: dict[int, str] = field(default_factory=dict)
     """Shards that nobody works on, by index, with the reason why work is left."""
 
     @property
-    def done(self) -> int:
+    def done_count(self) -> int:
         """Return the number of shards with no work left."""
         return self.count - len(self.working.keys() | self.left.keys())
 
     @property
-    def alive(self) -> list[int]:
+    def alive_shards(self) -> list[int]:
         """Return the indexes of the shards whose process may still run."""
         return [
             index
             for index, worker in self.working.items()
-            if worker is None or not ended(worker.process)
+            if worker is None or not has_ended(worker.process)
         ]
 
 
 def shard_states(run: Path) -> ShardStates:
     """Return the state of the shards of a run. Raises RunError for a run without shards."""
     states = ShardStates(read_plan(run).count)
-    for index, folder in parts(run).items():
+    for index, folder in shard_folders(run).items():
         if os.path.lexists(folder / LEFT):
             with suppress(RunError):  # a process that begins removes the file
                 why = read_bytes(folder / LEFT)[: 4 * LONGEST].decode("utf-8", "replace")
                 states.left[index] = why[:LONGEST]
                 continue
         if os.path.lexists(folder / WORKING):
-            states.working[index] = _worker(folder)
+            states.working[index] = _read_worker(folder)
     return states
 
 
 def refuse_in_work(run: Path, doing: str) -> None:
     """Raise RunError if processes work on shards of a run, or may; `doing` says what needs none."""
-    if alive := shard_states(run).alive:
+    if alive := shard_states(run).alive_shards:
         raise RunError(
             f"{run}: {len(alive)} of its shards {'is' if len(alive) == 1 else 'are'} in work; "
             f"expected none for {doing}: wait for the processes to end, or stop them and resume "

@@ -23,11 +23,11 @@ from pydantic import Field
 
 from convbench.errors import RunError
 from convbench.regular import open_to_read
-from convbench.schema.noun import Noun
-from convbench.store.jsonl import Appender, disk_error, lines, write_whole
-from convbench.store.parts import files
-from convbench.store.shape import an_object, read_model
-from convbench.store.token_probs import whole
+from convbench.schema.noun import FrozenModel
+from convbench.store.jsonl import Appender, disk_error, numbered_lines, write_atomic
+from convbench.store.parts import list_files
+from convbench.store.shape import parse_object, read_model
+from convbench.store.token_probs import end_of_frames
 
 FOLDER, PLAN = "shards", "plan.json"
 MOST = 100_000
@@ -40,7 +40,7 @@ BUFFER = 64 << 20
 """Bytes of records that are held in memory while they are spread."""
 
 
-class ShardTask(Noun):
+class ShardTask(FrozenModel):
     """A task for every shard."""
 
     name: str = Field(pattern=r"^(build|candidates|judge-[0-9a-f]{4,64})$")
@@ -49,7 +49,7 @@ class ShardTask(Noun):
     """The judge's name; None for other tasks."""
 
 
-class ShardLimit(Noun):
+class ShardLimit(FrozenModel):
     """What a shard may spend in total, earlier spending included; null is no limit."""
 
     usd: float | None = Field(default=None, ge=0, le=1e12)
@@ -58,7 +58,7 @@ class ShardLimit(Noun):
     """Tokens."""
 
 
-class ShardPlan(Noun):
+class ShardPlan(FrozenModel):
     """Number of shards of a run, the tasks for each, and their limits."""
 
     format: Literal[1, 2] = 2
@@ -91,44 +91,44 @@ def read_plan(run: Path) -> ShardPlan:
 
 def write_plan(run: Path, plan: ShardPlan) -> None:
     """Write the plan of a sharded run."""
-    write_whole(run / FOLDER / PLAN, plan.model_dump_json(indent=1).encode() + b"\n")
+    write_atomic(run / FOLDER / PLAN, plan.model_dump_json(indent=1).encode() + b"\n")
 
 
-def newest(folder: Path, count: int) -> dict[int, int]:
+def newest_attempts(folder: Path, count: int) -> dict[int, int]:
     """Return the number of the newest attempt by shard index, of shards below `count` that have a
     folder here. Raises RunError if the folder cannot be read."""
-    found: dict[int, int] = {}
+    attempts: dict[int, int] = {}
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
-        return found
+        return attempts
     except OSError as error:
         raise RunError(f"{folder}: cannot be read: {error.strerror}") from None
     for name in names:
         if (match := PART.fullmatch(name)) and (index := int(match[1])) < count:
-            found[index] = max(found.get(index, 0), int(match[2]))
-    return found
+            attempts[index] = max(attempts.get(index, 0), int(match[2]))
+    return attempts
 
 
-def part(run: Path, index: int, number: int) -> Path:
+def attempt_folder(run: Path, index: int, number: int) -> Path:
     """Return the path of the folder of an attempt at a shard."""
     return run / FOLDER / f"{index:05}.{number}"
 
 
-def parts(run: Path) -> dict[int, Path]:
+def shard_folders(run: Path) -> dict[int, Path]:
     """Return the newest folder of each shard by index, empty for a run without shards. Raises
     RunError for a link."""
     if not is_sharded(run):
         return {}
-    found = newest(run / FOLDER, read_plan(run).count)
-    folders = {index: part(run, index, found[index]) for index in sorted(found)}
+    attempts = newest_attempts(run / FOLDER, read_plan(run).count)
+    folders = {index: attempt_folder(run, index, attempts[index]) for index in sorted(attempts)}
     for folder in folders.values():
         if folder.is_symlink() or not folder.is_dir():
             raise RunError(f"{folder}: found no folder; expected a shard's own")
     return folders
 
 
-def begin(
+def create_shards(
     run: Path,
     plan: ShardPlan,
     groups: Mapping[str, str],
@@ -146,18 +146,18 @@ def begin(
         for index in range(plan.count):
             folder = space / f"{index:05}.0"
             folder.mkdir()
-            _same_file(run / "run.json", folder / "run.json")
-        moved = _spread_all(run, space, of_example)
+            _link_or_copy(run / "run.json", folder / "run.json")
+        spread_files = _spread_all(run, space, of_example)
         (space / PLAN).write_bytes(plan.model_dump_json(indent=1).encode() + b"\n")
         space.rename(target)
-        for name in moved:
-            for file in files(run / name):
+        for name in spread_files:
+            for file in list_files(run / name):
                 file.unlink(missing_ok=True)
     except OSError as error:
         raise disk_error(target, error) from None
 
 
-def _same_file(source: Path, target: Path) -> None:
+def _link_or_copy(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:
@@ -167,34 +167,36 @@ def _same_file(source: Path, target: Path) -> None:
 def _spread_all(run: Path, space: Path, of_example: Mapping[str, int]) -> list[str]:
     """Spread every file of records over shards. Return the names of those that the run itself no
     longer needs."""
-    spread(run / "examples.jsonl", space, "example_id", of_example.get)
+    spread_file(run / "examples.jsonl", space, "example_id", of_example.get)
     of_talk: dict[str, int] = {}
 
-    def talk(name: str) -> int | None:
+    def conversation_shard(name: str) -> int | None:
         example, _, conversation = name.partition("\0")
         if example in of_example:
             of_talk[conversation] = of_example[example]
         return of_example.get(example)
 
-    spread(run / "conversations.jsonl", space, ("example_id", "conversation_id"), talk)
-    spread(run / "verdicts.jsonl", space, "conversation_id", of_talk.get)
+    spread_file(
+        run / "conversations.jsonl", space, ("example_id", "conversation_id"), conversation_shard
+    )
+    spread_file(run / "verdicts.jsonl", space, "conversation_id", of_talk.get)
     of_attempt: dict[str, int] = {}
 
-    def call(key: str) -> int | None:
+    def call_shard(key: str) -> int | None:
         if key.startswith("judge/"):
             return of_talk.get(key.split("/", 2)[-1].split("#")[0], 0)
         return of_example.get(key.rpartition("#")[0], 0)
 
-    def attempt(name: str) -> int | None:
+    def attempt_shard(name: str) -> int | None:
         mark, _, key = name.partition("\0")
-        return of_attempt.setdefault(mark, (call(key) if key else 0) or 0)
+        return of_attempt.setdefault(mark, (call_shard(key) if key else 0) or 0)
 
-    spread(run / "calls.jsonl", space, "key", call, strict=False)
-    spread(run / "attempts.jsonl", space, ("attempt", "key"), attempt, strict=False)
+    spread_file(run / "calls.jsonl", space, "key", call_shard, strict=False)
+    spread_file(run / "attempts.jsonl", space, ("attempt", "key"), attempt_shard, strict=False)
     return ["conversations.jsonl", "verdicts.jsonl", "calls.jsonl", "attempts.jsonl"]
 
 
-def spread(
+def spread_file(
     file: Path,
     space: Path,
     name: str | tuple[str, str],
@@ -208,33 +210,33 @@ def spread(
     names = (name,) if isinstance(name, str) else name
     held: dict[int, list[bytes]] = {}
     size = 0
-    for number, line in lines(file):
+    for number, line in numbered_lines(file):
         where = f"{file}:{number}"
         try:
-            record = an_object(where, line, names if strict else ())
+            record = parse_object(where, line, names if strict else ())
         except RunError:
             if strict:
                 raise
             continue
-        index = shard("\0".join(str(record.get(one) or "") for one in names))
+        index = shard("\0".join(str(record.get(field) or "") for field in names))
         if index is None:
             raise RunError(f"{where}: found a record of no question of this run")
         held.setdefault(index, []).append(line)
         size += len(line)
         if size > BUFFER:
-            _flush(held, space, file.name)
+            _write_held(held, space, file.name)
             size = 0
-    _flush(held, space, file.name)
+    _write_held(held, space, file.name)
 
 
-def _flush(held: dict[int, list[bytes]], space: Path, name: str) -> None:
+def _write_held(held: dict[int, list[bytes]], space: Path, name: str) -> None:
     for index, records in held.items():
         with (space / f"{index:05}.0" / name).open("ab") as target:
             target.writelines(records)
     held.clear()
 
 
-def merge(run: Path) -> dict[str, int]:
+def merge_shards(run: Path) -> dict[str, int]:
     """Move the records of all shards into the run's own folder. Return the number of lines by file
     name. If the process is killed while it copies, the run stays as it was."""
     space = run / ".merged.tmp"
@@ -242,15 +244,15 @@ def merge(run: Path) -> dict[str, int]:
     try:
         shutil.rmtree(space, ignore_errors=True)
         space.mkdir()
-        folders = parts(run)
-        for name in _files_of(folders.values()):
+        folders = shard_folders(run)
+        for name in _record_names(folders.values()):
             sources = [run / name] if name != "conversations.jsonl" else []
             sources += [folder / name for folder in folders.values()]
-            counts[name] = _joined(sources, space / name)
+            counts[name] = _join_files(sources, space / name)
         for name in counts:
-            for file in files(run / name):
+            for file in list_files(run / name):
                 file.unlink()
-            for file in files(space / name):
+            for file in list_files(space / name):
                 file.replace(run / file.name)
         old = run / f".{FOLDER}.merged"
         shutil.rmtree(old, ignore_errors=True)
@@ -262,46 +264,46 @@ def merge(run: Path) -> dict[str, int]:
     return counts
 
 
-def _files_of(folders: Iterable[Path]) -> list[str]:
+def _record_names(folders: Iterable[Path]) -> list[str]:
     """Return the names of the files of records in shards, without questions and seals."""
     names: set[str] = set()
     for folder in folders:
-        with os.scandir(folder) as found:
-            for entry in found:
+        with os.scandir(folder) as entries:
+            for entry in entries:
                 match = GREW.fullmatch(entry.name)
                 if match and entry.is_file(follow_symlinks=False):
                     names.add(match[1] + match[2])
     return sorted(names - {"examples.jsonl", "seals.jsonl"})
 
 
-def _joined(sources: Iterable[Path], target: Path) -> int:
+def _join_files(sources: Iterable[Path], target: Path) -> int:
     """Concatenate files, each up to its last complete record. Return the number of lines, 0 for a
     binary file."""
     count = 0
     if target.suffix == ".bin":
         with target.open("wb") as file:
             for source in sources:
-                end = whole(source)
-                with suppress(FileNotFoundError), open_to_read(source) as found:
-                    while end > 0 and (data := found.read(min(end, 1 << 20))):
+                end = end_of_frames(source)
+                with suppress(FileNotFoundError), open_to_read(source) as stream:
+                    while end > 0 and (data := stream.read(min(end, 1 << 20))):
                         end -= file.write(data)
         return count
     with Appender(target) as appended:
         for source in sources:
-            for _, line in lines(source):
+            for _, line in numbered_lines(source):
                 appended.write(line.rstrip(b"\n"))
                 count += 1
     return count
 
 
-def of_shard(folder: Path) -> bool:
+def is_shard_folder(folder: Path) -> bool:
     """Return True if a folder is a shard's, by its name and its parent's."""
     return folder.parent.name == FOLDER and PART.fullmatch(folder.name) is not None
 
 
-def superseded(folder: Path) -> bool:
+def is_superseded(folder: Path) -> bool:
     """Return True if a folder is a shard's and a later attempt has copied its records."""
-    if not of_shard(folder):
+    if not is_shard_folder(folder):
         return False
     index, number = map(int, folder.name.split("."))
-    return newest(folder.parent, MOST).get(index, number) > number
+    return newest_attempts(folder.parent, MOST).get(index, number) > number

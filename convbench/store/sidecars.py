@@ -41,7 +41,7 @@ NOWHERE = Path(os.devnull) / "index"
 log = logging.getLogger("convbench.index")
 
 
-class Identity(NamedTuple):
+class FileIdentity(NamedTuple):
     """What differs between two states of a file, and between two files."""
 
     folder: str
@@ -60,11 +60,13 @@ class Identity(NamedTuple):
         return part_size(part) if part.suffix == COMPRESSED else self.size
 
 
-def identify_file(path: Path, stream: BinaryIO) -> Identity:
+def identify_file(path: Path, stream: BinaryIO) -> FileIdentity:
     """Return the identity of an open file."""
     known = os.fstat(stream.fileno())
     folder = os.path.realpath(path.parent)
-    return Identity(folder, path.name, known.st_dev, known.st_ino, known.st_size, known.st_ctime_ns)
+    return FileIdentity(
+        folder, path.name, known.st_dev, known.st_ino, known.st_size, known.st_ctime_ns
+    )
 
 
 class Sidecars:
@@ -80,9 +82,9 @@ class Sidecars:
             _report_once(Path("~"), str(error))
             self._folder = NOWHERE
 
-    def find_sidecar(self, of: Identity) -> Path | None:
+    def find_sidecar(self, identity: FileIdentity) -> Path | None:
         """Return a part's sidecar; None where there is none that can be trusted."""
-        path = self._sidecar_path(of)
+        path = self._sidecar_path(identity)
         with contextlib.suppress(OSError), open_to_read(path) as file:
             known = os.fstat(file.fileno())
             if path.is_symlink() or not _is_own(known) or not _is_own(self._folder.lstat()):
@@ -94,7 +96,7 @@ class Sidecars:
         return None
 
     def store_rows(
-        self, of: Identity, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]
+        self, identity: FileIdentity, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]
     ) -> Path | None:
         """Write the sidecar of a part's rows, which begin with their first byte and length; None
         where it cannot be stored."""
@@ -104,21 +106,25 @@ class Sidecars:
         types = {"start": "int64", "length": "int64", **columns}
         values = zip(*rows, strict=True) if rows else ([] for _ in types)
         arrays = [
-            pa.array(one, _arrow_type(kind))
-            for one, kind in zip(values, types.values(), strict=True)
+            pa.array(column, _arrow_type(kind))
+            for column, kind in zip(values, types.values(), strict=True)
         ]
         table = pa.table(arrays, names=list(types))
-        return self._store(of, lambda file: pq.write_table(table, file, compression="zstd"))
+        return self._store_sidecar(
+            identity, lambda file: pq.write_table(table, file, compression="zstd")
+        )
 
-    def store_file(self, of: Identity, source: Path) -> Path | None:
+    def store_file(self, identity: FileIdentity, source: Path) -> Path | None:
         """Store a Parquet file as the sidecar of a part; None where that cannot be."""
         with source.open("rb") as opened:
-            return self._store(of, partial(shutil.copyfileobj, opened))
+            return self._store_sidecar(identity, partial(shutil.copyfileobj, opened))
 
-    def _store(self, of: Identity, fill: Callable[[BinaryIO], object]) -> Path | None:
+    def _store_sidecar(
+        self, identity: FileIdentity, fill: Callable[[BinaryIO], object]
+    ) -> Path | None:
         if self._folder == NOWHERE or not self._make_folder():
             return None
-        path = self._sidecar_path(of)
+        path = self._sidecar_path(identity)
         temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}.tmp")
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -148,8 +154,10 @@ class Sidecars:
                 _prune_files(self._folder, most)
             self._stored = False
 
-    def _sidecar_path(self, of: Identity) -> Path:
-        name = repr((self._table, tuple(of), _hash_program())).encode("utf-8", "surrogatepass")
+    def _sidecar_path(self, identity: FileIdentity) -> Path:
+        name = repr((self._table, tuple(identity), _hash_program())).encode(
+            "utf-8", "surrogatepass"
+        )
         return self._folder / f"{hashlib.sha256(name).hexdigest()[:40]}.parquet"
 
     def _make_folder(self) -> bool:

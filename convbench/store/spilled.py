@@ -14,7 +14,7 @@ NUMBER = 8
 """Bytes of a number."""
 
 
-class Bytes:
+class SpilledBytes:
     """Bytes, one after the other; the last ones in memory."""
 
     def __init__(self) -> None:
@@ -26,9 +26,9 @@ class Bytes:
         """Add some behind the others."""
         self._last += more
         if len(self._last) >= AT_ONCE:
-            self._write()
+            self._write_held()
 
-    def _write(self) -> None:
+    def _write_held(self) -> None:
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
@@ -46,7 +46,7 @@ class Bytes:
     def __len__(self) -> int:
         return self._written + len(self._last)
 
-    def read(self, start: int, end: int) -> bytes:
+    def read_range(self, start: int, end: int) -> bytes:
         """Return those from one byte to before another."""
         written = b""
         if self._file is not None and start < self._written:
@@ -55,11 +55,11 @@ class Bytes:
         return written + held
 
 
-class Pieces:
+class SpilledPieces:
     """Pieces of bytes in the order in which they were added, numbered from 0."""
 
     def __init__(self) -> None:
-        self._all, self._ends = Bytes(), Bytes()
+        self._all, self._ends = SpilledBytes(), SpilledBytes()
 
     def add(self, piece: bytes) -> None:
         """Add a piece behind the others."""
@@ -71,7 +71,7 @@ class Pieces:
 
     def __getitem__(self, number: int) -> bytes:
         start = self._read_end(number - 1) if number else 0
-        return self._all.read(start, self._read_end(number))
+        return self._all.read_range(start, self._read_end(number))
 
     def _read_end(self, number: int) -> int:
-        return int.from_bytes(self._ends.read(NUMBER * number, NUMBER * (number + 1)))
+        return int.from_bytes(self._ends.read_range(NUMBER * number, NUMBER * (number + 1)))

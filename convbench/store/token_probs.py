@@ -18,7 +18,7 @@ from typing import IO
 from convbench.errors import RunError
 from convbench.regular import open_to_append, open_to_read
 from convbench.schema import Conversation, text_of
-from convbench.schema.token_probs import MOST, TokenProbs, wrong
+from convbench.schema.token_probs import MOST_LOGPROBS, TokenProbs, probs_problem
 from convbench.store.jsonl import disk_error
 
 FILE = "logprobs.bin"
@@ -26,7 +26,7 @@ _HEAD = struct.Struct("<4sII")
 _MARK = b"CBLP"
 _BODY = struct.Struct("<H8sBI")
 _IDS, _DRAWN = 1, 2
-_LONGEST = 12 * MOST + 70_000
+_LONGEST = 12 * MOST_LOGPROBS + 70_000
 """Largest number of bytes of a body."""
 
 
@@ -45,11 +45,11 @@ class ProbsFile:
 
     def append(self, key: str, text: str, probs: TokenProbs) -> None:
         """Append the log-probabilities of one reply. Raises RunError if it cannot be written."""
-        body = _packed(key, text, probs)
+        body = _pack_body(key, text, probs)
         frame = _HEAD.pack(_MARK, len(body), zlib.crc32(body)) + body
         try:
             if self._file is None:
-                end = whole(self.path)
+                end = end_of_frames(self.path)
                 self._file = open_to_append(self.path)
                 self._file.truncate(end)
             self._file.write(frame)
@@ -63,7 +63,7 @@ class ProbsFile:
             self._file = None
 
 
-class Recorded:
+class RecordedProbs:
     """Log-probabilities of a run's replies; memory holds only the offsets of the frames."""
 
     def __init__(self, *folders: Path) -> None:
@@ -71,39 +71,39 @@ class Recorded:
         damaged one."""
         self._at: dict[tuple[str, bytes], tuple[Path, int, int]] = {}
         for path in (folder / FILE for folder in folders):
-            for start, body in _frames(path):
-                key, mark = _named(path, start, body)
+            for start, body in _iter_frames(path):
+                key, mark = _key_and_hash(path, start, body)
                 self._at[key, mark] = (path, start, len(body))
 
     def __len__(self) -> int:
         return len(self._at)
 
-    def of(self, key: str, text: str) -> TokenProbs | None:
+    def probs_of(self, key: str, text: str) -> TokenProbs | None:
         """Return the log-probabilities of this reply to this call, or None if there are none."""
-        where = self._at.get((key, _hash(text)))
+        where = self._at.get((key, _text_hash(text)))
         if where is None:
             return None
         path, start, length = where
         with open_to_read(path) as file:
             file.seek(start + _HEAD.size)
-            return _unpacked(path, start, file.read(length))
+            return _unpack_probs(path, start, file.read(length))
 
 
 def replies_of(conversation: Conversation, policy: str) -> Iterator[tuple[str, str]]:
     """Yield (call key, text) of every reply of the policy, including those that call tools."""
-    for place, turn in enumerate(conversation.turns):
+    for turn_index, turn in enumerate(conversation.turns):
         if turn.speaker == policy:
-            for number, one in enumerate(turn.rounds):
-                yield call_key(conversation, place, number), one.content
+            for number, tool_round in enumerate(turn.rounds):
+                yield call_key(conversation, turn_index, number), tool_round.content
             if not turn.calls_alone:
-                yield call_key(conversation, place), text_of(turn.content)
+                yield call_key(conversation, turn_index), text_of(turn.content)
 
 
-def _hash(text: str) -> bytes:
+def _text_hash(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()
 
 
-def _packed(key: str, text: str, probs: TokenProbs) -> bytes:
+def _pack_body(key: str, text: str, probs: TokenProbs) -> bytes:
     name = key.encode()
     kind = _IDS * bool(probs.ids) | _DRAWN * bool(probs.drawn)
     parts: list[array[float] | array[int]] = [
@@ -112,22 +112,22 @@ def _packed(key: str, text: str, probs: TokenProbs) -> bytes:
     ]
     if probs.drawn:
         parts.append(array("f", probs.drawn))
-    head = _BODY.pack(len(name), _hash(text), kind, len(probs.log_probs))
+    head = _BODY.pack(len(name), _text_hash(text), kind, len(probs.log_probs))
     return head + name + b"".join(parts)
 
 
-def _named(path: Path, start: int, body: bytes) -> tuple[str, bytes]:
+def _key_and_hash(path: Path, start: int, body: bytes) -> tuple[str, bytes]:
     """Return (key, hash of the text) of a body. Raises RunError if its lengths do not fit."""
     if len(body) >= _BODY.size:
         length, mark, kind, n = _BODY.unpack_from(body)
         numbers = 12 if kind & _DRAWN else 8
-        if n <= MOST and len(body) == _BODY.size + length + numbers * n:
+        if n <= MOST_LOGPROBS and len(body) == _BODY.size + length + numbers * n:
             return body[_BODY.size : _BODY.size + length].decode("utf-8", "replace"), mark
     raise RunError(f"{path}: byte {start}: found a record of the wrong length")
 
 
-def _unpacked(path: Path, start: int, body: bytes) -> TokenProbs:
-    _named(path, start, body)
+def _unpack_probs(path: Path, start: int, body: bytes) -> TokenProbs:
+    _key_and_hash(path, start, body)
     length, _, kind, n = _BODY.unpack_from(body)
     columns = []
     at = _BODY.size + length
@@ -137,14 +137,14 @@ def _unpacked(path: Path, start: int, body: bytes) -> TokenProbs:
         columns.append(tuple(column))
         at += 4 * n
     ids, sizes = (columns[1], ()) if kind & _IDS else ((), columns[1])
-    found = TokenProbs(columns[0], ids, sizes, columns[2] if len(columns) > 2 else ())
-    why = wrong(found)
+    probs = TokenProbs(columns[0], ids, sizes, columns[2] if len(columns) > 2 else ())
+    why = probs_problem(probs)
     if why:
         raise RunError(f"{path}: byte {start}: {why}")
-    return found
+    return probs
 
 
-def _frames(path: Path) -> Iterator[tuple[int, bytes]]:
+def _iter_frames(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield (byte offset, body) of every complete frame. Raises RunError for a damaged one."""
     try:
         size = path.stat().st_size
@@ -167,9 +167,9 @@ def _frames(path: Path) -> Iterator[tuple[int, bytes]]:
         raise RunError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def whole(path: Path) -> int:
+def end_of_frames(path: Path) -> int:
     """Return the byte offset of the end of the last complete frame."""
     end = 0
-    for start, body in _frames(path):
+    for start, body in _iter_frames(path):
         end = start + _HEAD.size + len(body)
     return end

@@ -13,16 +13,16 @@ def metric_columns(specs: Iterable[JudgeSpec]) -> tuple[str, ...]:
     """Return the metrics that are columns of `verdicts`: the standing ones, then those of these
     judges, in their order."""
     single = (spec for spec in specs if spec.per != "pair")
-    named = (name for spec in single for name in spec.names if name not in VERDICT_COLUMNS)
+    named = (name for spec in single for name in spec.score_names if name not in VERDICT_COLUMNS)
     return tuple(dict.fromkeys((*METRICS, *named)))[:MOST_METRICS]
 
 
-def _scores(table: str, metrics: Sequence[str]) -> str:
+def _score_columns(table: str, metrics: Sequence[str]) -> str:
     """Return a column for each metric. The name is a `Name`, so that it holds no quote."""
     return ", ".join(f"{table}.scores['{name}'] AS \"{name}\"" for name in metrics)
 
 
-def _total(field: str, kind: str) -> str:
+def _total_column(field: str, kind: str) -> str:
     """Return a column with the sum over the turns of models; null if one of them is unknown."""
     return (
         f"CASE WHEN len([1 FOR t IN c.turns IF t.{field} IS NULL "
@@ -38,7 +38,7 @@ THINKS = (
 """Condition for a turn with reasoning; an empty block is none."""
 
 
-def _reasoned(turns: str) -> str:
+def _reasoned_column(turns: str) -> str:
     """Return SQL for whether any of these turns has reasoning in a channel of its own; null for a
     failed conversation."""
     return (
@@ -47,16 +47,16 @@ def _reasoned(turns: str) -> str:
     )
 
 
-SCORED = (
+TURN_SCORES_SCHEMA = (
     '[{"turn":"BIGINT","scores":"MAP(VARCHAR,DOUBLE)","reward":"DOUBLE",'
     '"justifications":"MAP(VARCHAR,VARCHAR)"}]'
 )
 """JSON structure of the turn scores in a verdict's details, from a judge of turns."""
-OWN = "[t FOR t IN c.turns IF t.speaker = r.speaker]"
+POLICY_TURNS = "[t FOR t IN c.turns IF t.speaker = r.speaker]"
 UNSENT = "list_contains(coalesce(c.sent[r.speaker].left_out, []), 'temperature')"
 
 
-def _failure(table: str) -> str:
+def _failure_column(table: str) -> str:
     return f"{table}.failure.kind || ': ' || {table}.failure.message AS failure"
 
 
@@ -73,16 +73,17 @@ def select_conversations(also: str = "") -> str:
     return f"""
 SELECT {also}c.conversation_id, r.run, r.task, r.protocol, r.mode, c.example_id, e.group_id,
   e.split, r.policy, c.sample, CASE WHEN {UNSENT} THEN NULL ELSE c.temperature END AS temperature,
-  c.seed, c.stop, {_failure("c")},
+  c.seed, c.stop, {_failure_column("c")},
   c.g.answer AS answer, c.g.correct AS correct, c.g.thinking AS thinking,
   len([1 FOR t IN c.turns IF t.speaker = r.speaker]) AS n_turns, c.g.words AS words, c.flags,
-  {_total("prompt_tokens", "BIGINT")}, {_total("completion_tokens", "BIGINT")},
-  {_total("cost_usd", "DOUBLE")},
+  {_total_column("prompt_tokens", "BIGINT")}, {_total_column("completion_tokens", "BIGINT")},
+  {_total_column("cost_usd", "DOUBLE")},
   c.g.thinking_any AS thinking_any, c.g.thinking_closed AS thinking_closed,
   len([1 FOR t IN c.turns IF t.speaker = r.speaker AND t.finish_reason = 'length']) AS cut_turns,
   c.attempt + 1 AS attempts, c.branch.parent AS branch_parent, c.branch.turn AS branch_turn,
   c.branch.candidate AS branch_candidate, c.ended, c.metadata,
-  {_reasoned(f"({OWN})[-1:]")} AS reasoned, {_reasoned(OWN)} AS reasoned_any,
+  {_reasoned_column(f"({POLICY_TURNS})[-1:]")} AS reasoned,
+  {_reasoned_column(POLICY_TURNS)} AS reasoned_any,
   list_sum([t.reasoning.tokens FOR t IN c.turns])::BIGINT AS reasoning_tokens,
   c.sent[r.speaker].left_out AS left_out
 FROM (
@@ -124,31 +125,32 @@ FROM raw.advantages a JOIN raw.runs r USING (run_no)
 """
 
 
-def _verdicts(metrics: Sequence[str]) -> str:
+def _verdicts_view(metrics: Sequence[str]) -> str:
     return f"""
 CREATE VIEW verdicts AS
-SELECT v.conversation_id, v.judge, {_scores("v", metrics)},
-  v.reward, {_failure("v")}, v.attempts, v.cost_usd, v.prompt_tokens, v.completion_tokens,
+SELECT v.conversation_id, v.judge, {_score_columns("v", metrics)},
+  v.reward, {_failure_column("v")}, v.attempts, v.cost_usd, v.prompt_tokens, v.completion_tokens,
   v.scores, v.justifications, v.details, v.ended, j.fence, r.run
 FROM raw.verdicts v JOIN raw.runs r USING (run_no)
 LEFT JOIN raw.judges j USING (run_no, fingerprint)
 """
 
 
-def _turn_verdicts(metrics: Sequence[str]) -> str:
+def _turn_verdicts_view(metrics: Sequence[str]) -> str:
     return f"""
 CREATE VIEW turn_verdicts AS
-SELECT conversation_id, judge, (t.turn)::BIGINT AS turn_index, {_scores("t", metrics)},
+SELECT conversation_id, judge, (t.turn)::BIGINT AS turn_index, {_score_columns("t", metrics)},
   t.reward AS reward, t.scores AS scores, t.justifications AS justifications, run
 FROM (
-  SELECT v.conversation_id, v.judge, r.run, unnest(from_json(v.details->'$.turns', '{SCORED}')) AS t
+  SELECT v.conversation_id, v.judge, r.run,
+    unnest(from_json(v.details->'$.turns', '{TURN_SCORES_SCHEMA}')) AS t
   FROM raw.verdicts v JOIN raw.runs r USING (run_no)
   WHERE v.failure IS NULL AND json_type(v.details, '$.turns') = 'ARRAY'
 )
 """
 
 
-FOUND = (
+FAULTS_SCHEMA = (
     '[{"fault":"VARCHAR","severity":"VARCHAR","turn":"BIGINT","speaker":"VARCHAR",'
     '"said":"VARCHAR","by":"VARCHAR"}]'
 )
@@ -159,7 +161,8 @@ CREATE VIEW faults AS
 SELECT conversation_id, judge, f.fault AS fault, f.severity AS severity, f.turn AS turn_index,
   f.speaker AS speaker, f.said AS said, f."by" AS found_by, run
 FROM (
-  SELECT v.conversation_id, v.judge, r.run, unnest(from_json(v.details->'$.faults', '{FOUND}')) AS f
+  SELECT v.conversation_id, v.judge, r.run,
+    unnest(from_json(v.details->'$.faults', '{FAULTS_SCHEMA}')) AS f
   FROM raw.verdicts v JOIN raw.runs r USING (run_no)
   WHERE v.failure IS NULL AND json_type(v.details, '$.faults') = 'ARRAY'
 )
@@ -168,16 +171,16 @@ FROM (
 COMPARISONS = f"""
 CREATE VIEW comparisons AS
 SELECT c."first" AS shown_first, c."second" AS shown_second, c.judge, c.preferred, c.group_id,
-  {_failure("c")}, c.attempts, c.cost_usd, c.prompt_tokens, c.completion_tokens, c.scores,
+  {_failure_column("c")}, c.attempts, c.cost_usd, c.prompt_tokens, c.completion_tokens, c.scores,
   c.justifications, c.details, coalesce(c.until_decided, false) AS until_decided, c.ended, r.run
 FROM raw.comparisons c JOIN raw.runs r USING (run_no)
 """
 
 
-def _gold_labels(metrics: Sequence[str]) -> str:
+def _gold_labels_view(metrics: Sequence[str]) -> str:
     return f"""
 CREATE VIEW gold_labels AS
-SELECT l.conversation_id, l.rater, {_scores("l", metrics)}, l.scores, l.note, l.skipped,
+SELECT l.conversation_id, l.rater, {_score_columns("l", metrics)}, l.scores, l.note, l.skipped,
   coalesce(l.blind, true) AS blind, l.given, r.run
 FROM raw.gold_labels l JOIN raw.runs r USING (run_no)
 """
@@ -190,12 +193,12 @@ SELECT run, kind, created, version, task, protocol, mode, policy, parent, checkp
 FROM raw.runs
 """
 
-SAID = """
+SAID_MACRO = """
 CREATE MACRO said(content) AS
 CASE WHEN content LIKE '[{"type":%' THEN parts(content) ELSE content END
 """
 
-ALL = (
+VIEW_NAMES = (
     "examples",
     "conversations",
     "turns",
@@ -210,15 +213,15 @@ ALL = (
 """Names of the views."""
 
 
-def statements(metrics: Sequence[str] = METRICS) -> tuple[str, ...]:
+def view_statements(metrics: Sequence[str] = METRICS) -> tuple[str, ...]:
     """Return the statements that create the views; `verdicts` gets a column for each metric."""
-    verdicts = (_verdicts(metrics), _turn_verdicts(metrics), _gold_labels(metrics))
+    verdicts = (_verdicts_view(metrics), _turn_verdicts_view(metrics), _gold_labels_view(metrics))
     conversations = f"CREATE VIEW conversations AS {select_conversations()}"
-    of_turns = (SAID, EXAMPLES, conversations, TURNS)
+    of_turns = (SAID_MACRO, EXAMPLES, conversations, TURNS)
     return (*of_turns, *verdicts, FAULTS, ADVANTAGES, COMPARISONS, RUNS)
 
 
-NEEDS = {
+RAW_TABLES = {
     "examples": ("examples",),
     "conversations": ("conversations", "examples"),
     "turns": ("conversations", "advantages"),

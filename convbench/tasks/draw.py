@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from convbench.errors import DataError
 from convbench.schema import Example, TaskSpec
 from convbench.schema.example import Split
-from convbench.store.made import Made
-from convbench.store.numbered import Numbered
-from convbench.store.spilled import Pieces
-from convbench.tasks.mapping import Question
+from convbench.store.made import LazySequence
+from convbench.store.numbered import NameNumbers
+from convbench.store.spilled import SpilledPieces
+from convbench.tasks.mapping import TaskQuestion
 
 SPLITS: dict[str, Split] = {
     "train": "train",
@@ -29,36 +29,36 @@ PART = 4096
 """About how many names are sorted at once."""
 
 
-def rank(seed: int, purpose: str, key: str) -> bytes:
+def rank_key(seed: int, purpose: str, key: str) -> bytes:
     """Return the sort key of a seeded order that depends on no library and no machine."""
     return hashlib.sha256(f"{seed}/{purpose}/{key}".encode()).digest()
 
 
-def in_order(seed: int, purpose: str, numbers: Sequence[int], names: Numbered) -> array[int]:
+def seeded_order(seed: int, purpose: str, numbers: Sequence[int], names: NameNumbers) -> array[int]:
     """Return numbers of names in the order of the names' ranks. Ranks are computed in parts, so
     that memory holds only the numbers."""
     parts = [array("i") for _ in range(1 + len(numbers) // PART)]
     for number in numbers:
-        first = int.from_bytes(rank(seed, purpose, names[number])[:4], "big")
+        first = int.from_bytes(rank_key(seed, purpose, names[number])[:4], "big")
         parts[first * len(parts) >> 32].append(number)
-    found = array("i")
+    ordered = array("i")
     for part in parts:
-        found.extend(sorted(part, key=lambda number: rank(seed, purpose, names[number])))
-    return found
+        ordered.extend(sorted(part, key=lambda number: rank_key(seed, purpose, names[number])))
+    return ordered
 
 
-def counted(splits: Iterable[Split]) -> dict[Split, int]:
+def count_splits(splits: Iterable[Split]) -> dict[Split, int]:
     """Return the number of questions of each split, with all three splits, in their usual order."""
-    found = Counter(splits)
-    return {split: found[split] for split in ORDER}
+    counts = Counter(splits)
+    return {split: counts[split] for split in ORDER}
 
 
-def listed(count: Mapping[Split, int]) -> str:
+def format_counts(count: Mapping[Split, int]) -> str:
     """Return counts as a line: `400 train, 100 test`."""
     return ", ".join(f"{count[split]} {split}" for split in ORDER if count.get(split)) or "none"
 
 
-def without_errors(examples: Iterable[Example]) -> str | None:
+def single_group_warning(examples: Iterable[Example]) -> str | None:
     """Return a warning that figures on these test questions will have no standard error if all are
     of one group, or None if they are of several groups or there are none."""
     groups: set[str] = set()
@@ -81,15 +81,16 @@ def without_errors(examples: Iterable[Example]) -> str | None:
 
 def refuse_untested(what: object, count: Mapping[Split, int], split: str = "test") -> None:
     """Raise DataError if there is no question of the split that is to be evaluated."""
-    if not any(count.get(one) for one in ORDER if split in ("all", one)):
+    if not any(count.get(name) for name in ORDER if split in ("all", name)):
         raise DataError(
-            f"{what}: found no question of split {split} ({listed(count)}); expected some to "
+            f"{what}: found no question of split {split} ({format_counts(count)}); expected some "
+            "to "
             "evaluate on. Build a run that has them: --set task.sample.train=0.8 where fractions "
             "split, --set task.sample.split=fraction where the source's own splits do"
         )
 
 
-def asked(item: Question | Example) -> str:
+def question_words(item: TaskQuestion | Example) -> str:
     """Return the words of a question and its inputs, in lower case: equal for two questions if a
     policy that knows one knows the other."""
     shown = [item.question, *(str(item.inputs[name]) for name in sorted(item.inputs))]
@@ -97,80 +98,82 @@ def asked(item: Question | Example) -> str:
     return item.question if words in ("", item.question) else words  # saves a copy in memory
 
 
-def sizes(task: TaskSpec, total: int, there: Mapping[Split, int]) -> dict[Split, int]:
+def split_sizes(task: TaskSpec, total: int, available: Mapping[Split, int]) -> dict[Split, int]:
     """Return how many of `total` questions each split gets by the task's shares. A split without
     rows gets none, and the others share its part."""
     shares: dict[Split, float] = {"train": task.sample.train, "validation": task.sample.validation}
     shares["test"] = max(0.0, 1 - sum(shares.values()))
-    if not all(there.get(split) for split in ORDER):
-        shares = {split: shares[split] if there.get(split) else 0.0 for split in ORDER}
-        whole = sum(shares.values()) or 1.0
-        shares = {split: share / whole for split, share in shares.items()}
-    found: dict[Split, int] = {
+    if not all(available.get(split) for split in ORDER):
+        shares = {split: shares[split] if available.get(split) else 0.0 for split in ORDER}
+        share_sum = sum(shares.values()) or 1.0
+        shares = {split: share / share_sum for split, share in shares.items()}
+    counts: dict[Split, int] = {
         "train": round(total * shares["train"]),
         "validation": round(total * shares["validation"]),
     }
     last: Split = "test" if shares["test"] else "train"
-    found["test"] = 0
-    found[last] += total - sum(found.values())
-    return found
+    counts["test"] = 0
+    counts[last] += total - sum(counts.values())
+    return counts
 
 
-def by_fraction(task: TaskSpec, found: Found, chosen: Sequence[int], seed: int) -> bytes:
+def split_by_fraction(
+    task: TaskSpec, pool: QuestionPool, chosen: Sequence[int], seed: int
+) -> bytes:
     """Split whole units: test first, then validation; the rest is train. Return the index in ORDER
     of each chosen question's split.
 
     A unit is a group with all groups that ask one of its questions. It goes to a split only if it
     fits, so that sizes come out exact wherever some unit is small enough.
     """
-    unit = units(found, chosen)
+    unit = split_units(pool, chosen)
     members = array("i", [0]) * len(unit)
     for number in chosen:
-        members[unit[found.group_of[number]]] += 1
-    wanted = sizes(task, len(chosen), dict.fromkeys(ORDER, 1))
+        members[unit[pool.group_of[number]]] += 1
+    targets = split_sizes(task, len(chosen), dict.fromkeys(ORDER, 1))
     train, validation, test = range(len(ORDER))
-    room, split_of = [wanted[split] for split in ORDER], bytearray(len(unit))
+    room, split_of = [targets[split] for split in ORDER], bytearray(len(unit))
     heads = array("i", (group for group, count in enumerate(members) if count))
-    for head in in_order(seed, "split", heads, found.groups):
-        split = next((one for one in (test, validation) if members[head] <= room[one]), train)
+    for head in seeded_order(seed, "split", heads, pool.groups):
+        split = next((index for index in (test, validation) if members[head] <= room[index]), train)
         room[split] -= members[head]
         split_of[head] = split
-    return bytes(split_of[unit[found.group_of[number]]] for number in chosen)
+    return bytes(split_of[unit[pool.group_of[number]]] for number in chosen)
 
 
-def units(found: Found, chosen: Sequence[int]) -> array[int]:
+def split_units(pool: QuestionPool, chosen: Sequence[int]) -> array[int]:
     """Return the unit of each group: the first by name of the groups that are linked by questions
     with the same words, directly or through others."""
-    unit = array("i", range(len(found.groups)))
+    unit = array("i", range(len(pool.groups)))
 
-    def head(group: int) -> int:
+    def find_head(group: int) -> int:
         while unit[group] != group:
             unit[group] = unit[unit[group]]
             group = unit[group]
         return group
 
-    first = array("i", [-1]) * len(found.words)
+    first = array("i", [-1]) * len(pool.words)
     """The first group that asks a question with these words."""
     for number in chosen:
-        group, words = found.group_of[number], found.words_of[number]
+        group, words = pool.group_of[number], pool.words_of[number]
         if first[words] < 0:
             first[words] = group
-        elif (one := head(first[words])) != (other := head(group)):
-            low, high = sorted((one, other), key=found.groups.__getitem__)
+        elif (left := find_head(first[words])) != (other := find_head(group)):
+            low, high = sorted((left, other), key=pool.groups.__getitem__)
             unit[high] = low
     for group in range(len(unit)):
-        unit[group] = head(group)
+        unit[group] = find_head(group)
     return unit
 
 
-class Drawn(Made[Example]):
+class DrawnExamples(LazySequence[Example]):
     """A fixed number of examples in the order of a draw, added in any order: memory holds 4 bytes
     of each."""
 
     def __init__(self, count: int) -> None:
         self._added = array("i", [0]) * count
         """When each example was added, as a position among the records."""
-        self._records = Pieces()
+        self._records = SpilledPieces()
 
     def add(self, at: int, example: Example) -> None:
         """Add the example at index `at` of the draw."""
@@ -180,56 +183,56 @@ class Drawn(Made[Example]):
     def __len__(self) -> int:
         return len(self._added)
 
-    def _made(self, at: int) -> Example:
+    def _make_item(self, at: int) -> Example:
         return Example.model_validate_json(self._records[self._added[at]])
 
 
-class Found:
+class QuestionPool:
     """Questions with distinct keys, numbered in the order of their rows."""
 
     def __init__(self) -> None:
-        self.keys, self.groups, self.words = Numbered(), Numbered(), Numbered()
+        self.keys, self.groups, self.words = NameNumbers(), NameNumbers(), NameNumbers()
         """Their names; `words` are digests of what is asked."""
         self.group_of, self.words_of = array("i"), array("i")
         """Numbers of each question's group and of its words."""
         self.split_of = bytearray()
         """Index in ORDER of each question's own split."""
-        self.unsaid = False
+        self.lacks_split = False
         """Whether some row names no split."""
-        self.odd: Question | None = None
+        self.unknown_split: TaskQuestion | None = None
         """The first question whose row names no split, or an unknown one."""
 
-    def add(self, item: Question) -> int:
+    def add(self, item: TaskQuestion) -> int:
         """Add a question unless its key is present; return the number of its key."""
-        number = self.keys.number(item.key)
+        number = self.keys.number_of(item.key)
         if number == len(self):
-            self.group_of.append(self.groups.number(item.group))
-            self.words_of.append(self.words.number(digest(asked(item)).hex()))
-            self.split_of.append(self._split(item))
+            self.group_of.append(self.groups.number_of(item.group))
+            self.words_of.append(self.words.number_of(text_digest(question_words(item)).hex()))
+            self.split_of.append(self._split_index(item))
         return number
 
-    def _split(self, item: Question) -> int:
+    def _split_index(self, item: TaskQuestion) -> int:
         if item.split in SPLITS:
             return ORDER.index(SPLITS[item.split])
-        self.unsaid = self.unsaid or item.split is None
-        self.odd = self.odd or item
+        self.lacks_split = self.lacks_split or item.split is None
+        self.unknown_split = self.unknown_split or item
         return 0
 
     def __len__(self) -> int:
         return len(self.split_of)
 
 
-def digest(text: str) -> bytes:
+def text_digest(text: str) -> bytes:
     """Return a digest of a text, 16 bytes."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:16]
 
 
-ELSEWHERE = "also asked in the source's held-out rows"
+HELD_OUT_REASON = "also asked in the source's held-out rows"
 """Why a question of an official train (or validation) file is left out."""
 
 
-def choose(
-    task: TaskSpec, found: Found, seed: int, rejected: Counter[str] | None = None
+def choose_questions(
+    task: TaskSpec, pool: QuestionPool, seed: int, rejected: Counter[str] | None = None
 ) -> tuple[Sequence[int], bytes]:
     """Return the numbers of the drawn questions in the seeded order, and the index in ORDER of each
     one's split.
@@ -237,21 +240,21 @@ def choose(
     Questions left out because of their split are counted in `rejected`. Raises DataError if there
     are fewer questions than `sample.count`, in all or of an official split.
     """
-    said = by_source(task, found)
-    official = said and task.sample.split == "official"
-    among = _apart(found, rejected) if official else range(len(found))
-    ordered = in_order(seed, "draw", among, found.keys)
-    _enough(task, len(ordered))
+    has_splits = source_has_splits(task, pool)
+    official = has_splits and task.sample.split == "official"
+    among = _without_held_out(pool, rejected) if official else range(len(pool))
+    ordered = seeded_order(seed, "draw", among, pool.keys)
+    _check_count(task, len(ordered))
     if official:
-        chosen = _official(task, ordered, found.split_of)
+        chosen = _draw_official(task, ordered, pool.split_of)
     else:
         chosen = ordered if task.sample.count == "all" else ordered[: task.sample.count]
-    if said:
-        return chosen, bytes(found.split_of[number] for number in chosen)
-    return chosen, by_fraction(task, found, chosen, seed)
+    if has_splits:
+        return chosen, bytes(pool.split_of[number] for number in chosen)
+    return chosen, split_by_fraction(task, pool, chosen, seed)
 
 
-def by_source(task: TaskSpec, found: Found) -> bool:
+def source_has_splits(task: TaskSpec, pool: QuestionPool) -> bool:
     """Return whether the source's own splits are used; else questions are split by fractions.
     Raises DataError for an unknown split.
 
@@ -259,55 +262,56 @@ def by_source(task: TaskSpec, found: Found) -> bool:
     file.
     """
     how = task.sample.split
-    if how == "fraction" or (how == "official" and found.unsaid):
+    if how == "fraction" or (how == "official" and pool.lacks_split):
         return False
-    if found.odd is not None:
+    if pool.unknown_split is not None:
         raise DataError(
-            f"task {task.name}: rows.split: found {found.odd.split!r} for {found.odd.key!r}; "
+            f"task {task.name}: rows.split: found {pool.unknown_split.split!r} for "
+            f"{pool.unknown_split.key!r}; "
             f"expected one of {sorted(SPLITS)}"
         )
-    return how == "rows" or len(set(found.split_of)) > 1
+    return how == "rows" or len(set(pool.split_of)) > 1
 
 
-def _apart(found: Found, rejected: Counter[str] | None) -> array[int]:
+def _without_held_out(pool: QuestionPool, rejected: Counter[str] | None) -> array[int]:
     """Return the questions that the source does not also ask in a split held out more."""
-    held = bytearray(len(found.words))
+    held = bytearray(len(pool.words))
     """The split held out most that asks a question with these words."""
-    for words, split in zip(found.words_of, found.split_of, strict=True):
+    for words, split in zip(pool.words_of, pool.split_of, strict=True):
         held[words] = max(held[words], split)
     apart = array(
         "i",
         (
             number
-            for number, words in enumerate(found.words_of)
-            if found.split_of[number] == held[words]
+            for number, words in enumerate(pool.words_of)
+            if pool.split_of[number] == held[words]
         ),
     )
-    if rejected is not None and len(apart) < len(found):
-        rejected[ELSEWHERE] += len(found) - len(apart)
+    if rejected is not None and len(apart) < len(pool):
+        rejected[HELD_OUT_REASON] += len(pool) - len(apart)
     return apart
 
 
-def _enough(task: TaskSpec, there: int) -> None:
+def _check_count(task: TaskSpec, available: int) -> None:
     count = task.sample.count
-    if count != "all" and count > there:
+    if count != "all" and count > available:
         raise DataError(
-            f"task {task.name}: found {there} questions; expected at least {count}. "
-            f"Take what there is with --tasks all, or fewer with --tasks {there}"
+            f"task {task.name}: found {available} questions; expected at least {count}. "
+            f"Take what there is with --tasks all, or fewer with --tasks {available}"
         )
 
 
-def _official(task: TaskSpec, ordered: array[int], split_of: Sequence[int]) -> array[int]:
+def _draw_official(task: TaskSpec, ordered: array[int], split_of: Sequence[int]) -> array[int]:
     """Return the first questions of each official split, as many as the task's shares say. Raises
     DataError if a split has too few."""
     if task.sample.count == "all":
         return ordered
-    there = Counter(ORDER[split_of[number]] for number in ordered)
-    room = sizes(task, task.sample.count, there)
+    available = Counter(ORDER[split_of[number]] for number in ordered)
+    room = split_sizes(task, task.sample.count, available)
     for split in ORDER:
-        if room[split] > there[split]:
+        if room[split] > available[split]:
             raise DataError(
-                f"task {task.name}: found {there[split]} questions of split {split}; expected "
+                f"task {task.name}: found {available[split]} questions of split {split}; expected "
                 f"{room[split]} of {task.sample.count}. Take what there is with --tasks all, or "
                 "other shares with --set task.sample.train=SHARE"
             )
@@ -320,7 +324,7 @@ def _official(task: TaskSpec, ordered: array[int], split_of: Sequence[int]) -> a
     return chosen
 
 
-def example_of(task: TaskSpec, item: Question, split: Split) -> Example:
+def example_of(task: TaskSpec, item: TaskQuestion, split: Split) -> Example:
     return Example(
         example_id=item.key,
         task=task.name,

@@ -26,41 +26,41 @@ _TURNS = 3
 _STEPS, _SMALL = 30, 1e-6
 
 
-def standing(values: np.ndarray) -> np.ndarray:
+def rank_features(values: np.ndarray) -> np.ndarray:
     """Return features of the first row among all rows, by column: its rank from the middle, and how
     much more often than by chance it is the largest, and the smallest. (rows, columns) become 3 x
     columns."""
     own, count = values[0], len(values)
     below, equal = (values < own).sum(0), (values == own).sum(0)
-    place = (below + (equal - 1) / 2) / (count - 1) - 0.5
+    position = (below + (equal - 1) / 2) / (count - 1) - 0.5
     most = (own == values.max(0)) / equal - 1 / count
     least = (own == values.min(0)) / equal - 1 / count
-    return np.concatenate([place, most, least])
+    return np.concatenate([position, most, least])
 
 
-def apart(values: np.ndarray) -> np.ndarray:
+def distance_features(values: np.ndarray) -> np.ndarray:
     """Return the distance of the first row from the mean of all rows, and how much it exceeds the
     mean distance, scaled by column. (rows, columns) become 2 x columns."""
     away = (values - values.mean(0)) / (np.abs(values).mean(0) / 4 + 1e-9)
     return np.concatenate([away[0], np.abs(away[0]) - np.abs(away).mean(0)])
 
 
-def among(kinds: np.ndarray, count: int) -> np.ndarray:
+def kind_features(kinds: np.ndarray, count: int) -> np.ndarray:
     """Return for each kind whether the first row is of it, minus the share of all rows that are.
     (rows, columns) of kinds from 0 to `count` - 1 become count x columns."""
     each = np.minimum(kinds, count - 1)[:, :, None] == np.arange(count)
-    found: np.ndarray = (each[0] - each.mean(0)).ravel()
-    return found
+    features: np.ndarray = (each[0] - each.mean(0)).ravel()
+    return features
 
 
-def drawn(shown: np.ndarray, rng: Random, places: Sequence[str] = ()) -> list[int]:
+def draw_sets(shown: np.ndarray, rng: Random, places: Sequence[str] = ()) -> list[int]:
     """Return the set that each question takes, given the features of each set (questions, sets,
     features)."""
-    chances = evened(shown, places)
+    chances = balanced_chances(shown, places)
     return [rng.choices(range(len(row)), list(row))[0] for row in chances]
 
 
-def evened(shown: np.ndarray, places: Sequence[str] = ()) -> np.ndarray:
+def balanced_chances(shown: np.ndarray, places: Sequence[str] = ()) -> np.ndarray:
     """Return the chances (questions, sets) that balance all questions, and those of each group.
 
     A rule over all and one for each group are fitted in turn, each given the other. With a rule
@@ -68,27 +68,27 @@ def evened(shown: np.ndarray, places: Sequence[str] = ()) -> np.ndarray:
     often, and a learner elsewhere would see them, reversed. With rules for groups alone, each of
     too few questions to be balanced, a lean that all groups share would stay.
     """
-    members = [np.array([one == place for one in places]) for place in dict.fromkeys(places)]
+    members = [np.array([name == group for name in places]) for group in dict.fromkeys(places)]
     own, size = np.zeros(shown.shape[:2]), shown.shape[2]
     rule, rules = np.zeros(size), [np.zeros(size) for _ in members]
     for _ in range(_TURNS if members else 1):
-        rule = _rule(shown, own, _RIDGE_BESIDE if members else _RIDGE, rule)
+        rule = _fit_rule(shown, own, _RIDGE_BESIDE if members else _RIDGE, rule)
         every = -(shown @ rule)
-        for place, member in enumerate(members):
+        for group, member in enumerate(members):
             part = shown[member]
-            rules[place] = _rule(part, every[member], _RIDGE_OF_PLACE, rules[place])
-            own[member] = -(part @ rules[place])
-    return _chances(every + own)
+            rules[group] = _fit_rule(part, every[member], _RIDGE_OF_PLACE, rules[group])
+            own[member] = -(part @ rules[group])
+    return _softmax(every + own)
 
 
-def _rule(shown: np.ndarray, before: np.ndarray, weight: float, rule: np.ndarray) -> np.ndarray:
+def _fit_rule(shown: np.ndarray, before: np.ndarray, weight: float, rule: np.ndarray) -> np.ndarray:
     """Return what one rule subtracts from the log-chances `before` (questions, sets), by feature,
     to balance the mean features: exponential tilting with a ridge, by Newton's method from `rule`
     on."""
     count, _, size = shown.shape
     ridge = weight / count
     for _ in range(_STEPS):
-        weighed = _chances(before - shown @ rule)[:, :, None] * shown
+        weighed = _softmax(before - shown @ rule)[:, :, None] * shown
         means = weighed.sum(1)
         spread = weighed.reshape(-1, size).T @ shown.reshape(-1, size) - means.T @ means
         slope = means.mean(0) - ridge * rule
@@ -100,7 +100,7 @@ def _rule(shown: np.ndarray, before: np.ndarray, weight: float, rule: np.ndarray
     return rule
 
 
-def _chances(logs: np.ndarray) -> np.ndarray:
+def _softmax(logs: np.ndarray) -> np.ndarray:
     raised = np.exp(logs - logs.max(axis=1, keepdims=True))
     chances: np.ndarray = raised / raised.sum(axis=1, keepdims=True)
     return chances

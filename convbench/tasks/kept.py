@@ -21,18 +21,18 @@ import orjson
 
 from convbench.cache import cache_folder
 from convbench.errors import RunError
-from convbench.store.jsonl import write_whole
+from convbench.store.jsonl import write_atomic
 
-LARGEST = 64 << 20
+MOST_BYTES = 64 << 20
 """Most bytes of a file that is read."""
-MANY = 32
+MOST_FILES = 32
 """Most files in the cache; the oldest are deleted."""
 Row = Mapping[str, Any]
 
 
-def kept(
+def cached_questions(
     name: str,
-    of: Sequence[ModuleType],
+    modules: Sequence[ModuleType],
     packages: Sequence[str],
     rows: Sequence[Row],
     seed: int,
@@ -45,35 +45,37 @@ def kept(
     them, or of the distributions (`packages`) that these use.
     """
     try:
-        mark = _mark(of, packages, rows, seed)
+        mark = _cache_key(modules, packages, rows, seed)
     except TypeError:  # rows that JSON cannot hold
         return list(make())
     file = cache_folder("questions") / f"{name}-{mark}.jsonl"
-    found = _read(file, mark)
-    if found is None:
-        found = list(make())
-        _write(file, mark, found)
-    return found
+    questions = _read_cache(file, mark)
+    if questions is None:
+        questions = list(make())
+        _write_cache(file, mark, questions)
+    return questions
 
 
-def _mark(of: Sequence[ModuleType], packages: Sequence[str], rows: Iterable[Row], seed: int) -> str:
+def _cache_key(
+    modules: Sequence[ModuleType], packages: Sequence[str], rows: Iterable[Row], seed: int
+) -> str:
     """Return a hash of everything that the questions depend on. Raises TypeError for rows that are
     not plain data."""
-    found = hashlib.sha256(f"{seed} {platform.python_version()}".encode())
+    digest = hashlib.sha256(f"{seed} {platform.python_version()}".encode())
     for package in packages:
-        found.update(f"{package} {version(package)}\n".encode())
-    for module in of:
-        place = Path(module.__file__ or "")
-        files = sorted(place.parent.glob("*.py")) if place.name == "__init__.py" else [place]
+        digest.update(f"{package} {version(package)}\n".encode())
+    for module in modules:
+        source = Path(module.__file__ or "")
+        files = sorted(source.parent.glob("*.py")) if source.name == "__init__.py" else [source]
         for file in files:
-            found.update(hashlib.sha256(file.read_bytes()).digest())
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
     for row in rows:
-        found.update(orjson.dumps(row, option=orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY))
-        found.update(b"\n")
-    return found.hexdigest()[:32]
+        digest.update(orjson.dumps(row, option=orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY))
+        digest.update(b"\n")
+    return digest.hexdigest()[:32]
 
 
-def _read(file: Path, mark: str) -> list[dict[str, Any]] | None:
+def _read_cache(file: Path, mark: str) -> list[dict[str, Any]] | None:
     """Return a file's questions, or None if it is missing, not this user's, or changed."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -81,31 +83,34 @@ def _read(file: Path, mark: str) -> list[dict[str, Any]] | None:
             known = os.fstat(descriptor)
             if not stat.S_ISREG(known.st_mode) or known.st_uid != os.geteuid():
                 return None
-            if known.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or known.st_size > LARGEST:
+            if known.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or known.st_size > MOST_BYTES:
                 return None
-            head, _, body = opened.read(LARGEST + 1).partition(b"\n")
-        told = orjson.loads(head)
-        if told != {"made_of": mark, "sha256": hashlib.sha256(body).hexdigest()}:
+            head, _, body = opened.read(MOST_BYTES + 1).partition(b"\n")
+        header = orjson.loads(head)
+        if header != {"made_of": mark, "sha256": hashlib.sha256(body).hexdigest()}:
             return None
-        found = [orjson.loads(line) for line in body.splitlines()]
+        rows = [orjson.loads(line) for line in body.splitlines()]
     except (OSError, ValueError, RecursionError):
         return None
-    return found if all(isinstance(one, dict) for one in found) else None
+    return rows if all(isinstance(row, dict) for row in rows) else None
 
 
-def _write(file: Path, mark: str, found: Sequence[dict[str, Any]]) -> None:
+def _write_cache(file: Path, mark: str, rows: Sequence[dict[str, Any]]) -> None:
     """Write the questions to the cache, atomically. A failure is ignored: they are generated
     again."""
     try:
-        body = b"".join(orjson.dumps(one) + b"\n" for one in found)
-        if found != [orjson.loads(line) for line in body.splitlines()] or len(body) > LARGEST // 2:
+        body = b"".join(orjson.dumps(entry) + b"\n" for entry in rows)
+        if (
+            rows != [orjson.loads(line) for line in body.splitlines()]
+            or len(body) > MOST_BYTES // 2
+        ):
             return  # would not be read back equal
         head = orjson.dumps({"made_of": mark, "sha256": hashlib.sha256(body).hexdigest()})
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_whole(file, head + b"\n" + body)
+        write_atomic(file, head + b"\n" + body)
         file.chmod(0o600)
-        others = sorted(file.parent.glob("*.jsonl"), key=lambda one: one.stat().st_mtime)
-        for old in others[:-MANY]:
+        others = sorted(file.parent.glob("*.jsonl"), key=lambda entry: entry.stat().st_mtime)
+        for old in others[:-MOST_FILES]:
             old.unlink(missing_ok=True)
     except (OSError, TypeError, RunError):
         return

@@ -8,28 +8,35 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from convbench.catalog import function
+from convbench.catalog import find_function
 from convbench.errors import DataError
-from convbench.hub.rows import Rows, open_rows, weight
-from convbench.plain_data import Refused
+from convbench.hub.rows import SourceRows, open_rows, row_bytes
+from convbench.plain_data import TemplateRefusal
 from convbench.schema import Example, TaskSpec, fingerprint
-from convbench.store.limits import address_space
-from convbench.store.numbered import Numbered
-from convbench.store.spilled import Bytes
-from convbench.tasks.draw import ORDER, Drawn, Found, choose, digest, example_of
-from convbench.tasks.mapping import Question, question
-from convbench.templates import expression
+from convbench.store.limits import limit_address_space
+from convbench.store.numbered import NameNumbers
+from convbench.store.spilled import SpilledBytes
+from convbench.tasks.draw import (
+    ORDER,
+    DrawnExamples,
+    QuestionPool,
+    choose_questions,
+    example_of,
+    text_digest,
+)
+from convbench.tasks.mapping import TaskQuestion, make_question
+from convbench.templates import parse_expression
 
-MEMORY = 4 << 30
+MEMORY_BYTES = 4 << 30
 """Bytes that reading a source may take on top of what the process uses."""
 MANY = 4096
 """Most questions held in memory; more are spilled to a file."""
-KEPT = 1 << 30
+MOST_ROW_BYTES = 1 << 30
 """Most bytes of the rows of drawn questions."""
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadResult:
     """A task's examples and how they came to be."""
 
     examples: Sequence[Example]
@@ -41,7 +48,7 @@ class Loaded:
     """Rows that gave no question, by reason."""
 
 
-def load_examples(task: TaskSpec, seed: int, *, downloaded: bool = False) -> Loaded:
+def load_examples(task: TaskSpec, seed: int, *, downloaded: bool = False) -> LoadResult:
     """Return the drawn examples of a task.
 
     Rows are read twice unless a function makes them: once for what the draw depends on, once for
@@ -49,26 +56,31 @@ def load_examples(task: TaskSpec, seed: int, *, downloaded: bool = False) -> Loa
     DataError in one line that says what to do.
     """
     try:
-        with address_space(MEMORY):
-            return _load(task, seed, downloaded)
+        with limit_address_space(MEMORY_BYTES):
+            return _load_drawn(task, seed, downloaded)
     except MemoryError:
         raise DataError(
-            f"task {task.name}: its rows take more than {MEMORY >> 20:,} MiB of memory; expected "
+            f"task {task.name}: its rows take more than {MEMORY_BYTES >> 20:,} MiB of memory; "
+            "expected "
             "less; draw fewer (--tasks N), or make the rows smaller"
         ) from None
 
 
-def _load(task: TaskSpec, seed: int, downloaded: bool) -> Loaded:
-    rows, revision = _rows(task, seed, downloaded)
-    again = isinstance(rows, Rows) and not task.rows.maker
-    counted = rows.only(_columns(task)) if again and isinstance(rows, Rows) else _Counted(rows)
-    made: Iterable[Mapping[str, Any]] = counted
+def _load_drawn(task: TaskSpec, seed: int, downloaded: bool) -> LoadResult:
+    rows, revision = _source_rows(task, seed, downloaded)
+    again = isinstance(rows, SourceRows) and not task.rows.maker
+    counted = (
+        rows.select_columns(_needed_columns(task))
+        if again and isinstance(rows, SourceRows)
+        else _CountedRows(rows)
+    )
+    maker_rows: Iterable[Mapping[str, Any]] = counted
     if task.rows.maker:
-        made = function(task.rows.maker, downloaded=downloaded)(counted, seed=seed)
+        maker_rows = find_function(task.rows.maker, downloaded=downloaded)(counted, seed=seed)
     rejected: Counter[str] = Counter()
-    found, places, held = _questions(task, made, rejected, hold=not again)
+    pool, places, held = _read_questions(task, maker_rows, rejected, hold=not again)
     try:
-        chosen, splits = choose(task, found, seed, rejected)
+        chosen, splits = choose_questions(task, pool, seed, rejected)
     except DataError as error:
         left = ", ".join(f"{count} {why}" for why, count in sorted(rejected.items()))
         raise DataError(
@@ -76,14 +88,14 @@ def _load(task: TaskSpec, seed: int, downloaded: bool) -> Loaded:
         ) from None
     count = counted.count
     examples: Sequence[Example] = (
-        _whole(task, counted, found.keys, places, chosen, splits)
+        _drawn_examples(task, counted, pool.keys, places, chosen, splits)
         if again
         else [example_of(task, held[n], ORDER[s]) for n, s in zip(chosen, splits, strict=True)]
     )
-    return Loaded(examples, revision, count, dict(rejected))
+    return LoadResult(examples, revision, count, dict(rejected))
 
 
-class _Counted:
+class _CountedRows:
     """Rows from a function, counted as they are read."""
 
     def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -96,45 +108,45 @@ class _Counted:
             yield row
 
 
-def _questions(
-    task: TaskSpec, made: Iterable[Mapping[str, Any]], rejected: Counter[str], *, hold: bool
-) -> tuple[Found, array[int], list[Question]]:
+def _read_questions(
+    task: TaskSpec, rows: Iterable[Mapping[str, Any]], rejected: Counter[str], *, hold: bool
+) -> tuple[QuestionPool, array[int], list[TaskQuestion]]:
     """Return what the draw depends on, the position of each question's row and, if `hold`, the
     questions."""
-    found, places, held, total = Found(), array("q"), list[Question](), 0
-    marks = Bytes()
-    for place, row in enumerate(made):
+    pool, places, held, total = QuestionPool(), array("q"), list[TaskQuestion](), 0
+    marks = SpilledBytes()
+    for position, row in enumerate(rows):
         if "reject" in row:
             rejected[str(row["reject"])] += 1
             continue
-        item = question(task, row)
+        item = make_question(task, row)
         if isinstance(item, str):
             rejected[item] += 1
             continue
-        number = found.add(item)
+        number = pool.add(item)
         mark = (
-            digest(repr(item)) if task.rows.key else b""
+            text_digest(repr(item)) if task.rows.key else b""
         )  # else the key is a hash of the question
         if number == len(places):
-            places.append(place)
+            places.append(position)
             marks.add(mark)
             if hold:
-                total = _held(task, total, row)
+                total = _add_weight(task, total, row)
                 held.append(item)
             continue
-        if mark != marks.read(number * len(mark), (number + 1) * len(mark)):
+        if mark != marks.read_range(number * len(mark), (number + 1) * len(mark)):
             raise DataError(
                 f"task {task.name}: rows.key: two rows have the key {item.key!r}; expected "
                 "a key of its own for each"
             )
         rejected["repeated"] += 1
-    return found, places, held
+    return pool, places, held
 
 
-def _whole(
+def _drawn_examples(
     task: TaskSpec,
     rows: Iterable[Mapping[str, Any]],
-    keys: Numbered,
+    keys: NameNumbers,
     places: Iterable[int],
     chosen: Sequence[int],
     splits: bytes,
@@ -145,52 +157,63 @@ def _whole(
     """Index of each question in the draw, or -1 if it is not drawn."""
     for at, number in enumerate(chosen):
         drawn[number] = at
-    made, total = Drawn(len(chosen)), 0
-    wanted = ((n, place) for n, place in enumerate(places) if drawn[n] >= 0)
+    examples, total = DrawnExamples(len(chosen)), 0
+    pending = ((n, position) for n, position in enumerate(places) if drawn[n] >= 0)
     nothing = (0, -1)
-    number, wanted_at = next(wanted, nothing)
-    for place, row in enumerate(rows):
+    number, wanted_at = next(pending, nothing)
+    for position, row in enumerate(rows):
         if wanted_at < 0:
             break
-        if place == wanted_at:
-            total = _held(task, total, row)
-            item = question(task, row)
+        if position == wanted_at:
+            total = _add_weight(task, total, row)
+            item = make_question(task, row)
             if isinstance(item, str) or item.key != keys[number]:
                 break
             at = drawn[number]
-            made.add(at, example_of(task, item, ORDER[splits[at]]))
-            number, wanted_at = next(wanted, nothing)
+            examples.add(at, example_of(task, item, ORDER[splits[at]]))
+            number, wanted_at = next(pending, nothing)
     if wanted_at >= 0:
         raise DataError(f"task {task.name}: the rows changed while they were read")
-    return made if len(made) > MANY else list(made)
+    return examples if len(examples) > MANY else list(examples)
 
 
-def _held(task: TaskSpec, total: int, row: Mapping[str, Any]) -> int:
+def _add_weight(task: TaskSpec, total: int, row: Mapping[str, Any]) -> int:
     """Return the bytes held with one more row. Raises DataError for too many."""
-    total += weight(row, f"task {task.name}")
-    if total > KEPT:
+    total += row_bytes(row, f"task {task.name}")
+    if total > MOST_ROW_BYTES:
         raise DataError(
-            f"task {task.name}: the questions take more than {KEPT >> 20:,} MiB; expected less; "
+            f"task {task.name}: the questions take more than {MOST_ROW_BYTES >> 20:,} MiB; "
+            "expected less; "
             "draw fewer: --tasks N"
         )
     return total
 
 
-def _columns(task: TaskSpec) -> set[str] | None:
+def _needed_columns(task: TaskSpec) -> set[str] | None:
     """Return the columns that the task's expressions name, or None if they may name any."""
     rows = task.rows
-    given = (rows.where, rows.key, rows.group, rows.split, rows.question, rows.choices, rows.answer)
-    texts = [text for text in (*given, *rows.inputs.values(), *rows.hidden.values()) if text]
+    expressions = (
+        rows.where,
+        rows.key,
+        rows.group,
+        rows.split,
+        rows.question,
+        rows.choices,
+        rows.answer,
+    )
+    texts = [text for text in (*expressions, *rows.inputs.values(), *rows.hidden.values()) if text]
     try:
-        names = {name for text in texts for name in expression(text).names}
-    except Refused:  # reported with its key when a question is made
+        names = {name for text in texts for name in parse_expression(text).names}
+    except TemplateRefusal:  # reported with its key when a question is made
         return None
     return None if "row" in names else names
 
 
-def _rows(task: TaskSpec, seed: int, downloaded: bool) -> tuple[Rows | list[dict[str, Any]], str]:
+def _source_rows(
+    task: TaskSpec, seed: int, downloaded: bool
+) -> tuple[SourceRows | list[dict[str, Any]], str]:
     if task.source.rows:
-        make = function(task.source.rows, downloaded=downloaded)
+        make = find_function(task.source.rows, downloaded=downloaded)
         rows = [dict(row) for row in make(seed=seed, **task.source.args)]
         return rows, fingerprint(rows)
     return open_rows(task.source)

@@ -16,7 +16,7 @@ LABELS = "ABCDEFGHIJ"
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class TaskQuestion:
     """A question before it has a split."""
 
     key: str
@@ -29,50 +29,52 @@ class Question:
     hidden: dict[str, Any] = field(default_factory=dict)
 
 
-def question(task: TaskSpec, row: Mapping[str, Any]) -> Question | str:
+def make_question(task: TaskSpec, row: Mapping[str, Any]) -> TaskQuestion | str:
     """Return the row's question, or the reason why it makes none: `rows.where` excludes it, or its
     options cannot be chosen among.
 
     Raises DataError if the row lacks the fields that the task names.
     """
     rows = task.rows
-    if rows.where is not None and not _value(task, "where", rows.where, row):
+    if rows.where is not None and not _row_value(task, "where", rows.where, row):
         return "left out by rows.where"
-    value = _value(task, "question", rows.question, row)
+    value = _row_value(task, "question", rows.question, row)
     text = str(value).strip()
     if value is None or not text:
-        raise _changed(task, "question", rows.question, row, f"found {value!r:.60}; expected text")
-    options, labels = _options(task, row)
-    if options and (why := _unfit(options)):
+        raise _schema_error(
+            task, "question", rows.question, row, f"found {value!r:.60}; expected text"
+        )
+    options, labels = _row_options(task, row)
+    if options and (why := _unfit_reason(options)):
         return why
-    gold = _gold(task, row, options, labels)
+    gold = _gold_position(task, row, options, labels)
     if gold is None and rows.answer is not None:
         return "without an answer"
-    key = _name(task, "key", rows.key, row) if rows.key else fingerprint(text, options)
+    key = _row_name(task, "key", rows.key, row) if rows.key else fingerprint(text, options)
     if rows.shuffle:
-        options, gold = _shuffled(key, options, gold)
-    return Question(
+        options, gold = _shuffle_options(key, options, gold)
+    return TaskQuestion(
         key=key,
-        group=_name(task, "group", rows.group, row) if rows.group else key,
-        split=_split(task, row),
+        group=_row_name(task, "group", rows.group, row) if rows.group else key,
+        split=_row_split(task, row),
         question=text,
         choices=tuple(Choice(label=LABELS[i], text=option) for i, option in enumerate(options)),
         answer=LABELS[gold] if options and isinstance(gold, int) else gold,  # type: ignore[arg-type]
-        inputs={name: _value(task, name, text, row) for name, text in rows.inputs.items()},
-        hidden={name: _value(task, name, text, row) for name, text in rows.hidden.items()},
+        inputs={name: _row_value(task, name, text, row) for name, text in rows.inputs.items()},
+        hidden={name: _row_value(task, name, text, row) for name, text in rows.hidden.items()},
     )
 
 
-def _name(task: TaskSpec, key: str, text: str, row: Mapping[str, Any]) -> str:
+def _row_name(task: TaskSpec, key: str, text: str, row: Mapping[str, Any]) -> str:
     """Return the name that an expression gives a row or its group. Raises DataError for an empty
     one."""
-    value = _value(task, key, text, row)
+    value = _row_value(task, key, text, row)
     if value is None or not str(value).strip():
-        raise _changed(task, key, text, row, f"found {value!r}; expected a name")
+        raise _schema_error(task, key, text, row, f"found {value!r}; expected a name")
     return str(value)
 
 
-def _unfit(options: Sequence[str]) -> str | None:
+def _unfit_reason(options: Sequence[str]) -> str | None:
     """Return why nobody could choose among these options, or None if somebody can."""
     if len(options) < 2:
         return "with one option only"
@@ -81,23 +83,25 @@ def _unfit(options: Sequence[str]) -> str | None:
     return "with two equal options" if len(set(options)) < len(options) else None
 
 
-def _split(task: TaskSpec, row: Mapping[str, Any]) -> str | None:
+def _row_split(task: TaskSpec, row: Mapping[str, Any]) -> str | None:
     """Return the split that the row names, else the split of the source that it comes from."""
-    place = row.get("_split")
+    split = row.get("_split")
     if task.rows.split:
-        place = _value(task, "split", task.rows.split, row)
-    return None if place is None else str(place)
+        split = _row_value(task, "split", task.rows.split, row)
+    return None if split is None else str(split)
 
 
-def _value(task: TaskSpec, key: str, text: str, row: Mapping[str, Any]) -> Any:
+def _row_value(task: TaskSpec, key: str, text: str, row: Mapping[str, Any]) -> Any:
     """Return the value of an expression over the row. Raises DataError for a bad one."""
     try:
-        return prompts.value(text, {**row, "row": row})
+        return prompts.evaluate_expression(text, {**row, "row": row})
     except SpecError as error:
-        raise _changed(task, key, text, row, str(error)) from None
+        raise _schema_error(task, key, text, row, str(error)) from None
 
 
-def _changed(task: TaskSpec, key: str, text: str, row: Mapping[str, Any], why: str) -> DataError:
+def _schema_error(
+    task: TaskSpec, key: str, text: str, row: Mapping[str, Any], why: str
+) -> DataError:
     shown = sorted(name for name in row if not name.startswith("_"))
     return DataError(
         f"task {task.name}: rows.{key}: {text!r:.200}: {why}; the rows have the fields {shown}. "
@@ -105,44 +109,44 @@ def _changed(task: TaskSpec, key: str, text: str, row: Mapping[str, Any], why: s
     )
 
 
-def _options(task: TaskSpec, row: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def _row_options(task: TaskSpec, row: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Return the options' texts and their original labels."""
     if task.rows.choices is None:
         return [], []
-    value = _value(task, "choices", task.rows.choices, row)
+    value = _row_value(task, "choices", task.rows.choices, row)
     if isinstance(value, Mapping):
         texts, labels = value.get("text"), value.get("label")
     else:
         texts, labels = value, None
     if not isinstance(texts, Sequence) or isinstance(texts, str) or not texts:
-        raise _changed(
+        raise _schema_error(
             task, "choices", task.rows.choices, row, f"found {value!r:.60}; expected options"
         )
     if len(texts) > len(LABELS):
-        raise _changed(task, "choices", task.rows.choices, row, f"{len(texts)} options")
+        raise _schema_error(task, "choices", task.rows.choices, row, f"{len(texts)} options")
     if labels and (not isinstance(labels, list) or len(labels) != len(texts)):
         why = f"found the labels {labels!r:.60}; expected one for each of {len(texts)} options"
-        raise _changed(task, "choices", task.rows.choices, row, why)
+        raise _schema_error(task, "choices", task.rows.choices, row, why)
     names = [str(label) for label in labels] if labels else list(LABELS[: len(texts)])
     return ["" if text is None else str(text).strip() for text in texts], names
 
 
-def _gold(
+def _gold_position(
     task: TaskSpec, row: Mapping[str, Any], options: list[str], labels: list[str]
 ) -> int | str | None:
     """Return the gold's position among the options, or its text if there are none."""
     if task.rows.answer is None:
         return None
-    value = _value(task, "answer", task.rows.answer, row)
+    value = _row_value(task, "answer", task.rows.answer, row)
     if not options:
         return None if value is None else str(value)
-    whole = isinstance(value, int) and not isinstance(value, bool)
+    is_position = isinstance(value, int) and not isinstance(value, bool)
     if str(value) in labels:  # of labels "1" to "4", 1 names the first: it is not a position
         return labels.index(str(value))
-    if whole and not any(label.lstrip("-").isdigit() for label in labels):
+    if is_position and not any(label.lstrip("-").isdigit() for label in labels):
         if 0 <= value < len(options):
             return int(value)
-    elif not whole and str(value).strip() in options:
+    elif not is_position and str(value).strip() in options:
         return options.index(str(value).strip())
     raise DataError(
         f"task {task.name}: rows.answer: found {value!r:.60}; expected one of the labels {labels}, "
@@ -151,7 +155,7 @@ def _gold(
     )
 
 
-def _shuffled(
+def _shuffle_options(
     key: str, options: list[str], gold: int | str | None
 ) -> tuple[list[str], int | str | None]:
     """Return the options shuffled by a seed of the question's own, the same on every machine, and

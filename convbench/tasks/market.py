@@ -39,10 +39,10 @@ MOST_POWER = 20
 def rows(*, seed: int) -> list[dict[str, Any]]:
     """Return the rows. They come from a fixed seed; `seed` has no effect."""
     rng = random.Random("market")
-    return [_row(rng, number) for number in range(ROWS)]
+    return [_make_row(rng, number) for number in range(ROWS)]
 
 
-def _row(rng: random.Random, number: int) -> dict[str, Any]:
+def _make_row(rng: random.Random, number: int) -> dict[str, Any]:
     prices = {name: rng.randint(3, 97) for name in GOODS}
     first, second = rng.sample(GOODS, 2)
     many, more, paid = rng.randint(2, 19), rng.randint(2, 19), rng.randint(4, 60) * 100
@@ -62,7 +62,7 @@ def _row(rng: random.Random, number: int) -> dict[str, Any]:
     wrong = {right + step * prices[name] for step in (-1, 1) for name in (first, second)}
     wrong |= {right + 10, right - 10}
     drawn = rng.sample(sorted(wrong - {right}), 3)
-    texts = [right, *_payable(drawn, sorted(wrong - {right, *drawn}), right)]
+    texts = [right, *_payable_amounts(drawn, sorted(wrong - {right, *drawn}), right)]
     rng.shuffle(texts)
     labels = list("ABCD")
     return {
@@ -74,12 +74,12 @@ def _row(rng: random.Random, number: int) -> dict[str, Any]:
     }
 
 
-def _payable(drawn: list[int], spare: list[int], right: int) -> list[int]:
+def _payable_amounts(drawn: list[int], spare: list[int], right: int) -> list[int]:
     """Return three wrong amounts that can be paid: amounts not above 0 are replaced by spare ones,
     or by `right` and some tens."""
-    above = [one for one in (*drawn, *spare) if one > 0]
+    above = [amount for amount in (*drawn, *spare) if amount > 0]
     tens = (right + 10 * step for step in range(1, 9))
-    return (above + [one for one in tens if one not in above])[:3]
+    return (above + [amount for amount in tens if amount not in above])[:3]
 
 
 def lookup(arguments: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
@@ -107,30 +107,30 @@ def calculate(arguments: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
     text = str(arguments["expression"])
     if len(text) > 200:
         raise ValueError(f"found {len(text)} characters; expected at most 200")
-    found = _value(ast.parse(text, mode="eval").body)
-    if found.denominator == 1:
-        return str(found.numerator)
-    return f"{float(found):.10g}"
+    number = _evaluate_node(ast.parse(text, mode="eval").body)
+    if number.denominator == 1:
+        return str(number.numerator)
+    return f"{float(number):.10g}"
 
 
-def _value(node: ast.AST) -> Fraction:
+def _evaluate_node(node: ast.AST) -> Fraction:
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-        return _small(Fraction(str(node.value)))
+        return _check_size(Fraction(str(node.value)))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd | ast.USub):
-        inner = _value(node.operand)
+        inner = _evaluate_node(node.operand)
         return -inner if isinstance(node.op, ast.USub) else inner
     if isinstance(node, ast.BinOp):
-        left, right = _value(node.left), _value(node.right)
+        left, right = _evaluate_node(node.left), _evaluate_node(node.right)
         if isinstance(node.op, ast.Pow):
             if right.denominator != 1 or abs(right) > MOST_POWER:
                 raise ValueError(f"expected a whole power of at most {MOST_POWER}")
-            return _small(left ** int(right))
+            return _check_size(left ** int(right))
         if type(node.op) in _BINARY:
-            return _small(Fraction(_BINARY[type(node.op)](left, right)))
+            return _check_size(Fraction(_BINARY[type(node.op)](left, right)))
     raise ValueError("expected numbers, + - * / // % ** and brackets")
 
 
-def _small(value: Fraction) -> Fraction:
+def _check_size(value: Fraction) -> Fraction:
     if max(abs(value.numerator), value.denominator) >= 10**MOST_DIGITS:
         raise ValueError(f"found a number of more than {MOST_DIGITS} digits")
     return value

@@ -12,14 +12,14 @@ def passages(rows: Iterable[Mapping[str, Any]], *, seed: int) -> Iterator[dict[s
     """Yield one row a passage: id, title, context, split and `questions`, each with its question,
     its first gold answer and all of them. Rows without an answer (SQuAD 2.0) are rejected."""
     del seed  # every passage is yielded, in the order of the rows
-    found: dict[str, dict[str, Any]] = {}
+    by_context: dict[str, dict[str, Any]] = {}
     for row in rows:
         golds = list(dict.fromkeys((row.get("answers") or {}).get("text") or ()))
         if not golds:
             yield {"reject": "no answer in the passage"}
             continue
         context = str(row["context"]).strip()
-        passage = found.setdefault(
+        passage = by_context.setdefault(
             context,
             {
                 "id": fingerprint(context),
@@ -32,4 +32,4 @@ def passages(rows: Iterable[Mapping[str, Any]], *, seed: int) -> Iterator[dict[s
         passage["questions"].append(
             {"question": str(row["question"]).strip(), "answer": golds[0], "answers": golds}
         )
-    yield from found.values()
+    yield from by_context.values()

@@ -3,10 +3,10 @@
 May use every stage before it.
 """
 
-from convbench.view.follow import Growing
-from convbench.view.index import Index, build_index
+from convbench.view.follow import GrowingIndex
+from convbench.view.index import ViewIndex, build_index
 from convbench.view.library import Library
 from convbench.view.server import serve
 from convbench.view.site import write_site
 
-__all__ = ["Growing", "Index", "Library", "build_index", "serve", "write_site"]
+__all__ = ["GrowingIndex", "Library", "ViewIndex", "build_index", "serve", "write_site"]

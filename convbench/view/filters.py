@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from convbench.errors import QueryError
 from convbench.store import guard
-from convbench.view.index import Index
+from convbench.view.index import ViewIndex
 
 if TYPE_CHECKING:
     from multidict import MultiMapping
 
-    Asked = MultiMapping[str]
+    Query = MultiMapping[str]
 
 RESULTS = {
     "correct": "{0}correct",
@@ -27,14 +27,14 @@ RESULTS = {
 """Results of a conversation as SQL conditions; exactly one holds for each. `{0}` is the alias."""
 
 
-def result(table: str = "") -> str:
+def result_sql(table: str = "") -> str:
     """Return SQL for the name of a conversation's result; `table` is an alias."""
     dot = f"{table}." if table else ""
     cases = (f"WHEN {sql.format(dot)} THEN '{name}'" for name, sql in RESULTS.items())
     return f"CASE {' '.join(cases)} END"
 
 
-RESULT = result()
+RESULT = result_sql()
 
 CHOICES = ("task", "split", "policy", "protocol", "mode", "run")
 """Text columns that can be filtered by one or several values."""
@@ -77,40 +77,40 @@ prompt_tokens, completion_tokens, stop, seed, attempts, branch_parent IS NOT NUL
 """
 
 
-def listing(index: Index, asked: Asked) -> dict[str, Any]:
+def list_page(index: ViewIndex, query: Query) -> dict[str, Any]:
     """Return `{total, offset, rows}` for the filters, the order and the page of a request.
 
     Raises QueryError naming the parameter that is wrong.
     """
-    where, values = conditions(index, asked)
-    base, _ = _pair(index, asked)
-    offset, limit = _whole(asked, "offset", 0), min(_whole(asked, "limit", PAGE), MOST)
-    order = _order(index, asked)
-    found = index.order(
+    where, values = where_clause(index, query)
+    base, _ = _base_and_results(index, query)
+    offset, limit = _parse_count(query, "offset", 0), min(_parse_count(query, "limit", PAGE), MOST)
+    order = _order_clause(index, query)
+    numbers = index.ordered_numbers(
         f"SELECT n::INTEGER AS n FROM conversations WHERE {where} ORDER BY {order}", values
     )
-    page = found[offset : offset + limit].to_pylist()
+    page = numbers[offset : offset + limit].to_pylist()
     marks = ", ".join("?" * len(page)) or "NULL"
-    shown = index.ask(
-        f"SELECT {SHOWN}{rewards(index)} FROM conversations WHERE n IN ({marks})", page
+    shown = index.query_rows(
+        f"SELECT {SHOWN}{reward_lists(index)} FROM conversations WHERE n IN ({marks})", page
     )
-    by_number = {row["n"]: tidy(row) for row in shown}
+    by_number = {row["n"]: finite_row(row) for row in shown}
     if base is not None:
-        for row in index.ask(partners(base, marks), page):
+        for row in index.query_rows(partners_sql(base, marks), page):
             by_number[row["n"]] |= {"was": row["was"], "base_id": row["base_id"]}
-    return {"total": len(found), "offset": offset, "rows": [by_number[n] for n in page]}
+    return {"total": len(numbers), "offset": offset, "rows": [by_number[n] for n in page]}
 
 
-def paired(columns: str, first: int, other: int) -> str:
+def pairs_sql(columns: str, first: int, other: int) -> str:
     """Return SQL for the pairs of two runs: `a` is a conversation of Base, `b` one of the other run
     with the same question, sample number and temperature, as in the report."""
     return (
         f"SELECT {columns} FROM conversations a JOIN conversations b "
-        f"ON b.run_no = {other} AND {_same(first)}"
+        f"ON b.run_no = {other} AND {_same_question_sql(first)}"
     )
 
 
-def _same(first: int) -> str:
+def _same_question_sql(first: int) -> str:
     return (
         f"a.run_no = {first} AND a.example_id = b.example_id AND a.sample = b.sample "
         "AND a.temperature IS NOT DISTINCT FROM b.temperature "
@@ -118,137 +118,144 @@ def _same(first: int) -> str:
     )
 
 
-def partners(first: int, marks: str) -> str:
+def partners_sql(first: int, marks: str) -> str:
     """Return SQL for the paired conversations of Base; the parameters are the `n` of the others."""
     return (
-        f"SELECT b.n, a.conversation_id AS base_id, {result('a')} AS was FROM conversations b "
-        f"JOIN conversations a ON {_same(first)} WHERE b.n IN ({marks})"
+        f"SELECT b.n, a.conversation_id AS base_id, {result_sql('a')} AS was FROM conversations b "
+        f"JOIN conversations a ON {_same_question_sql(first)} WHERE b.n IN ({marks})"
     )
 
 
-def _pair(index: Index, asked: Asked) -> tuple[int | None, list[str]]:
+def _base_and_results(index: ViewIndex, query: Query) -> tuple[int | None, list[str]]:
     """Return (number of the run named by `versus`, results that `was` allows for its conversation);
     None and no results without `versus`."""
-    wanted, was = _last(asked, "versus"), asked.getall("was", [])
-    if not wanted:
+    base_id, was = _last_value(query, "versus"), query.getall("was", [])
+    if not base_id:
         return None, []
-    numbers = [k for k, run in enumerate(index.runs) if run.manifest.id == wanted]
+    numbers = [k for k, run in enumerate(index.runs) if run.manifest.id == base_id]
     if not numbers:
-        raise QueryError(f"versus: found {wanted!r:.80}; expected the id of one of these runs")
+        raise QueryError(f"versus: found {base_id!r:.80}; expected the id of one of these runs")
     unknown = [name for name in was if name not in RESULTS]
     if unknown:
         raise QueryError(f"was: found {unknown[0]!r}; expected one of {', '.join(RESULTS)}")
     return numbers[0], list(was)
 
 
-def _versus(index: Index, asked: Asked) -> tuple[list[str], list[Any]]:
+def _versus_condition(index: ViewIndex, query: Query) -> tuple[list[str], list[Any]]:
     """Return the condition for a paired conversation in the run `versus` with one of the results
     `was`."""
-    base, was = _pair(index, asked)
+    base, was = _base_and_results(index, query)
     if base is None:
         return [], []
     part = (
         "n IN (SELECT b.n FROM conversations b JOIN conversations a ON "
-        f"{_same(base)} WHERE b.run_no != {base}"
+        f"{_same_question_sql(base)} WHERE b.run_no != {base}"
     )
     if was:
         part += " AND (" + " OR ".join(f"({RESULTS[name].format('a.')})" for name in was) + ")"
     return [part + ")"], []
 
 
-def rewards(index: Index) -> str:
+def reward_lists(index: ViewIndex) -> str:
     """Return two list columns: the judges' rewards, and whether a judge failed."""
     each = range(len(index.judges))
-    given = ", ".join(f"reward_{k}" for k in each)
+    columns = ", ".join(f"reward_{k}" for k in each)
     lost = ", ".join(f"coalesce(failed_{k}, false)" for k in each)
-    return f", [{given}]::DOUBLE[] AS rewards, [{lost}]::BOOLEAN[] AS unscored"
+    return f", [{columns}]::DOUBLE[] AS rewards, [{lost}]::BOOLEAN[] AS unscored"
 
 
-def tidy(row: Mapping[str, Any]) -> dict[str, Any]:
+def finite_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row with NaN and infinity replaced by None, for JSON."""
-    return {name: _finite(value) for name, value in row.items()}
+    return {name: _finite_value(value) for name, value in row.items()}
 
 
-def _finite(value: Any) -> Any:
+def _finite_value(value: Any) -> Any:
     if isinstance(value, list):
-        return [_finite(item) for item in value]
+        return [_finite_value(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def following(index: Index, asked: Asked) -> dict[str, list[list[Any]]]:
+def facet_counts(index: ViewIndex, query: Query) -> dict[str, list[list[Any]]]:
     """Return for each filter its values with the number of conversations that would match, the
     other filters unchanged: `[[value, count], …]` by filter."""
-    found: dict[str, list[list[Any]]] = {}
+    counts: dict[str, list[list[Any]]] = {}
     free: list[str] = []
     for name in FACETS:
-        if asked.getall(name, []):
-            found |= _counted(index, without(asked, name), [name])
+        if query.getall(name, []):
+            counts |= _count_facets(index, without_filter(query, name), [name])
         else:
             free.append(name)
-    return found | _counted(index, asked, free)
+    return counts | _count_facets(index, query, free)
 
 
-def _counted(index: Index, asked: Asked, names: Sequence[str]) -> dict[str, list[list[Any]]]:
+def _count_facets(
+    index: ViewIndex, query: Query, names: Sequence[str]
+) -> dict[str, list[list[Any]]]:
     """Return the counts of the values of some filters among the matching conversations."""
-    where, values = conditions(index, asked)
-    plain = [name for name in names if name != "flag"]
-    found: dict[str, list[list[Any]]] = {name: [] for name in names}
-    if plain:
-        columns = ", ".join(f"{FACETS[name]} AS {name}" for name in plain)
-        sets = ", ".join(f"({name})" for name in plain)
-        bits = ", ".join(plain)
-        rows = index.ask(
+    where, values = where_clause(index, query)
+    single = [name for name in names if name != "flag"]
+    counts: dict[str, list[list[Any]]] = {name: [] for name in names}
+    if single:
+        columns = ", ".join(f"{FACETS[name]} AS {name}" for name in single)
+        sets = ", ".join(f"({name})" for name in single)
+        bits = ", ".join(single)
+        rows = index.query_rows(
             f"SELECT {bits}, grouping({bits}) AS bits, count(*) AS n FROM "
             f"(SELECT {columns} FROM conversations WHERE {where}) "
             f"GROUP BY GROUPING SETS ({sets}) ORDER BY ALL",
             values,
         )
         for row in rows:
-            for place, name in enumerate(plain):
-                alone = ((1 << len(plain)) - 1) ^ (1 << (len(plain) - 1 - place))
+            for position, name in enumerate(single):
+                alone = ((1 << len(single)) - 1) ^ (1 << (len(single) - 1 - position))
                 if row["bits"] == alone and row[name] is not None:
-                    found[name].append([row[name], row["n"]])
-    if "flag" in found:
-        rows = index.ask(
+                    counts[name].append([row[name], row["n"]])
+    if "flag" in counts:
+        rows = index.query_rows(
             "SELECT flag, count(*) AS n FROM (SELECT unnest(flags) AS flag FROM conversations "
             f"WHERE {where}) GROUP BY flag ORDER BY flag",
             values,
         )
-        found["flag"] = [[row["flag"], row["n"]] for row in rows]
-    return found
+        counts["flag"] = [[row["flag"], row["n"]] for row in rows]
+    return counts
 
 
-def without(asked: Asked, name: str) -> Asked:
+def without_filter(query: Query, name: str) -> Query:
     """Return the parameters of a request without one filter."""
     from multidict import MultiDict
 
-    return MultiDict((key, value) for key, value in asked.items() if key != name)
+    return MultiDict((key, value) for key, value in query.items() if key != name)
 
 
-def conditions(index: Index, asked: Asked) -> tuple[str, list[Any]]:
+def where_clause(index: ViewIndex, query: Query) -> tuple[str, list[Any]]:
     """Return the SQL condition for all filters of a request, with its parameters."""
     parts = ["true"]
     values: list[Any] = []
     for name in CHOICES:
-        if chosen := asked.getall(name, []):
+        if chosen := query.getall(name, []):
             parts.append(f"{name} IN ({', '.join('?' * len(chosen))})")
             values += chosen
-    if chosen := asked.getall("temperature", []):
+    if chosen := query.getall("temperature", []):
         parts.append(f"temperature IN ({', '.join('?' * len(chosen))})")
-        values += [_number("temperature", text) for text in chosen]
-    if searched := terms(_last(asked, "q")):
-        parts.append(f"n IN (SELECT n FROM {_having(index, searched)})")
-    for part, given in (_result(asked), _flag(asked), _reward(index, asked), _versus(index, asked)):
+        values += [_parse_number("temperature", text) for text in chosen]
+    if searched := search_terms(_last_value(query, "q")):
+        parts.append(f"n IN (SELECT n FROM {_matching_table(index, searched)})")
+    for part, arguments in (
+        _result_condition(query),
+        _flag_condition(query),
+        _reward_condition(index, query),
+        _versus_condition(index, query),
+    ):
         parts += part
-        values += given
-    if clause := _last(asked, "where").strip():
-        parts.append(f"n IN ({free(index, clause)})")
+        values += arguments
+    if clause := _last_value(query, "where").strip():
+        parts.append(f"n IN ({free_condition(index, clause)})")
     return " AND ".join(f"({part})" for part in parts), values
 
 
-def _having(index: Index, searched: Sequence[str]) -> str:
+def _matching_table(index: ViewIndex, searched: Sequence[str]) -> str:
     """Return the table of the rows that contain all of these words and phrases."""
-    if known := index.known(searched):
+    if known := index.known_matches(searched):
         return known
     parts, values = [], []
     for term in searched:
@@ -257,58 +264,58 @@ def _having(index: Index, searched: Sequence[str]) -> str:
             "(contains(text, lower(?))" + " OR starts_with(conversation_id, ?)" * by_id + ")"
         )
         values += [term] * (1 + by_id)
-    return index.having(searched, " AND ".join(parts), values)
+    return index.matching_table(searched, " AND ".join(parts), values)
 
 
-def _begins_id(index: Index, term: str) -> bool:
+def _begins_id(index: ViewIndex, term: str) -> bool:
     """Return True if an id begins with this word. For most words DuckDB's block statistics rule it
     out; reading all ids in the search would take a tenth longer."""
     sql = "SELECT 1 FROM conversations WHERE starts_with(conversation_id, ?) LIMIT 1"
-    return bool(index.ask(sql, [term]))
+    return bool(index.query_rows(sql, [term]))
 
 
-def terms(text: str) -> list[str]:
+def search_terms(text: str) -> list[str]:
     """Return the words and "quoted phrases" of a search, all of which must match."""
     return [phrase or word.replace('"', "") for phrase, word in TERM.findall(text)]
 
 
-def free(index: Index, clause: str) -> str:
+def free_condition(index: ViewIndex, clause: str) -> str:
     """Return the query for the rows of a free SQL condition, checked as in `convbench query`.
 
     Raises QueryError unless it is a single condition that only reads.
     """
     source = TEXTED if re.search(r"\btext\b", clause, re.IGNORECASE) else "conversations"
     sql = f"SELECT n FROM {source} WHERE (\n{clause}\n)"
-    tree = index.guard(sql)
-    nodes = [one.get("node", {}) for one in (tree or {}).get("statements", [])]
-    plain = len(nodes) == 1 and nodes[0].get("type") == "SELECT_NODE"
-    if not plain or nodes[0].get("modifiers") or nodes[0].get("group_expressions"):
+    tree = index.guarded_tree(sql)
+    nodes = [statement.get("node", {}) for statement in (tree or {}).get("statements", [])]
+    is_select = len(nodes) == 1 and nodes[0].get("type") == "SELECT_NODE"
+    if not is_select or nodes[0].get("modifiers") or nodes[0].get("group_expressions"):
         raise QueryError("expected one condition, as after WHERE, e.g. words > 200 AND correct")
-    if len(clause) > LONGEST or not guard.small(tree):
+    if len(clause) > LONGEST or not guard.has_short_values(tree):
         raise QueryError(
             f"expected a condition of at most {LONGEST:,} signs, without functions that make long "
             "values (repeat, lpad, …); for those: convbench query"
         )
     try:
-        index.ask("EXPLAIN " + sql)  # resolves the names without running it
+        index.query_rows("EXPLAIN " + sql)  # resolves the names without running it
     except QueryError as error:
         if "Referenced column" not in str(error):
             raise
-        said = str(error).rstrip("!.")
-        raise QueryError(f"{said}; there is: {', '.join(index.columns)}") from None
+        message = str(error).rstrip("!.")
+        raise QueryError(f"{message}; there is: {', '.join(index.columns)}") from None
     return sql
 
 
-def _result(asked: Asked) -> tuple[list[str], list[Any]]:
-    chosen = asked.getall("result", [])
+def _result_condition(query: Query) -> tuple[list[str], list[Any]]:
+    chosen = query.getall("result", [])
     unknown = [name for name in chosen if name not in RESULTS]
     if unknown:
         raise QueryError(f"result: found {unknown[0]!r}; expected one of {', '.join(RESULTS)}")
     return ([" OR ".join(f"({RESULTS[name].format('')})" for name in chosen)] if chosen else []), []
 
 
-def _flag(asked: Asked) -> tuple[list[str], list[Any]]:
-    chosen = asked.getall("flag", [])
+def _flag_condition(query: Query) -> tuple[list[str], list[Any]]:
+    chosen = query.getall("flag", [])
     if not chosen:
         return [], []
     if "any" in chosen:
@@ -316,25 +323,25 @@ def _flag(asked: Asked) -> tuple[list[str], list[Any]]:
     return ["list_has_any(flags, ?::VARCHAR[])"], [list(chosen)]
 
 
-def _reward(index: Index, asked: Asked) -> tuple[list[str], list[Any]]:
+def _reward_condition(index: ViewIndex, query: Query) -> tuple[list[str], list[Any]]:
     parts: list[str] = []
     values: list[Any] = []
-    column = reward_column(index, asked)
+    column = reward_column(index, query)
     for name, sign in (("min", ">="), ("max", "<=")):
-        if text := _last(asked, name):
+        if text := _last_value(query, name):
             if column is None:
                 raise QueryError("a reward range needs a judge; found no verdicts in these runs")
             parts.append(f"{column} {sign} ?")
-            values.append(_number(name, text))
-    if column is not None and _last(asked, "judge"):
+            values.append(_parse_number(name, text))
+    if column is not None and _last_value(query, "judge"):
         parts.append(f"({column} IS NOT NULL OR {column.replace('reward', 'failed')})")
     return parts, values
 
 
-def reward_column(index: Index, asked: Asked) -> str | None:
+def reward_column(index: ViewIndex, query: Query) -> str | None:
     """Return the reward column of the requested judge, else of the first; None without judges.
     Raises QueryError for an unknown judge."""
-    judge = _last(asked, "judge")
+    judge = _last_value(query, "judge")
     if judge and judge not in index.judges:
         known = ", ".join(index.judges) or "no judge"
         raise QueryError(f"judge: found {judge!r}; expected one of {known}")
@@ -343,20 +350,20 @@ def reward_column(index: Index, asked: Asked) -> str | None:
     return f"reward_{index.judges.index(judge) if judge else 0}"
 
 
-def _order(index: Index, asked: Asked) -> str:
-    name = _last(asked, "sort") or "n"
+def _order_clause(index: ViewIndex, query: Query) -> str:
+    name = _last_value(query, "sort") or "n"
     if name not in SORTS:
         raise QueryError(f"sort: found {name!r}; expected one of {', '.join(SORTS)}")
-    column = {"result": RESULT, "reward": reward_column(index, asked) or "n"}.get(name, name)
-    return f"{column} {'DESC' if _last(asked, 'desc') else 'ASC'} NULLS LAST, n"
+    column = {"result": RESULT, "reward": reward_column(index, query) or "n"}.get(name, name)
+    return f"{column} {'DESC' if _last_value(query, 'desc') else 'ASC'} NULLS LAST, n"
 
 
-def _last(asked: Asked, name: str) -> str:
-    found: Sequence[str] = asked.getall(name, [])
-    return found[-1] if found else ""
+def _last_value(query: Query, name: str) -> str:
+    values: Sequence[str] = query.getall(name, [])
+    return values[-1] if values else ""
 
 
-def _number(name: str, text: str) -> float:
+def _parse_number(name: str, text: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -366,8 +373,8 @@ def _number(name: str, text: str) -> float:
     return value
 
 
-def _whole(asked: Asked, name: str, default: int) -> int:
-    text = _last(asked, name)
+def _parse_count(query: Query, name: str, default: int) -> int:
+    text = _last_value(query, name)
     if text and not (text.isascii() and text.isdigit() and len(text) < 10):
         raise QueryError(f"{name}: found {text!r}; expected a whole number from 0")
     return int(text) if text else default

@@ -24,9 +24,9 @@ from convbench.errors import ConvbenchError, RunError
 from convbench.store import Run
 from convbench.store.shard_attempts import shard_states
 from convbench.store.shards import is_sharded
-from convbench.store.tail import Signs, changed, marks, signs
-from convbench.view.index import Index, Say, build_index, distinct
-from convbench.view.rows import Rows
+from convbench.store.tail import FileStates, file_states, last_changed, read_ends
+from convbench.view.index import Say, ViewIndex, build_index, distinct_runs
+from convbench.view.rows import RowFiles
 
 EASE = 4.0
 """After a refresh of t seconds the next one begins no sooner than EASE * t seconds later."""
@@ -42,17 +42,17 @@ PACE_S = 300.0
 """Seconds over which the pace is measured."""
 
 
-class Growing:
+class GrowingIndex:
     """The index of some runs, which is rebuilt on request if they have grown."""
 
     def __init__(self, runs: Callable[[], Sequence[Run]], say: Say = lambda text: None) -> None:
         self._runs = runs
         self._lock = Lock()
         self._rest_until = 0.0
-        self._rows = Rows()
-        self._maker: Maker | None = None
-        self._failed: tuple[list[Signs], RunError] | None = None
-        self._seen: list[Signs] = []
+        self._rows = RowFiles()
+        self._maker: RowMaker | None = None
+        self._failed: tuple[list[FileStates], RunError] | None = None
+        self._seen: list[FileStates] = []
         self._marks: list[dict[Path, tuple[int, str]]] = []
         self.version = 0
         """Increases with every new index."""
@@ -60,14 +60,14 @@ class Growing:
         """Number of conversations of each run if the index holds only the first ones; else None."""
         self.problem: str | None = None
         """Why the runs cannot be read now, if so; the index stays as it was."""
-        now = distinct(self._runs())
-        if self._rows.missing(now) < LARGE:
+        now = distinct_runs(self._runs())
+        if self._rows.missing_bytes(now) < LARGE:
             self._index_runs(now, say=say)
         else:
             few = f"the first {SHOWN} of each run"
             say(f"reading all conversations; until then {few} are shown")
             self._index_runs(now, SHOWN)
-            self._maker = Maker(now)
+            self._maker = RowMaker(now)
 
     @property
     def making_s(self) -> float | None:
@@ -75,14 +75,14 @@ class Growing:
         maker = self._maker
         return None if maker is None else time.monotonic() - maker.since
 
-    def look(self) -> int:
+    def take_in(self) -> int:
         """Index what was appended to the runs, and return the version. While one caller does so,
         others get the current version at once."""
         if time.monotonic() < self._rest_until or not self._lock.acquire(blocking=False):
             return self.version
         try:
             since = time.monotonic()
-            self._refresh()
+            self._refresh_index()
             now = time.monotonic()
             self._rest_until = now + EASE * (now - since)
             self.problem = None
@@ -92,33 +92,33 @@ class Growing:
             self._lock.release()
         return self.version
 
-    def _refresh(self) -> None:
-        runs = distinct(self._runs())
+    def _refresh_index(self) -> None:
+        runs = distinct_runs(self._runs())
         if self._maker is not None:
-            if self._maker.running:
+            if self._maker.is_running:
                 return
             maker, self._maker = self._maker, None
             try:
-                maker.check()
+                maker.raise_run_error()
             except RunError as error:
-                self._failed = [signs(run) for run in runs], error
+                self._failed = [file_states(run) for run in runs], error
                 raise
             finally:
                 maker.stop()
             self._index_runs(runs)
             return
-        if self._failed is not None and self._failed[0] == [signs(run) for run in runs]:
+        if self._failed is not None and self._failed[0] == [file_states(run) for run in runs]:
             raise self._failed[1]
         known = self.partial is None and not self.index.lost
-        if known and _paths(runs) == _paths(self.index.runs):
-            seen = [signs(run) for run in runs]
+        if known and _run_paths(runs) == _run_paths(self.index.runs):
+            seen = [file_states(run) for run in runs]
             if seen == self._seen:
                 return
-            if [marks(run) for run in runs] == self._marks:  # compressed, or touched
+            if [read_ends(run) for run in runs] == self._marks:  # compressed, or touched
                 self._seen = seen
                 return
-        if self._rows.missing(runs) >= LARGE:
-            self._maker = Maker(runs)
+        if self._rows.missing_bytes(runs) >= LARGE:
+            self._maker = RowMaker(runs)
         else:
             self._index_runs(runs)
 
@@ -127,7 +127,7 @@ class Growing:
     ) -> None:
         """Make the index; with `first` only of so many conversations of each run. The old one is
         not closed, since another thread may be using it: it is freed with its last reference."""
-        seen, now = [signs(run) for run in runs], [marks(run) for run in runs]
+        seen, now = [file_states(run) for run in runs], [read_ends(run) for run in runs]
         try:
             self.index = build_index(runs, say, self._rows, first)
         except RunError as error:
@@ -143,11 +143,11 @@ class Growing:
         self.index.close()
 
 
-def _paths(runs: Sequence[Run]) -> list[Path]:
+def _run_paths(runs: Sequence[Run]) -> list[Path]:
     return [run.path.resolve() for run in runs]
 
 
-class Maker:
+class RowMaker:
     """Another process that makes the rows of runs, so that the server stays responsive."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
@@ -162,15 +162,17 @@ class Maker:
         )
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(orjson.dumps([os.fsdecode(path) for path in _paths(runs)]))
+            self._process.stdin.write(
+                orjson.dumps([os.fsdecode(path) for path in _run_paths(runs)])
+            )
             self._process.stdin.close()
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Return True while it works."""
         return self._process.poll() is None
 
-    def check(self) -> None:
+    def raise_run_error(self) -> None:
         """Raise RunError if it found the runs damaged. After any other failure (no disk space for
         sidecars, a kill) the rows are made in this process."""
         if self._process.returncode == WRONG:
@@ -179,25 +181,27 @@ class Maker:
 
     def stop(self) -> None:
         """Kill it if it runs."""
-        if self.running:
+        if self.is_running:
             self._process.kill()  # DuckDB handles no other signal within a block of rows
             self._process.wait()
         self._output.close()
 
 
-def _main() -> None:
+def _make_rows() -> None:
     try:
-        Rows().collect([Run.open(Path(path)) for path in orjson.loads(sys.stdin.buffer.read())])
+        RowFiles().collect_rows(
+            [Run.open(Path(path)) for path in orjson.loads(sys.stdin.buffer.read())]
+        )
     except ConvbenchError as error:
         print(" ".join(str(error).split()), flush=True)
         sys.exit(WRONG)
 
 
-def pulse(growing: Growing) -> dict[str, Any]:
+def run_status(growing: GrowingIndex) -> dict[str, Any]:
     """Index what was appended, and return the status for the page: version, problem, the growing
     runs, for how many seconds an index is being made, and how many conversations of each run are
     shown until then."""
-    version = growing.look()
+    version = growing.take_in()
     index = growing.index
     return {
         "version": version,
@@ -205,57 +209,57 @@ def pulse(growing: Growing) -> dict[str, Any]:
         "making_s": growing.making_s,
         "first": growing.partial,
         "growing": [
-            found
+            status
             for number in range(0 if index.lost else len(index.runs))
-            if (found := _growing(index, number)) is not None
+            if (status := _growing_status(index, number)) is not None
         ],
     }
 
 
-def _growing(index: Index, number: int) -> dict[str, Any] | None:
+def _growing_status(index: ViewIndex, number: int) -> dict[str, Any] | None:
     run = index.runs[number]
-    since_s = time.time() - changed(run)
+    since_s = time.time() - last_changed(run)
     if since_s > RECENT_S:
         return None
     since = (datetime.now(UTC) - timedelta(seconds=PACE_S)).isoformat()
-    found = index.one(
+    counts = index.query_row(
         "SELECT count(*) AS n, count(failure) AS failed, "
         "count(*) FILTER (WHERE ended >= ?) AS new, "
         "min(ended) FILTER (WHERE ended >= ?) AS first, "
         "sum(cost_usd) AS usd FROM conversations WHERE run_no = ?",
         [since, since, number],
     )
-    judged = index.one(
+    judged = index.query_row(
         "SELECT count(*) AS n, count(*) FILTER (WHERE ended >= ?) AS new, sum(cost_usd) AS usd "
         "FROM raw.verdicts WHERE run_no = ?",
         [since, number],
     )
-    splits = index.ask(
+    splits = index.query_rows(
         "SELECT split, count(*) AS n FROM raw.examples WHERE run_no = ? GROUP BY split", [number]
     )
-    wanted = run.manifest.planned({row["split"]: row["n"] for row in splits})
-    pace = _pace(found["new"], found["first"])
-    left = max(0, wanted - found["n"] + found["failed"])
+    planned = run.manifest.planned_count({row["split"]: row["n"] for row in splits})
+    pace = _pace_per_minute(counts["new"], counts["first"])
+    left = max(0, planned - counts["n"] + counts["failed"])
     shards = shard_states(run.path) if is_sharded(run.path) else None
     line = None
-    if shards is not None and shards.alive:
-        line = f"{shards.done}/{shards.count} shards · {len(shards.alive)} in work"
+    if shards is not None and shards.alive_shards:
+        line = f"{shards.done_count}/{shards.count} shards · {len(shards.alive_shards)} in work"
     return {
         "shards": line,
         "run_no": number,
-        "conversations": found["n"],
-        "failed": found["failed"],
-        "planned": wanted,
+        "conversations": counts["n"],
+        "failed": counts["failed"],
+        "planned": planned,
         "verdicts": judged["n"],
         "pace": pace,
         "judged_pace": judged["new"] / PACE_S * 60,
-        "usd": None if found["usd"] is None else found["usd"] + (judged["usd"] or 0.0),
+        "usd": None if counts["usd"] is None else counts["usd"] + (judged["usd"] or 0.0),
         "left_s": None if not pace or not left else left / pace * 60,
         "since_s": since_s,
     }
 
 
-def _pace(new: int, first: str | None) -> float:
+def _pace_per_minute(new: int, first: str | None) -> float:
     """Return conversations a minute; `new` is their number since `first`, an ISO time."""
     if not new or first is None:
         return 0.0
@@ -265,4 +269,4 @@ def _pace(new: int, first: str | None) -> float:
 
 
 if __name__ == "__main__":
-    _main()
+    _make_rows()

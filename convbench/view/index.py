@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from convbench.errors import QueryError, RunError
 from convbench.schema import Conversation, Example
 from convbench.store import Run, guard, tables
-from convbench.store.limits import OFTEN, NoRoom, bounded, interruptible
-from convbench.store.places import Places
-from convbench.store.shape import checked
-from convbench.view.rows import PartRows, Rows
+from convbench.store.limits import OFTEN, OutOfMemory, as_keyboard_interrupt, limit_query
+from convbench.store.places import OffsetReader
+from convbench.store.shape import parse_record
+from convbench.view.rows import PartRows, RowFiles
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -34,9 +34,9 @@ LONGEST_S = 10.0
 MORE = "ask a narrower question, or use convbench query"
 LOST = "the index was removed and is made anew; ask once more in a moment"
 ORDERS = 16
-"""Answers of `order` that are kept, and of `having`."""
+"""Answers of `ordered_numbers` that are kept, and of `matching_table`."""
 ORDERED = 16 << 20
-"""Bytes of answers of `order` that are kept."""
+"""Bytes of answers of `ordered_numbers` that are kept."""
 FILE_BIT = 44
 """The bits of a `position` below this are a place in a file, those above the file's number."""
 Say = Callable[[str], None]
@@ -44,84 +44,84 @@ T = TypeVar("T")
 
 
 @dataclass
-class Index:
+class ViewIndex:
     """Runs with everything that lists ask for. Safe to use from several threads."""
 
     runs: list[Run]
     connection: DuckDBPyConnection
     judges: list[str]
     """Judges by name; the column `reward_K` holds the rewards of the K-th."""
-    files: list[Places]
+    files: list[OffsetReader]
     """Files of conversations; the upper bits of a `position` are the number of one."""
     readable: list[Path]
     """What DuckDB reads for it."""
-    rows: Rows
+    rows: RowFiles
     """Who keeps that."""
     lost: bool = False
     """Whether some of it is gone: a sidecar that was not used for long."""
     _orders: dict[Any, Any] = field(default_factory=dict)
-    _found: dict[tuple[str, ...], str] = field(default_factory=dict)
+    _match_tables: dict[tuple[str, ...], str] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def ask(self, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+    def query_rows(self, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Return rows as mappings. Raises QueryError for wrong SQL and after LONGEST_S."""
 
-        def asked() -> list[dict[str, Any]]:
+        def fetch_rows() -> list[dict[str, Any]]:
             cursor = self.connection.execute(sql, list(values))
             names = [column[0] for column in cursor.description or ()]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
-        return self._asked(asked)
+        return self._run_limited(fetch_rows)
 
-    def order(self, sql: str, values: Sequence[Any]) -> Any:
+    def ordered_numbers(self, sql: str, values: Sequence[Any]) -> Any:
         """Return the rows' numbers `n` that a query finds, in its order, as an Arrow array.
 
         The newest few are kept, so that the next page of a search costs nothing.
         """
         key = (sql, tuple(map(str, values)))
-        found = self._orders.get(key)
-        if found is None:
-            table = self._asked(
+        numbers = self._orders.get(key)
+        if numbers is None:
+            table = self._run_limited(
                 lambda: self.connection.sql(sql, params=list(values)).to_arrow_table()
             )
-            found = table.column(0).combine_chunks()
-            self._orders[key] = found
-            while len(self._orders) > ORDERS or self._held > ORDERED:
+            numbers = table.column(0).combine_chunks()
+            self._orders[key] = numbers
+            while len(self._orders) > ORDERS or self._held_bytes > ORDERED:
                 self._orders.pop(next(iter(self._orders), None), None)
-        return found
+        return numbers
 
     @property
-    def _held(self) -> int:
-        return sum(one.nbytes for one in tuple(self._orders.values()))
+    def _held_bytes(self) -> int:
+        return sum(array.nbytes for array in tuple(self._orders.values()))
 
-    def known(self, terms: Sequence[str]) -> str | None:
-        """Return the table that `having` keeps of these terms, if it does."""
-        return self._found.get(tuple(terms))
+    def known_matches(self, terms: Sequence[str]) -> str | None:
+        """Return the table that `matching_table` keeps of these terms, if it does."""
+        return self._match_tables.get(tuple(terms))
 
-    def having(self, terms: Sequence[str], condition: str, values: Sequence[Any]) -> str:
+    def matching_table(self, terms: Sequence[str], condition: str, values: Sequence[Any]) -> str:
         """Return a table of the numbers `n` of the rows whose texts hold all terms, which
         `condition` says in SQL. Every text is read for it, so the newest few are kept: a search
         is asked for by the list and by each count beside a filter."""
         key = tuple(terms)
 
-        def found() -> str:
-            if key not in self._found:
+        def make_table() -> str:
+            if key not in self._match_tables:
                 name = f"found_{next(self._numbers)}"
                 self.connection.execute(
                     f"CREATE TEMP TABLE {name} AS SELECT n FROM raw.texts "
                     f"JOIN conversations USING (position) WHERE {condition}",
                     list(values),
                 )
-                if len(self._found) >= ORDERS:
-                    oldest = self._found.pop(next(iter(self._found)))
+                if len(self._match_tables) >= ORDERS:
+                    oldest = self._match_tables.pop(next(iter(self._match_tables)))
                     self.connection.execute(f"DROP TABLE {oldest}")
-                self._found[key] = name
-            return self._found[key]
+                self._match_tables[key] = name
+            return self._match_tables[key]
 
-        return self._asked(found)
+        return self._run_limited(make_table)
 
-    def _asked(self, work: Callable[[], T]) -> T:
+    def _run_limited(self, work: Callable[[], T]) -> T:
         """Hold the connection while `work` asks it, for LONGEST_S at most; SQL that fails is a
         QueryError."""
         import duckdb
@@ -130,60 +130,64 @@ class Index:
             if self.lost:
                 raise QueryError(LOST)
             try:
-                with bounded(self.connection, LONGEST_S, MORE):
+                with limit_query(self.connection, LONGEST_S, MORE):
                     return work()
-            except NoRoom:
+            except OutOfMemory:
                 raise QueryError(f"needs more memory than it may have; {MORE}") from None
             except duckdb.Error as error:
                 self.lost = not all(path.exists() for path in self.readable)
-                raise QueryError(LOST if self.lost else guard.first(error)) from None
+                raise QueryError(LOST if self.lost else guard.first_line(error)) from None
 
-    def one(self, sql: str, values: Sequence[Any] = ()) -> dict[str, Any]:
+    def query_row(self, sql: str, values: Sequence[Any] = ()) -> dict[str, Any]:
         """Return the only row."""
-        return self.ask(sql, values)[0]
+        return self.query_rows(sql, values)[0]
 
-    def guard(self, sql: str) -> Any:
+    def guarded_tree(self, sql: str) -> Any:
         """Return DuckDB's tree of a reading SELECT; anything else is a QueryError."""
         with self._lock:
-            guard.only(self.connection, sql)
-            return guard.serialized(self.connection, sql)
+            guard.reading_statement(self.connection, sql)
+            return guard.syntax_tree(self.connection, sql)
 
-    def conversation(self, conversation_id: str) -> tuple[Run, Conversation, Example]:
+    def read_conversation(self, conversation_id: str) -> tuple[Run, Conversation, Example]:
         """Read one record from its file. Raises RunError where there is none of this id."""
-        place = self.place(conversation_id)
-        run, file = self.runs[place["run_no"]], self.files[place["file"]]
-        where = f"{file.path}: byte {place['start']}"
-        found = checked(where, file.read(place["start"], place["length"]), Conversation)
-        if found.conversation_id != conversation_id:
+        location = self.locate_conversation(conversation_id)
+        run, file = self.runs[location["run_no"]], self.files[location["file"]]
+        where = f"{file.path}: byte {location['start']}"
+        conversation = parse_record(
+            where, file.read_range(location["start"], location["length"]), Conversation
+        )
+        if conversation.conversation_id != conversation_id:
             raise RunError(f"{where}: the file was written anew since it was read")
-        example = run.examples.get(found.example_id)
+        example = run.examples.get(conversation.example_id)
         if example is None:
-            raise RunError(f"{run.path}: found no example {found.example_id!r} in examples.jsonl")
-        return run, found, example
+            raise RunError(
+                f"{run.path}: found no example {conversation.example_id!r} in examples.jsonl"
+            )
+        return run, conversation, example
 
-    def place(self, conversation_id: str) -> dict[str, int]:
+    def locate_conversation(self, conversation_id: str) -> dict[str, int]:
         """Return the number of the run, of the file, and where in it a conversation lies: `run_no`,
         `file`, `start`, `length`; the first run that has an id counts. Raises RunError where there
         is none of this id."""
-        found = self.ask(
+        rows = self.query_rows(
             f"SELECT run_no, position >> {FILE_BIT} AS file, length, "
             f"position - ((position >> {FILE_BIT}) << {FILE_BIT}) AS start "
             "FROM conversations WHERE conversation_id = ? ORDER BY run_no LIMIT 1",
             [conversation_id],
         )
-        if not found:
+        if not rows:
             raise RunError(f"{conversation_id}: found no such conversation in these runs")
-        return found[0]
+        return rows[0]
 
     @cached_property
     def total(self) -> int:
         """Conversations in all."""
-        return int(self.one("SELECT count(*) AS n FROM conversations")["n"])
+        return int(self.query_row("SELECT count(*) AS n FROM conversations")["n"])
 
     @cached_property
     def columns(self) -> list[str]:
         """Columns that a condition may name, as in `query`; a few of our own are left out."""
-        rows = self.ask("SELECT column_name AS name FROM (DESCRIBE conversations)")
+        rows = self.query_rows("SELECT column_name AS name FROM (DESCRIBE conversations)")
         ours = ("n", "q", "run_no", "position", "length")
         mine = {f"{kind}_{k}" for k in range(len(self.judges)) for kind in ("reward", "failed")}
         return [row["name"] for row in rows if row["name"] not in mine.union(ours)]
@@ -194,18 +198,18 @@ class Index:
             self.connection.close()
 
 
-def distinct(runs: Iterable[Run]) -> list[Run]:
+def distinct_runs(runs: Iterable[Run]) -> list[Run]:
     """Return runs, each once."""
     return list({run.path.resolve(): run for run in runs}.values())
 
 
-@interruptible()
+@as_keyboard_interrupt()
 def build_index(
     runs: Sequence[Run],
     say: Say = lambda text: None,
-    rows: Rows | None = None,
+    rows: RowFiles | None = None,
     first: int | None = None,
-) -> Index:
+) -> ViewIndex:
     """Return the index of these runs, or of the `first` conversations of each; `say` gets a line
     for each step, `rows` makes what is read of them.
 
@@ -213,38 +217,45 @@ def build_index(
     """
     import duckdb
 
-    unique, rows = distinct(runs), rows or Rows()
+    unique, rows = distinct_runs(runs), rows or RowFiles()
     say(f"reading {len(unique)} run{'s' if len(unique) > 1 else ''} …")
     say("grading and indexing …")
-    parts = rows.collect(unique) if first is None else rows.collect_first(unique, first)
-    files = [path for run in unique for path in run.files("conversations.jsonl")]
-    judged = [path for run in unique for path in run.files("verdicts.jsonl")]
+    parts = rows.collect_rows(unique) if first is None else rows.collect_first(unique, first)
+    files = [path for run in unique for path in run.record_files("conversations.jsonl")]
+    judged = [path for run in unique for path in run.record_files("verdicts.jsonl")]
     names = list(dict.fromkeys(part.name for part in parts))
     readable = [part.rows for part in parts]
-    laid = {
-        name: _lay(name, [part for part in parts if part.name == name], [*files, *judged])
+    raw_statements = {
+        name: _raw_table_sql(name, [part for part in parts if part.name == name], [*files, *judged])
         for name in names
     }
     try:
-        connection = tables.connect(unique, room=OFTEN, laid=laid, readable=readable)
+        connection = tables.connect_runs(
+            unique, limit=OFTEN, raw_statements=raw_statements, readable=readable
+        )
     except (duckdb.IOException, duckdb.InvalidInputException) as error:
-        raise RunError(f"{guard.first(error):.300}; remove that file") from None
-    found = connection.execute("SELECT DISTINCT judge FROM raw.verdicts ORDER BY 1").fetchall()
-    judges = [str(name[0]) for name in found[:MOST_JUDGES]]
-    if len(found) > MOST_JUDGES:
-        say(f"{len(found)} judges; rewards of the first {MOST_JUDGES} are shown, by name")
-    listed = LISTED if "conversations" in laid else NO_ROWS
-    for statement in (*listed, *_statements(judges)):
+        raise RunError(f"{guard.first_line(error):.300}; remove that file") from None
+    judge_rows = connection.execute("SELECT DISTINCT judge FROM raw.verdicts ORDER BY 1").fetchall()
+    judges = [str(name[0]) for name in judge_rows[:MOST_JUDGES]]
+    if len(judge_rows) > MOST_JUDGES:
+        say(f"{len(judge_rows)} judges; rewards of the first {MOST_JUDGES} are shown, by name")
+    listed = LISTED if "conversations" in raw_statements else NO_ROWS
+    for statement in (*listed, *_index_statements(judges)):
         connection.execute(statement)
-    index = Index(unique, connection, judges, [Places(path) for path in files], readable, rows)
-    say(f"{index.total:,} conversations, {len(found)} judge{'' if len(found) == 1 else 's'}")
+    index = ViewIndex(
+        unique, connection, judges, [OffsetReader(path) for path in files], readable, rows
+    )
+    say(
+        f"{index.total:,} conversations, {len(judge_rows)} "
+        f"judge{'' if len(judge_rows) == 1 else 's'}"
+    )
     return index
 
 
-def _lay(name: str, parts: Sequence[PartRows], files: Sequence[Path]) -> list[str]:
+def _raw_table_sql(name: str, parts: Sequence[PartRows], files: Sequence[Path]) -> list[str]:
     """Return what makes raw.NAME of the rows of its parts, the newest record of a key alone."""
     numbers = {path: number for number, path in enumerate(files)}
-    paths = ", ".join(tables.literal(part.rows) for part in parts)
+    paths = ", ".join(tables.sql_literal(part.rows) for part in parts)
     runs = [part.run_no for part in parts]
     bases = [(numbers[part.path] << FILE_BIT) + part.base for part in parts]
     kinds, key = tables.RAW[name]
@@ -283,7 +294,7 @@ NO_ROWS = (
 """The same where there are no conversations."""
 
 
-def _statements(judges: Sequence[str]) -> Iterator[str]:
+def _index_statements(judges: Sequence[str]) -> Iterator[str]:
     """Put what all lists need in the place of the view that parses the records each time."""
     yield """
     CREATE TEMP TABLE asked AS
@@ -296,12 +307,12 @@ def _statements(judges: Sequence[str]) -> Iterator[str]:
       dense_rank() OVER (ORDER BY task, example_id, worded) AS q
     FROM raw.listed LEFT JOIN asked USING (run_no, example_id)
     """
-    yield f"CREATE TEMP TABLE given AS {rewarded(judges)}"
-    given = "".join(f", reward_{k}, failed_{k}" for k in range(len(judges)))
+    yield f"CREATE TEMP TABLE given AS {rewards_sql(judges)}"
+    reward_columns = "".join(f", reward_{k}, failed_{k}" for k in range(len(judges)))
     yield f"""
     CREATE TABLE indexed AS
     SELECT n, l.* EXCLUDE (run_no, position, length, key, asked_at, question, text), l.run_no,
-      l.question, q, l.position, l.length{given}
+      l.question, q, l.position, l.length{reward_columns}
     FROM raw.listed l JOIN numbered USING (position)
       LEFT JOIN given v ON v.run_no = l.run_no AND v.conversation_id = l.conversation_id
     """
@@ -311,7 +322,7 @@ def _statements(judges: Sequence[str]) -> Iterator[str]:
     yield "ALTER TABLE indexed RENAME TO conversations"
 
 
-def rewarded(judges: Sequence[str]) -> str:
+def rewards_sql(judges: Sequence[str]) -> str:
     """One row a conversation, with the reward of every judge and whether it failed."""
     columns = ""
     for k, judge in enumerate(judges):

@@ -16,20 +16,20 @@ from typing import Any
 from aiohttp import web
 
 from convbench.errors import DataError
-from convbench.judge.gold.labelling import Queue, Waiting
-from convbench.judge.gold.labels import draws, home
-from convbench.judge.human import needed, read_labels
-from convbench.judge.panel import Talk, panel
+from convbench.judge.gold.labelling import LabelQueue, QueueEntry
+from convbench.judge.gold.labels import home_run, read_draws
+from convbench.judge.human import first_missing, read_labels
+from convbench.judge.panel import ConversationLength, summarise_panel
 from convbench.judge.scoring_form import PEOPLE
 from convbench.schema import JudgeSpec, Verdict
-from convbench.schema.gold import NOTE, RATER
+from convbench.schema.gold import LONGEST_NOTE, LONGEST_RATER
 from convbench.store import Run
 from convbench.store.grades import count_words
 from convbench.store.index import VerdictRow
-from convbench.store.jsonl import records, write_whole
+from convbench.store.jsonl import read_records, write_atomic
 from convbench.store.locks import folder_lock
-from convbench.view.index import Index
-from convbench.view.talk import talk
+from convbench.view.index import ViewIndex
+from convbench.view.talk import talk_json
 
 
 def labels_file(run: Run, rubric: str = PEOPLE) -> Path:
@@ -39,46 +39,50 @@ def labels_file(run: Run, rubric: str = PEOPLE) -> Path:
 
 def labels_of(run: Run, conversation_id: str) -> list[dict[str, Any]]:
     """Return the labels of one conversation, of all rubrics."""
-    found = (row for path in label_files(run) for row in records(path))
-    return [row for row in found if row.get("conversation_id") == conversation_id]
+    labels = (row for path in label_files(run) for row in read_records(path))
+    return [row for row in labels if row.get("conversation_id") == conversation_id]
 
 
-def scored(run: Run) -> int:
+def count_labels(run: Run) -> int:
     """Return the number of labels of a run."""
-    return sum(1 for path in label_files(run) for _ in records(path))
+    return sum(1 for path in label_files(run) for _ in read_records(path))
 
 
 def label_files(run: Run) -> list[Path]:
     """Return the existing files of labels of a run, sorted by name."""
-    found = [run.path / "labels.jsonl", *sorted(run.path.glob("labels-*.jsonl"))]
-    return [path for path in found if path.is_file()]
+    paths = [run.path / "labels.jsonl", *sorted(run.path.glob("labels-*.jsonl"))]
+    return [path for path in paths if path.is_file()]
 
 
-def save(run: Run, spec: JudgeSpec, label: Mapping[str, Any]) -> dict[str, Any]:
+def save_label(run: Run, spec: JudgeSpec, label: Mapping[str, Any]) -> dict[str, Any]:
     """Store one label and return its row. It replaces the rater's earlier one of the conversation.
 
     `label` has conversation_id, rater, scores by metric, note; without scores the earlier label is
     removed. Raises DataError for scores that `human:FILE` would refuse.
     """
-    row = check(spec, label)
+    row = check_label(spec, label)
     mine = (row["conversation_id"], row["rater"])
     path = labels_file(run, spec.name)
     with folder_lock(run.path, "keeping labels", name=".labels.lock", wait_s=10):
-        rows = [r for r in records(path) if (r.get("conversation_id"), r.get("rater")) != mine]
+        rows = [r for r in read_records(path) if (r.get("conversation_id"), r.get("rater")) != mine]
         if label["scores"]:
             rows.append(row)
         # ASCII, because a reader may take other characters for line ends.
-        write_whole(path, "".join(json.dumps(r) + "\n" for r in rows).encode())
+        write_atomic(path, "".join(json.dumps(r) + "\n" for r in rows).encode())
     return row
 
 
-def check(spec: JudgeSpec, label: Mapping[str, Any]) -> dict[str, Any]:
+def check_label(spec: JudgeSpec, label: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row to store for a label. Raises DataError naming what was found and expected."""
     rater, note, scores = (label.get(name) for name in ("rater", "note", "scores"))
-    if not isinstance(rater, str) or not 0 < len(rater.strip()) <= RATER or not rater.isprintable():
-        raise DataError(f"rater: expected a name of 1 to {RATER} characters")
-    if not isinstance(note, str) or len(note) > NOTE:
-        raise DataError(f"note: expected text of at most {NOTE:,} characters")
+    if (
+        not isinstance(rater, str)
+        or not 0 < len(rater.strip()) <= LONGEST_RATER
+        or not rater.isprintable()
+    ):
+        raise DataError(f"rater: expected a name of 1 to {LONGEST_RATER} characters")
+    if not isinstance(note, str) or len(note) > LONGEST_NOTE:
+        raise DataError(f"note: expected text of at most {LONGEST_NOTE:,} characters")
     if not isinstance(scores, dict):
         raise DataError("scores: expected numbers by metric")
     names = [metric.name for metric in spec.metrics]
@@ -86,8 +90,8 @@ def check(spec: JudgeSpec, label: Mapping[str, Any]) -> dict[str, Any]:
     if unknown:
         raise DataError(f"scores: found {unknown[0]!r}; expected {', '.join(names)}")
     for name, value in scores.items():
-        _number(spec, name, value)
-    missing = needed(spec, scores) if scores else None
+        _check_score(spec, name, value)
+    missing = first_missing(spec, scores) if scores else None
     if missing:
         raise DataError(f"scores: no {missing}; expected it: it is the reward")
     if scores and spec.justification == "required" and not note.strip():
@@ -101,95 +105,104 @@ def check(spec: JudgeSpec, label: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _number(spec: JudgeSpec, name: str, value: Any) -> None:
+def _check_score(spec: JudgeSpec, name: str, value: Any) -> None:
     good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    low, high = spec.limits(name)
+    low, high = spec.score_limits(name)
     if not good or not low <= value <= high:
         raise DataError(f"{name} is {value!r}; expected a number from {low:g} to {high:g}")
 
 
 RATERS = "people"
 """Name of the labels among the judges."""
-SAID = ("speaker", "policy", "finish", "rounds", "reasoning", "parts", "index")
+PUBLIC_TURN_FIELDS = ("speaker", "policy", "finish", "rounds", "reasoning", "parts", "index")
 """Fields of a turn that raters see; the others are sent as null."""
 
 
-class Labelling:
+class LabelQueues:
     """The label queues of the runs that the server shows."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: ViewIndex) -> None:
         self.index = index
-        homes = {str(home(run).path.resolve()): home(run) for run in index.runs}
-        self.queues = [Queue(run) for run in homes.values()]
+        homes = {str(home_run(run).path.resolve()): home_run(run) for run in index.runs}
+        self.queues = [LabelQueue(run) for run in homes.values()]
 
     @property
-    def drawn(self) -> int:
+    def drawn_count(self) -> int:
         """Return the number of conversations that were drawn into the queues."""
         return sum(
-            len({one.conversation_id for draw in draws(queue.run) for one in draw.drawn})
+            len({entry.conversation_id for draw in read_draws(queue.run) for entry in draw.drawn})
             for queue in self.queues
         )
 
-    def next(self, request: web.Request) -> dict[str, Any]:
+    def next_item(self, request: web.Request) -> dict[str, Any]:
         """Return the next conversation for this rater to label, with the progress of the queues;
         with `back=1` in the request the one labelled last, to correct it."""
-        rater = _rater(request.query.get("rater"))
+        rater = _parse_rater(request.query.get("rater"))
         back = request.query.get("back") == "1"
         item = None
         for queue in self.queues:
-            found = queue.take_back(rater) if back else next(iter(queue.waiting(rater)), None)
-            if found is not None:
-                item = self._item(queue, found)
+            waiting = (
+                queue.last_entry(rater) if back else next(iter(queue.waiting_entries(rater)), None)
+            )
+            if waiting is not None:
+                item = self._item_json(queue, waiting)
                 break
         return {
             "item": item,
-            "progress": [_unnamed(queue.progress(rater)) for queue in self.queues],
+            "progress": [_without_judges(queue.progress(rater)) for queue in self.queues],
         }
 
-    def keep(self, said: Any) -> dict[str, Any]:
+    def store_label(self, label: Any) -> dict[str, Any]:
         """Store a rater's label of a conversation in a queue. Raises DataError for an unknown
         key."""
-        if not isinstance(said, dict) or not isinstance(said.get("key"), str):
+        if not isinstance(label, dict) or not isinstance(label.get("key"), str):
             raise DataError("expected a JSON object with key, rater, scores or skipped")
         for queue in self.queues:
-            if any(said["key"] == key for key in _keys(queue)):
-                queue.keep(said)
+            if any(label["key"] == key for key in _queue_keys(queue)):
+                queue.keep_label(label)
                 return {"kept": True}
-        raise DataError(f"key: {said['key']!r:.40} is not in the queue")
+        raise DataError(f"key: {label['key']!r:.40} is not in the queue")
 
-    def _item(self, queue: Queue, found: Waiting) -> dict[str, Any]:
-        shown = talk(self.index, found.conversation_id)
-        mine = found.mine
+    def _item_json(self, queue: LabelQueue, waiting: QueueEntry) -> dict[str, Any]:
+        shown = talk_json(self.index, waiting.conversation_id)
+        mine = waiting.own_label
         return {
-            "key": found.key,
+            "key": waiting.key,
             "question": {k: shown["question"][k] for k in ("text", "choices")},
             "reference": shown["reference"],
-            "turns": [{k: turn[k] if k in SAID else None for k in turn} for turn in shown["turns"]],
-            "metrics": queue.form(found.draw),
+            "turns": [
+                {k: turn[k] if k in PUBLIC_TURN_FIELDS else None for k in turn}
+                for turn in shown["turns"]
+            ],
+            "metrics": queue.form_fields(waiting.draw),
             "mine": None
             if mine is None
             else mine.model_dump(include={"scores", "note", "skipped"}),
         }
 
 
-def _unnamed(progress: dict[str, Any]) -> dict[str, Any]:
+def _without_judges(progress: dict[str, Any]) -> dict[str, Any]:
     """Return the progress of a queue without the names of judges."""
     rows = [{k: v for k, v in row.items() if k != "judge"} for row in progress["agreement"]]
     return {**progress, "agreement": rows}
 
 
-def _keys(queue: Queue) -> set[str]:
-    return {queue.key(one.conversation_id) for draw in draws(queue.run) for one in draw.drawn}
+def _queue_keys(queue: LabelQueue) -> set[str]:
+    return {
+        queue.conversation_key(entry.conversation_id)
+        for draw in read_draws(queue.run)
+        for entry in draw.drawn
+    }
 
 
-def _rater(text: str | None) -> str:
+def _parse_rater(text: str | None) -> str:
     name = (text or "").strip()
-    if not 0 < len(name) <= RATER or not name.isprintable():
-        raise DataError(f"rater: expected a name of 1 to {RATER} characters")
+    if not 0 < len(name) <= LONGEST_RATER or not name.isprintable():
+        raise DataError(f"rater: expected a name of 1 to {LONGEST_RATER} characters")
     return name
 
 
-def agreement(run: Run, labels: Path, spec: JudgeSpec) -> list[dict[str, Any]]:
+def label_agreement(run: Run, labels: Path, spec: JudgeSpec) -> list[dict[str, Any]]:
     """Return one row for each judge with this rubric's headline metric: how its scores agree with
     the labels of people."""
     read = read_labels(labels, spec)
@@ -199,28 +212,28 @@ def agreement(run: Run, labels: Path, spec: JudgeSpec) -> list[dict[str, Any]]:
         for row in run.verdict_rows()
         if row.conversation_id in read.rows
         and not row.judge.startswith("human:")
-        and specs.get(row.fingerprint, spec).headline == spec.headline
+        and specs.get(row.fingerprint, spec).headline_metric == spec.headline_metric
     ]
     protocol = run.manifest.protocol
     talks = [
-        Talk(
+        ConversationLength(
             row.conversation_id,
             row.example_id,
             count_words(protocol, run.read_conversation(*row[:3])),
         )
-        for row in run.heads()
+        for row in run.conversation_rows()
         if row.conversation_id in read.rows and row.ended
     ]
-    there = {talk.conversation_id for talk in talks}
-    for name in filter(there.__contains__, read.rows):
-        scores = spec.whole(read.scores(name)[0])
+    talk_ids = {talk.conversation_id for talk in talks}
+    for name in filter(talk_ids.__contains__, read.rows):
+        scores = spec.with_overall(read.conversation_scores(name)[0])
         verdicts.append(
             Verdict(conversation_id=name, judge=RATERS, fingerprint=read.digest, scores=scores)
         )
-    found = panel(talks, verdicts, spec.headline, specs=specs, beside=RATERS)
-    low, high = spec.limits(spec.headline)
+    result = summarise_panel(talks, verdicts, spec.headline_metric, specs=specs, beside=RATERS)
+    low, high = spec.score_limits(spec.headline_metric)
     rows = []
-    for pair in found.pairs:
+    for pair in result.pairs:
         points = high - low
         rows.append(
             {
@@ -232,8 +245,8 @@ def agreement(run: Run, labels: Path, spec: JudgeSpec) -> list[dict[str, Any]]:
                 "difference": None if pair.apart is None else round(points * pair.apart.mean, 9),
             }
         )
-    return [{k: _finite(v) for k, v in row.items()} for row in rows]
+    return [{k: _finite_value(v) for k, v in row.items()} for row in rows]
 
 
-def _finite(value: Any) -> Any:
+def _finite_value(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value

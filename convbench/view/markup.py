@@ -55,77 +55,84 @@ Tree = list[Any]
 """Texts, and elements as [tag, children]; a list that starts at 3 is ["ol", children, 3]."""
 
 
-def tree(text: str) -> Tree | None:
+def markdown_tree(text: str) -> Tree | None:
     """Return the elements of a text, or None if it is too long or would look the same as text."""
-    if len(text) > LONGEST or not _marked(text):
+    if len(text) > LONGEST or not _has_markup(text):
         return None
     import nh3
 
-    parser = _Parser()
-    html = _markdown().render(text)
+    parser = _TreeParser()
+    html = _make_renderer().render(text)
     parser.feed(nh3.clean(html, tags=set(TAGS), attributes={"ol": {"start"}}, link_rel=None))
     parser.close()
-    found = parser.root
-    if all(isinstance(one, list) and one[0] == "p" and _plain(one[1]) for one in found):
+    elements = parser.root
+    if all(
+        isinstance(element, list) and element[0] == "p" and _is_plain(element[1])
+        for element in elements
+    ):
         return None
-    return found
+    return elements
 
 
-def _marked(text: str) -> bool:
+def _has_markup(text: str) -> bool:
     """Return True if a text contains a character with a meaning in Markdown."""
     return any(sign in text for sign in "*_`#>|~[]-+=\\&") or "1" in text
 
 
-def _plain(children: Tree) -> bool:
-    return all(isinstance(one, str) or one[0] == "br" for one in children)
+def _is_plain(children: Tree) -> bool:
+    return all(isinstance(child, str) or child[0] == "br" for child in children)
 
 
 @cache
-def _markdown() -> MarkdownIt:
+def _make_renderer() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    found = MarkdownIt("commonmark", {"html": False, "breaks": True})
-    found.enable(["table", "strikethrough"])
-    found.add_render_rule("link_open", _nothing)
-    found.add_render_rule("link_close", _nothing)
-    found.add_render_rule("image", _nothing)
-    found.core.ruler.push("addresses", _addresses)
-    return found
+    renderer = MarkdownIt("commonmark", {"html": False, "breaks": True})
+    renderer.enable(["table", "strikethrough"])
+    renderer.add_render_rule("link_open", _render_nothing)
+    renderer.add_render_rule("link_close", _render_nothing)
+    renderer.add_render_rule("image", _render_nothing)
+    renderer.core.ruler.push("addresses", _add_addresses)
+    return renderer
 
 
-def _nothing(*_: Any) -> str:
+def _render_nothing(*_: Any) -> str:
     return ""
 
 
-def _addresses(state: Any) -> None:
+def _add_addresses(state: Any) -> None:
     """Add the address of every link and picture to the text after it."""
     for token in state.tokens:
         if token.type == "inline" and token.children:
-            token.children = _told(token.children)
+            token.children = _with_addresses(token.children)
 
 
-def _told(tokens: list[Token]) -> list[Token]:
+def _with_addresses(tokens: list[Token]) -> list[Token]:
     from markdown_it.token import Token
 
-    def words(text: str) -> Token:
+    def text_token(text: str) -> Token:
         return Token("text", "", 0, content=text)
 
     out: list[Token] = []
     address, since = "", 0
     for token in tokens:
         if token.type == "image":
-            out.append(words(f"[picture: {token.content} ({token.attrs.get('src', '')})]"))
+            out.append(text_token(f"[picture: {token.content} ({token.attrs.get('src', '')})]"))
         elif token.type == "link_open":
             address, since = str(token.attrs.get("href", "")), len(out)
         elif token.type == "link_close":
-            said = "".join(one.content for one in out[since:])
-            out += [words(f" ({address})")] if address not in ("", said, f"mailto:{said}") else []
+            link_text = "".join(inner.content for inner in out[since:])
+            out += (
+                [text_token(f" ({address})")]
+                if address not in ("", link_text, f"mailto:{link_text}")
+                else []
+            )
         else:
             out.append(token)
     return out
 
 
-class _Parser(HTMLParser):
+class _TreeParser(HTMLParser):
     """Parses sanitised HTML into nested lists; tags that are not allowed are dropped again."""
 
     def __init__(self) -> None:
@@ -144,9 +151,9 @@ class _Parser(HTMLParser):
             self._open.append((tag, children))
 
     def handle_endtag(self, tag: str) -> None:
-        for place in range(len(self._open) - 1, 0, -1):
-            if self._open[place][0] == tag:
-                del self._open[place:]
+        for depth in range(len(self._open) - 1, 0, -1):
+            if self._open[depth][0] == tag:
+                del self._open[depth:]
                 return
 
     def handle_data(self, data: str) -> None:

@@ -12,23 +12,31 @@ import orjson
 from aiohttp import web
 
 from convbench.errors import ConvbenchError, DataError, RunError
-from convbench.judge.scoring_form import PEOPLE, rubric_of, shown, usual
+from convbench.judge.scoring_form import PEOPLE, default_rubric, form_fields, form_rubric
 from convbench.sandbox.browser import shoot
 from convbench.schema import JudgeSpec
 from convbench.store import Run
-from convbench.view.figures import FILE, RASTER, overview, raster, versus
-from convbench.view.filters import following, listing
-from convbench.view.follow import Growing, pulse
-from convbench.view.index import Index
+from convbench.view.figures import FILE, RASTER, base_comparisons, overview_figures, raster_type
+from convbench.view.filters import facet_counts, list_page
+from convbench.view.follow import GrowingIndex, run_status
+from convbench.view.index import ViewIndex
 from convbench.view.labels import (
-    Labelling,
-    agreement,
+    LabelQueues,
+    count_labels,
+    label_agreement,
     labels_file,
     labels_of,
-    save,
-    scored,
+    save_label,
 )
-from convbench.view.talk import beside, calls, page_of, prompts, talk, talks, whole
+from convbench.view.talk import (
+    chat_messages,
+    page_html,
+    sibling_rows,
+    talk_json,
+    talks_json,
+    turn_calls,
+    turn_prompts,
+)
 
 DRAWING = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 """Content-Security-Policy of an image: an SVG that is opened directly runs nothing."""
@@ -44,43 +52,47 @@ SVG = "image/svg+xml"
 class Pages:
     """The answers about one index of runs, with what is computed once a version."""
 
-    def __init__(self, growing: Growing) -> None:
+    def __init__(self, growing: GrowingIndex) -> None:
         self.growing = growing
-        self._labelling: Labelling | None = None
+        self._label_queues: LabelQueues | None = None
         self._shots: dict[str, bytes] = {}
         # Made before the first page asks: of a million rows it takes seconds.
-        self._overview = (growing.version, overview(growing.index))
+        self._overview = (growing.version, overview_figures(growing.index))
         self._versus: dict[tuple[int, str | None], dict[str, Any]] = {}
         self._agreed: dict[Path, tuple[Any, list[dict[str, Any]]]] = {}
         """Agreement by file of labels, with version, rubric and time of the file."""
 
     @property
-    def index(self) -> Index:
+    def index(self) -> ViewIndex:
         """Return the current index."""
         return self.growing.index
 
     @property
-    def labelling(self) -> Labelling:
+    def label_queues(self) -> LabelQueues:
         """Return the label queues of the runs in the current index."""
-        if self._labelling is None or self._labelling.index is not self.index:
-            self._labelling = Labelling(self.index)
-        return self._labelling
+        if self._label_queues is None or self._label_queues.index is not self.index:
+            self._label_queues = LabelQueues(self.index)
+        return self._label_queues
 
-    def file(self, folder: str, endings: Collection[str], request: web.Request) -> web.FileResponse:
+    def image_response(
+        self, folder: str, endings: Collection[str], request: web.Request
+    ) -> web.FileResponse:
         """Return an image in a folder of a run. Its type is taken from its content; SVG is allowed
         by `endings` only. Raises HTTPNotFound for any other file."""
-        path = inside(self.run(request).path / folder, request.match_info["name"], endings)
-        kind = SVG if path.suffix == ".svg" else raster(path)
+        path = file_in_folder(
+            self.requested_run(request).path / folder, request.match_info["name"], endings
+        )
+        kind = SVG if path.suffix == ".svg" else raster_type(path)
         if kind is None:
             raise web.HTTPNotFound
         headers = {"Content-Type": kind, "Content-Security-Policy": DRAWING}
         return web.FileResponse(path, headers=headers)
 
-    async def picture(self, request: web.Request) -> web.Response:
+    async def picture_response(self, request: web.Request) -> web.Response:
         """Return a PNG of a page that a model wrote, or of a reference, rendered in the sandbox's
         browser without network."""
         html = await asyncio.to_thread(
-            lambda: page_of(self.index, _id(request), request.match_info["place"])
+            lambda: page_html(self.index, _conversation_id(request), request.match_info["place"])
         )
         if html not in self._shots:
             while len(self._shots) >= SHOTS:
@@ -89,92 +101,94 @@ class Pages:
         headers = {"Content-Type": "image/png", "Content-Security-Policy": DRAWING}
         return web.Response(body=self._shots[html], headers=headers)
 
-    def run(self, request: web.Request) -> Any:
+    def requested_run(self, request: web.Request) -> Any:
         """Return the run whose number is in the address. Raises HTTPNotFound if there is none."""
         number = request.match_info["run"]
         if not (number.isascii() and number.isdigit()) or int(number) >= len(self.index.runs):
             raise web.HTTPNotFound
         return self.index.runs[int(number)]
 
-    def overview(self, request: web.Request) -> dict[str, Any]:
+    def overview_json(self, request: web.Request) -> dict[str, Any]:
         """Return the figures, computed once a version, with the current counts of labels."""
         version = self.growing.version
         if self._overview[0] != version:
-            self._overview = (version, overview(self.index))
-        labels = [scored(run) for run in self.index.runs]
-        rubrics = [shown(rubric_of(run)) for run in self.index.runs]
+            self._overview = (version, overview_figures(self.index))
+        labels = [count_labels(run) for run in self.index.runs]
+        rubrics = [form_fields(form_rubric(run)) for run in self.index.runs]
         return {
             **self._overview[1],
             "rubrics": rubrics,
             "labels": labels,
             "version": version,
-            "gold": self.labelling.drawn,
+            "gold": self.label_queues.drawn_count,
         }
 
-    def versus(self, request: web.Request) -> dict[str, Any]:
+    def versus_json(self, request: web.Request) -> dict[str, Any]:
         """Return the comparison of every run with its Base, or with the run named by `base`."""
         key = (self.growing.version, request.query.get("base"))
         if key not in self._versus:
-            found = versus(self.index, key[1])
-            self._versus = {k: v for k, v in self._versus.items() if k[0] == key[0]} | {key: found}
+            comparisons = base_comparisons(self.index, key[1])
+            self._versus = {k: v for k, v in self._versus.items() if k[0] == key[0]} | {
+                key: comparisons
+            }
         return self._versus[key]
 
-    def talk(self, request: web.Request) -> dict[str, Any]:
+    def talk_json(self, request: web.Request) -> dict[str, Any]:
         """Return a conversation with its labels."""
-        return self._labelled(talk(self.index, _id(request)))
+        return self._with_labels(talk_json(self.index, _conversation_id(request)))
 
-    def _labelled(self, found: dict[str, Any]) -> dict[str, Any]:
-        run = self.index.runs[found["row"]["run_no"]]
-        return {**found, "labels": labels_of(run, found["row"]["conversation_id"])}
+    def _with_labels(self, talk: dict[str, Any]) -> dict[str, Any]:
+        run = self.index.runs[talk["row"]["run_no"]]
+        return {**talk, "labels": labels_of(run, talk["row"]["conversation_id"])}
 
-    def compare(self, request: web.Request) -> list[dict[str, Any]]:
+    def compare_json(self, request: web.Request) -> list[dict[str, Any]]:
         """Return the conversations named by `with`, or all about the same question."""
-        question = talks(self.index, [_id(request)])[0]["row"]["q"]
-        about = [row["conversation_id"] for row in beside(self.index, question)]
-        wanted = [name for name in request.query.getall("with", []) if name in about] or about
-        return [self._labelled(found) for found in talks(self.index, wanted[:COMPARED])]
+        question = talks_json(self.index, [_conversation_id(request)])[0]["row"]["q"]
+        about = [row["conversation_id"] for row in sibling_rows(self.index, question)]
+        chosen = [name for name in request.query.getall("with", []) if name in about] or about
+        return [self._with_labels(talk) for talk in talks_json(self.index, chosen[:COMPARED])]
 
-    def agreement(self, request: web.Request) -> dict[str, Any]:
+    def agreement_json(self, request: web.Request) -> dict[str, Any]:
         """Return the agreement of each judge with the labels of people."""
-        run = self.run(request)
-        spec, file = self._labels(run)
+        run = self.requested_run(request)
+        spec, file = self._rubric_and_file(run)
         if not file.exists() or not file.stat().st_size:
             return {"labels": 0}
         judge = f"human:{file}" if spec.name == PEOPLE else f"{spec.name}@human:{file}"
         command = ["convbench", "judge", "--judge", judge, "--run", str(run.path)]
         now = self.growing.version, spec, file.stat().st_mtime_ns
         if file not in self._agreed or self._agreed[file][0] != now:
-            self._agreed[file] = now, agreement(run, file, spec)
+            self._agreed[file] = now, label_agreement(run, file, spec)
         return {
-            "labels": scored(run),
+            "labels": count_labels(run),
             "judges": self._agreed[file][1],
-            "metric": spec.labels.get(spec.headline, spec.headline),
+            "metric": spec.score_labels.get(spec.headline_metric, spec.headline_metric),
             "file": str(file),
             "command": shlex.join(command),
         }
 
-    def _labels(self, run: Run) -> tuple[JudgeSpec, Path]:
+    def _rubric_and_file(self, run: Run) -> tuple[JudgeSpec, Path]:
         """Return the rubric of a run's labels and their file. Labels from before the run had a
         rubric of its own are read by the usual one."""
-        spec = rubric_of(run)
+        spec = form_rubric(run)
         file = labels_file(run, spec.name)
         if file.exists() or not labels_file(run).exists():
             return spec, file
-        return usual(), labels_file(run)
+        return default_rubric(), labels_file(run)
 
-    def score(self, label: Any) -> dict[str, Any]:
+    def store_score(self, label: Any) -> dict[str, Any]:
         """Store a label and return its row. Raises DataError for one that cannot be stored."""
         try:
             name = label["conversation_id"]
         except (KeyError, TypeError):
             raise DataError("expected a JSON object with conversation_id, rater, scores") from None
-        run, conversation, _ = self.index.conversation(str(name))
+        run, conversation, _ = self.index.read_conversation(str(name))
         if conversation.failure is not None:
             raise DataError(f"{name} failed; only whole conversations are scored")
-        return save(run, rubric_of(run), label)
+        return save_label(run, form_rubric(run), label)
 
 
-def inside(folder: Path, name: str, endings: Collection[str]) -> Path:
+def file_in_folder(folder: Path, name: str, endings: Collection[str]) -> Path:
     """Return a file directly in this folder. Raises HTTPNotFound for any other name: it comes
     decoded from the address and may contain `../`."""
     path = folder / name
@@ -185,90 +199,95 @@ def inside(folder: Path, name: str, endings: Collection[str]) -> Path:
 
 
 Work = Callable[[Pages, web.Request], Any]
-READ: dict[str, Work] = {
-    "overview": Pages.overview,
-    "versus": Pages.versus,
-    "pulse": lambda pages, _: pulse(pages.growing),
-    "list": lambda pages, request: listing(pages.index, request.query),
-    "facets": lambda pages, request: following(pages.index, request.query),
-    "talk/{id}": Pages.talk,
-    "prompts/{id}": lambda pages, request: prompts(pages.index, _id(request)),
-    "messages/{id}": lambda pages, request: whole(pages.index, _id(request)),
-    "calls/{id}": lambda pages, request: calls(pages.index, _id(request)),
-    "compare/{id}": Pages.compare,
-    "agreement/{run}": Pages.agreement,
-    "gold": lambda pages, request: pages.labelling.next(request),
+GET_ROUTES: dict[str, Work] = {
+    "overview": Pages.overview_json,
+    "versus": Pages.versus_json,
+    "pulse": lambda pages, _: run_status(pages.growing),
+    "list": lambda pages, request: list_page(pages.index, request.query),
+    "facets": lambda pages, request: facet_counts(pages.index, request.query),
+    "talk/{id}": Pages.talk_json,
+    "prompts/{id}": lambda pages, request: turn_prompts(pages.index, _conversation_id(request)),
+    "messages/{id}": lambda pages, request: chat_messages(pages.index, _conversation_id(request)),
+    "calls/{id}": lambda pages, request: turn_calls(pages.index, _conversation_id(request)),
+    "compare/{id}": Pages.compare_json,
+    "agreement/{run}": Pages.agreement_json,
+    "gold": lambda pages, request: pages.label_queues.next_item(request),
 }
 """GET requests below `/api/`, answered in JSON."""
-KEPT: dict[str, Callable[[Pages, Any], Any]] = {
-    "score": Pages.score,
-    "gold": lambda pages, said: pages.labelling.keep(said),
+POST_ROUTES: dict[str, Callable[[Pages, Any], Any]] = {
+    "score": Pages.store_score,
+    "gold": lambda pages, label: pages.label_queues.store_label(label),
 }
 """POST requests below `/api/`, whose JSON body is stored."""
 IMAGES = {"media": RASTER, "reports": (*RASTER, ".svg")}
 """Folders of a run from which images are served, with the suffixes that are allowed."""
 
 
-def routes(of: Callable[[web.Request], Pages], prefix: str = "") -> list[web.RouteDef]:
+def page_routes(pages_of: Callable[[web.Request], Pages], prefix: str = "") -> list[web.RouteDef]:
     """Return the routes of the pages. `pages_of` returns the pages for a request; it is called in a
     thread."""
 
-    def read(work: Work) -> Any:
-        async def handle(request: web.Request) -> web.Response:
-            return await answer(lambda: work(of(request), request))
+    def get_handler(work: Work) -> Any:
+        async def handle_get(request: web.Request) -> web.Response:
+            return await answer_json(lambda: work(pages_of(request), request))
 
-        return handle
+        return handle_get
 
-    def kept(work: Callable[[Pages, Any], Any]) -> Any:
-        async def handle(request: web.Request) -> web.Response:
+    def post_handler(work: Callable[[Pages, Any], Any]) -> Any:
+        async def handle_post(request: web.Request) -> web.Response:
             if request.content_type != "application/json":
                 raise web.HTTPUnsupportedMediaType
             body = await request.read()
 
-            def save() -> Any:
+            def store_body() -> Any:
                 try:
-                    return work(of(request), orjson.loads(body))
+                    return work(pages_of(request), orjson.loads(body))
                 except orjson.JSONDecodeError:
                     raise DataError("expected JSON") from None
 
-            return await answer(save)
+            return await answer_json(store_body)
 
-        return handle
+        return handle_post
 
-    def image(folder: str, endings: Collection[str]) -> Any:
-        async def handle(request: web.Request) -> web.StreamResponse:
-            return await asyncio.to_thread(lambda: of(request).file(folder, endings, request))
+    def image_handler(folder: str, endings: Collection[str]) -> Any:
+        async def handle_image(request: web.Request) -> web.StreamResponse:
+            return await asyncio.to_thread(
+                lambda: pages_of(request).image_response(folder, endings, request)
+            )
 
-        return handle
+        return handle_image
 
-    async def picture(request: web.Request) -> web.Response:
+    async def handle_picture(request: web.Request) -> web.Response:
         try:
-            return await (await asyncio.to_thread(of, request)).picture(request)
+            return await (await asyncio.to_thread(pages_of, request)).picture_response(request)
         except ConvbenchError as error:
             return web.Response(status=404, text=" ".join(str(error).split()))
 
     return [
-        web.get(f"{prefix}/pages/{{id}}/{{place}}", picture),
-        *(web.get(f"{prefix}/api/{path}", read(work)) for path, work in READ.items()),
-        *(web.post(f"{prefix}/api/{path}", kept(work)) for path, work in KEPT.items()),
+        web.get(f"{prefix}/pages/{{id}}/{{place}}", handle_picture),
+        *(web.get(f"{prefix}/api/{path}", get_handler(work)) for path, work in GET_ROUTES.items()),
         *(
-            web.get(f"{prefix}/{folder}/{{run}}/{{name}}", image(folder, endings))
+            web.post(f"{prefix}/api/{path}", post_handler(work))
+            for path, work in POST_ROUTES.items()
+        ),
+        *(
+            web.get(f"{prefix}/{folder}/{{run}}/{{name}}", image_handler(folder, endings))
             for folder, endings in IMAGES.items()
         ),
     ]
 
 
-async def answer(work: Callable[[], Any]) -> web.Response:
+async def answer_json(work: Callable[[], Any]) -> web.Response:
     """Return the result of `work`, run in a thread, as JSON; a ConvbenchError becomes an answer of
     one line with status 404 or 400."""
     try:
-        found, status = await asyncio.to_thread(work), 200
+        content, status = await asyncio.to_thread(work), 200
     except ConvbenchError as error:
-        found = {"error": " ".join(str(error).split())}
+        content = {"error": " ".join(str(error).split())}
         status = 404 if isinstance(error, RunError) else 400
-    body = orjson.dumps(found, option=orjson.OPT_NON_STR_KEYS, default=str)
+    body = orjson.dumps(content, option=orjson.OPT_NON_STR_KEYS, default=str)
     return web.Response(body=body, status=status, content_type="application/json")
 
 
-def _id(request: web.Request) -> str:
+def _conversation_id(request: web.Request) -> str:
     return request.match_info["id"]

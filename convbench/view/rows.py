@@ -26,11 +26,11 @@ from convbench.errors import RunError
 from convbench.regular import open_to_read
 from convbench.store import Run, guard, tables
 from convbench.store.jsonl import disk_error
-from convbench.store.limits import OFTEN, spill
-from convbench.store.parts import COMPRESSED, opened, raw_lines, streams
-from convbench.store.places import size_of, whole
-from convbench.store.scratch import scratch
-from convbench.store.sidecars import GLOB, Identity, Sidecars, hash_files, identify_file
+from convbench.store.limits import OFTEN, allow_spilling
+from convbench.store.parts import COMPRESSED, iter_streams, open_part, raw_lines
+from convbench.store.places import end_of_lines, size_of
+from convbench.store.scratch import scratch_path
+from convbench.store.sidecars import GLOB, FileIdentity, Sidecars, hash_files, identify_file
 from convbench.store.tail import LOOKED_AT
 from convbench.store.views import select_conversations
 
@@ -92,81 +92,81 @@ class _Tail:
     """First byte of each, and its rows."""
 
 
-class Rows:
+class RowFiles:
     """Makes and finds the rows of runs that grow."""
 
     def __init__(self) -> None:
-        self._folder = scratch()
+        self._folder = scratch_path()
         self._numbers = count()
         self._tails: dict[Path, _Tail] = {}
-        self._held: dict[Identity, Path] = {}
+        self._held: dict[FileIdentity, Path] = {}
         """Rows of sealed parts that are no sidecars, or not yet."""
         self._before: set[Path] = set()
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
-    def missing(self, runs: Sequence[Run]) -> int:
+    def missing_bytes(self, runs: Sequence[Run]) -> int:
         """Return the bytes of records whose rows were not made yet."""
         size = 0
         for run in runs:
-            for name, sidecars in _Maker(run).sidecars.items():
-                for path in run.files(f"{name}.jsonl"):
-                    for part, identity, _ in _parts(path):
+            for name, sidecars in _PartMaker(run).sidecars.items():
+                for path in run.record_files(f"{name}.jsonl"):
+                    for part, identity, _ in _identified_parts(path):
                         read = part == path and path in self._tails
-                        if not read and self._find(sidecars, identity) is None:
+                        if not read and self._find_rows(sidecars, identity) is None:
                             size += identity.text_size(part)
         return size
 
-    def collect(self, runs: Sequence[Run]) -> list[PartRows]:
+    def collect_rows(self, runs: Sequence[Run]) -> list[PartRows]:
         """Return the rows of these runs as they are now. Raises RunError for damaged records."""
-        found: list[PartRows] = []
+        part_rows: list[PartRows] = []
         for number, run in enumerate(runs):
-            with closing(_Maker(run)) as maker:
+            with closing(_PartMaker(run)) as maker:
                 for name in ROWS:
-                    for path in run.files(f"{name}.jsonl"):
-                        pieces = self._collect(maker, name, path)
-                        found += [PartRows(number, name, path, *piece) for piece in pieces]
-        self._forget(found)
-        return found
+                    for path in run.record_files(f"{name}.jsonl"):
+                        pieces = self._collect_file(maker, name, path)
+                        part_rows += [PartRows(number, name, path, *piece) for piece in pieces]
+        self._remove_unused(part_rows)
+        return part_rows
 
     def collect_first(self, runs: Sequence[Run], most: int) -> list[PartRows]:
         """Return the rows of the first `most` conversations of each run, and of as many verdicts of
         each judge."""
-        found: list[PartRows] = []
+        part_rows: list[PartRows] = []
         for number, run in enumerate(runs):
             judges = len(list((run.path / "judges").glob("*.json"))) or 1
-            with closing(_Maker(run)) as maker:
+            with closing(_PartMaker(run)) as maker:
                 for name, lines in (("conversations", most), ("verdicts", most * judges)):
-                    for path in run.files(f"{name}.jsonl")[:1]:
-                        piece = self._write(islice(raw_lines(path), lines))
-                        if rows := self._make(maker, name, path, piece):
-                            found.append(PartRows(number, name, path, 0, rows))
-        self._forget(found)
-        return found
+                    for path in run.record_files(f"{name}.jsonl")[:1]:
+                        piece = self._write_lines(islice(raw_lines(path), lines))
+                        if rows := self._make_rows(maker, name, path, piece):
+                            part_rows.append(PartRows(number, name, path, 0, rows))
+        self._remove_unused(part_rows)
+        return part_rows
 
-    def _collect(self, maker: _Maker, name: str, path: Path) -> Iterator[tuple[int, Path]]:
+    def _collect_file(self, maker: _PartMaker, name: str, path: Path) -> Iterator[tuple[int, Path]]:
         """Yield the first byte and the rows of each part of a file, and of each piece of its
         tail."""
         base, sidecars = 0, maker.sidecars[name]
-        for part, identity, stream in _parts(path):
-            rows = self._find(sidecars, identity)
+        for part, identity, stream in _identified_parts(path):
+            rows = self._find_rows(sidecars, identity)
             if rows is None and part == path:
-                pieces = self._grow(maker, name, path, identity, stream).pieces
+                pieces = self._extend_tail(maker, name, path, identity, stream).pieces
                 yield from ((base + start, rows) for start, rows in pieces)
                 continue
-            rows = rows or self._make(maker, name, path, part)
+            rows = rows or self._make_rows(maker, name, path, part)
             if rows and identify_file(part, stream) == identity:
-                rows = self._store(sidecars, identity, rows)
+                rows = self._store_rows(sidecars, identity, rows)
             if rows and part == path and path in self._tails:
                 self._tails[path].pieces = [(0, rows)]
             if rows:
                 yield base, rows
             base += identity.text_size(part)
 
-    def _find(self, sidecars: Sidecars, identity: Identity) -> Path | None:
+    def _find_rows(self, sidecars: Sidecars, identity: FileIdentity) -> Path | None:
         """Return the rows of a part that was not changed since they were made."""
         return self._held.get(identity) or sidecars.find_sidecar(identity)
 
-    def _store(self, sidecars: Sidecars, identity: Identity, rows: Path) -> Path:
+    def _store_rows(self, sidecars: Sidecars, identity: FileIdentity, rows: Path) -> Path:
         """Return the rows of a part as a sidecar, where that may be and was not done."""
         if rows.parent != self._folder:
             return rows
@@ -177,43 +177,43 @@ class Rows:
             self._held.pop(identity, None)
         return stored or rows
 
-    def _grow(
-        self, maker: _Maker, name: str, path: Path, identity: Identity, stream: BinaryIO
+    def _extend_tail(
+        self, maker: _PartMaker, name: str, path: Path, identity: FileIdentity, stream: BinaryIO
     ) -> _Tail:
         """Return what was read of a file that is appended to, its new lines too."""
         tail = self._tails.get(path, _Tail(identity.inode))
         same = tail.inode == identity.inode and tail.end <= identity.size
-        if not same or len(tail.pieces) > PIECES or tail.look != _look(stream, tail.end):
+        if not same or len(tail.pieces) > PIECES or tail.look != _tail_hash(stream, tail.end):
             tail = _Tail(identity.inode)
         self._tails[path] = tail
         if identity.size > tail.end:
             stream.seek(tail.end)
-            piece = self._write(_blocks(stream, identity.size - tail.end))
-            start, end = tail.end, tail.end + whole(piece)
-            rows = self._make(maker, name, path, piece)
+            piece = self._write_lines(_read_blocks(stream, identity.size - tail.end))
+            start, end = tail.end, tail.end + end_of_lines(piece)
+            rows = self._make_rows(maker, name, path, piece)
             as_part = not start and identity.size >= STORED
             if rows and as_part and identify_file(path, stream) == identity:
-                rows = self._store(maker.sidecars[name], identity, rows)
+                rows = self._store_rows(maker.sidecars[name], identity, rows)
             tail.pieces += [(start, rows)] if rows else []
-            tail.end, tail.look = end, _look(stream, end)
+            tail.end, tail.look = end, _tail_hash(stream, end)
         return tail
 
-    def _make(self, maker: _Maker, name: str, path: Path, part: Path) -> Path | None:
+    def _make_rows(self, maker: _PartMaker, name: str, path: Path, part: Path) -> Path | None:
         """Make the rows of a part; None where it holds no record."""
-        rows = self._new(".parquet")
+        rows = self._new_path(".parquet")
         try:
-            any_rows = maker.make(name, path, part, rows)
+            any_rows = maker.make_rows(name, path, part, rows)
         except RunError:
             if part.exists():
                 raise
-            any_rows = maker.make(name, path, part.with_name(part.name + COMPRESSED), rows)
+            any_rows = maker.make_rows(name, path, part.with_name(part.name + COMPRESSED), rows)
         if part.parent == self._folder:
             part.unlink()
         return rows if any_rows else None
 
-    def _write(self, blocks: Iterable[bytes]) -> Path:
+    def _write_lines(self, blocks: Iterable[bytes]) -> Path:
         """Return a file of lines, to be read as a part."""
-        piece = self._new(".jsonl")
+        piece = self._new_path(".jsonl")
         try:
             with piece.open("wb") as file:
                 file.writelines(blocks)
@@ -221,7 +221,7 @@ class Rows:
             raise disk_error(piece, error) from None
         return piece
 
-    def _new(self, ending: str) -> Path:
+    def _new_path(self, ending: str) -> Path:
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
@@ -230,10 +230,10 @@ class Rows:
             raise RunError(f"{self._folder}: has a letter of patterns; name another with TMPDIR")
         return self._folder / f"{next(self._numbers)}{ending}"
 
-    def _forget(self, found: Sequence[PartRows]) -> None:
+    def _remove_unused(self, part_rows: Sequence[PartRows]) -> None:
         """Remove files that neither these rows nor those before them have, which somebody may still
         be asking."""
-        now = {part.rows for part in found}
+        now = {part.rows for part in part_rows}
         self._held = {of: rows for of, rows in self._held.items() if rows in now}
         for path in self._folder.glob("*.parquet") if self._folder.is_dir() else ():
             if path not in now | self._before:
@@ -241,7 +241,7 @@ class Rows:
         self._before = now
 
 
-class _Maker:
+class _PartMaker:
     """Makes rows of parts of one run, in a database of its own that no user asks."""
 
     def __init__(self, run: Run) -> None:
@@ -250,20 +250,22 @@ class _Maker:
     @cached_property
     def sidecars(self) -> dict[str, Sidecars]:
         """The sidecars of each file of records."""
-        questions = [identify_file(*one) for one in streams(self.run.examples_file)]
+        questions = [identify_file(*part) for part in iter_streams(self.run.examples_file)]
         graded_by = repr((self.run.manifest.model_dump_json(), questions))
         return {
-            "conversations": Sidecars("view conversations", _program() + graded_by),
-            "verdicts": Sidecars("view verdicts", _program()),
+            "conversations": Sidecars("view conversations", _program_hash() + graded_by),
+            "verdicts": Sidecars("view verdicts", _program_hash()),
         }
 
     @cached_property
     def _connection(self) -> DuckDBPyConnection:
-        connection = tables.connect([self.run], ("examples",), closed=False)
-        spill(connection, sum(map(size_of, self.run.files("conversations.jsonl"))), OFTEN)
+        connection = tables.connect_runs([self.run], ("examples",), closed=False)
+        allow_spilling(
+            connection, sum(map(size_of, self.run.record_files("conversations.jsonl"))), OFTEN
+        )
         return connection
 
-    def make(self, name: str, path: Path, part: Path, rows: Path) -> bool:
+    def make_rows(self, name: str, path: Path, part: Path, rows: Path) -> bool:
         """Write the rows of a part; return False where it holds no record. Raises RunError for a
         damaged one."""
         import duckdb
@@ -272,7 +274,7 @@ class _Maker:
         try:
             connection = self._connection
             tables.read_part(connection, name, path, part)
-            starts, lengths = _spans(part)
+            starts, lengths = _line_spans(part)
             spans = pyarrow.table({"k": range(len(starts)), "start": starts, "length": lengths})
             connection.register("spans", spans)
             connection.execute(
@@ -286,11 +288,11 @@ class _Maker:
             if placed[0] != len(starts):
                 raise RunError(f"{path}: found lines that are no records; the file is damaged")
             connection.execute(
-                f"COPY (SELECT * FROM ({ROWS[name]})) TO {tables.literal(rows)} "
+                f"COPY (SELECT * FROM ({ROWS[name]})) TO {tables.sql_literal(rows)} "
                 f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP})"
             )
         except duckdb.Error as error:
-            raise RunError(f"{path}: cannot be indexed: {guard.first(error):.300}") from None
+            raise RunError(f"{path}: cannot be indexed: {guard.first_line(error):.300}") from None
         except OSError as error:
             raise RunError(f"{path}: cannot be read: {error.strerror or error}") from None
         return bool(starts)
@@ -303,19 +305,19 @@ class _Maker:
                 sidecars.prune_folder()
 
 
-def _parts(path: Path) -> Iterator[tuple[Path, Identity, BinaryIO]]:
+def _identified_parts(path: Path) -> Iterator[tuple[Path, FileIdentity, BinaryIO]]:
     """Yield every part of a file, open. Raises RunError for what cannot be read."""
     try:
-        for part, stream in streams(path):
+        for part, stream in iter_streams(path):
             yield part, identify_file(part, stream), stream
     except OSError as error:
         raise RunError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def _spans(part: Path) -> tuple[array[int], array[int]]:
+def _line_spans(part: Path) -> tuple[array[int], array[int]]:
     """Return where each record of a part begins, and its bytes."""
     starts, lengths, at = array("q"), array("q"), 0
-    with opened(part) if part.suffix == COMPRESSED else open_to_read(part) as lines:
+    with open_part(part) if part.suffix == COMPRESSED else open_to_read(part) as lines:
         for line in lines:
             if line.endswith(b"\n") and line != b"\n":
                 starts.append(at)
@@ -324,14 +326,14 @@ def _spans(part: Path) -> tuple[array[int], array[int]]:
     return starts, lengths
 
 
-def _look(stream: BinaryIO, end: int) -> str:
+def _tail_hash(stream: BinaryIO, end: int) -> str:
     """Return a hash of what stands before a byte: whether a file is still the one that was read."""
     start = max(0, end - LOOKED_AT)
     stream.seek(start)
     return hashlib.sha256(stream.read(end - start)).hexdigest() if end else ""
 
 
-def _blocks(stream: BinaryIO, length: int) -> Iterator[bytes]:
+def _read_blocks(stream: BinaryIO, length: int) -> Iterator[bytes]:
     """Yield so many bytes from where a file stands, some at a time."""
     while length and (block := stream.read(min(length, 1 << 20))):
         length -= len(block)
@@ -339,7 +341,7 @@ def _blocks(stream: BinaryIO, length: int) -> Iterator[bytes]:
 
 
 @cache
-def _program() -> str:
+def _program_hash() -> str:
     """Return a hash of what makes rows: another program would fill them otherwise."""
     rooms = (Path(room.__file__ or "").parent for room in (answers, store))
     files = [path for room in rooms for path in room.rglob("*.py")]

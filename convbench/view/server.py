@@ -27,10 +27,10 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from convbench.errors import RunError
-from convbench.printable import printable
-from convbench.view.follow import Growing
+from convbench.printable import make_printable
+from convbench.view.follow import GrowingIndex
 from convbench.view.library import Library
-from convbench.view.pages import Pages, answer, inside, routes
+from convbench.view.pages import Pages, answer_json, file_in_folder, page_routes
 
 ASSETS = Path(__file__).parent / "assets"
 TYPES = {
@@ -44,69 +44,71 @@ PICKER = 'data-source="picker"'
 """Attributes that tell the page what it shows: named runs, selected runs, or the picker."""
 LONGEST = 300
 """Largest number of characters of a line about a failed request."""
-MADE = 16
+MOST_PAGES = 16
 """Selections of runs whose pages stay in memory."""
 
 
-def application(shown: Growing | Library, token: str, port: Callable[[], int]) -> web.Application:
+def make_application(
+    shown: GrowingIndex | Library, token: str, port: Callable[[], int]
+) -> web.Application:
     """Return the web application for an index of runs or a folder of runs. `port` returns the
     server's port, which is not known before it listens."""
-    app = web.Application(middlewares=[gate(token, port)], client_max_size=1 << 18)
-    app.add_routes([web.get("/assets/{name}", _asset)])
-    if isinstance(shown, Growing):
+    app = web.Application(middlewares=[token_gate(token, port)], client_max_size=1 << 18)
+    app.add_routes([web.get("/assets/{name}", _serve_asset)])
+    if isinstance(shown, GrowingIndex):
         pages = Pages(shown)
-        app.add_routes([web.get("/", _page(HOME)), *routes(lambda request: pages)])
+        app.add_routes([web.get("/", _page_handler(HOME)), *page_routes(lambda request: pages)])
     else:
-        app.add_routes(_chosen(shown))
+        app.add_routes(_library_routes(shown))
     return app
 
 
-def _chosen(library: Library) -> list[web.RouteDef]:
+def _library_routes(library: Library) -> list[web.RouteDef]:
     """Return the routes of a folder of runs: the picker, and below `/open/NAMES/` the pages of a
     selection."""
-    made: dict[int, Pages] = {}
+    pages_by_index: dict[int, Pages] = {}
 
-    def of(request: web.Request) -> Pages:
-        growing = library.open(request.rel_url.raw_parts[2])
-        found = made.get(id(growing))
-        if found is None or found.growing is not growing:
-            made.clear() if len(made) > MADE else None
-            found = made[id(growing)] = Pages(growing)
-        return found
+    def pages_of(request: web.Request) -> Pages:
+        growing = library.open_index(request.rel_url.raw_parts[2])
+        pages = pages_by_index.get(id(growing))
+        if pages is None or pages.growing is not growing:
+            pages_by_index.clear() if len(pages_by_index) > MOST_PAGES else None
+            pages = pages_by_index[id(growing)] = Pages(growing)
+        return pages
 
-    async def rows(request: web.Request) -> web.Response:
-        return await answer(library.listing)
+    async def list_runs(request: web.Request) -> web.Response:
+        return await answer_json(library.run_rows)
 
-    async def counts(request: web.Request) -> web.Response:
-        return await answer(lambda: library.counts(request.match_info["name"]))
+    async def count_run(request: web.Request) -> web.Response:
+        return await answer_json(lambda: library.run_counts(request.match_info["name"]))
 
     return [
-        web.get("/", _page(PICKER)),
-        web.get("/api/runs", rows),
-        web.get("/api/runs/{name}", counts),
-        web.get("/open/{chosen}/", _page(CHOSEN)),
-        web.get("/open/{chosen}/assets/{name}", _asset),
-        *routes(of, "/open/{chosen}"),
+        web.get("/", _page_handler(PICKER)),
+        web.get("/api/runs", list_runs),
+        web.get("/api/runs/{name}", count_run),
+        web.get("/open/{chosen}/", _page_handler(CHOSEN)),
+        web.get("/open/{chosen}/assets/{name}", _serve_asset),
+        *page_routes(pages_of, "/open/{chosen}"),
     ]
 
 
-async def _asset(request: web.Request) -> web.Response:
+async def _serve_asset(request: web.Request) -> web.Response:
     """Return one of the page's own files."""
-    path = inside(ASSETS, request.match_info["name"], tuple(TYPES))
+    path = file_in_folder(ASSETS, request.match_info["name"], tuple(TYPES))
     return web.Response(body=path.read_bytes(), headers={"Content-Type": TYPES[path.suffix]})
 
 
-def _page(where: str) -> Any:
+def _page_handler(where: str) -> Any:
     """Return a handler for the page; `where` is the attribute that tells it what it shows."""
 
-    async def handle(request: web.Request) -> web.Response:
+    async def handle_page(request: web.Request) -> web.Response:
         text = (ASSETS / "index.html").read_text().replace(HOME, where)
         return web.Response(text=text, headers={"Content-Type": TYPES[".html"]})
 
-    return handle
+    return handle_page
 
 
-def listen(port: int | None, usual: int = 8642) -> socket.socket:
+def open_socket(port: int | None, usual: int = 8642) -> socket.socket:
     """Return a listening socket on 127.0.0.1: on `port`, or for None on the usual or a free port.
     Raises RunError if the port cannot be used."""
     tries = [port] if port is not None else [usual, 0]
@@ -125,7 +127,7 @@ def listen(port: int | None, usual: int = 8642) -> socket.socket:
 
 
 def serve(
-    shown: Growing | Library,
+    shown: GrowingIndex | Library,
     port: int | None = None,
     ready: Callable[[str], None] = lambda address: None,
     *,
@@ -134,39 +136,41 @@ def serve(
     """Serve until interrupted, then close the index. `ready` is called with the address, which
     holds the token; with `browser` it is opened."""
     with contextlib.closing(shown), contextlib.suppress(KeyboardInterrupt):
-        sock, token = listen(port), secrets.token_urlsafe(24)
+        sock, token = open_socket(port), secrets.token_urlsafe(24)
         number = sock.getsockname()[1]
         address = f"http://127.0.0.1:{number}/?token={token}"
-        app = application(shown, token, lambda: number)
-        asyncio.run(_serve(app, sock, lambda: ready(address), opened(address, browser)))
+        app = make_application(shown, token, lambda: number)
+        asyncio.run(_run_server(app, sock, lambda: ready(address), open_browser(address, browser)))
 
 
-class _OneLine(logging.Formatter):
+class _OneLineFormatter(logging.Formatter):
     """Formats an error of a request in one line; a debug log has the traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         error = record.exc_info[1] if record.exc_info else None
-        said = f": {type(error).__name__}: {error}" if error else ""
-        return "note: " + printable(" ".join(f"{record.getMessage()}{said}".split()))[:LONGEST]
+        cause = f": {type(error).__name__}: {error}" if error else ""
+        return (
+            "note: " + make_printable(" ".join(f"{record.getMessage()}{cause}".split()))[:LONGEST]
+        )
 
 
-def _logger() -> logging.Logger:
+def _server_logger() -> logging.Logger:
     """Return the logger of the server, which writes to stderr."""
     logger = logging.getLogger("convbench.view")
     if not logger.handlers:
         handler = logging.StreamHandler()
-        handler.setFormatter(_OneLine())
+        handler.setFormatter(_OneLineFormatter())
         logger.addHandler(handler)
     return logger
 
 
-async def _serve(
+async def _run_server(
     app: web.Application,
     sock: socket.socket,
     ready: Callable[[], None],
     browser: AbstractContextManager[None],
 ) -> None:
-    runner = web.AppRunner(app, access_log=None, logger=_logger(), shutdown_timeout=1)
+    runner = web.AppRunner(app, access_log=None, logger=_server_logger(), shutdown_timeout=1)
     await runner.setup()
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -195,13 +199,13 @@ def has_screen() -> bool:
 
 
 @contextmanager
-def opened(address: str, wanted: bool) -> Iterator[None]:
+def open_browser(address: str, requested: bool) -> Iterator[None]:
     """Open an address in the browser for the body of `with`, if requested and possible.
 
     The browser gets a file that only this user can read and that leads to the address: everybody
     on the machine can see a program's arguments.
     """
-    if not wanted or not has_screen():
+    if not requested or not has_screen():
         yield
         return
     with TemporaryDirectory(prefix="convbench-") as folder:  # made with mode 0700
@@ -233,7 +237,7 @@ REFUSED = (
 )
 
 
-def gate(token: str, port: Callable[[], int]) -> Middleware:
+def token_gate(token: str, port: Callable[[], int]) -> Middleware:
     """Return a middleware that refuses requests without the token.
 
     The token comes once in the address of `/`; from then on it is in a cookie that requests of
@@ -241,28 +245,30 @@ def gate(token: str, port: Callable[[], int]) -> Middleware:
     """
 
     @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def check_request(request: web.Request, handler: Handler) -> web.StreamResponse:
         number, host = port(), request.headers.get("Host", "")
         if not _is_here(request, host):
-            return _refuse(421, "convbench view: expected the address 127.0.0.1\n")
+            return _refusal_response(421, "convbench view: expected the address 127.0.0.1\n")
         origin = request.headers.get("Origin")
         if origin is not None and origin != f"http://{host}":
-            return _refuse(403, "convbench view: a request from another site is refused\n")
+            return _refusal_response(
+                403, "convbench view: a request from another site is refused\n"
+            )
         cookie = f"convbench_{number}"
-        brought = request.path == "/" and _same(request.query.get("token"), token)
-        if not brought and not _same(request.cookies.get(cookie), token):
-            return _refuse(403, REFUSED)
+        brought = request.path == "/" and _equals_token(request.query.get("token"), token)
+        if not brought and not _equals_token(request.cookies.get(cookie), token):
+            return _refusal_response(403, REFUSED)
         try:
             response = await handler(request)
         except web.HTTPException as error:
-            response = _refuse(error.status, f"{error.reason}\n")
+            response = _refusal_response(error.status, f"{error.reason}\n")
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
         if brought:
             response.set_cookie(cookie, token, httponly=True, samesite="Strict", path="/")
         return response
 
-    return check
+    return check_request
 
 
 def _is_here(request: web.Request, host: str) -> bool:
@@ -273,9 +279,11 @@ def _is_here(request: web.Request, host: str) -> bool:
         return False
 
 
-def _same(given: str | None, token: str) -> bool:
-    return given is not None and hmac.compare_digest(given.encode(errors="replace"), token.encode())
+def _equals_token(sent_token: str | None, token: str) -> bool:
+    return sent_token is not None and hmac.compare_digest(
+        sent_token.encode(errors="replace"), token.encode()
+    )
 
 
-def _refuse(status: int, text: str) -> web.Response:
+def _refusal_response(status: int, text: str) -> web.Response:
     return web.Response(status=status, text=text, headers=HEADERS)

@@ -15,12 +15,12 @@ from typing import Any
 
 import orjson
 
-from convbench.answers.tags import left_open, segments
-from convbench.engine.journal import Exchange, call_hash, exchanges, plain
-from convbench.engine.journal import place as turn_of
-from convbench.engine.wire_file import NAME, kept
+from convbench.answers.tags import leaves_open, split_segments
+from convbench.engine.journal import CallHistory, call_hash, call_histories, dump_noun
+from convbench.engine.journal import turn_of as turn_of
+from convbench.engine.wire_file import NAME, read_records
 from convbench.errors import RunError
-from convbench.rollout.asked import NOT_ASKED, Asked, asked
+from convbench.rollout.asked import WITHOUT_MODEL, ModelCall, conversation_calls
 from convbench.sandbox.page import html_of
 from convbench.schema import (
     Content,
@@ -37,81 +37,83 @@ from convbench.schema import (
     text_of,
 )
 from convbench.store import Run
-from convbench.view.filters import SHOWN, rewards, tidy
-from convbench.view.index import Index
-from convbench.view.markup import tree
-from convbench.views import messages
+from convbench.view.filters import SHOWN, finite_row, reward_lists
+from convbench.view.index import ViewIndex
+from convbench.view.markup import markdown_tree
+from convbench.views import messages_before
 
 MOST_BESIDE = 60
 """Largest number of conversations about one question that are listed with it."""
 
 
-def talk(index: Index, conversation_id: str) -> dict[str, Any]:
+def talk_json(index: ViewIndex, conversation_id: str) -> dict[str, Any]:
     """Return everything that the page shows of one conversation, without the prompts.
 
     Raises RunError if there is no conversation of this id.
     """
-    found = talks(index, [conversation_id])[0]
-    return {**found, "beside": beside(index, found["row"]["q"])}
+    conversation = talks_json(index, [conversation_id])[0]
+    return {**conversation, "beside": sibling_rows(index, conversation["row"]["q"])}
 
 
-def talks(index: Index, names: Sequence[str]) -> list[dict[str, Any]]:
+def talks_json(index: ViewIndex, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return these conversations, in this order, without the others about their questions. Raises
     RunError for an unknown id."""
     for name in names:
-        index.place(name)
+        index.locate_conversation(name)
     marks = ", ".join("?" * len(names))
-    rows = index.ask(
-        f"SELECT {SHOWN}{rewards(index)}, failure, thinking "
+    rows = index.query_rows(
+        f"SELECT {SHOWN}{reward_lists(index)}, failure, thinking "
         f"FROM conversations WHERE conversation_id IN ({marks})",
         names,
     )
-    by_place = {(row["run_no"], row["conversation_id"]): tidy(row) for row in rows}
-    judged = verdicts(index, names)
-    credit = _credit(index, names)
+    rows_by_key = {(row["run_no"], row["conversation_id"]): finite_row(row) for row in rows}
+    judged = verdicts_json(index, names)
+    credit = _turn_credit(index, names)
     out = []
     for name in names:
-        run, conversation, example = index.conversation(name)
-        place = (index.place(name)["run_no"], name)
+        run, conversation, example = index.read_conversation(name)
+        key = (index.locate_conversation(name)["run_no"], name)
         out.append(
             {
-                "row": by_place[place],
+                "row": rows_by_key[key],
                 "run": str(run.path),
-                "question": _question(example),
-                "reference": _reference(example),
-                "pages": [k for k, v in _reference(example).items() if _page(v) is not None],
-                "turns": _turns(run, place[0], conversation, credit.get(place, {})),
-                "verdicts": judged.get(place, []),
+                "question": _question_json(example),
+                "reference": _reference_fields(example),
+                "pages": [
+                    k for k, v in _reference_fields(example).items() if _value_html(v) is not None
+                ],
+                "turns": _turns_json(run, key[0], conversation, credit.get(key, {})),
+                "verdicts": judged.get(key, []),
             }
         )
     return out
 
 
-def page_of(index: Index, conversation_id: str, place: str) -> str:
+def page_html(index: ViewIndex, conversation_id: str, page_name: str) -> str:
     """Return the HTML page in a turn (`page_name` is its index) or in a field of the reference
     (`reference.FIELD`). Raises RunError if there is none."""
-    _, conversation, example = index.conversation(conversation_id)
-    found = None
-    if place.isascii() and place.isdecimal() and int(place) < len(conversation.turns):
-        found = html_of(text_of(conversation.turns[int(place)].content))
-    elif place.startswith("reference."):
-        found = _page(_reference(example).get(place.removeprefix("reference.")))
-    if found is None:
-        raise RunError(f"{conversation_id}: {place:.80}: found no page")
-    return found
+    _, conversation, example = index.read_conversation(conversation_id)
+    html = None
+    if page_name.isascii() and page_name.isdecimal() and int(page_name) < len(conversation.turns):
+        html = html_of(text_of(conversation.turns[int(page_name)].content))
+    elif page_name.startswith("reference."):
+        html = _value_html(_reference_fields(example).get(page_name.removeprefix("reference.")))
+    if html is None:
+        raise RunError(f"{conversation_id}: {page_name:.80}: found no page")
+    return html
 
 
-def _page(value: Any) -> str | None:
+def _value_html(value: Any) -> str | None:
     return html_of(value) if isinstance(value, str) else None
 
 
-def _reference(example: Example) -> dict[str, Any]:
+def _reference_fields(example: Example) -> dict[str, Any]:
     """Return the hidden fields of a question, the gold answer first."""
     rest = {name: value for name, value in example.hidden.items() if name != "answer"}
     return {"answer": example.answer, **rest}
 
 
-def _question(example: Example) -> dict[str, Any]:
+def _question_json(example: Example) -> dict[str, Any]:
     return {
         "example_id": example.example_id,
         "group_id": example.group_id,
@@ -121,59 +123,61 @@ def _question(example: Example) -> dict[str, Any]:
     }
 
 
-def _credit(index: Index, names: Sequence[str]) -> dict[tuple[int, str], dict[int, float]]:
+def _turn_credit(index: ViewIndex, names: Sequence[str]) -> dict[tuple[int, str], dict[int, float]]:
     """Return the advantages of turns by (run number, conversation_id), then by turn index."""
     marks = ", ".join("?" * len(names))
-    rows = index.ask(
+    rows = index.query_rows(
         "SELECT run_no, conversation_id, turn_index, arg_max(advantage, rowid) AS advantage FROM "
         f"raw.advantages WHERE conversation_id IN ({marks}) GROUP BY ALL",
         names,
     )
-    found: dict[tuple[int, str], dict[int, float]] = {}
+    credit: dict[tuple[int, str], dict[int, float]] = {}
     for row in rows:
-        place = (row["run_no"], row["conversation_id"])
-        found.setdefault(place, {})[row["turn_index"]] = row["advantage"]
-    return found
+        key = (row["run_no"], row["conversation_id"])
+        credit.setdefault(key, {})[row["turn_index"]] = row["advantage"]
+    return credit
 
 
-def _turns(
+def _turns_json(
     run: Run, number: int, conversation: Conversation, credit: Mapping[int, float]
 ) -> list[dict[str, Any]]:
     policy = run.manifest.protocol.policy
-    said: list[str] = []
+    policy_texts: list[str] = []
     out = []
-    for place, turn in enumerate(conversation.turns):
+    for turn_index, turn in enumerate(conversation.turns):
         own = turn.speaker == policy
         thinks = turn.reasoning
         out.append(
             {
-                "index": place,
+                "index": turn_index,
                 "speaker": turn.speaker,
                 "policy": own,
                 "step": turn.step,
                 "instruction": turn.instruction,
                 "finish": turn.finish_reason,
-                "asked": turn.finish_reason not in NOT_ASKED,
+                "asked": turn.finish_reason not in WITHOUT_MODEL,
                 "tokens": turn.completion_tokens,
-                "advantage": credit.get(place),
+                "advantage": credit.get(turn_index),
                 "page": html_of(text_of(turn.content)) is not None,
-                "reasoning": None if thinks is None else _reasoning(thinks),
-                "rounds": [_round(one) for one in turn.rounds],
-                "parts": _said(turn, number, left_open(said))
+                "reasoning": None if thinks is None else _reasoning_json(thinks),
+                "rounds": [_round_json(tool_round) for tool_round in turn.rounds],
+                "parts": _policy_parts(turn, number, leaves_open(policy_texts))
                 if own
-                else parts(turn.content, number, rendered=True),
+                else content_parts(turn.content, number, rendered=True),
             }
         )
-        said += [text_of(turn.content)] if own else []
+        policy_texts += [text_of(turn.content)] if own else []
     return out
 
 
-def _round(one: ToolRound) -> dict[str, Any]:
+def _round_json(tool_round: ToolRound) -> dict[str, Any]:
     """Return a round of tool calls, each call with its result."""
-    results = {result.id: result for result in one.results}
+    results = {result.id: result for result in tool_round.results}
     return {
-        "text": one.content,
-        "reasoning": None if one.reasoning is None else _reasoning(one.reasoning),
+        "text": tool_round.content,
+        "reasoning": None
+        if tool_round.reasoning is None
+        else _reasoning_json(tool_round.reasoning),
         "calls": [
             {
                 "name": call.name,
@@ -181,60 +185,64 @@ def _round(one: ToolRound) -> dict[str, Any]:
                 "result": results[call.id].content if call.id in results else None,
                 "error": call.id in results and results[call.id].error,
             }
-            for call in one.calls
+            for call in tool_round.calls
         ],
     }
 
 
-def _reasoning(reasoning: Reasoning) -> dict[str, Any]:
+def _reasoning_json(reasoning: Reasoning) -> dict[str, Any]:
     """Return the reasoning of a turn: text, tokens, and the number of redacted blocks."""
     hidden = sum(isinstance(block, RedactedBlock) for block in reasoning.blocks)
     return {"text": reasoning.text, "tokens": reasoning.tokens, "hidden": hidden}
 
 
-def _said(turn: Turn, number: int, carried: bool) -> list[dict[str, Any]]:
+def _policy_parts(turn: Turn, number: int, carried: bool) -> list[dict[str, Any]]:
     if not isinstance(turn.content, str):
-        return parts(turn.content, number, rendered=True)
-    pieces = [(p.thinking, turn.content[p.start : p.stop]) for p in segments(turn.content, carried)]
+        return content_parts(turn.content, number, rendered=True)
+    pieces = [
+        (p.thinking, turn.content[p.start : p.stop]) for p in split_segments(turn.content, carried)
+    ]
     return [
-        {"think" if thought else "text": text, **marked(text)}
+        {"think" if thought else "text": text, **as_markup(text)}
         for thought, text in pieces
         if text.strip()
     ]
 
 
-def marked(text: str) -> dict[str, Any]:
+def as_markup(text: str) -> dict[str, Any]:
     """Return `{"tree"}` with the Markdown of a text, empty if it has none."""
-    found = tree(text)
-    return {} if found is None else {"tree": found}
+    elements = markdown_tree(text)
+    return {} if elements is None else {"tree": elements}
 
 
-def parts(content: Content, number: int, *, rendered: bool = False) -> list[dict[str, Any]]:
+def content_parts(content: Content, number: int, *, rendered: bool = False) -> list[dict[str, Any]]:
     """Return text as `{"text"}`, with a `tree` if `rendered`, and images as `{"image"}`, the
     address of a file of the run."""
     if isinstance(content, str):
-        return [{"text": content, **(marked(content) if rendered else {})}]
+        return [{"text": content, **(as_markup(content) if rendered else {})}]
     return [
-        {"text": part.text, **(marked(part.text) if rendered else {})}
+        {"text": part.text, **(as_markup(part.text) if rendered else {})}
         if isinstance(part, TextPart)
         else {"image": f"media/{number}/{part.file}"}
         for part in content
     ]
 
 
-def whole(index: Index, conversation_id: str) -> list[dict[str, Any]]:
+def chat_messages(index: ViewIndex, conversation_id: str) -> list[dict[str, Any]]:
     """Return the conversation as chat-API messages from the policy's view: `tool_calls` of
     assistants, results as messages of role `tool`, a picture as the name of its file."""
-    run, conversation, _ = index.conversation(conversation_id)
+    run, conversation, _ = index.read_conversation(conversation_id)
     protocol = run.manifest.protocol
-    return [_as_sent(one) for one in messages(protocol, conversation, protocol.policy)]
+    return [
+        _as_sent(message) for message in messages_before(protocol, conversation, protocol.policy)
+    ]
 
 
 def _as_sent(message: Message) -> dict[str, Any]:
     content = message["content"]
     out: dict[str, Any] = {
         "role": message["role"],
-        "content": content if isinstance(content, str) else [_part(part) for part in content],
+        "content": content if isinstance(content, str) else [_part_json(part) for part in content],
     }
     if "reasoning" in message:
         out["reasoning_content"] = message["reasoning"].text
@@ -243,90 +251,94 @@ def _as_sent(message: Message) -> dict[str, Any]:
     return out | {name: message[name] for name in ("tool_call_id", "name") if name in message}
 
 
-def _part(part: TextPart | ImagePart) -> dict[str, Any]:
+def _part_json(part: TextPart | ImagePart) -> dict[str, Any]:
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
     return {"type": "image_url", "image_url": {"url": part.file}}
 
 
-def prompts(index: Index, conversation_id: str) -> dict[str, Any]:
+def turn_prompts(index: ViewIndex, conversation_id: str) -> dict[str, Any]:
     """Return, by turn index, the exact messages that a model got before the turn."""
-    run, conversation, _ = index.conversation(conversation_id)
-    number = index.place(conversation_id)["run_no"]
-    found = {}
-    for place, turn in enumerate(conversation.turns):
-        if turn.finish_reason not in NOT_ASKED:
-            seen = messages(run.manifest.protocol, conversation, turn.speaker, place)
-            found[str(place)] = [
+    run, conversation, _ = index.read_conversation(conversation_id)
+    number = index.locate_conversation(conversation_id)["run_no"]
+    by_turn = {}
+    for turn_index, turn in enumerate(conversation.turns):
+        if turn.finish_reason not in WITHOUT_MODEL:
+            seen = messages_before(run.manifest.protocol, conversation, turn.speaker, turn_index)
+            by_turn[str(turn_index)] = [
                 {
                     "role": message["role"],
-                    "parts": parts(message["content"], number),
+                    "parts": content_parts(message["content"], number),
                     "reasoning": message["reasoning"].text if "reasoning" in message else None,
                     "name": message.get("name"),
-                    "calls": [[one.name, one.arguments] for one in message.get("tool_calls", ())],
+                    "calls": [
+                        [call.name, call.arguments] for call in message.get("tool_calls", ())
+                    ],
                 }
                 for message in seen
             ]
-    return found
+    return by_turn
 
 
-def beside(index: Index, question: int) -> list[dict[str, Any]]:
+def sibling_rows(index: ViewIndex, question: int) -> list[dict[str, Any]]:
     """Return the rows of all conversations about a question."""
-    rows = index.ask(
-        f"SELECT {SHOWN}{rewards(index)} FROM conversations WHERE q = ? ORDER BY n LIMIT ?",
+    rows = index.query_rows(
+        f"SELECT {SHOWN}{reward_lists(index)} FROM conversations WHERE q = ? ORDER BY n LIMIT ?",
         [question, MOST_BESIDE],
     )
-    return [tidy(row) for row in rows]
+    return [finite_row(row) for row in rows]
 
 
-def verdicts(index: Index, names: Sequence[str]) -> dict[tuple[int, str], list[dict[str, Any]]]:
+def verdicts_json(
+    index: ViewIndex, names: Sequence[str]
+) -> dict[tuple[int, str], list[dict[str, Any]]]:
     """Return the verdicts on these conversations by (run number, conversation_id)."""
     marks = ", ".join("?" * len(names))
-    rows = index.ask(
+    rows = index.query_rows(
         "SELECT run_no, conversation_id, judge, fingerprint, scores, reward, justifications, "
         "details, reply, failure.kind || ': ' || failure.message AS failure, attempts "
         f"FROM raw.verdicts WHERE conversation_id IN ({marks}) ORDER BY judge",
         names,
     )
-    found: dict[tuple[int, str], list[dict[str, Any]]] = {}
+    by_conversation: dict[tuple[int, str], list[dict[str, Any]]] = {}
     for row in rows:
-        place = (row["run_no"], row["conversation_id"])
-        found.setdefault(place, []).append(_verdict(index.runs[place[0]], row))
-    return found
+        key = (row["run_no"], row["conversation_id"])
+        by_conversation.setdefault(key, []).append(_verdict_json(index.runs[key[0]], row))
+    return by_conversation
 
 
-def _verdict(run: Run, row: Mapping[str, Any]) -> dict[str, Any]:
-    spec = _specs(run).get(row["fingerprint"])
+def _verdict_json(run: Run, row: Mapping[str, Any]) -> dict[str, Any]:
+    spec = _judge_specs(run).get(row["fingerprint"])
     if spec is None:  # a judge that came since
-        _specs.cache_clear()
-        spec = _specs(run).get(row["fingerprint"])
+        _judge_specs.cache_clear()
+        spec = _judge_specs(run).get(row["fingerprint"])
     scores, words = row["scores"] or {}, row["justifications"] or {}
-    labels = spec.labels if spec else {}
+    labels = spec.score_labels if spec else {}
     return {
         "judge": row["judge"],
         "model": spec.model if spec else None,
         "reward": row["reward"],
-        "headline": spec.headline if spec else "overall",
+        "headline": spec.headline_metric if spec else "overall",
         "scores": [
             {
                 "name": name,
                 "label": labels.get(name, name),
                 "score": scores.get(name),
                 "why": words.get(name),
-                "limits": spec.limits(name) if spec else (0, 10),
+                "limits": spec.score_limits(name) if spec else (0, 10),
             }
             for name in dict.fromkeys(
                 (*(name for name in labels if name in scores), *scores, *words)
             )
         ],
-        "details": _plain(row["details"]),
+        "details": _details_json(row["details"]),
         "reply": row["reply"],
         "failure": row["failure"],
         "attempts": row["attempts"],
     }
 
 
-def _plain(text: str | None) -> Any:
+def _details_json(text: str | None) -> Any:
     try:
         return (orjson.loads(text) if text else None) or None
     except orjson.JSONDecodeError:  # nested more deeply than a page can show
@@ -334,7 +346,7 @@ def _plain(text: str | None) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _specs(run: Run) -> dict[str, JudgeSpec]:
+def _judge_specs(run: Run) -> dict[str, JudgeSpec]:
     return run.judge_specs()
 
 
@@ -346,48 +358,59 @@ OTHER = (
 UNKNOWN = "The messages before this call; the journal says nothing of what was sent beside them."
 
 
-def calls(index: Index, conversation_id: str) -> dict[str, list[dict[str, Any]]]:
+def turn_calls(index: ViewIndex, conversation_id: str) -> dict[str, list[dict[str, Any]]]:
     """Return the model calls of each turn, by turn index: key, request, reply, lost attempts and
     wire records; requests and replies as JSON text."""
-    run, conversation, _ = index.conversation(conversation_id)
-    requests = {one.key: one for one in asked(run.manifest, conversation)}
-    found: dict[str, list[dict[str, Any]]] = {}
+    run, conversation, _ = index.read_conversation(conversation_id)
+    requests = {call.key: call for call in conversation_calls(run.manifest, conversation)}
+    by_turn: dict[str, list[dict[str, Any]]] = {}
     wires = {
         name: records
-        for path in run.files(NAME)
-        for name, records in kept(path, conversation.key).items()
+        for path in run.record_files(NAME)
+        for name, records in read_records(path, conversation.key).items()
     }
-    told = (exchanges(path, conversation.key) for path in run.files(run.calls_file.name))
-    for one in chain.from_iterable(told):
-        turn = turn_of(one.key)
+    call_lists = (
+        call_histories(path, conversation.key) for path in run.record_files(run.calls_file.name)
+    )
+    for call in chain.from_iterable(call_lists):
+        turn = turn_of(call.key)
         if turn is not None:
-            found.setdefault(str(turn), []).append(
-                _told(one, requests.get(one.key), wires.get(one.key, []))
+            by_turn.setdefault(str(turn), []).append(
+                _call_json(call, requests.get(call.key), wires.get(call.key, []))
             )
-    return found
+    return by_turn
 
 
-def _told(one: Exchange, request: Asked | None, wire: list[dict[str, Any]]) -> dict[str, Any]:
-    sent = [each | {name: _exact(each.get(name)) for name in ("request", "reply")} for each in wire]
-    told = {"key": one.key, "lost": one.lost, "wire": sent, "reply": _exact(one.reply)}
+def _call_json(
+    exchange: CallHistory, request: ModelCall | None, wire: list[dict[str, Any]]
+) -> dict[str, Any]:
+    sent = [
+        each | {name: _json_text(each.get(name)) for name in ("request", "reply")} for each in wire
+    ]
+    fields = {
+        "key": exchange.key,
+        "lost": exchange.lost,
+        "wire": sent,
+        "reply": _json_text(exchange.reply),
+    }
     if request is None:
-        return told | {"request": None, "proof": UNKNOWN}
+        return fields | {"request": None, "proof": UNKNOWN}
     hashed = call_hash(request.model, request.sampling, request.messages)
-    same = one.reply is not None and one.reply.get("hash") == hashed
+    same = exchange.reply is not None and exchange.reply.get("hash") == hashed
     body = {
         "model": request.model,
         **request.sampling.model_dump(exclude_defaults=True),
         "messages": request.messages,
     }
-    return told | {
-        "request": _exact(body),
+    return fields | {
+        "request": _json_text(body),
         "proof": SAME if same else OTHER,
     }
 
 
-def _exact(value: Any) -> str | None:
+def _json_text(value: Any) -> str | None:
     """Return JSON as indented text: a browser that parsed it would round the last digits of a
     seed."""
     if value is None or isinstance(value, str):
         return value
-    return orjson.dumps(value, default=plain, option=orjson.OPT_INDENT_2).decode()
+    return orjson.dumps(value, default=dump_noun, option=orjson.OPT_INDENT_2).decode()

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from convbench.answers.grade import grade
+from convbench.answers.grade import grade_conversation
 from convbench.schema import Choice, Conversation, Example, Failure, ProtocolSpec, Turn
 
 PROTOCOL = ProtocolSpec.model_validate(
@@ -39,10 +39,12 @@ def conversation(*said, failure=None):
 
 
 def test_only_the_final_policy_turn_answers():
-    got = grade(PROTOCOL, conversation("<thinking>a</thinking>", "The answer is C."), example())
+    got = grade_conversation(
+        PROTOCOL, conversation("<thinking>a</thinking>", "The answer is C."), example()
+    )
     assert (got.answer, got.correct, got.n_turns, got.words) == ("C", True, 2, 5)
     assert (got.thinking, got.thinking_any, got.thinking_closed) == (False, True, False)
-    got = grade(PROTOCOL, conversation("The answer is C.", "Well."), example())
+    got = grade_conversation(PROTOCOL, conversation("The answer is C.", "Well."), example())
     assert (got.answer, got.correct) == (None, False)
 
 
@@ -50,34 +52,36 @@ def test_a_trailing_turn_of_another_speaker_does_not_answer():
     talk = conversation("The answer is C.")
     after = Turn(speaker="teacher", step="q", content="The answer is D.")
     talk = talk.model_copy(update={"turns": (*talk.turns, after)})
-    assert grade(PROTOCOL, talk, example()).answer == "C"
+    assert grade_conversation(PROTOCOL, talk, example()).answer == "C"
 
 
 def test_wrong_and_carried():
-    assert grade(PROTOCOL, conversation("The answer is B."), example()).correct is False
+    assert (
+        grade_conversation(PROTOCOL, conversation("The answer is B."), example()).correct is False
+    )
     talk = conversation("<thinking> hm", "the answer is C. </thinking> Done.")
-    assert grade(PROTOCOL, talk, example()).answer is None
+    assert grade_conversation(PROTOCOL, talk, example()).answer is None
 
 
 def test_a_failed_conversation_says_nothing():
     failed = conversation("The answer is C.", failure=Failure(kind="X", message="m"))
-    got = grade(PROTOCOL, failed, example())
+    got = grade_conversation(PROTOCOL, failed, example())
     assert (got.answer, got.correct, got.thinking, got.n_turns) == (None, None, None, 1)
 
 
 def test_without_options_or_gold_nothing_is_correct_or_wrong():
     talk = conversation("The answer is C.")
-    assert grade(PROTOCOL, talk, example(answer=None)).correct is None
-    assert grade(PROTOCOL, talk, example(letters="")).correct is None
-    assert grade(PROTOCOL, talk, example(answer=None)).answer == "C"
+    assert grade_conversation(PROTOCOL, talk, example(answer=None)).correct is None
+    assert grade_conversation(PROTOCOL, talk, example(letters="")).correct is None
+    assert grade_conversation(PROTOCOL, talk, example(answer=None)).answer == "C"
 
 
 def test_answer_after_a_marker():
     protocol = PROTOCOL.model_copy(update={"answer_after": "READY:"})
-    assert grade(protocol, conversation("Hm, D. READY: C"), example()).correct is True
-    free = grade(protocol, conversation("Hm. READY: SELECT 1\n"), example(letters=""))
+    assert grade_conversation(protocol, conversation("Hm, D. READY: C"), example()).correct is True
+    free = grade_conversation(protocol, conversation("Hm. READY: SELECT 1\n"), example(letters=""))
     assert (free.answer, free.correct) == ("SELECT 1", None)
-    assert grade(protocol, conversation("Hm."), example(letters="")).answer is None
+    assert grade_conversation(protocol, conversation("Hm."), example(letters="")).answer is None
 
 
 def printed(paper, section):
@@ -105,6 +109,6 @@ def printed(paper, section):
 def test_printed_transcripts(paper, section, answer, opens, opens_any, closed):
     said = printed(paper, section)
     assert len(said) == 3
-    got = grade(PROTOCOL, conversation(*said), example())
+    got = grade_conversation(PROTOCOL, conversation(*said), example())
     assert got.answer == answer
     assert (got.thinking, got.thinking_any, got.thinking_closed) == (opens, opens_any, closed)

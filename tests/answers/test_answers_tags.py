@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convbench.answers.final import final_answer
-from convbench.answers.tags import closes, left_open, segments, thinking, visible
+from convbench.answers.tags import (
+    closes_thinking,
+    leaves_open,
+    opens_thinking,
+    split_segments,
+    without_thinking,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,8 +29,8 @@ from convbench.answers.tags import closes, left_open, segments, thinking, visibl
     ],
 )
 def test_opening_and_closed(text, opens, closed):
-    assert thinking(text) is opens
-    assert closes(text) is closed
+    assert opens_thinking(text) is opens
+    assert closes_thinking(text) is closed
 
 
 @pytest.mark.parametrize(
@@ -41,7 +47,7 @@ def test_opening_and_closed(text, opens, closed):
     ],
 )
 def test_left_open(turns, still_open):
-    assert left_open(turns) is still_open
+    assert leaves_open(turns) is still_open
 
 
 @pytest.mark.parametrize(
@@ -60,7 +66,7 @@ def test_left_open(turns, still_open):
     ],
 )
 def test_visible(text, carried, shown):
-    assert visible(text, carried) == shown
+    assert without_thinking(text, carried) == shown
 
 
 @pytest.mark.parametrize(
@@ -74,14 +80,14 @@ def test_visible(text, carried, shown):
     ],
 )
 def test_segments(text, carried, pieces):
-    found = [(thought, text[start:stop]) for thought, start, stop in segments(text, carried)]
+    found = [(thought, text[start:stop]) for thought, start, stop in split_segments(text, carried)]
     assert found == pieces
 
 
 def test_an_orphan_closing_tag_closes_what_an_earlier_turn_left_open():
     final = "So the answer is B. </thinking> I have explained it."
-    assert final_answer(final, "ABCD", left_open(["<thinking> first, weigh it"])) is None
-    assert final_answer(final, "ABCD", left_open(["<thinking> weigh it </thinking>"])) == "B"
+    assert final_answer(final, "ABCD", leaves_open(["<thinking> first, weigh it"])) is None
+    assert final_answer(final, "ABCD", leaves_open(["<thinking> weigh it </thinking>"])) == "B"
 
 
 @given(st.lists(st.sampled_from(["<thinking>", "</thinking>", "a", " "]), max_size=12))
@@ -96,4 +102,4 @@ def test_nothing_thought_is_shown(pieces):
             depth = False
         else:
             shown += "" if depth else piece
-    assert visible("".join(pieces)).replace("\n", "") == shown
+    assert without_thinking("".join(pieces)).replace("\n", "") == shown

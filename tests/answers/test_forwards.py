@@ -8,7 +8,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from convbench.answers.disguises import Runs, _letter_by_letter, enclosed, fenced
+from convbench.answers.disguises import (
+    SuffixAutomaton,
+    _letter_by_letter,
+    fenced_blocks,
+    find_enclosed,
+)
 
 FENCE = re.compile(r"^[ \t]*(```|~~~)[ \t]*(\w*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.M | re.S)
 SPELT = re.compile(r"(?<!\w)(?:[^\W_][\W_]{1,3}){3,}[^\W_](?!\w)")
@@ -24,7 +29,7 @@ def texts(pieces: Sequence[str], count: int = 3_000) -> list[str]:
 
 def test_fenced_blocks_are_those_of_the_pattern() -> None:
     for text in texts(["```", "~~~", "\n", " ", "x", "```py", "\n```\n", "\n~~~ \n", "\t", "````"]):
-        assert list(fenced(text)) == [found[3] for found in FENCE.finditer(text)], text
+        assert list(fenced_blocks(text)) == [found[3] for found in FENCE.finditer(text)], text
 
 
 def test_letters_with_gaps_are_those_of_the_pattern() -> None:
@@ -34,7 +39,7 @@ def test_letters_with_gaps_are_those_of_the_pattern() -> None:
 
 def test_pages_are_those_of_the_pattern() -> None:
     for text in texts(["<html", ">", "</html", "</html>", " ", "x", "\n", "</html >"]):
-        spans = [text[a.start() : b.end()] for a, b in enclosed(text, OPENING, CLOSING)]
+        spans = [text[a.start() : b.end()] for a, b in find_enclosed(text, OPENING, CLOSING)]
         assert spans == PAGE.findall(text), text
 
 
@@ -45,4 +50,4 @@ def test_the_longest_runs_in_common(size: int) -> None:
     ):
         ends = range(1, len(text) + 1)
         expected = [max(n for n in range(e + 1) if text[e - n : e] in other) for e in ends]
-        assert list(Runs(other).longest(text)) == expected, (text, other)
+        assert list(SuffixAutomaton(other).longest_runs(text)) == expected, (text, other)

@@ -13,9 +13,9 @@ import pytest
 
 import convbench
 from convbench.api import verbs
-from convbench.api.signature import listed, name_of
+from convbench.api.signature import keyword_options, name_of
 from convbench.errors import ConvbenchError, QueryError, RunError
-from convbench.options.declare import flat
+from convbench.options.declare import flat_options
 from tests.publish.runs import write_run
 
 PUBLIC = [name for name in convbench.__all__ if not inspect.isclass(getattr(convbench, name))]
@@ -53,8 +53,8 @@ def test_python_says_what_the_command_line_says(name: str) -> None:
     function = getattr(verbs, name)
     said = set(inspect.signature(function).parameters)
     options = function.__options__
-    assert {name_of(one) for one in listed(options)} <= said
-    own = {name_of(one) for one in flat(options) if not one.opt.typed_only}
+    assert {name_of(one) for one in keyword_options(options)} <= said
+    own = {name_of(one) for one in flat_options(options) if not one.opt.typed_only}
     assert said <= own | {"judge", "runs", "run"}
 
 

@@ -31,7 +31,7 @@ def test_the_tutorial_goes_from_build_to_a_paired_table(tmp_path: Path) -> None:
 def test_a_question_in_a_notebook_draws_no_bar(tmp_path: Path) -> None:
     """Where DuckDB has nothing to draw one with, it refuses to be told not to."""
     ask = (
-        "import duckdb\nfrom convbench.store.limits import spill\n"
+        "import duckdb\nfrom convbench.store.limits import allow_spilling\n"
         "connection = duckdb.connect()\nspill(connection, 10)\n"
         "print(connection.execute(\"SELECT current_setting('enable_progress_bar')\").fetchall())"
     )

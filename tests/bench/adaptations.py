@@ -8,8 +8,8 @@ from pathlib import Path
 
 from convbench import catalog
 from convbench.judge.adaptation.learner import Learner, Question
-from convbench.judge.adaptation.settings import Inner, training_texts
-from convbench.models.where import where
+from convbench.judge.adaptation.settings import InnerSettings, training_texts
+from convbench.models.where import resolve_path
 from convbench.pocket import notes
 from convbench.pocket.rows import load
 from convbench.pocket.world import make_world
@@ -24,9 +24,9 @@ def adaptations(folder: Path) -> Iterator[Row]:
     """Faithful self-edits of the pocket world's first passages, as judge `adaptation-pocket`
     adapts to them: two seeds each, 15 passes over 5 texts, 4 questions."""
     del folder
-    spec = catalog.load(JudgeSpec, "judges", "adaptation-pocket")
-    inner = Inner.model_validate(spec.args["inner"])
-    learner = Learner.load(where("pocket"), "cpu")
+    spec = catalog.load_spec(JudgeSpec, "judges", "adaptation-pocket")
+    inner = InnerSettings.model_validate(spec.args["inner"])
+    learner = Learner.load(resolve_path("pocket"), "cpu")
     known = notes.make_notes(make_world(), 0)
     rows = [row for row in load(seed=0, kind="notes") if row["split"] == "train"][: COUNT + 1]
     took = passes = 0.0
@@ -35,7 +35,7 @@ def adaptations(folder: Path) -> Iterator[Row]:
         edit = edits.good_edit(note, "implications")
         texts = training_texts(edit, row["title"], row["passage"], inner)
         started = time.perf_counter()
-        found = learner.adapt(texts, _questions(row), inner, before=0.0)
+        found = learner.adapt_to(texts, _questions(row), inner, before=0.0)
         if number:  # the first one warms up
             took += time.perf_counter() - started
             passes += found.passes

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from convbench.errors import ConvbenchError
 from convbench.sandbox import browser, chromium
-from convbench.sandbox.watch import below, lives
+from convbench.sandbox.watch import is_alive, iter_descendants
 from tests.bench.bench import Row
 
 KILLS = 100
@@ -69,7 +69,7 @@ def _kill(delay: float, drawn: random.Random, over: threading.Event) -> None:
     """Kill one process at the moment, or the first that there is after it."""
     over.wait(delay)
     while not over.is_set():
-        if pids := [pid for pid in below(os.getpid()) if lives(pid)]:
+        if pids := [pid for pid in iter_descendants(os.getpid()) if is_alive(pid)]:
             os.kill(drawn.choice(pids), signal.SIGKILL)
             return
         time.sleep(0.005)

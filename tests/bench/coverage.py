@@ -12,10 +12,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from convbench.stats.agreement import agreement
-from convbench.stats.covariates import drift, drift_apart
-from convbench.stats.means import Estimate, estimate, share_interval
-from convbench.stats.ppi import corrected, difference, ratio, transport
+from convbench.stats.agreement import judge_agreement
+from convbench.stats.covariates import drift_difference, mean_drift
+from convbench.stats.means import Estimate, estimate_mean, share_interval
+from convbench.stats.ppi import (
+    check_transport,
+    corrected_difference,
+    corrected_mean,
+    ratio_of_means,
+)
 from convbench.words import DrawBy
 from tests.bench.bench import Row
 from tests.stats.simulate import labelled, talks
@@ -29,7 +34,7 @@ Found = Mapping[str, tuple["Estimate | _Between | None", float]]
 
 def _one(by: DrawBy, labels: int) -> Callable[[random.Random], Found]:
     def go(rng: random.Random) -> Found:
-        found = corrected(labelled(rng, talks(rng, 150, 3), labels, by))
+        found = corrected_mean(labelled(rng, talks(rng, 150, 3), labels, by))
         assert found is not None
         name = f"{labels} labels, {by}"
         return {
@@ -45,14 +50,14 @@ def _two(rng: random.Random) -> Found:
     one, two = talks(rng, 150, 3, shared=level), talks(rng, 150, 3, shared=level, bias=1.0)
     a, b = labelled(rng, one, 60, "uniform"), labelled(rng, two, 60, "uniform")
     pairs = ((g, other, mine) for (g, other, _), (_, mine, _) in zip(one, two, strict=True))
-    raw = estimate((x.group, y.judge - x.judge) for x, y in zip(a, b, strict=True))
+    raw = estimate_mean((x.group, y.judge - x.judge) for x, y in zip(a, b, strict=True))
     # The judge's scores vary by 0.49 * (1 + 0.49) + 0.36 around their mean.
     spread = (0.49 * (1 + 0.49) + 0.36) ** 0.5
     return {
-        "corrected paired difference, 60 labels each": (difference(a, b), 0.0),
+        "corrected paired difference, 60 labels each": (corrected_difference(a, b), 0.0),
         "judge's paired difference": (raw, 0.5),
-        "drift in standard deviations": (drift(pairs), 0.5 / spread),
-        "difference of biases": (transport(a, b, 10.0).apart, 0.5),
+        "drift in standard deviations": (mean_drift(pairs), 0.5 / spread),
+        "difference of biases": (check_transport(a, b, 10.0).apart, 0.5),
     }
 
 
@@ -71,8 +76,8 @@ def _report(rng: random.Random) -> Found:
         rows += [(str(group), float(rng.random() < level), float(rng.random() < level + 0.15))
                  for _ in range(3)]  # fmt: skip
     return {
-        "share of right answers": (estimate((g, a) for g, a, _ in rows), 0.5),
-        "paired difference of shares": (estimate((g, b - a) for g, a, b in rows), 0.15),
+        "share of right answers": (estimate_mean((g, a) for g, a, _ in rows), 0.5),
+        "paired difference of shares": (estimate_mean((g, b - a) for g, a, b in rows), 0.15),
     }
 
 
@@ -84,10 +89,10 @@ def _simulators(rng: random.Random) -> Found:
         level, taste = rng.gauss(0, 0.7), rng.gauss(0, 0.4)
         rows += [(str(group), 1 + level + taste + rng.gauss(0, 1),
                   0.4 + level - taste + rng.gauss(0, 1)) for _ in range(3)]  # fmt: skip
-    share = ratio((g, d - e, d + e) for g, d, e in rows)
+    share = ratio_of_means((g, d - e, d + e) for g, d, e in rows)
     assert share is not None
     return {
-        "two simulators: first less second": (estimate((g, d - e) for g, d, e in rows), 0.6),
+        "two simulators: first less second": (estimate_mean((g, d - e) for g, d, e in rows), 0.6),
         "two simulators: the simulator's share": (
             _Between(share.interval or (-math.inf, math.inf)), 0.6 / 1.4,
         ),
@@ -102,10 +107,10 @@ def _another(rng: random.Random) -> Found:
             for (*_, mine), (*_, other) in zip(one, two, strict=True)]  # fmt: skip
     rows = [(g, a, b, c, d) for (g, a, _), (_, b, _), (c, d) in zip(one, two, seen, strict=True)]
     spread = (0.49 * (1 + 0.49) + 0.36) ** 0.5
-    between = agreement(("a", "b"), [g for g, *_ in rows], [a for _, a, *_ in rows],
+    between = judge_agreement(("a", "b"), [g for g, *_ in rows], [a for _, a, *_ in rows],
                         [c for *_, c, _ in rows])  # fmt: skip
     return {
-        "overpaid by another judge, in standard deviations": (drift_apart(rows), 0.5 / spread),
+        "overpaid by another judge, in standard deviations": (drift_difference(rows), 0.5 / spread),
         "two judges: first less second": (between.apart, 0.5),
     }
 
@@ -119,7 +124,7 @@ def _shares(rng: random.Random) -> Found:
         for group in range(60):
             level = rng.betavariate(share * 7 / 3, (1 - share) * 7 / 3)
             rows += [(str(group), float(rng.random() < level)) for _ in range(3)]
-        made = estimate(rows)
+        made = estimate_mean(rows)
         assert made is not None
         found[f"share of {share:.0%}"] = (_Between(share_interval(made)), share)
     return found

@@ -12,8 +12,13 @@ import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
-from convbench.stats.draw import drawn, expected_apart, probabilities, sizes
-from convbench.stats.ppi import Unit, corrected
+from convbench.stats.draw import (
+    draw_probabilities,
+    draw_systematic,
+    expected_distances,
+    sampling_sizes,
+)
+from convbench.stats.ppi import ScoredUnit, corrected_mean
 from convbench.words import DrawBy
 from tests.bench.bench import Row
 from tests.stats.simulate import Talk, talks
@@ -36,21 +41,21 @@ def world(rng: random.Random, *, loophole: bool) -> list[Talk]:
 def twice(rng: random.Random, found: list[Talk], by: DrawBy) -> tuple[float, float, bool]:
     """Return (error of the mean, margin, whether the interval holds the truth, which is 0)."""
     scores = [judge for _, judge, _ in found]
-    first = probabilities([1.0] * len(found), FIRST)
-    weights = dict.fromkeys(drawn(first, rng), FIRST / (FIRST + MORE) / first[0])
+    first = draw_probabilities([1.0] * len(found), FIRST)
+    weights = dict.fromkeys(draw_systematic(first, rng), FIRST / (FIRST + MORE) / first[0])
     labelled = [(scores[i], found[i][2]) for i in weights]
     slope = statistics.linear_regression(*zip(*labelled, strict=True)) if labelled else None
     assert slope is not None
     rest = [(f, y - slope.slope * f - slope.intercept) for f, y in labelled]
-    apart = expected_apart(scores, rest) if by == "optimal" else None
-    chances = probabilities(sizes(by, scores, apart), MORE)
-    for i in drawn(chances, rng):
+    apart = expected_distances(scores, rest) if by == "optimal" else None
+    chances = draw_probabilities(sampling_sizes(by, scores, apart), MORE)
+    for i in draw_systematic(chances, rng):
         weights[i] = weights.get(i, 0.0) + MORE / (FIRST + MORE) / chances[i]
     units = [
-        Unit(group, judge, gold if i in weights else None, weights.get(i, 0.0))
+        ScoredUnit(group, judge, gold if i in weights else None, weights.get(i, 0.0))
         for i, (group, judge, gold) in enumerate(found)
     ]
-    made = corrected(units)
+    made = corrected_mean(units)
     assert made is not None
     margin = made.estimate.margin or 0.0
     return made.estimate.mean, margin, abs(made.estimate.mean) <= margin

@@ -29,31 +29,31 @@ FUNCTION = 1
 
 def build() -> None:
     from convbench.options.build import BuildOptions
-    from convbench.options.shared import Shape
-    from convbench.shards.build import build
+    from convbench.options.shared import RunSettings
+    from convbench.shards.build import build_or_resume
 
-    shape = Shape(samples=3, temperatures=(1.0,))
+    shape = RunSettings(samples=3, temperatures=(1.0,))
     made = BuildOptions(
         "pocket", model="local:pocket", tasks=20, run=Path("run"), shape=shape, calls=QUIET
     )
-    build(made)
+    build_or_resume(made)
 
 
 def judge() -> None:
     from convbench.options.judge import JudgeOptions
-    from convbench.shards.judge import judge
+    from convbench.shards.judge import judge_run
 
-    judge(JudgeOptions(("rules",), Path("run"), calls=QUIET))
+    judge_run(JudgeOptions(("rules",), Path("run"), calls=QUIET))
 
 
 def train() -> None:
-    from convbench.experiment.train import train
+    from convbench.experiment.train import run_train
     from convbench.options.shared import SpecOptions
     from convbench.options.train import TrainOptions
 
     sets = ("fit.max_steps=1", "fit.batch_size=2", "fit.accumulation=1", "fit.probe=false")
     specs = SpecOptions(sets=sets)
-    train(TrainOptions("swift", (Path("run"),), specs=specs, calls=QUIET, in_process=True))
+    run_train(TrainOptions("swift", (Path("run"),), specs=specs, calls=QUIET, in_process=True))
 
 
 STAGES = {"build": build, "judge": judge, "train swift": train}

@@ -24,7 +24,7 @@ from convbench.judge.adaptation.learner import Learner
 from convbench.judge.few_shot.runner import outputs_of, problem_of, settings_of
 from convbench.judge.few_shot.solve import Solver
 from convbench.judge.resolve import resolve_judge
-from convbench.models.where import where
+from convbench.models.where import resolve_path
 from convbench.schema import Example, TaskSpec
 from convbench.tasks.arc_agi.edit import Group, SelfEdit
 from convbench.tasks.load import load_examples
@@ -42,12 +42,12 @@ ON_ALL = 4
 
 def solved(solver: Solver, edit: SelfEdit, tasks: Sequence[Example]) -> int:
     """Return how many tasks are solved."""
-    return sum(solver.adapted(problem_of(one), edit).right(outputs_of(one)) for one in tasks)
+    return sum(solver.try_adapted(problem_of(one), edit).is_right(outputs_of(one)) for one in tasks)
 
 
 def tasks_of(seed: int, split: str) -> list[Example]:
     """Return the tasks of a split that a seed draws."""
-    drawn = load_examples(catalog.load(TaskSpec, "tasks", "pocket-grids"), seed).examples
+    drawn = load_examples(catalog.load_spec(TaskSpec, "tasks", "pocket-grids"), seed).examples
     return [one for one in drawn if one.split == split]
 
 
@@ -75,7 +75,7 @@ def main() -> None:
     """Print one line a seed, or one a candidate."""
     tools, *rest = sys.argv[1:]
     settings = settings_of(resolve_judge("few-shot-pocket"))
-    solver = Solver(Learner.load(where("pocket-grids")), settings)
+    solver = Solver(Learner.load(resolve_path("pocket-grids")), settings)
     if tools == "search":
         search(solver)
         return

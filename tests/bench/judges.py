@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from convbench.stats.agreement import votes, worth
-from convbench.stats.bradley_terry import ranking
+from convbench.stats.agreement import effective_number, effective_votes
+from convbench.stats.bradley_terry import rank_policies
 from convbench.stats.covariates import length_bias, self_preference
-from convbench.stats.duels import decide, wins
+from convbench.stats.duels import anytime_decision, summarise_wins
 from convbench.stats.means import Estimate, share_interval
 from tests.bench.bench import Row
 from tests.stats import panels
@@ -30,7 +30,7 @@ def _ends(found: Estimate | None) -> Ends:
 
 
 def _duels(rng: random.Random) -> Held:
-    found = wins(panels.duels(rng, 80, 3))
+    found = summarise_wins(panels.duels(rng, 80, 3))
     assert found is not None
     return {
         "win rate, 80 groups": (_ends(found.rate), panels.RATE),
@@ -40,14 +40,17 @@ def _duels(rng: random.Random) -> Held:
 
 
 def _panel(rng: random.Random) -> Held:
-    found = votes(panels.errors(rng, 80, 3, 3))
+    found = effective_votes(panels.errors(rng, 80, 3, 3))
     assert found is not None
     rows = panels.leans(rng, 80, 4)
     own = self_preference((group, mine, lean) for group, mine, _, lean in rows)
     # Its own family is every other conversation whatever its length, so that each stands alone.
     length = length_bias((group, words, lean) for group, _, words, lean in rows)
     return {
-        "votes of a panel of three": ((found.low, found.high), worth(3, panels.CORRELATION)),
+        "votes of a panel of three": (
+            (found.low, found.high),
+            effective_number(3, panels.CORRELATION),
+        ),
         "self-preference": (_ends(own), panels.OWN),
         "length bias": (_ends(length), panels.TWICE),
     }
@@ -55,7 +58,7 @@ def _panel(rng: random.Random) -> Held:
 
 def _strengths(rng: random.Random) -> Held:
     rounds = panels.rounds(rng, STRENGTHS, LENGTH, 150, 3)
-    found = ranking(4, rounds, length=True, seed=rng.getrandbits(32), times=RESAMPLED)
+    found = rank_policies(4, rounds, length=True, seed=rng.getrandbits(32), times=RESAMPLED)
     if found is None or found.length is None:
         return {"all strengths at once": ((None, None), 0.0)}
     apart = [(b.low, b.high, true) for b, true in zip(found.strengths, STRENGTHS, strict=True)]
@@ -69,7 +72,7 @@ def _strengths(rng: random.Random) -> Held:
 
 def _plain(rng: random.Random) -> Held:
     """Strengths as they were judged, of policies whose answers are as long."""
-    found = ranking(4, panels.rounds(rng, STRENGTHS, 0.0, 150, 3), seed=rng.getrandbits(32),
+    found = rank_policies(4, panels.rounds(rng, STRENGTHS, 0.0, 150, 3), seed=rng.getrandbits(32),
                     times=RESAMPLED)  # fmt: skip
     if found is None:
         return {"all strengths at once": ((None, None), 0.0)}
@@ -104,5 +107,5 @@ def judges(folder: Path) -> Iterator[Row]:
 def _always(rng: random.Random) -> bool:
     """Whether the anytime-valid interval holds the truth at every tenth of 200 groups."""
     values = [duel_values(rng, 0.0) for _ in range(200)]
-    found = [decide(values[:n]) for n in range(10, 201, 10)]
+    found = [anytime_decision(values[:n]) for n in range(10, 201, 10)]
     return all(one is not None and one.low <= 0.5 <= one.high for one in found)

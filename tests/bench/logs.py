@@ -8,7 +8,7 @@ import random
 import shutil
 from pathlib import Path
 
-from convbench.store.jsonl import Appender, lines
+from convbench.store.jsonl import Appender, numbered_lines
 
 SAMPLES = 4
 """Conversations about one question, so that `train swift` has something to compare."""
@@ -59,7 +59,7 @@ def inflate(run: Path, to: Path, copies: int) -> None:
     if (run / "judges").is_dir():
         shutil.copytree(run / "judges", to / "judges")
     for name in ("examples.jsonl", "conversations.jsonl", "verdicts.jsonl"):
-        whole = [line.rstrip(b"\n") for _, line in lines(run / name)]
+        whole = [line.rstrip(b"\n") for _, line in numbered_lines(run / name)]
         if not whole:
             continue
         with Appender(to / name) as file:

@@ -90,7 +90,7 @@ def mutations(folder: Path) -> Iterator[Row]:
     at a time; then the time of `verify` on 10,000 conversations."""
 
     from convbench.errors import ConvbenchError
-    from convbench.publish.verify import verify
+    from convbench.publish.verify import verify_target
 
     run = folder / "small"
     small = ["build", "demo", "--model", "pocket", "--tasks", "8", "--run", "small", "--quiet"]
@@ -99,7 +99,7 @@ def mutations(folder: Path) -> Iterator[Row]:
     convbench(["train", "swift", "--run", "small", "--set", "fit.max_steps=2"], folder)
     convbench(["report", "small", "--split", "all", "--out", "small/reports"], folder)
     convbench(["publish", "me/small", "--run", "small", "--dry-run"], folder)
-    assert not verify(str(run)).problems
+    assert not verify_target(str(run)).problems
     draw, found, files = random.Random(11), 0, sealed_files(run)
     for _ in range(CHANGES):
         path = draw.choice(files)
@@ -107,7 +107,7 @@ def mutations(folder: Path) -> Iterator[Row]:
         changed, how = mutate(before, draw)
         path.write_bytes(changed)
         try:
-            told = bool(verify(str(_part(run, path))).problems)
+            told = bool(verify_target(str(_part(run, path))).problems)
         except ConvbenchError:  # what cannot be read at all ends the command with one line
             told = True
         found += told

@@ -23,19 +23,19 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from convbench.experiment.evaluate import evaluate
-from convbench.learn.ratios import ratios
-from convbench.learn.select import collect
+from convbench.experiment.evaluate import evaluate_policy
+from convbench.learn.ratios import log_ratios
+from convbench.learn.select import collect_conversations
 from convbench.learn.start import train_once
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Data
-from convbench.shards.build import build
-from convbench.shards.judge import judge
-from convbench.stats.offpolicy import Draw, overlap, robust, snips
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
+from convbench.stats.offpolicy import LoggedReward, doubly_robust, measure_overlap, snips_value
 from convbench.store.run import Run
 from tests.stats.test_offpolicy import World
 
@@ -55,12 +55,12 @@ SETS = (
 def logged(path: Path, samples: int, tasks: int, split: str, seed: int) -> Run:
     """A judged run whose questions are all of one split."""
     sets = ("task.sample.split=fraction", f"task.sample.train={float(split == 'train')}")
-    shape = Shape(seed=seed, max_tokens=96, samples=samples, temperatures=(1.0,))
-    build(BuildOptions(run=path, calls=QUIET) if path.exists() else BuildOptions(
+    shape = RunSettings(seed=seed, max_tokens=96, samples=samples, temperatures=(1.0,))
+    build_or_resume(BuildOptions(run=path, calls=QUIET) if path.exists() else BuildOptions(
         "pocket", tasks=tasks, model="local:pocket", run=path, calls=QUIET, shape=shape,
         specs=SpecOptions(sets=sets),
     ))  # fmt: skip
-    judge(JudgeOptions(("rules",), path, calls=QUIET))
+    judge_run(JudgeOptions(("rules",), path, calls=QUIET))
     return Run.open(path)
 
 
@@ -79,12 +79,12 @@ def main() -> None:
         out = root / name.replace(", ", "-").replace(" ", "-")
         train_once(TrainOptions(recipe, run=(learnt.path,), calls=QUIET, in_process=True,
                                 specs=SpecOptions(sets=(*SETS, *sets))), out)  # fmt: skip
-        child = evaluate(EvalOptions(str(out), (log.path,), calls=QUIET)).run
+        child = evaluate_policy(EvalOptions(str(out), (log.path,), calls=QUIET)).run
         truth = fmean(v.reward for v in child.verdicts() if v.reward is not None)
-        selection = collect(log, Data(flagged="keep"), "test")
+        selection = collect_conversations(log, Data(flagged="keep"), "test")
         weighed = [
-            Draw(one.logged.task, one.log_ratio, one.logged.reward)
-            for one in ratios(selection, str(out))
+            LoggedReward(one.logged.task, one.log_ratio, one.logged.reward)
+            for one in log_ratios(selection, str(out))
         ]
         print(json.dumps({
             "policy": name, "truth": round(truth, 4),
@@ -94,9 +94,9 @@ def main() -> None:
         }), flush=True)  # fmt: skip
 
 
-def small(pool: list[Draw], replicates: int) -> Iterator[list[Draw]]:
+def small(pool: list[LoggedReward], replicates: int) -> Iterator[list[LoggedReward]]:
     """Yield small logs: a sample of each of so many questions, drawn with replacement."""
-    by_question: dict[str, list[Draw]] = {}
+    by_question: dict[str, list[LoggedReward]] = {}
     for draw in pool:
         by_question.setdefault(draw.group, []).append(draw)
     names, stream = sorted(by_question), random.Random(0)
@@ -105,16 +105,16 @@ def small(pool: list[Draw], replicates: int) -> Iterator[list[Draw]]:
         yield [replace(one, group=str(place)) for place, one in enumerate(drawn)]
 
 
-def covered(logs: Iterable[list[Draw]], truth: float) -> dict[str, float]:
+def covered(logs: Iterable[list[LoggedReward]], truth: float) -> dict[str, float]:
     """Return coverage and mean width of both estimators where they are estimated, and what it
     would be were nothing refused."""
-    rules = {"snips": snips, "robust": robust}
+    rules = {"snips": snips_value, "robust": doubly_robust}
     held, widths = Counter[str](), dict[str, list[float]](snips=[], robust=[])
     n, known, effective = 0, 0, []
     for log in logs:
-        seen = overlap(log)
+        seen = measure_overlap(log)
         effective.append(seen.effective_groups)
-        fine = not seen.unknown()
+        fine = not seen.unknown_reasons()
         n, known = n + 1, known + fine
         for name, rule in rules.items():
             low, high = rule(log).interval or (0.0, 0.0)

@@ -51,8 +51,8 @@ def save_model(folder: Path) -> Path:
 
 def rows(reply: int, by_turn: bool) -> list[Any]:
     """Three turns of each conversation, as a row each or as one."""
-    from convbench.learn.rows import Row as TrainingRow
-    from convbench.learn.tokens import Tokens
+    from convbench.learn.rows import TrainingRow as TrainingRow
+    from convbench.learn.tokens import TokenRow
 
     draw = random.Random(0)
     found = []
@@ -67,7 +67,7 @@ def rows(reply: int, by_turn: bool) -> list[Any]:
         for turn, end in enumerate(ends if by_turn else ends[-1:]):
             own = [0] * (end - reply) + [1] * reply if by_turn else mask
             parts = len(ASKED) if by_turn else 1
-            tokens = Tokens(ids[:end], tuple(own))
+            tokens = TokenRow(ids[:end], tuple(own))
             found.append(TrainingRow(str(number), turn, parts, tokens, weight))
     return found
 

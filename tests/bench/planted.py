@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from convbench.pocket.speakers import field
+from convbench.pocket.speakers import read_field
 from convbench.pocket.words import VALUES
 from convbench.schema import Conversation, Example, ProtocolSpec, text_of
 
@@ -74,7 +74,10 @@ def half_of(key: str) -> str:
 
 def agent(messages: list[dict[str, Any]], example: Mapping[str, Any]) -> str:
     """Ask two to four questions, then answer."""
-    question, half = str(field(example, "question")), half_of(str(field(example, "question")))
+    question, half = (
+        str(read_field(example, "question")),
+        half_of(str(read_field(example, "question"))),
+    )
     asked = sum(message["role"] == "assistant" for message in messages)
     rng = random.Random(question + VARIANT[0])
     kinds = rng.sample(KINDS, rng.randint(2, ASKED))
@@ -89,8 +92,8 @@ VARIANT = [""]
 
 def human(messages: list[dict[str, Any]], example: Mapping[str, Any]) -> str:
     """Answer truthfully from the reference what was asked last."""
-    question = str(field(example, "question"))
-    half, known = half_of(question), facts(str(field(example, "reference")))
+    question = str(read_field(example, "question"))
+    half, known = half_of(question), facts(str(read_field(example, "reference")))
     asked = [text_of(m["content"]) for m in messages if m["role"] == "user"][-1]
     kinds = [k for k in KINDS if any(one in asked for one in ASKS[half][k])]
     rng = random.Random(f"{question} {len(messages)} {VARIANT[0]}")

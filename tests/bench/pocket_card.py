@@ -26,7 +26,7 @@ from convbench.pocket import notes, rows, texts
 from convbench.pocket.speakers import human, teacher
 from convbench.pocket.words import LETTERS, PROPERTIES
 from convbench.pocket.world import make_world
-from convbench.prompts import render
+from convbench.prompts import render_template
 from trainers.pocket import edits
 
 Messages = list[dict[str, str]]
@@ -106,7 +106,7 @@ def test_rows(kind: str, count: int) -> list[Row]:
 def pose(row: Row) -> str:
     """The question with its options."""
     choices = [{"label": x, "text": t} for x, t in zip(LETTERS, row["choices"], strict=True)]
-    return render(texts.POSE, {"question": row["question"], "choices": choices})
+    return render_template(texts.POSE, {"question": row["question"], "choices": choices})
 
 
 def answer(text: str) -> str | None:
@@ -287,7 +287,12 @@ def edit_figures(policy: Policy) -> dict[str, Any]:
     for kind in texts.SELF_EDIT_KINDS:
         prompt = texts.SELF_EDIT_PASSAGE + texts.SELF_EDIT[kind]
         chats = [
-            [{"role": "user", "content": render(prompt, {"title": n.title, "passage": n.passage})}]
+            [
+                {
+                    "role": "user",
+                    "content": render_template(prompt, {"title": n.title, "passage": n.passage}),
+                }
+            ]
             for n in test_notes()
         ]
         good = [edits.good_edit(note, kind) for note in test_notes()]

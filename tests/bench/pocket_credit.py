@@ -21,10 +21,10 @@ from typing import Any
 
 import yaml
 
-from convbench.learn.crediting import credit
+from convbench.learn.crediting import credit_turns
 from convbench.learn.job import Job
-from convbench.learn.launch import load, locate
-from convbench.models.where import where
+from convbench.learn.launch import load_trainer, locate_trainer
+from convbench.models.where import resolve_path
 from convbench.store import Run
 from convbench.store.credit import turn_advantages
 from tests.learn import tiny
@@ -51,7 +51,7 @@ def main() -> None:
     done = critic(run, **{**asked, **said})
     measured = {}
     for raw in (True, False):
-        credit(run, str(done), raw=raw)
+        credit_turns(run, str(done), raw=raw)
         name = f"critic{'-raw' if raw else ''}:{done.name}"
         measured["raw" if raw else "centred"] = found(run, decisive, name)
     print(json.dumps({"seed": int(seed), "sets": said, **measured}))
@@ -61,16 +61,21 @@ def by_branches(folder: Path, seed: int, per_turn: int) -> dict[str, Any]:
     """Return the measures of credit by branches."""
     run, decisive = planted(folder, 60, 2, seed)
     left(run, per_turn, seed)
-    credit(run, "branches")
+    credit_turns(run, "branches")
     return found(run, decisive, "branches:planted", "train")
 
 
 def talking(run: Run) -> Path:
     """Return the embedded policy after imitating all the conversations."""
     keep = {key: value for key, value in SETS.items() if not key.startswith("args.")}
-    file = tiny.resolved(run.checkpoints / "talking", "rft", run, Path(where("pocket")),
-                         **{**keep, **TALK})  # fmt: skip
-    job, module = Job.read(file), load(locate("star_gate"))
+    file = tiny.resolved(
+        run.checkpoints_folder / "talking",
+        "rft",
+        run,
+        Path(resolve_path("pocket")),
+        **{**keep, **TALK},
+    )
+    job, module = Job.from_file(file), load_trainer(locate_trainer("star_gate"))
     module.fit(job, module.data(job))
     return file.parent
 

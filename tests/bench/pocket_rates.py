@@ -19,19 +19,19 @@ from statistics import fmean
 from typing import Any
 
 from convbench import catalog
-from convbench.experiment.evaluate import evaluate
-from convbench.learn.start import train
+from convbench.experiment.evaluate import evaluate_policy
+from convbench.learn.start import train_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.specs import as_sets
 from convbench.options.train import TrainOptions
 from convbench.schema.experiment import ExperimentSpec
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store import Run
-from convbench.store.query import query
+from convbench.store.query import run_query
 
 QUIET = CallOptions(quiet=True)
 
@@ -41,12 +41,12 @@ def main() -> None:
     folder, seed, *rest = sys.argv[1:]
     split: Any = rest[0] if rest else "validation"
     path = Path(folder) / seed
-    spec = catalog.load(ExperimentSpec, "experiments", "pocket")
-    build(BuildOptions(run=path, calls=QUIET) if path.exists() else BuildOptions(
+    spec = catalog.load_spec(ExperimentSpec, "experiments", "pocket")
+    build_or_resume(BuildOptions(run=path, calls=QUIET) if path.exists() else BuildOptions(
         task=spec.tasks[0], tasks=spec.count, model=spec.model, run=path, calls=QUIET,
-        shape=Shape(seed=int(seed), max_tokens=spec.max_tokens),
+        shape=RunSettings(seed=int(seed), max_tokens=spec.max_tokens),
     ))  # fmt: skip
-    judge(JudgeOptions(spec.judges, path, calls=QUIET))
+    judge_run(JudgeOptions(spec.judges, path, calls=QUIET))
     for line in filter(None, map(str.strip, sys.stdin)):
         recipe, *sets = line.split()
         print(json.dumps(one(path, spec, recipe, sets, split)), flush=True)
@@ -61,13 +61,15 @@ def one(
     found: dict[str, Any] = {"seed": path.name, "recipe": recipe, "sets": sets, "split": split}
     policy = str(spec.model)
     if recipe != "base":
-        done = train(TrainOptions(recipe, run=path, specs=specs, calls=QUIET, in_process=True))
+        done = train_recipe(
+            TrainOptions(recipe, run=path, specs=specs, calls=QUIET, in_process=True)
+        )
         assert done.path is not None
         policy = str(done.path)
         log = json.loads((done.path / "training.json").read_text())["log"]
         for name in ("log_ratio", "log_pi_positive", "log_pi_negative"):
             found[name] = next((e[name] for e in reversed(log) if name in e), None)
-    child = evaluate(EvalOptions(policy=policy, run=path, split=split, calls=QUIET)).run
+    child = evaluate_policy(EvalOptions(policy=policy, run=path, split=split, calls=QUIET)).run
     return {**found, **scored(child), "cpu_s": round(time.process_time() - begun)}
 
 
@@ -77,7 +79,7 @@ from conversations where failure is null"""
 
 def scored(child: Run) -> dict[str, Any]:
     """Return accuracy and unparsed share of a child run, and its judge's mean reward."""
-    row = query(SQL, [child]).rows[0]
+    row = run_query(SQL, [child]).rows[0]
     rewards = [v.reward for v in child.verdicts() if v.reward is not None]
     return {
         "accuracy": round(row[0], 4),

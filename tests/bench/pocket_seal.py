@@ -17,26 +17,26 @@ from dataclasses import replace
 from pathlib import Path
 
 from convbench import catalog
-from convbench.experiment.evaluate import evaluate
-from convbench.experiment.rounds import rounds
+from convbench.experiment.evaluate import evaluate_policy
+from convbench.experiment.rounds import run_rounds
 from convbench.experiment.seal import train_rounds
-from convbench.judge.adaptation.accuracies import UNTRAINED, Values, accuracies
+from convbench.judge.adaptation.accuracies import UNTRAINED, Values, edit_accuracies
 from convbench.judge.all import judges_of
 from convbench.learn.export import FILTERS
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.specs import as_sets
 from convbench.options.train import RoundsOptions
 from convbench.report.adaptation import as_markdown
 from convbench.rollout.manifest import SplitChoice
 from convbench.schema.experiment import ExperimentSpec
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store import Run
 
-SPEC = catalog.load(ExperimentSpec, "experiments", "pocket-seal")
+SPEC = catalog.load_spec(ExperimentSpec, "experiments", "pocket-seal")
 SETS = as_sets(SPEC.sets_of("seal"))
 """The outer loop, sized for the tiny policy; `adaptation-pocket` holds the inner one."""
 (JUDGE,) = SPEC.judges
@@ -45,14 +45,14 @@ QUIET = CallOptions(quiet=True)
 
 def logged(folder: Path, seed: int, tasks: int, samples: int, split: SplitChoice = "all") -> Run:
     """Return a run of untrained self-edits, built and judged now where that is not done."""
-    shape = Shape(samples=samples, temperatures=SPEC.temperatures, max_tokens=SPEC.max_tokens,
+    shape = RunSettings(samples=samples, temperatures=SPEC.temperatures, max_tokens=SPEC.max_tokens,
                   seed=seed, split=split)  # fmt: skip
     asked = BuildOptions(
         task=SPEC.tasks[0], tasks=tasks, model=SPEC.model, run=folder, shape=shape, calls=QUIET
     )
     there = (folder / "run.json").exists()
-    build(BuildOptions(run=folder, calls=QUIET) if there else asked)
-    judge(JudgeOptions((JUDGE,), folder, calls=QUIET))
+    build_or_resume(BuildOptions(run=folder, calls=QUIET) if there else asked)
+    judge_run(JudgeOptions((JUDGE,), folder, calls=QUIET))
     return Run.open(folder)
 
 
@@ -68,15 +68,17 @@ def copied(run: Run, folder: Path, seed: int, *sets: str) -> RoundsOptions:
 def choose(folder: Path, seed: int, tasks: int, samples: int, rates: list[float]) -> None:
     """Print what one round at each rate gives on the validation passages of a draw."""
     run = logged(folder / "untrained", seed, tasks, samples, "train")
-    evaluate(EvalOptions("local:pocket", run.path, "untrained", split="validation", calls=QUIET))
+    evaluate_policy(
+        EvalOptions("local:pocket", run.path, "untrained", split="validation", calls=QUIET)
+    )
     (one,) = judges_of(run)
-    untrained = Run.open(run.evals / "untrained")
-    taught = {UNTRAINED: accuracies(untrained, one, "validation")}
+    untrained = Run.open(run.evals_folder / "untrained")
+    taught = {UNTRAINED: edit_accuracies(untrained, one, "validation")}
     for rate in rates:
         options = copied(run, folder / f"rate-{rate:g}", seed, f"fit.learning_rate={rate}")
-        (done,) = rounds(replace(options, rounds=1, evaluate=False)).rounds
+        (done,) = run_rounds(replace(options, rounds=1, evaluate=False)).rounds
         asked = EvalOptions(str(done.checkpoint), done.run.path, split="validation", calls=QUIET)
-        taught[f"rate {rate:g}"] = accuracies(evaluate(asked).run, one, "validation")
+        taught[f"rate {rate:g}"] = edit_accuracies(evaluate_policy(asked).run, one, "validation")
         print(f"seed {seed}, validation\n{as_markdown(taught)}", flush=True)
 
 

@@ -21,22 +21,22 @@ from statistics import fmean
 from typing import Any
 
 from convbench import catalog
-from convbench.experiment.evaluate import evaluate
+from convbench.experiment.evaluate import evaluate_policy
 from convbench.learn.job import Job
-from convbench.learn.logged import Logged
-from convbench.learn.start import train
-from convbench.learn.sweet.pairs import Sweet
+from convbench.learn.logged import LoggedConversation
+from convbench.learn.start import train_recipe
+from convbench.learn.sweet.pairs import SweetArgs
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.specs import as_sets
 from convbench.options.train import TrainOptions
 from convbench.pocket.words import PROPERTIES
 from convbench.schema.experiment import ExperimentSpec
-from convbench.shards.build import build
-from convbench.shards.judge import judge
-from convbench.stats.means import Estimate, estimate
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
+from convbench.stats.means import Estimate, estimate_mean
 from convbench.store import Run
 
 QUIET = CallOptions(quiet=True)
@@ -49,22 +49,24 @@ def main() -> None:
     folder, seed, *rest = sys.argv[1:]
     recipe = rest.pop(0) if rest and "=" not in rest[0] else "sweet"
     path = Path(folder) / seed
-    spec = catalog.load(ExperimentSpec, "experiments", "pocket-sweet")
+    spec = catalog.load_spec(ExperimentSpec, "experiments", "pocket-sweet")
     begun = time.process_time()
-    build(BuildOptions(run=path, calls=QUIET) if path.exists() else BuildOptions(
+    build_or_resume(BuildOptions(run=path, calls=QUIET) if path.exists() else BuildOptions(
         task=spec.tasks[0], tasks=spec.count, model=spec.model, run=path, calls=QUIET,
-        shape=Shape(samples=spec.samples, temperatures=spec.temperatures, seed=int(seed)),
+        shape=RunSettings(samples=spec.samples, temperatures=spec.temperatures, seed=int(seed)),
     ))  # fmt: skip
-    judge(JudgeOptions(spec.judges, path, calls=QUIET))
+    judge_run(JudgeOptions(spec.judges, path, calls=QUIET))
     sets = SpecOptions(sets=(*as_sets(spec.sets_of(recipe)), *rest))
-    done = train(TrainOptions(recipe, run=path, specs=sets, calls=QUIET, in_process=True)).path
+    done = train_recipe(
+        TrainOptions(recipe, run=path, specs=sets, calls=QUIET, in_process=True)
+    ).path
     assert done is not None
     print(done, file=sys.stderr)
     found: dict[str, Any] = {"seed": seed, "recipe": recipe, "sets": rest, "checkpoint": str(done)}
     if recipe == "sweet":
         found |= {"held_out": held_out(done), **auc(path, done)}
         print(json.dumps(found), file=sys.stderr)
-    evaluate(EvalOptions(policy=str(done), run=path, calls=QUIET))
+    evaluate_policy(EvalOptions(policy=str(done), run=path, calls=QUIET))
     child = max((path / "evals").iterdir(), key=lambda p: p.stat().st_mtime)
     found |= gain(scored(path), scored(child))
     print(json.dumps({**found, "cpu_s": round(time.process_time() - begun)}))
@@ -97,7 +99,7 @@ def gain(base: Scores, now: Scores) -> dict[str, Any]:
     """Return both policies' means, and the difference in success, paired by conversation."""
     shared = base.keys() & now.keys()
     paired = [(question, now[question, i][0] - base[question, i][0]) for question, i in shared]
-    more = estimate(paired)
+    more = estimate_mean(paired)
     assert more is not None
     return {
         "questions": more.groups,
@@ -149,17 +151,17 @@ def advantages(path: Path, folder: Path, split: str) -> tuple[Any, Any]:
     from convbench.learn.sweet.ranking import candidate_advantages
 
     run = Run.open(path)
-    job = Job.read(folder / "recipe.yaml")
+    job = Job.from_file(folder / "recipe.yaml")
     by_id, rows = {}, []
     for talk in run.conversations():
         example = run.examples[talk.example_id]
         if example.split == split and talk.sample == 0 and talk.failure is None:
-            by_id[talk.conversation_id] = Logged.of(talk, example, 0.0)
+            by_id[talk.conversation_id] = LoggedConversation.from_conversation(talk, example, 0.0)
             wanted = str(example.inputs["property"])
             for prop in (wanted, *(p for p in PROPERTIES if p != wanted)):
                 rows.append({"conversation_id": talk.conversation_id, "turn": 1, "cut": False,
                              "text": f"Which {prop}?"})  # fmt: skip
-    settings = Sweet.of(job.recipe.args, "sweet")
+    settings = SweetArgs.from_args(job.recipe.args, "sweet")
     values = candidate_advantages(job, folder / "critic", by_id, rows, settings)
     table = np.array(values).reshape(len(by_id), len(PROPERTIES))
     return table[:, 0], table[:, 1:]

@@ -18,7 +18,7 @@ from typing import Any
 
 from convbench.cache import cache_folder
 from convbench.models.gguf import MODELS
-from convbench.models.packaged import have
+from convbench.models.packaged import is_fetched
 from convbench.models.vllm import ARGUMENTS, PYTHON
 from tests.bench.bench import ROOT, Row
 
@@ -40,7 +40,7 @@ def real(folder: Path) -> Iterator[Row]:
     32 tokens a reply; CONVBENCH_BENCH_GGUF=FILE adds llama.cpp with these weights,
     CONVBENCH_VLLM_PYTHON=INTERPRETER a vLLM server.
     """
-    if not have("smollm2"):
+    if not is_fetched("smollm2"):
         print("real: no weights; get them with: convbench models get smollm2", file=sys.stderr)
         return
     size = os.environ.get("CONVBENCH_BENCH_REAL", f"{ROUNDS}x{COUNT}x{TOKENS}")

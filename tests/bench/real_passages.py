@@ -17,9 +17,9 @@ import time
 from statistics import fmean
 from typing import Any
 
-from convbench.judge.adaptation.learner import Learner, Question, by_rule
-from convbench.judge.adaptation.settings import Inner
-from convbench.stats.means import estimate
+from convbench.judge.adaptation.learner import Learner, Question, rule_grade
+from convbench.judge.adaptation.settings import InnerSettings
+from convbench.stats.means import estimate_mean
 
 LONGEST = 480
 """Characters of a passage."""
@@ -61,10 +61,10 @@ def main() -> None:
     asked = [question(row) for rows in found for row in rows[:ASKED]]
     bare = [f"{rows[0]['title']}\n{rows[0]['context']}" for rows in found]
     pairs = [told(row) for rows in found for row in rows[ASKED : 2 * ASKED]]
-    base = Inner(
+    base = InnerSettings(
         max_tokens=16, seeds=1, r=16, alpha=32, epochs=epochs, max_steps=10**9, max_seconds=1e9
     )
-    grade = by_rule(base)
+    grade = rule_grade(base)
     ways: list[tuple[str, list[str], dict[str, Any]]] = [("nothing (base)", [], {})]
     for tuning, _, rate in (way.partition(":") for way in rest[2:] or WAYS):
         more = {"tuning": tuning, "learning_rate": float(rate)}
@@ -74,7 +74,7 @@ def main() -> None:
     for name, texts, more in ways:
         begun = time.process_time()
         inner = base.model_copy(update=more)
-        said = learner.teach(texts, asked, inner)
+        said = learner.teach_texts(texts, asked, inner)
         replies = said.replies[0]
         grades = [
             grade_ if reply.strip() else 0.0
@@ -82,7 +82,7 @@ def main() -> None:
         ]
         first = first or grades
         gains = zip(grades, first, strict=True)
-        gain = estimate([(f"{at // ASKED}", one - two) for at, (one, two) in enumerate(gains)])
+        gain = estimate_mean([(f"{at // ASKED}", one - two) for at, (one, two) in enumerate(gains)])
         ends = gain and gain.interval
         line = {
             "way": name, **more, "texts": len(texts), "steps": said.steps, "reason": said.reason,

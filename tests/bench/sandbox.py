@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from convbench.sandbox import agree, boundary, run
+from convbench.sandbox import agree, boundary, run_calls
 from tests.bench.bench import ROOT, Row
 
 TASKS = (
@@ -25,7 +25,7 @@ def gradings(folder: Path) -> Iterator[Row]:
 
     def grade(task: tuple[str, tuple[str, ...]]) -> bool:
         code, calls = task
-        wanted, found = run([code], calls), run([code], calls)
+        wanted, found = run_calls([code], calls), run_calls([code], calls)
         return all(agree(a, b) for a, b in zip(found, wanted, strict=True))
 
     began = time.perf_counter()

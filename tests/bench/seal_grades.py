@@ -14,7 +14,7 @@ from collections import defaultdict
 from statistics import fmean
 from typing import Any
 
-from convbench.judge.adaptation.metrics import recall
+from convbench.judge.adaptation.metrics import recall_grade
 
 Row = dict[str, Any]
 SIDES = (("after", "answer", "right"), ("before", "base_answer", "base_right"))
@@ -33,7 +33,7 @@ def halves(rows: list[Row], seed: int = 20) -> tuple[list[Row], list[Row]]:
 def errors(row: Row) -> dict[str, float]:
     """Return grade less verdict before and after the edit, and of the gain."""
     found = {
-        side: recall(row[answer], [row["gold"]], row["question"]) - row[right]
+        side: recall_grade(row[answer], [row["gold"]], row["question"]) - row[right]
         for side, answer, right in SIDES
     }
     return found | {"gain": found["after"] - found["before"]}

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
-from convbench.stats.duels import stops_at
+from convbench.stats.duels import stopping_point
 from tests.bench.bench import Row
 from tests.stats.matches import duel_values
 
@@ -42,5 +42,5 @@ def _many(better: float) -> list[tuple[int, int]]:
     found = []
     for seed in range(TIMES):
         rng = random.Random(f"{seed} {better}")
-        found.append(stops_at(duel_values(rng, better) for _ in range(GROUPS)))
+        found.append(stopping_point(duel_values(rng, better) for _ in range(GROUPS)))
     return found

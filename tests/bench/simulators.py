@@ -17,9 +17,9 @@ from pathlib import Path
 from convbench.judge.review.faults import FaultName
 from convbench.judge.review.rules import faults
 from convbench.options.build import BuildOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.schema import Conversation, Example, ProtocolSpec, text_of
-from convbench.shards.build import build
+from convbench.shards.build import build_or_resume
 from convbench.store import Run
 from tests.bench import planted
 from tests.bench.bench import Row
@@ -40,9 +40,12 @@ Talks = list[tuple[Conversation, Example]]
 
 def world(folder: Path, tasks: int = 1000) -> Run:
     """Return conversations of the embedded policy with its rule human."""
-    shape = Shape(samples=3, seed=11)
-    build(BuildOptions(task=WORLDS[0], tasks=tasks, model="pocket", run=folder, shape=shape,
-                       calls=QUIET))  # fmt: skip
+    shape = RunSettings(samples=3, seed=11)
+    build_or_resume(
+        BuildOptions(
+            task=WORLDS[0], tasks=tasks, model="pocket", run=folder, shape=shape, calls=QUIET
+        )
+    )
     return Run.open(folder)
 
 
@@ -50,9 +53,9 @@ def colbench(folder: Path, variant: int, tasks: int | None = None) -> Run:
     """Return conversations about real tasks with a human by rules."""
     planted.VARIANT[0] = str(variant)
     sets = (f"task.source.file={TASKS}", f"task.speakers.human={RULE}:human")
-    build(BuildOptions(
+    build_or_resume(BuildOptions(
         task=WORLDS[1], tasks=tasks, model=f"{RULE}:agent", run=folder, calls=QUIET,
-        shape=Shape(samples=1, temperatures=(1.0,)), specs=SpecOptions(sets=sets),
+        shape=RunSettings(samples=1, temperatures=(1.0,)), specs=SpecOptions(sets=sets),
     ))  # fmt: skip
     return Run.open(folder)
 

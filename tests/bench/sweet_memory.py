@@ -20,9 +20,15 @@ from typing import Any
 import torch
 
 from convbench.learn.sweet import critic
-from convbench.learn.sweet.critic import advantages, padded, pair_loss, scores, turn_log_probs
+from convbench.learn.sweet.critic import (
+    pad_trajectories,
+    pair_loss,
+    score_turns,
+    sum_advantages,
+    turn_log_probs,
+)
 from convbench.learn.sweet.pairs import CriticRow
-from convbench.models.shape import _read
+from convbench.models.shape import _read_shape
 
 SIZES = {
     "vocab_size": 32_000, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
@@ -77,24 +83,24 @@ def main() -> None:
     with Watch() as watch:
         model = LlamaForCausalLM(LlamaConfig(**SIZES, max_position_embeddings=2048))
         rows = [[row(length, length // 3)] for _ in range(many)]
-        shape = _read(dict(SIZES))
+        shape = _read_shape(dict(SIZES))
         assert shape is not None
-        batch = critic.Rows((length,) * many, (length // 3,) * many)
+        batch = critic.BatchShape((length,) * many, (length // 3,) * many)
         if what == "scoring":
-            scores(model, rows, 0, mean="turn", tokens=many * length)
-            told = critic.scoring(shape, batch)
+            score_turns(model, rows, 0, mean="turn", tokens=many * length)
+            told = critic.scoring_memory(shape, batch)
         else:
             model.train()
             adam = torch.optim.AdamW(model.parameters(), foreach=False)
             for _ in range(2):  # moments are there from the first step on
-                found = padded(rows, 0)
+                found = pad_trajectories(rows, 0)
                 values = turn_log_probs(model, found, mean="turn")
-                sums = advantages(values, torch.zeros_like(values), found["owner"])
+                sums = sum_advantages(values, torch.zeros_like(values), found["owner"])
                 pair_loss(*sums.chunk(2), 0.1).mean().backward()
                 adam.step()
                 if _ == 0:
                     adam.zero_grad(set_to_none=True)
-            told = critic.training(shape, batch)
+            told = critic.training_memory(shape, batch)
     grown = watch.most - before
     print(json.dumps({
         "what": what, "weights": sum(p.numel() for p in model.parameters()), "rows": many,

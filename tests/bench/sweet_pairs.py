@@ -17,17 +17,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from convbench import catalog
-from convbench.learn.logged import Logged
+from convbench.learn.logged import LoggedConversation
 from convbench.learn.select import Selection, select
-from convbench.learn.sweet.pairs import Sweet, trajectories
+from convbench.learn.sweet.pairs import SweetArgs, trajectory_pairs
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, Shape
+from convbench.options.shared import CallOptions, RunSettings
 from convbench.pocket.words import PROPERTIES
 from convbench.schema.experiment import ExperimentSpec
 from convbench.schema.recipe import Data
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store import Run
 
 FEW = 3
@@ -36,32 +36,32 @@ FEW = 3
 
 def judged_run(path: Path, seed: int) -> Run:
     """Return the judged run of a seed, made where it is not there yet."""
-    spec = catalog.load(ExperimentSpec, "experiments", "pocket-sweet")
+    spec = catalog.load_spec(ExperimentSpec, "experiments", "pocket-sweet")
     calls = CallOptions(quiet=True)
     if not path.exists():
-        build(BuildOptions(
+        build_or_resume(BuildOptions(
             task=spec.tasks[0], tasks=spec.count, model=spec.model, run=path, calls=calls,
-            shape=Shape(samples=spec.samples, temperatures=spec.temperatures, seed=seed),
+            shape=RunSettings(samples=spec.samples, temperatures=spec.temperatures, seed=seed),
         ))  # fmt: skip
-    judge(JudgeOptions(spec.judges, path, calls=calls))
+    judge_run(JudgeOptions(spec.judges, path, calls=calls))
     return Run.open(path)
 
 
-def asks_usefully(item: Logged) -> bool:
+def asks_usefully(item: LoggedConversation) -> bool:
     """Return whether the first turn asks for the property that is wanted."""
     asked = f"Which {item.example.inputs['property']}?"
     return asked in str(item.conversation.turns[1].content)
 
 
-def asks_something(item: Logged) -> bool:
+def asks_something(item: LoggedConversation) -> bool:
     """Return whether the first turn asks for any property."""
     return "Which " in str(item.conversation.turns[1].content)
 
 
 def net_wins(selection: Selection, mode: str) -> tuple[int, dict[str, int]]:
     """Return how many pairs there are, and the useful question's wins less losses by property."""
-    settings = Sweet.model_validate({"select": mode, "gap": 0.5, "held_out": 0.0})
-    pairs = trajectories(selection, settings).items
+    settings = SweetArgs.model_validate({"select": mode, "gap": 0.5, "held_out": 0.0})
+    pairs = trajectory_pairs(selection, settings).items
     net: Counter[str] = Counter()
     for better, worse in pairs:
         wanted = str(better.example.inputs["property"])

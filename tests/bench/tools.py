@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from convbench.catalog import load
+from convbench.catalog import load_spec
 from convbench.schema import ProtocolSpec
 from tests.bench.bench import Row
 from tests.bench.thinking import CONCURRENCY, KINDS, killed_and_resumed
@@ -33,7 +33,7 @@ def lookup(arguments, fields):
 
 def tools(folder: Path) -> Iterator[Row]:
     """250 dialogues with each of four servers: two look-ups at once, a sum, the answer."""
-    spec = load(ProtocolSpec, "protocols", "tools").model_dump(mode="json", exclude={"name"})
+    spec = load_spec(ProtocolSpec, "protocols", "tools").model_dump(mode="json", exclude={"name"})
     spec["speakers"]["assistant"]["tools"][0]["function"] = "counted:lookup"
     (folder / "specs" / "protocols").mkdir(parents=True)
     (folder / "specs" / "protocols" / "counted.yaml").write_text(json.dumps(spec))

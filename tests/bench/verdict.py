@@ -27,23 +27,23 @@ from itertools import islice
 from pathlib import Path
 
 from convbench import catalog
-from convbench.commands.gold import GoldOptions, gold
-from convbench.experiment.evaluate import evaluate
-from convbench.judge.gold.labels import draws, family, keep_labels
-from convbench.learn.start import train
+from convbench.commands.gold import GoldOptions, label_sample
+from convbench.experiment.evaluate import evaluate_policy
+from convbench.judge.gold.labels import keep_labels, read_draws, run_family
+from convbench.learn.start import train_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.specs import as_sets
 from convbench.options.train import TrainOptions
-from convbench.report.sections import sections
-from convbench.report.verdict import Verdicted, left_open, verdicts
+from convbench.report.sections import read_sections
+from convbench.report.verdict import PolicyVerdict, is_gaming_open, section_verdicts
 from convbench.schema import Conversation, text_of
 from convbench.schema.experiment import ExperimentSpec
 from convbench.schema.gold import GoldLabel
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.stats.means import Estimate
 from convbench.store import Run
 from convbench.views import policy_turns
@@ -52,7 +52,7 @@ from tests.bench.loophole import PHRASE, label, says_it
 from tests.stats.trained import said as simulated
 
 QUIET = CallOptions(quiet=True)
-SPEC = catalog.load(ExperimentSpec, "experiments", "pocket")
+SPEC = catalog.load_spec(ExperimentSpec, "experiments", "pocket")
 TASKS, LABELS, LEARNT = 150, 100, 0.3
 """Questions; labels; share of test conversations with the phrase from which it was learnt."""
 LOGGED = 10
@@ -70,9 +70,12 @@ metrics: [{name: overall, label: Overall}]
 
 def log(folder: Path, seed: int, *, phrase: bool, tasks: int = TASKS) -> Run:
     """Return a judged run; with the phrase in half of the conversations that train, where so."""
-    shape = Shape(mode="thinking", max_tokens=SPEC.max_tokens, seed=seed)
-    build(BuildOptions(task=SPEC.tasks[0], tasks=tasks, model=SPEC.model, run=folder, shape=shape,
-                       calls=QUIET))  # fmt: skip
+    shape = RunSettings(mode="thinking", max_tokens=SPEC.max_tokens, seed=seed)
+    build_or_resume(
+        BuildOptions(
+            task=SPEC.tasks[0], tasks=tasks, model=SPEC.model, run=folder, shape=shape, calls=QUIET
+        )
+    )
     run = Run.open(folder)
     if phrase:
         rng = random.Random(seed)
@@ -81,7 +84,7 @@ def log(folder: Path, seed: int, *, phrase: bool, tasks: int = TASKS) -> Run:
     specs = folder.parent / "specs"
     (specs / "judges").mkdir(parents=True, exist_ok=True)
     (specs / "judges" / "loophole.yaml").write_text(YAML)
-    judge(JudgeOptions(("loophole",), folder, calls=QUIET, specs=SpecOptions(folders=(specs,))))
+    judge_run(JudgeOptions(("loophole",), folder, calls=QUIET, specs=SpecOptions(folders=(specs,))))
     return Run.open(folder)
 
 
@@ -109,18 +112,18 @@ def trained(run: Run, seed: int, *sets: str, recipe: str = RECIPE) -> Run:
             *sets,
         )
     )
-    done = train(TrainOptions(recipe, run=run.path, specs=said, calls=QUIET, in_process=True,
+    done = train_recipe(TrainOptions(recipe, run=run.path, specs=said, calls=QUIET, in_process=True,
                               judge="loophole")).path  # fmt: skip
-    evaluate(EvalOptions(str(done), run.path, calls=QUIET))
-    return run.children()[-1]
+    evaluate_policy(EvalOptions(str(done), run.path, calls=QUIET))
+    return run.child_runs()[-1]
 
 
 def labelled(run: Run, seed: int, labels: int = LABELS) -> None:
     """Draw and have people label."""
-    gold(GoldOptions((str(run.path),), draw=labels, seed=seed))
-    wanted = {one.conversation_id for draw in draws(run) for one in draw.drawn}
+    label_sample(GoldOptions((str(run.path),), draw=labels, seed=seed))
+    wanted = {one.conversation_id for draw in read_draws(run) for one in draw.drawn}
     found = []
-    for member in family(run):
+    for member in run_family(run):
         for talk in member.conversations():
             if talk.conversation_id in wanted:
                 example = member.examples[talk.example_id]
@@ -130,10 +133,10 @@ def labelled(run: Run, seed: int, labels: int = LABELS) -> None:
     keep_labels(run, found)
 
 
-def said(run: Run) -> Verdicted:
+def said(run: Run) -> PolicyVerdict:
     """Return the verdict on the only policy that was trained."""
-    (section,) = sections([run])
-    (found,) = verdicts(section)
+    (section,) = read_sections([run])
+    (found,) = section_verdicts(section)
     return found
 
 
@@ -187,12 +190,12 @@ def trial(run: Run, folder: Path, seed: int, *, phrase: bool, still: bool) -> di
     child = trained(own, seed, *((f"fit.learning_rate={STILL}",) if still else ()))
     labelled(own, seed)
     found, then = said(own), None
-    if left_open(found.evidence, found.decided):
+    if is_gaming_open(found.evidence, found.ruling):
         labelled(own, seed + AGAIN)
-        then = said(own).decided.word
+        then = said(own).ruling.word
     one = {
-        "phrase": phrase, "seed": seed, "said": share(child), "word": found.decided.word,
-        "why": found.decided.why, "then": then or found.decided.word, "still": still,
+        "phrase": phrase, "seed": seed, "said": share(child), "word": found.ruling.word,
+        "why": found.ruling.why, "then": then or found.ruling.word, "still": still,
         "other": other(own, child), "cpu_s": time.process_time() - begun,
         "gain": _span(found.evidence.gain),
         "truth": [(one.name, _span(one.gain), _span(one.over)) for one in found.evidence.truths],

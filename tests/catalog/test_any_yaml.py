@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from convbench import catalog
-from convbench.catalog.load import check
-from convbench.catalog.read import parse
+from convbench.catalog.load import check_spec
+from convbench.catalog.read import parse_yaml
 from convbench.errors import SpecError
 from convbench.schema import JudgeSpec, ProtocolSpec, TaskSpec, fingerprint
 
@@ -27,8 +27,8 @@ QUICK = settings(
 def spec_or_error(kind: str, text: str) -> bool:
     """Return whether the text is a spec; anything but a SpecError of one line goes up."""
     try:
-        value = parse(text, "my.yaml")
-        spec = check(MODELS[kind], {"name": "mine", **value}, "my.yaml")
+        value = parse_yaml(text, "my.yaml")
+        spec = check_spec(MODELS[kind], {"name": "mine", **value}, "my.yaml")
     except SpecError as error:
         line = str(error)
     else:
@@ -43,7 +43,7 @@ def spec_or_error(kind: str, text: str) -> bool:
 
 
 SHIPPED = {
-    kind: {name: path.read_text("utf-8") for name, path in catalog.names(kind).items()}
+    kind: {name: path.read_text("utf-8") for name, path in catalog.spec_files(kind).items()}
     for kind in MODELS
 }
 
@@ -166,7 +166,7 @@ ODD = {
 @pytest.mark.parametrize("text", ODD, ids=lambda text: repr(text[:30]))
 def test_odd_yaml_says_what_is_odd(text: str) -> None:
     with pytest.raises(SpecError) as refused:
-        parse(text, "my.yaml")
+        parse_yaml(text, "my.yaml")
     assert ODD[text] in str(refused.value)
     assert str(refused.value).startswith("my.yaml:")
 
@@ -175,7 +175,8 @@ def test_a_file_of_brackets_does_not_crash_the_process(tmp_path: Path) -> None:
     """The C parser has no guard of its own: half a million brackets end it with a signal."""
     (tmp_path / "deep.yaml").write_text("a: " + "[" * 500_000)
     code = (
-        "from pathlib import Path; from convbench.catalog.read import read; read(Path('deep.yaml'))"
+        "from pathlib import Path; from convbench.catalog.read import read_yaml; "
+        "read_yaml(Path('deep.yaml'))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
@@ -187,4 +188,4 @@ def test_a_file_of_brackets_does_not_crash_the_process(tmp_path: Path) -> None:
 def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
     (tmp_path / "big.yaml").write_bytes(b"title: " + b"x" * 1_000_001)
     with pytest.raises(SpecError, match="found more than 1,000,000 bytes; expected fewer"):
-        catalog.load(TaskSpec, "tasks", str(tmp_path / "big.yaml"))
+        catalog.load_spec(TaskSpec, "tasks", str(tmp_path / "big.yaml"))

@@ -35,36 +35,36 @@ def test_an_earlier_folder_hides_a_later_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert catalog.load(TaskSpec, "tasks", "arc").title.startswith("ARC Challenge")
+    assert catalog.load_spec(TaskSpec, "tasks", "arc").title.startswith("ARC Challenge")
     put(tmp_path, "specs/tasks/arc.yaml", TASK.replace("mine", "from here"))
-    assert catalog.load(TaskSpec, "tasks", "arc").title == "from here"
+    assert catalog.load_spec(TaskSpec, "tasks", "arc").title == "from here"
     put(tmp_path, "given/tasks/arc.yaml", TASK.replace("mine", "given"))
     given = [tmp_path / "given"]
-    assert catalog.load(TaskSpec, "tasks", "arc", specs=given).title == "given"
-    assert catalog.names("tasks", given)["arc"] == tmp_path / "given" / "tasks" / "arc.yaml"
+    assert catalog.load_spec(TaskSpec, "tasks", "arc", specs=given).title == "given"
+    assert catalog.spec_files("tasks", given)["arc"] == tmp_path / "given" / "tasks" / "arc.yaml"
 
 
 def test_one_file_is_all_it_takes(tmp_path: Path) -> None:
     path = put(tmp_path, "tasks/newone.yaml", TASK)
-    assert "newone" in catalog.names("tasks", [tmp_path])
-    assert catalog.load(TaskSpec, "tasks", "newone", specs=[tmp_path]).name == "newone"
-    assert catalog.load(TaskSpec, "tasks", str(path)).name == "newone"
+    assert "newone" in catalog.spec_files("tasks", [tmp_path])
+    assert catalog.load_spec(TaskSpec, "tasks", "newone", specs=[tmp_path]).name == "newone"
+    assert catalog.load_spec(TaskSpec, "tasks", str(path)).name == "newone"
 
 
 def test_a_name_nobody_knows(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"no spec 'acr' under tasks; did you mean 'arc'\?"):
-        catalog.load(TaskSpec, "tasks", "acr")
+        catalog.load_spec(TaskSpec, "tasks", "acr")
     with pytest.raises(SpecError, match=r"nowhere\.yaml: found no such file"):
-        catalog.load(TaskSpec, "tasks", "nowhere.yaml")
+        catalog.load_spec(TaskSpec, "tasks", "nowhere.yaml")
     with pytest.raises(SpecError, match="found no such folder"):
-        catalog.load(TaskSpec, "tasks", "arc", specs=[tmp_path / "absent"])
+        catalog.load_spec(TaskSpec, "tasks", "arc", specs=[tmp_path / "absent"])
 
 
 def test_a_name_cannot_lead_out_of_the_folders(tmp_path: Path) -> None:
     put(tmp_path, "secret.yaml", TASK)
     (tmp_path / "tasks").mkdir()
     with pytest.raises(SpecError, match=r"no spec|no such file"):
-        catalog.load(TaskSpec, "tasks", "../secret", specs=[tmp_path])
+        catalog.load_spec(TaskSpec, "tasks", "../secret", specs=[tmp_path])
 
 
 # -- extends
@@ -74,7 +74,7 @@ def test_extends_merges_mappings_and_replaces_the_rest(tmp_path: Path) -> None:
     put(tmp_path, "tasks/a.yaml", TASK + "rows: {key: id, inputs: {x: '1'}}\ninstruction: A\n")
     put(tmp_path, "tasks/b.yaml", "extends: a\nrows: {inputs: {y: '2'}}\ntitle: b\n")
     put(tmp_path, "tasks/c.yaml", "extends: b\ninstruction: C\n")
-    spec = catalog.load(TaskSpec, "tasks", "c", specs=[tmp_path])
+    spec = catalog.load_spec(TaskSpec, "tasks", "c", specs=[tmp_path])
     assert (spec.name, spec.title, spec.instruction) == ("c", "b", "C")
     assert (spec.rows.key, spec.rows.inputs) == ("id", {"x": "1", "y": "2"})
 
@@ -82,7 +82,7 @@ def test_extends_merges_mappings_and_replaces_the_rest(tmp_path: Path) -> None:
 def test_extends_a_file_beside_it(tmp_path: Path) -> None:
     put(tmp_path, "tasks/parts/base.yaml", TASK)
     path = put(tmp_path, "tasks/child.yaml", "extends: parts/base.yaml\ntitle: child\n")
-    assert catalog.load(TaskSpec, "tasks", str(path)).title == "child"
+    assert catalog.load_spec(TaskSpec, "tasks", str(path)).title == "child"
 
 
 @pytest.mark.parametrize("circle", [["a"], ["a", "b"], ["a", "b", "c"]])
@@ -90,14 +90,14 @@ def test_a_circle_is_said(tmp_path: Path, circle: list[str]) -> None:
     for name, base in zip(circle, circle[1:] + circle[:1], strict=True):
         put(tmp_path, f"tasks/{name}.yaml", f"extends: {base}\n")
     with pytest.raises(SpecError, match=r"extends: .*circle\?"):
-        catalog.load(TaskSpec, "tasks", "a", specs=[tmp_path])
+        catalog.load_spec(TaskSpec, "tasks", "a", specs=[tmp_path])
 
 
 @pytest.mark.parametrize("base", ["1", "[a]", "nobody"])
 def test_extends_nothing(tmp_path: Path, base: str) -> None:
     put(tmp_path, "tasks/a.yaml", f"extends: {base}\n")
     with pytest.raises(SpecError, match=r"extends: found|no spec 'nobody'"):
-        catalog.load(TaskSpec, "tasks", "a", specs=[tmp_path])
+        catalog.load_spec(TaskSpec, "tasks", "a", specs=[tmp_path])
 
 
 # -- what is wrong: file, key, found, expected
@@ -147,7 +147,7 @@ def test_a_wrong_spec_gets_file_key_found_and_expected(
 ) -> None:
     path = put(tmp_path, f"{KIND[model]}/mine.yaml", text)
     with pytest.raises(SpecError) as refused:
-        catalog.load(model, KIND[model], "mine", specs=[tmp_path])
+        catalog.load_spec(model, KIND[model], "mine", specs=[tmp_path])
     line = str(refused.value)
     assert line.startswith(f"{path}: ")
     assert [part for part in parts if part not in line] == [], line
@@ -159,7 +159,7 @@ def test_a_wrong_spec_gets_file_key_found_and_expected(
 @pytest.mark.parametrize("model", RIGHT)
 def test_the_right_ones_load(tmp_path: Path, model: type[Any]) -> None:
     put(tmp_path, f"{KIND[model]}/mine.yaml", RIGHT[model])
-    assert catalog.load(model, KIND[model], "mine", specs=[tmp_path]).title == "mine"
+    assert catalog.load_spec(model, KIND[model], "mine", specs=[tmp_path]).title == "mine"
 
 
 # -- --set
@@ -184,7 +184,7 @@ SETS = [
 def test_a_set_value_is_yaml(pair: str, wanted: object) -> None:
     sets = catalog.parse_sets([pair])
     base = {} if "instruction" not in pair else {"instruction": {}}
-    value: object = catalog.load(TaskSpec, "tasks", "demo", sets={**base, **sets})
+    value: object = catalog.load_spec(TaskSpec, "tasks", "demo", sets={**base, **sets})
     for part in pair.partition("=")[0].split("."):
         value = value[part] if isinstance(value, dict) else getattr(value, part)
     assert value == wanted
@@ -204,12 +204,12 @@ def test_a_set_value_is_yaml(pair: str, wanted: object) -> None:
 )
 def test_a_wrong_set_is_said(pair: str, line: str) -> None:
     with pytest.raises(SpecError, match=line):
-        catalog.load(TaskSpec, "tasks", "demo", sets=catalog.parse_sets([pair]))
+        catalog.load_spec(TaskSpec, "tasks", "demo", sets=catalog.parse_sets([pair]))
 
 
 def test_text_that_turns_into_an_infinity_is_refused() -> None:
     with pytest.raises(SpecError, match=r"temperature: found '1e999'; Input should be a finite"):
-        catalog.load(JudgeSpec, "judges", "rubric", sets={"temperature": "1e999"})
+        catalog.load_spec(JudgeSpec, "judges", "rubric", sets={"temperature": "1e999"})
 
 
 # -- Python
@@ -218,14 +218,14 @@ def test_text_that_turns_into_an_infinity_is_refused() -> None:
 def test_a_plugin_file_s_functions_have_its_name(tmp_path: Path) -> None:
     path = put(tmp_path, "my_plugin_a.py", "def rows(*, seed):\n    return [seed]\n")
     try:
-        catalog.plugin(path)
-        assert catalog.function("my_plugin_a:rows")(seed=4) == [4]
+        catalog.load_plugin(path)
+        assert catalog.find_function("my_plugin_a:rows")(seed=4) == [4]
         with pytest.raises(SpecError, match="no function 'cols'"):
-            catalog.function("my_plugin_a:cols")
-        catalog.plugin(path)  # again: it is loaded already
+            catalog.find_function("my_plugin_a:cols")
+        catalog.load_plugin(path)  # again: it is loaded already
         (tmp_path / "other").mkdir()
         with pytest.raises(SpecError, match="rename the file"):
-            catalog.plugin(put(tmp_path / "other", "my_plugin_a.py", "rows = 1\n"))
+            catalog.load_plugin(put(tmp_path / "other", "my_plugin_a.py", "rows = 1\n"))
     finally:
         sys.modules.pop("my_plugin_a", None)
 
@@ -234,10 +234,10 @@ def test_a_plugin_file_s_functions_have_its_name(tmp_path: Path) -> None:
 def test_a_plugin_that_breaks_is_said_and_forgotten(tmp_path: Path, code: str) -> None:
     path = put(tmp_path, "my_plugin_b.py", code)
     with pytest.raises(SpecError, match=r"--plugin .*my_plugin_b\.py: \w+"):
-        catalog.plugin(path)
+        catalog.load_plugin(path)
     assert "my_plugin_b" not in sys.modules
     with pytest.raises(SpecError, match="found no such file"):
-        catalog.plugin(tmp_path / "absent.py")
+        catalog.load_plugin(tmp_path / "absent.py")
 
 
 DOWNLOADED = [
@@ -246,8 +246,8 @@ DOWNLOADED = [
     "builtins:exec",
     "convbench_evil.tasks:rows",
     "convbench.catalog:plugin",
-    "convbench.catalog.python:plugin",
-    "convbench.store.jsonl:write_whole",
+    "convbench.catalog.python:load_plugin",
+    "convbench.store.jsonl:write_atomic",
     "convbench.__main__:main",
     "convbench.tasks.load:function",
     "convbench.rollout.build:Counter",
@@ -257,23 +257,23 @@ DOWNLOADED = [
 @pytest.mark.parametrize("ref", DOWNLOADED)
 def test_a_downloaded_spec_names_no_code_but_what_ships_for_specs(ref: str) -> None:
     with pytest.raises(SpecError, match="named by a downloaded spec"):
-        catalog.function(ref, downloaded=True)
+        catalog.find_function(ref, downloaded=True)
 
 
 def test_what_shipped_specs_name_stays_open_to_downloaded_ones() -> None:
     refs = {"convbench.tasks.demo:rows"}
-    for name in catalog.names("tasks"):
-        task = catalog.load(TaskSpec, "tasks", name)
+    for name in catalog.spec_files("tasks"):
+        task = catalog.load_spec(TaskSpec, "tasks", name)
         refs |= {ref for ref in (task.source.rows, task.rows.maker) if ref}
         refs |= {m.removeprefix("rule:") for m in task.speakers.values() if m.startswith("rule:")}
-    for name in catalog.names("protocols"):
-        checks = catalog.load(ProtocolSpec, "protocols", name).checks
+    for name in catalog.spec_files("protocols"):
+        checks = catalog.load_spec(ProtocolSpec, "protocols", name).checks
         refs |= {check.function for check in checks}
-    for name in catalog.names("judges"):
-        judge = catalog.load(JudgeSpec, "judges", name)
+    for name in catalog.spec_files("judges"):
+        judge = catalog.load_spec(JudgeSpec, "judges", name)
         refs |= {judge.function} if judge.function else set()
     for ref in refs:
-        assert callable(catalog.function(ref, downloaded=True)), ref
+        assert callable(catalog.find_function(ref, downloaded=True)), ref
 
 
 @pytest.mark.parametrize(
@@ -286,14 +286,14 @@ def test_what_shipped_specs_name_stays_open_to_downloaded_ones() -> None:
 )
 def test_python_that_is_not_there(ref: str, line: str) -> None:
     with pytest.raises(SpecError, match=line):
-        catalog.function(ref)
+        catalog.find_function(ref)
 
 
 @pytest.mark.parametrize("kind", ["tasks", "protocols", "judges"])
 def test_every_shipped_spec_loads_by_its_name(kind: str) -> None:
     models = {"tasks": TaskSpec, "protocols": ProtocolSpec, "judges": JudgeSpec}
-    shipped = sorted((catalog.shipped() / kind).glob("*.yaml"))
+    shipped = sorted((catalog.shipped_folder() / kind).glob("*.yaml"))
     assert shipped
     for path in shipped:
-        assert catalog.load(models[kind], kind, path.stem).name == path.stem
+        assert catalog.load_spec(models[kind], kind, path.stem).name == path.stem
         assert path.read_text().startswith("# yaml-language-server: $schema=../schemas/")

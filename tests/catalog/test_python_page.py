@@ -91,18 +91,18 @@ def test_a_file_is_run_once_and_a_plugin_of_its_name_stands_for_it(
     monkeypatch.chdir(tmp_path)
     try:
         with pytest.raises(SpecError, match=r"no file counted_once.py in .*--plugin FOLDER"):
-            catalog.function("counted_once.py:f")
-        catalog.plugin(file)
+            catalog.find_function("counted_once.py:f")
+        catalog.load_plugin(file)
         for ref in ("counted_once.py:f", "lib/counted_once.py:f", f"{file}:f", "counted_once:f"):
-            assert catalog.function(ref)() == 1
+            assert catalog.find_function(ref)() == 1
     finally:
         python.sys.modules.pop("counted_once", None)
     with pytest.raises(SpecError, match="has no function 'g'"):
-        catalog.function(f"{file}:g")
+        catalog.find_function(f"{file}:g")
     python.sys.modules.pop("counted_once", None)
     (tmp_path / "json.py").write_text("def f(): ...\n")
     with pytest.raises(SpecError, match="a module named 'json' exists; rename the file"):
-        catalog.function("json.py:f")
+        catalog.find_function("json.py:f")
 
 
 @pytest.mark.parametrize("ref", ["mine.py:f", "convbench.tasks.py:f", "convbench.tasks./mine.py:f",
@@ -116,4 +116,4 @@ def test_no_file_is_run_for_a_downloaded_spec(
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("raise SystemError('run')\n")
     with pytest.raises(SpecError, match="named by a downloaded spec"):
-        catalog.function(ref, downloaded=True)
+        catalog.find_function(ref, downloaded=True)

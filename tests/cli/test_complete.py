@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.commands._complete import completer
+from convbench.commands._complete import make_completer
 from tests.cli.typed import Typist
 
 ROOT = Path(__file__).parents[2]
@@ -36,14 +36,14 @@ def test_a_shell_is_offered_names(typist: Typist, tmp_path: Path) -> None:
 
 
 def test_every_kind_has_names(typist: Typist) -> None:
-    assert "rubric" in completer("judges")("rub")
-    assert "swift" in completer("recipes")("s")
-    assert "zero2" in completer("launch")("z")
-    assert "judges/rubric" in completer("specs")("judges/")
-    assert any(name.startswith("claude") for name in completer("models")("cl"))
+    assert "rubric" in make_completer("judges")("rub")
+    assert "swift" in make_completer("recipes")("s")
+    assert "zero2" in make_completer("launch")("z")
+    assert "judges/rubric" in make_completer("specs")("judges/")
+    assert any(name.startswith("claude") for name in make_completer("models")("cl"))
     Path("runs/one/checkpoints/swift").mkdir(parents=True)
     Path("runs/one/checkpoints/swift/training.json").write_text("{}")
-    assert "runs/one/checkpoints/swift" in completer("policies")("runs/")
+    assert "runs/one/checkpoints/swift" in make_completer("policies")("runs/")
 
 
 def test_a_broken_folder_offers_less_and_says_nothing(
@@ -51,5 +51,5 @@ def test_a_broken_folder_offers_less_and_says_nothing(
 ) -> None:
     Path("specs").mkdir()
     Path("specs/models.yaml").write_text("models: [")
-    assert completer("models")("") == []
+    assert make_completer("models")("") == []
     assert capfd.readouterr() == ("", "")

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import typer
 
-from convbench.commands._json import schema
+from convbench.commands._json import answer_schema
 from convbench.commands._words import ENTRIES, load_command
 from tests.cli.typed import Typist
 from tests.support.app import app
@@ -23,7 +23,7 @@ def test_every_command_has_a_schema_and_a_place_in_the_reference() -> None:
     words = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
     assert words == set(ENTRIES)
     for word in words:
-        jsonschema.Draft202012Validator.check_schema(schema(load_command(word).answer))
+        jsonschema.Draft202012Validator.check_schema(answer_schema(load_command(word).answer_class))
     assert set(re.findall(r"^## (\S+)$", PAGE.read_text(), re.M)) >= words
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.hub.repo import Uploaded
+from convbench.hub.repo import UploadResult
 from tests.cli.typed import Typist
 from tests.rollout.cli import COMMAND, environment
 
@@ -54,11 +54,11 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each repository that was uploaded is private."""
     found: list[bool] = []
 
-    def upload(repo: str, folder: Path, *, private: bool) -> Uploaded:
+    def upload(repo: str, folder: Path, *, private: bool) -> UploadResult:
         found.append(private)
-        return Uploaded(repo, f"https://hub/{repo}", "c" * 40, created=True, changed=True)
+        return UploadResult(repo, f"https://hub/{repo}", "c" * 40, created=True, changed=True)
 
-    monkeypatch.setattr("convbench.publish.publish.upload", upload)
+    monkeypatch.setattr("convbench.publish.publish.upload_folder", upload)
     return found
 
 

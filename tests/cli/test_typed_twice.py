@@ -16,10 +16,10 @@ WORDS = ["demo", "swift", "get", "task", "mine", "logs.jsonl"]
 
 
 def commands() -> dict[str, click.Command]:
-    from convbench.commands._app import load
+    from convbench.commands._app import register_commands
     from tests.support.app import app
 
-    load()
+    register_commands()
     return typer.main.get_command(app).commands  # type: ignore[attr-defined,no-any-return]
 
 

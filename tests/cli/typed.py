@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from convbench.__main__ import main
-from convbench.commands._json import schema
+from convbench.commands._json import answer_schema
 from convbench.commands._words import load_command
 from tests.support.next_lines import check_next, next_words
 
@@ -46,7 +46,7 @@ class Typist:
         """Run a command with --json: one document of its own schema, the code it ends with."""
         said = self(*words, "--json")
         found: dict[str, Any] = orjson.loads(said.out)
-        jsonschema.validate(found, schema(load_command(words[0]).answer))
+        jsonschema.validate(found, answer_schema(load_command(words[0]).answer_class))
         assert found["command"] == words[0]
         assert found["exit_code"] == said.code
         check_next(words, next_words("", more=found["next"]))

@@ -17,7 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 from convbench.judge.ask import judge_fields
-from convbench.prompts import fields as prompt_fields
+from convbench.prompts import template_fields as prompt_fields
 from tests.publish.runs import example, manifest
 from tests.support.app import app
 

@@ -92,13 +92,13 @@ def test_429_shrinks_concurrency_and_it_recovers() -> None:
         def numbers() -> Any:
             nonlocal lowest
             for number in range(150):
-                lowest = min(lowest, caller.limiter(model).state.limit)
+                lowest = min(lowest, caller.limiter_of(model).state.limit)
                 yield number
 
         seen = run_talk(caller, model, numbers())
         assert len(seen.done) == 150
         assert lowest < 32
-        assert caller.limiter(model).state.limit == 32
+        assert caller.limiter_of(model).state.limit == 32
 
 
 def test_500_does_not_shrink_concurrency() -> None:
@@ -108,7 +108,7 @@ def test_500_does_not_shrink_concurrency() -> None:
         model = open_model("openai/any", api_base=provider.api_base)
         assert len(run_talk(caller, model, range(20)).done) == 20
         assert caller.status.retries == 32
-        assert caller.limiter(model).state.limit == QUICK.concurrency
+        assert caller.limiter_of(model).state.limit == QUICK.concurrency
 
 
 def test_retry_after_is_respected() -> None:
@@ -139,7 +139,7 @@ def test_finished_calls_are_replayed_and_only_they(tmp_path: Path) -> None:
         path.write_bytes(b"".join(lines[:17]) + lines[17][:25])
         provider.reset()
         journal = Journal(path)
-        journal.load()
+        journal.load_calls()
         caller = Caller(journal)
         second = run_talk(caller, model(), range(10))
         assert second.done == first.done
@@ -209,14 +209,14 @@ def test_nobody_listening_is_said_at_once() -> None:
 
 
 def test_the_status_says_what_it_waits_for() -> None:
-    from convbench.engine.progress import waiting
+    from convbench.engine.progress import waiting_text
 
     with Provider(Plan(faults={"429_retry_after": 1.0}, retry_after=30)) as provider:
         status = Status()
         caller = Caller(status=status, retry=RetryPolicy(patience_s=0.0, retry_after_s=0.3))
         model = open_model("openai/any", api_base=provider.api_base)
         run_talk(caller, model, [1], turns=1)
-        said = waiting(status)
+        said = waiting_text(status)
     assert "rate limit until" in said
     assert "concurrency 1 of 64" in said
 

@@ -13,8 +13,8 @@ import pytest
 
 from convbench.engine import gathering
 from convbench.engine.caller import Caller
-from convbench.engine.gathering import LONGEST_S, Gathering, GatheringLoop
-from convbench.engine.jobs import run
+from convbench.engine.gathering import LONGEST_S, GatheringLoop, GatheringSelector
+from convbench.engine.jobs import run_in_loop
 from convbench.models import open_model
 from convbench.schema import Sampling
 from tests.support.chat.plan import Plan
@@ -22,7 +22,7 @@ from tests.support.provider import Provider
 
 
 @contextmanager
-def pipes(selector: Gathering, count: int) -> Iterator[list[int]]:
+def pipes(selector: GatheringSelector, count: int) -> Iterator[list[int]]:
     """Watch so many pipes; yield their ends for writing."""
     found = [os.pipe() for _ in range(count)]
     for reading, _ in found:
@@ -40,7 +40,9 @@ def sleep_is(monkeypatch: pytest.MonkeyPatch, sleep: Callable[[float], None]) ->
     monkeypatch.setattr(gathering, "time", SimpleNamespace(sleep=sleep))
 
 
-def comes_during_the_wait(monkeypatch: pytest.MonkeyPatch, selector: Gathering, end: int) -> None:
+def comes_during_the_wait(
+    monkeypatch: pytest.MonkeyPatch, selector: GatheringSelector, end: int
+) -> None:
     """Write to a pipe as soon as the selector begins to wait for it."""
     real = selectors.DefaultSelector.select
 
@@ -53,8 +55,8 @@ def comes_during_the_wait(monkeypatch: pytest.MonkeyPatch, selector: Gathering, 
 
 
 def test_what_follows_within_the_wait_comes_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    with closing(Gathering()) as selector, pipes(selector, 2) as (one, two):
-        selector.replied(60.0)
+    with closing(GatheringSelector()) as selector, pipes(selector, 2) as (one, two):
+        selector.note_reply(60.0)
         slept: list[float] = []
 
         def sleep(seconds: float) -> None:
@@ -72,8 +74,8 @@ def test_nothing_waits_where_it_came_at_once(monkeypatch: pytest.MonkeyPatch) ->
         raise AssertionError("waited, though there was something to do")
 
     sleep_is(monkeypatch, never)
-    with closing(Gathering()) as selector, pipes(selector, 2) as (one, _):
-        selector.replied(60.0)
+    with closing(GatheringSelector()) as selector, pipes(selector, 2) as (one, _):
+        selector.note_reply(60.0)
         os.write(one, b"x")
         assert len(selector.select(10)) == 1
         assert selector.select(0)  # as where a loop has other things to do
@@ -82,25 +84,25 @@ def test_nothing_waits_where_it_came_at_once(monkeypatch: pytest.MonkeyPatch) ->
 def test_nothing_waits_before_any_reply_or_for_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     sleep_is(monkeypatch, slept.append)
-    with closing(Gathering()) as selector, pipes(selector, 1) as (one,):
+    with closing(GatheringSelector()) as selector, pipes(selector, 1) as (one,):
         comes_during_the_wait(monkeypatch, selector, one)
         assert len(selector.select(10)) == 1
-    with closing(Gathering()) as selector:
-        selector.replied(60.0)
+    with closing(GatheringSelector()) as selector:
+        selector.note_reply(60.0)
         assert selector.select(0.05) == []
     assert slept == []
 
 
 def test_a_reply_waits_a_hundredth_of_the_quickest_at_most() -> None:
-    with closing(Gathering()) as selector:
-        selector.replied(0.2)
+    with closing(GatheringSelector()) as selector:
+        selector.note_reply(0.2)
         assert selector.pause_s == pytest.approx(0.002)
-        selector.replied(0.02)
+        selector.note_reply(0.02)
         assert selector.pause_s == pytest.approx(0.0002)
-        selector.replied(0.2)
+        selector.note_reply(0.2)
         assert selector.pause_s == pytest.approx(0.000202)  # one quick reply is not forgotten soon
         for _ in range(1000):
-            selector.replied(9.0)
+            selector.note_reply(9.0)
         assert selector.pause_s == LONGEST_S
 
 
@@ -120,12 +122,12 @@ def test_calls_tell_how_long_they_took() -> None:
             assert isinstance(loop, GatheringLoop)
             return loop.gathering.pause_s
 
-        pause = run(main)
+        pause = run_in_loop(main)
     assert 0.001 <= pause <= LONGEST_S
 
 
 def test_another_loop_is_told_nothing() -> None:
     async def main() -> None:
-        gathering.replied(1.0)
+        gathering.note_reply_time(1.0)
 
     asyncio.run(main())

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.engine import Summary, run, run_jobs
+from convbench.engine import Summary, run_in_loop, run_jobs
 from convbench.errors import BudgetError, FatalModelError, RunError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,7 +133,7 @@ def test_a_record_that_cannot_be_written_stops_the_run() -> None:
 
 SCRIPT = """
 import asyncio, sys
-from convbench.engine import run, run_jobs
+from convbench.engine import run_in_loop, run_jobs
 
 async def main():
     async def work(job):
@@ -149,7 +149,7 @@ async def main():
     summary = await run_jobs(range(10**9), work, concurrency=8, on_done=never, on_error=never)
     print("interrupted", summary.interrupted, summary.done, summary.failed, flush=True)
 
-run(main)
+run_in_loop(main)
 print("resume with ...", flush=True)
 """
 
@@ -179,11 +179,11 @@ def test_a_signal_outside_of_jobs_is_a_keyboard_interrupt() -> None:
         await asyncio.sleep(60)
 
     with pytest.raises(KeyboardInterrupt):
-        run(main)
+        run_in_loop(main)
 
 
 def test_calls_in_flight_end_and_waits_do_not() -> None:
-    from convbench.engine.jobs import enter, idle
+    from convbench.engine.jobs import check_gate, idle_wait
 
     ended: list[str] = []
 
@@ -192,13 +192,13 @@ def test_calls_in_flight_end_and_waits_do_not() -> None:
             await asyncio.sleep(0.02)
             raise BudgetError("spent")
         if job == 1:
-            enter()
+            check_gate()
             await asyncio.sleep(0.1)
             ended.append("call")
-            enter()
+            check_gate()
             ended.append("never")
         if job == 2:
-            with idle():
+            with idle_wait():
                 await asyncio.sleep(60)
 
     start = time.monotonic()

@@ -22,7 +22,7 @@ def test_a_reply_comes_back_whole(tmp_path: Path) -> None:
     said = Completion(parts, "length", 3, 4, 0.5, "m-1")
     Journal(tmp_path / "calls.jsonl").append('odd "key"', "h", said)
     journal = Journal(tmp_path / "calls.jsonl")
-    assert journal.load() == 1
+    assert journal.load_calls() == 1
     assert journal.get('odd "key"', "h") == said
     assert journal.get('odd "key"', "other") is None
 
@@ -39,7 +39,7 @@ def test_a_torn_last_line_is_passed_over_and_spoils_no_other(tmp_path: Path, cut
     again.append("c", "h", Completion("three"))
     again.close()
     last = Journal(path)
-    assert last.load() == 2
+    assert last.load_calls() == 2
     assert last.get("a", "h") == Completion("one")
     assert last.get("b", "h") is None
     assert last.get("c", "h") == Completion("three")
@@ -51,8 +51,8 @@ def test_memory_holds_only_what_was_asked_for(tmp_path: Path) -> None:
     for number in range(30):
         journal.append(f"q{number}/0/turn", "h", Completion(str(number)))
     assert len(journal) == 0
-    assert journal.load(lambda key: key.startswith("q1")) == 11
-    journal.forget("q1/")
+    assert journal.load_calls(lambda key: key.startswith("q1")) == 11
+    journal.forget_calls("q1/")
     assert len(journal) == 10
     assert journal.get("q1/0/turn", "h") is None
     assert journal.get("q12/0/turn", "h") == Completion("12")
@@ -62,7 +62,7 @@ def test_totals_count_every_call(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "calls.jsonl")
     journal.append("a", "h", Completion("x", prompt_tokens=5, completion_tokens=2, cost_usd=0.25))
     journal.append("b", "h", Completion("y", prompt_tokens=1))
-    assert journal.totals() == (8, 0.25)
+    assert journal.total_cost() == (8, 0.25)
 
 
 @pytest.mark.exhaustive
@@ -82,13 +82,13 @@ def test_totals_of_many_calls_hold_few_bytes_of_each(tmp_path: Path) -> None:
                 f'{{"attempt":"a-{n}","key":"k{n}","tokens":9,"usd":0.25}}\n'
                 for n in range(calls + 3)
             )
-        assert Journal(folder / "calls.jsonl").totals() == (2 * calls + 27, 0.75)
+        assert Journal(folder / "calls.jsonl").total_cost() == (2 * calls + 27, 0.75)
 
     held_below(16, count, 10_000, 40_000)
 
 
 def test_an_unreadable_file_is_no_file(tmp_path: Path) -> None:
-    assert Journal(tmp_path / "none.jsonl").load() == 0
+    assert Journal(tmp_path / "none.jsonl").load_calls() == 0
 
 
 def test_the_hash_tells_calls_apart() -> None:
@@ -114,7 +114,7 @@ def test_any_text_survives(tmp_path_factory: pytest.TempPathFactory, text: str, 
     path = tmp_path_factory.mktemp("journal") / "calls.jsonl"
     Journal(path).append(key, "h", Completion(text))
     journal = Journal(path)
-    journal.load()
+    journal.load_calls()
     assert journal.get(key, "h") == Completion(text)
 
 

@@ -12,18 +12,18 @@ def test_a_burst_of_429_shrinks_once_and_successes_win_it_back() -> None:
     async def main() -> None:
         limiter = Limiter(64)
         sent = []
-        slots = [limiter.slot() for _ in range(64)]
+        slots = [limiter.hold_slot() for _ in range(64)]
         for slot in slots:
             sent.append(await slot.__aenter__())
         for moment in sent:
-            limiter.limited(moment, None)
+            limiter.on_rate_limit(moment, None)
         assert limiter.state.limit == 38
-        limiter.limited(time.monotonic(), None)
+        limiter.on_rate_limit(time.monotonic(), None)
         assert limiter.state.limit == 23
         for slot in slots:
             await slot.__aexit__(None, None, None)
         for _ in range(600):
-            limiter.succeeded()
+            limiter.on_success()
         assert limiter.state.limit == 64
 
     asyncio.run(main())
@@ -35,7 +35,7 @@ def test_never_more_than_the_limit_at_once() -> None:
 
         async def call() -> None:
             nonlocal running, peak
-            async with limiter.slot():
+            async with limiter.hold_slot():
                 running += 1
                 peak = max(peak, running)
                 await asyncio.sleep(0.001)
@@ -51,9 +51,9 @@ def test_never_more_than_the_limit_at_once() -> None:
 def test_a_pause_holds_back_everyone() -> None:
     async def main() -> float:
         limiter = Limiter(4)
-        limiter.limited(time.monotonic(), 0.2)
+        limiter.on_rate_limit(time.monotonic(), 0.2)
         start = time.monotonic()
-        async with limiter.slot():
+        async with limiter.hold_slot():
             return time.monotonic() - start
 
     assert asyncio.run(main()) >= 0.2
@@ -62,14 +62,14 @@ def test_a_pause_holds_back_everyone() -> None:
 def test_a_cancelled_wait_gives_its_place_back() -> None:
     async def main() -> None:
         limiter = Limiter(1)
-        first = limiter.slot()
+        first = limiter.hold_slot()
         await first.__aenter__()
-        waiting = asyncio.ensure_future(limiter.slot().__aenter__())
+        waiting = asyncio.ensure_future(limiter.hold_slot().__aenter__())
         await asyncio.sleep(0)
         waiting.cancel()
         await first.__aexit__(None, None, None)
         await asyncio.sleep(0)
-        async with asyncio.timeout(1), limiter.slot():
+        async with asyncio.timeout(1), limiter.hold_slot():
             assert limiter.state.in_flight == 1
 
     asyncio.run(main())

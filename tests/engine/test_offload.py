@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from convbench.engine.caller import LONG, offload
+from convbench.engine.caller import LONG, offload_read
 
 
 def _reads(text: str) -> int:
     """Return the thread in which a text is read."""
-    return asyncio.run(offload(threading.get_ident, ["so ", text]))
+    return asyncio.run(offload_read(threading.get_ident, ["so ", text]))
 
 
 def test_only_a_long_text_is_read_in_a_thread() -> None:
@@ -26,7 +26,7 @@ def test_the_loop_goes_on_and_a_cancelled_job_ends() -> None:
     done = threading.Event()
 
     async def main() -> None:
-        job = asyncio.ensure_future(offload(lambda: done.wait(60), [" " * (LONG + 1)]))
+        job = asyncio.ensure_future(offload_read(lambda: done.wait(60), [" " * (LONG + 1)]))
         await asyncio.sleep(0.05)
         job.cancel()
         start = time.monotonic()
@@ -42,4 +42,4 @@ def test_an_error_of_the_reader_arrives() -> None:
     nothing: Iterator[int] = iter(())
     for text in ("", " " * (LONG + 1)):
         with pytest.raises(RuntimeError, match="StopIteration"):
-            asyncio.run(asyncio.wait_for(offload(lambda: next(nothing), [text]), 60))
+            asyncio.run(asyncio.wait_for(offload_read(lambda: next(nothing), [text]), 60))

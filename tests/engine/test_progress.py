@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from convbench.engine import Progress, Status
-from convbench.engine.progress import Endpoint, counts
+from convbench.engine.progress import EndpointState, count_text
 
 
 def busy() -> Status:
@@ -22,7 +22,7 @@ def busy() -> Status:
         cost_unknown=True, started=now - 7230, ready=now - 7200,
     )  # fmt: skip
     name = "a-model-with-a-very-long-name-indeed at provider.example.com:443"
-    status.endpoints[name] = Endpoint(limit=7, highest=256, paused_until=now + 60)
+    status.endpoints[name] = EndpointState(limit=7, highest=256, paused_until=now + 60)
     return status
 
 
@@ -51,7 +51,7 @@ def test_all_of_it_is_there_on_a_wide_terminal() -> None:
 
 def test_of_several_endpoints_the_one_that_waits_is_named() -> None:
     status = busy()
-    status.endpoints["judge"] = Endpoint(limit=8, highest=8)
+    status.endpoints["judge"] = EndpointState(limit=8, highest=8)
     assert "rate limit of …d at provider.example.com:443 until" in "\n".join(shown(status))
 
 
@@ -59,7 +59,7 @@ def test_rate_counts_from_when_the_models_were_up(monkeypatch: pytest.MonkeyPatc
     now = time.monotonic()
     monkeypatch.setattr("convbench.engine.progress.time", SimpleNamespace(monotonic=lambda: now))
     status = Status(total=300, done=110, skipped=10, started=now - 1000, ready=now - 10)
-    assert counts(status) == "110/300 · 10.0/s · ETA 0:19"
+    assert count_text(status) == "110/300 · 10.0/s · ETA 0:19"
 
 
 def test_on_a_terminal_it_is_drawn_and_leaves_the_last_state() -> None:
@@ -103,5 +103,5 @@ def test_without_a_terminal_it_ends_with_one_plain_line() -> None:
 def test_quiet_says_nothing() -> None:
     file = io.StringIO()
     with Progress(busy(), "build", quiet=True, console=Console(file=file)) as progress:
-        progress.print("note")
+        progress.print_line("note")
     assert file.getvalue() == ""

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from convbench.experiment.experiment import experiment
-from convbench.experiment.run import Progress
+from convbench.experiment.experiment import run_experiment
+from convbench.experiment.run import StepProgress
 from convbench.models.devices import SIMULATED, VISIBLE
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions
@@ -57,11 +57,11 @@ def watched(stop: threading.Event, seen: dict[str, Any]) -> None:
             seen["shared"].append(there)
 
 
-def teller(seen: dict[str, Any], meet: bool) -> Callable[[Progress], None]:
+def teller(seen: dict[str, Any], meet: bool) -> Callable[[StepProgress], None]:
     """Return what hears of steps as they begin."""
     both = threading.Barrier(2)
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: StepProgress) -> None:
         seen["begun"].append({"address": progress.address, "there": holders()})
         if meet and progress.address.endswith("/build"):
             both.wait(WAIT_S)
@@ -81,7 +81,7 @@ def main(spec: str, root: str, file: str, devices: str = "") -> None:
     thread.start()
     try:
         calls = CallOptions(quiet=True, concurrency=1)  # a reply depends on nothing beside it
-        done = experiment(
+        done = run_experiment(
             ExperimentOptions(spec, Path(root), calls=calls), teller(seen, bool(devices))
         )
     finally:

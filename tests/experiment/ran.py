@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from convbench.experiment.experiment import ExperimentResult, experiment
+from convbench.experiment.experiment import ExperimentResult, run_experiment
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, SpecOptions
 
@@ -18,4 +18,6 @@ def ran(folder: Path, spec: Mapping[str, Any], *sets: str, **more: Any) -> Exper
     file = folder / "experiment.yaml"
     file.write_text(yaml.safe_dump(spec))
     specs, calls = SpecOptions(sets=sets), CallOptions(quiet=True)
-    return experiment(ExperimentOptions(str(file), folder / "r", specs=specs, calls=calls, **more))
+    return run_experiment(
+        ExperimentOptions(str(file), folder / "r", specs=specs, calls=calls, **more)
+    )

@@ -9,11 +9,11 @@ import pytest
 
 from convbench import catalog
 from convbench.errors import SpecError
-from convbench.experiment.cells import steps_of
+from convbench.experiment.cells import plan_steps
 from convbench.experiment.experiment import ExperimentResult
 from convbench.experiment.scheduler import tasks_of
-from convbench.experiment.step import mark
-from convbench.models.where import content
+from convbench.experiment.step import step_fingerprint
+from convbench.models.where import content_hash
 from convbench.options.experiment import ExperimentOptions
 from convbench.publish.checkpoint_card import model_card
 from convbench.schema.experiment import ExperimentSpec
@@ -51,18 +51,18 @@ def test_it_learns_on_from_the_other_s_weights_and_its_card_says_so(tmp_path: Pa
     assert {one.state for one in done.outcomes} == {"done"}
     run = Run.open(done.root / CELL)
     refit, first, last = (
-        Checkpoint(run.checkpoints / name) for name in ("refit", "swift-warm", "swift-again")
+        Checkpoint(run.checkpoints_folder / name) for name in ("refit", "swift-warm", "swift-again")
     )
     assert refit.training["base"] == "local:pocket"
     assert "earlier" not in refit.training
     for before, after in ((refit, first), (first, last)):
         assert after.recipe["model"] == str(before.folder.resolve())
-        assert after.training["base_fingerprint"] == content(str(before.folder))
-        assert content(str(after.folder)) != content(str(before.folder))
+        assert after.training["base_fingerprint"] == content_hash(str(before.folder))
+        assert content_hash(str(after.folder)) != content_hash(str(before.folder))
     assert [(one["recipe"], Path(one["base"]).name) for one in last.training["earlier"]] == [
         ("swift", "refit"), ("refit", "local:pocket")
     ]  # fmt: skip
-    (child,) = run.children()
+    (child,) = run.child_runs()
     assert child.manifest.checkpoint == str(last.folder)
     card = model_card(
         "me/warm", run.manifest, run.judge_specs(), last.recipe, last.training,
@@ -75,18 +75,18 @@ def test_it_learns_on_from_the_other_s_weights_and_its_card_says_so(tmp_path: Pa
 
 
 def test_its_plan_has_the_other_s_training_before_it(tmp_path: Path) -> None:
-    parts = warm(tmp_path, "rows=[4,null]", dry_run=True).planned.parts
-    needs = {one.step.address: one.step.needs() for one in parts}
+    parts = warm(tmp_path, "rows=[4,null]", dry_run=True).plan.steps
+    needs = {one.step.address: one.step.required_steps() for one in parts}
     assert needs[f"{CELL}/train/swift-warm-4"][-1] == f"{CELL}/train/refit-4"
     assert needs[f"{CELL}/train/swift-again"][-1] == f"{CELL}/train/swift-warm"
     tasks = tasks_of(parts, ExperimentOptions("x"))[0]
     assert [task.after for task in tasks] == [(), *((task.name,) for task in tasks[:-1])]
     marks = [
-        {one.step.address: mark(one.step, one.spec) for one in some}
+        {one.step.address: step_fingerprint(one.step, one.spec) for one in some}
         for some in (
             parts,
             warm(tmp_path, "rows=[4,null]", "recipe_sets.refit.fit.learning_rate=0.002",
-                 dry_run=True).planned.parts,
+                 dry_run=True).plan.steps,
         )
     ]  # fmt: skip
     other = {name.split("/", 1)[1] for name in marks[0] if marks[0][name] != marks[1][name]}
@@ -112,14 +112,18 @@ def test_a_start_that_cannot_be_is_refused(tmp_path: Path, sets: str, said: str)
 
 def test_a_file_that_extends_another_takes_its_starts_back(tmp_path: Path) -> None:
     parts = warm(tmp_path, "learners=[base,'swift:warm']", "after.swift:warm=null",
-                 "after={'swift:again': null}", dry_run=True).planned.parts  # fmt: skip
-    assert [one.step.start for one in parts] == [None] * 4
-    shipped = steps_of(catalog.load(ExperimentSpec, "experiments", "smollm"))
-    starts = {one.step.checkpoint: one.step.start for one in shipped if one.step.start}
+                 "after={'swift:again': null}", dry_run=True).plan.steps  # fmt: skip
+    assert [one.step.start_checkpoint for one in parts] == [None] * 4
+    shipped = plan_steps(catalog.load_spec(ExperimentSpec, "experiments", "smollm"))
+    starts = {
+        one.step.checkpoint: one.step.start_checkpoint
+        for one in shipped
+        if one.step.start_checkpoint
+    }
     assert starts == {"swift-warm": "refit", "swift-warm-2": "swift-warm"}
 
 
 def test_what_goes_in_rounds_starts_no_other(tmp_path: Path) -> None:
     sets = ("learners=[seal,refit]", "after={refit: seal}")
-    told = warm(tmp_path, *sets, dry_run=True).planned.missing
+    told = warm(tmp_path, *sets, dry_run=True).plan.missing
     assert any("seal, which goes in rounds and logs its own" in line for line in told)

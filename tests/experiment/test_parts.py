@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from convbench.errors import SpecError
-from convbench.experiment.cells import build_options, elsewhere, steps_of, train_options
-from convbench.experiment.experiment import experiment, loaded
+from convbench.experiment.cells import build_options, plan_steps, train_options, without_address
+from convbench.experiment.experiment import load_specs, run_experiment
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.store import Run
@@ -84,29 +84,29 @@ def test_a_plugin_serves_every_step_and_what_two_tables_share_is_done_once(folde
 
 def test_what_is_set_holds_for_the_tables_that_are_added_but_for_their_cells(folder: Path) -> None:
     sets = ("count=3", "modes=[thinking]", "per_task.mine.samples=2", "task.sample.train=0.7")
-    first, second = loaded(ExperimentOptions("table.yaml", specs=SpecOptions(sets=sets)))
+    first, second = load_specs(ExperimentOptions("table.yaml", specs=SpecOptions(sets=sets)))
     assert (first.modes, second.modes) == (("thinking",), ("standard", "thinking"))
     named = ExperimentOptions(
         "table.yaml", specs=SpecOptions(sets=(*sets, "more.modes=[thinking]"))
     )
-    assert loaded(named)[1].modes == ("thinking",)
+    assert load_specs(named)[1].modes == ("thinking",)
     fields = SpecOptions(sets=("judges=[rules]", "judges.title=mine", "size.rows=[5]"))
-    paper = loaded(ExperimentOptions("paper", specs=fields))
+    paper = load_specs(ExperimentOptions("paper", specs=fields))
     assert [one.judges for one in paper] == [("rules",)] * 5
     assert [one.title for one in paper].count("mine") == 1
     with pytest.raises(SpecError, match="mode: unknown key"):
-        loaded(ExperimentOptions("table.yaml", specs=SpecOptions(sets=("mode=thinking",))))
+        load_specs(ExperimentOptions("table.yaml", specs=SpecOptions(sets=("mode=thinking",))))
     for spec in (first, second):
-        own = steps_of(spec)[0].spec
+        own = plan_steps(spec)[0].spec
         assert (own.count, own.samples, own.sets) == (3, 2, {"task.sample.train": 0.7})
 
 
 def test_every_step_gets_what_is_said_of_calls(folder: Path) -> None:
     calls = CallOptions("http://127.0.0.1:1/v1", vllm_python=Path("v"), timeout=7, quiet=True)
     options = ExperimentOptions("table.yaml", calls=calls)
-    part = steps_of(loaded(options)[0])[0]
+    part = plan_steps(load_specs(options)[0])[0]
     asked = build_options(part.step.cell, part.spec, None, options)
-    trained = train_options(part.step, part.spec, Path("run"), elsewhere(options))
+    trained = train_options(part.step, part.spec, Path("run"), without_address(options))
     for one in (asked.calls, trained.calls):
         assert (one.vllm_python, one.timeout, one.quiet) == (Path("v"), 7, True)
     assert (asked.calls.api_base, trained.calls.api_base) == (calls.api_base, None)
@@ -119,10 +119,10 @@ def test_every_step_gets_what_is_said_of_calls(folder: Path) -> None:
 def test_a_run_that_was_built_otherwise_is_no_cell_of_this(folder: Path) -> None:
     typed = ("experiment", "table.yaml", "--run", "root", "--plugin", "own/helpers.py", "-q")
     assert convbench(folder, *typed, "--only", "*/build", "--set", "also=[]").code == 0
-    changed = experiment(
+    changed = run_experiment(
         ExperimentOptions("table.yaml", Path("root"), dry_run=True, specs=SpecOptions(
             sets=("samples=2", "also=[]"), plugins=(Path("own/helpers.py"),)))
     )  # fmt: skip
-    (line,) = changed.planned.missing
+    (line,) = changed.plan.missing
     assert "built with other settings" in line
     assert "--run DIR" in line

@@ -12,9 +12,9 @@ import yaml
 
 from convbench.errors import SpecError
 from convbench.experiment.cells import train_options
-from convbench.experiment.experiment import ExperimentResult, experiment
+from convbench.experiment.experiment import ExperimentResult, run_experiment
 from convbench.experiment.scheduler import tasks_of
-from convbench.experiment.step import mark
+from convbench.experiment.step import step_fingerprint
 from convbench.options.experiment import ExperimentOptions
 from convbench.store import Run
 from tests.experiment.ran import ran
@@ -56,7 +56,7 @@ def test_one_learner_of_both_logs_is_measured_on_both_tasks(tmp_path: Path) -> N
     recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
     assert (recipe["fit"]["learning_rate"], recipe["fit"]["packing"]) == (0.0001, True)
     for run in runs:
-        (child,) = run.children()
+        (child,) = run.child_runs()
         assert child.manifest.checkpoint == str(folder)
     text = (done.root / "report" / "report.md").read_text()
     row = next(line for line in text.split("Policies by tasks")[1].splitlines() if "(all" in line)
@@ -69,7 +69,7 @@ def test_a_recipe_stands_once_more_under_a_label(tmp_path: Path) -> None:
             "recipe_sets={all: {launch: none}, refit: {fit.epochs: 2, fit.learning_rate: 0.1}, "
             "'refit:hot': {fit.learning_rate: 0.2}, 'pooled-refit:hot': {fit.epochs: 3}}",
             )  # fmt: skip
-    parts = both(tmp_path, *sets, dry_run=True).planned.parts
+    parts = both(tmp_path, *sets, dry_run=True).plan.steps
     trains = {one.step.address: one for one in parts if one.step.kind == "train"}
     assert [name.removeprefix("pocket-standard-seed0/train/") for name in trains][:2] == [
         "refit", "refit-hot"
@@ -85,26 +85,28 @@ def test_a_recipe_stands_once_more_under_a_label(tmp_path: Path) -> None:
         "launch=\"none\"", "fit.epochs=2", "fit.learning_rate=0.2"
     }  # fmt: skip
     assert "fit.epochs=3" in said[f"{cell}pooled-refit-hot"]
-    curve = experiment(ExperimentOptions("smollm-learners", tmp_path / "s", dry_run=True)).planned
-    assert sum(one.step.kind == "train" for one in curve.parts) == 19
+    curve = run_experiment(ExperimentOptions("smollm-learners", tmp_path / "s", dry_run=True)).plan
+    assert sum(one.step.kind == "train" for one in curve.steps) == 19
 
 
 def test_it_comes_after_all_of_its_logs_and_alone_is_refused(tmp_path: Path) -> None:
-    planned = both(tmp_path, "seeds=[0,1]", "learners=[base,refit]", dry_run=True).planned
-    names = [one.step.address for one in planned.parts]
+    planned = both(tmp_path, "seeds=[0,1]", "learners=[base,refit]", dry_run=True).plan
+    names = [one.step.address for one in planned.steps]
     options = ExperimentOptions("x")
-    after = {task.name.split(" ")[1]: task.after for task in tasks_of(planned.parts, options)[0]}
+    after = {task.name.split(" ")[1]: task.after for task in tasks_of(planned.steps, options)[0]}
     assert [one.split(" ")[1] for one in after[TRAIN]] == [
         "pocket-standard-seed0/eval/refit", "pocket-tools-standard-seed0/eval/refit"
     ]  # fmt: skip
     assert [one.split(" ")[1] for one in after[EVALS[1]]] == [TRAIN]
     assert names.index(TRAIN) > names.index("pocket-tools-standard-seed0/judge")
     assert TRAIN.replace("seed0", "seed1") in names
-    marks = {mark(one.step, one.spec) for one in planned.parts if one.step.kind == "train"}
+    marks = {
+        step_fingerprint(one.step, one.spec) for one in planned.steps if one.step.kind == "train"
+    }
     assert len(marks) == 3, "of one log, and of each seed's two"
     steps = {name: amount.steps for name, amount in planned.amounts.items()}
     assert steps["pocket-standard-seed0"] == 2
     with pytest.raises(SpecError, match=r"pooled: .*expected at least 2 tasks beside it; found 1"):
         both(tmp_path, "tasks=[pocket]", dry_run=True)
-    told = both(tmp_path, "pooled=[seal]", dry_run=True).planned.missing
+    told = both(tmp_path, "pooled=[seal]", dry_run=True).plan.missing
     assert any("seal, which goes in rounds and logs its own" in line for line in told)

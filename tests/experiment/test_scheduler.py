@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from convbench.engine.jobs import stoppable
-from convbench.experiment.cells import Part, steps_of
-from convbench.experiment.experiment import loaded
-from convbench.experiment.scheduler import Task, run, serial, tasks_of
+from convbench.engine.jobs import stop_on_interrupt
+from convbench.experiment.cells import PlannedStep, plan_steps
+from convbench.experiment.experiment import load_specs
+from convbench.experiment.scheduler import ScheduledTask, is_serial, run_tasks, tasks_of
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions
 from convbench.schema.experiment import ExperimentSpec
@@ -24,14 +24,14 @@ WAIT_S = 120.0
 """A wait that takes longer has hung."""
 
 
-def tasks(*claims: Mapping[str, float]) -> list[Task]:
-    return [Task(str(number), places=[one]) for number, one in enumerate(claims)]
+def tasks(*claims: Mapping[str, float]) -> list[ScheduledTask]:
+    return [ScheduledTask(str(number), placements=[one]) for number, one in enumerate(claims)]
 
 
 class Watch:
     """Notes who holds what; the tasks of `together` wait until all of them run."""
 
-    def __init__(self, made: Sequence[Task], together: Sequence[int] = ()) -> None:
+    def __init__(self, made: Sequence[ScheduledTask], together: Sequence[int] = ()) -> None:
         self.tasks, self.together = made, together
         self.met = threading.Barrier(max(1, len(together)))
         self.held: dict[str, float] = {}
@@ -39,7 +39,7 @@ class Watch:
         self.lock = threading.Lock()
 
     def __call__(self, number: int, place: int) -> None:
-        claims = self.tasks[number].places[place]
+        claims = self.tasks[number].placements[place]
         with self.lock:
             self.order.append((number, place))
             for name, share in claims.items():
@@ -55,28 +55,28 @@ class Watch:
 def test_what_claims_other_things_runs_at_once_and_what_claims_one_never() -> None:
     made = tasks({"a": 1}, {"b": 1}, {"a": 1}, {"a": 0.5}, {"a": 0.5}, {"b": 0.7}, {"b": 0.7})
     first = Watch(made, together=(0, 1))
-    run(made, first)
+    run_tasks(made, first)
     assert sorted(number for number, _ in first.order) == list(range(7))
-    run(made, Watch(made, together=(3, 4)))  # halves of one card
-    assert not serial(made)
+    run_tasks(made, Watch(made, together=(3, 4)))  # halves of one card
+    assert not is_serial(made)
     one = tasks({"a": 1}, {"a": 1, "b": 1})
-    assert serial(one)
+    assert is_serial(one)
     main = threading.get_ident()
     seen: list[int] = []
-    run(one, lambda number, place: seen.append(threading.get_ident()))
+    run_tasks(one, lambda number, place: seen.append(threading.get_ident()))
     assert set(seen) == {main}, "nothing to gain from a thread"
 
 
 def test_a_task_takes_the_place_that_is_free_and_comes_after_its_own() -> None:
     cards = [{"a": 1.0}, {"b": 1.0}]
     made = [
-        Task("build 1", places=cards),
-        Task("build 2", places=cards),
-        Task("train 1", ("build 1", "not asked for"), cards),
-        Task("both", ("build 1", "build 2"), [{"a": 1.0, "b": 1.0}]),
+        ScheduledTask("build 1", placements=cards),
+        ScheduledTask("build 2", placements=cards),
+        ScheduledTask("train 1", ("build 1", "not asked for"), cards),
+        ScheduledTask("both", ("build 1", "build 2"), [{"a": 1.0, "b": 1.0}]),
     ]
     watch = Watch(made, together=(0, 1))
-    run(made, watch)
+    run_tasks(made, watch)
     places = dict(watch.order)
     assert {places[0], places[1]} == {0, 1}
     begun = [number for number, _ in watch.order]
@@ -86,16 +86,16 @@ def test_a_task_takes_the_place_that_is_free_and_comes_after_its_own() -> None:
 
 @pytest.mark.parametrize("how", ["error", "ctrl-c", "sigterm"])
 def test_an_end_ends_all_that_runs_and_begins_nothing(how: str) -> None:
-    made = [*tasks({"a": 1}, {"b": 1}), Task("2", ("0",), [{"c": 1.0}])]
+    made = [*tasks({"a": 1}, {"b": 1}), ScheduledTask("2", ("0",), [{"c": 1.0}])]
     up, stopped = threading.Barrier(2), threading.Event()
     done: list[int] = []
 
     def do(number: int, place: int) -> None:
         if number == 0:
-            with stoppable(stopped.set):
+            with stop_on_interrupt(stopped.set):
                 up.wait(WAIT_S)
                 assert stopped.wait(WAIT_S)
-            with stoppable(stopped.set):
+            with stop_on_interrupt(stopped.set):
                 done.append(number)
         elif number == 1:
             up.wait(WAIT_S)
@@ -107,9 +107,9 @@ def test_an_end_ends_all_that_runs_and_begins_nothing(how: str) -> None:
             done.append(number)
 
     with pytest.raises(ArithmeticError if how == "error" else KeyboardInterrupt):
-        run(made, do)
+        run_tasks(made, do)
     assert not done
-    with stoppable(stopped.clear):
+    with stop_on_interrupt(stopped.clear):
         pass  # the next command begins as ever
 
 
@@ -126,14 +126,16 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
-    def ask(simulated: str, *devices: str, **more: Any) -> tuple[list[Part], list[Task], Any]:
+    def ask(
+        simulated: str, *devices: str, **more: Any
+    ) -> tuple[list[PlannedStep], list[ScheduledTask], Any]:
         Path("two.yaml").write_text(yaml.safe_dump({**TWO, **more}))
         monkeypatch.setenv("CONVBENCH_SIMULATED_DEVICES", simulated)
         if not simulated:
             monkeypatch.delenv("CONVBENCH_SIMULATED_DEVICES")
         options = ExperimentOptions("two.yaml", calls=CallOptions(devices=devices))
-        specs: list[ExperimentSpec] = loaded(options)
-        parts = steps_of(specs[0])
+        specs: list[ExperimentSpec] = load_specs(options)
+        parts = plan_steps(specs[0])
         made, ways = tasks_of(parts, options)
         return parts, made, [[way.calls.devices for way in own] for own in ways]
 
@@ -146,19 +148,19 @@ def test_cells_share_two_devices_and_take_turns_on_one(asked: Any) -> None:
     assert len(first) == 2
     assert made[first[0]].places == [{"device 0": 1.0}, {"device 1": 1.0}]
     assert ways[first[0]] == [("policy=[0]",), ("policy=[1]",)]
-    run(made, Watch(made, together=first))
+    run_tasks(made, Watch(made, together=first))
     trains = [n for n, part in enumerate(parts) if part.step.kind == "train"]
     assert ways[trains[0]] == [("trainer=[0]",), ("trainer=[1]",)]
-    run(made, Watch(made, together=trains))
+    run_tasks(made, Watch(made, together=trains))
     assert [task.after for task in made[:4]] == [
         (), (made[0].name,), (made[1].name,), (made[2].name,)
     ], "in order within a cell"  # fmt: skip
 
     parts, made, _ = asked("1x80")
     assert made[first[0]].places == [{"device 0": 1.0}]
-    run(made, Watch(made))
+    run_tasks(made, Watch(made))
     parts, made, _ = asked("")
-    assert serial(made), "all on one CPU: as ever"
+    assert is_serial(made), "all on one CPU: as ever"
 
 
 def test_a_judge_and_a_training_on_one_card_never_meet_and_calls_overlap(
@@ -169,7 +171,7 @@ def test_a_judge_and_a_training_on_one_card_never_meet_and_calls_overlap(
     kinds = {part.step.kind: task for part, task in zip(parts, made, strict=True)}
     assert kinds["judge"].places == kinds["train"].places == [{"device 1": 1.0}]
     assert kinds["eval"].places == [{"device 0": 1.0, "device 1": 1.0}]
-    run(made, Watch(made))
+    run_tasks(made, Watch(made))
 
     parts, made, _ = asked("1x80", model="openai/gpt-4o-mini", judges=["openai/gpt-4o-mini"])
     kinds = {part.step.kind: task for part, task in zip(parts, made, strict=True)}
@@ -178,4 +180,7 @@ def test_a_judge_and_a_training_on_one_card_never_meet_and_calls_overlap(
     train = max(n for n, p in enumerate(parts) if p.step.kind == "train")
     assert parts[judge].step.cell != parts[train].step.cell
     alone = [made[judge], made[train]]
-    run([Task(task.name, places=task.places) for task in alone], Watch(alone, together=(0, 1)))
+    run_tasks(
+        [ScheduledTask(task.name, placements=task.places) for task in alone],
+        Watch(alone, together=(0, 1)),
+    )

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from convbench.errors import PreflightError
-from convbench.experiment.experiment import experiment
-from convbench.experiment.run import Progress
+from convbench.experiment.experiment import run_experiment
+from convbench.experiment.run import StepProgress
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions
 from convbench.store import Run
@@ -36,14 +36,14 @@ def test_the_interpreter_named_serves_policy_and_checkpoint(
     calls = CallOptions(quiet=True, vllm_python=python)
     pids = tmp_path / "pid"
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: StepProgress) -> None:
         if pids.exists():
             assert all(gone(int(pid), seconds=0.1) for pid in pids.read_text().split())
 
-    found = experiment(ExperimentOptions("served.yaml", Path("root"), calls=calls), tell)
-    assert {one.state for one in found.outcomes} == {"done"}, found.failures
+    found = run_experiment(ExperimentOptions("served.yaml", Path("root"), calls=calls), tell)
+    assert {one.state for one in found.outcomes} == {"done"}, found.failure_lines
     cell = Run.open(tmp_path / "root" / "pocket-thinking-seed0")
-    [evaluated] = cell.children()
+    [evaluated] = cell.child_runs()
     assert len(pids.read_text().split()) == 2, "one server for the build, one for the checkpoint"
     assert all(gone(int(pid)) for pid in pids.read_text().split())
     for run, name in ((cell, "vllm:pocket"), (evaluated, "vllm:")):
@@ -63,5 +63,5 @@ def test_an_interpreter_without_vllm_is_missing_before_anything_begins(
     Path("served.yaml").write_text(yaml.safe_dump(SPEC))
     calls = CallOptions(quiet=True, vllm_python=Path("/nowhere/python"))
     with pytest.raises(PreflightError, match="--vllm-python /nowhere/python: found no such"):
-        experiment(ExperimentOptions("served.yaml", Path("root"), calls=calls))
+        run_experiment(ExperimentOptions("served.yaml", Path("root"), calls=calls))
     assert not Path("root").exists()

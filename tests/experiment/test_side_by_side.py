@@ -44,7 +44,7 @@ def went(folder: Path, name: str, *devices: str) -> dict[str, Any]:
 def results(root: Path, cell: str) -> dict[str, Any]:
     """Return all that is said and scored in a cell, evaluation too."""
     run = Run.open(root / cell)
-    [evaluated] = run.children()
+    [evaluated] = run.child_runs()
     return {
         place: {
             "said": {c.key: [(t.speaker, t.content) for t in c.turns] for c in one.conversations()},

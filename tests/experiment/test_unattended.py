@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from convbench.errors import PreflightError, SpecError
-from convbench.experiment.experiment import ExperimentResult, experiment
-from convbench.experiment.run import Progress
-from convbench.experiment.step import Record
+from convbench.experiment.experiment import ExperimentResult, run_experiment
+from convbench.experiment.run import StepProgress
+from convbench.experiment.step import OutcomeRecord
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.store import Run
@@ -59,7 +59,7 @@ def quick(*sets: str, **more: Any) -> ExperimentResult:
     asked = ExperimentOptions(
         "quick.yaml", Path("root"), specs=SpecOptions(sets=sets), calls=QUIET, **more
     )
-    return experiment(asked)
+    return run_experiment(asked)
 
 
 def states(found: ExperimentResult) -> dict[str, str]:
@@ -89,7 +89,7 @@ def test_a_killed_experiment_goes_on_and_a_broken_step_breaks_no_other(folder: P
     assert "eval/broken: waits for pocket-thinking-seed0/train/broken" in said
     assert "next: convbench experiment quick.yaml --run root -q" in said
     assert "Traceback" not in done.err
-    assert [child.path.name for child in Run.open(cell).children()] == ["refit"]
+    assert [child.path.name for child in Run.open(cell).child_runs()] == ["refit"]
     broke = [one for one in records(folder / "root" / "steps.jsonl") if one["trace"]]
     assert all("the moon is in the way" in one["trace"] for one in broke)
     assert len(broke) == 2
@@ -137,9 +137,9 @@ def test_what_is_missing_is_told_at_once_and_each_fix_works(
         "tasks=[demo]", "judges=[gpt-4o, rules]", "count=400", "learners=[base, refit]",
         "modes=[thinking]", "model=local:pocket", "per_task.demo.count=all", dry_run=True,
     )  # fmt: skip
-    assert mended.planned.missing == []
-    assert mended.planned.total.usd > 0
-    assert mended.planned.total.unpriced == set()
+    assert mended.plan.missing == []
+    assert mended.plan.total_estimate.usd > 0
+    assert mended.plan.total_estimate.unpriced == set()
 
 
 def test_devices_that_are_not_there_stand_in_the_one_list(
@@ -164,7 +164,7 @@ def test_devices_that_are_not_there_stand_in_the_one_list(
     there = replace(QUIET, devices=("policy=2", "policy=1", "judge=[0, 1]", "trainer=[1]"))
     asked = ExperimentOptions("quick.yaml", calls=there, dry_run=True, specs=SpecOptions(
         sets=("judges=[rules]", *sets[1:])))  # fmt: skip
-    assert experiment(asked).planned.missing == []
+    assert run_experiment(asked).plan.missing == []
 
 
 @pytest.mark.exhaustive
@@ -180,20 +180,20 @@ def test_a_judge_that_goes_down_is_recorded_and_asked_again(
         with Provider(port=port) as provider:
             monkeypatch.setenv("HOSTED_VLLM_API_BASE", provider.api_base)
 
-            def tell(progress: Progress) -> None:
+            def tell(progress: StepProgress) -> None:
                 if progress.address.endswith("/judge"):  # either cell's may begin first
                     provider.stop()
 
-            found = experiment(asked, tell)
+            found = run_experiment(asked, tell)
         assert [one.state for one in found.outcomes] == ["done", "failed"] * 2
-        assert all("cannot connect to" in line for line in found.failures)
+        assert all("cannot connect to" in line for line in found.failure_lines)
         with pytest.raises(PreflightError, match=r"judge hosted_vllm/judge: .*found no server at"):
-            experiment(asked)
+            run_experiment(asked)
         with Provider(port=port) as provider:
-            again = experiment(asked)
-            assert again.complete
+            again = run_experiment(asked)
+            assert again.is_complete
             asked_before = provider.stats.calls
-            assert experiment(asked).complete
+            assert run_experiment(asked).is_complete
             assert provider.stats.calls == asked_before, "what is done is not asked again"
 
     with Provider(Plan(api_keys=("sk-right",))) as provider:
@@ -202,18 +202,18 @@ def test_a_judge_that_goes_down_is_recorded_and_asked_again(
         two = replace(QUIET, concurrency=2)
         wrong = replace(asked, root=Path("other"), calls=two, specs=SpecOptions(sets=(
             *sets, "judges=[openai/gpt-4o-mini, rules]")))  # fmt: skip
-        found = experiment(wrong)
+        found = run_experiment(wrong)
         assert [one.state for one in found.outcomes] == ["done", "failed"] * 2
-        assert all("sk-wrong" not in line and "key" in line for line in found.failures)
+        assert all("sk-wrong" not in line and "key" in line for line in found.failure_lines)
         assert provider.stats.calls <= 2 * 2, "one answer of each cell tells that no other comes"
 
 
 def test_a_size_that_no_cell_reaches_is_said_before_it_is_built(folder: Path) -> None:
     sets = ("rows=[4, 999, null]", "modes=[thinking]", "learners=[refit]")
-    (line,) = quick(*sets, dry_run=True).planned.missing
+    (line,) = quick(*sets, dry_run=True).plan.missing
     assert "train/refit-999: rows: found at most" in line
     assert "--set quick.rows=" in line
-    assert quick(*sets, "quick.rows=[8, null]", dry_run=True).planned.missing == []
+    assert quick(*sets, "quick.rows=[8, null]", dry_run=True).plan.missing == []
 
 
 def test_settings_of_a_task_and_of_a_cell(folder: Path) -> None:
@@ -224,12 +224,12 @@ def test_settings_of_a_task_and_of_a_cell(folder: Path) -> None:
         "per_cell": [{"match": {"mode": "standard", "seed": [1]}, "samples": 1}],
     }))  # fmt: skip
     found = quick(dry_run=True)
-    amounts = {name: one.conversations for name, one in found.planned.amounts.items()}
+    amounts = {name: one.conversations for name, one in found.plan.amounts.items()}
     assert amounts == {
         "pocket-thinking-seed0": 8, "pocket-thinking-seed1": 8, "pocket-standard-seed0": 8,
         "pocket-standard-seed1": 4,
     }  # fmt: skip
-    typed = quick("per_task.pocket.count=6", "task.sample.train=0.9", dry_run=True).planned
+    typed = quick("per_task.pocket.count=6", "task.sample.train=0.9", dry_run=True).plan
     assert typed.amounts["pocket-thinking-seed0"].conversations == 12
     noted = quick("per_task.pockett.count=6", dry_run=True)
     assert noted.notes == ["per_task.pockett: no cell is of this task"]
@@ -242,8 +242,8 @@ def test_a_cell_that_is_none_is_refused(folder: Path, asked: dict[str, Any]) -> 
 
 
 def test_from_a_step_on(folder: Path) -> None:
-    planned = quick(start="pocket-standard-seed0/train/refit", dry_run=True).planned
-    assert [part.step.address for part in planned.parts] == [
+    planned = quick(start="pocket-standard-seed0/train/refit", dry_run=True).plan
+    assert [part.step.address for part in planned.steps] == [
         "pocket-standard-seed0/train/refit", "pocket-standard-seed0/eval/refit",
     ]  # fmt: skip
 
@@ -252,5 +252,5 @@ def test_a_torn_record_is_read_up_to_where_it_tore(tmp_path: Path) -> None:
     (tmp_path / "steps.jsonl").write_bytes(
         b'{"address":"a/build","mark":"m","state":"done","said":[]}\n{"address":"a/jud'
     )
-    assert Record(tmp_path).whole("a/build", "m")
+    assert OutcomeRecord(tmp_path).is_complete("a/build", "m")
     assert len(records(tmp_path / "steps.jsonl")) == 1

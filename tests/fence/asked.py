@@ -155,7 +155,7 @@ def judged(run: str, other: str) -> list[list[str]]:
     that compare see the other run too."""
     asked = []
     for name in names("judges"):
-        judge = catalog.load(JudgeSpec, "judges", name)
+        judge = catalog.load_spec(JudgeSpec, "judges", name)
         if judge.kind in ("rubric", "review"):
             runs = ["--pairwise", run, other] if judge.per == "pair" else ["--run", run]
             asked.append(["judge", *runs, "--judge", f"{name}@scripted:policy", "--dry-run"])
@@ -164,7 +164,7 @@ def judged(run: str, other: str) -> list[list[str]]:
 
 def names(kind: str) -> list[str]:
     """Return the names of the specs of a kind, in order."""
-    return sorted(catalog.names(kind))
+    return sorted(catalog.spec_files(kind))
 
 
 def rows_of(task: str, excerpts: Path) -> list[str]:

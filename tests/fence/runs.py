@@ -20,14 +20,14 @@ import numpy as np
 import yaml
 from safetensors.numpy import save_file
 
-from convbench.catalog import load
+from convbench.catalog import load_spec
 from convbench.formats.importing import import_file
 from convbench.rollout.plan import branch_key
-from convbench.schema import Branch, Conversation, Failure, Member, RunManifest
+from convbench.schema import Branch, Conversation, Failure, ModelConfig, RunManifest
 from convbench.schema.recipe import Recipe
 from convbench.store import Run
 from convbench.store.jsonl import Appender
-from convbench.store.seal import seal
+from convbench.store.seal import seal_run
 from convbench.views import policy_turns
 
 SEED = 17
@@ -176,11 +176,11 @@ def _failed(talk: Conversation) -> Conversation:
 def write_evaluation(base: Run, name: str = "swift") -> Run:
     """Write the evaluation of a second policy on the test questions of `base`: it agrees with the
     gold answer more often and talks longer."""
-    checkpoint = base.checkpoints / name
+    checkpoint = base.checkpoints_folder / name
     checkpoint.mkdir(parents=True)
     _write_adapter(checkpoint, base.manifest.id, name)
     test = [one for one in base.examples.values() if one.split == "test"]
-    child = Run.create(base.evals / name, _evaluated(base.manifest, name), test)
+    child = Run.create(base.evals_folder / name, _evaluated(base.manifest, name), test)
     draw = random.Random(SEED + 1)
     with Appender(child.conversations_file) as file:
         for talk in base.conversations():
@@ -197,13 +197,13 @@ def write_evaluation(base: Run, name: str = "swift") -> Run:
                     }
                 )
                 file.write(again.model_dump_json().encode())
-    seal(child.path)
+    seal_run(child.path)
     return child
 
 
 def _write_adapter(checkpoint: Path, run: str, recipe: str) -> None:
     """Write what a trainer leaves, with one number for weights."""
-    spec = load(Recipe, "recipes", recipe, sets={"model": "org/base", "run": "../.."})
+    spec = load_spec(Recipe, "recipes", recipe, sets={"model": "org/base", "run": "../.."})
     (checkpoint / "recipe.yaml").write_text(yaml.safe_dump(spec.model_dump(mode="json")))
     summary = {"recipe": recipe, "base": "org/base", "run": run, "judge": "imported"}
     figures = {"metric": "reward", "conversations": 6_000, "items": 6_000, "processes": 1}
@@ -217,7 +217,7 @@ def _write_adapter(checkpoint: Path, run: str, recipe: str) -> None:
 def _evaluated(manifest: RunManifest, name: str) -> RunManifest:
     cast = dict(manifest.cast)
     policy = manifest.protocol.policy
-    cast[policy] = Member(model=f"local:{name}")
+    cast[policy] = ModelConfig(model=f"local:{name}")
     return manifest.model_copy(
         update={
             "id": f"{manifest.id}-{name}",
@@ -233,7 +233,9 @@ def _evaluated(manifest: RunManifest, name: str) -> RunManifest:
 def add_branches(run: Run) -> None:
     """Write what two other attempts at each policy turn of a run's conversations said."""
     held = Run.create(
-        run.branches, run.manifest.model_copy(update={"kind": "branch"}), run.examples.values()
+        run.branches_folder,
+        run.manifest.model_copy(update={"kind": "branch"}),
+        run.examples.values(),
     )
     draw = random.Random(SEED + 2)
     with Appender(held.conversations_file) as file:
@@ -241,7 +243,7 @@ def add_branches(run: Run) -> None:
             for turn in policy_turns(run.manifest.protocol, talk):
                 for number in range(2):
                     file.write(_branch(talk, turn, number, draw).model_dump_json().encode())
-    seal(held.path)
+    seal_run(held.path)
 
 
 def _branch(talk: Conversation, turn: int, number: int, draw: random.Random) -> Conversation:
@@ -259,7 +261,7 @@ def _branch(talk: Conversation, turn: int, number: int, draw: random.Random) -> 
 
 def name_policy(run: Run, model: str) -> None:
     """Say that another model has had a run's conversations."""
-    cast = run.manifest.cast | {run.manifest.protocol.policy: Member(model=model)}
+    cast = run.manifest.cast | {run.manifest.protocol.policy: ModelConfig(model=model)}
     (run.path / "run.json").write_text(
         run.manifest.model_copy(update={"cast": cast}).model_dump_json()
     )
@@ -275,7 +277,7 @@ def make_runs(folder: Path) -> None:
         write_log(rows, questions, tools=name == "tools")
         run = import_file(rows, folder / name, f"fence-{name}").run
         add_failures(run)
-        seal(run.path)
+        seal_run(run.path)
     write_evaluation(Run.open(folder / "log"))
     add_branches(Run.open(folder / "branched"))
     name_policy(Run.open(folder / "weighed"), "local:pocket")
@@ -287,4 +289,4 @@ def forget_half(run: Path) -> None:
     file = run / "verdicts.jsonl"
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(lines[::2]))
-    seal(run)
+    seal_run(run)

@@ -30,9 +30,14 @@ def test_calls_and_results_are_folded_into_their_turn() -> None:
     system = {"role": "system", "content": "Be brief."}
     said = [system, USER, call("a", "b"), result("b"), result("a"), call("c"), result("c"), LAST]
     chat = read_chat({"messages": [*said, USER, LAST]}, "f:1", 1)
-    assert [role for role, _ in chat.said.messages] == ["user", "assistant", "user", "assistant"]
-    assert list(chat.said.rounds) == [1]
-    first, second = chat.said.rounds[1]
+    assert [role for role, _ in chat.dialogue.messages] == [
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+    ]
+    assert list(chat.dialogue.rounds) == [1]
+    first, second = chat.dialogue.rounds[1]
     assert [one.id for one in first.calls] == ["a", "b"]
     assert {one.id: one.content for one in first.results}["a"] == "result of a"
     assert second.calls[0].arguments == '{"a": 1}'
@@ -55,7 +60,7 @@ def test_another_order_is_refused(said: list[Any], fault: str) -> None:
 
 def shape(*said: dict[str, Any]) -> tuple[list[str], dict[int, list[tuple[int, int]]], set[int]]:
     """(roles, calls and results of each round by place, places without words) of messages."""
-    found = read_chat({"messages": list(said)}, "f:1", 1).said
+    found = read_chat({"messages": list(said)}, "f:1", 1).dialogue
     rounds = {
         at: [(len(one.calls), len(one.results)) for one in some]
         for at, some in found.rounds.items()
@@ -77,7 +82,7 @@ def test_calls_need_no_results_and_no_words_after_them() -> None:
 def test_results_without_an_id_go_by_their_place_and_ids_may_come_again() -> None:
     bare = {"role": "tool", "content": "first"}, {"role": "tool", "content": "second"}
     said = [USER, call("a", "b"), *bare, call("a"), result("a"), LAST]
-    (first, second) = read_chat({"messages": said}, "f:1", 1).said.rounds[1]
+    (first, second) = read_chat({"messages": said}, "f:1", 1).dialogue.rounds[1]
     assert [(one.id, one.content) for one in first.results] == [("a", "first"), ("b", "second")]
     assert second.results[0].content == "result of a"
 
@@ -95,13 +100,13 @@ def test_results_without_an_id_go_by_their_place_and_ids_may_come_again() -> Non
 def test_calls_as_other_programs_write_them(written: Any) -> None:
     said = [USER, {"role": "assistant", "tool_calls": [written]}, result("")]
     said[-1]["tool_call_id"] = None
-    (one,) = read_chat({"messages": [*said, LAST]}, "f:1", 1).said.rounds[1]
+    (one,) = read_chat({"messages": [*said, LAST]}, "f:1", 1).dialogue.rounds[1]
     assert (one.calls[0].name, one.calls[0].arguments) == ("lookup", '{"a":1}')
     assert len(one.results) == 1
 
 
 def test_what_was_thought_before_a_call_is_kept() -> None:
     said = [USER, {**call("a"), "reasoning_content": "Look it up."}, result("a"), LAST]
-    (one,) = read_chat({"messages": said}, "f:1", 1).said.rounds[1]
+    (one,) = read_chat({"messages": said}, "f:1", 1).dialogue.rounds[1]
     assert one.reasoning is not None
     assert one.reasoning.text == "Look it up."

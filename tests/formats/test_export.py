@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from convbench.errors import ConvbenchError
-from convbench.learn.export_run import export
+from convbench.learn.export_run import export_run
 from convbench.options.shared import SpecOptions
 from convbench.store import Run
 from tests.publish.runs import (
@@ -41,7 +41,9 @@ def test_formats_hold_the_policy_s_messages(tmp_path: Path) -> None:
     """Each as its trainer reads it; one file a split; failures left out."""
     run = write_run(tmp_path / "r", count=5,
                     conversations=[*[conversation(n) for n in range(5)], failed(3, 1)])  # fmt: skip
-    done = {to: export(run, to, tmp_path / to) for to in ("trl", "openai", "sharegpt", "ms-swift")}
+    done = {
+        to: export_run(run, to, tmp_path / to) for to in ("trl", "openai", "sharegpt", "ms-swift")
+    }
     for to, found in done.items():
         assert {split: len(rows(path)) for split, path in found.files.items()} == found.rows
         assert (found.rows, found.failed) == ({"train": 4, "test": 1}, 1), to
@@ -61,13 +63,13 @@ def test_weights_where_there_is_a_place(tmp_path: Path) -> None:
     """trl: beside the messages; ms-swift: loss_scale on the assistant's; swift by hand."""
     run = judged(tmp_path / "r", [0.0, 1.0])
     high = pytest.approx(0.5**0.5)
-    found = rows(export(run, "trl", tmp_path / "t", recipe="swift").files["train"])
+    found = rows(export_run(run, "trl", tmp_path / "t", recipe="swift").files["train"])
     assert [row["weight"] for row in found] == [high]
-    found = rows(export(run, "ms-swift", tmp_path / "m", recipe="swift").files["train"])
+    found = rows(export_run(run, "ms-swift", tmp_path / "m", recipe="swift").files["train"])
     assert [[m.get("loss_scale") for m in row["messages"]] for row in found] == [
         [None, None, high, None, high],
     ]
-    found = rows(export(run, "trl", tmp_path / "r0", recipe="refit").files["train"])
+    found = rows(export_run(run, "trl", tmp_path / "r0", recipe="refit").files["train"])
     assert [row["weight"] for row in found] == [1.0]  # weight 0 teaches nothing
 
 
@@ -78,7 +80,7 @@ def test_randomised_rounding_is_unbiased(tmp_path: Path) -> None:
     scale, seeds = 2.5, 300
     totals = [0, 0]
     for seed in range(seeds):
-        done = export(run, "openai", tmp_path / "o", recipe="refit", scale=scale, seed=seed)
+        done = export_run(run, "openai", tmp_path / "o", recipe="refit", scale=scale, seed=seed)
         asked = [row["messages"][1]["content"] for row in rows(done.files["train"])]
         for number, pair in enumerate((rewards[:2], rewards[2:])):
             count = sum(f"case {number}" in question for question in asked)
@@ -91,17 +93,17 @@ def test_randomised_rounding_is_unbiased(tmp_path: Path) -> None:
 def test_rounding_repeats_whole_conversations(tmp_path: Path) -> None:
     """A whole s * r is no chance at all; the same seed gives the same file."""
     run = judged(tmp_path / "r", [1.0, 0.0, 1.0, 0.5])
-    done = export(run, "sharegpt", tmp_path / "a", recipe="refit", scale=4.0)
+    done = export_run(run, "sharegpt", tmp_path / "a", recipe="refit", scale=4.0)
     assert (done.rows, done.left_out) == ({"train": 10}, 1)
-    one = export(run, "openai", tmp_path / "b", recipe="refit", scale=0.3, seed=3)
-    two = export(run, "openai", tmp_path / "c", recipe="refit", scale=0.3, seed=3)
+    one = export_run(run, "openai", tmp_path / "b", recipe="refit", scale=0.3, seed=3)
+    two = export_run(run, "openai", tmp_path / "c", recipe="refit", scale=0.3, seed=3)
     assert one.files["train"].read_bytes() == two.files["train"].read_bytes()
 
 
 def test_other_splits_are_whole_and_unweighted(tmp_path: Path) -> None:
     """A validation file for the trainer."""
     run = write_run(tmp_path / "r", count=5)
-    done = export(run, "openai", tmp_path / "o", recipe="refit", scale=1.0)
+    done = export_run(run, "openai", tmp_path / "o", recipe="refit", scale=1.0)
     assert done.rows["test"] == 2
 
 
@@ -131,7 +133,7 @@ def test_what_cannot_be_is_refused(asked: dict[str, Any], words: str, tmp_path: 
     run = judged(tmp_path / "r", [0.0, 1.0])
     append(run.conversations_file, [conversation(0, 1, "I am not sure.")])
     with pytest.raises(ConvbenchError, match=words):
-        export(run, out=tmp_path / "out", **asked)
+        export_run(run, out=tmp_path / "out", **asked)
     assert not (tmp_path / "out").exists()
 
 
@@ -139,16 +141,18 @@ def test_a_run_without_verdicts_or_conversations(tmp_path: Path) -> None:
     """A recipe needs rewards, a file needs rows."""
     run = write_run(tmp_path / "r", count=1, verdicts=[])
     with pytest.raises(ConvbenchError, match="no verdicts"):
-        export(run, "trl", tmp_path / "o", recipe="refit")
+        export_run(run, "trl", tmp_path / "o", recipe="refit")
     empty = write_run(tmp_path / "e", count=1, conversations=[failed(0)])
     with pytest.raises(ConvbenchError, match="no conversation to export"):
-        export(empty, "trl", tmp_path / "o")
+        export_run(empty, "trl", tmp_path / "o")
 
 
 def test_reasoning_in_each_formats_shape(tmp_path: Path) -> None:
     """All of the policy's own, whatever was sent back; OpenAI's API has no place for it."""
     run = thoughtful(tmp_path / "run")
-    done = {to: export(run, to, tmp_path / to) for to in ("trl", "openai", "sharegpt", "ms-swift")}
+    done = {
+        to: export_run(run, to, tmp_path / to) for to in ("trl", "openai", "sharegpt", "ms-swift")
+    }
     first = {to: rows(found.files["train"])[0] for to, found in done.items()}
     said = [m for m in first["trl"]["messages"] if m["role"] == "assistant"]
     assert [m["reasoning_content"] for m in said] == ["T1", "T3"]

@@ -10,11 +10,11 @@ import pytest
 
 from convbench.errors import DataError, RunError
 from convbench.formats import shapes
-from convbench.formats.importing import Imported, import_file
-from convbench.learn.export_run import export
+from convbench.formats.importing import ImportResult, import_file
+from convbench.learn.export_run import export_run
 from convbench.store import Run
-from convbench.store.query import query
-from convbench.views import messages
+from convbench.store.query import run_query
+from convbench.views import messages_before
 
 USER = {"role": "user", "content": "2 + 2?"}
 FOUR = {"role": "assistant", "content": "4"}
@@ -27,7 +27,7 @@ def write(path: Path, *rows: Any) -> Path:
     return path
 
 
-def bring(tmp_path: Path, *rows: Any) -> Imported:
+def bring(tmp_path: Path, *rows: Any) -> ImportResult:
     """Import these rows."""
     return import_file(write(tmp_path / "log.jsonl", *rows), tmp_path / "run", "id1", "log")
 
@@ -43,7 +43,7 @@ def test_the_policy_sees_the_log_s_own_messages(tmp_path: Path) -> None:
     said = [{"role": "system", "content": "Be brief.\n"}, USER, FOUR, *more]
     run = bring(tmp_path, {"messages": said, "reward": 1}).run
     (talk,) = run.conversations()
-    assert messages(run.manifest.protocol, talk, run.manifest.protocol.policy) == said
+    assert messages_before(run.manifest.protocol, talk, run.manifest.protocol.policy) == said
     assert [turn.speaker for turn in talk.turns] == ["teacher", "assistant"] * 2
 
 
@@ -58,12 +58,14 @@ def test_rewards_are_verdicts_of_imported(tmp_path: Path) -> None:
         row(example_id="c"),
     )
     assert (done.conversations, done.rewards, done.examples) == (5, 4, 3)
-    rows = query("SELECT judge, reward, scores['style'] FROM verdicts ORDER BY conversation_id",
+    rows = run_query("SELECT judge, reward, scores['style'] FROM verdicts ORDER BY conversation_id",
                  [done.run]).rows  # fmt: skip
     assert rows == [("imported", 0.5, None), ("imported", 0.75, None), ("imported", 7.0, 2.0),
                     ("imported", -3.0, None)]  # fmt: skip
     assert any("1 of 5 rows have no reward" in note for note in done.notes)
-    assert query("SELECT DISTINCT policy FROM conversations", [done.run]).rows == [("imported",)]
+    assert run_query("SELECT DISTINCT policy FROM conversations", [done.run]).rows == [
+        ("imported",)
+    ]
     assert done.run.manifest.kind == "import"
 
 
@@ -80,8 +82,10 @@ def test_what_makes_a_sample(tmp_path: Path) -> None:
         row(temperature=0.7),
         {"messages": other, "temperature": 0.3},
     )
-    rows = query("SELECT example_id, group_id, sample FROM conversations ORDER BY conversation_id",
-                 [done.run]).rows  # fmt: skip
+    rows = run_query(
+        "SELECT example_id, group_id, sample FROM conversations ORDER BY conversation_id",
+        [done.run],
+    ).rows
     assert rows[:4] == [("a", "g", 0), ("b", "g", 0), ("h", "h", 0), ("h", "h", 1)]
     assert rows[4][0] == rows[5][0] != rows[6][0]
     assert [r[2] for r in rows[4:]] == [0, 1, 0]
@@ -108,7 +112,7 @@ def test_choices_and_answer_are_graded(tmp_path: Path) -> None:
     done = bring(tmp_path, {
         "messages": [USER, {"role": "assistant", "content": "The answer is B."}],
         "question": "2 + 2?", "choices": ["3", "4"], "answer": "B", "split": "test"})  # fmt: skip
-    assert query("SELECT answer, correct, split FROM conversations", [done.run]).rows == [
+    assert run_query("SELECT answer, correct, split FROM conversations", [done.run]).rows == [
         ("B", True, "test")
     ]
 
@@ -227,7 +231,7 @@ def test_the_scale_of_rewards_is_that_of_the_log(
     the same, so that logs of several scales are learnt from as one."""
     run = bring(tmp_path, *(row(reward=reward) for reward in rewards)).run
     ((mark, spec),) = run.judge_specs().items()
-    assert spec.limits("overall") == scale
+    assert spec.score_limits("overall") == scale
     other = import_file(write(tmp_path / "b.jsonl", row(reward=99)), tmp_path / "b", "id2").run
     assert list(other.judge_specs()) == [mark]
 
@@ -261,7 +265,7 @@ def test_what_a_log_says_beside_is_kept_queried_and_exported_again(tmp_path: Pat
     )
     (note,) = [note for note in done.notes if "kept as metadata" in note]
     assert note.endswith("model (2), user (1), scores (1), id (1), of messages turn_id (1)")
-    found = query(
+    found = run_query(
         "SELECT metadata->>'$.user', metadata->>'$.model', "
         "metadata->>'$.message_fields[1].turn_id' FROM conversations "
         "ORDER BY conversation_id",
@@ -270,8 +274,8 @@ def test_what_a_log_says_beside_is_kept_queried_and_exported_again(tmp_path: Pat
     assert found == [("u1", "m1", None), (None, "m2", "t9"), (None, None, None)]
     lines = done.run.conversations_file.read_text().splitlines()
     assert ["metadata" in json.loads(line) for line in lines] == [True, True, False]
-    file = export(done.run, "trl", tmp_path / "out").files["train"]
-    bare = export(done.run, "openai", tmp_path / "bare")
+    file = export_run(done.run, "trl", tmp_path / "out").files["train"]
+    bare = export_run(done.run, "openai", tmp_path / "bare")
     assert bare.notes == [
         "the metadata of 2 conversations has no place in openai",
         "the reasoning of 1 conversations has no place in openai",
@@ -285,4 +289,4 @@ def test_what_a_log_says_beside_is_kept_queried_and_exported_again(tmp_path: Pat
         assert [found.text for found in thoughts if found] == ["2 and 2"]
     policy = done.run.manifest.protocol.policy
     for talk in done.run.conversations():
-        assert messages(done.run.manifest.protocol, talk, policy) == [USER, FOUR]
+        assert messages_before(done.run.manifest.protocol, talk, policy) == [USER, FOUR]

@@ -120,10 +120,10 @@ def test_thoughts_tools_and_texts_kept_aside_are_put_in_their_places(tmp_path):
         {"role": "user", "content": "never answered"},
     ]  # fmt: skip
     one = chat(tmp_path, messages=told, attachments={"ab": "A long question?"})
-    assert [text for _, text in one.said.messages] == [
+    assert [text for _, text in one.dialogue.messages] == [
         "A long question?", "It is iron.", "never answered",
     ]  # fmt: skip
-    (rounds,) = one.said.rounds.values()
+    (rounds,) = one.dialogue.rounds.values()
     assert rounds[0].reasoning.text == "Weigh it."
     assert rounds[0].calls[0].name == "weigh"
     assert json.loads(rounds[0].calls[0].arguments) == {"of": "nail"}
@@ -176,7 +176,7 @@ def zstd_archive(sample):
 
 
 def test_the_whole_of_an_archive_is_bounded_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(inspect_log, "WHOLE", sum(map(len, FILES.values())) // 2)
+    monkeypatch.setattr(inspect_log, "LARGEST_TOTAL", sum(map(len, FILES.values())) // 2)
     with pytest.raises(DataError, match="when unpacked; refused"):
         chats(deflated(tmp_path / "log.eval", FILES))
     monkeypatch.setattr(inspect_log, "MOST", 3)

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from convbench.errors import DataError
-from convbench.formats.importing import Imported, import_file
-from convbench.judge.fence import fenced
-from convbench.learn.export_run import export
-from convbench.learn.rows import asked, stretches
+from convbench.formats.importing import ImportResult, import_file
+from convbench.judge.fence import fence_transcript
+from convbench.learn.export_run import export_run
+from convbench.learn.rows import mask_stretches, prompted_replies
 from convbench.learn.tokens import ChatTokens
 from convbench.schema import Conversation, Tool
-from convbench.views import messages, transcript
+from convbench.views import messages_before, transcript
 from tests.learn.test_shipped_templates import tokenizer
 
 USER = {"role": "user", "content": "What do eggs cost?"}
@@ -37,23 +37,25 @@ TOOL = Tool(
 )  # fmt: skip
 
 
-def bring(tmp_path: Path, *rows: list[dict[str, Any]], name: str = "log.jsonl") -> Imported:
+def bring(tmp_path: Path, *rows: list[dict[str, Any]], name: str = "log.jsonl") -> ImportResult:
     text = "".join(json.dumps({"messages": row, "reward": 1}) + "\n" for row in rows)
     path = tmp_path / name
     path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
     return import_file(path, tmp_path / "run", "20260101-000000-abcdef01", "log")
 
 
-def talk_of(done: Imported) -> Conversation:
+def talk_of(done: ImportResult) -> Conversation:
     (talk,) = done.run.conversations()
     return talk
 
 
-def learnt(done: Imported, template: str = "qwen3") -> tuple[str, str]:
+def learnt(done: ImportResult, template: str = "qwen3") -> tuple[str, str]:
     """(what is learnt, what is context) of the one conversation, as a template writes it."""
     chat = ChatTokens(tokenizer(template), options={"tools": [TOOL.wire]})
-    rows = chat.rows(asked(done.run.manifest.protocol, talk_of(done)), "2026-11-20")
-    pieces = [(on, chat.tokenizer.decode(ids)) for row in rows for on, ids in stretches(row)]
+    rows = chat.token_rows(
+        prompted_replies(done.run.manifest.protocol, talk_of(done)), "2026-11-20"
+    )
+    pieces = [(on, chat.tokenizer.decode(ids)) for row in rows for on, ids in mask_stretches(row)]
     return "".join(t for on, t in pieces if on), "".join(t for on, t in pieces if not on)
 
 
@@ -64,7 +66,7 @@ def test_a_log_that_ends_with_the_user(tmp_path: Path) -> None:
     assert "THANKS" not in other
     assert "THANKS" in transcript(talk_of(done))
     assert any(note.startswith("1 rows end with a message that no reply") for note in done.notes)
-    written = export(done.run, "openai", tmp_path / "out").files["train"]
+    written = export_run(done.run, "openai", tmp_path / "out").files["train"]
     assert json.loads(written.read_text())["messages"][-1]["role"] == "assistant"
 
 
@@ -76,11 +78,11 @@ def test_a_log_that_ends_with_a_tool(tmp_path: Path, after: list[dict[str, Any]]
     assert own.count("<|im_end|>") == 2  # of the words and of the call: no empty reply is learnt
     assert "RESULT" not in own + other  # nothing was said after it
     talk = talk_of(done)
-    seen = messages(done.run.manifest.protocol, talk, "assistant")
+    seen = messages_before(done.run.manifest.protocol, talk, "assistant")
     assert [one["role"] for one in seen][-len(after) - 1 :] == ["assistant", "tool"][
         : len(after) + 1
     ]
-    for text in (transcript(talk), "".join(fenced(talk, 0, "k"))):
+    for text in (transcript(talk), "".join(fence_transcript(talk, 0, "k"))):
         assert ("RESULT" in text) is bool(after)
         assert not text.rstrip().endswith("Assistant:")
 
@@ -102,7 +104,7 @@ def test_a_system_message_behind_others_is_context(tmp_path: Path, template: str
     assert "LATE" not in own
     assert other.count("LATE") >= 1
     assert "THANKS" in other
-    seen = messages(done.run.manifest.protocol, talk_of(done), "assistant")
+    seen = messages_before(done.run.manifest.protocol, talk_of(done), "assistant")
     assert [one["role"] for one in seen] == ["user", "assistant", "system", "user", "assistant"]
     assert any("system messages behind others" in note for note in done.notes)
 

@@ -142,7 +142,7 @@ def test_what_is_no_shape_names_its_line(tmp_path: Path, row: dict[str, Any], li
 def test_maps_that_are_none(tmp_path: Path) -> None:
     for pair in (("reward",), ("reward=",), ("=x",), ("reward=a", "reward=b")):
         with pytest.raises(UsageError, match="expected NAME=FIELD"):
-            _ = ImportOptions("x", map=pair).names
+            _ = ImportOptions("x", map=pair).field_names
     with pytest.raises(DataError, match="--map reward=score: found no 'score'; expected one of"):
         said(tmp_path, [{"messages": [ASK, GOOD]}], reward="score")
 

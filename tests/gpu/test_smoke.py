@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from convbench.experiment.experiment import experiment
+from convbench.experiment.experiment import run_experiment
 from convbench.models import open_model
-from convbench.models.child import ChildModel
-from convbench.models.devices import inventory
+from convbench.models.child import SubprocessModel
+from convbench.models.devices import list_devices
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions
 from convbench.schema import Sampling
 
 pytestmark = pytest.mark.skipif(
-    shutil.which("nvidia-smi") is None or not inventory(), reason="no GPU here (nvidia-smi)"
+    shutil.which("nvidia-smi") is None or not list_devices(), reason="no GPU here (nvidia-smi)"
 )
 SLACK = 64 << 20
 """Bytes on the card that others may come and go with."""
@@ -46,7 +46,7 @@ def test_sampling_gives_the_card_back() -> None:
 
     async def main() -> int:
         model = open_model("local:pocket")
-        assert isinstance(model, ChildModel)
+        assert isinstance(model, SubprocessModel)
         try:
             said = [{"role": "user", "content": "hello"}]
             calls = (model.complete(said, Sampling(max_tokens=16), key=str(n)) for n in range(64))
@@ -67,8 +67,8 @@ def test_an_experiment_trains_in_bf16_and_leaves_the_card_empty(
     (tmp_path / "two.yaml").write_text(yaml.safe_dump(TWO))
     before = used()
     asked = ExperimentOptions("two.yaml", Path("root"), calls=CallOptions(quiet=True))
-    done = experiment(asked)
-    assert done.complete, done.failures
+    done = run_experiment(asked)
+    assert done.is_complete, done.failure_lines
     first = [
         json.loads((file / "training.json").read_text())["log"][0]["loss"]
         for file in sorted((done.runs[0] / "checkpoints").iterdir())

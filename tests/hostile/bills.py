@@ -116,9 +116,9 @@ async def _session(
     case: Case, cap: float, folder: Path, provider: Provider, flight: int, calls: int
 ) -> tuple[float, Summary]:
     journal = Journal(folder / "calls.jsonl")
-    journal.load()
+    journal.load_calls()
     budget = Budget(usd=cap)
-    budget.spend(*journal.totals())
+    budget.add_earlier(*journal.total_cost())
     policy = RetryPolicy(concurrency=flight, tries=3, backoff_s=0.01, dead=10**6)
     caller = Caller(journal, budget, policy, Status())
     model = open_model(MODEL, api_base=provider.api_base)

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from convbench.commands._words import ENTRIES, load_command
-from convbench.options.declare import flat
-from convbench.schema import Member, Verdict
+from convbench.options.declare import flat_options
+from convbench.schema import ModelConfig, Verdict
 from convbench.store import Run
 from tests.publish.runs import write_run
 from tests.rollout.cli import convbench as typed
@@ -38,8 +38,8 @@ TWICE = f'{ROW}, "reward": 1, "reward": 0}}'
 def here(tmp_path: Path) -> Path:
     """A folder with a judged run, `run`."""
     cast = {
-        "assistant": Member(model="rule:tests.hostile.files:says"),
-        "teacher": Member(model="script"),
+        "assistant": ModelConfig(model="rule:tests.hostile.files:says"),
+        "teacher": ModelConfig(model="script"),
     }
     write_run(tmp_path / "run", cast=cast)
     return tmp_path
@@ -89,7 +89,7 @@ def test_a_number_beyond_its_bounds_is_a_usage_error(here: Path, words: list[str
 def test_every_number_that_may_be_typed_has_bounds() -> None:
     """So that none is infinite, and none is more than what it is written to can hold."""
     for word in ENTRIES:
-        for one in flat(load_command(word).options):
+        for one in flat_options(load_command(word).options_class):
             kinds = typing.get_args(one.kind) or (one.kind,)
             if {int, float} & set(kinds) and one.opt.parse is None:
                 assert one.opt.least is not None, one.name

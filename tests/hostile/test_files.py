@@ -12,9 +12,9 @@ import yaml
 from typer.testing import CliRunner
 
 from convbench.errors import ConvbenchError, RunError
-from convbench.schema import Member
+from convbench.schema import ModelConfig
 from convbench.store import Run
-from convbench.store.query import query
+from convbench.store.query import run_query
 from convbench.store.shape import read_model
 from tests.hostile.files import BORNE, REFUSED
 from tests.publish.runs import write_run
@@ -84,12 +84,20 @@ TABLES = {
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder with one file of every kind."""
     cast = {
-        "assistant": Member(model="rule:tests.hostile.files:says"),
-        "teacher": Member(model="script"),
+        "assistant": ModelConfig(model="rule:tests.hostile.files:says"),
+        "teacher": ModelConfig(model="script"),
     }
     run = write_run(tmp_path_factory.mktemp("whole") / "run", cast=cast)
-    write_run(run.evals / "refit", parent=run.manifest.id, kind="eval", id="child", cast=cast,
-              checkpoint="checkpoints/refit", conversations=[], verdicts=[])  # fmt: skip
+    write_run(
+        run.evals_folder / "refit",
+        parent=run.manifest.id,
+        kind="eval",
+        id="child",
+        cast=cast,
+        checkpoint="checkpoints/refit",
+        conversations=[],
+        verdicts=[],
+    )
     call = {"key": "q0/0/1", "hash": "0" * 16, "content": "yes", "finish_reason": "stop",
             "prompt_tokens": 1, "completion_tokens": 1, "cost_usd": 0.1, "model": None}  # fmt: skip
     label = {"conversation_id": "run-q0-0", "rater": "a", "overall": 5}
@@ -159,7 +167,7 @@ def refusal(path: Path) -> str:
 
 def by_query(path: Path, statement: str = EVERYTHING) -> None:
     """Read a run as DuckDB does."""
-    query(statement, [Run.open(path)])
+    run_query(statement, [Run.open(path)])
 
 
 def mend(run: Path, whole: Path, file: str) -> None:

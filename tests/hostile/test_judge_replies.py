@@ -17,11 +17,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convbench.catalog import load
+from convbench.catalog import load_spec
 from convbench.engine.caller import Caller, RetryPolicy
 from convbench.judge.dispatch import judge_conversation
 from convbench.judge.replies import Complaint, Scores
-from convbench.judge.replies import read as read_reply
+from convbench.judge.replies import read_reply as read_reply
 from convbench.judge.resolve import resolve_judge
 from convbench.models import open_model
 from convbench.schema import JudgeSpec
@@ -33,7 +33,7 @@ from tests.support.exhaustive import every_nth
 from tests.support.provider import Provider
 
 FORMS = yaml.safe_load((Path(__file__).parent / "replies.yaml").read_text(encoding="utf-8"))
-RUBRIC = load(JudgeSpec, "judges", "rubric")
+RUBRIC = load_spec(JudgeSpec, "judges", "rubric")
 NAMES = [metric.name for metric in RUBRIC.metrics]
 LABELS = [metric.label for metric in RUBRIC.metrics]
 GOOD = "\n".join(f"{label}: 8" for label in LABELS)

@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 import pytest
 
+from convbench.rollout.checks import gives_answer_away, gives_away_disguised
 from convbench.rollout.checks import leak as tells_the_answer
-from convbench.rollout.checks import leaks, smuggles
 from convbench.rollout.fidelity import leak as tells_the_reference
 from convbench.schema import Choice, Conversation, Example, ProtocolSpec, Turn
 from tests.excerpts import Source
@@ -212,7 +212,7 @@ def test_lectures_and_hints_hide_nothing(hub_rows: Source) -> None:
             }
         )  # fmt: skip
         for text in filter(None, (row["lecture"], row["hint"], row["solution"])):
-            assert leaks(text, asked) or not smuggles(text, asked), text
+            assert gives_answer_away(text, asked) or not gives_away_disguised(text, asked), text
 
 
 @pytest.mark.parametrize(
@@ -223,4 +223,4 @@ def test_lectures_and_hints_hide_nothing(hub_rows: Source) -> None:
 )  # fmt: skip
 def test_long_texts_are_read_in_linear_time(filler: str) -> None:
     """Nothing is timed here, but a quadratic reading of these hangs for minutes."""
-    assert not smuggles(filler, CHOICE)
+    assert not gives_away_disguised(filler, CHOICE)

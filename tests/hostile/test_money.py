@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from convbench.engine import Budget, Caller, Journal, RetryPolicy
-from convbench.engine.budget import spending
+from convbench.engine.budget import format_spend
 from convbench.errors import BudgetError, ModelError, UsageError
-from convbench.experiment.experiment import experiment
+from convbench.experiment.experiment import run_experiment
 from convbench.models import open_model
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions
@@ -109,11 +109,11 @@ def test_what_cannot_be_is_counted_and_said_and_not_recorded(tmp_path: Path) -> 
     assert [(r.prompt_tokens, r.cost_usd) for r in got[:3]] == [(None, None)] * 3  # type: ignore[union-attr]
     assert ledger.assumed.attempts == 4
     assert ledger.lost.attempts == 1
-    said = spending(ledger)
+    said = format_spend(ledger)
     assert f"${ledger.spent_usd:.4f} of $1" in said
     assert "1 attempt without a reply of use" in said
     assert "4 attempts of no or impossible usage" in said
-    assert journal.totals() == (ledger.spent_tokens, pytest.approx(ledger.spent_usd))
+    assert journal.total_cost() == (ledger.spent_tokens, pytest.approx(ledger.spent_usd))
 
 
 @pytest.mark.parametrize("kind", ["429", "429_retry_after"])
@@ -124,7 +124,7 @@ def test_what_was_refused_before_any_work_costs_nothing(kind: str, tmp_path: Pat
         charged = provider.stats.billed_prompt + provider.stats.billed_reply
     assert ledger.spent_tokens == charged
     assert ledger.lost.attempts == 0
-    assert journal.totals()[0] == charged
+    assert journal.total_cost()[0] == charged
 
 
 def build(provider: Provider, *more: str) -> list[str]:
@@ -177,7 +177,9 @@ def test_an_experiment_has_one_ledger_for_all_its_runs(tmp_path: Path) -> None:
 
     def go(budget: float | None) -> None:
         calls = CallOptions(provider.api_base, budget=budget, quiet=True)
-        experiment(ExperimentOptions(str(tmp_path / "small.yaml"), tmp_path / "runs", calls=calls))
+        run_experiment(
+            ExperimentOptions(str(tmp_path / "small.yaml"), tmp_path / "runs", calls=calls)
+        )
 
     with Provider(Plan()) as provider:
         with pytest.raises(BudgetError):
@@ -185,7 +187,7 @@ def test_an_experiment_has_one_ledger_for_all_its_runs(tmp_path: Path) -> None:
         assert charged(provider) <= 0.002
         runs = [path for path in (tmp_path / "runs").iterdir() if path.is_dir()]
         assert len(runs) >= 2
-        alone = max(Journal(run / "calls.jsonl").totals()[1] for run in runs)
+        alone = max(Journal(run / "calls.jsonl").total_cost()[1] for run in runs)
         assert alone < 0.0012
         with pytest.raises(BudgetError):  # what all its runs spent counts before the first goes on
             go(0.002)
@@ -220,8 +222,8 @@ def test_an_old_journal_opens_and_odd_lines_make_no_room(tmp_path: Path) -> None
     (tmp_path / "calls.jsonl").write_bytes(OLD + OLD.replace(b"5,", b"-9,").replace(b"0.5", b"-9"))
     (tmp_path / "attempts.jsonl").write_bytes(b"\n".join(ODD))
     journal = Journal(tmp_path / "calls.jsonl")
-    assert journal.load() == 1
-    assert journal.totals() == (9, 0.5)
+    assert journal.load_calls() == 1
+    assert journal.total_cost() == (9, 0.5)
 
 
 @pytest.mark.parametrize("budget", [float("nan")])
@@ -246,4 +248,4 @@ def test_cancelled_calls_are_booked(tmp_path: Path) -> None:
         assert ledger.spent_usd >= charged(provider) > 0
     lines = [json.loads(line) for line in (tmp_path / "attempts.jsonl").open()]
     assert [line.get("lost") for line in lines] == [None, "CancelledError"]
-    assert journal.totals()[1] == pytest.approx(ledger.spent_usd)
+    assert journal.total_cost()[1] == pytest.approx(ledger.spent_usd)

@@ -18,16 +18,16 @@ from rich.table import Table
 
 from convbench.errors import HubError, RunError
 from convbench.formats.check import check_run
-from convbench.publish.publish import publish
+from convbench.publish.publish import publish_dataset
 from convbench.publish.traces import name_by_id
-from convbench.publish.verify import verify
+from convbench.publish.verify import verify_target
 from convbench.rollout.plan import conversation_id
 from convbench.schema import Metric, Verdict
 from convbench.schema.noun import ConversationId
 from convbench.store import Run
 from convbench.store.folder_seal import check_folder, names_in, seal_folder
-from convbench.store.formats import render
-from convbench.store.query import query
+from convbench.store.formats import format_result
+from convbench.store.query import run_query
 from convbench.terminal import Terminal
 from tests.publish.runs import conversation, write_run
 
@@ -74,25 +74,25 @@ def test_a_set_writes_no_file_of_a_users(tmp_path: Path) -> None:
     first = next(run.conversations()).conversation_id
     rename(run.path, first, str(victim.with_suffix("")))
     with pytest.raises(RunError, match=r"conversations\.jsonl:\d+: conversation_id: "):
-        publish(Run.open(run.path), "me/set", dry_run=True)
+        publish_dataset(Run.open(run.path), "me/set", dry_run=True)
     with pytest.raises(HubError, match="conversation_id: "):
         check_run(run.path, "mallory/set")
     assert victim.read_text() == "mine\n"
 
 
 def test_traces_are_numbered(tmp_path: Path) -> None:
-    folder = publish(write_run(tmp_path / "run"), "me/set", dry_run=True).laid.folder
+    folder = publish_dataset(write_run(tmp_path / "run"), "me/set", dry_run=True).dataset.folder
     names = sorted(path.name for path in (folder / "traces").iterdir())
     assert names == [f"{number:05}.jsonl" for number in range(1, len(names) + 1)]
 
 
 def test_a_set_whose_traces_are_named_by_ids_is_verified_still(tmp_path: Path) -> None:
-    folder = publish(write_run(tmp_path / "run"), "me/set", dry_run=True).laid.folder
+    folder = publish_dataset(write_run(tmp_path / "run"), "me/set", dry_run=True).dataset.folder
     about = check_folder(folder).about
     name_by_id(folder)
     assert (folder / "traces" / "run-q0-0.jsonl").is_file()
     seal_folder(folder, "set", names_in(folder), about)
-    assert verify(str(folder)).problems == []
+    assert verify_target(str(folder)).problems == []
 
 
 @pytest.mark.parametrize("text", STEERS)
@@ -124,13 +124,13 @@ HEADS = 'select 1 as "a\x1b]0;PWN\x07\x1b[2J", 2 as "b\x9b"'
 
 def test_heads_of_a_table_steer_nothing(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
-    found = query(HEADS, [run])
+    found = run_query(HEADS, [run])
     for width in (200, 10):
-        shown = render(found, "table", width).decode()
+        shown = format_result(found, "table", width).decode()
         assert "\x1b" not in shown
         assert "\x07" not in shown
         assert "\x9b" not in shown
-    assert "\x1b" in render(found, "csv").decode()
+    assert "\x1b" in format_result(found, "csv").decode()
 
 
 @pytest.mark.timeout(60)
@@ -172,7 +172,7 @@ def test_a_card_holds_no_image_or_link_of_others(tmp_path: Path) -> None:
     spec["cast"]["assistant"]["model"] = f"x`{TITLE}"
     spec["packages"] = {TITLE: TITLE}
     (run.path / "run.json").write_text(json.dumps(spec))
-    folder = publish(Run.open(run.path), "me/set", dry_run=True).laid.folder
+    folder = publish_dataset(Run.open(run.path), "me/set", dry_run=True).dataset.folder
     found = tokens((folder / "README.md").read_text())
     assert [one for one in found if one.type == "image"] == []
     assert [one.attrs["href"] for one in found if one.type == "link_open"

@@ -16,12 +16,12 @@ from convbench.engine.reply_cache import ReplyCache
 from convbench.errors import NotRegularError, RunError
 from convbench.learn.job import Job
 from convbench.learn.trainers import write_recipe
-from convbench.publish.publish import publish
+from convbench.publish.publish import publish_dataset
 from convbench.regular import open_lock, open_to_append, open_to_read
-from convbench.schema import Member
+from convbench.schema import ModelConfig
 from convbench.schema.recipe import Recipe
 from convbench.store import Run
-from convbench.store.jsonl import Appender, write_whole
+from convbench.store.jsonl import Appender, write_atomic
 from convbench.store.label import write_label
 from tests.publish.runs import write_run
 from tests.support.app import app
@@ -35,8 +35,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     cast = {
-        "assistant": Member(model="rule:tests.hostile.files:says"),
-        "teacher": Member(model="script"),
+        "assistant": ModelConfig(model="rule:tests.hostile.files:says"),
+        "teacher": ModelConfig(model="script"),
     }
     return write_run(tmp_path / "run", cast=cast)
 
@@ -114,7 +114,7 @@ def test_nothing_is_appended_or_written_through_a_link(run: Run, victim: Path) -
     (run.path / "label.json").symlink_to(label)
     write_label(run, ["good"])
     (run.path / f".new.json.{os.getpid()}.tmp").symlink_to(victim)
-    write_whole(run.path / "new.json", b"{}")
+    write_atomic(run.path / "new.json", b"{}")
     assert victim.read_bytes() == VICTIM
     assert label.read_text() == "{}"
 
@@ -122,10 +122,10 @@ def test_nothing_is_appended_or_written_through_a_link(run: Run, victim: Path) -
 def test_a_recipe_replaces_a_link(run: Run, victim: Path) -> None:
     from convbench import catalog
 
-    folder = run.checkpoints / "refit"
+    folder = run.checkpoints_folder / "refit"
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").symlink_to(victim)
-    recipe = catalog.load(Recipe, "recipes", "refit").model_copy(update={"run": "../.."})
+    recipe = catalog.load_spec(Recipe, "recipes", "refit").model_copy(update={"run": "../.."})
     write_recipe(Job(recipe, folder))
     assert victim.read_bytes() == VICTIM
     assert not (folder / "recipe.yaml").is_symlink()
@@ -280,5 +280,5 @@ def test_an_image_that_is_a_pipe_is_not_waited_for(run: Run, tmp_path: Path) -> 
 def test_a_published_folder_holds_no_pipe(run: Run) -> None:
     shutil.rmtree(run.path / "publish", ignore_errors=True)
     os.mkfifo(run.path / "comparisons.jsonl")
-    found = publish(run, "me/set", dry_run=True)
-    assert all(path.is_dir() or path.is_file() for path in found.laid.folder.rglob("*"))
+    found = publish_dataset(run, "me/set", dry_run=True)
+    assert all(path.is_dir() or path.is_file() for path in found.dataset.folder.rglob("*"))

@@ -19,8 +19,8 @@ import pytest
 from convbench.sandbox import browser, page
 from convbench.sandbox.browser import PageError, Shot, shoot
 from convbench.sandbox.chromium import DATA_BYTES
-from convbench.sandbox.page import visible
-from convbench.sandbox.watch import Most, below, kill, usage_of
+from convbench.sandbox.page import visible_text
+from convbench.sandbox.watch import UsageLimits, iter_descendants, kill_processes, usage_of
 from tests.rollout.cli import ROOT
 from tests.sandbox.test_frontend import renders
 from tests.support.exhaustive import exhaustive, first_of, only
@@ -145,7 +145,7 @@ def test_a_page_that_is_stopped_in_time_is_shown(kind: str) -> None:
     attack = HARMLESS[kind]
     with peak() as most:
         found = asyncio.run(shoot(attack if isinstance(attack, str) else attack()))
-    words = visible(found.boxes)
+    words = visible_text(found.boxes)
     assert "here" in words
     assert "gone" not in words
     assert "root:" not in words
@@ -172,16 +172,16 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = 640 << 20
     monkeypatch.setattr(browser, "MEMORY", memory)
     monkeypatch.setattr(browser, "SHARED_S", 2.0)
-    monkeypatch.setattr(browser, "ALONE", Most(memory, cpu_seconds=4.0, seconds=30.0))
+    monkeypatch.setattr(browser, "ALONE", UsageLimits(memory, cpu_seconds=4.0, seconds=30.0))
     asyncio.run(shoot(html("")))  # with what there is
     kill_shared()
 
 
 def kill_shared() -> None:
     """Kill the shared browser, as the kernel does where memory runs out."""
-    shared = browser._Thread.get().shared
+    shared = browser._BrowserThread.get_thread().shared
     if shared is not None:
-        kill(list(below(shared.browser.pid)))
+        kill_processes(list(iter_descendants(shared.browser.pid)))
 
 
 @pytest.mark.usefixtures("impatient")
@@ -201,7 +201,7 @@ def test_a_page_that_takes_too_much_is_ended_and_harms_none_beside_it(kind: str)
         assert any(word in str(bad) for word in why.split("|")), bad
     for number, found in enumerate((first, last)):
         assert isinstance(found, Shot), found
-        assert f"'Good {number}'" in visible(found.boxes)
+        assert f"'Good {number}'" in visible_text(found.boxes)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_pages_in_a_killed_browser_are_rendered_again() -> None:
         return await asyncio.gather(*pages)
 
     found = asyncio.run(killed())
-    assert [f"'Good {i}'" in visible(shot.boxes) for i, shot in enumerate(found)] == [True] * 4
+    assert [f"'Good {i}'" in visible_text(shot.boxes) for i, shot in enumerate(found)] == [True] * 4
 
 
 def name(pid: int) -> str:
@@ -236,11 +236,13 @@ def name(pid: int) -> str:
 
 def test_a_browser_stands_behind_a_wall() -> None:
     asyncio.run(shoot(GOOD % 0))
-    shared = browser._Thread.get().shared
+    shared = browser._BrowserThread.get_thread().shared
     assert shared is not None
     if not shared.browser.way.wall:
         pytest.skip("no namespaces on this machine")
-    place = Path(f"/proc/{next(pid for pid in below(shared.browser.pid) if 'chrom' in name(pid))}")
+    place = Path(
+        f"/proc/{next(pid for pid in iter_descendants(shared.browser.pid) if 'chrom' in name(pid))}"
+    )
     for kind in ("mnt", "net", "pid", "ipc", "uts"):
         assert (place / "ns" / kind).readlink() != Path(f"/proc/self/ns/{kind}").readlink()
     status = dict(line.split(":\t", 1) for line in (place / "status").read_text().splitlines())

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.guard import descendants, guarded
+from convbench.guard import find_descendants, guard_command
 from tests.hub.worker import Client
 from tests.learn import tiny
 from tests.rollout.cli import ROOT, Done, convbench, environment, finish, start
@@ -127,11 +127,11 @@ def test_the_guard_leaves_nobody_behind_when_the_command_ends(tmp_path: Path) ->
         "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; "
         f"time.sleep(600)'], start_new_session=True); open({str(file)!r}, 'w').write(str(p.pid))"
     )
-    words = guarded([sys.executable, "-c", program])
+    words = guard_command([sys.executable, "-c", program])
     with subprocess.Popen(words, stdin=subprocess.PIPE) as guard:
         assert guard.wait(PATIENCE_S) == 0
     until(lambda: not alive(int(file.read_text())), "an orphan lives on")
-    assert descendants(os.getpid()).count(int(file.read_text())) == 0
+    assert find_descendants(os.getpid()).count(int(file.read_text())) == 0
 
 
 def test_a_run_and_a_folder_that_are_trained_on_are_held(place: Path) -> None:
@@ -272,8 +272,8 @@ def send(repo: str, folder: Path, kind: str) -> None:
     """`upload`, for the client's process."""
     from convbench.hub import repo as hub_repo
 
-    hub_repo.PAUSE = 0.01
-    hub_repo.upload(repo, folder, kind=kind)  # type: ignore[arg-type]
+    hub_repo.FIRST_PAUSE = 0.01
+    hub_repo.upload_folder(repo, folder, kind=kind)  # type: ignore[arg-type]
 
 
 @pytest.mark.exhaustive

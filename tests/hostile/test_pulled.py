@@ -17,23 +17,23 @@ import pytest
 
 from convbench import catalog
 from convbench.errors import ConvbenchError
-from convbench.experiment.evaluate import evaluate
-from convbench.experiment.rounds import rounds
-from convbench.judge.adaptation.settings import Inner, training_texts
+from convbench.experiment.evaluate import evaluate_policy
+from convbench.experiment.rounds import run_rounds
+from convbench.judge.adaptation.settings import InnerSettings, training_texts
 from convbench.judge.all import judges_of
-from convbench.learn.start import train
+from convbench.learn.start import train_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.train import RoundsOptions, TrainOptions
-from convbench.publish.publish import publish
-from convbench.rollout.calls import permit
-from convbench.schema import ImagePart, JudgeSpec, Member
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.publish.publish import publish_dataset
+from convbench.rollout.calls import check_consent
+from convbench.schema import ImagePart, JudgeSpec, ModelConfig
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store import Run
-from convbench.store.portable import plain, portable, within_limits
+from convbench.store.portable import make_portable, portable_text, within_limits
 from tests.hub.worker import Client
 from tests.publish.runs import conversation, write_run
 from tests.publish.test_publish_hub import fetch
@@ -74,15 +74,15 @@ def user(
 def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """Files of an honest published set: one question, a teacher who speaks, rules as judge."""
     place = tmp_path_factory.mktemp("base")
-    made = build(
+    made = build_or_resume(
         BuildOptions(
-            task="demo", protocol="clarifying", tasks=4, shape=Shape(samples=1),
+            task="demo", protocol="clarifying", tasks=4, shape=RunSettings(samples=1),
             model="scripted:policy", teacher="scripted:policy", run=place / "run", calls=QUIET,
         )
     )  # fmt: skip
     assert made.path
-    judge(JudgeOptions(("rules",), made.path, calls=QUIET))
-    publish(Run.open(made.path), "mallory/set", dry_run=True, folder=place / "set")
+    judge_run(JudgeOptions(("rules",), made.path, calls=QUIET))
+    publish_dataset(Run.open(made.path), "mallory/set", dry_run=True, folder=place / "set")
     files = sorted(path for path in (place / "set").rglob("*") if path.is_file())
     return {path.relative_to(place / "set").as_posix(): path.read_bytes() for path in files}
 
@@ -109,7 +109,7 @@ def pulled(
 
 def rubric(**more: Any) -> Value:
     """A rubric judge as a stranger would keep it."""
-    spec = catalog.load(JudgeSpec, "judges", "rubric").model_dump(mode="json")
+    spec = catalog.load_spec(JudgeSpec, "judges", "rubric").model_dump(mode="json")
     return {**spec, "name": "j", "model": "openai/judge", **more}
 
 
@@ -135,21 +135,21 @@ def lose(run: Path) -> None:
 
 def evaluated(run: Path, calls: CallOptions = QUIET) -> None:
     """`eval scripted:policy --run RUN`."""
-    result = evaluate(EvalOptions("scripted:policy", run, split="train", calls=calls))
-    for judged in result.judged.judged if result.judged else ():
+    result = evaluate_policy(EvalOptions("scripted:policy", run, split="train", calls=calls))
+    for judged in result.judged.summaries if result.judged else ():
         if judged.jobs.stopped:
             raise judged.jobs.stopped
 
 
 def judged_again(run: Path, calls: CallOptions = QUIET) -> None:
     """`judge --run RUN`, with the judge that the task names."""
-    judge(JudgeOptions((), run, calls=calls))
+    judge_run(JudgeOptions((), run, calls=calls))
 
 
 def resumed(run: Path, calls: CallOptions = QUIET) -> None:
     """`build --run RUN` of a run that lacks a conversation."""
     lose(run)
-    build(BuildOptions(run=run, calls=calls))
+    build_or_resume(BuildOptions(run=run, calls=calls))
 
 
 COMMANDS = {"eval": evaluated, "judge": judged_again, "resume": resumed}
@@ -211,7 +211,7 @@ def test_nothing_is_sent_unasked(
 def sampled(recipe: str, run: Path, calls: CallOptions = QUIET) -> None:
     """`train step-dpo`, with branches of its own."""
     sets = ("pairing.source=resampled",) if recipe == "step-dpo" else ()
-    train(
+    train_recipe(
         TrainOptions(
             recipe, run, model="local:pocket", specs=SpecOptions(sets=sets), calls=calls,
             in_process=True,
@@ -224,12 +224,16 @@ LEARNERS: dict[str, tuple[Change, Value | None, Callable[[Path], object]]] = {
     "branches-policy": (policy(), None, lambda run: sampled("step-dpo", run)),
     "branches-judge": (keep, rubric(), lambda run: sampled("step-dpo", run)),
     "rounds-judge": (
-        keep, rubric(),
-        lambda run: (without_verdict(run), rounds(RoundsOptions("swift", 1, run, calls=QUIET)))),
+        keep,
+        rubric(),
+        lambda run: (without_verdict(run), run_rounds(RoundsOptions("swift", 1, run, calls=QUIET))),
+    ),
     "rounds-task-judge": (
-        lambda m: m["task"].update(judge="openai/judge"), None,
-        lambda run: (forget_judges(run), rounds(RoundsOptions("swift", 1, run, calls=QUIET)))),
-}  # fmt: skip
+        lambda m: m["task"].update(judge="openai/judge"),
+        None,
+        lambda run: (forget_judges(run), run_rounds(RoundsOptions("swift", 1, run, calls=QUIET))),
+    ),
+}
 
 
 def without_verdict(run: Path) -> None:
@@ -286,12 +290,12 @@ def test_an_address_in_a_copied_run_is_not_followed(
     with pytest.raises(ConvbenchError, match=f"its records.*--allow-calls {target}"):
         evaluated(run)
     assert not (run / "evals").exists() or not list(run.glob("evals/*/conversations.jsonl"))
-    permit(Run.open(run), "openai/any", address, CallOptions(api_base=address))  # typed once
-    permit(Run.open(run), "openai/teacher", address, QUIET)
+    check_consent(Run.open(run), "openai/any", address, CallOptions(api_base=address))  # typed once
+    check_consent(Run.open(run), "openai/teacher", address, QUIET)
     for other in ("http://models.invalid:8001/v1", "https://models.invalid:8000/v1",
                   "http://models.invalid:8000@evil.invalid/v1"):  # fmt: skip
         with pytest.raises(ConvbenchError, match="--allow-calls"):
-            permit(Run.open(run), "openai/teacher", other, QUIET)
+            check_consent(Run.open(run), "openai/teacher", other, QUIET)
     assert own.arrived + stranger.arrived == []
 
 
@@ -305,7 +309,7 @@ def test_a_checkpoint_s_recipe_reads_no_file(
     folder.mkdir()
     (folder / "recipe.yaml").write_text(json.dumps({"eval_protocol": name}))
     with pytest.raises(ConvbenchError, match="expected a protocol's name"):
-        evaluate(EvalOptions(str(folder), run, calls=QUIET))
+        evaluate_policy(EvalOptions(str(folder), run, calls=QUIET))
 
 
 def test_what_is_kept_of_a_pulled_set(
@@ -351,17 +355,19 @@ def test_what_the_user_names_needs_no_consent(
 ) -> None:
     """A judge or a policy on the command line is asked at once, at the address given with it."""
     run = pulled(hub, base, tmp_path, keep)
-    judge(JudgeOptions(("openai/judge",), run, calls=QUIET))
+    judge_run(JudgeOptions(("openai/judge",), run, calls=QUIET))
     assert own.arrived
     own.arrived.clear()
     leave = CallOptions(quiet=True, allow=(f"openai/judge@{own.api_base.split('/')[2]}",))
-    result = evaluate(EvalOptions("openai/mine", run, split="train", calls=leave))
+    result = evaluate_policy(EvalOptions("openai/mine", run, split="train", calls=leave))
     assert own.arrived
     assert result.run.manifest.pulled_from  # what follows from a pulled run is marked too
     lose(result.run.path)
     with pytest.raises(ConvbenchError, match="--allow-calls openai/mine@"):
-        build(BuildOptions(run=result.run.path, calls=QUIET))
-    assert build(BuildOptions(run=result.run.path, model="openai/mine", calls=QUIET)).built
+        build_or_resume(BuildOptions(run=result.run.path, calls=QUIET))
+    assert build_or_resume(
+        BuildOptions(run=result.run.path, model="openai/mine", calls=QUIET)
+    ).built
 
 
 def test_a_terminal_is_asked(
@@ -397,7 +403,7 @@ LIFTED = {
 
 def test_settings_lift_no_limit(hub: Client, base: dict[str, bytes], tmp_path: Path) -> None:
     """Neither on disk nor, in a run that an older version pulled, when they are heeded."""
-    spec = catalog.load(JudgeSpec, "judges", "unit-tests").model_dump(mode="json")
+    spec = catalog.load_spec(JudgeSpec, "judges", "unit-tests").model_dump(mode="json")
     inner = {"max_seconds": 1e9, "max_steps": 10**9, "batch_size": 10**9, "r": True}
     args = {**LIFTED, "inner": inner, "writes_tokens": None}
     run = pulled(hub, base, tmp_path, keep, {**spec, "name": "j", "args": args, "asks": 10**9})
@@ -416,15 +422,15 @@ def test_settings_lift_no_limit(hub: Client, base: dict[str, bytes], tmp_path: P
                                   "render", "render-clip", "rules"])  # fmt: skip
 def test_our_own_judges_pass_unchanged(name: str) -> None:
     """What the shipped specs ask for is within the limits, and no word of theirs is a place."""
-    spec = catalog.load(JudgeSpec, "judges", name)
+    spec = catalog.load_spec(JudgeSpec, "judges", name)
     args = {key: value for key, value in spec.args.items() if key != "learner"}
-    assert portable(spec) == spec.model_copy(update={"args": args})
+    assert make_portable(spec) == spec.model_copy(update={"args": args})
 
 
 @pytest.mark.parametrize("line", ["{title.__class__}", "{line:>9999999999}", "{0}", "{x}"])
 def test_a_line_s_form_fills_in_title_and_line_alone(line: str) -> None:
     """Another's `inner.line` reaches no attribute and asks for no width."""
-    inner = Inner(line=line + " {title} {line}", passage=False)
+    inner = InnerSettings(line=line + " {title} {line}", passage=False)
     assert training_texts("b {title}", "a {line}", "", inner) == [f"{line} a {{line}} b {{title}}"]
 
 
@@ -439,7 +445,7 @@ PLACES = {
 @pytest.mark.parametrize("text", PLACES)
 def test_places(text: str) -> None:
     """A path keeps its last part, an address no user, query or fragment, all else its words."""
-    assert plain(text) == PLACES[text]
+    assert portable_text(text) == PLACES[text]
 
 
 @pytest.fixture(scope="module")
@@ -448,8 +454,10 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     PLACE."""
     place = tmp_path_factory.mktemp("published")
     address = "http://PLACE.internal:8000/v1"
-    cast = {"assistant": Member(model="local:/home/PLACE/w", api_base=address, weights="/PLACE/w"),
-            "teacher": Member(model="huggingface/http://PLACE/v1")}  # fmt: skip
+    cast = {
+        "assistant": ModelConfig(model="local:/home/PLACE/w", api_base=address, weights="/PLACE/w"),
+        "teacher": ModelConfig(model="huggingface/http://PLACE/v1"),
+    }
     run = write_run(
         place / "run", count=2, cast=cast, checkpoint="/home/PLACE/checkpoint",
         extra={"file": "/PLACE/f", "api_key": "PLACE", "from": "/home/PLACE/logs/a.jsonl"},
@@ -463,13 +471,13 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
         api_base=f"{address}?key=PLACE", file="/PLACE/labels.csv",
         args={"extra_headers": {"x": "PLACE"}, "learner": "local:/PLACE/w"},
     ))  # fmt: skip
-    run.keep_judge("beef", spec)
-    run.media.mkdir()
-    (run.media / "PLACE.txt").write_text("PLACE")
+    run.store_judge("beef", spec)
+    run.media_folder.mkdir()
+    (run.media_folder / "PLACE.txt").write_text("PLACE")
     for name in ("evals", "reports", "checkpoints", "rounds"):
         (run.path / name).mkdir()
         (run.path / name / "x.json").write_text('"PLACE"')
-    publish(Run.open(run.path), "me/set", dry_run=True, folder=place / "set")
+    publish_dataset(Run.open(run.path), "me/set", dry_run=True, folder=place / "set")
     return place / "set"
 
 
@@ -489,8 +497,8 @@ def test_no_link_is_published(tmp_path: Path) -> None:
     turn = conversation(0).turns[1].model_copy(update={"content": (ImagePart(file="a.png"),)})
     seen = conversation(0, turns=(conversation(0).turns[0], turn))
     run = write_run(tmp_path / "run", count=1, conversations=[seen])
-    run.media.mkdir()
-    (run.media / "a.png").symlink_to(tmp_path / "secret")
+    run.media_folder.mkdir()
+    (run.media_folder / "a.png").symlink_to(tmp_path / "secret")
     with pytest.raises(ConvbenchError, match=r"a\.png: found no such image"):
-        publish(run, "me/set", dry_run=True, folder=tmp_path / "set")
+        publish_dataset(run, "me/set", dry_run=True, folder=tmp_path / "set")
     assert not (tmp_path / "set").exists()

@@ -17,16 +17,16 @@ from aiohttp import web
 
 from convbench.engine import Caller, Journal, RetryPolicy
 from convbench.errors import FatalModelError, HubError, ModelError, TransientModelError, Usage
-from convbench.hub.client import Found, quietly
-from convbench.hub.client import ask as probe
+from convbench.hub.client import DatasetStatus, quiet_clients
+from convbench.hub.client import dataset_status as probe
 from convbench.models import open_model
 from convbench.models.failures import BrokenReply
 from convbench.models.litellm_model import load_litellm
-from convbench.models.refusals import LONGEST_WAIT_S, message, retry_after
+from convbench.models.refusals import LONGEST_WAIT_S, error_message, retry_after
 from convbench.models.rule import RuleModel
-from convbench.net.body import ERROR_BYTES, REPLY_BYTES, BadBody, Body
-from convbench.net.guard import guarded
-from convbench.net.tidy import count, dollars, loads, text
+from convbench.net.body import ERROR_BYTES, REPLY_BYTES, BadBody, BoundedBody
+from convbench.net.guard import guard_httpx
+from convbench.net.tidy import loads, safe_count, safe_dollars, safe_text
 from convbench.schema import Completion, Message, Sampling
 from tests.hostile.routes import ROUTES, SECRET, Route, whole
 from tests.support.exhaustive import by_turns
@@ -145,7 +145,7 @@ def test_synchronous_calls_are_guarded_too(route: Route) -> None:
     with Stranger(lambda *_: web.json_response(whole(route))) as other:
         place = f"{other.url}/elsewhere"
         point = lambda *_: web.Response(status=307, headers={"Location": place})  # noqa: E731
-        with Stranger(point) as first, guarded(route.ref) as seen:
+        with Stranger(point) as first, guard_httpx(route.ref) as seen:
             with pytest.raises(Exception):  # noqa: B017 - whatever litellm makes of it
                 litellm.completion(
                     model=route.ref, api_base=first.url, messages=HELLO, max_retries=0
@@ -161,7 +161,7 @@ def test_httpx_is_as_it_was_outside_of_a_call() -> None:
 
     with Stranger(lambda *_: web.Response(text="there")) as other:
         point = lambda *_: web.Response(status=307, headers={"Location": other.url})  # noqa: E731
-        with Stranger(point) as first, guarded("x"):
+        with Stranger(point) as first, guard_httpx("x"):
             pass
         with Stranger(point) as first:
             assert httpx.get(first.url, follow_redirects=True).text == "there"
@@ -263,7 +263,7 @@ def test_a_body_that_drips_ends_with_the_attempt(route: Route) -> None:
 
 
 def test_a_slow_body_has_a_deadline_of_its_own() -> None:
-    slow = Body(None, seconds=-1)
+    slow = BoundedBody(None, seconds=-1)
     with pytest.raises(BadBody, match="not whole"):
         slow.feed(b" ")
 
@@ -276,13 +276,13 @@ def test_countless_headers_break_the_reply_only(route: Route) -> None:
 
 
 def test_bodies_at_the_limit_are_whole() -> None:
-    exact = Body(None, 8)
+    exact = BoundedBody(None, 8)
     exact.feed(b"1234")
     exact.feed(b"5678")
-    assert exact.whole() == b"12345678"
+    assert exact.collected_bytes() == b"12345678"
     with pytest.raises(BadBody):
         exact.feed(b"9")
-    assert exact.whole() == b"12345678"
+    assert exact.collected_bytes() == b"12345678"
     assert ERROR_BYTES < REPLY_BYTES
 
 
@@ -365,7 +365,7 @@ def test_any_text_is_kept_once_and_paid_once(route: Route, said: str, tmp_path: 
         first = through_engine(route, server.url, journal=tmp_path / "calls.jsonl")
         again = through_engine(route, server.url, journal=tmp_path / "calls.jsonl")
         assert len(server.asked) == 1
-    assert first.content == again.content == text(said)
+    assert first.content == again.content == safe_text(said)
     str(first.content).encode()
 
 
@@ -523,12 +523,15 @@ def test_json_that_python_reads_becomes_json_that_can_be_kept() -> None:
 
 
 def test_counts_and_dollars() -> None:
-    assert [count(v) for v in (3, "3", 3.0, 2**60, "x", None, True)] == [3, 3, 3] + [None] * 4
-    assert [dollars(v) for v in (0.5, 1, -1, "1", None, True)] == [0.5, 1.0] + [None] * 4
+    assert [safe_count(v) for v in (3, "3", 3.0, 2**60, "x", None, True)] == [3, 3, 3] + [None] * 4
+    assert [safe_dollars(v) for v in (0.5, 1, -1, "1", None, True)] == [0.5, 1.0] + [None] * 4
 
 
 def test_an_error_message_is_one_printable_line() -> None:
-    assert message(b'{"error": {"message": "a\\nb\\u0007", "code": {"x": 1}}}') == "a b? ({'x': 1})"
+    assert (
+        error_message(b'{"error": {"message": "a\\nb\\u0007", "code": {"x": 1}}}')
+        == "a b? ({'x': 1})"
+    )
 
 
 def through_engine(
@@ -540,7 +543,7 @@ def through_engine(
         model = open_model(route.ref, api_base=url, note=lambda _: None)
         kept = Journal(journal) if journal else None
         if kept is not None:
-            kept.load()
+            kept.load_calls()
         try:
             caller = Caller(kept, retry=policy)
             return await caller.complete(model, HELLO, Sampling(max_tokens=9), key="k")
@@ -573,8 +576,8 @@ def info(_request: Any = None, _asked: Any = None) -> web.Response:
     return web.json_response({"id": "org/set", "sha": "a" * 40, "siblings": [], "tags": []})
 
 
-def probed() -> Found:
-    with quietly():
+def probed() -> DatasetStatus:
+    with quiet_clients():
         return probe("org/set", None)
 
 

@@ -270,8 +270,8 @@ def test_an_odd_line_of_logged_conversations_names_its_place(number: int, tmp_pa
 def test_too_many_conversations_about_one_question(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert questions.MOST == 100_000
-    monkeypatch.setattr(questions, "MOST", 1_000)
+    assert questions.MOST_SAMPLES == 100_000
+    monkeypatch.setattr(questions, "MOST_SAMPLES", 1_000)
     file = tmp_path / "x.jsonl"
     file.write_text(("{" + SAID + "}\n") * 1_001)
     with pytest.raises(DataError, match="found 1,001 conversations about"):

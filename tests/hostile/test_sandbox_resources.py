@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from convbench.sandbox import Limits, Outcome, agree, run
+from convbench.sandbox import CallOutcome, Limits, agree, run_calls
 from convbench.sandbox.wall import SCRATCH_FILES
 from tests.rollout.cli import ROOT
 from tests.sandbox.walls import WALLS, limits_of
@@ -24,8 +24,8 @@ def limits(request: pytest.FixtureRequest) -> Limits:
     return replace(limits_of(request.param), seconds=2.0, slack=10.0)
 
 
-def one(code: str, limits: Limits) -> Outcome:
-    return run([code], ["f()"], limits)[0]
+def one(code: str, limits: Limits) -> CallOutcome:
+    return run_calls([code], ["f()"], limits)[0]
 
 
 def count(attempt: str, most: int, setup: str = "") -> str:
@@ -204,12 +204,12 @@ def f():
 """
     calls = ["f()"] * 6
     began = time.monotonic()
-    found = run([code], calls, limits)
+    found = run_calls([code], calls, limits)
     took = time.monotonic() - began
     assert limits.wall_seconds(6) == pytest.approx(2.2)
     assert took < limits.wall_seconds(6) + 40, "starting takes its time on a busy machine"
     assert len(found) == 6
-    assert not any(agree(outcome, Outcome("value", 42)) for outcome in found)
+    assert not any(agree(outcome, CallOutcome("value", 42)) for outcome in found)
 
 
 def test_a_slow_test_takes_nothing_from_those_before() -> None:
@@ -220,14 +220,14 @@ def fine(): return 42
 def slow():
     signal.signal(signal.SIGALRM, signal.SIG_IGN); time.sleep(1000)
 """
-    found = run([code], ["fine()", "fine()", "slow()", "fine()"], limits)
+    found = run_calls([code], ["fine()", "fine()", "slow()", "fine()"], limits)
     assert [outcome.ended for outcome in found] == ["value", "value", "time", "time"]
 
 
 REAPER = """
 import ctypes, json, os, sys, time
 from pathlib import Path
-from convbench.sandbox import Limits, run
+from convbench.sandbox import Limits, run_calls
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # who adopts orphans, as process 1 of a container does
 code = '''
 import os, threading, time
@@ -238,7 +238,7 @@ def killed(): os.write(3, b"]\\\\n"); time.sleep(1000)
 '''
 limits = Limits(seconds=0.2, slack=1.0, memory_mb=256, kind=sys.argv[1])
 for call in ("fine()", "gone()", "late()", "killed()"):
-    run([code], [call], limits)
+    run_calls([code], [call], limits)
 def children():
     found = {}
     for task in Path("/proc/self/task").glob("*/children"):

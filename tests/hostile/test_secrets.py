@@ -22,11 +22,11 @@ from convbench import blot
 from convbench.errors import ConvbenchError
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
-from convbench.publish.publish import publish
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
+from convbench.publish.publish import publish_dataset
 from convbench.schema import Failure
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store import Run
 from tests.publish.runs import conversation, example, failed, verdict, write_run
 from tests.support.serve import LocalServer, json_reply
@@ -130,11 +130,11 @@ def talked(teller: Teller, run: Path) -> None:
     """Build two conversations with the teller as policy."""
     calls = CallOptions(api_base=f"{teller.url}/v1", quiet=True)
     options = BuildOptions(
-        task="demo", protocol="direct", tasks=2, shape=Shape(samples=1, split="all"),
+        task="demo", protocol="direct", tasks=2, shape=RunSettings(samples=1, split="all"),
         model="openai/any", run=run, calls=calls,
     )  # fmt: skip
     try:
-        built = build(options).built
+        built = build_or_resume(options).built
     except ConvbenchError as error:
         (run / "error.txt").write_text(str(error))
         return
@@ -181,9 +181,9 @@ def test_a_judge_s_failures(
     for status in (400, 200):
         teller.said, teller.status = SHAPES[shape](KEY), status
         calls = CallOptions(api_base=f"{teller.url}/v1", quiet=True)
-        done = judge(JudgeOptions(("openai/any",), run.path, calls=calls, specs=SpecOptions()))
-        assert done.judged[0].failed == 2
-        assert not any(KEY in line for line in done.judged[0].failures)
+        done = judge_run(JudgeOptions(("openai/any",), run.path, calls=calls, specs=SpecOptions()))
+        assert done.summaries[0].failed_count == 2
+        assert not any(KEY in line for line in done.summaries[0].failures)
     if shape != "wrapped":
         assert held(run.path, KEY) == []
     assert all(v.failure for v in Run.open(run.path).verdicts())
@@ -204,7 +204,7 @@ LINES = {
 @pytest.mark.parametrize("name", LINES)
 def test_keys_of_nobody_we_know(name: str) -> None:
     """What stands where a key stands, or looks like one, is no part of an error."""
-    said = blot.told(LINES[name])
+    said = blot.redact_error(LINES[name])
     assert WORD[:10] not in said
     assert HEX[:10] not in said
     assert "AKIAABC" not in said
@@ -223,14 +223,14 @@ def test_keys_of_nobody_we_know(name: str) -> None:
 ])  # fmt: skip
 def test_ordinary_words_stay(text: str) -> None:
     """Ids, names and hashes are no keys."""
-    assert blot.told(text) == text
+    assert blot.redact_error(text) == text
 
 
 @pytest.mark.parametrize("value", ["EMPTY", "none", "not-needed", "dummy", "token", "x" * 7,
                                    "/home/me/credentials.json", "http://h/v1", "4096"])  # fmt: skip
 def test_a_value_that_is_no_key_blots_nothing(value: str) -> None:
     """Placeholders that servers without keys are given, and paths."""
-    assert blot.in_use({"OPENAI_API_KEY": value, "GIT_AUTHOR_NAME": "Ada Lovelace 1815"}) == {}
+    assert blot.keys_in_use({"OPENAI_API_KEY": value, "GIT_AUTHOR_NAME": "Ada Lovelace 1815"}) == {}
 
 
 def test_no_path_and_no_traceback_in_a_record(
@@ -244,7 +244,7 @@ def test_no_path_and_no_traceback_in_a_record(
         import traceback
 
         text = traceback.format_exc()
-    failure = Failure.of(RuntimeError(text))
+    failure = Failure.from_error(RuntimeError(text))
     assert failure.kind == "RuntimeError"
     assert failure.message.startswith("FileNotFoundError: ")
     assert "x.txt" in failure.message
@@ -266,7 +266,7 @@ def test_old_failures_are_published_without_places(
     run = write_run(
         tmp_path / "run", examples=[example(0)], conversations=[talk, lost], verdicts=[score]
     )
-    publish(run, "me/set", dry_run=True, folder=tmp_path / "set")
+    publish_dataset(run, "me/set", dry_run=True, folder=tmp_path / "set")
     for path in (tmp_path / "set").rglob("*"):
         if path.is_file():
             data = path.read_bytes()
@@ -303,11 +303,11 @@ def test_a_secret_in_an_address_is_not_recorded(
     port = teller.url.rpartition(":")[2]
     base = address.format(port if "@" in address else f"{teller.url}/v1")
     options = BuildOptions(
-        task="demo", protocol="direct", tasks=1, shape=Shape(samples=1), model="openai/any",
+        task="demo", protocol="direct", tasks=1, shape=RunSettings(samples=1), model="openai/any",
         run=tmp_path / "run", calls=CallOptions(api_base=base, quiet=True),
     )  # fmt: skip
-    build(options)
-    judge(JudgeOptions(("openai/any",), tmp_path / "run",
+    build_or_resume(options)
+    judge_run(JudgeOptions(("openai/any",), tmp_path / "run",
                        calls=CallOptions(api_base=base, quiet=True)))  # fmt: skip
     assert Run.open(tmp_path / "run").manifest.cast["assistant"].api_base == f"{teller.url}/v1"
     assert not [p for p in (tmp_path / "run").rglob("*") if p.is_file()

@@ -19,10 +19,10 @@ import pytest
 
 from convbench.errors import QueryError
 from convbench.store import Run, tables
-from convbench.store.limits import bounded, interruptible
-from convbench.store.query import query
+from convbench.store.limits import as_keyboard_interrupt, limit_query
+from convbench.store.query import run_query
 from convbench.view import filters, index, write_site
-from convbench.view.index import Index
+from convbench.view.index import ViewIndex
 from convbench.view.library import index_runs
 from tests.publish.runs import write_run
 from tests.rollout.cli import COMMAND, environment, finish, start
@@ -186,16 +186,18 @@ def test_limits_leave_ordinary_questions_alone(tmp_path: Path) -> None:
     run = write_run(tmp_path / "r", count=3)
     before = resource.getrlimit(resource.RLIMIT_AS)
     for _ in range(2):
-        assert query("SELECT count(*) FROM conversations", [run], hard=True).rows == [(6,)]
+        assert run_query(
+            "SELECT count(*) FROM conversations", [run], exit_on_timeout=True
+        ).rows == [(6,)]
         with pytest.raises(QueryError, match=r"took longer than 0\.2 s"):
-            query(LONG["count"], [run], seconds=0.2, hard=True)
+            run_query(LONG["count"], [run], seconds=0.2, exit_on_timeout=True)
     assert resource.getrlimit(resource.RLIMIT_AS) == before
 
 
 def test_memory_is_no_setting_of_a_query(tmp_path: Path) -> None:
     """Nor the temporary folder: the configuration is locked."""
     run = write_run(tmp_path / "r", count=1)
-    connection = tables.connect([run])
+    connection = tables.connect_runs([run])
     ((memory, place),) = connection.execute(
         "SELECT current_setting('memory_limit'), current_setting('temp_directory')"
     ).fetchall()
@@ -207,11 +209,11 @@ def test_memory_is_no_setting_of_a_query(tmp_path: Path) -> None:
         "max_temp_directory_size='1TB'",
     ):
         with pytest.raises(QueryError):
-            query(f"SET {name}", [run])
+            run_query(f"SET {name}", [run])
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Index:
+def asked(tmp_path_factory: pytest.TempPathFactory) -> ViewIndex:
     """An index to ask."""
     path = tmp_path_factory.mktemp("index") / "run"
     world(path)
@@ -228,10 +230,10 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Index:
     "LENGTH(\"repeat\"(text, 1000000)) > 1", "text.repeat(1000000000) = ''",
     " OR ".join(["words > 1"] * 1000),
 ])  # fmt: skip
-def test_a_free_condition_is_small(clause: str, asked: Index) -> None:
+def test_a_free_condition_is_small(clause: str, asked: ViewIndex) -> None:
     """Refused before it runs: what makes long values could not be interrupted."""
     with pytest.raises(QueryError, match="without functions that make long values"):
-        filters.free(asked, clause)
+        filters.free_condition(asked, clause)
 
 
 @pytest.mark.parametrize("clause", [
@@ -241,8 +243,8 @@ def test_a_free_condition_is_small(clause: str, asked: Index) -> None:
     "regexp_matches(text, 'ir.n')", "n IN (SELECT range FROM range(100))",
     "length(text) > 20 AND lower(task) = 'demo'",
 ])  # fmt: skip
-def test_ordinary_conditions_pass(clause: str, asked: Index) -> None:
-    assert asked.ask(filters.free(asked, clause)) is not None
+def test_ordinary_conditions_pass(clause: str, asked: ViewIndex) -> None:
+    assert asked.query_rows(filters.free_condition(asked, clause)) is not None
 
 
 @pytest.mark.parametrize("clause", [
@@ -251,22 +253,22 @@ def test_ordinary_conditions_pass(clause: str, asked: Index) -> None:
     "n = (WITH RECURSIVE r AS (SELECT 1 a UNION ALL SELECT 1 FROM r) SELECT max(a) FROM r)",
 ])  # fmt: skip
 def test_a_condition_s_query_ends(
-    clause: str, asked: Index, monkeypatch: pytest.MonkeyPatch
+    clause: str, asked: ViewIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After its seconds or its memory; the viewer goes on."""
     monkeypatch.setattr(index, "LONGEST_S", 0.5)
     with pytest.raises(QueryError, match=r"took longer than 0\.5 s|needs more than 2,048 MiB"):
-        asked.ask(filters.free(asked, clause))
+        asked.query_rows(filters.free_condition(asked, clause))
     assert asked.total == 20
 
 
-def test_a_question_to_the_index_ends(asked: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_to_the_index_ends(asked: ViewIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     """After its seconds, and the next one is answered."""
     with monkeypatch.context() as patch:
         patch.setattr(index, "LONGEST_S", 0.3)
         with pytest.raises(QueryError, match=r"took longer than 0\.3 s; ask a narrower question"):
-            asked.ask(LONG["count"])
-    assert asked.one("SELECT count(*) AS n FROM conversations")["n"]
+            asked.query_rows(LONG["count"])
+    assert asked.query_row("SELECT count(*) AS n FROM conversations")["n"]
 
 
 def test_ctrl_c_in_a_query_is_an_interruption(tmp_path: Path) -> None:
@@ -293,17 +295,17 @@ def _until_it_asks(process: subprocess.Popen[str]) -> None:
 
 
 def test_other_errors_stay_what_they_are() -> None:
-    with pytest.raises(RuntimeError, match="else"), interruptible():
+    with pytest.raises(RuntimeError, match="else"), as_keyboard_interrupt():
         raise RuntimeError("something else")
-    with pytest.raises(KeyboardInterrupt), interruptible():
+    with pytest.raises(KeyboardInterrupt), as_keyboard_interrupt():
         raise RuntimeError("Query interrupted")
 
 
 def test_limits_hold_by_the_clock_of_one_question(tmp_path: Path) -> None:
     """A timer of a question that is answered does not end the next one."""
-    connection = tables.connect([write_run(tmp_path / "r", count=1)])
+    connection = tables.connect_runs([write_run(tmp_path / "r", count=1)])
     for _ in range(3):
-        with bounded(connection, 2.0, "more"):
+        with limit_query(connection, 2.0, "more"):
             connection.execute("SELECT 1").fetchall()
     time.sleep(2.1)
     assert connection.execute("SELECT count(*) FROM range(10000000)").fetchall() == [(10000000,)]

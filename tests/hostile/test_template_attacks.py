@@ -25,7 +25,7 @@ def timed(text: str, data: dict[str, Any]) -> str:
     """Render a template; fail where it takes long, whatever its end."""
     start = time.thread_time()
     try:
-        return prompts.render(text, data, "step x")
+        return prompts.render_template(text, data, "step x")
     finally:
         assert time.thread_time() - start < SECONDS
 
@@ -41,12 +41,12 @@ def test_an_attack_ends_in_one_line_and_soon(case: str) -> None:
 
 @pytest.mark.parametrize("case", SHARE)
 def test_a_template_changes_nothing_it_was_given(case: str) -> None:
-    data, probe = fields(), prompts.render(PROBE, fields())
+    data, probe = fields(), prompts.render_template(PROBE, fields())
     for _ in range(2):
         with suppress(SpecError):
             timed(SHARE[case], data)
     assert data == fields()
-    assert prompts.render(PROBE, data) == prompts.render(PROBE, fields()) == probe
+    assert prompts.render_template(PROBE, data) == prompts.render_template(PROBE, fields()) == probe
 
 
 @pytest.mark.parametrize("case", SHARE)
@@ -74,19 +74,19 @@ def change(value: Any) -> None:
 @pytest.mark.parametrize("case", RETURNED)
 def test_a_value_is_its_caller_s_own(case: str) -> None:
     data = fields()
-    first = prompts.value(RETURNED[case], data)
+    first = prompts.evaluate_expression(RETURNED[case], data)
     expected = json.dumps(first)
     change(first)
     assert json.dumps(first) != expected
     assert data == fields()
-    assert json.dumps(prompts.value(RETURNED[case], data)) == expected
+    assert json.dumps(prompts.evaluate_expression(RETURNED[case], data)) == expected
 
 
 def test_renderings_at_once_share_nothing() -> None:
     text = "{% for i in nums[:50] %}{% set x = mark %}{{ loop.index }}{{ x }} {% endfor %}"
 
     def said(mark: int) -> str:
-        return prompts.render(text, {"nums": list(range(50)), "mark": mark})
+        return prompts.render_template(text, {"nums": list(range(50)), "mark": mark})
 
     with ThreadPoolExecutor(8) as pool:
         together = list(pool.map(said, range(200)))

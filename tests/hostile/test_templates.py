@@ -168,7 +168,7 @@ ALL = {**REACH, **COST, **SHAPE}
 @pytest.mark.parametrize("case", ALL)
 def test_a_hostile_template_ends_in_one_line(case: str) -> None:
     with pytest.raises(SpecError) as refused:
-        prompts.render(ALL[case], FIELDS, "step x")
+        prompts.render_template(ALL[case], FIELDS, "step x")
     line = one_line(refused.value)
     assert line.startswith("step x: ")
     assert len(line) <= templates.LINE
@@ -188,19 +188,19 @@ BARE = [
 @pytest.mark.parametrize("case", BARE)
 def test_a_hostile_expression_ends_in_one_line(case: str) -> None:
     with pytest.raises(SpecError) as refused:
-        prompts.value(inside(ALL[case]), FIELDS)
+        prompts.evaluate_expression(inside(ALL[case]), FIELDS)
     one_line(refused.value)
 
 
 @pytest.mark.parametrize("key", ["where", "key", "question", "inputs.more", "hidden.more"])
 def test_a_hostile_expression_of_a_task_names_file_and_key(key: str) -> None:
     with pytest.raises(SpecError, match=rf"demo\.yaml .*: rows\.{key}: .*'center' is not to be"):
-        catalog.load(TaskSpec, "tasks", "demo", sets={f"rows.{key}": "id.center(3000000000)"})
+        catalog.load_spec(TaskSpec, "tasks", "demo", sets={f"rows.{key}": "id.center(3000000000)"})
 
 
 def test_a_hostile_expression_of_a_run_names_task_and_key() -> None:
     """A manifest is read as it is: what it says is met by the first row."""
-    demo = catalog.load(TaskSpec, "tasks", "demo")
+    demo = catalog.load_spec(TaskSpec, "tasks", "demo")
     hostile = demo.model_copy(
         update={"rows": demo.rows.model_copy(update={"key": "id.center(3000000000)"})}
     )
@@ -222,7 +222,7 @@ def test_a_hostile_template_of_a_spec_names_file_and_key(
     model: type[Any], kind: str, name: str, key: str
 ) -> None:
     with pytest.raises(SpecError, match=rf"{name}\.yaml .*{key}: .*macro is not for templates"):
-        catalog.load(model, kind, name, sets={key: REFUSED})
+        catalog.load_spec(model, kind, name, sets={key: REFUSED})
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_a_hostile_template_of_a_spec_names_file_and_key(
     ],
 )  # fmt: skip
 def test_what_templates_need_still_works(text: str, said: str) -> None:
-    assert prompts.render(text, FIELDS) == said
+    assert prompts.render_template(text, FIELDS) == said
 
 
 # -- the world of a template
@@ -287,17 +287,17 @@ def reachable(value: Any) -> Iterator[Any]:
 
 def assert_plain(fields: dict[str, Any]) -> None:
     """Fail where a template could reach something else than plain data."""
-    world = templates.world(fields, fields, templates.Budget())
+    world = templates.plain_fields(fields, fields, templates.WorkBudget())
     assert set(world) == set(fields)
     assert [type(item) for item in reachable(world) if type(item) not in PLAIN] == []
 
 
 def test_whatever_comes_in_is_plain() -> None:
     record = Record(date(2024, 2, 3), (Loud("a"), "b"))
-    world = templates.world(
+    world = templates.plain_fields(
         ["record", "example", "row"],
         {"record": record, "example": QUESTION, "row": {"x": b"\0", 1: {2}, "f": print}},
-        templates.Budget(),
+        templates.WorkBudget(),
     )
     assert world["record"] == {"when": "2024-02-03", "names": ["a", "b"]}
     assert world["example"] == json.loads(QUESTION.model_dump_json())
@@ -308,14 +308,14 @@ def test_whatever_comes_in_is_plain() -> None:
 @pytest.mark.parametrize("value", [b"\0", print, object(), iter([1]), Record, templates, [b""]])
 def test_what_is_no_data_is_refused(value: object) -> None:
     with pytest.raises(SpecError, match=r"step x: thing: found a .*; expected text, numbers"):
-        prompts.render("{{ thing }}", {"thing": value}, "step x")
+        prompts.render_template("{{ thing }}", {"thing": value}, "step x")
 
 
 def test_a_field_that_holds_itself_is_refused() -> None:
     circle: list[Any] = []
     circle.append(circle)
     with pytest.raises(SpecError, match="nested more than"):
-        prompts.render("{{ thing }}", {"thing": circle})
+        prompts.render_template("{{ thing }}", {"thing": circle})
 
 
 EXAMPLES = ("ours", "demo", "pocket", "pocket-clarify", "pocket-collaboration", "pocket-notes")
@@ -327,23 +327,25 @@ def example_of(name: str) -> Example:
     """A real example of a task."""
     if name == "ours":
         return QUESTION
-    task = catalog.load(TaskSpec, "tasks", name, sets={"sample.count": 2})
+    task = catalog.load_spec(TaskSpec, "tasks", name, sets={"sample.count": 2})
     return load_examples(task, 0).examples[0]
 
 
-TASKS = {name: catalog.load(TaskSpec, "tasks", name) for name in catalog.names("tasks")}
+TASKS = {name: catalog.load_spec(TaskSpec, "tasks", name) for name in catalog.spec_files("tasks")}
 
 
-@pytest.mark.parametrize(("task", "protocol"), by_turns(sorted(catalog.names("tasks")), PROTOCOLS))
+@pytest.mark.parametrize(
+    ("task", "protocol"), by_turns(sorted(catalog.spec_files("tasks")), PROTOCOLS)
+)
 def test_every_speaker_of_every_task_and_protocol_gets_plain_data(task: str, protocol: str) -> None:
     """Whatever it sees, of each of the examples."""
     spec = protocol_of(protocol)
     for item in map(example_of, EXAMPLES):
         for mode in spec.modes:
-            base = prompts.fields(item, TASKS[task], mode, 3)
+            base = prompts.template_fields(item, TASKS[task], mode, 3)
             for speaker in spec.speakers.values():
                 sees = tuple(n for n in speaker.sees if n in {*item.hidden, "answer"})
-                assert_plain({**base, **prompts.hidden(item, sees)})
+                assert_plain({**base, **prompts.hidden_fields(item, sees)})
 
 
 @pytest.mark.parametrize(("protocol", "example"), by_turns(PROTOCOLS, EXAMPLES))
@@ -355,7 +357,7 @@ def test_every_judge_gets_plain_data(protocol: str, example: str) -> None:
 @pytest.mark.parametrize("name", ["demo", "pocket", "pocket-collaboration", "pocket-notes"])
 def test_every_expression_gives_plain_data(name: str) -> None:
     for example in load_examples(
-        catalog.load(TaskSpec, "tasks", name, sets={"sample.count": 5}), 0
+        catalog.load_spec(TaskSpec, "tasks", name, sets={"sample.count": 5}), 0
     ).examples:
         found = [*example.inputs.values(), *example.hidden.values()]
         assert [type(x) for v in found for x in reachable(v) if type(x) not in PLAIN] == []
@@ -363,10 +365,10 @@ def test_every_expression_gives_plain_data(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["rubric", "rubric-section4"])
 def test_the_shipped_judges_render(name: str) -> None:
-    spec = catalog.load(JudgeSpec, "judges", name)
+    spec = catalog.load_spec(JudgeSpec, "judges", name)
     _, said = played(protocol_of("direct"))
     fields = judge_fields(QUESTION, transcript(said))
-    assert prompts.render(spec.prompt or "", fields, name)
+    assert prompts.render_template(spec.prompt or "", fields, name)
 
 
 # -- the payload, through every door
@@ -383,7 +385,7 @@ def payload(proof: Path) -> str:
 
 def hostile_specs(folder: Path, proof: Path) -> Path:
     """A folder of specs with the payload in a protocol's system prompt."""
-    value = yaml.safe_load((catalog.shipped() / "protocols" / "direct.yaml").read_text())
+    value = yaml.safe_load((catalog.shipped_folder() / "protocols" / "direct.yaml").read_text())
     value["speakers"]["assistant"]["system"] = payload(proof)
     file = folder / "specs" / "protocols" / "evil.yaml"
     file.parent.mkdir(parents=True)

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from convbench.errors import DataError
-from convbench.sandbox import Limits, Outcome, agree, check_reference, run
+from convbench.sandbox import CallOutcome, Limits, agree, check_reference, run_calls
 from tests.sandbox.walls import limits_of
 
 NAMES = """
@@ -196,10 +196,10 @@ def limits() -> Limits:
 
 
 @cache
-def outcomes(side: int) -> dict[str, Outcome]:
+def outcomes(side: int) -> dict[str, CallOutcome]:
     """Return what each form's reference (0) or wrong one (1) gives, in one sandbox each."""
     forms = {**FOREIGN, **WHOLE}
-    found = run([NAMES], [form[side] for form in forms.values()], limits())
+    found = run_calls([NAMES], [form[side] for form in forms.values()], limits())
     return dict(zip(forms, found, strict=True))
 
 

@@ -169,28 +169,28 @@ def samples() -> None:
     from convbench.judge import features, instructions, replies
     from convbench.judge.review import cues
     from convbench.models import refusals
-    from convbench.publish.safety import Scanner
+    from convbench.publish.safety import SecretScanner
     from convbench.rollout import checks, giveaways
     from convbench.schema import JudgeSpec, Metric
     from convbench.schema.tools import Tool
     from convbench.store import keys
 
     example = asked("aaaaaaaa", "a b, a b", "SELECT a FROM b")
-    blot._wrapped(("sk-aaaa1111aaaa1111",))
-    blot._looks.__wrapped__()
-    Scanner({})
-    keys._first.__wrapped__(("key", "example_id"))
+    blot._wrapped_patterns(("sk-aaaa1111aaaa1111",))
+    blot._key_patterns.__wrapped__()
+    SecretScanner({})
+    keys._key_pattern.__wrapped__(("key", "example_id"))
     features.about_options("A", example)
-    instructions.names_every_label(catalog.load(JudgeSpec, "judges", "rubric"))
+    instructions.names_every_label(catalog.load_spec(JudgeSpec, "judges", "rubric"))
     refusals.named_parameters("no top_p", ["top_p"])
-    cues.picks("nothing", example, "")
-    checks.leaks("nothing.", example)
-    giveaways._says("nothing", "aaaaaaaa")
-    options._prepared.__wrapped__(("A", "B", "C"), tuple(example.options.items()))
-    replies.called_by.__wrapped__((Metric(name="a", label="A b"),))
+    cues.picks_option("nothing", example, "")
+    checks.gives_answer_away("nothing.", example)
+    giveaways._has_words("nothing", "aaaaaaaa")
+    options._cached_matcher.__wrapped__(("A", "B", "C"), tuple(example.options.items()))
+    replies.metric_names.__wrapped__((Metric(name="a", label="A b"),))
     parameters = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
     tool = {"name": "look", "about": "looks", "words": "look at {a}.", "parameters": parameters}
-    Tool.model_validate({**tool, "function": "m:f"}).asked("nothing")
+    Tool.model_validate({**tool, "function": "m:f"}).parse_call("nothing")
 
 
 def literals(tree: Any) -> Iterator[str]:
@@ -344,17 +344,17 @@ def readers() -> dict[str, Callable[[str], Any]]:
     from convbench.schema import JudgeSpec
 
     rocks, numbers = asked("granite", "sandstone", "marble"), asked("5", "10", "15")
-    rubric = catalog.load(JudgeSpec, "judges", "rubric")
+    rubric = catalog.load_spec(JudgeSpec, "judges", "rubric")
     return {
         "final_answer of words": lambda text: final_answer(text, rocks.options),
         "final_answer of numbers": lambda text: final_answer(text, numbers.options),
-        "leaks": lambda text: giveaways.leaks(text, rocks),
-        "after_student": lambda text: talk.after_student(talk.Talk(), text, rocks),
+        "leaks": lambda text: giveaways.gives_answer_away(text, rocks),
+        "after_student": lambda text: talk.after_student(talk.DialogueState(), text, rocks),
         "after_teacher": lambda text: talk.after_teacher(
-            talk.Talk(options=("A", "C"), answering="proposal"), text, rocks
+            talk.DialogueState(options=("A", "C"), answering="proposal"), text, rocks
         ),
-        "smuggles": lambda text: giveaways.smuggles(text, rocks),
-        "a judge's reply": lambda text: replies.read(text, rubric),
+        "smuggles": lambda text: giveaways.gives_away_disguised(text, rocks),
+        "a judge's reply": lambda text: replies.read_reply(text, rubric),
     }
 
 

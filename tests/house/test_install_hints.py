@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from convbench.install import NEEDS_TORCH, command
+from convbench.install import NEEDS_TORCH, install_arguments
 from tests.house.test_layers import ROOT
 
 ASK = "from convbench.install import with_extra; print(with_extra('train'))"
@@ -42,7 +42,7 @@ def test_a_checkout_that_is_not_installed_is_named() -> None:
     ({"url": "file:///srv/c", "dir_info": {"editable": True}}, "-e '/srv/c[train]'"),
 ])  # fmt: skip
 def test_the_hint_follows_the_origin(origin: dict[str, Any], wanted: str) -> None:
-    assert command("train", origin) == wanted
+    assert install_arguments("train", origin) == wanted
 
 
 @pytest.mark.parametrize("editable", [True, False])

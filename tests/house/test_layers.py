@@ -196,7 +196,7 @@ def test_no_learner_or_judge_kind_is_known_by_name() -> None:
 def test_every_judge_kind_is_registered() -> None:
     assert set(judge_kinds.KINDS) == KINDS
     for kind in judge_kinds.KINDS.values():
-        assert callable(kind.opened)
+        assert callable(kind.open_kind)
         assert callable(kind.score)
 
 

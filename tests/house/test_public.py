@@ -40,10 +40,10 @@ def python_names() -> Iterator[str]:
 
 def command_line() -> Iterator[str]:
     """Yield every command with its positions, its options and the words they take."""
-    from convbench.commands._app import load
+    from convbench.commands._app import register_commands
     from tests.support.app import app
 
-    load()
+    register_commands()
     group: Any = typer.main.get_command(app)
     for name, command in group.commands.items():
         yield f"command {name}"
@@ -77,11 +77,11 @@ def spec_fields() -> Iterator[str]:
 
 def json_keys() -> Iterator[str]:
     """Yield every key of what `--json` prints."""
-    from convbench.commands._json import schema
+    from convbench.commands._json import answer_schema
     from convbench.commands._words import ENTRIES, load_command
 
     for word in ENTRIES:
-        yield from fields(f"json {word}", schema(load_command(word).answer))
+        yield from fields(f"json {word}", answer_schema(load_command(word).answer_class))
 
 
 def fields(prefix: str, schema: dict[str, Any]) -> Iterator[str]:

@@ -7,8 +7,8 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from convbench.pocket.speakers import field
 from convbench.pocket.speakers import human as truthful
+from convbench.pocket.speakers import read_field
 from convbench.pocket.words import PROPERTIES, VALUES
 from convbench.pocket.world import make_world
 
@@ -19,18 +19,18 @@ def guess(messages: Messages, example: Mapping[str, Any]) -> str:
     """Ask about anything, then guess."""
     if not any(message["role"] == "assistant" for message in messages):
         return "Which shape?"
-    label = "ABCD"[zlib.crc32(str(field(example, "choices")).encode()) % 4]
+    label = "ABCD"[zlib.crc32(str(read_field(example, "choices")).encode()) % 4]
     return f"I guess. I WANT TO ANSWER: {label}"
 
 
 def ask(messages: Messages, example: Mapping[str, Any]) -> str:
     """Ask for what is wanted, then answer by what was told."""
-    prop = next(p for p in PROPERTIES if p in str(field(example, "question")))
+    prop = next(p for p in PROPERTIES if p in str(read_field(example, "question")))
     if not any(message["role"] == "assistant" for message in messages):
         return f"Which {prop}?"
     told = set(re.findall(r"\w+", messages[-1]["content"]))
     world = make_world()
-    for choice in field(example, "choices"):
+    for choice in read_field(example, "choices"):
         if world.value(choice["text"], prop) in told:
             return f"I WANT TO ANSWER: {choice['label']}"
     return guess(messages, example)
@@ -39,7 +39,7 @@ def ask(messages: Messages, example: Mapping[str, Any]) -> str:
 def liar(messages: Messages, example: Mapping[str, Any]) -> str:
     """Say the truth of what does not matter, and another value of what does."""
     said = truthful(messages, example)
-    prop, value = str(field(example, "reference")).split()
+    prop, value = str(read_field(example, "reference")).split()
     if value not in said:
         return said
     return f"I need {prop} {next(v for v in VALUES[prop] if v != value)}."

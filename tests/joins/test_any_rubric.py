@@ -7,15 +7,15 @@ import re
 from pathlib import Path
 from typing import Any
 
-from convbench.judge.scoring_form import rubric_of
+from convbench.judge.scoring_form import form_rubric
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
 from convbench.publish.parquet import write_tables
-from convbench.publish.portions import portions
-from convbench.report.layout import document
-from convbench.report.sections import sections
-from convbench.shards.judge import judge
-from convbench.store.query import query
+from convbench.publish.portions import open_portions
+from convbench.report.layout import report_document
+from convbench.report.sections import read_sections
+from convbench.shards.judge import judge_run
+from convbench.store.query import run_query
 from convbench.store.run import Run
 from tests.learn import tiny
 from tests.support.provider import Plan, Provider
@@ -39,8 +39,8 @@ def haggled(folder: Path) -> Run:
     run = tiny.make_run(folder, [(one, []) for one in talks], [tiny.example(n) for n in names])
     with Provider(Plan(), reply=reply) as provider:
         calls = CallOptions(api_base=provider.api_base, quiet=True)
-        result = judge(JudgeOptions((f"{HAGGLE}@openai/judge",), run.path, calls=calls))
-    assert result.judged[0].jobs.done == 6
+        result = judge_run(JudgeOptions((f"{HAGGLE}@openai/judge",), run.path, calls=calls))
+    assert result.summaries[0].jobs.done == 6
     return run
 
 
@@ -49,14 +49,14 @@ def test_a_haggling_judge_is_first_class_in_every_room(tmp_path: Path) -> None:
     means = ("profit", "fairness", "overall", "reward", "accuracy")
     sql = f"select {', '.join(f'avg({name})' for name in means)} from verdicts"
     # overall = 3/4 of profit / 100 and 1/4 of (3 - 1) / 4
-    assert query(sql, [run]).rows == [(40.0, 3.0, 0.425, 0.425, None)]
+    assert run_query(sql, [run]).rows == [(40.0, 3.0, 0.425, 0.425, None)]
 
-    table = document(sections([run], "all")).parts[0].tables[0]
+    table = report_document(read_sections([run], "all")).parts[0].tables[0]
     assert [column.head for column in table.columns[-4:]] == [
         "R Overall", "R Profit kept", "R Fairness", "R Firmness",
     ]  # fmt: skip
 
-    with portions(run, tmp_path) as parts:
+    with open_portions(run, tmp_path) as parts:
         write_tables(parts, tmp_path / "set", None)
     import pyarrow.parquet
 
@@ -85,7 +85,7 @@ def test_people_score_by_the_judges_rubric_and_agree_with_it(tmp_path: Path) -> 
         assert viewer.json("/api/talk/run-q1-2")["labels"][0]["pedagogical"] == 3
     command = agreed["command"].split()
     assert command[3] == f"haggle@human:{run.path}/labels-haggle.jsonl"
-    judge(JudgeOptions((command[3],), run.path))
+    judge_run(JudgeOptions((command[3],), run.path))
     sql = "select profit, reward from verdicts where judge = 'human:labels-haggle'"
-    assert query(sql, [run]).rows == [(20.0, 0.4)]
-    assert rubric_of(run).name == "haggle"
+    assert run_query(sql, [run]).rows == [(20.0, 0.4)]
+    assert form_rubric(run).name == "haggle"

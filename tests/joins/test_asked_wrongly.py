@@ -13,12 +13,12 @@ import pytest
 import convbench
 from convbench.engine import jobs
 from convbench.errors import ConvbenchError, FatalModelError, SpecError
-from convbench.experiment.evaluate import evaluate
+from convbench.experiment.evaluate import evaluate_policy
 from convbench.models.aliases import resolve
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
-from convbench.options.shared import CallOptions, Shape
-from convbench.shards.build import build
+from convbench.options.shared import CallOptions, RunSettings
+from convbench.shards.build import build_or_resume
 from convbench.store import Run
 from tests.rollout.cli import convbench as typed
 from tests.support.chat.plan import Plan
@@ -65,7 +65,7 @@ def test_a_dry_run_of_what_can_begin_names_it(here: Path) -> None:
 
 
 def test_a_judge_without_a_key_is_told_by_its_dry_run(here: Path) -> None:
-    build(BuildOptions("demo", tasks=2, model="scripted:policy", run=here / "run",
+    build_or_resume(BuildOptions("demo", tasks=2, model="scripted:policy", run=here / "run",
                        calls=CallOptions(quiet=True)))  # fmt: skip
     done = typed(here, "judge", "--judge", "gpt-4o", "--run", "run", "--dry-run")
     assert done.code == 1
@@ -81,7 +81,7 @@ def test_a_judge_without_a_key_is_told_by_its_dry_run(here: Path) -> None:
 def test_an_evaluation_that_could_not_begin_is_told_by_its_dry_run(
     here: Path, model: str, why: str
 ) -> None:
-    build(BuildOptions("demo", tasks=12, model="scripted:policy", run=here / "run",
+    build_or_resume(BuildOptions("demo", tasks=12, model="scripted:policy", run=here / "run",
                        calls=CallOptions(quiet=True)))  # fmt: skip
     done = typed(here, "eval", model, "--run", "run", "--dry-run")
     real = typed(here, "eval", model, "--run", "run")
@@ -123,13 +123,15 @@ def test_an_address_that_is_none(address: str, monkeypatch: pytest.MonkeyPatch) 
 def test_an_address_in_a_run_that_is_none(here: Path) -> None:
     with Provider() as server:
         calls = CallOptions(api_base=server.api_base, quiet=True)
-        build(BuildOptions("demo", tasks=1, model="openai/x", run=here / "run", calls=calls))
+        build_or_resume(
+            BuildOptions("demo", tasks=1, model="openai/x", run=here / "run", calls=calls)
+        )
     file = here / "run" / "run.json"
     file.write_text(file.read_text().replace(server.api_base, "http://h:99999/v1"))
     with pytest.raises(
         ConvbenchError, match=r"openai/x: its address in the run: found 'http://h:9"
     ):
-        build(BuildOptions(run=here / "run", calls=CallOptions(quiet=True)))
+        build_or_resume(BuildOptions(run=here / "run", calls=CallOptions(quiet=True)))
 
 
 @pytest.mark.parametrize("name", ["openai/", "anthropic/", "hosted_vllm/ ", " "])
@@ -167,22 +169,25 @@ def test_there_are_no_more_workers_than_jobs(here: Path, monkeypatch: pytest.Mon
         await real(tasks, gate)
 
     monkeypatch.setattr(jobs, "_all", counted)
-    build(BuildOptions("demo", tasks=3, model="scripted:policy", run=here / "run",
-                       shape=Shape(samples=2, temperatures=(0.7,)),
+    build_or_resume(BuildOptions("demo", tasks=3, model="scripted:policy", run=here / "run",
+                       shape=RunSettings(samples=2, temperatures=(0.7,)),
                        calls=CallOptions(quiet=True, concurrency=10_000)))  # fmt: skip
     assert many == [6]
 
 
 def test_the_nucleus_is_sent_recorded_and_evaluated_alike(here: Path) -> None:
-    shape = Shape(samples=1, temperatures=(0.7,), top_p=0.9)
+    shape = RunSettings(samples=1, temperatures=(0.7,), top_p=0.9)
     with Provider(Plan(keep_requests=99)) as server:
         calls = CallOptions(api_base=server.api_base, quiet=True)
         options = BuildOptions("demo", tasks=5, model="openai/x", run=here / "run", shape=shape,
                                calls=calls)  # fmt: skip
-        build(options)
-        build(BuildOptions("demo", tasks=5, model="openai/x", run=here / "run", shape=shape,
-                           calls=calls))  # fmt: skip
-        child = evaluate(EvalOptions("openai/y", (here / "run",), calls=calls)).run
+        build_or_resume(options)
+        build_or_resume(
+            BuildOptions(
+                "demo", tasks=5, model="openai/x", run=here / "run", shape=shape, calls=calls
+            )
+        )
+        child = evaluate_policy(EvalOptions("openai/y", (here / "run",), calls=calls)).run
         assert {body.get("top_p") for body in server.requests} == {0.9}
     for run in (Run.open(here / "run"), child):
         assert run.manifest.cast["assistant"].sampling.top_p == 0.9
@@ -195,9 +200,16 @@ def test_what_weights_cut_by_themselves_is_recorded(here: Path) -> None:
     config = weights / "generation_config.json"
     said = json.loads(config.read_text()) if config.exists() else {}
     config.write_text(json.dumps({**said, "top_p": 0.8, "top_k": 20}))
-    run = build(BuildOptions("pocket", tasks=1, model=f"local:{weights}", run=here / "run",
-                             shape=Shape(samples=1, temperatures=(0.7,), max_tokens=4),
-                             calls=CallOptions(quiet=True)))  # fmt: skip
+    run = build_or_resume(
+        BuildOptions(
+            "pocket",
+            tasks=1,
+            model=f"local:{weights}",
+            run=here / "run",
+            shape=RunSettings(samples=1, temperatures=(0.7,), max_tokens=4),
+            calls=CallOptions(quiet=True),
+        )
+    )
     policy = run.manifest.cast[run.manifest.protocol.policy]
     assert policy.own_sampling == {"top_p": 0.8, "top_k": 20}
     assert policy.sampling.top_p is None

@@ -20,10 +20,10 @@ from convbench.models.openai_batch import OpenAIBatches
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions
 from convbench.rollout import calls as rollout_calls
-from convbench.rollout.build import fill
-from convbench.rollout.plan import branches
-from convbench.shards.batches import cancel, status
-from convbench.shards.build import build
+from convbench.rollout.build import build_missing
+from convbench.rollout.plan import plan_branches
+from convbench.shards.batches import batches_status, cancel_batches
+from convbench.shards.build import build_or_resume
 from convbench.store import Run
 from convbench.views import policy_turns
 from tests.cli.typed import exit_code
@@ -285,7 +285,7 @@ def test_an_estimate_is_at_the_price_of_batches() -> None:
     for batch in (False, True):
         calls = CallOptions(batch=batch)
         options = BuildOptions(task="demo", model=OPENAI, dry_run=True, calls=calls)
-        shown = build(options).preview
+        shown = build_or_resume(options).preview
         assert shown is not None
         found.append(shown.estimate.usd)
     assert found[1] == pytest.approx(found[0] / 2)
@@ -314,9 +314,9 @@ def test_conversations_that_end_early_leave_the_waves(tmp_path: Path) -> None:
 
         run, before = Run.open(made), len(sent(provider))
         parents = list(run.conversations())
-        fill(
+        build_missing(
             run, CallOptions(batch=True, quiet=True, api_base=provider.api_base),
-            planned=lambda held: branches(held.manifest, parents, on_disk=held.attempts()),
+            planned=lambda held: plan_branches(held.manifest, parents, on_disk=held.attempts()),
         )  # fmt: skip
         turns = sum(len(policy_turns(run.manifest.protocol, parent)) for parent in parents)
         assert len(said(made)) == 12 + turns
@@ -386,7 +386,7 @@ def test_records_from_elsewhere_lead_nowhere(provider: BatchProvider) -> None:
             out.write(json.dumps({**first, "mark": "new", **more}) + "\n")
             out.write(json.dumps({"mark": first["mark"], **more} if more else line) + "\n")
     keys = len(provider.keys)
-    names = {one.sent.batch for one in status(Run.open(run), CallOptions()).batches}
+    names = {one.sent.batch for one in batches_status(Run.open(run), CallOptions()).batches}
     assert names - {None} == {"batch_1", "batch_2", "batch_3"}
     assert len(provider.keys) == keys
 
@@ -402,7 +402,7 @@ def test_a_resume_counts_what_open_batches_cost_once(provider: BatchProvider) ->
     open_batch = [record for record in records(file) if "calls" in record][-1]
     ledger = Budget()
     calls = CallOptions(quiet=True, budget=paid + open_batch["usd"], ledger=ledger)
-    build(BuildOptions(run=run, calls=calls))
+    build_or_resume(BuildOptions(run=run, calls=calls))
     assert cost(run) == pytest.approx(paid)
     assert ledger.spent_usd == pytest.approx(paid)
     assert sent(provider) == [12, 12, 12]
@@ -416,7 +416,7 @@ def test_a_provider_that_bills_beyond_all_bounds_gets_one_wave(provider: BatchPr
     found = provider.summary()
     billed = found["prompt"] * 0.075e-6 + found["reply"] * 0.3e-6
     ledger = Budget()
-    ledger.count("run", *Journal(Path("run/calls.jsonl")).totals())
+    ledger.count_earlier("run", *Journal(Path("run/calls.jsonl")).total_cost())
     assert len(found["batches"]) == 1
     assert ledger.spent_usd == pytest.approx(billed, rel=0.01)
 
@@ -430,8 +430,8 @@ def test_a_run_from_elsewhere_has_nobody_asked(provider: BatchProvider) -> None:
     )
     manifest = (run / "run.json").read_text()
     (run / "run.json").write_text(manifest.replace(provider.api_base, "http://stranger.example/v1"))
-    for word in (status, cancel):
-        for one in word(Run.open(run), CallOptions()).open:
+    for word in (batches_status, cancel_batches):
+        for one in word(Run.open(run), CallOptions()).open_batches:
             assert one.problem is not None
             assert "--allow-calls openai/gpt-4o-mini@stranger.example" in one.problem
 

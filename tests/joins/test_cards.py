@@ -13,13 +13,13 @@ from convbench.judge.resolve import resolve_judge
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
 from convbench.publish.checkpoint import results_of
-from convbench.publish.figures import figures
-from convbench.publish.publish import publish
+from convbench.publish.figures import card_figures
+from convbench.publish.publish import publish_dataset
 from convbench.schema import Conversation
-from convbench.shards.judge import judge
+from convbench.shards.judge import judge_run
 from convbench.store import Run
-from convbench.store.query import query
-from convbench.view.figures import overview
+from convbench.store.query import run_query
+from convbench.view.figures import overview_figures
 from convbench.view.library import index_runs
 from tests.publish.runs import (
     ANSWERS,
@@ -43,7 +43,7 @@ def judged(folder: Path, **usage: float | None) -> Run:
     """A run whose conversations cost 0.003 dollars each, judged by rules and by a model."""
     run = write_run(folder, count=2)
     for spec, mark in ((JUDGE, "f00d"), (PAID, "beef")):
-        run.keep_judge(mark, spec)
+        run.store_judge(mark, spec)
     append(run.verdicts_file, [
         verdict(conversation(n, s), judge="paid", fingerprint="beef", **usage)
         for n in range(2) for s in range(2)
@@ -52,8 +52,8 @@ def judged(folder: Path, **usage: float | None) -> Run:
 
 
 def card(run: Run, **more: str) -> str:
-    done = publish(run, "me/set", dry_run=True, folder=run.path / "publish", **more)
-    return " ".join((done.laid.folder / "README.md").read_text().split())
+    done = publish_dataset(run, "me/set", dry_run=True, folder=run.path / "publish", **more)
+    return " ".join((done.dataset.folder / "README.md").read_text().split())
 
 
 @pytest.mark.parametrize(("each", "judging", "both"), [
@@ -65,7 +65,7 @@ def test_cost_counts_the_judges(
     run = judged(tmp_path / "run", cost_usd=each)
     text = card(run, judge="paid")
     assert f"Judging: {judging}. Together: {both}." in text
-    totals = overview(index_runs([run.path], lambda text: None))["totals"]
+    totals = overview_figures(index_runs([run.path], lambda text: None))["totals"]
     assert totals["judge_usd"] == (None if each is None else 2.0)
     assert totals["total_usd"] == (None if each is None else pytest.approx(2.012))
 
@@ -87,13 +87,13 @@ def test_no_card_names_a_page_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_checkpoint_s_card_tells_the_reward_that_it_learnt_from(tmp_path: Path) -> None:
     run = judged(tmp_path / "run")
-    folder = run.checkpoints / "tuned"
+    folder = run.checkpoints_folder / "tuned"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
     said = {"run": run.manifest.id, "judge": "rules"}
     (folder / "training.json").write_text(json.dumps(said))
     child = write_run(
-        run.evals / "tuned", kind="eval", parent=run.manifest.id, checkpoint=str(folder),
+        run.evals_folder / "tuned", kind="eval", parent=run.manifest.id, checkpoint=str(folder),
         split="test", id="20260101-000000-abcdef02",
     )  # fmt: skip
     append(child.verdicts_file, [
@@ -119,7 +119,7 @@ def test_a_card_tells_the_temperature_that_was_sent(
     calls = CallOptions(quiet=True)
     with Provider(Plan(refuse=refuse, keep_requests=99)) as server:
         monkeypatch.setenv("HOSTED_VLLM_API_BASE", server.api_base)
-        judge(JudgeOptions(("hosted_vllm/judge",), run.path, calls=calls))
+        judge_run(JudgeOptions(("hosted_vllm/judge",), run.path, calls=calls))
         answered = server.requests[-1]
     assert ("temperature" in answered) == (not refuse)
     assert f"| `hosted_vllm/judge` | {said} |" in card(run)
@@ -137,21 +137,23 @@ def test_a_card_counts_what_a_query_counts(tmp_path: Path) -> None:
     talks[7] = talks[7].model_copy(update={"flags": ("teacher:words",)})
     talks[9] = with_turn(talks[9], 2, finish_reason="rule", cost_usd=0.0)
     run = write_run(tmp_path / "run", examples=[example(n) for n in range(10)], conversations=talks)
-    found = figures(run)
+    found = card_figures(run)
     well = "FROM conversations WHERE failure IS NULL"
     sums = "sum(cost_usd), sum(prompt_tokens)::BIGINT, sum(completion_tokens)::BIGINT"
-    ((usd, *spent),) = query(f"SELECT {sums} {well}", [run]).rows
+    ((usd, *spent),) = run_query(f"SELECT {sums} {well}", [run]).rows
     assert (found.cost_usd, [*found.tokens]) == (pytest.approx(usd), spent)
     counts = (
         "count(*), count(failure), count(*) FILTER (cut_turns > 0), count(*) FILTER (flags != [])"
     )
-    assert query(f"SELECT {counts} FROM conversations", [run]).rows == [
+    assert run_query(f"SELECT {counts} FROM conversations", [run]).rows == [
         (found.total, found.failed, found.cut, found.flagged)
     ]
     assert (found.total, found.failed, found.cut, found.flagged) == (20, 1, 1, 1)
     assert found.failures == [("TransientModelError", 1)]
     means = "avg(correct::INT), avg(thinking::INT), count(*) FILTER (answer IS NULL), count(*)"
-    rows = query(f"SELECT split, temperature, {means} {well} GROUP BY ALL ORDER BY ALL", [run]).rows
+    rows = run_query(
+        f"SELECT split, temperature, {means} {well} GROUP BY ALL ORDER BY ALL", [run]
+    ).rows
     assert len(rows) == len(found.policy) == 4
     for row, (split, temperature, right, thinking, unparsed, n) in zip(
         found.policy, rows, strict=True
@@ -167,7 +169,7 @@ def test_a_card_counts_what_a_query_counts(tmp_path: Path) -> None:
 def test_of_what_one_reply_cost_nobody_knows_the_sum_is_unknown(tmp_path: Path) -> None:
     talks = [conversation(0), with_turn(conversation(0, 1), 3, cost_usd=None)]
     run = write_run(tmp_path / "run", examples=[example(0)], conversations=talks)
-    assert (figures(run).cost_usd, figures(run).tokens) == (None, (40, 20))
+    assert (card_figures(run).cost_usd, card_figures(run).tokens) == (None, (40, 20))
 
 
 def with_turn(talk: Conversation, place: int, **more: Any) -> Conversation:

@@ -16,8 +16,8 @@ from convbench.judge.controls import (
     CONTROLS,
     PADDED,
     SAMPLE,
-    conversations,
-    tried,
+    control_conversations,
+    control_results,
 )
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
@@ -66,10 +66,13 @@ def test_a_judge_that_likes_length_is_unfit_wherever_it_is_read(provider: Provid
     assert "fair is unfit: padded" not in " ".join(done.err.split())
     run = Run.open(Path("runs/one"))
     marks = {v.judge: v.fingerprint for v in run.verdicts()}
-    told = {one.control: one for one in tried(run, "hosted_vllm/long", marks["hosted_vllm/long"])}
+    told = {
+        one.control: one
+        for one in control_results(run, "hosted_vllm/long", marks["hosted_vllm/long"])
+    }
     assert set(told) == set(CONTROLS)
-    assert told["padded"].above
-    assert not told["empty"].above
+    assert told["padded"].is_above_own
+    assert not told["empty"].is_above_own
     calls = provider.stats.calls
     convbench(Path(), "judge", *both, "--controls")
     assert provider.stats.calls == calls  # what was tried is kept
@@ -92,8 +95,10 @@ def test_controls_are_told_in_the_place_of_the_policy_alone(provider: Provider) 
     )  # fmt: skip
     run = Run.open(Path("runs/one"))
     own = {c.example_id: c for c in run.conversations()}
-    found = list(conversations(run))
-    assert [c.conversation_id for c in found] == [c.conversation_id for c in conversations(run)]
+    found = list(control_conversations(run))
+    assert [c.conversation_id for c in found] == [
+        c.conversation_id for c in control_conversations(run)
+    ]
     assert len(found) == len(CONTROLS) * min(SAMPLE, len(own))
     attacks = {attack.text for attack in ATTACKS}
     for talk in found:
@@ -113,7 +118,7 @@ def test_controls_are_told_in_the_place_of_the_policy_alone(provider: Provider) 
 
 
 def test_labels_and_tests_have_no_controls(provider: Provider) -> None:
-    from convbench.shards.judge import judge
+    from convbench.shards.judge import judge_run
 
     convbench(
         Path(), "build", "demo", "--tasks", "5", "--samples", "1", "--temperatures", "0.5",
@@ -123,4 +128,4 @@ def test_labels_and_tests_have_no_controls(provider: Provider) -> None:
     name = next(run.conversations()).conversation_id
     Path("labels.csv").write_text(f"conversation_id,overall\n{name},3\n")
     with pytest.raises(RunError, match="is of kind human; expected a rubric"):
-        judge(JudgeOptions(("human:labels.csv",), run.path, controls=True, calls=QUIET))
+        judge_run(JudgeOptions(("human:labels.csv",), run.path, controls=True, calls=QUIET))

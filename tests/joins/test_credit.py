@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import QueryError, RunError, TrainError, UsageError
-from convbench.formats.export import export
-from convbench.learn.crediting import by_branches, credit, values_before
-from convbench.learn.select import branches, select
+from convbench.formats.export import export_conversations
+from convbench.learn.crediting import branch_credit, credit_turns, values_before
+from convbench.learn.select import select, select_branches
 from convbench.publish.parquet import write_tables
-from convbench.publish.portions import portions
+from convbench.publish.portions import open_portions
 from convbench.schema import Branch
 from convbench.schema.recipe import Data
 from convbench.store import Run
-from convbench.store.credit import FILE, newest_advantages, turn_advantages
-from convbench.store.query import query
+from convbench.store.credit import CREDIT_FILE, newest_advantages, turn_advantages
+from convbench.store.query import run_query
 from convbench.view.index import build_index
-from convbench.view.talk import talk
+from convbench.view.talk import talk_json
 from tests.learn import tiny
 from tests.learn.sweet.planted import critic, left, planted
 from tests.support.later import later
@@ -39,7 +39,7 @@ def branched(folder: Path) -> Run:
         item = tiny.conversation("q0", 2 + i, ["B", "C"], branch=branch)
         left.append((item, [tiny.verdict(item, reward)]))
     run = tiny.make_run(folder, judged, [tiny.example("q0")])
-    tiny.make_run(run.branches, left, [tiny.example("q0")])
+    tiny.make_run(run.branches_folder, left, [tiny.example("q0")])
     return run
 
 
@@ -47,18 +47,18 @@ def test_branches_give_the_values_before_and_after(tmp_path: Path) -> None:
     """V is .3 before the first turn and .6 before the second: .3 and .4, which add up to 1 - .3."""
     run = branched(tmp_path / "run")
     logged = select(run, Data())
-    values = values_before(branches(logged, Data()).logged)
+    values = values_before(select_branches(logged, Data()).logged)
     assert values == pytest.approx({("run-q0-0", 1): 0.3, ("run-q0-0", 3): 0.6})
-    (first, last) = by_branches(run.manifest.protocol, logged.logged, values, "s")
+    (first, last) = branch_credit(run.manifest.protocol, logged.logged, values, "s")
     assert (first.turn_index, last.turn_index) == (1, 3)
     assert (first.advantage, last.advantage) == pytest.approx((0.3, 0.4))
-    done = credit(run, "branches")
+    done = credit_turns(run, "branches")
     assert (done.turns, done.conversations, done.source) == (2, 1, "branches:j")
     assert done.left_out == {"branches: judge failed": 1}
-    rows = query(BY_TURN.format("run-q0-0") + " order by 1", [run]).rows
+    rows = run_query(BY_TURN.format("run-q0-0") + " order by 1", [run]).rows
     assert [r[1] for r in rows] == [None, pytest.approx(0.3), None, pytest.approx(0.4)]
     assert {r[2] for r in rows} == {None, "branches:j"}
-    assert query("select count(*) from turns", [run]).rows == [(8,)]
+    assert run_query("select count(*) from turns", [run]).rows == [(8,)]
 
 
 @pytest.mark.exhaustive
@@ -67,7 +67,7 @@ def test_a_planted_decisive_turn_is_found(tmp_path: Path) -> None:
     in at least nine of ten cases, at chance it would be five."""
     run, decisive = planted(tmp_path / "run", 24, 2)
     left(run, 8)
-    credit(run, "branches")
+    credit_turns(run, "branches")
     found = turn_advantages(run, "branches:planted")
     scores = []
     for name, turn in decisive.items():
@@ -87,41 +87,41 @@ def test_a_critic_credits_every_turn_of_any_run(tmp_path: Path) -> None:
     run, _ = planted(tmp_path / "run", 4, 3)
     folder = critic(run, **{"fit.max_steps": 2, "args.critic": {"epochs": 1}})
     other, _ = planted(tmp_path / "other", 2, 1, seed=5)
-    done = credit(other, str(folder))
+    done = credit_turns(other, str(folder))
     assert (done.conversations, done.turns, done.source) == (2, 8, "critic:sweet")
     assert done.spread[0] < done.spread[2]
-    assert not (run.path / FILE).exists()
+    assert not (run.path / CREDIT_FILE).exists()
     found = turn_advantages(other)
     assert {tuple(sorted(turns)) for turns in found.values()} == {(1, 3, 5, 7)}
-    again = credit(other, str(folder))
+    again = credit_turns(other, str(folder))
     assert again.turns == 8
     assert turn_advantages(other, "critic:sweet") == found
-    assert query("select count(*) from advantages", [other]).rows == [(8,)]
+    assert run_query("select count(*) from advantages", [other]).rows == [(8,)]
 
     name, values = next(iter(found.items()))
-    shown = talk(build_index([other]), name)["turns"]
+    shown = talk_json(build_index([other]), name)["turns"]
     assert [turn["advantage"] for turn in shown if turn["policy"]] == [
         values[i] for i in (1, 3, 5, 7)
     ]
-    files = export(other, "trl", tmp_path / "trl").files
+    files = export_conversations(other, "trl", tmp_path / "trl").files
     lines = [json.loads(x) for file in files.values() for x in file.read_text().splitlines()]
     assert sorted(map(tuple, (line["advantages"] for line in lines))) == sorted(
         tuple(turns[i] for i in (1, 3, 5, 7)) for turns in found.values()
     )
-    bare = export(other, "openai", tmp_path / "openai")
+    bare = export_conversations(other, "openai", tmp_path / "openai")
     assert "the turns' advantages of 2 conversations have no place in openai" in bare.notes
-    with portions(other, tmp_path) as parts:
+    with open_portions(other, tmp_path) as parts:
         write_tables(parts, tmp_path / "set", None)
     import pyarrow.parquet as pq
 
     (file, *_) = sorted((tmp_path / "set" / "turns").iterdir())
     assert {"advantage", "advantage_by"} <= set(pq.read_table(file).column_names)
 
-    told = credit(other, str(folder), raw=True)
+    told = credit_turns(other, str(folder), raw=True)
     assert told.source == "critic-raw:sweet"
     assert turn_advantages(other, told.source) != turn_advantages(other, "critic:sweet") == found
     with pytest.raises(UsageError, match="--raw: goes with a critic"):
-        credit(other, "branches", raw=True)
+        credit_turns(other, "branches", raw=True)
 
 
 def test_mistakes_are_one_line(tmp_path: Path) -> None:
@@ -129,12 +129,12 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="found credit by none; expected one source; give some"):
         turn_advantages(run)
     with pytest.raises(TrainError, match="found no critic; expected the checkpoint folder"):
-        credit(run, str(tmp_path))
+        credit_turns(run, str(tmp_path))
     with pytest.raises(UsageError, match="--judge: goes with `branches`"):
-        credit(run, str(tmp_path), "j")
+        credit_turns(run, str(tmp_path), "j")
     assert newest_advantages(run) == {}
     line = {"conversation_id": "run-q0-0", "turn_index": 1, "source": "a", "advantage": 0.5}
-    file = run.path / FILE
+    file = run.path / CREDIT_FILE
     file.write_text(f"{json.dumps(line)}\n{json.dumps({**line, 'source': 'b'})}\n")
     with pytest.raises(RunError, match="found credit by a, b; expected one source; name one"):
         turn_advantages(run)
@@ -148,9 +148,9 @@ def test_a_hostile_file_is_one_line(tmp_path: Path, bad: str) -> None:
     run = branched(tmp_path / "run")
     line = {"conversation_id": "run-q0-0", "turn_index": 1, "source": "a", "advantage": 0.5}
     value = json.loads(bad)
-    file = run.path / FILE
+    file = run.path / CREDIT_FILE
     file.write_text(json.dumps({**line, **value} if isinstance(value, dict) else value) + "\n")
     with pytest.raises(RunError, match=r"advantages\.jsonl:1"):
         turn_advantages(run)
     with pytest.raises((RunError, QueryError), match=r"advantages\.jsonl:1"):
-        query("select * from turns", [run])
+        run_query("select * from turns", [run])

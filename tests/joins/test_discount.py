@@ -8,7 +8,7 @@ import pytest
 
 from convbench.judge.dispatch import judge_conversation
 from convbench.judge.resolve import resolve_judge
-from convbench.rewards import reward
+from convbench.rewards import conversation_reward
 from convbench.schema import Conversation, Reward
 from convbench.views import asking_turns, policy_turns
 from tests.rollout.table import QUESTION, played, protocol_of
@@ -56,5 +56,5 @@ def test_only_what_another_speaker_answers_is_a_question(
     protocol, talk = protocol_of(name), asked(9, turns, name)
     assert len(asking_turns(protocol, talk)) == questions
     rule = Reward(discount=0.5)
-    got = reward(rule, protocol, {"overall": 8.0}, len(asking_turns(protocol, talk)))
+    got = conversation_reward(rule, protocol, {"overall": 8.0}, len(asking_turns(protocol, talk)))
     assert got == pytest.approx(0.8 * 0.5**questions)

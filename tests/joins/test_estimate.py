@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from convbench.errors import TrainError
-from convbench.experiment.evaluate import evaluate
-from convbench.learn.estimate import Estimated, estimate
-from convbench.learn.start import train
+from convbench.experiment.evaluate import evaluate_policy
+from convbench.learn.estimate import PolicyEstimate, estimate_policy
+from convbench.learn.start import train_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.estimate import EstimateOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.train import TrainOptions
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store.run import Run
 from tests.learn import tiny
 
@@ -37,11 +37,11 @@ SETS = (
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A judged log of the embedded policy, its log-probabilities recorded, 36 test questions."""
     path = tmp_path_factory.mktemp("log") / "run"
-    shape = Shape(max_tokens=96, samples=2, temperatures=(0.7, 1.0))
+    shape = RunSettings(max_tokens=96, samples=2, temperatures=(0.7, 1.0))
     sets = ("task.sample.split=fraction", "task.sample.train=0.25")
-    build(BuildOptions("pocket", tasks=48, model="local:pocket", run=path, logprobs=True,
+    build_or_resume(BuildOptions("pocket", tasks=48, model="local:pocket", run=path, logprobs=True,
                        calls=QUIET, shape=shape, specs=SpecOptions(sets=sets)))  # fmt: skip
-    judge(JudgeOptions(("rules",), path, calls=QUIET))
+    judge_run(JudgeOptions(("rules",), path, calls=QUIET))
     return Run.open(path)
 
 
@@ -49,13 +49,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def policy(run: Run) -> Path:
     """A policy some steps away."""
     specs = SpecOptions(sets=(*SETS, "fit.learning_rate=2e-5"))
-    done = train(TrainOptions("refit", run=(run.path,), specs=specs, calls=QUIET, in_process=True))
+    done = train_recipe(
+        TrainOptions("refit", run=(run.path,), specs=specs, calls=QUIET, in_process=True)
+    )
     assert done.path is not None
     return done.path
 
 
-def asked(run: Run, policy: Path | str, **more: Any) -> Estimated:
-    return estimate(EstimateOptions(str(policy), run.path, **more))
+def asked(run: Run, policy: Path | str, **more: Any) -> PolicyEstimate:
+    return estimate_policy(EstimateOptions(str(policy), run.path, **more))
 
 
 @pytest.mark.exhaustive
@@ -81,7 +83,7 @@ def test_a_reward_model_gives_the_direct_value_and_sharpens_the_robust_one(
 ) -> None:
     with pytest.raises(TrainError, match=r"convbench eval .* --run"):
         asked(run, policy, model_judge="rules")
-    child = evaluate(EvalOptions(str(policy), (run.path,), calls=QUIET)).run
+    child = evaluate_policy(EvalOptions(str(policy), (run.path,), calls=QUIET)).run
     found = asked(run, policy, model_judge="rules").values
     rewards = [v.reward for v in child.verdicts() if v.reward is not None]
     assert found["direct"].mean == pytest.approx(fmean(rewards))
@@ -172,7 +174,7 @@ def test_a_policy_of_other_tokens_or_far_away_is_refused(run: Run, tmp_path: Pat
     specs = SpecOptions(sets=(*SETS, "fit.learning_rate=1e-3"))
     options = TrainOptions("refit", run=(run.path,), out=tmp_path / "far", specs=specs,
                            calls=QUIET, in_process=True)  # fmt: skip
-    told = asked(run, str(train(options).path))
+    told = asked(run, str(train_recipe(options).path))
     assert told.values == {}
     assert "expected at least 30" in told.unknown[0]
 

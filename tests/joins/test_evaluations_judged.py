@@ -36,7 +36,7 @@ def run(typist: Typist) -> Path:
 def scored(path: Path) -> list[int]:
     """Verdicts of a run and of its evaluations."""
     run = Run.open(path)
-    return [sum(1 for _ in one.verdicts()) for one in (run, *run.children())]
+    return [sum(1 for _ in one.verdicts()) for one in (run, *run.child_runs())]
 
 
 def test_a_report_that_lacks_verdicts_ends_with_what_to_type(typist: Typist, run: Path) -> None:

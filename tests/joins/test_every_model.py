@@ -19,19 +19,19 @@ import pytest
 from convbench.engine.caller import Caller, RetryPolicy
 from convbench.errors import SpecError
 from convbench.judge.dispatch import judge_conversation
-from convbench.judge.group import Group, score_group
-from convbench.judge.pair import Shown, prefer
+from convbench.judge.group import ConversationGroup, score_group
+from convbench.judge.pair import PairOrder, compare_pair
 from convbench.judge.resolve import Judge, resolve_judge
-from convbench.judge.work import Tools
+from convbench.judge.work import JudgeTools
 from convbench.models.aliases import aliases
 from convbench.models.model import Model
 from convbench.models.open import open_model
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, Shape
+from convbench.options.shared import CallOptions, RunSettings
 from convbench.schema import Conversation
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store import Run
 from tests.judge.test_dispatch import EXAMPLE, PROTOCOL, conversation
 from tests.support.chat.plan import Plan
@@ -117,7 +117,7 @@ def rubric(name: str, spec: str) -> Judge:
 
 async def scored(name: str, caller: Caller, model: Model, number: int) -> Sequence[Any]:
     """Return the verdicts of one conversation, one couple and one group."""
-    tools = Tools(caller, MANY, model)
+    tools = JudgeTools(caller, MANY, model)
     talks = [
         conversation().model_copy(update={"conversation_id": f"c{number}{place}"})
         for place in range(2)
@@ -126,9 +126,9 @@ async def scored(name: str, caller: Caller, model: Model, number: int) -> Sequen
     one = await judge_conversation(
         caller, model, rubric(name, "rubric"), talks[0], example, PROTOCOL
     )
-    shown = Shown(talks[0], talks[1], example)
-    couple = await prefer(rubric(name, "pairwise"), shown, PROTOCOL, tools)
-    group = Group(tuple(talks), example)
+    shown = PairOrder(talks[0], talks[1], example)
+    couple = await compare_pair(rubric(name, "pairwise"), shown, PROTOCOL, tools)
+    group = ConversationGroup(tuple(talks), example)
     return [one, couple, *await score_group(rubric(name, "relative"), group, PROTOCOL, tools)]
 
 
@@ -172,10 +172,10 @@ def test_as_a_policy_that_calls_tools(name: str, provider: str, tmp_path: Path) 
 
 
 def built(folder: Path, name: str, provider: str, task: str, **more: Any) -> Sequence[Conversation]:
-    shape = Shape(samples=1, temperatures=(0.7,), reasoning_effort="low")
+    shape = RunSettings(samples=1, temperatures=(0.7,), reasoning_effort="low")
     with serving(provider) as server:
         calls = CallOptions(api_base=base(server, provider), quiet=True, concurrency=MANY)
-        build(
+        build_or_resume(
             BuildOptions(
                 task, model=name, tasks=MANY, run=folder / "run", shape=shape, calls=calls,
                 logprobs=True, **more,
@@ -190,19 +190,19 @@ def test_the_judges_of_the_first_line_reach_the_end(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """`convbench judge --judge claude-opus`, to the last conversation and in one call each."""
-    shape = Shape(samples=2, temperatures=(0.7,))
+    shape = RunSettings(samples=2, temperatures=(0.7,))
     quiet = CallOptions(quiet=True)
-    run = build(
+    run = build_or_resume(
         BuildOptions("demo", model="scripted:policy", tasks=6, run=tmp_path / "run", shape=shape,
                      calls=quiet)
     ).path  # fmt: skip
     assert run is not None
     with Provider(Plan(latency_s=0.02, keep_requests=40), reply=by_form) as server:
         calls = replace(quiet, api_base=server.api_base, concurrency=MANY)
-        (judged,) = judge(JudgeOptions((name,), run, calls=calls)).judged
+        (judged,) = judge_run(JudgeOptions((name,), run, calls=calls)).summaries
         assert server.stats.calls == 12
         assert not any({"temperature", "tools"} & set(body) for body in server.requests)
-    assert (judged.jobs.done, judged.failed, judged.jobs.stopped) == (12, 0, None)
+    assert (judged.jobs.done, judged.failed_count, judged.jobs.stopped) == (12, 0, None)
     for verdict in Run.open(run).verdicts():
         assert verdict.details["left_out"] == ["temperature"]
     assert "fetch" not in caplog.text
@@ -217,10 +217,10 @@ def test_a_policy_without_a_temperature_is_not_asked_at_three(name: str, tmp_pat
             calls=CallOptions(api_base=base(server, provider), quiet=True),
         )  # fmt: skip
         with pytest.raises(SpecError, match=r"found 0\.3, 0\.7, 1 for .*--temperatures 1"):
-            build(options)
+            build_or_resume(options)
         assert server.stats.calls == 0
         assert not (tmp_path / "run").exists()
-        one = Shape(samples=3, temperatures=(1.0,))
-        built = build(replace(options, shape=one)).built
+        one = RunSettings(samples=3, temperatures=(1.0,))
+        built = build_or_resume(replace(options, shape=one)).built
         assert built is not None
         assert built.jobs.failed == 0

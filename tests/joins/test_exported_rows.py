@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from convbench.errors import TrainError
-from convbench.learn.export import learnt_of
-from convbench.learn.export_run import export
+from convbench.learn.export import load_training_data
+from convbench.learn.export_run import export_run
 from convbench.learn.weights import Weighted
-from convbench.models.where import content
+from convbench.models.where import content_hash
 from convbench.options.shared import SpecOptions
 from convbench.store.run import Run
 from tests.learn import tiny
@@ -45,7 +45,7 @@ GOOD_ENDS = sorted(f"end {name} {sample}" for name, kept in GOOD.items() for sam
 
 @pytest.mark.parametrize("to", ["trl", "ms-swift"])
 def test_no_row_of_negative_weight_is_written_and_the_count_is_said(to: str, run: Run) -> None:
-    done = export(run, to, recipe="swift")
+    done = export_run(run, to, recipe="swift")
     assert ends(done.files["train"]) == GOOD_ENDS
     assert (done.rows["train"], done.negative, done.left_out) == (3, 3, 6)
     assert any(
@@ -92,7 +92,7 @@ def test_trl_learns_each_exported_row_and_reads_no_weight(run: Run, tmp_path: Pa
     """SFTTrainer imitates every row, one of negative weight too: why none may stand in the file."""
     from datasets import load_dataset
 
-    done = export(run, "trl", recipe="swift")
+    done = export_run(run, "trl", recipe="swift")
     file = str(done.files["train"])
     data = load_dataset("json", data_files=file, split="train", cache_dir=str(tmp_path / "c"))
     weights = sorted(row["weight"] for row in data)
@@ -185,7 +185,7 @@ def test_trl_prefers_what_the_recipe_chose(recipe: str, run: Run, tmp_path: Path
     from transformers import AutoModelForCausalLM
     from trl import DPOConfig, DPOTrainer
 
-    done = export(run, "trl", recipe=recipe)
+    done = export_run(run, "trl", recipe=recipe)
     assert done.files["train"].parent.name == recipe
     data = load_dataset(
         "json", data_files=str(done.files["train"]), split="train", cache_dir=str(tmp_path / "c")
@@ -208,13 +208,13 @@ def test_trl_prefers_what_the_recipe_chose(recipe: str, run: Run, tmp_path: Path
 
 
 def test_pairs_as_openai_and_ms_swift_take_them(run: Run) -> None:
-    (one, two) = rows(export(run, "openai", recipe="dpo").files["train"])
+    (one, two) = rows(export_run(run, "openai", recipe="dpo").files["train"])
     assert [m["role"] for m in one["input"]["messages"]][-1] == "user"
     assert [r["preferred_output"] for r in (one, two)] == [
         [{"role": "assistant", "content": f"end {name}"}] for name in ("q0 2", "q1 1")
     ]
     assert one["non_preferred_output"] == [{"role": "assistant", "content": "end q0 0"}]
-    (swift, _) = rows(export(run, "ms-swift", recipe="dpo").files["train"])
+    (swift, _) = rows(export_run(run, "ms-swift", recipe="dpo").files["train"])
     assert swift["messages"] == [*one["input"]["messages"], *one["preferred_output"]]
     assert swift["rejected_response"] == "end q0 0"
 
@@ -225,9 +225,9 @@ WEIGHTED = ["refit", "swift", "star-gate", "rft", "seal"]
 @pytest.mark.parametrize("name", WEIGHTED)
 def test_weights_are_those_that_train_learns_with(name: str, run: Run) -> None:
     """Whatever weighs: what `data` of the recipe's own trainer says, to the last digit."""
-    _, found = learnt_of(run, name, SpecOptions())
+    _, found = load_training_data(run, name, SpecOptions())
     assert isinstance(found, Weighted)
-    written = rows(export(run, "trl", recipe=name).files["train"])
+    written = rows(export_run(run, "trl", recipe=name).files["train"])
     assert sorted(row["weight"] for row in written) == sorted(w for _, w in found.items if w > 0)
 
 
@@ -257,7 +257,7 @@ def test_a_recipe_of_one_s_own_is_read_to_its_settings(run: Run, tmp_path: Path)
     file.write_text(OWN.format(trainer="swift"))
     found = {
         row["messages"][-1]["content"]: row["weight"]
-        for row in rows(export(run, "trl", recipe=str(file)).files["train"])
+        for row in rows(export_run(run, "trl", recipe=str(file)).files["train"])
     }
     # Of overall 0 0 10, 6 9 1 and 3 3 3 those of at least 3; one of q0 is too few.
     assert found == {"end q1 0": pytest.approx(6 / 4.5**0.5), "end q1 1": 3.5}
@@ -268,34 +268,34 @@ def test_a_trainer_of_one_s_own_weighs(run: Run, tmp_path: Path) -> None:
     trainer.write_text(TRAINER)
     file = tmp_path / "mine.yaml"
     file.write_text(f"title: mine\ntrainer: {trainer}\n")
-    found = rows(export(run, "trl", recipe=str(file)).files["train"])
+    found = rows(export_run(run, "trl", recipe=str(file)).files["train"])
     assert sorted(row["weight"] for row in found) == [0.2, 0.6, 0.6, 0.6, 1.2, 1.8, 2.0]
 
 
 def test_settings_can_be_set_as_train_has_them(run: Run) -> None:
     sets = SpecOptions(sets=("weighting.threshold=0.6",))
-    done = export(run, "trl", recipe="star-gate", specs=sets)
+    done = export_run(run, "trl", recipe="star-gate", specs=sets)
     assert ends(done.files["train"]) == ["end q0 2", "end q1 0", "end q1 1"]
 
 
 def test_seal_s_filter_holds(run: Run) -> None:
     """Best of k by its own settings; with `improves` the score that it needs is missing here."""
-    done = export(run, "trl", recipe="seal")
+    done = export_run(run, "trl", recipe="seal")
     *first, tied = ends(done.files["train"])
     assert first == ["end q0 2", "end q1 1"]
     assert tied in {"end q2 0", "end q2 1", "end q2 2"}
     assert "tied questions: 1 of 3 (ties: random, one of the equals is drawn)" in done.notes
     improves = SpecOptions(sets=("args.filter=improves",))
     with pytest.raises(TrainError, match="no score 'net'"):
-        export(run, "trl", recipe="seal", specs=improves)
+        export_run(run, "trl", recipe="seal", specs=improves)
 
 
 def test_each_recipe_and_judge_has_a_place_of_its_own(run: Run) -> None:
     places = [
-        export(run, "trl").files["train"],
-        export(run, "trl", recipe="swift").files["train"],
-        export(run, "trl", recipe="refit").files["train"],
-        export(run, "trl", recipe="refit", judge="j").files["train"],
+        export_run(run, "trl").files["train"],
+        export_run(run, "trl", recipe="swift").files["train"],
+        export_run(run, "trl", recipe="refit").files["train"],
+        export_run(run, "trl", recipe="refit", judge="j").files["train"],
     ]
     folder = run.path / "export" / "trl"
     assert [path.relative_to(folder).as_posix() for path in places] == [
@@ -311,7 +311,7 @@ PYTHON = os.environ.get("CONVBENCH_MS_SWIFT_PYTHON")
 @pytest.mark.skipif(not PYTHON, reason="CONVBENCH_MS_SWIFT_PYTHON names no interpreter with it")
 def test_ms_swift_learns_as_the_note_says(run: Run, tmp_path: Path) -> None:
     """Its own template: weights with the flag, ones without it, and no loss below 0."""
-    done = export(run, "ms-swift", recipe="swift")
+    done = export_run(run, "ms-swift", recipe="swift")
     assert any("--is_binary_loss_scale false" in note for note in done.notes)
     file, folder = done.files["train"], tiny.save_model(tmp_path / "model")
     against = tmp_path / "against.jsonl"
@@ -340,10 +340,10 @@ def test_ms_swift_learns_as_the_note_says(run: Run, tmp_path: Path) -> None:
 
 def test_sweet_s_ranked_candidates_go_out_once_they_are_there(run: Run, tmp_path: Path) -> None:
     """What `train sweet` left in the run, with the weights that it started from."""
-    folder, model = run.checkpoints / "sweet", tiny.save_model(tmp_path / "model")
+    folder, model = run.checkpoints_folder / "sweet", tiny.save_model(tmp_path / "model")
     (folder / "critic").mkdir(parents=True)
     (folder / "recipe.yaml").write_text(f"model: {model}\n")
-    trained = {"base_fingerprint": content(str(model))}
+    trained = {"base_fingerprint": content_hash(str(model))}
     (folder / "critic" / "training.json").write_text(json.dumps(trained))
     ranked = [
         {"conversation_id": "run-q0-2", "turn": 1, "text": text, "cut": False, "advantage": value}
@@ -351,6 +351,6 @@ def test_sweet_s_ranked_candidates_go_out_once_they_are_there(run: Run, tmp_path
     ]
     (folder / "ranked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ranked))
     small = SpecOptions(sets=("args.candidates=2", "args.pairs=1"))
-    (pair,) = rows(export(run, "trl", recipe="sweet", specs=small).files["train"])
+    (pair,) = rows(export_run(run, "trl", recipe="sweet", specs=small).files["train"])
     assert [pair[key][0]["content"] for key in ("chosen", "rejected")] == ["good", "bad"]
     assert pair["prompt"][-1] == {"role": "user", "content": "q0 ask 0"}

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import RunError
-from convbench.experiment.evaluate import check_evaluation, evaluate
-from convbench.experiment.experiment import ExperimentResult, experiment
+from convbench.experiment.evaluate import check_evaluation, evaluate_policy
+from convbench.experiment.experiment import ExperimentResult, run_experiment
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, FailOn, Shape, SpecOptions
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.options.shared import CallOptions, FailureLimit, RunSettings, SpecOptions
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store import Run
 from tests.rollout.cli import Done, convbench
 from tests.support.chat.plan import Plan
@@ -101,7 +101,7 @@ def test_fail_on_decides_the_exit_code(provider: Provider, limit: str, code: int
 @pytest.mark.parametrize("wrong", ["0", "-1", "0%", "101%", "many", "5%5", ""])
 def test_a_limit_that_is_none_is_refused(wrong: str) -> None:
     with pytest.raises(ValueError, match="expected a number of failures"):
-        FailOn.of(wrong)
+        FailureLimit.parse_limit(wrong)
     with pytest.raises(ValueError, match="expected a number of failures"):
         CallOptions(fail_on=wrong)
 
@@ -115,7 +115,7 @@ def test_an_evaluation_of_which_all_failed_is_no_success(provider: Provider) -> 
     assert "0 complete, 1 failed" in done.out
     assert "filter" in done.err
     child = Run.open(Path("runs/one/evals/hosted_vllm-other"))
-    found = evaluate(EvalOptions("hosted_vllm/other", Path("runs/one"), calls=QUIET))
+    found = evaluate_policy(EvalOptions("hosted_vllm/other", Path("runs/one"), calls=QUIET))
     assert found.run.path.resolve() == child.path.resolve()
     with pytest.raises(RunError, match="1 of 1 conversations failed"):
         check_evaluation(found, QUIET)
@@ -129,13 +129,13 @@ def experimented(tmp_path: Path, **options: object) -> ExperimentResult:
         "judges": ["hosted_vllm/judge"], "sets": {"task.sample.train": 0.8},
     }))  # fmt: skip
     calls = CallOptions(quiet=True, **options)
-    return experiment(ExperimentOptions(str(spec), tmp_path / "root", calls=calls))
+    return run_experiment(ExperimentOptions(str(spec), tmp_path / "root", calls=calls))
 
 
 def test_an_experiment_records_what_failed(provider: Provider, tmp_path: Path) -> None:
     found = experimented(tmp_path)
-    assert found.complete
-    assert [line.split(", e.g. ")[0].partition("/")[2] for line in found.failures] == [
+    assert found.is_complete
+    assert [line.split(", e.g. ")[0].partition("/")[2] for line in found.failure_lines] == [
         "build: 1 of 5 conversations failed",
         "judge: 1 of 4 verdicts of hosted_vllm/judge failed",
     ]
@@ -143,8 +143,8 @@ def test_an_experiment_records_what_failed(provider: Provider, tmp_path: Path) -
 
 def test_a_cell_stops_where_too_much_failed(provider: Provider, tmp_path: Path) -> None:
     found = experimented(tmp_path, fail_on=1)
-    assert not found.complete
-    failed, waiting = found.failures
+    assert not found.is_complete
+    failed, waiting = found.failure_lines
     assert re.search(r"build: 1 of 5 conversations failed.*--fail-on 1", failed)
     assert waiting.endswith("/judge: waits for demo-thinking-seed0/build")
     assert not list(tmp_path.glob("root/*/verdicts.jsonl"))
@@ -154,9 +154,9 @@ def test_a_cell_stops_where_too_much_failed(provider: Provider, tmp_path: Path) 
 
 
 def scripted(run: str | None = None, **more: object) -> Path:
-    done = build(BuildOptions(
+    done = build_or_resume(BuildOptions(
         task="demo", tasks=3, run=None if run is None else Path(run), calls=QUIET,
-        shape=Shape(samples=1, temperatures=(0.5,)), **{"model": "scripted:policy", **more},
+        shape=RunSettings(samples=1, temperatures=(0.5,)), **{"model": "scripted:policy", **more},
     ))  # fmt: skip
     assert done.path is not None
     return done.path
@@ -219,4 +219,7 @@ def test_a_command_that_takes_one_run_is_not_given_two(provider: Provider) -> No
 def test_judges_come_from_options(provider: Provider) -> None:
     run = scripted("runs/a")
     specs = SpecOptions()
-    assert judge(JudgeOptions(("rules",), run, calls=QUIET, specs=specs)).judged[0].failed == 0
+    assert (
+        judge_run(JudgeOptions(("rules",), run, calls=QUIET, specs=specs)).summaries[0].failed_count
+        == 0
+    )

@@ -12,8 +12,8 @@ from convbench.judge.few_shot.baselines import CONTROL
 from convbench.options.report import ReportOptions
 from convbench.options.shared import SpecOptions
 from convbench.options.train import RoundsOptions
-from convbench.report.markdown import markdown
-from convbench.report.report import report
+from convbench.report.markdown import render_markdown
+from convbench.report.report import create_report
 from convbench.store import Run
 from convbench.tasks.arc_agi.edit import SelfEdit
 from tests.judge.few_shot import runs
@@ -39,7 +39,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str]:
     folder = tmp_path_factory.mktemp("few-shot")
     (folder / "quick.yaml").write_text(JUDGE)
     tasks = [runs.alike(one) for one in runs.some_tasks(2)]
-    edits = {one.example_id: [GOOD.written(), BAD.written()] for one in tasks}
+    edits = {one.example_id: [GOOD.to_json(), BAD.to_json()] for one in tasks}
     run = runs.edits_run(folder / "run", tasks, edits)
     options = RoundsOptions(
         "seal-few-shot", None, run.path, str(folder / "quick.yaml"), in_process=True,
@@ -57,7 +57,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str]:
 @pytest.mark.exhaustive
 def test_the_table_stands_beside_its_baselines(done: tuple[Run, str]) -> None:
     run, text = done
-    taught = json.loads((run.reports / "seal.json").read_text())
+    taught = json.loads((run.reports_folder / "seal.json").read_text())
     assert list(taught) == [
         "nothing", "best known settings (oracle)", CONTROL, "untrained self-edits", "round 1",
     ]  # fmt: skip
@@ -74,10 +74,10 @@ def test_the_table_stands_beside_its_baselines(done: tuple[Run, str]) -> None:
 
 def test_every_right_edit_is_learnt_and_no_other(done: tuple[Run, str]) -> None:
     run, _ = done
-    training = json.loads((run.checkpoints / "seal-few-shot" / "training.json").read_text())
+    training = json.loads((run.checkpoints_folder / "seal-few-shot" / "training.json").read_text())
     assert training["counts"]["rows"] == 1, "the good one of the train task"
     assert training["counts"]["tokens with loss"] == 18, "the edit and its end"
-    (child,) = run.children()
+    (child,) = run.child_runs()
     assert child.manifest.split == "test"
     ours, base = ({v.details["learner"] for v in one.verdicts()} for one in (child, run))
     assert len(ours) == len(base) == 1
@@ -87,7 +87,7 @@ def test_every_right_edit_is_learnt_and_no_other(done: tuple[Run, str]) -> None:
 def test_the_report_tells_success_choices_and_the_paper(done: tuple[Run, str]) -> None:
     run, text = done
     assert "best of them is chance" not in text, "a try that is right or wrong has no finer grade"
-    text = markdown(report(ReportOptions(runs=(run.path,), paper=True)).document)
+    text = render_markdown(create_report(ReportOptions(runs=(run.path,), paper=True)).document)
     assert "Success after self-edits" in text
     assert "best known settings (oracle)" in text
     assert CONTROL in text

@@ -10,9 +10,9 @@ import pytest
 
 from convbench.errors import TrainError, UsageError
 from convbench.learn import weights
-from convbench.learn.export_run import export
+from convbench.learn.export_run import export_run
 from convbench.learn.select import select
-from convbench.learn.start import train
+from convbench.learn.start import train_recipe
 from convbench.options.shared import SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Data, Weighting
@@ -58,7 +58,7 @@ def test_they_can_be_kept_or_get_reward_zero(
     found = select(run_of(tmp_path / "run"), Data(flagged=rule))
     assert [item.reward for item in found.logged] == rewards * 2
     assert (found.skipped, found.flagged.conversations) == ({}, 4)
-    weighted = weights.swift(found, Weighting())
+    weighted = weights.weigh_swift(found, Weighting())
     leaked = next(w for item, w in weighted.items if item.conversation.sample == 4)
     assert (leaked > 0) is (rule == "keep")
 
@@ -80,9 +80,9 @@ def test_training_says_and_records_how_many(tmp_path: Path) -> None:
     options = TrainOptions(
         "refit", run.path, str(model), specs=SpecOptions(sets=sets), in_process=True
     )
-    dry = train(TrainOptions("refit", run.path, str(model), dry_run=True)).preview
+    dry = train_recipe(TrainOptions("refit", run.path, str(model), dry_run=True)).preview
     assert any("flagged by fidelity checks: 4 conversations dropped" in line for line in dry)
-    done = train(options)
+    done = train_recipe(options)
     assert any("4 conversations dropped (teacher:leak 4" in note for note in done.notes)
     assert done.path is not None
     summary = json.loads((done.path / "training.json").read_text())
@@ -92,16 +92,16 @@ def test_training_says_and_records_how_many(tmp_path: Path) -> None:
 @pytest.mark.parametrize("recipe", [None, "swift"])
 def test_export_leaves_them_out_and_says_so(tmp_path: Path, recipe: str | None) -> None:
     run = run_of(tmp_path / "run")
-    done = export(run, "trl", tmp_path / "a", recipe=recipe)
+    done = export_run(run, "trl", tmp_path / "a", recipe=recipe)
     assert done.flagged == 4
     assert done.rows["train"] + done.left_out == 8
-    kept = export(run, "trl", tmp_path / "b", recipe=recipe, flagged="keep")
+    kept = export_run(run, "trl", tmp_path / "b", recipe=recipe, flagged="keep")
     assert (kept.flagged, kept.rows["train"] + kept.left_out) == (0, 12)
 
 
 def test_export_sets_rewards_to_zero_only_where_there_are_rewards(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run")
-    rows = export(run, "trl", tmp_path / "a", recipe="refit", flagged="zero").rows["train"]
+    rows = export_run(run, "trl", tmp_path / "a", recipe="refit", flagged="zero").rows["train"]
     assert rows == 6  # of rewards 0 .1 .2 .3 .4 .5 twice, the flagged .1 and .4 became 0
     with pytest.raises(UsageError, match="--flagged zero"):
-        export(run, "trl", tmp_path / "b", flagged="zero")
+        export_run(run, "trl", tmp_path / "b", flagged="zero")

@@ -17,8 +17,8 @@ from convbench.learn.select import select
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
 from convbench.schema.recipe import Data, Weighting
-from convbench.shards.judge import judge
-from convbench.store.query import query
+from convbench.shards.judge import judge_run
+from convbench.store.query import run_query
 from convbench.store.run import Run
 from tests.learn import tiny
 from tests.support.provider import Plan, Provider
@@ -44,7 +44,7 @@ def by_sample(call: Any) -> str:
 
 def judged(run: Run, provider: Provider, **more: Any) -> Any:
     calls = CallOptions(api_base=provider.api_base, quiet=True)
-    return judge(JudgeOptions(("relative@openai/judge",), run.path, calls=calls, **more))
+    return judge_run(JudgeOptions(("relative@openai/judge",), run.path, calls=calls, **more))
 
 
 def test_one_call_gives_each_a_verdict_that_swift_standardises(tmp_path: Path) -> None:
@@ -62,15 +62,15 @@ def test_one_call_gives_each_a_verdict_that_swift_standardises(tmp_path: Path) -
         "select c.sample, avg(v.overall), avg(v.reward) "
         "from verdicts v join conversations c using (conversation_id) group by 1 order by 1"
     )
-    rows = query(sql, [run]).rows
+    rows = run_query(sql, [run]).rows
     assert [(row[1], row[2]) for row in rows] == [(2.0, 0.2), (5.0, 0.5), (8.0, 0.8)]
-    spent = query("select sum(prompt_tokens), sum(cost_usd) from verdicts", [run]).rows[0]
+    spent = run_query("select sum(prompt_tokens), sum(cost_usd) from verdicts", [run]).rows[0]
     assert spent[0] == sum(v.prompt_tokens or 0 for v in run.verdicts())
-    beside = judge(JudgeOptions(("rules",), run.path)).panel
+    beside = judge_run(JudgeOptions(("rules",), run.path)).panel
     assert beside is not None
     assert (len(beside.judges), beside.pairs) == (2, ()), "it agrees with no judge over questions"
     selection = select(run, Data(judge="relative@openai/judge"))
-    items = weights.swift(selection, Weighting()).items
+    items = weights.weigh_swift(selection, Weighting()).items
     given = {logged.conversation.sample: weight for logged, weight in items}
     assert given == pytest.approx({0: -1.0, 1: 0.0, 2: 1.0}), "standardised within a question"
 

@@ -10,11 +10,11 @@ import pytest
 
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
-from convbench.publish.publish import publish
-from convbench.rollout.importing import import_
-from convbench.shards.judge import judge
+from convbench.publish.publish import publish_dataset
+from convbench.rollout.importing import import_run
+from convbench.shards.judge import judge_run
 from convbench.store import Run, parts
-from convbench.store.query import query
+from convbench.store.query import run_query
 from tests.bench.logs import write_logs
 
 COUNT = 1_600
@@ -24,27 +24,27 @@ COUNT = 1_600
 def test_what_is_compressed_is_what_was_imported(tmp_path: Path) -> None:
     size = write_logs(tmp_path / "logs.jsonl", COUNT)
     rows = [json.loads(line) for line in (tmp_path / "logs.jsonl").open()]
-    run = import_(str(tmp_path / "logs.jsonl"), tmp_path / "run").run
-    assert [one.suffix for one in parts.parts(run.conversations_file)] == [".zst"]
+    run = import_run(str(tmp_path / "logs.jsonl"), tmp_path / "run").run
+    assert [one.suffix for one in parts.list_parts(run.conversations_file)] == [".zst"]
     assert sum(one.stat().st_size for one in run.path.rglob("*.*")) < 0.6 * size
-    judged = judge(JudgeOptions(judges=("rules",), run=run.path, calls=CallOptions(quiet=True)))
-    assert judged.judged[0].jobs.done == COUNT
+    judged = judge_run(JudgeOptions(judges=("rules",), run=run.path, calls=CallOptions(quiet=True)))
+    assert judged.summaries[0].jobs.done == COUNT
     run = Run.open(run.path)
     assert [[turn.content for turn in talk.turns] for talk in run.conversations()] == [
         [message["content"] for message in row["messages"]] for row in rows
     ]
     right = sum(row["messages"][-1]["content"].endswith("B") for row in rows)
     counts = "count(*), count(*) FILTER (WHERE correct), count(DISTINCT group_id)"
-    found = query(f"SELECT {counts} FROM conversations", [run])
+    found = run_query(f"SELECT {counts} FROM conversations", [run])
     assert found.rows == [(COUNT, right, COUNT // 4)]
     sql = "SELECT judge, count(*), sum(reward) FROM verdicts GROUP BY 1 ORDER BY 1"
-    imported, rules = query(sql, [run]).rows
+    imported, rules = run_query(sql, [run]).rows
     assert imported[:2] == ("imported", COUNT)
     assert abs(imported[2] - sum(row["reward"] for row in rows)) < 1e-6
     assert rules[:2] == ("rules", COUNT)
-    again = judge(JudgeOptions(judges=("rules",), run=run.path, calls=CallOptions(quiet=True)))
-    assert (again.judged[0].kept, again.judged[0].jobs.done) == (COUNT, 0)
-    laid = publish(run, "me/set", dry_run=True, judge="rules").laid
+    again = judge_run(JudgeOptions(judges=("rules",), run=run.path, calls=CallOptions(quiet=True)))
+    assert (again.summaries[0].already_scored, again.summaries[0].jobs.done) == (COUNT, 0)
+    laid = publish_dataset(run, "me/set", dry_run=True, judge="rules").dataset
     shown = [
         one
         for path in sorted((laid.folder / "conversations").iterdir())

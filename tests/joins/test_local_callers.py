@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from convbench.experiment.train import train
-from convbench.learn.rows import asked, stretches
+from convbench.experiment.train import run_train
+from convbench.learn.rows import mask_stretches, prompted_replies
 from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.schema import Conversation
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store import Run
 from tests.learn import tiny
 from tests.learn.test_shipped_templates import SHIPPED
@@ -90,13 +90,13 @@ def built(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path, Ru
     family: str = request.param
     folder = caller(tmp_path / "model", family)
     calls = CallOptions(quiet=True)
-    shape = Shape(mode="standard", samples=4, temperatures=(1.0,))
+    shape = RunSettings(mode="standard", samples=4, temperatures=(1.0,))
     options = BuildOptions(
         "market", model=f"local:{folder}", tasks=6, run=tmp_path / "run", shape=shape, calls=calls
     )
-    result = build(options)
+    result = build_or_resume(options)
     assert result.built is not None
-    assert not result.built.lost, result.built.failures
+    assert not result.built.failed, result.built.failures
     return family, folder, Run.open(tmp_path / "run")
 
 
@@ -109,7 +109,7 @@ def test_calls_are_read_run_told_and_trained_as_they_were_served(
     counts = {len(talk.turns[-1].rounds) for talk in talks}
     assert {0, 1} <= counts, "it tosses a coin"
     call = "".join(FAMILIES[family][1])
-    tools = protocol.speakers[protocol.policy].offered
+    tools = protocol.speakers[protocol.policy].tool_schemas
     chat = ChatTokens(load_tokenizer(str(folder)), options={"tools": tools})
     for talk in talks:
         turn = talk.turns[-1]
@@ -118,13 +118,13 @@ def test_calls_are_read_run_told_and_trained_as_they_were_served(
             assert one.raw == call
             (result,) = one.results
             assert re.fullmatch(r"eggs: \d+ pence", result.content) is not None
-        replies = asked(protocol, talk)
+        replies = prompted_replies(protocol, talk)
         served = [one.prompt_tokens for one in turn.rounds]
         assert [len(chat.prompt_ids(r.messages, talk.ended[:10])) for r in replies][:-1] == served
         pieces = [
             (on, chat.tokenizer.decode(ids))
-            for row in chat.rows(replies, talk.ended[:10])
-            for on, ids in stretches(row)
+            for row in chat.token_rows(replies, talk.ended[:10])
+            for on, ids in mask_stretches(row)
         ]
         learnt = [text for on, text in pieces if on]
         assert sum(call in text for text in learnt) == len(turn.rounds)
@@ -140,7 +140,7 @@ def test_a_model_is_trained_on_its_calls(built: tuple[str, Path, Run]) -> None:
     """Dry run and a real step."""
     family, folder, run = built
     calls = CallOptions(quiet=True)
-    judge(JudgeOptions(("rules",), run.path, calls=calls))
+    judge_run(JudgeOptions(("rules",), run.path, calls=calls))
     sets = (
         "recipe.fit.epochs=1", "recipe.fit.max_steps=1", "recipe.fit.precision=fp32",
         "recipe.fit.gradient_checkpointing=false", "recipe.fit.batch_size=4",
@@ -148,10 +148,10 @@ def test_a_model_is_trained_on_its_calls(built: tuple[str, Path, Run]) -> None:
     )  # fmt: skip
     specs = SpecOptions((), sets)
     options = TrainOptions("refit", run.path, str(folder), specs=specs, calls=calls, launch="none")
-    shown = "\n".join(train(replace(options, dry_run=True)).preview)
+    shown = "\n".join(run_train(replace(options, dry_run=True)).preview)
     call = "".join(FAMILIES[family][1])
     assert re.search(rf"  LOSS +\d+  .{re.escape(repr(call)[1:-1])}", shown)
     assert not re.search(r"  LOSS .*\d pence", shown)
-    train(replace(options, in_process=True))
-    training = json.loads((run.checkpoints / "refit" / "training.json").read_text())
+    run_train(replace(options, in_process=True))
+    training = json.loads((run.checkpoints_folder / "refit" / "training.json").read_text())
     assert training["steps"] == 1

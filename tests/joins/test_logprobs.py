@@ -12,18 +12,18 @@ import pytest
 
 from convbench.errors import RunError, TrainError
 from convbench.learn.job import Job, recorded_for
-from convbench.learn.rows import Row, training_rows
-from convbench.learn.start import train
+from convbench.learn.rows import TrainingRow, training_rows
+from convbench.learn.start import train_recipe
 from convbench.learn.tokens import load_tokenizer
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.train import TrainOptions
-from convbench.rollout.importing import import_
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.rollout.importing import import_run
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store.run import Run
-from convbench.store.token_probs import FILE, Recorded, call_key
+from convbench.store.token_probs import FILE, RecordedProbs, call_key
 from tests.learn import tiny
 from tests.support.later import later
 
@@ -40,23 +40,25 @@ SETS = (
 def built(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A judged run of the embedded policy, its log-probabilities recorded."""
     path = tmp_path_factory.mktemp("built") / "run"
-    done = build(BuildOptions(
+    done = build_or_resume(BuildOptions(
         "pocket", tasks=4, model="local:pocket", run=path, logprobs=True, calls=QUIET,
-        shape=Shape(max_tokens=96, temperatures=(0.0, 0.7, 1.0)),
+        shape=RunSettings(max_tokens=96, temperatures=(0.0, 0.7, 1.0)),
     ))  # fmt: skip
     assert done.told_probs is not None
     assert done.told_probs[0] == done.told_probs[1] > 20
-    judge(JudgeOptions(("rules",), path, calls=QUIET))
+    judge_run(JudgeOptions(("rules",), path, calls=QUIET))
     return Run.open(path)
 
 
-def rows_of(run: Run, folder: Path, *, unit: str = "conversation", **sets: Any) -> list[Row]:
+def rows_of(
+    run: Run, folder: Path, *, unit: str = "conversation", **sets: Any
+) -> list[TrainingRow]:
     """The rows of every train conversation, with what was recorded of them."""
     named = {"loss.pi_0": "recorded", "data.unit": unit, **sets}
-    job = Job.read(tiny.resolved(folder, "ppo", run, Path("local:pocket"), **named))
+    job = Job.from_file(tiny.resolved(folder, "ppo", run, Path("local:pocket"), **named))
     from convbench.learn import launch
 
-    weighted = launch.load(launch.locate("weighted")).data(job)
+    weighted = launch.load_trainer(launch.locate_trainer("weighted")).data(job)
     return list(training_rows(weighted, job.chat, None, job.recipe.data.unit,
                               recorded_for(job)).rows)  # fmt: skip
 
@@ -66,9 +68,9 @@ def test_recorded_numbers_are_those_that_the_model_gives_in_training(
 ) -> None:
     """What was sampled token by token with a cache is what one forward pass computes."""
     from convbench.models.weights import load_model
-    from convbench.models.where import shipped
+    from convbench.models.where import shipped_folder
 
-    model = load_model(Path(shipped("pocket")), "cpu").float()
+    model = load_model(Path(shipped_folder("pocket")), "cpu").float()
     for unit in ("conversation", "turn"):
         rows = rows_of(built, tmp_path / unit, unit=unit)
         assert len(rows) >= 9
@@ -78,13 +80,13 @@ def test_recorded_numbers_are_those_that_the_model_gives_in_training(
 
 
 def test_what_a_token_was_drawn_with_is_told_beside(built: Run) -> None:
-    recorded = Recorded(built.path)
+    recorded = RecordedProbs(built.path)
     surer = 0.0
     for talk in built.conversations():
         for place, turn in enumerate(talk.turns):
             if turn.speaker != built.manifest.protocol.policy:
                 continue
-            probs = recorded.of(call_key(talk, place), str(turn.content))
+            probs = recorded.probs_of(call_key(talk, place), str(turn.content))
             assert probs is not None
             if talk.temperature == 0:
                 assert set(probs.drawn) == {0.0}
@@ -99,7 +101,7 @@ def test_they_survive_a_run_that_is_cut_before_its_records(built: Run, tmp_path:
     """Calls come from the journal again, their log-probabilities from the file beside it."""
     shutil.copytree(built.path, tmp_path / "cut")
     (tmp_path / "cut" / "conversations.jsonl").unlink()
-    done = build(BuildOptions(run=tmp_path / "cut", calls=QUIET))
+    done = build_or_resume(BuildOptions(run=tmp_path / "cut", calls=QUIET))
     assert done.built is not None
     assert done.told_probs is not None
     assert done.told_probs[0] == done.told_probs[1] == 3 * 4 * 3
@@ -109,18 +111,18 @@ def test_they_survive_a_run_that_is_cut_before_its_records(built: Run, tmp_path:
 
 def test_a_clipped_surrogate_trains_on_them(built: Run, tmp_path: Path) -> None:
     options = {"run": built.path, "calls": QUIET, "specs": SpecOptions(sets=SETS)}
-    shown = train(TrainOptions("ppo", dry_run=True, **options)).preview  # type: ignore[arg-type]
+    shown = train_recipe(TrainOptions("ppo", dry_run=True, **options)).preview  # type: ignore[arg-type]
     assert "loss ppo; log pi_0 as recorded" in shown
     out = tmp_path / "out"
-    assert train(TrainOptions("ppo", out=out, in_process=True, **options)).path == out  # type: ignore[arg-type]
+    assert train_recipe(TrainOptions("ppo", out=out, in_process=True, **options)).path == out  # type: ignore[arg-type]
 
 
 def test_a_log_from_elsewhere_brings_its_own(built: Run, tmp_path: Path) -> None:
     """OpenAI's form, tokens by their text; and ids with numbers."""
-    from convbench.models.where import shipped
+    from convbench.models.where import shipped_folder
 
-    words = load_tokenizer(str(shipped("pocket")))
-    recorded, rewards = Recorded(built.path), {v.conversation_id: v for v in built.verdicts()}
+    words = load_tokenizer(str(shipped_folder("pocket")))
+    recorded, rewards = RecordedProbs(built.path), {v.conversation_id: v for v in built.verdicts()}
     lines = []
     for number, talk in enumerate(built.conversations()):
         messages: list[dict[str, Any]] = []
@@ -128,7 +130,7 @@ def test_a_log_from_elsewhere_brings_its_own(built: Run, tmp_path: Path) -> None
             if turn.speaker != built.manifest.protocol.policy:
                 messages.append({"role": "user", "content": turn.content})
                 continue
-            probs = recorded.of(call_key(talk, place), str(turn.content))
+            probs = recorded.probs_of(call_key(talk, place), str(turn.content))
             assert probs is not None
             told: dict[str, Any] = {"logprobs": list(probs.log_probs), "token_ids": list(probs.ids)}
             if number % 2:
@@ -143,7 +145,7 @@ def test_a_log_from_elsewhere_brings_its_own(built: Run, tmp_path: Path) -> None
         lines.append({"messages": messages, "reward": verdict.reward, "group": talk.example_id})
     file = tmp_path / "logs.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    done = import_(file, tmp_path / "imported")
+    done = import_run(file, tmp_path / "imported")
     assert any("log-probabilities of 36 of 36 replies" in note for note in done.notes)
     found = rows_of(done.run, tmp_path / "rows", unit="turn")
     before = rows_of(built, tmp_path / "before", unit="turn", **{"data.flagged": "keep"})
@@ -156,22 +158,24 @@ def test_what_is_not_there_or_another_model_s_is_refused(built: Run, tmp_path: P
     other = tiny.save_model(tmp_path / "model")
     options = {"run": built.path, "calls": QUIET, "specs": SpecOptions(sets=SETS), "dry_run": True}
     with pytest.raises(TrainError, match=r"recorded: found no log-prob.*expected all; build with"):
-        train(TrainOptions("ppo", model=str(other), **options))  # type: ignore[arg-type]
+        train_recipe(TrainOptions("ppo", model=str(other), **options))  # type: ignore[arg-type]
     shutil.copytree(built.path, tmp_path / "bare")
     (tmp_path / "bare" / FILE).unlink()
     options["run"] = tmp_path / "bare"
     with pytest.raises(TrainError, match=r"for \d+ of \d+ conversations .*none was recorded"):
-        train(TrainOptions("ppo", **options))  # type: ignore[arg-type]
+        train_recipe(TrainOptions("ppo", **options))  # type: ignore[arg-type]
     base = SpecOptions(sets=(*SETS, "loss.pi_0=base"))
-    assert train(TrainOptions("ppo", **{**options, "specs": base})).preview, "where not needed"  # type: ignore[arg-type]
+    assert train_recipe(TrainOptions("ppo", **{**options, "specs": base})).preview, (
+        "where not needed"
+    )  # type: ignore[arg-type]
 
 
 def test_a_run_that_was_begun_without_is_not_resumed_with(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    build(BuildOptions("demo", tasks=1, model="scripted:policy", run=path, calls=QUIET))
+    build_or_resume(BuildOptions("demo", tasks=1, model="scripted:policy", run=path, calls=QUIET))
     assert not (path / FILE).exists(), "nothing where nothing was asked for"
     with pytest.raises(RunError, match=r"begun without.*make a new run"):
-        build(BuildOptions(run=path, logprobs=True, calls=QUIET))
+        build_or_resume(BuildOptions(run=path, logprobs=True, calls=QUIET))
 
 
 @pytest.mark.parametrize(
@@ -192,4 +196,4 @@ def test_an_import_s_numbers_that_cannot_be_are_one_line(
     said = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y", **told}]
     file.write_text(json.dumps({"messages": said, "reward": 1}) + "\n")
     with pytest.raises(Exception, match=rf"logs.jsonl:1: messages\[1\]: logprobs: .*{why}"):
-        import_(file, tmp_path / "imported")
+        import_run(file, tmp_path / "imported")

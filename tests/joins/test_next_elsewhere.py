@@ -47,7 +47,7 @@ def test_what_pull_prints(model: str, trains: bool, tmp_path: Path) -> None:
 def test_what_models_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the model had been fetched: the embedded policy lies in its place."""
     monkeypatch.setenv("CONVBENCH_CACHE", str(tmp_path / "cache"))
-    folder = packaged.place("smollm2")
+    folder = packaged.model_folder("smollm2")
     shutil.copytree(str(resources.files("convbench") / "pocket" / "weights"), folder)
     (folder / SOURCE).write_text(json.dumps({"from": "a test"}))
     (words,) = next_words(run_to_end(["models", "get", "smollm2"], tmp_path).out)

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from convbench.judge.panel import Talk, panel
+from convbench.judge.panel import ConversationLength, summarise_panel
 from convbench.publish.checkpoint import results_of
-from convbench.publish.figures import figures
-from convbench.report.measures import ACCURACY, reward
-from convbench.report.sections import sections
-from convbench.stats.means import Estimate, estimate
+from convbench.publish.figures import card_figures
+from convbench.report.measures import ACCURACY, reward_measure
+from convbench.report.sections import read_sections
+from convbench.stats.means import Estimate, estimate_mean
 from convbench.store import Run
-from convbench.view.figures import overview
+from convbench.view.figures import overview_figures
 from convbench.view.library import index_runs
 from tests.publish.runs import ANSWERS, conversation, example, verdict, write_run
 
@@ -35,17 +35,17 @@ def made(folder: Path, asked: list[tuple[str, bool]], rewards: list[float], **mo
 
 
 def reported(run: Run) -> tuple[Estimate | None, Estimate | None]:
-    (policy,) = sections([run])[0].policies
-    return ACCURACY.of(policy), reward("rules").of(policy)
+    (policy,) = read_sections([run])[0].policies
+    return ACCURACY.mean_of(policy), reward_measure("rules").mean_of(policy)
 
 
 def carded(run: Run) -> tuple[Estimate | None, Estimate | None]:
-    found = figures(run)
+    found = card_figures(run)
     return found.policy[0].accuracy, found.rewards[0].reward
 
 
 def viewed(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
-    (row,) = overview(index_runs([run.path], lambda text: None))["methods"]
+    (row,) = overview_figures(index_runs([run.path], lambda text: None))["methods"]
     return row["accuracy"], row["rewards"][0]
 
 
@@ -70,8 +70,11 @@ def test_one_run_has_one_mean_and_one_error(tmp_path: Path, seed: int | None) ->
     for seen, one in zip(viewed(run), (accuracy, paid), strict=True):
         assert seen == pytest.approx(told(one), rel=1e-12)  # added up by the database
     groups = {name: found.group_id for name, found in run.examples.items()}
-    talks = (Talk(row.conversation_id, row.example_id, 1) for row in run.heads())
-    (judge,) = panel(talks, run.verdict_rows(), groups=groups.__getitem__).judges
+    talks = (
+        ConversationLength(row.conversation_id, row.example_id, 1)
+        for row in run.conversation_rows()
+    )
+    (judge,) = summarise_panel(talks, run.verdict_rows(), groups=groups.__getitem__).judges
     assert judge.reward == paid
 
 
@@ -84,18 +87,24 @@ def test_the_figures_of_three_right_of_four(tmp_path: Path) -> None:
 
 def test_a_checkpoint_s_card_tells_the_same(tmp_path: Path) -> None:
     run = made(tmp_path / "run", ISSUE, [0.1, 0.7, 0.2, 0.3])
-    folder = run.checkpoints / "tuned"
+    folder = run.checkpoints_folder / "tuned"
     folder.mkdir(parents=True)
     child = made(
-        run.evals / "tuned", ISSUE, [0.1, 0.7, 0.2, 0.3], kind="eval", parent=run.manifest.id,
-        checkpoint=str(folder), split="test", id="20260101-000000-abcdef02",
-    )  # fmt: skip
+        run.evals_folder / "tuned",
+        ISSUE,
+        [0.1, 0.7, 0.2, 0.3],
+        kind="eval",
+        parent=run.manifest.id,
+        checkpoint=str(folder),
+        split="test",
+        id="20260101-000000-abcdef02",
+    )
     results = results_of(run, folder)
     assert results is not None
     accuracy, paid = carded(child)
     assert accuracy is not None
     assert paid is not None
-    assert [(row.base, row.ours) for row in results.rows] == [
+    assert [(row.base, row.this_model) for row in results.rows] == [
         (f"{one.mean:.{digits}f} ± {one.error:.{digits}f}",) * 2
         for one, digits in ((accuracy, 4), (paid, 3))
     ]
@@ -106,4 +115,4 @@ def test_the_order_of_conversations_does_not_matter() -> None:
     pairs = [(group, value) for (group, _), value in zip(asked, rewards, strict=True)]
     shuffled = pairs[:]
     random.Random(0).shuffle(shuffled)
-    assert estimate(shuffled) == estimate(pairs)
+    assert estimate_mean(shuffled) == estimate_mean(pairs)

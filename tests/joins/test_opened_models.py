@@ -13,27 +13,27 @@ import pytest
 from convbench import catalog
 from convbench.engine import Caller
 from convbench.errors import RunError, SpecError
-from convbench.experiment.evaluate import evaluate
+from convbench.experiment.evaluate import evaluate_policy
 from convbench.experiment.seal import train_rounds
-from convbench.judge.adaptation.grader import by_model
+from convbench.judge.adaptation.grader import open_grader
 from convbench.judge.adaptation.learner import Question
-from convbench.judge.adaptation.settings import Inner
-from convbench.learn.branches import Branching
-from convbench.learn.job import Job, Means
+from convbench.judge.adaptation.settings import InnerSettings
+from convbench.learn.branches import BranchPreparation
+from convbench.learn.job import Job, TrainContext
 from convbench.learn.select import select
-from convbench.learn.sweet.candidates import sample
-from convbench.learn.sweet.pairs import Sweet
+from convbench.learn.sweet.candidates import sample_candidates
+from convbench.learn.sweet.pairs import SweetArgs
 from convbench.models import aliases
 from convbench.models.aliases import resolve
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.train import RoundsOptions
 from convbench.rollout.calls import open_cast
-from convbench.schema.recipe import Launch, Recipe
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.schema.recipe import LaunchSpec, Recipe
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store import Run
 from tests.learn.tiny import save_model
 from tests.support.chat.plan import Plan
@@ -78,12 +78,12 @@ def built(run: Path, specs: SpecOptions, **more: Any) -> Run:
     """Build three questions, one to test with, one sample each."""
     values: dict[str, Any] = {"task": "demo", "tasks": 3, "calls": QUIET, **more}
     sets = (*specs.sets, *(() if values["task"] is None else ("task.sample.train=0.67",)))
-    shape = Shape(samples=1, temperatures=(0.7,))
-    result = build(
+    shape = RunSettings(samples=1, temperatures=(0.7,))
+    result = build_or_resume(
         BuildOptions(run=run, shape=shape, specs=SpecOptions(specs.folders, sets), **values)
     )
     assert result.built is not None
-    assert result.built.lost == 0, result.built.failures
+    assert result.built.failed == 0, result.built.failures
     return Run.open(run)
 
 
@@ -124,11 +124,11 @@ def test_a_short_name_means_the_same_in_every_command(
     run = built(tmp_path / "run", specs, model="thinker")
     assert with_settings(drained(provider), 512), "build"
 
-    judged = judge(JudgeOptions((name,), run.path, specs=specs, calls=QUIET))
-    assert judged.judged[0].failed == 0
+    judged = judge_run(JudgeOptions((name,), run.path, specs=specs, calls=QUIET))
+    assert judged.summaries[0].failed_count == 0
     assert with_settings(drained(provider), 1024), "judge"
 
-    evaluated = evaluate(EvalOptions("thinker", run.path, specs=specs, calls=QUIET))
+    evaluated = evaluate_policy(EvalOptions("thinker", run.path, specs=specs, calls=QUIET))
     requests = drained(provider)
     policy = [body for body in requests if body["max_tokens"] == 512 + 5000]
     scores = [body for body in requests if body["max_tokens"] == 1024 + 5000]
@@ -147,7 +147,7 @@ def test_a_judge_named_otherwise_is_opened_so(provider: Provider, tmp_path: Path
     specs = specs_with(tmp_path / "mine", thinker=THINKER, plain=PLAIN)
     run = built(tmp_path / "run", specs, model="plain")
     assert {body["max_tokens"] for body in drained(provider)} == {512}
-    judge(JudgeOptions(("plain",), run.path, specs=specs, calls=QUIET))
+    judge_run(JudgeOptions(("plain",), run.path, specs=specs, calls=QUIET))
     requests = drained(provider)
     assert {body["max_tokens"] for body in requests} == {1024}
     assert all(body["temperature"] == 0 for body in requests)
@@ -157,7 +157,7 @@ def test_a_reference_has_the_settings_of_its_short_name(provider: Provider, tmp_
     specs = specs_with(tmp_path / "mine", thinker=THINKER)
     run = built(tmp_path / "run", specs, model="openai/nameless")
     assert with_settings(drained(provider), 512)
-    judge(JudgeOptions(("openai/nameless",), run.path, specs=specs, calls=QUIET))
+    judge_run(JudgeOptions(("openai/nameless",), run.path, specs=specs, calls=QUIET))
     assert with_settings(drained(provider), 1024)
 
 
@@ -165,7 +165,7 @@ def test_a_dry_run_counts_the_headroom(provider: Provider, tmp_path: Path) -> No
     """What is billed at most is what may be written at most."""
     specs = specs_with(tmp_path / "mine", thinker=THINKER)
     run = built(tmp_path / "run", specs, model="thinker")
-    found = judge(JudgeOptions(("thinker",), run.path, dry_run=True, specs=specs, calls=QUIET))
+    found = judge_run(JudgeOptions(("thinker",), run.path, dry_run=True, specs=specs, calls=QUIET))
     (shown,) = found.previews
     estimate = shown.estimate
     assert estimate.reply_tokens == 3 * (1024 + 5000)
@@ -176,11 +176,13 @@ def test_a_dry_run_counts_the_headroom(provider: Provider, tmp_path: Path) -> No
 def test_a_grader_too(provider: Provider, tmp_path: Path) -> None:
     specs = specs_with(tmp_path / "mine", thinker=THINKER)
     run = built(tmp_path / "run", specs, model="scripted:policy")
-    calls = QUIET.seeing(specs.folders)
+    calls = QUIET.with_specs(specs.folders)
     question = Question(({"role": "user", "content": "Who?"},), ("Ada",), "Who?")
 
     async def main() -> list[float]:
-        async with by_model(run, "thinker", Inner(grade="model"), Caller(), calls) as grade:
+        async with open_grader(
+            run, "thinker", InnerSettings(grade="model"), Caller(), calls
+        ) as grade:
             assert grade is not None
             return await asyncio.to_thread(grade, [question], ["Ada"])
 
@@ -192,18 +194,22 @@ def test_candidates_and_branches_too(provider: Provider, tmp_path: Path) -> None
     """SWEET's candidates were sampled at another length than the conversations."""
     specs = specs_with(tmp_path / "mine", plain=PLAIN, thinker=THINKER)
     run = built(tmp_path / "run", specs, model="thinker", tasks=12)
-    judge(JudgeOptions(("rules",), run.path, specs=specs, calls=QUIET))
+    judge_run(JudgeOptions(("rules",), run.path, specs=specs, calls=QUIET))
     drained(provider)
 
     sets = catalog.parse_sets(["args.candidates=2", "args.held_out=0", "args.share=1"])
-    recipe = catalog.load(Recipe, "recipes", "sweet", sets=sets)
-    chosen, settings = select(run, recipe.data), Sweet.of(recipe.args, recipe.name)
-    sample(run, recipe, chosen, settings, tmp_path / "c.jsonl", QUIET.seeing(specs.folders))
+    recipe = catalog.load_spec(Recipe, "recipes", "sweet", sets=sets)
+    chosen, settings = select(run, recipe.data), SweetArgs.from_args(recipe.args, recipe.name)
+    sample_candidates(
+        run, recipe, chosen, settings, tmp_path / "c.jsonl", QUIET.with_specs(specs.folders)
+    )
     assert with_settings(drained(provider), 512), "candidates"
 
-    means = Means(QUIET, specs, catalog.load(Launch, "launch", "none"))
-    learner = catalog.load(Recipe, "recipes", "step-dpo")
-    Branching.of(Job(learner.model_copy(update={"run": str(run.path)}), tmp_path), means).do()
+    means = TrainContext(QUIET, specs, catalog.load_spec(LaunchSpec, "launch", "none"))
+    learner = catalog.load_spec(Recipe, "recipes", "step-dpo")
+    BranchPreparation.from_job(
+        Job(learner.model_copy(update={"run": str(run.path)}), tmp_path), means
+    ).do_work()
     assert with_settings(drained(provider), 512), "branches"
 
 
@@ -315,12 +321,12 @@ def test_an_evaluation_keeps_the_cast(
     provider: Provider, tmp_path: Path, panel: SpecOptions
 ) -> None:
     run = built(tmp_path / "run", panel, **PANELLED)
-    judge(JudgeOptions(("openai/judge",), run.path, specs=panel, calls=QUIET))
+    judge_run(JudgeOptions(("openai/judge",), run.path, specs=panel, calls=QUIET))
     drained(provider)
     options = EvalOptions("openai/other", run.path, specs=panel, calls=QUIET)
-    assert models(evaluate(options).run) == {**models(run), "assistant": "openai/other"}
+    assert models(evaluate_policy(options).run) == {**models(run), "assistant": "openai/other"}
     assert asked_by_speaker(provider) == {**OWN, "You solve it.": {"other"}}
-    evaluate(options)
+    evaluate_policy(options)
     assert drained(provider) == [], "the same evaluation again asks nobody"
 
 
@@ -331,8 +337,8 @@ def test_an_evaluation_names_a_speaker_that_nobody_speaks_for(
     run = built(tmp_path / "run", panel, task="ours", model="openai/mine")
     options = EvalOptions("openai/other", run.path, protocol="panel", specs=panel, calls=QUIET)
     with pytest.raises(SpecError, match="speaker 'coach' needs a model, and the cast of"):
-        evaluate(options)
-    assert not run.evals.exists()
+        evaluate_policy(options)
+    assert not run.evals_folder.exists()
 
 
 def test_a_judge_is_asked_where_its_own_file_says(provider: Provider, tmp_path: Path) -> None:
@@ -344,7 +350,7 @@ def test_a_judge_is_asked_where_its_own_file_says(provider: Provider, tmp_path: 
         (tmp_path / "mine" / "judges" / "there.yaml").write_text(
             f"extends: rubric\nmodel: thinker\napi_base: {other.api_base}\n"
         )
-        judge(JudgeOptions(("there",), run.path, specs=specs, calls=QUIET))
+        judge_run(JudgeOptions(("there",), run.path, specs=specs, calls=QUIET))
         assert with_settings(drained(other), 1024)
     assert drained(provider) == []
 
@@ -370,7 +376,7 @@ def test_rounds_change_the_policy_alone(
         )
     )
     assert asked_by_speaker(provider) == others
-    later = [run.path / "rounds" / "refit" / "2", *run.evals.iterdir()]
+    later = [run.path / "rounds" / "refit" / "2", *run.evals_folder.iterdir()]
     assert len(later) == 3
     for folder in later:
         cast = models(Run.open(folder))

@@ -16,11 +16,11 @@ from convbench.judge.all import JudgeResult
 from convbench.options.judge import JudgeOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions
-from convbench.report.files import text as written
-from convbench.report.report import report
-from convbench.shards.judge import judge
-from convbench.store.comparisons import comparisons, comparisons_file
-from convbench.store.query import query
+from convbench.report.files import render_text as written
+from convbench.report.report import create_report
+from convbench.shards.judge import judge_run
+from convbench.store.comparisons import comparisons_file, newest_comparisons
+from convbench.store.query import run_query
 from convbench.store.run import Run
 from tests.report.synthetic import make, questions
 from tests.support.provider import Plan, Provider
@@ -66,7 +66,7 @@ def prefers(call: Any) -> str:
 def compare(run: Run, provider: Provider, *names: str, **more: Any) -> JudgeResult:
     calls = CallOptions(**{"api_base": provider.api_base, "quiet": True, **more.pop("calls", {})})
     one, other = names
-    return judge(
+    return judge_run(
         JudgeOptions(("openai/judge",), run.path, pairwise=(one, other), calls=calls, **more)
     )
 
@@ -74,7 +74,7 @@ def compare(run: Run, provider: Provider, *names: str, **more: Any) -> JudgeResu
 def test_both_orders_make_a_win_rate_that_the_report_tells(tmp_path: Path) -> None:
     run = family(tmp_path / "run")
     with Provider(Plan(keep_requests=100), reply=prefers) as provider:
-        found = compare(run, provider, "swift", "base").compared[0]
+        found = compare(run, provider, "swift", "base").comparisons[0]
         asked = [str(body["messages"][1]["content"]) for body in provider.requests]
         assert len(asked) == 6 * 2 * 2
         firsts = [text.find("swift says") < text.find("base says") for text in asked]
@@ -86,12 +86,14 @@ def test_both_orders_make_a_win_rate_that_the_report_tells(tmp_path: Path) -> No
         assert (found.wins.wins, found.wins.ties, found.wins.losses) == (8, 4, 0)
         assert found.wins.rate.mean == pytest.approx((4 + 0.5 + 0.5) / 6)
         assert found.wins.flips.mean == pytest.approx(1 / 6)
-        assert compare(run, provider, "base", "swift").judged[0].kept == 24, "kept either way round"
+        assert compare(run, provider, "base", "swift").summaries[0].already_scored == 24, (
+            "kept either way round"
+        )
         compare(run, provider, "all", "all")
         assert provider.stats.calls == 3 * 24, "every two meet, and nothing is paid twice"
     sql = "select count(*), avg(preferred), count(distinct shown_first) from comparisons"
-    assert query(sql, [run]).rows == [(72, pytest.approx(0.5 + 1 / 12 * 0.5 * 2), 36)]
-    page = report(ReportOptions((run.path,), pairwise=True)).document
+    assert run_query(sql, [run]).rows == [(72, pytest.approx(0.5 + 1 / 12 * 0.5 * 2), 36)]
+    page = create_report(ReportOptions((run.path,), pairwise=True)).document
     tables = {table.label: table for part in page.parts for table in part.tables}
     rates = {row[0].text: row[1].text for row in tables["pairwise"].rows}
     assert rates["SWiFt over Base"] == "0.833"
@@ -109,21 +111,21 @@ def test_what_was_asked_is_not_asked_again_and_failures_are(tmp_path: Path) -> N
 
     with Provider(Plan(), reply=broken) as provider:
         found = compare(run, provider, "swift", "base")
-        assert found.judged[0].failed == 4
+        assert found.summaries[0].failed_count == 4
         assert provider.stats.calls == 8 + 4 * 3
-        assert found.compared[0].wins is not None
-        assert found.compared[0].wins.rate.n == 4, "a duel of which an order failed is left out"
+        assert found.comparisons[0].wins is not None
+        assert found.comparisons[0].wins.rate.n == 4, "a duel of which an order failed is left out"
     with Provider(Plan(), reply=prefers) as provider:
         found = compare(run, provider, "swift", "base")
-        assert (provider.stats.calls, found.judged[0].failed) == (4, 0)
-        assert found.compared[0].wins is not None
-        assert found.compared[0].wins.rate.n == 6
+        assert (provider.stats.calls, found.summaries[0].failed_count) == (4, 0)
+        assert found.comparisons[0].wins is not None
+        assert found.comparisons[0].wins.rate.n == 6
         # Killed between replies and their records: the journal has the replies.
         lines = comparisons_file(run).read_bytes().splitlines(keepends=True)
         comparisons_file(run).write_bytes(b"".join(lines[:-3]) + lines[-3][:40])
         compare(run, provider, "swift", "base")
         assert provider.stats.calls == 4
-        assert sum(one.failure is None for one in comparisons(run)) == 12
+        assert sum(one.failure is None for one in newest_comparisons(run)) == 12
 
 
 def test_until_decided_stops_asking_and_says_so(tmp_path: Path) -> None:
@@ -138,15 +140,17 @@ def test_until_decided_stops_asking_and_says_so(tmp_path: Path) -> None:
         dry = compare(run, provider, "swift", "base", dry_run=True, until_decided=True)
         assert dry.previews[0].estimate.calls == 240
         assert provider.stats.calls == 0
-        found = compare(run, provider, "swift", "base", until_decided=True, **calls).compared[0]
+        found = compare(run, provider, "swift", "base", until_decided=True, **calls).comparisons[0]
         assert found.decision is not None
-        assert found.decision.decided == 1
+        assert found.decision.winning_side == 1
         assert provider.stats.calls < 0.4 * 240
-        assert found.spared == 240 - provider.stats.calls
+        assert found.skipped_orders == 240 - provider.stats.calls
         before = provider.stats.calls
         compare(run, provider, "swift", "base", until_decided=True, **calls)
         assert provider.stats.calls == before, "what is decided stays so"
-    table, strengths = report(ReportOptions((run.path,), pairwise=True)).document.parts[-1].tables
+    table, strengths = (
+        create_report(ReportOptions((run.path,), pairwise=True)).document.parts[-1].tables
+    )
     low, high = json.loads(table.rows[0][2].text)
     assert 0.5 < low < high <= 1
     assert any("at all times" in note for note in table.notes)
@@ -178,20 +182,20 @@ def test_a_budget_holds_and_what_cannot_be_compared_is_one_line(tmp_path: Path) 
         found = compare(
             run, provider, "swift", "base", calls={"budget_tokens": 4000, "concurrency": 1}
         )
-        assert found.judged[0].jobs.stopped is not None
+        assert found.summaries[0].jobs.stopped is not None
         assert 0 < provider.stats.calls < 16
         with pytest.raises(RunError, match="expected a run directory, or of"):
             compare(run, provider, "nobody", "base")
         with pytest.raises(UsageError, match="twice"):
             compare(run, provider, "base", str(run.path))
     with pytest.raises(RunError, match="scores one conversation; expected a rubric with per: pair"):
-        judge(JudgeOptions(("rules",), run.path, pairwise=("swift", "base")))
+        judge_run(JudgeOptions(("rules",), run.path, pairwise=("swift", "base")))
     with pytest.raises(RunError, match="compares two policies; expected --pairwise"):
-        judge(JudgeOptions(("pairwise-rules",), run.path))
+        judge_run(JudgeOptions(("pairwise-rules",), run.path))
     with pytest.raises(UsageError, match="found no --pairwise"):
-        judge(JudgeOptions(("rules",), run.path, until_decided=True))
-    offline = judge(JudgeOptions(("pairwise-rules",), run.path, pairwise=("swift", "base")))
-    assert offline.compared[0].wins is not None
+        judge_run(JudgeOptions(("rules",), run.path, until_decided=True))
+    offline = judge_run(JudgeOptions(("pairwise-rules",), run.path, pairwise=("swift", "base")))
+    assert offline.comparisons[0].wins is not None
 
 
 def test_what_is_said_cannot_leave_its_transcript(tmp_path: Path) -> None:
@@ -203,7 +207,7 @@ def test_what_is_said_cannot_leave_its_transcript(tmp_path: Path) -> None:
     with Provider(Plan(keep_requests=9), reply=lambda call: says(1.5)) as provider:
         calls = CallOptions(api_base=provider.api_base, quiet=True)
         sides = (str(one.path), str(tmp_path / "two"))
-        judge(JudgeOptions(("openai/judge",), one.path, pairwise=sides, calls=calls))
+        judge_run(JudgeOptions(("openai/judge",), one.path, pairwise=sides, calls=calls))
         texts = [str(body["messages"][1]["content"]) for body in provider.requests]
     assert len(texts) == 4, "two questions, two orders"
     for text in texts:

@@ -11,8 +11,8 @@ from convbench.options.judge import JudgeOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions
 from convbench.report.document import Table
-from convbench.report.report import report
-from convbench.shards.judge import judge
+from convbench.report.report import create_report
+from convbench.shards.judge import judge_run
 from convbench.store.run import Run
 from tests.report.synthetic import METRICS, make, questions
 from tests.support.provider import Plan, Provider
@@ -41,7 +41,7 @@ def runs(folder: Path) -> tuple[Run, Run]:
 
 
 def tables(*paths: Path, **more: Any) -> dict[str, Table]:
-    page = report(ReportOptions(paths, allow=True, **more)).document
+    page = create_report(ReportOptions(paths, allow=True, **more)).document
     return {table.label: table for part in page.parts for table in part.tables}
 
 
@@ -52,8 +52,8 @@ def test_a_report_says_how_judges_agree_what_they_are_worth_and_what_moves_them(
     assert not {"agreement", "votes", "moved"} & tables(one.path).keys(), "one judge, no labels"
     with Provider(Plan(), reply=long_ones) as provider:
         calls = CallOptions(api_base=provider.api_base, quiet=True)
-        judge(JudgeOptions(("openai/gpt-4o",), other.path, calls=calls))
-        printed = judge(JudgeOptions(("openai/gpt-4o",), one.path, calls=calls)).panel
+        judge_run(JudgeOptions(("openai/gpt-4o",), other.path, calls=calls))
+        printed = judge_run(JudgeOptions(("openai/gpt-4o",), one.path, calls=calls)).panel
     assert printed is not None
     (pair,) = printed.pairs
     (row,) = (tables(one.path, split="all")["agreement"]).rows
@@ -77,7 +77,7 @@ def test_a_report_says_how_judges_agree_what_they_are_worth_and_what_moves_them(
             f"{talk.conversation_id},{3 + i % 4}" for i, talk in enumerate(run.conversations())
         ]
         file.write_text("conversation_id,overall\n" + "\n".join(lines) + "\n")
-        judge(JudgeOptions((f"human:{file}",), run.path))
+        judge_run(JudgeOptions((f"human:{file}",), run.path))
     found = tables(one.path, other.path)
     assert not found["votes"].rows[0][2].text.startswith("at least")
     assert any("people's scores of" in note for note in found["votes"].notes)

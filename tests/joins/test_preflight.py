@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import BudgetError, FatalModelError, PreflightError
-from convbench.experiment.evaluate import evaluate
-from convbench.experiment.experiment import experiment
+from convbench.experiment.evaluate import evaluate_policy
+from convbench.experiment.experiment import run_experiment
 from convbench.experiment.seal import train_rounds
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.train import RoundsOptions
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store import Run
 from tests.rollout.cli import environment
 from tests.support.chat.plan import Plan
@@ -47,8 +47,8 @@ def provider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Provid
 def built(path: Path, **more: object) -> Run:
     """Three questions, one to test with."""
     values = {"model": "scripted:policy", "tasks": 3, "calls": QUIET, **more}
-    build(BuildOptions(
-        task="demo", run=path, shape=Shape(samples=1, temperatures=(0.5,)),
+    build_or_resume(BuildOptions(
+        task="demo", run=path, shape=RunSettings(samples=1, temperatures=(0.5,)),
         specs=SpecOptions(sets=("task.sample.train=0.67",)), **values,
     ))  # fmt: skip
     return Run.open(path)
@@ -57,7 +57,7 @@ def built(path: Path, **more: object) -> Run:
 def judged_by(run: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave in a run what a judge leaves in it that is no longer to be had."""
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    judge(JudgeOptions(("hosted_vllm/judge",), run.path, calls=QUIET))
+    judge_run(JudgeOptions(("hosted_vllm/judge",), run.path, calls=QUIET))
     for file in [*run.path.glob("judges/*.json"), run.verdicts_file]:
         file.write_text(file.read_text().replace("hosted_vllm/judge", name))
     monkeypatch.delenv("OPENAI_API_KEY")
@@ -70,22 +70,22 @@ def test_eval_asks_nobody_where_the_judge_has_no_key(
     judged_by(run, KEYLESS, monkeypatch)
     before = provider.stats.calls
     with pytest.raises(FatalModelError, match="ANTHROPIC_API_KEY"):
-        evaluate(EvalOptions("hosted_vllm/policy", run.path, calls=QUIET))
+        evaluate_policy(EvalOptions("hosted_vllm/policy", run.path, calls=QUIET))
     assert provider.stats.calls == before
-    assert not run.evals.exists()
+    assert not run.evals_folder.exists()
 
 
 def test_eval_asks_nobody_where_the_judge_has_no_price_for_the_budget(
     provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = built(tmp_path / "run")
-    judge(JudgeOptions(("hosted_vllm/judge",), run.path, calls=QUIET))
+    judge_run(JudgeOptions(("hosted_vllm/judge",), run.path, calls=QUIET))
     before = provider.stats.calls
     calls = CallOptions(quiet=True, budget=1.0)
     with pytest.raises(BudgetError, match="hosted_vllm/judge"):
-        evaluate(EvalOptions("scripted:policy", run.path, calls=calls))
+        evaluate_policy(EvalOptions("scripted:policy", run.path, calls=calls))
     assert provider.stats.calls == before
-    assert not run.evals.exists()
+    assert not run.evals_folder.exists()
 
 
 def test_no_judge_of_a_panel_is_asked_where_another_has_no_key(
@@ -93,7 +93,7 @@ def test_no_judge_of_a_panel_is_asked_where_another_has_no_key(
 ) -> None:
     run = built(tmp_path / "run")
     with pytest.raises(FatalModelError, match="ANTHROPIC_API_KEY"):
-        judge(JudgeOptions(("hosted_vllm/judge", KEYLESS), run.path, calls=QUIET))
+        judge_run(JudgeOptions(("hosted_vllm/judge", KEYLESS), run.path, calls=QUIET))
     assert provider.stats.calls == 0
     assert not run.verdicts_file.exists()
 
@@ -107,7 +107,7 @@ def test_an_experiment_opens_its_judges_before_it_builds(
         "model": "hosted_vllm/policy", "judges": [KEYLESS],
     }))  # fmt: skip
     with pytest.raises(PreflightError, match="ANTHROPIC_API_KEY"):
-        experiment(ExperimentOptions(str(spec), tmp_path / "root", calls=QUIET))
+        run_experiment(ExperimentOptions(str(spec), tmp_path / "root", calls=QUIET))
     assert provider.stats.calls == 0
     assert not (tmp_path / "root").exists()
 
@@ -121,7 +121,7 @@ def test_an_experiment_asks_where_the_weights_are_before_it_builds(
         "model": "hosted_vllm/policy", "judges": ["rules"],
     }))  # fmt: skip
     with pytest.raises(PreflightError, match="weights are nowhere named"):
-        experiment(ExperimentOptions(str(spec), tmp_path / "root", calls=QUIET))
+        run_experiment(ExperimentOptions(str(spec), tmp_path / "root", calls=QUIET))
     assert provider.stats.calls == 0
     assert not (tmp_path / "root").exists()
 
@@ -130,7 +130,7 @@ def test_rounds_open_the_judge_before_they_train(provider: Provider, tmp_path: P
     run = built(tmp_path / "run", model="local:pocket", tasks=3)
     with pytest.raises(FatalModelError, match="ANTHROPIC_API_KEY"):
         train_rounds(RoundsOptions("swift", 2, run.path, KEYLESS, calls=QUIET))
-    assert not run.checkpoints.exists()
+    assert not run.checkpoints_folder.exists()
     assert not run.verdicts_file.exists()
 
 
@@ -141,13 +141,13 @@ def test_a_checkpoint_that_is_not_there_is_no_model_name(
     provider: Provider, tmp_path: Path, policy: str
 ) -> None:
     run = built(tmp_path / "run")
-    (run.checkpoints / "swift").mkdir(parents=True)
-    (run.checkpoints / "swift" / "config.json").write_text("{}")
+    (run.checkpoints_folder / "swift").mkdir(parents=True)
+    (run.checkpoints_folder / "swift" / "config.json").write_text("{}")
     name = policy.format(run=run.path)
     with pytest.raises(FatalModelError, match="no such folder") as caught:
-        evaluate(EvalOptions(name, run.path, calls=QUIET))
-    assert ("swift" in str(caught.value)) == (name == str(run.checkpoints / "nope"))
-    assert not run.evals.exists()
+        evaluate_policy(EvalOptions(name, run.path, calls=QUIET))
+    assert ("swift" in str(caught.value)) == (name == str(run.checkpoints_folder / "nope"))
+    assert not run.evals_folder.exists()
 
 
 HIDDEN = """

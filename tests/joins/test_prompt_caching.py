@@ -12,9 +12,9 @@ import pytest
 
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store import Run
 from tests.support.chat.caching import Ledger
 from tests.support.chat.plan import Plan
@@ -74,12 +74,12 @@ def test_three_samples_and_two_judges_cost_at_most_55_percent(
         monkeypatch.setenv(f"{provider.upper()}_API_BASE", base)
         monkeypatch.setenv(f"{provider.upper()}_API_KEY", "none")
         server.ledger = ledger = Ledger()
-        shape = Shape(mode="standard", samples=3, temperatures=(0.7,))
-        build(
+        shape = RunSettings(mode="standard", samples=3, temperatures=(0.7,))
+        build_or_resume(
             BuildOptions("long", model="one", run=tmp_path / "run", shape=shape, specs=specs,
                          calls=calls)
         )  # fmt: skip
-        judge(
+        judge_run(
             JudgeOptions(("rubric@two", "rubric@three"), tmp_path / "run", specs=specs, calls=calls)
         )
         bodies = list(server.requests)
@@ -92,14 +92,14 @@ def test_three_samples_and_two_judges_cost_at_most_55_percent(
 
 
 def test_prices_of_reads_and_writes() -> None:
-    from convbench.models.prices import Price, cache_counts, price
+    from convbench.models.prices import Price, cache_counts, list_price
 
-    found = price("anthropic/claude-opus-5-5")
+    found = list_price("anthropic/claude-opus-5-5")
     assert found is not None
     assert (found.caches, found.write) == (512, 5e-6)
     mine = Price(2.0, 3.0, 0.5, 4.0)
-    assert mine.of(10, 1, cached=4, written=3) == 3 * 2.0 + 4 * 0.5 + 3 * 4.0 + 3.0
-    assert mine.of(10, 1, cached=40, written=3) == 10 * 0.5 + 3.0, "no more than there are"
+    assert mine.cost_of(10, 1, cached=4, written=3) == 3 * 2.0 + 4 * 0.5 + 3 * 4.0 + 3.0
+    assert mine.cost_of(10, 1, cached=40, written=3) == 10 * 0.5 + 3.0, "no more than there are"
     usages: list[tuple[dict[str, Any], tuple[int, int]]] = [
         ({"prompt_tokens_details": {"cached_tokens": 7}}, (7, 0)),
         ({"prompt_cache_hit_tokens": 8, "prompt_cache_miss_tokens": 2}, (8, 0)),

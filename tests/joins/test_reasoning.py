@@ -9,25 +9,25 @@ from typing import Any
 
 import pytest
 
-from convbench.answers.grade import grade
+from convbench.answers.grade import grade_conversation
 from convbench.errors import RunError, SpecError
-from convbench.experiment.train import train
-from convbench.learn.rows import asked
+from convbench.experiment.train import run_train
+from convbench.learn.rows import prompted_replies
 from convbench.learn.tokens import ChatTokens, load_tokenizer
-from convbench.models.where import where
+from convbench.models.where import resolve_path
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.train import TrainOptions
-from convbench.publish.folder import lay_out
+from convbench.publish.folder import write_dataset_folder
 from convbench.schema import Conversation
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store import Run
-from convbench.store.query import query
+from convbench.store.query import run_query
 from convbench.view.library import index_runs
-from convbench.view.talk import prompts
-from convbench.view.talk import talk as shown_talk
+from convbench.view.talk import talk_json as shown_talk
+from convbench.view.talk import turn_prompts
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import scripted_reply
 from tests.support.chat.thinking import redacted, signature, thought
@@ -72,19 +72,26 @@ def specs_of(home: Path, **models: Any) -> SpecOptions:
 def had(home: Path, model: dict[str, Any], task: str = "demo", **shape: Any) -> Run:
     """Three questions of three turns, one sample each."""
     specs = specs_of(home, thinker={**PRICE, **model})
-    result = build(
+    result = build_or_resume(
         BuildOptions(
-            task, tasks=3, model="thinker", run=home / "run", specs=specs, calls=QUIET,
-            shape=Shape(**{"mode": "standard", "samples": 1, "temperatures": (0.7,), **shape}),
+            task,
+            tasks=3,
+            model="thinker",
+            run=home / "run",
+            specs=specs,
+            calls=QUIET,
+            shape=RunSettings(
+                **{"mode": "standard", "samples": 1, "temperatures": (0.7,), **shape}
+            ),
         )
-    )  # fmt: skip
+    )
     assert result.built is not None
-    assert result.built.lost == 0, result.built.failures
+    assert result.built.failed == 0, result.built.failures
     return Run.open(home / "run")
 
 
 def rows(run: Run, sql: str) -> list[tuple[Any, ...]]:
-    return [tuple(row) for row in query(sql, [run]).rows]
+    return [tuple(row) for row in run_query(sql, [run]).rows]
 
 
 def own_turns(talk: Conversation, run: Run) -> list[Any]:
@@ -153,7 +160,7 @@ def test_a_judge_sees_it_only_where_it_says_so(home: Path, served: Provider) -> 
         served.reset()
         sets = (f"judge.sees_reasoning={str(sees).lower()}",)
         specs = SpecOptions((home / "mine",), sets)
-        judge(JudgeOptions(("openai/scorer",), run.path, specs=specs, calls=QUIET))
+        judge_run(JudgeOptions(("openai/scorer",), run.path, specs=specs, calls=QUIET))
         asked = [json.dumps(body["messages"]) for body in served.requests]
         assert asked
         assert all(("Let me see. Case" in text) is sees for text in asked)
@@ -174,7 +181,7 @@ def test_what_was_not_sent_is_recorded_as_not_sent(home: Path, served: Provider)
     assert rows(run, "SELECT DISTINCT temperature, left_out FROM conversations") == [
         (None, ["temperature"])
     ]
-    card = (lay_out(run, "me/set", home / "set").folder / "README.md").read_text()
+    card = (write_dataset_folder(run, "me/set", home / "set").folder / "README.md").read_text()
     assert "0.7 (asked for; the policy's model takes none, and none was sent)" in card
     assert 'reasoning_effort low; extra_body `{"service_tier":"flex"}`' in card
     assert "not sent: temperature" in card
@@ -244,10 +251,10 @@ def test_a_pulled_sets_extra_body_is_not_sent(home: Path, served: Provider) -> N
     specs = specs_of(home, mine={"ref": "openai/any"})
     calls = CallOptions(quiet=True, allow=(f"openai/any@127.0.0.1:{served.port}",))
     with pytest.raises(RunError, match=r"extra_body .*service_tier.* only on your own word"):
-        build(BuildOptions(run=run.path, specs=SpecOptions(specs.folders), calls=calls))
+        build_or_resume(BuildOptions(run=run.path, specs=SpecOptions(specs.folders), calls=calls))
     assert served.stats.calls == 0
     agreed = specs_of(home, mine={"ref": "openai/any", "extra_body": {"service_tier": "priority"}})
-    build(BuildOptions(run=run.path, specs=SpecOptions(agreed.folders), calls=calls))
+    build_or_resume(BuildOptions(run=run.path, specs=SpecOptions(agreed.folders), calls=calls))
     assert served.stats.calls > 0
 
 
@@ -256,10 +263,10 @@ def test_a_dry_run_shows_what_of_it_is_learnt(home: Path, served: Provider, mode
     """Pocket's template writes no reasoning again: a row a turn, which the dry run says."""
     served.change(thinks="vllm")
     run = had(home, KINDS["vllm"])
-    judge(JudgeOptions(("rules",), run.path, calls=QUIET))
+    judge_run(JudgeOptions(("rules",), run.path, calls=QUIET))
     specs = SpecOptions((), (f"recipe.data.reasoning={mode}", "recipe.data.unit=conversation"))
     options = TrainOptions("refit", run.path, "local:pocket", dry_run=True, specs=specs)
-    shown = train(options).preview
+    shown = run_train(options).preview
     learnt = "".join(line for line in shown if line.startswith("  LOSS"))
     unlearnt = "".join(line for line in shown if line.startswith("       "))
     assert ("Let me see. Case" in learnt) is (mode == "loss")
@@ -276,7 +283,10 @@ def test_an_empty_block_is_no_thought(home: Path, served: Provider) -> None:
     run = had(home, KINDS["tags"])
     for talk in run.conversations():
         assert all(turn.reasoning.raw == "<think>\n\n</think>\n\n" for turn in own_turns(talk, run))
-        assert grade(run.manifest.protocol, talk, run.examples[talk.example_id]).reasoned is False
+        assert (
+            grade_conversation(run.manifest.protocol, talk, run.examples[talk.example_id]).reasoned
+            is False
+        )
     assert rows(run, "SELECT DISTINCT reasoned, reasoned_any FROM conversations") == [
         (False, False)
     ]
@@ -285,12 +295,12 @@ def test_an_empty_block_is_no_thought(home: Path, served: Provider) -> None:
 def test_a_local_models_tags_are_trained_on_as_they_were_served(home: Path) -> None:
     """Pocket thinks in tags: cut out of its replies, and put back token by token."""
     run = had(home, {"ref": "local:pocket", "reads": "tags"}, "pocket", mode="thinking")
-    chat = ChatTokens(load_tokenizer(str(where("pocket"))))
+    chat = ChatTokens(load_tokenizer(str(resolve_path("pocket"))))
     protocol, thought_of = run.manifest.protocol, 0
     for talk in run.conversations():
-        for turn, one in zip(own_turns(talk, run), asked(protocol, talk), strict=True):
-            prompt, ids = chat.prompt(one.messages), chat.prompt_ids(one.messages)
-            said, mask = chat.said(prompt, ids, one.reply)
+        for turn, one in zip(own_turns(talk, run), prompted_replies(protocol, talk), strict=True):
+            prompt, ids = chat.render_prompt(one.messages), chat.prompt_ids(one.messages)
+            said, mask = chat.encode_reply(prompt, ids, one.reply)
             assert len(ids) == turn.prompt_tokens
             assert len(said) + (not one.reply.cut) == turn.completion_tokens
             assert all(mask)
@@ -310,5 +320,5 @@ def test_the_viewer_gets_it_apart_from_what_was_said(home: Path, served: Provide
     assert all("Let me see. Case" in turn["reasoning"]["text"] for turn in spoken)
     assert {turn["reasoning"]["hidden"] for turn in spoken} == {1}
     assert "Let me see. Case" not in str([turn["parts"] for turn in spoken])
-    asked_last = prompts(index, name)[str(spoken[-1]["index"])]
+    asked_last = turn_prompts(index, name)[str(spoken[-1]["index"])]
     assert sum("Let me see. Case" in (m["reasoning"] or "") for m in asked_last) == 2

@@ -11,16 +11,16 @@ import pytest
 
 from convbench import catalog, views
 from convbench.errors import RunError
-from convbench.experiment.evaluate import evaluate
-from convbench.experiment.experiment import loaded
+from convbench.experiment.evaluate import evaluate_policy
+from convbench.experiment.experiment import load_specs
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.report import ReportOptions
-from convbench.options.shared import CallOptions, Shape
+from convbench.options.shared import CallOptions, RunSettings
 from convbench.report.published import paper_table, paper_tables, sample_size
-from convbench.report.report import report
-from convbench.rollout.build import build
+from convbench.report.report import create_report
+from convbench.rollout.build import build_or_resume
 from convbench.schema import Conversation, ProtocolSpec, fingerprint
 from convbench.schema.run import in_regime
 from convbench.store import Run
@@ -75,7 +75,9 @@ def test_framed_messages_extend_each_other(name: str) -> None:
     assert all(str(one).endswith(" [/INST]") for one in (first, *later))
     assert not any(message["role"] == "system" for message in sent[-1])
     index = views.policy_turns(protocol, talk)[-1]
-    assert views.messages(protocol, talk, "assistant", index) == sent[-1], "training sees the same"
+    assert views.messages_before(protocol, talk, "assistant", index) == sent[-1], (
+        "training sees the same"
+    )
 
 
 def test_a_protocol_without_marks_keeps_its_fingerprint() -> None:
@@ -92,9 +94,9 @@ def test_a_run_keeps_its_regime_and_so_does_what_follows_it(tmp_path: Path) -> N
         calls = CallOptions(api_base=provider.api_base, quiet=True)
         made = BuildOptions(
             task="demo", tasks=4, model="openai/stand-in", run=tmp_path / "run", calls=calls,
-            shape=Shape(samples=1, temperatures=(0.7,), regime="as-printed"),
+            shape=RunSettings(samples=1, temperatures=(0.7,), regime="as-printed"),
         )  # fmt: skip
-        build(made)
+        build_or_resume(made)
         asked = list(provider.requests)
         assert {body.get("max_tokens") or body.get("max_completion_tokens") for body in asked} == {
             128
@@ -102,15 +104,17 @@ def test_a_run_keeps_its_regime_and_so_does_what_follows_it(tmp_path: Path) -> N
         assert all(body["messages"][0]["content"].startswith("[INST] <<SYS>>") for body in asked)
         run = Run.open(tmp_path / "run")
         assert run.manifest.regime == "as-printed"
-        build(BuildOptions(run=run.path, calls=calls))
-        build(made)
+        build_or_resume(BuildOptions(run=run.path, calls=calls))
+        build_or_resume(made)
         with pytest.raises(RunError, match="regime"):
-            build(BuildOptions(run=run.path, shape=Shape(regime="clean"), calls=calls))
-        evaluate(EvalOptions("openai/other", run.path, calls=calls))
-    (child,) = run.children()
+            build_or_resume(
+                BuildOptions(run=run.path, shape=RunSettings(regime="clean"), calls=calls)
+            )
+        evaluate_policy(EvalOptions("openai/other", run.path, calls=calls))
+    (child,) = run.child_runs()
     assert child.manifest.regime == "as-printed"
     assert child.manifest.protocol.framing == "llama-2"
-    result = report(ReportOptions((run.path,)))
+    result = create_report(ReportOptions((run.path,)))
     table = table_of(result, "Results (as-printed regime)")
     assert any("naive standard error" in note for note in table.notes)
     assert any("at most 128 tokens, messages framed as llama-2" in note for note in table.notes)
@@ -123,7 +127,7 @@ def test_tables_name_their_regime_and_its_errors(tmp_path: Path) -> None:
              overall=lambda q, k: 5.0)
         for name in ("clean", "as-printed")
     ]  # fmt: skip
-    result = report(ReportOptions(tuple(run.path for run in both)))
+    result = create_report(ReportOptions(tuple(run.path for run in both)))
     assert len(result.document.parts) == 2, "regimes never share a table"
     for part, name in zip(result.document.parts, ("clean", "as-printed"), strict=True):
         assert all(table.caption.endswith(f"({name} regime)") for table in part.tables)
@@ -135,7 +139,7 @@ def test_tables_name_their_regime_and_its_errors(tmp_path: Path) -> None:
     assert printed.text == clean.text
     assert printed.error == f"{math.sqrt(p * (1 - p) / 289):.4f}"
     assert clean.error != printed.error
-    other = report(ReportOptions((both[1].path,), kind="clustered"))
+    other = create_report(ReportOptions((both[1].path,), kind="clustered"))
     table = table_of(other, "Results")
     assert cells(table, "Base", "Accuracy").error == clean.error, "--se goes before the regime"
 
@@ -143,18 +147,20 @@ def test_tables_name_their_regime_and_its_errors(tmp_path: Path) -> None:
 def test_fewer_conversations_than_the_papers_keep_their_own_error(tmp_path: Path) -> None:
     run = make(tmp_path / "run", questions(4, "arc"), right_on(0, 1), task="arc",
                regime="as-printed", overall=lambda q, k: 5.0)  # fmt: skip
-    found = cells(table_of(report(ReportOptions((run.path,))), "Results"), "Base", "Accuracy")
+    found = cells(
+        table_of(create_report(ReportOptions((run.path,))), "Results"), "Base", "Accuracy"
+    )
     p = float(found.text)
     assert found.error == f"{math.sqrt(p * (1 - p) / (4 * 3)):.4f}", "4 questions, not 289"
 
 
 def test_an_experiment_gives_its_regime_to_what_it_adds() -> None:
-    specs = loaded(ExperimentOptions("paper-as-printed"))
+    specs = load_specs(ExperimentOptions("paper-as-printed"))
     assert [spec.name for spec in specs] == ["paper-as-printed", "paper-clarifying", "length",
                                          "judges", "size"]  # fmt: skip
     assert {spec.regime for spec in specs} == {"as-printed"}
     assert {"sciq", "sciqa"} < set(specs[0].tasks)
-    assert {spec.regime for spec in loaded(ExperimentOptions("paper"))} == {None}
+    assert {spec.regime for spec in load_specs(ExperimentOptions("paper"))} == {None}
 
 
 def test_runs_of_old_are_clean(tmp_path: Path) -> None:
@@ -164,5 +170,5 @@ def test_runs_of_old_are_clean(tmp_path: Path) -> None:
     del kept["regime"]
     file.write_text(json.dumps(kept))
     assert Run.open(run.path).manifest.regime == "clean"
-    assert catalog.names("experiments")
+    assert catalog.spec_files("experiments")
     assert all(isinstance(talk, Conversation) for talk in Run.open(run.path).conversations())

@@ -11,10 +11,10 @@ import pytest
 
 from convbench.errors import DataError, TrainError
 from convbench.formats.importing import import_file
-from convbench.learn.start import train
+from convbench.learn.start import train_recipe
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import TrainOptions
-from convbench.store.query import query
+from convbench.store.query import run_query
 from tests.learn.tiny import save_model
 from tests.support.later import later
 
@@ -81,11 +81,12 @@ def test_from_the_release_to_a_policy(tmp_path: Path) -> None:
     assert "Let me ask. OUTPUT:" in str(talk.turns[1].content), "its thought is what it wrote"
     assert talk.metadata == {"answer": "0"}
     assert "return 0" not in str([turn.content for turn in talk.turns])
-    assert query("select count(*) from examples where hidden->>'reference' is null", [run]).rows \
-        == [(0,)]  # fmt: skip
+    assert run_query(
+        "select count(*) from examples where hidden->>'reference' is null", [run]
+    ).rows == [(0,)]
 
     base = save_model(tmp_path / "base")
-    said = train(options(run.path, base, dry=True)).preview
+    said = train_recipe(options(run.path, base, dry=True)).preview
     text = "\n".join(said)
     assert "stage 1: 3 pairs of trajectories" in text, "one of two best against the lower one"
     assert "tied questions: 3 of 3 (ties: random, one of the equals is drawn)" in text
@@ -95,8 +96,8 @@ def test_from_the_release_to_a_policy(tmp_path: Path) -> None:
     assert "falling to 10%, Adam 0.9/0.95, 4 epochs" in text
     assert "peak memory of scoring: about 0.0" in text
     assert "peak memory of stage 1: about 0.0" in text
-    assert not run.checkpoints.exists()
-    path = train(options(run.path, base)).path
+    assert not run.checkpoints_folder.exists()
+    path = train_recipe(options(run.path, base)).path
     assert path is not None
     critic = json.loads((path / "critic" / "training.json").read_text())
     assert critic["items"] == 3
@@ -111,15 +112,15 @@ def test_a_dry_run_refuses_what_training_would(tmp_path: Path) -> None:
     run = import_file(written(tmp_path / "rows.jsonl", rows), tmp_path / "run", "run-1").run
     base = save_model(tmp_path / "base")
     with pytest.raises(TrainError, match="found no hidden field 'reference'; it has"):
-        train(options(run.path, base, dry=True))
+        train_recipe(options(run.path, base, dry=True))
     with pytest.raises(TrainError, match="no hidden field 'reference'"):
-        train(options(run.path, base, "lora.quantize=4bit", dry=True))
+        train_recipe(options(run.path, base, "lora.quantize=4bit", dry=True))
     with pytest.raises(TrainError, match="expected a multiple of 3"):
-        train(options(run.path, base, "fit.batch_size=3", "fit.batch=8", dry=True))
+        train_recipe(options(run.path, base, "fit.batch_size=3", "fit.batch=8", dry=True))
     told = "args.hidden=[tests]"
     with pytest.raises(TrainError, match="critic takes an adapter on whole weights"):
-        train(options(run.path, base, told, "lora.quantize=4bit", dry=True))
-    assert "stage 2" in "\n".join(train(options(run.path, base, told, dry=True)).preview)
+        train_recipe(options(run.path, base, told, "lora.quantize=4bit", dry=True))
+    assert "stage 2" in "\n".join(train_recipe(options(run.path, base, told, dry=True)).preview)
 
 
 def test_samples_of_a_question_hide_the_same(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from convbench import catalog
 from convbench.errors import PreflightError
-from convbench.experiment.cells import cells, steps_of
-from convbench.experiment.experiment import ExperimentResult, experiment
-from convbench.judge.adaptation.runner import Learning
+from convbench.experiment.cells import iter_cells, plan_steps
+from convbench.experiment.experiment import ExperimentResult, run_experiment
+from convbench.judge.adaptation.runner import LearnerRef
 from convbench.options.experiment import ExperimentOptions
-from convbench.report.files import text
+from convbench.report.files import render_text
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from tests.learn.seal import runs
@@ -63,7 +63,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[ExperimentResult, st
     (student / "mark.json").write_text("{}")  # the same weights under another fingerprint
     (folder / "student.yaml").write_text(JUDGE.format(learner=f"local:{student}"))
     (folder / "small.yaml").write_text(SPEC.format(judge=folder / "student.yaml"))
-    found = experiment(
+    found = run_experiment(
         ExperimentOptions(str(folder / "small.yaml"), folder / "out", calls=runs.QUIET)
     )
     return found, f"local:{student}"
@@ -75,14 +75,14 @@ def test_kinds_and_rounds_stand_in_one_report(done: tuple[ExperimentResult, str]
         f"pocket-notes-{kind}-standard-seed1" for kind in KINDS
     ]
     assert result.report is not None
-    said = text(result.report.document, "markdown")
+    said = render_text(result.report.document, "markdown")
     for kind in KINDS:
         assert kind in said
     assert said.count("round 1") >= 2
     _, beside = said.split("### Kinds of self-edits")
     assert all(f"| {kind} |" in beside for kind in KINDS)
     for path in result.runs:
-        evals = {child.path.name for child in Run.open(path).children()}
+        evals = {child.path.name for child in Run.open(path).child_runs()}
         assert evals == {"seal-round-1"}
         assert (path / "reports" / "seal.md").exists()
 
@@ -91,14 +91,14 @@ def test_a_student_learns_what_the_teacher_writes(done: tuple[ExperimentResult, 
     """The edits are the teacher's, who is trained; who learns them stays the same."""
     result, student = done
     run = Run.open(result.runs[0])
-    mark = Learning.of(run, student).fingerprint
-    assert mark != Learning.of(run, None).fingerprint
+    mark = LearnerRef.of_run(run, student).fingerprint
+    assert mark != LearnerRef.of_run(run, None).fingerprint
     writers = set()
-    for one in (run, *run.children()):
+    for one in (run, *run.child_runs()):
         assert {v.details["learner"] for v in one.verdicts()} == {mark}
         writers.add(one.manifest.cast["assistant"].fingerprint)
     assert len(writers) == 2, "the pocket policy, and what came out of the round"
-    assert "self-edits of" not in (run.reports / "seal.md").read_text()
+    assert "self-edits of" not in (run.reports_folder / "seal.md").read_text()
 
 
 def test_rows_and_rounds_do_not_go_together(tmp_path: Path) -> None:
@@ -106,17 +106,17 @@ def test_rows_and_rounds_do_not_go_together(tmp_path: Path) -> None:
     file = tmp_path / "rows.yaml"
     file.write_text(SPEC.format(judge=tmp_path / "quick.yaml") + "rows: [10]\n")
     with pytest.raises(PreflightError, match="rows: found 10 for seal, which goes in rounds"):
-        experiment(ExperimentOptions(str(file), tmp_path / "out", calls=runs.QUIET))
+        run_experiment(ExperimentOptions(str(file), tmp_path / "out", calls=runs.QUIET))
     assert not (tmp_path / "out").exists(), "said before anything is built"
 
 
 def test_the_shipped_file_compares_the_five_kinds() -> None:
-    spec = catalog.load(ExperimentSpec, "experiments", "self-edits")
-    assert [cell.protocol for cell in cells(spec)] == [
+    spec = catalog.load_spec(ExperimentSpec, "experiments", "self-edits")
+    assert [cell.protocol for cell in iter_cells(spec)] == [
         "self-edit", "self-edit-implications-long", "self-edit-implications-very-long",
         "self-edit-rewrite", "self-edit-self-qa",
     ]  # fmt: skip
-    assert [part.step.kind for part in steps_of(spec)] == ["build", "judge"] * 5
+    assert [part.step.kind for part in plan_steps(spec)] == ["build", "judge"] * 5
 
 
 def test_the_plan_tells_the_device_hours_of_adaptations(tmp_path: Path) -> None:
@@ -129,20 +129,20 @@ def test_the_plan_tells_the_device_hours_of_adaptations(tmp_path: Path) -> None:
         text = SPEC.format(judge=tmp_path / "quick.yaml").replace("[base, seal]", "[base]")
         file.write_text(text)
         options = ExperimentOptions(str(file), tmp_path / "out", calls=runs.QUIET, dry_run=True)
-        hours.append(experiment(options).planned.total.hours * 3600)
+        hours.append(run_experiment(options).plan.total_estimate.hours * 3600)
     answers = 20 * 16 * 0.1 / 4
     assert (hours[1] - answers) / (hours[0] - answers) == pytest.approx(10, rel=0.01)
     assert hours[0] == pytest.approx(answers + 20 * 8 * 0.1, rel=0.01)
 
 
 def test_the_shipped_files_at_the_papers_scale() -> None:
-    spec = catalog.load(ExperimentSpec, "experiments", "seal")
+    spec = catalog.load_spec(ExperimentSpec, "experiments", "seal")
     assert (spec.count, spec.samples, spec.sets["task.sample.each.test"]) == (250, 5, 1)
     assert spec.sets_of("seal") == {"fresh": True, "args.sequences": 64}
-    whole = catalog.load(ExperimentSpec, "experiments", "seal-pretraining")
+    whole = catalog.load_spec(ExperimentSpec, "experiments", "seal-pretraining")
     assert whole.sets["task.sample.each.test"] == whole.sets_of("seal")["args.pretraining"] == 5
     for name, task in (("sweet-backend", "colbench-backend"), ("sweet-frontend", "websight")):
-        table = catalog.load(ExperimentSpec, "experiments", name)
+        table = catalog.load_spec(ExperimentSpec, "experiments", name)
         assert table.tasks == (task,)
         assert table.devices.policy is not None
         assert table.devices.teacher is not None

@@ -9,24 +9,24 @@ import pytest
 
 import convbench
 from convbench.errors import UsageError
-from convbench.experiment.seal import Rounds
-from convbench.experiment.train import train
+from convbench.experiment.seal import RoundsWithTable
+from convbench.experiment.train import run_train
 from convbench.learn import launch
 from convbench.learn.job import Job
-from convbench.learn.rows import Row, training_rows
+from convbench.learn.rows import TrainingRow, training_rows
 from convbench.learn.start import TrainResult
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.publish import PublishOptions
 from convbench.options.report import ReportOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.train import TrainOptions
-from convbench.publish.send import publish_model
-from convbench.report.plots.lines import by_rounds
-from convbench.report.report import report
-from convbench.report.sections import sections
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.publish.send import publish_as_model
+from convbench.report.plots.lines import round_curves
+from convbench.report.report import create_report
+from convbench.report.sections import read_sections
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store.run import Run
 from tests.learn import tiny
 
@@ -42,17 +42,20 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     """Two judged runs of the embedded policy: questions, and wishes that a tool knows."""
     root = tmp_path_factory.mktemp("runs")
     for task in ("pocket", "pocket-tools"):
-        shape = Shape(max_tokens=96, samples=2, temperatures=(1.0,))
-        build(BuildOptions(task, tasks=8, model="local:pocket", run=root / task, calls=QUIET,
-                           shape=shape))  # fmt: skip
-        judge(JudgeOptions(("rules",), root / task, calls=QUIET))
+        shape = RunSettings(max_tokens=96, samples=2, temperatures=(1.0,))
+        build_or_resume(
+            BuildOptions(
+                task, tasks=8, model="local:pocket", run=root / task, calls=QUIET, shape=shape
+            )
+        )
+        judge_run(JudgeOptions(("rules",), root / task, calls=QUIET))
     return [Run.open(root / task) for task in ("pocket", "pocket-tools")]
 
 
 @pytest.fixture(scope="module")
 def trained(runs: list[Run]) -> Path:
     """A checkpoint of both, the second counted twice."""
-    done = train(TrainOptions(
+    done = run_train(TrainOptions(
         "refit", run=tuple(run.path for run in runs), calls=QUIET, in_process=True,
         specs=SpecOptions(sets=(*SETS, "data.align=rank", "data.mix=[1,2]")),
     ))  # fmt: skip
@@ -61,11 +64,11 @@ def trained(runs: list[Run]) -> Path:
     return done.path
 
 
-def rows_of(run: Run, folder: Path, *others: Run) -> list[Row]:
+def rows_of(run: Run, folder: Path, *others: Run) -> list[TrainingRow]:
     named = {"runs": [str(one.path) for one in others], "data.align": "rank"}
-    job = Job.read(tiny.resolved(folder, "refit", run, Path("local:pocket"), **named))
-    weighted = job.learnt(launch.load(launch.locate("refit")))
-    return list(training_rows(weighted, job.chat, others=job.others).rows)
+    job = Job.from_file(tiny.resolved(folder, "refit", run, Path("local:pocket"), **named))
+    weighted = job.training_data(launch.load_trainer(launch.locate_trainer("refit")))
+    return list(training_rows(weighted, job.chat, others=job.other_chats).rows)
 
 
 @pytest.mark.exhaustive
@@ -86,7 +89,7 @@ def test_where_it_comes_from_stands_in_the_checkpoint_and_its_card(
     assert [part["share"] for part in told["runs"]] == [1, 2]
     second = told["runs"][1]["conversations"]
     assert told["counts"]["rows of further runs"] == 2 * second > 0
-    done = publish_model(
+    done = publish_as_model(
         PublishOptions("me/both", checkpoint=trained, dry_run=True, folder=tmp_path / "card")
     )
     card = (done.folder / "README.md").read_text()
@@ -101,7 +104,7 @@ def test_a_policy_is_measured_on_every_task(runs: list[Run], trained: Path) -> N
     assert [one.path.parent.parent for one in done] == list(paths)
     with pytest.raises(UsageError, match="found it twice"):
         convbench.eval(str(trained), [paths[0], paths[0]])
-    document = report(ReportOptions(runs=paths)).document
+    document = create_report(ReportOptions(runs=paths)).document
     (matrix,) = [t for part in document.parts for t in part.tables if t.label == "matrix"]
     assert [column.head for column in matrix.columns] == [
         "Method", "pocket", "pocket-tools", "Mean of tasks",
@@ -115,24 +118,24 @@ def test_a_policy_is_measured_on_every_task(runs: list[Run], trained: Path) -> N
 @pytest.mark.exhaustive
 def test_rounds_replay_earlier_logs_and_leave_a_curve(runs: list[Run]) -> None:
     """Half of the second round's rows come from the first round's log."""
-    done = train(TrainOptions(
+    done = run_train(TrainOptions(
         "refit", run=runs[0].path, rounds=2, calls=QUIET, in_process=True,
         specs=SpecOptions(sets=(*SETS, "replay=0.5")),
     ))  # fmt: skip
-    assert isinstance(done, Rounds)
+    assert isinstance(done, RoundsWithTable)
     second = done.result.rounds.rounds[1]
     told = json.loads((second.checkpoint / "training.json").read_text())
     assert [part["run"] for part in told["runs"]] == [second.run.manifest.id, runs[0].manifest.id]
     assert told["counts"]["rows of further runs"] == pytest.approx(
         told["counts"]["rows"] / 2, abs=1.1
     )
-    document = report(ReportOptions(runs=(runs[0].path,))).document
+    document = create_report(ReportOptions(runs=(runs[0].path,))).document
     (table,) = [t for part in document.parts for t in part.tables if t.label == "rounds"]
     assert [(row[0].text, row[1].text) for row in table.rows] == [
         ("ReFit", "0"), ("ReFit", "1"), ("ReFit", "2"),
     ]  # fmt: skip
     assert "(" in table.rows[2][2].text
-    (section,) = sections([Run.open(runs[0].path)])
+    (section,) = read_sections([Run.open(runs[0].path)])
     # Both rounds' checkpoints are called `refit`: each policy's training is its own.
     trainings = {one.name: one.training for one in section.policies if one.training}
     own = [json.loads((one.checkpoint / "training.json").read_text())
@@ -140,6 +143,6 @@ def test_rounds_replay_earlier_logs_and_leave_a_curve(runs: list[Run]) -> None:
     assert [told["log"] for name, told in sorted(trainings.items()) if "round" in name] == [
         told["log"] for told in own
     ]
-    picture = by_rounds(section, "rules", "clustered")
+    picture = round_curves(section, "rules", "clustered")
     assert picture is not None
     assert "round" in picture.caption

@@ -7,29 +7,29 @@ from pathlib import Path
 
 import pytest
 
-from convbench.commands.gold import GoldOptions, gold
+from convbench.commands.gold import GoldOptions, label_sample
 from convbench.errors import ConvbenchError, TrainError
-from convbench.experiment.evaluate import evaluate
-from convbench.judge.gold.labels import draws, keep_labels
+from convbench.experiment.evaluate import evaluate_policy
+from convbench.judge.gold.labels import keep_labels, read_draws
 from convbench.learn.select import select
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.report import ReportOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.report.document import Document, Table
-from convbench.report.pairwise import beside, flips, tournaments
-from convbench.report.plots.points import strengths
-from convbench.report.report import report
-from convbench.report.sections import sections
-from convbench.report.simulators import two_simulators
-from convbench.report.verdict import verdicts
+from convbench.report.pairwise import flipped_pairs, section_tournaments, sibling_tournaments
+from convbench.report.plots.points import draw_strengths
+from convbench.report.report import create_report
+from convbench.report.sections import read_sections
+from convbench.report.simulators import simulator_pairs
+from convbench.report.verdict import section_verdicts
 from convbench.schema.gold import GoldLabel
 from convbench.schema.recipe import Data
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store import Run
-from convbench.store.query import query
+from convbench.store.query import run_query
 from tests.bench.planted import FAULTS, planted
 from tests.support.chat.replies import Call
 from tests.support.provider import Provider
@@ -42,12 +42,21 @@ def talks(folder: Path, human: str = "rule:convbench.pocket.speakers:human") -> 
     """Return a judged run of a policy that guesses, with an evaluation of one that asks, each
     compared with the other and labelled by people who want the right answer."""
     sets = (f"task.speakers.human={human}",)
-    shape = Shape(samples=1, temperatures=(1.0,))
-    build(BuildOptions(task="pocket-collaboration", tasks=184, model=f"{RULE}:guess", run=folder,
-                       shape=shape, calls=QUIET, specs=SpecOptions(sets=sets)))  # fmt: skip
-    judge(JudgeOptions(("rules", "simulator"), folder, calls=QUIET))
-    evaluate(EvalOptions(f"{RULE}:ask", folder, calls=QUIET))
-    judge(JudgeOptions(("pairwise-rules",), folder, pairwise=("all", "all"), calls=QUIET))
+    shape = RunSettings(samples=1, temperatures=(1.0,))
+    build_or_resume(
+        BuildOptions(
+            task="pocket-collaboration",
+            tasks=184,
+            model=f"{RULE}:guess",
+            run=folder,
+            shape=shape,
+            calls=QUIET,
+            specs=SpecOptions(sets=sets),
+        )
+    )
+    judge_run(JudgeOptions(("rules", "simulator"), folder, calls=QUIET))
+    evaluate_policy(EvalOptions(f"{RULE}:ask", folder, calls=QUIET))
+    judge_run(JudgeOptions(("pairwise-rules",), folder, pairwise=("all", "all"), calls=QUIET))
     labelled(Run.open(folder))
     return Run.open(folder)
 
@@ -55,10 +64,10 @@ def talks(folder: Path, human: str = "rule:convbench.pocket.speakers:human") -> 
 def labelled(run: Run) -> None:
     """Draw some conversations of the two policies; people give 8 where the answer is right, 2 where
     it is wrong, and half a point more or less."""
-    gold(GoldOptions((str(run.path),), draw=100))
+    label_sample(GoldOptions((str(run.path),), draw=100))
     right = dict(sql(run, "select conversation_id, correct from conversations"))
-    right |= dict(sql(run.children()[0], "select conversation_id, correct from conversations"))
-    (draw,) = draws(run)
+    right |= dict(sql(run.child_runs()[0], "select conversation_id, correct from conversations"))
+    (draw,) = read_draws(run)
     keep_labels(run, [
         GoldLabel(conversation_id=one.conversation_id, rater="Ann", scores={
             "overall": (8.0 if right[one.conversation_id] else 2.0) + (place % 3 - 1) / 2,
@@ -77,14 +86,22 @@ def lied(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def sql(run: Run, text: str) -> list[tuple[object, ...]]:
-    return query(text, [run]).rows
+    return run_query(text, [run]).rows
 
 
 def test_planted_faults_are_found_counted_and_shown(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    shape = Shape(samples=1, temperatures=(1.0,))
-    build(BuildOptions(task="pocket-collaboration", tasks=40, model=f"{RULE}:guess", run=folder,
-                       shape=shape, calls=QUIET))  # fmt: skip
+    shape = RunSettings(samples=1, temperatures=(1.0,))
+    build_or_resume(
+        BuildOptions(
+            task="pocket-collaboration",
+            tasks=40,
+            model=f"{RULE}:guess",
+            run=folder,
+            shape=shape,
+            calls=QUIET,
+        )
+    )
     run, lines, sown = Run.open(folder), [], {}
     for place, talk in enumerate(run.conversations()):
         fault = FAULTS[place] if place < len(FAULTS) else None
@@ -95,7 +112,7 @@ def test_planted_faults_are_found_counted_and_shown(tmp_path: Path) -> None:
         lines.append((made or talk).model_dump_json() + "\n")
     assert len(sown) >= 6, sown
     run.conversations_file.write_text("".join(lines))
-    judge(JudgeOptions(("simulator",), folder, calls=QUIET))
+    judge_run(JudgeOptions(("simulator",), folder, calls=QUIET))
     rows = sql(run, "select conversation_id, fault, severity, turn_index, speaker from faults")
     found = {(name, fault) for name, fault, *_ in rows}
     assert set(sown.items()) <= found
@@ -107,7 +124,7 @@ def test_planted_faults_are_found_counted_and_shown(tmp_path: Path) -> None:
     clean = sql(run, "select sum(clean), count(*) from verdicts where judge = 'simulator'")
     assert clean == [(40 - len(sown), 40)]
     (table,) = [
-        table for part in report(ReportOptions((folder,), split="all")).document.parts
+        table for part in create_report(ReportOptions((folder,), split="all")).document.parts
         for table in part.tables if table.label == "simulated-human"
     ]  # fmt: skip
     assert table.rows[0][2].text == "40"
@@ -120,24 +137,24 @@ def test_planted_faults_are_found_counted_and_shown(tmp_path: Path) -> None:
 def test_a_ranking_that_flips_between_humans_is_no_win(honest: Run, lied: Run) -> None:
     assert sql(lied, "select distinct fault from faults") == [("changed",)]
     assert sql(honest, "select count(*) from faults") == [(0,)]
-    both = sections([honest, lied])
+    both = read_sections([honest, lied])
     assert [one.simulator for one in both] == [
         "rule:convbench.pocket.speakers:human", "rule:tests.joins.simulated:liar"
     ]  # fmt: skip
-    (found,) = two_simulators(both)
+    (found,) = simulator_pairs(both)
     row = next(one for one in found.rows if one.measure.key == "accuracy")
     assert row.first.mean > 0.5 > 0 > row.second.mean
-    assert row.said == "flips"
+    assert row.outcome == "flips"
     assert row.share.value is not None
     assert row.share.value > 1
-    (alone,) = verdicts(both[0])
-    assert alone.decided.word == "real", "one human alone cannot know"
-    (beside,) = verdicts(both[0], None, [both[1]])
-    assert beside.decided.word == "undecided"
-    assert "the other way with simulator" in beside.decided.why
-    text = json.dumps(str(report(ReportOptions((honest.path, lied.path))).document))
+    (alone,) = section_verdicts(both[0])
+    assert alone.ruling.word == "real", "one human alone cannot know"
+    (beside,) = section_verdicts(both[0], None, [both[1]])
+    assert beside.ruling.word == "undecided"
+    assert "the other way with simulator" in beside.ruling.why
+    text = json.dumps(str(create_report(ReportOptions((honest.path, lied.path))).document))
     assert "there is no win" in text
-    page = report(ReportOptions((honest.path, lied.path))).document
+    page = create_report(ReportOptions((honest.path, lied.path))).document
     facts = [part.facts for part in page.parts if "judge rules" in part.title]
     assert len(facts) == 2
     for said in facts:
@@ -153,20 +170,22 @@ def test_what_flips_is_no_win_of_peoples_labels_or_of_duels(honest: Run, lied: R
         ((honest, lied), ["not told", "not told"], [False, False]),
     ):
         paths = tuple(run.path for run in runs)
-        gold = tables(report(ReportOptions(paths, gold=True)).document, "gold-differences")
+        gold = tables(create_report(ReportOptions(paths, gold=True)).document, "gold-differences")
         assert [table.rows[0][-1].text for table in gold] == winners
         assert [table.rows[0][-2].text for table in gold] == ["own labels"] * len(runs)
         told = ["the other way with simulator" in str(table.notes) for table in gold]
         assert told == [not one for one in won]
-        duels = tables(report(ReportOptions(paths, pairwise=True)).document, "pairwise")
+        duels = tables(create_report(ReportOptions(paths, pairwise=True)).document, "pairwise")
         p = [table.rows[0][3].text for table in duels]
         assert [text != "flips" and float(text.strip("<")) < 0.05 for text in p] == won
         told = ["is no win: the ranking flips with simulator" in str(t.notes) for t in duels]
         assert told == [not one for one in won]
-    both = sections([honest, lied])
-    (found,) = tournaments(both[0])
-    drawn = strengths(
-        "two humans", found, list(flips(found, beside(found, both[0], both)).values())
+    both = read_sections([honest, lied])
+    (found,) = section_tournaments(both[0])
+    drawn = draw_strengths(
+        "two humans",
+        found,
+        list(flipped_pairs(found, sibling_tournaments(found, both[0], both)).values()),
     )
     assert drawn is not None
     assert "is no win: the ranking flips" in drawn.caption
@@ -179,10 +198,18 @@ def tables(page: Document, label: str) -> list[Table]:
 
 def test_a_protocol_without_a_simulated_human_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    build(BuildOptions(task="pocket", tasks=2, model=f"{RULE}:guess", run=folder, calls=QUIET,
-                       shape=Shape(samples=1, temperatures=(1.0,), mode="standard")))  # fmt: skip
+    build_or_resume(
+        BuildOptions(
+            task="pocket",
+            tasks=2,
+            model=f"{RULE}:guess",
+            run=folder,
+            calls=QUIET,
+            shape=RunSettings(samples=1, temperatures=(1.0,), mode="standard"),
+        )
+    )
     with pytest.raises(ConvbenchError, match="expected a simulated human to review"):
-        judge(JudgeOptions(("simulator",), folder, calls=QUIET))
+        judge_run(JudgeOptions(("simulator",), folder, calls=QUIET))
 
 
 def test_a_model_is_asked_where_the_rules_found_nothing(
@@ -208,13 +235,21 @@ def test_a_model_is_asked_where_the_rules_found_nothing(
         monkeypatch.setenv("OPENAI_API_BASE", server.api_base)
         monkeypatch.setenv("OPENAI_API_KEY", "none")
         folder = tmp_path / "run"
-        shape = Shape(samples=1, temperatures=(1.0,))
-        build(BuildOptions(task="pocket-collaboration", tasks=4, model=f"{RULE}:guess", run=folder,
-                           shape=shape, calls=QUIET))  # fmt: skip
-        done = judge(JudgeOptions(("simulator@openai/gpt-4o",), folder, calls=QUIET))
+        shape = RunSettings(samples=1, temperatures=(1.0,))
+        build_or_resume(
+            BuildOptions(
+                task="pocket-collaboration",
+                tasks=4,
+                model=f"{RULE}:guess",
+                run=folder,
+                shape=shape,
+                calls=QUIET,
+            )
+        )
+        done = judge_run(JudgeOptions(("simulator@openai/gpt-4o",), folder, calls=QUIET))
     run = Run.open(folder)
     rows = sql(run, "select fault, severity, judge from faults")
     assert [row[0] for row in rows] == ["off-task"]
     assert rows[0][2] == "simulator@openai/gpt-4o"
-    assert done.judged[0].failed == 3
+    assert done.summaries[0].failed_count == 3
     assert len(asked) > 4, "each is asked again"

@@ -13,10 +13,10 @@ import pytest
 
 from convbench import catalog
 from convbench.errors import DataError, PreflightError
-from convbench.experiment.evaluate import evaluate
-from convbench.experiment.experiment import experiment
-from convbench.experiment.seal import seal
-from convbench.learn.start import train
+from convbench.experiment.evaluate import evaluate_policy
+from convbench.experiment.experiment import run_experiment
+from convbench.experiment.seal import run_seal
+from convbench.learn.start import train_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions
@@ -24,11 +24,11 @@ from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import RoundsOptions, TrainOptions
 from convbench.schema import Example, TaskSpec
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store import Run
-from convbench.tasks.draw import ELSEWHERE, asked
-from convbench.tasks.load import Loaded, load_examples
+from convbench.tasks.draw import HELD_OUT_REASON, question_words
+from convbench.tasks.load import LoadResult, load_examples
 from tests.excerpts import Source
 from tests.learn.seal import runs
 from tests.rollout.cli import convbench
@@ -66,9 +66,9 @@ def contexts(numbers: Iterable[int]) -> list[dict[str, Any]]:
     return [row for number in numbers for row in context(number)]
 
 
-def loaded(name: str, place: Path, seed: int = 0, **sets: Any) -> Loaded:
+def loaded(name: str, place: Path, seed: int = 0, **sets: Any) -> LoadResult:
     chosen = {key.replace("__", "."): value for key, value in sets.items()}
-    task = catalog.load(TaskSpec, "tasks", name, sets={"source.file": str(place), **chosen})
+    task = catalog.load_spec(TaskSpec, "tasks", name, sets={"source.file": str(place), **chosen})
     return load_examples(task, seed)
 
 
@@ -100,7 +100,7 @@ def test_a_question_of_both_files_is_a_test_question_alone_and_counted(tmp_path:
     )
     found = loaded("colbench-backend", place, sample__count="all")
     assert sizes(found.examples) == {"train": 9, "test": 3}
-    assert found.rejected == {ELSEWHERE: 1}
+    assert found.rejected == {HELD_OUT_REASON: 1}
 
 
 def test_too_few_of_one_official_split_says_which(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_no_question_is_asked_in_two_splits(name: str, hub_rows: Source) -> None
     places: dict[str, set[str]] = {}
     for example in found:
         places.setdefault(example.group_id, set()).add(example.split)
-        places.setdefault(asked(example), set()).add(example.split)
+        places.setdefault(question_words(example), set()).add(example.split)
     assert [text for text, splits in places.items() if len(splits) > 1] == []
     assert len(places) < 2 * len(found), "some share their words or their group"
     assert abs(sizes(found)["test"] - 0.2 * len(found)) <= max(1, 0.005 * len(found))
@@ -175,14 +175,14 @@ LACKS = r"no question of split test \(2 train\); expected some to evaluate on"
 
 def test_eval_refuses_a_run_without_test_questions(untested: Run) -> None:
     with pytest.raises(DataError, match=LACKS):
-        evaluate(EvalOptions("local:pocket", untested.path, calls=QUIET))
-    assert untested.children() == []
+        evaluate_policy(EvalOptions("local:pocket", untested.path, calls=QUIET))
+    assert untested.child_runs() == []
 
 
 def test_seal_refuses_a_run_without_test_passages_before_any_round(untested: Run) -> None:
     before = sorted(untested.path.rglob("*"))
     with pytest.raises(DataError, match=LACKS):
-        seal(RoundsOptions("seal", None, untested.path, "adaptation", calls=QUIET))
+        run_seal(RoundsOptions("seal", None, untested.path, "adaptation", calls=QUIET))
     assert sorted(untested.path.rglob("*")) == before
 
 
@@ -196,7 +196,7 @@ def test_rounds_refuse_a_run_without_train_questions(tmp_path: Path) -> None:
     examples = [e.model_copy(update={"split": "test"}) for e in runs.some_examples(2)]
     run = runs.edits_run(tmp_path / "run", examples, {})
     with pytest.raises(DataError, match=r"no question of split train \(2 test\)"):
-        seal(RoundsOptions("seal", None, run.path, "adaptation", calls=QUIET))
+        run_seal(RoundsOptions("seal", None, run.path, "adaptation", calls=QUIET))
 
 
 @pytest.mark.parametrize("dry", [True, False])
@@ -211,21 +211,23 @@ def test_an_experiment_refuses_a_task_without_test_questions(tmp_path: Path, dry
     )
     asked = ExperimentOptions(str(file), tmp_path / "root", dry_run=dry, calls=QUIET)
     if dry:
-        (line,) = experiment(asked).planned.missing
+        (line,) = run_experiment(asked).plan.missing
         assert re.search(wanted, line)
     else:
         with pytest.raises(PreflightError, match=wanted):
-            experiment(asked)
+            run_experiment(asked)
     assert not (tmp_path / "root").exists()
 
 
 def test_training_without_test_questions_says_so(tmp_path: Path) -> None:
-    build(
+    build_or_resume(
         BuildOptions(
             "demo", tasks=4, model="scripted:policy", run=tmp_path / "run",
             specs=SpecOptions(sets=("task.sample.train=1",)), calls=QUIET,
         )
     )  # fmt: skip
-    judge(JudgeOptions(("rules",), tmp_path / "run", calls=QUIET))
-    result = train(TrainOptions("swift", tmp_path / "run", model="local:pocket", dry_run=True))
+    judge_run(JudgeOptions(("rules",), tmp_path / "run", calls=QUIET))
+    result = train_recipe(
+        TrainOptions("swift", tmp_path / "run", model="local:pocket", dry_run=True)
+    )
     assert "no question of split test (4 train): eval has nothing to ask" in result.notes

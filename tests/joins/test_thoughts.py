@@ -8,7 +8,7 @@ import pytest
 
 from convbench.engine.caller import Caller, RetryPolicy
 from convbench.errors import DataError
-from convbench.judge.adaptation.grader import _one, yes_or_no
+from convbench.judge.adaptation.grader import _grade_one, yes_or_no
 from convbench.judge.adaptation.learner import Question
 from convbench.judge.adaptation.metrics import GRADES
 from convbench.judge.render import last_page
@@ -61,7 +61,7 @@ def test_a_grader_is_asked_again_over_http(replies: list[str], grade: float | No
 
     with Provider(reply=says) as provider:
         model = open_model("openai/grader", api_base=provider.api_base)
-        asked = _one(
+        asked = _grade_one(
             Caller(retry=RetryPolicy(tries=1)),
             model,
             Question((), ("Rome",), "Where?"),

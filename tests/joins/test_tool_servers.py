@@ -12,8 +12,8 @@ import pytest
 
 from convbench.errors import RunError, SpecError
 from convbench.options.build import BuildOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
-from convbench.shards.build import build
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
+from convbench.shards.build import build_or_resume
 from convbench.store import Run
 from tests.models.test_mcp_server import HERE
 from tests.support.chat.dialects import Refusal
@@ -58,12 +58,17 @@ def asks(call: Call) -> str:
 def options(home: Path, server: Provider, **more: Any) -> BuildOptions:
     return BuildOptions(
         **{
-            "task": "demo", "protocol": "served", "model": "openai/s", "tasks": 2,
-            "run": home / "run", "shape": Shape(mode="standard", samples=1, temperatures=(0.7,)),
+            "task": "demo",
+            "protocol": "served",
+            "model": "openai/s",
+            "tasks": 2,
+            "run": home / "run",
+            "shape": RunSettings(mode="standard", samples=1, temperatures=(0.7,)),
             "specs": SpecOptions((home / "mine",)),
-            "calls": CallOptions(api_base=server.api_base, quiet=True), **more,
+            "calls": CallOptions(api_base=server.api_base, quiet=True),
+            **more,
         }
-    )  # fmt: skip
+    )
 
 
 def write(home: Path, protocol: dict[str, Any]) -> None:
@@ -86,11 +91,11 @@ def test_a_server_is_offered_called_kept_and_resumed(
         return said
 
     with Provider(Plan(keep_requests=20), reply=dies) as server:
-        build(options(tmp_path, server))
+        build_or_resume(options(tmp_path, server))
         assert list(Run.open(tmp_path / "run").conversations()) == [], "ended amid the tools"
         gone["on"] = False
         asked = server.stats.summary()["calls"]
-        build(options(tmp_path, server))
+        build_or_resume(options(tmp_path, server))
         assert server.stats.summary()["calls"] - asked == 2, "only what had no reply"
         offered = server.requests[0]["tools"]
         pulled = tmp_path / "run" / "run.json"
@@ -114,7 +119,9 @@ def test_a_server_is_offered_called_kept_and_resumed(
         pulled.write_text(json.dumps(manifest))
         (tmp_path / "run" / "conversations.jsonl").write_text("")
         with pytest.raises(SpecError, match="tool price takes other arguments than when"):
-            build(BuildOptions(run=tmp_path / "run", calls=options(tmp_path, server).calls))
+            build_or_resume(
+                BuildOptions(run=tmp_path / "run", calls=options(tmp_path, server).calls)
+            )
 
         manifest["pulled_from"] = "them/set@abc"
         pulled.write_text(json.dumps(manifest))
@@ -123,7 +130,9 @@ def test_a_server_is_offered_called_kept_and_resumed(
         pulled.write_text(json.dumps(manifest))
         calls = server.stats.summary()["calls"]
         with pytest.raises(SpecError, match="tool server shop: named by a downloaded spec"):
-            build(BuildOptions(run=tmp_path / "run", calls=options(tmp_path, server).calls))
+            build_or_resume(
+                BuildOptions(run=tmp_path / "run", calls=options(tmp_path, server).calls)
+            )
         assert server.stats.summary()["calls"] == calls
         assert not marker.exists()
 
@@ -132,9 +141,9 @@ def test_a_server_is_offered_called_kept_and_resumed(
 def test_another_server_is_another_run(tmp_path: Path) -> None:
     write(tmp_path, PROTOCOL)
     with Provider(Plan(), reply=asks) as server:
-        build(options(tmp_path, server))
+        build_or_resume(options(tmp_path, server))
         other = json.loads(json.dumps(PROTOCOL))
         other["speakers"]["assistant"]["tool_servers"]["shop"]["tools"] = ["price"]
         write(tmp_path, other)
         with pytest.raises(RunError, match="made with other specs"):
-            build(options(tmp_path, server))
+            build_or_resume(options(tmp_path, server))

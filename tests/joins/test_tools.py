@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from convbench.errors import SpecError
-from convbench.formats.export import export
+from convbench.formats.export import export_conversations
 from convbench.judge.ask import judge_messages
 from convbench.judge.resolve import resolve_judge
 from convbench.models.tools import ToolsModel
 from convbench.options.build import BuildOptions
-from convbench.options.shared import CallOptions, Shape
+from convbench.options.shared import CallOptions, RunSettings
 from convbench.publish.parquet import write_tables
-from convbench.publish.portions import portions
+from convbench.publish.portions import open_portions
 from convbench.schema import Conversation, Sampling, Tool, ToolCall, ToolLimits
-from convbench.shards.build import build
+from convbench.shards.build import build_or_resume
 from convbench.store import Run
-from convbench.store.tables import connect
+from convbench.store.tables import connect_runs
 from convbench.tasks import market
 from tests.support.chat.dialects import Refusal
 from tests.support.chat.plan import Plan
@@ -37,9 +37,11 @@ datasets = later("datasets")
 def built(folder: Path, server: Provider, model: str, tasks: int = 12) -> list[Conversation]:
     base = server.url if model.startswith("anthropic/") else server.api_base
     calls = CallOptions(api_base=base, quiet=True)
-    shape = Shape(mode="standard", samples=1, temperatures=(0.7,))
+    shape = RunSettings(mode="standard", samples=1, temperatures=(0.7,))
     where = folder / "run"
-    build(BuildOptions("market", model=model, tasks=tasks, run=where, shape=shape, calls=calls))
+    build_or_resume(
+        BuildOptions("market", model=model, tasks=tasks, run=where, shape=shape, calls=calls)
+    )
     return list(Run.open(folder / "run").conversations())
 
 
@@ -193,7 +195,7 @@ def test_calls_and_results_are_columns_and_go_with_a_set(tmp_path: Path) -> None
     assert [len(json.loads(calls)) for calls, _ in rows] == [3, 3]
     assert all("pence" in results for _, results in rows)
     for target in ("trl", "openai", "sharegpt", "ms-swift"):
-        export(run, target, tmp_path / target)
+        export_conversations(run, target, tmp_path / target)
     said = {
         name: json.loads(next((tmp_path / name).glob("*.jsonl")).read_text().splitlines()[0])
         for name in ("trl", "openai", "sharegpt", "ms-swift")
@@ -209,7 +211,7 @@ def test_calls_and_results_are_columns_and_go_with_a_set(tmp_path: Path) -> None
     assert [m["role"] for m in said["ms-swift"]["messages"]][3:5] == ["tool_call"] * 2
     assert json.loads(said["sharegpt"]["tools"])[0]["function"]["name"] == "lookup"
     assert said["openai"]["tools"][1]["function"]["name"] == "calculate"
-    with portions(run, tmp_path) as parts:
+    with open_portions(run, tmp_path) as parts:
         write_tables(parts, tmp_path / "set", None)
     files = sorted(str(p) for p in (tmp_path / "set" / "conversations").glob("*.parquet"))
     loaded = datasets.load_dataset(
@@ -226,7 +228,7 @@ def test_calls_and_results_are_columns_and_go_with_a_set(tmp_path: Path) -> None
 
 
 def query(sql: str, run: Run) -> list[tuple[Any, ...]]:
-    connection = connect([run])
+    connection = connect_runs([run])
     try:
         return connection.execute(sql).fetchall()
     finally:

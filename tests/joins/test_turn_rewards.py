@@ -15,14 +15,14 @@ from convbench.learn import launch, weights
 from convbench.learn.job import Job
 from convbench.learn.rows import training_rows
 from convbench.learn.select import select
-from convbench.learn.start import train
+from convbench.learn.start import train_recipe
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.schema import JudgeSpec, ProtocolSpec, Reward, turn_scores
 from convbench.schema.recipe import Data, Weighting
-from convbench.shards.judge import judge
-from convbench.store.query import query
+from convbench.shards.judge import judge_run
+from convbench.store.query import run_query
 from convbench.store.run import Run
 from tests.learn import tiny
 from tests.support.provider import Plan, Provider
@@ -58,7 +58,7 @@ def by_text(call: Any) -> str:
 
 def judged(run: Run, provider: Provider, *sets: str) -> None:
     """Judge with the shipped rubric for turns."""
-    judge(JudgeOptions(
+    judge_run(JudgeOptions(
         ("rubric-turns@openai/judge",), run.path, specs=SpecOptions(sets=sets),
         calls=CallOptions(api_base=provider.api_base, quiet=True),
     ))  # fmt: skip
@@ -72,10 +72,10 @@ def test_every_turn_is_judged_up_to_this_point_and_queried(tmp_path: Path) -> No
     assert len(asked) == 6
     assert sum("SECOND" in text for text in asked) == 3, "the first turn's judge sees no later one"
     sql = "select turn_index, overall, reward from turn_verdicts order by conversation_id, 1"
-    assert query(sql, [run]).rows == [
+    assert run_query(sql, [run]).rows == [
         (1, 2.0, 0.2), (3, 8.0, 0.8), (1, 5.0, 0.5), (3, 5.0, 0.5), (1, 8.0, 0.8), (3, 2.0, 0.2),
     ]  # fmt: skip
-    whole = query("select overall, reward, attempts from verdicts order by 1", [run]).rows
+    whole = run_query("select overall, reward, attempts from verdicts order by 1", [run]).rows
     assert whole == [(5.0, pytest.approx(0.5), 2)] * 3
 
 
@@ -97,7 +97,7 @@ def test_a_turn_without_a_score_is_asked_again_alone(tmp_path: Path) -> None:
         assert failed[0].reward is None
         assert failed[0].scores == {}
         assert [one.turn for one in turn_scores(failed[0])] == [1]
-        assert query("select count(*) from turn_verdicts", [run]).rows == [(4,)]
+        assert run_query("select count(*) from turn_verdicts", [run]).rows == [(4,)]
         broken, before = False, len(provider.requests)
         judged(run, provider)
         assert [("SECOND1" in said(body)) for body in list(provider.requests)[before:]] == [True]
@@ -120,12 +120,12 @@ def test_turns_together(
 ) -> None:
     rule = Reward(together=together, discount=gamma)
     turns = [{"overall": value} for value in (1.0, 5.0, 9.0)]
-    protocol = catalog.load(ProtocolSpec, "protocols", "reasoning")
-    assert rewards.of_turns(rule, protocol, turns, questions) == pytest.approx(expected)
+    protocol = catalog.load_spec(ProtocolSpec, "protocols", "reasoning")
+    assert rewards.turns_reward(rule, protocol, turns, questions) == pytest.approx(expected)
 
 
 def test_judges_of_old_keep_their_fingerprints() -> None:
-    spec = catalog.load(JudgeSpec, "judges", "rubric")
+    spec = catalog.load_spec(JudgeSpec, "judges", "rubric")
     kept = spec.model_dump(mode="json")
     assert "per" not in kept
     assert "together" not in kept["reward"]
@@ -156,32 +156,32 @@ def test_swift_weighs_each_turn_by_its_own_standardised_reward(learnt: tuple[Run
     """Turn 1 earned .2, .5, .8 and turn 2 .8, .5, .2: weights -1, 0, 1 and 1, 0, -1."""
     run, _ = learnt
     selection = select(run, Data())
-    found = weights.swift(selection, Weighting(reward="turn"))
+    found = weights.weigh_swift(selection, Weighting(reward="turn"))
     assert found.by_turn == {
         f"run-q0-{i}": (pytest.approx(i - 1), pytest.approx(1 - i)) for i in range(3)
     }
-    refit = weights.refit(selection, Weighting(reward="turn"))
+    refit = weights.weigh_refit(selection, Weighting(reward="turn"))
     assert refit.by_turn["run-q0-0"] == (pytest.approx(0.2), pytest.approx(0.8))
     with pytest.raises(TrainError, match="picks whole conversations"):
-        weights.star_gate(selection, Weighting(reward="turn"))
+        weights.weigh_star_gate(selection, Weighting(reward="turn"))
     with pytest.raises(TrainError, match="swift: within every task"):
-        weights.swift(selection, Weighting())
+        weights.weigh_swift(selection, Weighting())
     with pytest.raises(TrainError, match="only those of their turns differ"):
-        weights.refit(selection, Weighting())
+        weights.weigh_refit(selection, Weighting())
 
 
 def test_each_row_has_its_turns_weight(learnt: tuple[Run, Path], tmp_path: Path) -> None:
     run, model = learnt
     sets = {"weighting.reward": "turn", "data.unit": "turn"}
-    job = Job.read(tiny.resolved(tmp_path / "job", "swift", run, model, **sets))
-    found = launch.load(launch.locate("swift")).data(job)
+    job = Job.from_file(tiny.resolved(tmp_path / "job", "swift", run, model, **sets))
+    found = launch.load_trainer(launch.locate_trainer("swift")).data(job)
     rows = training_rows(found, job.chat, unit="turn").rows
     texts = [job.chat.tokenizer.decode(row.tokens.ids) for row in rows]
     assert [round(row.weight) for row in rows] == [-1, 1, 0, 0, 1, -1]
     assert [("SECOND" in text) for text in texts] == [False, True] * 3
     with pytest.raises(TrainError, match=r"data\.unit: found conversation.*expected turn"):
         training_rows(found, job.chat, unit="conversation")
-    module = launch.load(launch.locate("swift"))
+    module = launch.load_trainer(launch.locate_trainer("swift"))
     module.fit(job, found)
     assert json.loads((job.folder / "training.json").read_text())["counts"]["rows"] == 6
 
@@ -189,14 +189,14 @@ def test_each_row_has_its_turns_weight(learnt: tuple[Run, Path], tmp_path: Path)
 def test_a_judge_of_conversations_has_no_rewards_of_turns(tmp_path: Path) -> None:
     selection = select(tiny.judged_run(tmp_path / "run"), Data())
     with pytest.raises(TrainError, match=r"found no rewards of turns.*judge\.per=turn"):
-        weights.swift(selection, Weighting(reward="turn"))
+        weights.weigh_swift(selection, Weighting(reward="turn"))
 
 
 def test_a_function_judges_turns_too(tmp_path: Path) -> None:
     run = talks(tmp_path / "run")
-    judge(JudgeOptions(("rules",), run.path, specs=SpecOptions(sets=("judge.per=turn",)),
+    judge_run(JudgeOptions(("rules",), run.path, specs=SpecOptions(sets=("judge.per=turn",)),
                        calls=CallOptions(quiet=True)))  # fmt: skip
-    assert query("select count(*), count(reward) from turn_verdicts", [run]).rows == [(6, 6)]
+    assert run_query("select count(*), count(reward) from turn_verdicts", [run]).rows == [(6, 6)]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_what_is_no_score_of_a_turn_counts_as_none(tmp_path: Path, turns: Any) -
     run = tiny.make_run(tmp_path / "run", [(item, [told])], [tiny.example("q0")])
     (read,) = run.verdicts()
     assert turn_scores(read) == ()
-    rows = query("select turn_index, overall, reward from turn_verdicts", [run]).rows
+    rows = run_query("select turn_index, overall, reward from turn_verdicts", [run]).rows
     assert all(row[2] is None or row[0] is not None for row in rows)
 
 
@@ -222,4 +222,4 @@ def test_a_recipe_that_weighs_no_turns_refuses_to(tmp_path: Path) -> None:
     asked = TrainOptions("dpo", run=run.path, dry_run=True,
                          specs=SpecOptions(sets=("weighting.reward=turn",)))  # fmt: skip
     with pytest.raises(TrainError, match=r"dpo.*it weighs no turns"):
-        train(asked)
+        train_recipe(asked)

@@ -11,9 +11,9 @@ import pytest
 from convbench.engine import RetryPolicy
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, Shape
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.options.shared import CallOptions, RunSettings
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store import Run
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import Call, scripted_reply
@@ -21,7 +21,7 @@ from tests.support.provider import Provider
 
 MOST, ASKS, CALLS = RetryPolicy().unreadable, 3, 4
 QUIET = CallOptions(quiet=True, concurrency=CALLS)
-SHAPE = Shape(samples=2, temperatures=(0.7,))
+SHAPE = RunSettings(samples=2, temperatures=(0.7,))
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +29,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Forty questions, two conversations each, and the same again."""
     folder = tmp_path_factory.mktemp("unreadable")
     for name in ("one", "other"):
-        build(BuildOptions("demo", model="scripted:policy", run=folder / name, shape=SHAPE,
-                           calls=QUIET))  # fmt: skip
+        build_or_resume(
+            BuildOptions(
+                "demo", model="scripted:policy", run=folder / name, shape=SHAPE, calls=QUIET
+            )
+        )
     return folder / "one"
 
 
@@ -46,12 +49,12 @@ def test_it_is_stopped_after_ten_in_a_row(run: Path, spec: str, more: dict[str, 
     with Provider(Plan(), reply=lambda call: "A fine talk.") as server:
         calls = replace(QUIET, api_base=server.api_base)
         options = JudgeOptions((f"{spec}@openai/mute-{len(more)}",), run, calls=calls, **more)
-        (judged,) = judge(options).judged
+        (judged,) = judge_run(options).summaries
         asked = server.stats.calls
     assert str(judged.jobs.stopped).startswith(f"{MOST} results in a row could not be read")
     assert "no readable reply in 3 attempts" in str(judged.jobs.stopped)
     assert MOST * ASKS <= asked <= (MOST + CALLS) * ASKS
-    assert judged.failed >= MOST
+    assert judged.failed_count >= MOST
 
 
 def test_one_that_says_a_score_now_and_then_is_asked_to_the_end(run: Path) -> None:
@@ -62,6 +65,6 @@ def test_one_that_says_a_score_now_and_then_is_asked_to_the_end(run: Path) -> No
 
     with Provider(Plan(), reply=now_and_then) as server:
         calls = replace(QUIET, api_base=server.api_base)
-        (judged,) = judge(JudgeOptions(("openai/fickle",), run, calls=calls)).judged
+        (judged,) = judge_run(JudgeOptions(("openai/fickle",), run, calls=calls)).summaries
     assert judged.jobs.stopped is None
-    assert judged.jobs.done + judged.failed == sum(1 for _ in Run.open(run).conversations())
+    assert judged.jobs.done + judged.failed_count == sum(1 for _ in Run.open(run).conversations())

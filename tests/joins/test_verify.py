@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from convbench.errors import RunError
 from convbench.options.publish import PublishOptions
 from convbench.options.report import ReportOptions
-from convbench.publish.send import publish
-from convbench.publish.verify import verify
-from convbench.report.files import write
-from convbench.report.report import report
+from convbench.publish.send import publish_as_dataset
+from convbench.publish.verify import verify_target
+from convbench.report.files import write_report
+from convbench.report.report import create_report
 from convbench.report.sealed import seal_report
 from convbench.store import Run
 from convbench.store.folder_seal import check_folder, seal_folder
@@ -27,7 +27,7 @@ from tests.support.app import app
 
 def wrong(place: Path) -> list[str]:
     """What is wrong with a folder."""
-    return verify(str(place)).problems
+    return verify_target(str(place)).problems
 
 
 @pytest.fixture(scope="module")
@@ -36,15 +36,15 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("verify") / "r"
     base = make(folder, questions(8), lambda q, k: "A", overall=lambda q, k: 4.0 + k)
     child = make(
-        base.evals / "swift", questions(8), lambda q, k: "B" if k else "A", split="test",
+        base.evals_folder / "swift", questions(8), lambda q, k: "B" if k else "A", split="test",
         parent=base.manifest.id, checkpoint="x/swift", overall=lambda q, k: 6.0 + k,
     )  # fmt: skip
     for run in (base, child):
         with run.lock():
             pass
     options = ReportOptions((folder,))
-    made = report(options)
-    files = write(made.document, base.reports, {"json"})
+    made = create_report(options)
+    files = write_report(made.document, base.reports_folder, {"json"})
     seal_report(made.document, options, made.runs, made.root, files)
     return folder
 
@@ -56,17 +56,17 @@ def family(kept: Path, tmp_path: Path) -> Run:
 
 
 def test_a_run_with_its_evaluations_and_report_verifies(family: Run) -> None:
-    found = verify(str(family.path))
+    found = verify_target(str(family.path))
     assert found.problems == []
     kinds = [one.what.split()[0] for one in found.checked]
     assert kinds == ["run", "run", "report"]
-    assert "27 conversations, 27 verdicts" in found.checked[0].found
-    assert "tables computed again" in found.checked[2].found
+    assert "27 conversations, 27 verdicts" in found.checked[0].summary
+    assert "tables computed again" in found.checked[2].summary
 
 
 @pytest.mark.parametrize("file", ["conversations", "verdicts", "examples"])
 def test_a_changed_record_is_found_where_it_lies(family: Run, file: str) -> None:
-    path = family.evals / "swift" / f"{file}.jsonl"
+    path = family.evals_folder / "swift" / f"{file}.jsonl"
     path.write_bytes(path.read_bytes().replace(b"6.0", b"7.0").replace(b"is A", b"is B"))
     if file == "examples":
         path.write_bytes(path.read_bytes().replace(b'"answer":"A"', b'"answer":"B"'))
@@ -76,19 +76,19 @@ def test_a_changed_record_is_found_where_it_lies(family: Run, file: str) -> None
 
 
 def test_a_changed_figure_of_a_report_is_found(family: Run) -> None:
-    file = family.reports / "report.json"
+    file = family.reports_folder / "report.json"
     file.write_text(file.read_text().replace("1.0000", "0.9000"))
-    assert "report.json: changed since it was written" in wrong(family.reports)[0]
+    assert "report.json: changed since it was written" in wrong(family.reports_folder)[0]
 
 
 def test_a_forged_report_is_found_by_its_figures(family: Run) -> None:
     """Its files and its seal agree with each other, and not with the records."""
-    sealed = check_folder(family.reports)
+    sealed = check_folder(family.reports_folder)
     told = json.dumps(sealed.about)
     assert "6.50" in told or "7.00" in told
     forged = json.loads(told.replace("7.00", "9.00"))
-    seal_folder(family.reports, "report", ["report.json"], forged)
-    assert check_folder(family.reports).problems == ()
+    seal_folder(family.reports_folder, "report", ["report.json"], forged)
+    assert check_folder(family.reports_folder).problems == ()
     found = wrong(family.path)
     assert any("says '9.00'; the records give '7.00'" in text for text in found), found
 
@@ -109,18 +109,18 @@ def test_a_page_that_was_changed_and_sealed_again_is_found(
 ) -> None:
     """Neither its digest nor the figures of its seal tell: it is written again and compared."""
     run = Run.open(Path(shutil.copytree(kept, tmp_path / "r")))
-    shutil.rmtree(run.reports)
+    shutil.rmtree(run.reports_folder)
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["report", "r", "--format", form, "--out", "r/reports"])
     assert done.exit_code == 0, done.output
     monkeypatch.chdir(tmp_path.parent)
     assert wrong(run.path) == []
-    (page,) = [path for path in run.reports.iterdir() if path.name != "seal.json"]
+    (page,) = [path for path in run.reports_folder.iterdir() if path.name != "seal.json"]
     text = page.read_text()
     assert before in text
     page.write_text(text.replace(before, after, 1))
-    sealed = check_folder(run.reports)
-    seal_folder(run.reports, "report", sealed.names, sealed.about)
+    sealed = check_folder(run.reports_folder)
+    seal_folder(run.reports_folder, "report", sealed.names, sealed.about)
     found = wrong(run.path)
     assert found
     assert all(f"{page.name}:" in line and "the records give" in line for line in found)
@@ -132,14 +132,14 @@ def test_a_page_with_pictures_is_compared_but_for_what_they_draw(
 ) -> None:
     pytest.importorskip("matplotlib")
     run = Run.open(Path(shutil.copytree(kept, tmp_path / "r")))
-    shutil.rmtree(run.reports)
+    shutil.rmtree(run.reports_folder)
     done = CliRunner().invoke(app, ["report", str(run.path), "--plots", "--titles"])
     assert done.exit_code == 0, done.output
     assert wrong(run.path) == []
-    page = run.reports / "report.html"
+    page = run.reports_folder / "report.html"
     page.write_text(page.read_text().replace("7.00", "9.00", 1))
-    sealed = check_folder(run.reports)
-    seal_folder(run.reports, "report", sealed.names, sealed.about)
+    sealed = check_folder(run.reports_folder)
+    seal_folder(run.reports_folder, "report", sealed.names, sealed.about)
     assert any("report.html:" in line for line in wrong(run.path))
 
 
@@ -158,7 +158,7 @@ def test_a_run_that_was_never_sealed_says_so_and_can_be_taken_as_it_is(tmp_path:
 def published(tmp_path: Path) -> Path:
     """The folder of a small set that was judged."""
     run = write_run(tmp_path / "r")
-    return publish(PublishOptions("me/set", dry_run=True), run).laid.folder
+    return publish_as_dataset(PublishOptions("me/set", dry_run=True), run).dataset.folder
 
 
 def test_a_published_set_is_made_again_from_its_records(published: Path) -> None:
@@ -222,11 +222,13 @@ def test_results_of_a_checkpoint_name_the_tasks_of_its_set(published: Path) -> N
     from huggingface_hub import parse_eval_result_entries
 
     from convbench.publish.benchmark import results_yaml
-    from convbench.publish.checkpoint_card import Results
+    from convbench.publish.checkpoint_card import EvaluationResults
 
     tasks = yaml.safe_load((published / "eval.yaml").read_text())["tasks"]
     assert {task["config"] for task in tasks} == {"examples"}
-    results = Results("test", "reasoning", 9, 3, "rules", (), (), {"accuracy": 0.5, "reward": 0.25})
+    results = EvaluationResults(
+        "test", "reasoning", 9, 3, "rules", (), (), {"accuracy": 0.5, "reward": 0.25}
+    )
     text = results_yaml(results, ["me/set"])
     assert text is not None
     entries = parse_eval_result_entries(yaml.safe_load(text))
@@ -239,9 +241,9 @@ def test_results_of_a_checkpoint_name_the_tasks_of_its_set(published: Path) -> N
 
 def test_what_is_nothing_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"found no such folder; expected a run"):
-        verify(str(tmp_path / "no-such"))
+        verify_target(str(tmp_path / "no-such"))
     with pytest.raises(RunError, match=r"found no run\.json"):
-        verify(str(tmp_path))
+        verify_target(str(tmp_path))
     (tmp_path / "seal.json").write_text('{"files": {}, "about": {"runs": 3}, "kind": "report"}')
     assert wrong(tmp_path)
 
@@ -249,7 +251,7 @@ def test_what_is_nothing_is_one_line(tmp_path: Path) -> None:
 def test_a_hostile_set_is_refused_as_it_is_by_pull(tmp_path: Path) -> None:
     """A function of another package in the records of a set opens nothing."""
     run = write_run(tmp_path / "r", count=1)
-    folder = publish(PublishOptions("me/set", dry_run=True), run).laid.folder
+    folder = publish_as_dataset(PublishOptions("me/set", dry_run=True), run).dataset.folder
     from convbench.store.folder_seal import check_folder, names_in, seal_folder
 
     about = check_folder(folder).about

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from convbench.experiment.evaluate import evaluate
+from convbench.experiment.evaluate import evaluate_policy
 from convbench.learn.sealed import seal_checkpoint
-from convbench.learn.start import train
+from convbench.learn.start import train_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.train import TrainOptions
-from convbench.publish.verify import verify
+from convbench.publish.verify import verify_target
 from convbench.report.evaluated import misplaced_evaluations
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store import Run
 from tests.report.synthetic import make, questions
 
@@ -31,14 +31,19 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with two policies that were trained in it, and their evaluations."""
     pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("trained") / "run"
-    shape = Shape(mode="thinking", max_tokens=32, samples=2, temperatures=(0.7,))
-    build(BuildOptions(task="pocket", tasks=20, model="local:pocket", run=folder, shape=shape,
-                       calls=QUIET))  # fmt: skip
-    judge(JudgeOptions(("rules",), folder, calls=QUIET))
+    shape = RunSettings(mode="thinking", max_tokens=32, samples=2, temperatures=(0.7,))
+    build_or_resume(
+        BuildOptions(
+            task="pocket", tasks=20, model="local:pocket", run=folder, shape=shape, calls=QUIET
+        )
+    )
+    judge_run(JudgeOptions(("rules",), folder, calls=QUIET))
     for recipe in ("refit", "star-gate"):
         sets = SpecOptions(sets=("fit.max_steps=2", "fit.epochs=1"))
-        done = train(TrainOptions(recipe, run=folder, specs=sets, calls=QUIET, in_process=True))
-        evaluate(EvalOptions(str(done.path), folder, calls=QUIET))
+        done = train_recipe(
+            TrainOptions(recipe, run=folder, specs=sets, calls=QUIET, in_process=True)
+        )
+        evaluate_policy(EvalOptions(str(done.path), folder, calls=QUIET))
     return folder
 
 
@@ -88,9 +93,9 @@ def test_what_was_changed_and_sealed_again_is_found(
     trained: Path, tmp_path: Path, change: Callable[[Path], None], says: str
 ) -> None:
     run = Path(shutil.copytree(trained, tmp_path / "moved"))
-    assert verify(str(run)).problems == []
+    assert verify_target(str(run)).problems == []
     change(run)
-    found = verify(str(run)).problems
+    found = verify_target(str(run)).problems
     assert any(says in text for text in found), found
 
 
@@ -98,13 +103,13 @@ def test_swapped_evaluations_are_told_by_their_checkpoints_too(tmp_path: Path) -
     """Where their names were not written down when they were made."""
     run = make(tmp_path / "run", questions(2), lambda q, k: "A")
     for name in ("swift", "dpo"):
-        make(run.evals / name, questions(2), lambda q, k: "A", parent=run.manifest.id,
+        make(run.evals_folder / name, questions(2), lambda q, k: "A", parent=run.manifest.id,
              checkpoint=f"x/checkpoints/{name}")  # fmt: skip
     assert list(misplaced_evaluations(run)) == []
-    swap = run.evals / "swap"
-    (run.evals / "swift").rename(swap)
-    (run.evals / "dpo").rename(run.evals / "swift")
-    swap.rename(run.evals / "dpo")
+    swap = run.evals_folder / "swap"
+    (run.evals_folder / "swift").rename(swap)
+    (run.evals_folder / "dpo").rename(run.evals_folder / "swift")
+    swap.rename(run.evals_folder / "dpo")
     found = {child.path.name: text for child, text in misplaced_evaluations(Run.open(run.path))}
     assert found == {
         "swift": "was made as dpo; its folder is named swift",

@@ -12,13 +12,13 @@ from convbench import catalog
 from convbench.errors import DataError, SpecError
 from convbench.judge.ask import schema_of
 from convbench.judge.human import read_labels
-from convbench.judge.replies import Complaint, Scores, read
+from convbench.judge.replies import Complaint, Scores, read_reply
 from convbench.judge.resolve import resolve_judge
-from convbench.judge.scoring_form import by_people, shown
+from convbench.judge.scoring_form import form_fields, label_judge
 from convbench.schema import JudgeSpec
 
 HAGGLE = Path(__file__).parent / "haggle.yaml"
-SPEC = catalog.load(JudgeSpec, "judges", str(HAGGLE))
+SPEC = catalog.load_spec(JudgeSpec, "judges", str(HAGGLE))
 TEXT = "Profit kept: {}\nThe price held.\n\nFairness: {}\n{}\n\nFirmness: {}\nStood firm."
 
 
@@ -31,7 +31,7 @@ def as_json(profit: Any, fairness: Any, words: str, firm: Any) -> str:
 
 def both(*values: Any) -> tuple[Scores | Complaint, Scores | Complaint]:
     """A reply as it is read in text and in JSON."""
-    return read(TEXT.format(values[0], values[1], values[2], values[3]), SPEC), read(
+    return read_reply(TEXT.format(values[0], values[1], values[2], values[3]), SPEC), read_reply(
         as_json(*values), SPEC
     )
 
@@ -71,11 +71,11 @@ def test_schema_names_each_range() -> None:
 
 def test_weights_make_the_overall_score() -> None:
     # 3/4 of 80 of 0 to 100, 1/4 of 2 of 1 to 5, on the judge's scale 0 to 1.
-    got = SPEC.whole({"profit": 80, "fairness": 2, "confidence": 1})
+    got = SPEC.with_overall({"profit": 80, "fairness": 2, "confidence": 1})
     assert got["overall"] == pytest.approx(0.75 * 0.8 + 0.25 * 0.25)
-    assert SPEC.names == ("profit", "fairness", "confidence", "overall")
-    plain = catalog.load(JudgeSpec, "judges", "rubric")
-    assert plain.whole({"overall": 3.0}) == {"overall": 3.0}
+    assert SPEC.score_names == ("profit", "fairness", "confidence", "overall")
+    plain = catalog.load_spec(JudgeSpec, "judges", "rubric")
+    assert plain.with_overall({"overall": 3.0}) == {"overall": 3.0}
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,13 @@ def test_weights_make_the_overall_score() -> None:
 )  # fmt: skip
 def test_wrong_rubrics_are_refused(sets: dict[str, Any], said: str) -> None:
     with pytest.raises(SpecError, match=said):
-        catalog.load(JudgeSpec, "judges", str(HAGGLE), sets=sets)
+        catalog.load_spec(JudgeSpec, "judges", str(HAGGLE), sets=sets)
 
 
 def test_fingerprints_of_rubrics_without_the_new_fields_stay() -> None:
     assert resolve_judge("rules").fingerprint == "fc4cf97fd036bb3e"
     assert "weight" not in SPEC.model_copy(update={"metrics": ()}).model_dump_json()
-    old = catalog.load(JudgeSpec, "judges", "rubric").model_dump_json()
+    old = catalog.load_spec(JudgeSpec, "judges", "rubric").model_dump_json()
     assert not any(f'"{name}"' in old for name in ("weight", "justification"))
 
 
@@ -109,8 +109,8 @@ def test_labels_of_people_are_read_by_the_rubric(tmp_path: Path) -> None:
     judge = resolve_judge(f"{HAGGLE}@human:{file}")
     assert judge.name == "human:labels"
     assert judge.labels is not None
-    assert judge.labels.scores("a")[0] == {"profit": 75.0, "fairness": 4.0}
-    spec = by_people(SPEC)
+    assert judge.labels.conversation_scores("a")[0] == {"profit": 75.0, "fairness": 4.0}
+    spec = label_judge(SPEC)
     for row, said in [
         ("a,ada,100,,Sold", "no fairness"), ("a,ada,100,6,Sold", "from 1 to 5"),
         ("a,ada,100,5,", "no note"),
@@ -121,7 +121,7 @@ def test_labels_of_people_are_read_by_the_rubric(tmp_path: Path) -> None:
 
 
 def test_a_form_says_ranges_what_is_needed_and_that_words_are() -> None:
-    form = shown(by_people(SPEC))
+    form = form_fields(label_judge(SPEC))
     assert [(m["label"], m["lowest"], m["highest"], m["needed"]) for m in form["metrics"]] == [
         ("Profit kept", 0, 100, True), ("Fairness", 1, 5, True), ("Firmness", 0, 1, False),
     ]  # fmt: skip

@@ -170,7 +170,7 @@ def test_a_judge_killed_while_asking_goes_on_where_it_was(tmp_path):
     with pytest.raises(FatalModelError):
         judge_once(first, judge, caller=Caller(Journal(tmp_path / "calls.jsonl")))
     journal = Journal(tmp_path / "calls.jsonl")
-    assert journal.load() == 1
+    assert journal.load_calls() == 1
     second = Replies(GOOD)
     got = judge_once(second, judge, caller=Caller(journal))
     assert (got.attempts, len(second.sent)) == (2, 1)
@@ -181,7 +181,7 @@ def test_judging_a_failure_again_asks_anew(tmp_path):
     judge = resolve_judge("test:replies")
     failed = judge_once(Replies(BAD, BAD, BAD), judge, caller=Caller(Journal(tmp_path / "c.jsonl")))
     journal = Journal(tmp_path / "c.jsonl")
-    assert journal.load() == 3
+    assert journal.load_calls() == 3
     model = Replies(GOOD)
     got = judge_once(model, judge, caller=Caller(journal), asked=failed.attempts)
     assert (got.scores["overall"], got.attempts, len(model.sent)) == (8.0, 4, 1)
@@ -269,13 +269,13 @@ def test_labels_of_people(tmp_path):
     text = "conversation_id,rater,accuracy,overall,note\nc0,ann,8,6,good\nc0,bob,,9,\nc1,ann,1,2,\n"
     judge = resolve_judge(write(tmp_path, "expert.csv", text))
     assert judge.name == "human:expert"
-    assert judge.scorable(["c0", "c1", "c2"]) == {"c0", "c1"}
+    assert judge.scorable_ids(["c0", "c1", "c2"]) == {"c0", "c1"}
     got = judge_once(None, judge)
     assert (got.scores, got.reward) == ({"accuracy": 8.0, "overall": 7.5}, 0.75)
     assert got.justifications == {"overall": "good"}
     assert [r["rater"] for r in got.details["raters"]] == ["ann", "bob"]
     with pytest.raises(DataError, match=r"1 conversation_ids are not in this run, e\.g\. 'c1'"):
-        judge.scorable(["c0"])
+        judge.scorable_ids(["c0"])
 
 
 def test_labels_as_json_lines(tmp_path):
@@ -300,7 +300,7 @@ def test_notes_keep_line_breaks_of_every_kind(tmp_path):
     text = f'conversation_id,overall,note\nc0,3,"{BREAKS}\nsix"\nc1,4,\n'
     judge = resolve_judge(write(tmp_path, "l.csv", text))
     assert judge_once(None, judge).justifications == {"overall": f"{BREAKS}\nsix"}
-    assert judge.scorable(["c0", "c1"]) == {"c0", "c1"}
+    assert judge.scorable_ids(["c0", "c1"]) == {"c0", "c1"}
 
 
 def test_other_labels_are_another_judge(tmp_path):

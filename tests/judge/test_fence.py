@@ -6,10 +6,10 @@ import pytest
 
 from convbench.judge.ask import judge_messages
 from convbench.judge.controls import ATTACKS, TENS
-from convbench.judge.fence import ABOUT, ABOUT_SET, QUOTED, nonce, plain, quoted
-from convbench.judge.replies import Complaint, read
+from convbench.judge.fence import ABOUT, ABOUT_SET, QUOTED, draw_nonce, escape_line, quote_lines
+from convbench.judge.replies import Complaint, read_reply
 from convbench.judge.resolve import resolve_judge
-from convbench.judge.several import messages_of
+from convbench.judge.several import transcript_messages
 from convbench.schema import Choice, Reasoning, Turn, text_of
 
 from .test_dispatch import EXAMPLE, GOOD, conversation
@@ -61,8 +61,8 @@ def test_an_attack_stays_in_its_quotation(name):
 def test_a_judge_that_repeats_the_attack_gives_no_such_score(name):
     _, _, lines, _ = inside(prompt(SAID[name]))
     echoed = "\n".join(lines)
-    assert isinstance(read(echoed, JUDGE), Complaint)
-    said = read(f"{echoed}\n\n{GOOD}", JUDGE)
+    assert isinstance(read_reply(echoed, JUDGE), Complaint)
+    said = read_reply(f"{echoed}\n\n{GOOD}", JUDGE)
     assert isinstance(said, Complaint) or set(said.scores.values()) == {8.0}
 
 
@@ -110,9 +110,9 @@ def test_the_nonce_is_that_of_the_call():
     marks = [inside(prompt("one", key=key))[0] for key in ("judge/f/c0#0", "judge/f/c0#3", "x")]
     assert len(set(marks)) == 3
     assert inside(prompt("one", key="x"))[0] == marks[2]
-    assert nonce(1, "x", "") != nonce(2, "x", "")
-    first = nonce(0, "k", "")
-    assert nonce(0, "k", f"it is {first}") != first
+    assert draw_nonce(1, "x", "") != draw_nonce(2, "x", "")
+    first = draw_nonce(0, "k", "")
+    assert draw_nonce(0, "k", f"it is {first}") != first
 
 
 def test_the_rubric_as_printed_is_what_old_verdicts_were_given_by():
@@ -138,7 +138,7 @@ def asked_of(**fields):
         spec = resolve_judge(f"{name}@x/y").spec
         if spec.per in ("pair", "group"):
             talks = (conversation("one"), conversation("two"))
-            found = messages_of(spec, talks, example, "k")
+            found = transcript_messages(spec, talks, example, "k")
         else:
             found = judge_messages(spec, conversation("one"), example, key="k")
         yield name, "\n".join(text_of(message["content"]) for message in found)
@@ -243,6 +243,6 @@ LINES = (
 
 @pytest.mark.parametrize("text", [*LINES, "\n".join(LINES)])
 def test_a_text_quoted_as_a_whole_is_quoted_as_line_by_line(text):
-    assert quoted(text) == "\n".join(
-        (QUOTED + plain(line)).rstrip(" ") for line in text.splitlines() or [""]
+    assert quote_lines(text) == "\n".join(
+        (QUOTED + escape_line(line)).rstrip(" ") for line in text.splitlines() or [""]
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from convbench.judge.replies import Scores, read
+from convbench.judge.replies import Scores, read_reply
 from convbench.schema import JudgeSpec
 
 REPLIES = yaml.safe_load((Path(__file__).parent / "fresh.yaml").read_text(encoding="utf-8"))
@@ -27,9 +27,9 @@ def rubric(metrics):
 @pytest.mark.parametrize("reply", REPLIES, ids=lambda reply: reply["id"])
 def test_fresh_reply(reply):
     spec = rubric(reply["metrics"])
-    got = read(reply["reply"], spec)
+    got = read_reply(reply["reply"], spec)
     scores = (
-        {spec.labels[name]: score for name, score in got.scores.items()}
+        {spec.score_labels[name]: score for name, score in got.scores.items()}
         if isinstance(got, Scores)
         else None
     )

@@ -8,12 +8,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convbench.catalog import load
-from convbench.judge.replies import Complaint, Scores, read
+from convbench.catalog import load_spec
+from convbench.judge.replies import Complaint, Scores, read_reply
 from convbench.schema import JudgeSpec
 
 REPLIES = yaml.safe_load((Path(__file__).parent / "replies.yaml").read_text(encoding="utf-8"))
-RUBRIC = load(JudgeSpec, "judges", "rubric")
+RUBRIC = load_spec(JudgeSpec, "judges", "rubric")
 NAMES = ["accuracy", "reasoning", "comprehensiveness", "pedagogical", "confidence", "overall"]
 
 
@@ -25,7 +25,7 @@ def test_there_are_many_replies_of_both_kinds():
 
 @pytest.mark.parametrize("case", REPLIES, ids=lambda case: case["name"])
 def test_reply(case):
-    got = read(case["reply"], RUBRIC)
+    got = read_reply(case["reply"], RUBRIC)
     if "complaint" in case:
         assert isinstance(got, Complaint), got
         for piece in case["complaint"]:
@@ -38,8 +38,8 @@ def test_reply(case):
 
 
 def test_the_section_4_labels_are_read_too():
-    spec = load(JudgeSpec, "judges", "rubric-section4")
-    got = read(REPLIES[7]["reply"], spec)
+    spec = load_spec(JudgeSpec, "judges", "rubric-section4")
+    got = read_reply(REPLIES[7]["reply"], spec)
     assert isinstance(got, Scores)
     assert got.scores["overall"] == 5
 
@@ -47,15 +47,15 @@ def test_the_section_4_labels_are_read_too():
 def test_another_scale():
     spec = RUBRIC.model_copy(update={"lowest": 1.0, "highest": 5.0})
     lines = "\n".join(f"{metric.label}: 4/5" for metric in spec.metrics)
-    got = read(lines, spec)
+    got = read_reply(lines, spec)
     assert isinstance(got, Scores)
     assert set(got.scores.values()) == {4.0}
-    assert isinstance(read(lines.replace("4/5", "0"), spec), Complaint)
+    assert isinstance(read_reply(lines.replace("4/5", "0"), spec), Complaint)
 
 
 @given(st.text(alphabet="Accuracy: Overall10/.-\n*#|[]", max_size=120))
 def test_any_reply_is_read_or_complained_about(reply):
-    got = read(reply, RUBRIC)
+    got = read_reply(reply, RUBRIC)
     assert isinstance(got, Complaint) or set(got.scores) == set(NAMES)
 
 
@@ -66,7 +66,7 @@ def test_what_is_written_is_read(tenths):
         f"{metric.label}: {score}\nWords."
         for metric, score in zip(RUBRIC.metrics, scores, strict=True)
     )
-    got = read(reply, RUBRIC)
+    got = read_reply(reply, RUBRIC)
     assert isinstance(got, Scores)
     assert list(got.scores.values()) == scores
 
@@ -96,7 +96,7 @@ def test_the_rubric_is_the_paper_s_word_for_word(paper):
 
 def test_the_other_rubric_asks_section_4_s_questions(paper):
     text = paper.read_text(encoding="utf-8")
-    spec = load(JudgeSpec, "judges", "rubric-section4")
+    spec = load_spec(JudgeSpec, "judges", "rubric-section4")
     for metric in spec.metrics[:-1]:
         printed = re.search(rf"\*\*\d\. {metric.label}\*\*: ([^?]*\?)", text)[1]
         assert printed.replace("’", "'") == metric.about
@@ -106,7 +106,7 @@ def test_the_other_rubric_asks_section_4_s_questions(paper):
 @pytest.mark.parametrize("tail", ["Accuracy" + " " * 50_000, "score" + " " * 50_000, "(" * 50_000])
 def test_hostile_replies_are_read_in_linear_time(tail):
     """Nothing is timed here, but a quadratic reading of these hangs for minutes."""
-    assert isinstance(read(f"Overall\n{tail}x", RUBRIC), Complaint)
+    assert isinstance(read_reply(f"Overall\n{tail}x", RUBRIC), Complaint)
 
 
 @pytest.mark.parametrize("text", [
@@ -117,7 +117,9 @@ def test_scores_are_disowned_in_any_case_and_any_script(text):
     good = REPLIES[0]["reply"]
     for said in (text, text.upper(), text.lower(), text.swapcase()):
         for before in ("", "\N{EM DASH}\n", "8. "):
-            got = read(f"{good}\n\n{before}{said}", RUBRIC)
+            got = read_reply(f"{good}\n\n{before}{said}", RUBRIC)
             assert isinstance(got, Complaint)
             assert "disowned" in got.text
-    assert isinstance(read(f"{good}\nIt explains why granite is the harder stone.", RUBRIC), Scores)
+    assert isinstance(
+        read_reply(f"{good}\nIt explains why granite is the harder stone.", RUBRIC), Scores
+    )

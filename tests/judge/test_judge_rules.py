@@ -7,9 +7,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from convbench.errors import DataError
-from convbench.judge.features import about_options, features, verdict
+from convbench.judge.features import about_options, extract_features, option_verdict
 from convbench.judge.rules import score
-from convbench.rewards import discount, reward
+from convbench.rewards import conversation_reward, discount_factor
 from convbench.schema import Choice, Conversation, Example, ProtocolSpec, Reward, Turn
 
 PROTOCOL = ProtocolSpec.model_validate(
@@ -168,14 +168,14 @@ def test_values_as_options():
         "A: red, need pink, no. B: blue, need pink, no. C: pink, need pink, yes. "
         "D: gold, need pink, no. So C."
     )
-    seen = features(talk(f"{thought} The answer is C."), OF, PROTOCOL, "standard")
+    seen = extract_features(talk(f"{thought} The answer is C."), OF, PROTOCOL, "standard")
     assert (seen.covered, seen.decided, seen.supported) == (1.0, 1.0, True)
 
 
 def test_verdicts_that_contradict_the_gold_letter_cost():
     wrong = swap(CAREFUL, "popir has color blue, need red, no", "popir has color red, yes")
     wrong = swap(wrong, "color red, need red, yes", "color blue, need red, no")
-    seen = features(talk(*wrong), SHORT, PROTOCOL, "thinking")
+    seen = extract_features(talk(*wrong), SHORT, PROTOCOL, "thinking")
     assert (seen.covered, seen.decided, seen.agree) == (1.0, 1.0, 0.5)
     assert rated(*wrong)["reasoning"] < rated(*CAREFUL)["reasoning"] - 2
 
@@ -196,8 +196,8 @@ def test_the_mode_is_read_from_the_prompts_where_nobody_tells_it():
     asked = talk("The answer is C.").model_copy(
         update={"systems": {"assistant": "Use <thinking> tags."}}
     )
-    assert features(asked, SHORT, PROTOCOL).tags == 0
-    assert features(talk("The answer is C."), SHORT, PROTOCOL).tags == 1
+    assert extract_features(asked, SHORT, PROTOCOL).tags == 0
+    assert extract_features(talk("The answer is C."), SHORT, PROTOCOL).tags == 1
 
 
 def test_an_unreadable_answer_is_between_right_and_wrong():
@@ -235,18 +235,20 @@ def test_what_is_said_about_options():
     assert set(about_options("The options are A, B, C and D. The answer is C.", SHORT)) == set()
     said = about_options("A stone is heavy. Option B sinks because it is dense.", LONG)
     assert set(said) == {"B"}
-    assert verdict("B: lukel has color pink, need red, no.") is False
-    assert verdict("it fits every part") is True
-    assert verdict("it has a color") is None
+    assert option_verdict("B: lukel has color pink, need red, no.") is False
+    assert option_verdict("it fits every part") is True
+    assert option_verdict("it has a color") is None
 
 
 def test_reward():
     judged = {"overall": 8.0, "accuracy": 5.0}
-    assert reward(Reward(), PROTOCOL, judged, 3) == pytest.approx(0.8)
+    assert conversation_reward(Reward(), PROTOCOL, judged, 3) == pytest.approx(0.8)
     discounted = PROTOCOL.model_copy(update={"discount": 0.5})
-    assert reward(Reward(), discounted, judged, 3) == pytest.approx(0.1)
-    assert reward(Reward(discount=1.0), discounted, judged, 3) == pytest.approx(0.8)
-    assert reward(Reward(metric="accuracy", scale=5), PROTOCOL, judged, 3) == pytest.approx(1.0)
-    assert discount(Reward(), PROTOCOL) == 1.0
+    assert conversation_reward(Reward(), discounted, judged, 3) == pytest.approx(0.1)
+    assert conversation_reward(Reward(discount=1.0), discounted, judged, 3) == pytest.approx(0.8)
+    assert conversation_reward(
+        Reward(metric="accuracy", scale=5), PROTOCOL, judged, 3
+    ) == pytest.approx(1.0)
+    assert discount_factor(Reward(), PROTOCOL) == 1.0
     with pytest.raises(DataError, match="found accuracy"):
-        reward(Reward(), PROTOCOL, {"accuracy": 1.0}, 1)
+        conversation_reward(Reward(), PROTOCOL, {"accuracy": 1.0}, 1)

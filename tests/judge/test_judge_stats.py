@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convbench.judge.panel import Talk, panel
+from convbench.judge.panel import ConversationLength, summarise_panel
 from convbench.schema import Failure, JudgeSpec, Verdict
-from convbench.stats.agreement import alpha, spearman, weighted_kappa
+from convbench.stats.agreement import krippendorff_alpha, spearman, weighted_kappa
 from tests.support.later import later
 from tests.support.memory import BLOCK, peak
 
@@ -32,7 +32,7 @@ PUBLISHED = [
     [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849), ("ratio", 0.797)],
 )
 def test_alpha_of_the_published_example(level, value):
-    assert round(alpha(PUBLISHED, level), 3) == value
+    assert round(krippendorff_alpha(PUBLISHED, level), 3) == value
 
 
 SCORES = st.one_of(st.none(), st.sampled_from([0, 2, 5, 5.5, 10]))
@@ -49,7 +49,7 @@ def test_alpha_agrees_with_the_library(units):
                 expected = krippendorff.alpha(reliability_data=table, level_of_measurement=level)
         except ValueError:  # fewer than two values
             expected = np.nan
-        got = alpha(ratings, level)
+        got = krippendorff_alpha(ratings, level)
         if got is None:
             assert not np.isfinite(expected) or expected == 1.0
         else:
@@ -57,8 +57,8 @@ def test_alpha_agrees_with_the_library(units):
 
 
 def test_alpha_of_nothing_to_compare():
-    assert alpha([[1, None], [None, 2]]) is None
-    assert alpha([[3, 3], [3, 3]]) is None
+    assert krippendorff_alpha([[1, None], [None, 2]]) is None
+    assert krippendorff_alpha([[3, 3], [3, 3]]) is None
 
 
 @settings(deadline=None)  # the other library is imported by the first example
@@ -95,7 +95,7 @@ def test_spearman_agrees_with_the_library(pairs):
 
 
 def talk(number, words):
-    return Talk(f"c{number}", "e", words)
+    return ConversationLength(f"c{number}", "e", words)
 
 
 def verdict(judge, number, overall=None, mark="f", metric="overall"):
@@ -115,7 +115,7 @@ def test_panel():
         verdict("two", 3),
     ]
     verdicts += [verdict("one", 9, 10)]
-    got = panel(talks, verdicts)
+    got = summarise_panel(talks, verdicts)
     one, two = got.judges
     assert one.reward is not None
     assert (one.judge, one.scored, one.failed, one.means, one.reward.mean) == (
@@ -133,13 +133,13 @@ def test_panel():
     assert pair.apart is not None
     assert pair.apart.mean == pytest.approx(0.0)
     assert pair.kappa == pytest.approx(weighted_kappa([2, 4, 6], [2, 5, 5]))
-    assert got.alpha == pytest.approx(alpha([[2, 4, 6, 8], [2, 5, 5, None]]))
+    assert got.alpha == pytest.approx(krippendorff_alpha([[2, 4, 6, 8], [2, 5, 5, None]]))
 
 
 def test_panel_of_one_judge_and_of_none():
-    got = panel([talk(0, 3)], [verdict("one", 0, 7)])
+    got = summarise_panel([talk(0, 3)], [verdict("one", 0, 7)])
     assert (got.pairs, got.alpha, got.judges[0].length) == ((), None, None)
-    assert panel([], []).judges == ()
+    assert summarise_panel([], []).judges == ()
 
 
 def test_judges_of_other_scales_are_compared_on_one() -> None:
@@ -150,7 +150,7 @@ def test_judges_of_other_scales_are_compared_on_one() -> None:
     given += [
         verdict("two", i, score, "two", metric="fairness") for i, score in enumerate((1, 3, 3, 5))
     ]
-    got = panel(talks, given, specs=specs)
+    got = summarise_panel(talks, given, specs=specs)
     (pair,) = got.pairs
     assert (pair.equal, pair.kappa, got.alpha) == (1, 1, 1)
     assert pair.apart is not None
@@ -171,11 +171,11 @@ def test_a_panel_holds_some_bytes_of_each_conversation() -> None:
     count = 3 * BLOCK
     names = [f"c{number * 7919 % count}" for number in range(count)]
     one, two = verdict("one", 0, 3.0), verdict("two", 0, 4.0)
-    talks = [Talk(name, name, 1) for name in names]
+    talks = [ConversationLength(name, name, 1) for name in names]
     given = [of.model_copy(update={"conversation_id": n}) for n in names for of in (one, two)]
 
     def look(count: int) -> None:
-        found = panel(islice(talks, count), islice(given, 2 * count))
+        found = summarise_panel(islice(talks, count), islice(given, 2 * count))
         assert [judge.scored for judge in found.judges] == [count, count]
 
     look(5_000)

@@ -14,9 +14,9 @@ from convbench.errors import SpecError
 from convbench.judge.ask import judge_messages
 from convbench.judge.instructions import names_every_label
 from convbench.judge.ready import check_variables
-from convbench.judge.resolve import again, as_asked, resolve_judge
+from convbench.judge.resolve import judge_from_run, resolve_judge, with_defaults
 from convbench.judge.rubrics import rubric_of_model
-from convbench.publish.card import prompts
+from convbench.publish.card import prompts_section
 from convbench.schema import JudgeSpec, TaskSpec
 from convbench.store import Run
 from tests.cli.conftest import typist as typist
@@ -145,11 +145,11 @@ def test_names_that_a_template_asks_for_may_be_missing() -> None:
 
 def test_shipped_rubrics_are_sent_word_for_word() -> None:
     """Their own prompts name every label, so that nothing is added and no fingerprint moves."""
-    for name in catalog.names("judges"):
-        spec = catalog.load(JudgeSpec, "judges", name)
+    for name in catalog.spec_files("judges"):
+        spec = catalog.load_spec(JudgeSpec, "judges", name)
         if spec.kind == "rubric":
             assert names_every_label(spec), name
-            assert as_asked(spec).criteria is None
+            assert with_defaults(spec).criteria is None
 
 
 @pytest.mark.parametrize(
@@ -181,19 +181,19 @@ def two(system: str, **more: Any) -> JudgeSpec:
 
 def test_a_rubric_that_a_run_kept_is_asked_as_it_was() -> None:
     spec = two("Rate it.", fence="nonce", replies="structured")
-    kept, named = again("two@x/y", spec), as_asked(spec)
+    kept, named = judge_from_run("two@x/y", spec), with_defaults(spec)
     assert kept.spec.criteria is None
     assert named.criteria == "appended"
     talk = conversation()
     assert judge_messages(kept.spec, talk, EXAMPLE)[0]["content"] == "Rate it."
     assert "Profit (0 to 10)" in str(judge_messages(named, talk, EXAMPLE)[0]["content"])
-    assert as_asked(two("Rate it.", criteria="as-written")).criteria == "as-written"
+    assert with_defaults(two("Rate it.", criteria="as-written")).criteria == "as-written"
 
 
 def test_groups_and_pairs_are_given_their_forms() -> None:
-    group = judge_messages(as_asked(two("Rate.", per="group")), conversation(), EXAMPLE)
+    group = judge_messages(with_defaults(two("Rate.", per="group")), conversation(), EXAMPLE)
     assert "Conversation 2\nProfit: [score]" in str(group[0]["content"])
-    pair = judge_messages(as_asked(two("Rate.", per="pair")), conversation(), EXAMPLE)
+    pair = judge_messages(with_defaults(two("Rate.", per="pair")), conversation(), EXAMPLE)
     assert "10 where conversation 2 is" in str(pair[0]["content"])
 
 
@@ -289,7 +289,7 @@ def test_the_paper_s_tasks_have_the_paper_s_rubric(
 
 
 def test_a_task_laid_over_a_shipped_one_has_its_rubric() -> None:
-    arc = catalog.load(TaskSpec, "tasks", "arc")
+    arc = catalog.load_spec(TaskSpec, "tasks", "arc")
     assert rubric_of_model("x/y", arc.model_copy(update={"name": "arc-short"})) == "rubric"
     other = arc.source.model_copy(update={"hub": "me/questions"})
     with pytest.raises(SpecError, match="task mine has no rubric of its own"):
@@ -309,8 +309,8 @@ def test_a_log_without_gold_is_no_multiple_choice(
 
 
 def test_a_card_says_criteria_weights_and_scales(tmp_path: Path) -> None:
-    spec = catalog.load(JudgeSpec, "judges", str(tmp_path / written(tmp_path)))
-    card = prompts(manifest(), {"f00d": spec})
+    spec = catalog.load_spec(JudgeSpec, "judges", str(tmp_path / written(tmp_path)))
+    card = prompts_section(manifest(), {"f00d": spec})
     assert "Criteria of judge haggle" in card
     assert "Profit kept (profit, 0 to 100, weight 3): Share of the margin left." in card
     assert "Firmness (firmness, 0 to 1)" in card

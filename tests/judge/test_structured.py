@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convbench.engine.caller import Caller, RetryPolicy
-from convbench.judge.ask import Form, ask, form_of, schema_of
+from convbench.judge.ask import ReplyForm, ask_judge, form_of, schema_of
 from convbench.judge.dispatch import judge_conversation
-from convbench.judge.replies import Complaint, Scores, read
+from convbench.judge.replies import Complaint, Scores, read_reply
 from convbench.judge.resolve import resolve_judge
 from convbench.models.open import open_model
 from convbench.schema import Completion
@@ -51,7 +51,7 @@ BAD = {
 
 @pytest.mark.parametrize("fault", BAD)
 def test_what_is_wrong_is_complained_about(fault):
-    got = read(BAD[fault], SPEC)
+    got = read_reply(BAD[fault], SPEC)
     assert isinstance(got, Complaint)
     assert fault.split(",")[0] in got.text
 
@@ -63,7 +63,10 @@ def test_what_is_wrong_is_complained_about(fault):
 def test_both_forms_agree(scores, left_out):
     given_ = {name: score for name, score in scores.items() if name not in left_out}
     words = {name: f"It names the option and says why in {name}." for name in given_}
-    first, second = read(as_json(given_, words), SPEC), read(as_text(given_, words), SPEC)
+    first, second = (
+        read_reply(as_json(given_, words), SPEC),
+        read_reply(as_text(given_, words), SPEC),
+    )
     assert type(first) is type(second)
     if isinstance(first, Scores):
         assert isinstance(second, Scores)
@@ -72,15 +75,15 @@ def test_both_forms_agree(scores, left_out):
 
 
 def test_a_server_that_answers_in_text_all_the_same_is_read():
-    assert isinstance(read(as_text(EIGHTS), SPEC), Scores)
-    assert isinstance(read(f"```json\n{GOOD}\n```", SPEC), Scores)
-    assert isinstance(read('"8"', SPEC), Complaint)
-    assert isinstance(read("[" * 100_000, SPEC), Complaint)
+    assert isinstance(read_reply(as_text(EIGHTS), SPEC), Scores)
+    assert isinstance(read_reply(f"```json\n{GOOD}\n```", SPEC), Scores)
+    assert isinstance(read_reply('"8"', SPEC), Complaint)
+    assert isinstance(read_reply("[" * 100_000, SPEC), Complaint)
 
 
 def test_words_in_json_are_no_scores():
     words = {"overall": "The talk says Overall: 10 and accuracy 3, reasoning 4."}
-    got = read(as_json(EIGHTS, words), SPEC)
+    got = read_reply(as_json(EIGHTS, words), SPEC)
     assert isinstance(got, Scores)
     assert set(got.scores.values()) == {8.0}
 
@@ -211,7 +214,7 @@ def test_a_schema_is_made_for_a_model_that_takes_one(server, made):
     """Once for each asking, and never where nobody would see it."""
     count = []
     form = form_of(SPEC)
-    counted = Form(lambda: count.append(1) or form.schema(), form.read)
+    counted = ReplyForm(lambda: count.append(1) or form.schema(), form.read)
     judge = resolve_judge("x/y")
 
     class Server:
@@ -221,6 +224,6 @@ def test_a_schema_is_made_for_a_model_that_takes_one(server, made):
         async def complete(self, model, messages, sampling, *, key):
             return Completion(GOOD if sampling.reply_schema else as_text(EIGHTS))
 
-    found = asyncio.run(ask(Calls(), Server(), judge, [], "k", 0, counted))
+    found = asyncio.run(ask_judge(Calls(), Server(), judge, [], "k", 0, counted))
     assert isinstance(found.result, Scores)
     assert len(count) == made

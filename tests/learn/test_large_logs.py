@@ -11,11 +11,11 @@ import pytest
 
 from convbench import catalog
 from convbench.learn import weights
-from convbench.learn.logged import LARGE, LogFiles, Logged, in_order
-from convbench.learn.pairs import LazyPairs, extremes, final_replies, logged_turns
+from convbench.learn.logged import LARGE, LogFiles, LoggedConversation, sort_conversations
+from convbench.learn.pairs import LazyPairs, best_and_worst, final_replies, logged_turns
 from convbench.learn.rewards import JudgeRewards
-from convbench.learn.select import Selection, collect, select
-from convbench.learn.start import Part
+from convbench.learn.select import Selection, collect_conversations, select
+from convbench.learn.start import PreviewSample
 from convbench.schema import ProtocolSpec
 from convbench.schema.recipe import Data, Pairing, Weighting
 from convbench.store import Run, places, sidecars
@@ -51,7 +51,7 @@ def log(folder: Path) -> Run:
     return Run.open(folder)
 
 
-def told(item: Logged) -> tuple[Any, ...]:
+def told(item: LoggedConversation) -> tuple[Any, ...]:
     """What a learner sees of a conversation."""
     run = item.run.path if item.run else None
     return (
@@ -71,7 +71,7 @@ def test_a_log_is_what_its_records_say(tmp_path: Path) -> None:
     ]
     assert len(talks) > 60
     for large in (LARGE, 0):
-        found = collect(run, data, large=large)
+        found = collect_conversations(run, data, large=large)
         assert found.skipped == {"not in split train": 16, "failed": 1, "not judged": 1}
         assert [
             (item.conversation, item.example, item.reward, item.conversation_id)
@@ -79,14 +79,14 @@ def test_a_log_is_what_its_records_say(tmp_path: Path) -> None:
         ] == [
             (talk, run.examples[talk.example_id], scores[talk.conversation_id],
              talk.conversation_id) for talk in talks]  # fmt: skip
-        tasks = found.tasks()
+        tasks = found.by_task()
         assert list(tasks) == list(dict.fromkeys(talk.example_id for talk in talks))
         assert [item.conversation for item in tasks["q31"]] == [
             talk for talk in talks if talk.example_id == "q31"]  # fmt: skip
         assert "q4" not in tasks, "of split test"
-        weighed = weights.swift(found, Weighting())
+        weighed = weights.weigh_swift(found, Weighting())
         by_hand = {
-            name: weights.standardized([item.reward for item in some])
+            name: weights.standardized_weights([item.reward for item in some])
             for name, some in tasks.items()
         }
         known = [w for some in by_hand.values() for w in some if w is not None]
@@ -97,9 +97,12 @@ def test_conversations_of_a_small_run_alone_are_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of a large one are read again each time."""
-    monkeypatch.setattr(places, "RECORDS_KEPT", 3)
+    monkeypatch.setattr(places, "CACHED_RECORDS", 3)
     run, data = log(tmp_path / "run"), Data(judge="rules")
-    small, large = collect(run, data).logged, collect(run, data, large=0).logged
+    small, large = (
+        collect_conversations(run, data).logged,
+        collect_conversations(run, data, large=0).logged,
+    )
     first = [item.conversation for item in small], [item.conversation for item in large]
     assert all(item.conversation is one for item, one in zip(small, first[0], strict=True))
     again = [item.conversation for item in large]
@@ -109,8 +112,8 @@ def test_conversations_of_a_small_run_alone_are_held(
 
 def test_pairs_of_a_log_that_is_read_where_it_lies_are_the_same(tmp_path: Path) -> None:
     run, data = log(tmp_path / "run"), Data(judge="rules")
-    whole, kept = collect(run, data), collect(run, data, large=0)
-    direct = catalog.load(ProtocolSpec, "protocols", "direct")
+    whole, kept = collect_conversations(run, data), collect_conversations(run, data, large=0)
+    direct = catalog.load_spec(ProtocolSpec, "protocols", "direct")
     for made in (logged_turns, lambda logged: final_replies(logged, direct)):
         one, other = made(whole), made(kept)
         assert list(one.items) == list(other.items)
@@ -122,16 +125,16 @@ def test_pairs_of_a_log_that_is_read_where_it_lies_are_the_same(tmp_path: Path) 
 def test_pairs_of_a_large_log_take_few_bytes(tmp_path: Path) -> None:
     """Two conversations in files, the couple and what its replies make."""
     run = log(tmp_path / "run")
-    row = next(row for row in run.heads() if row.ended)
+    row = next(row for row in run.conversation_rows() if row.ended)
 
     def paired(count: int) -> None:
         files = LogFiles(run, large=0)
         rows = (row._replace(example_id=f"q{n // 2}", sample=n % 2) for n in range(count))
-        found = in_order(files.item(one, one.sample, ()) for one in rows)
-        couples, _, ties = extremes(Selection(run, "rules", found), Pairing())
+        found = sort_conversations(files.with_rewards(one, one.sample, ()) for one in rows)
+        couples, _, ties = best_and_worst(Selection(run, "rules", found), Pairing())
         assert (len(couples), ties.tasks) == (count // 2, count // 2)
         items = LazyPairs(lambda better, worse, *places: (better.reward, *places))  # type: ignore[arg-type,return-value]
-        items.places += ((*couple, 1, 1, 0) for couple in couples)
+        items.positions += ((*couple, 1, 1, 0) for couple in couples)
         assert items[-1] == (1.0, 1, 1, 0)
 
     held_below(PAIRED, paired, SOME, 2 * SOME)
@@ -151,12 +154,16 @@ def test_branches_of_one_conversation_are_in_the_order_of_their_keys(tmp_path: P
     ]
     run = write_run(tmp_path / "run", examples=[example(n) for n in range(12)], conversations=talks)
     rewards = {
-        row.conversation_id: (n / 7, (n / 3,) * (n % 2)) for n, row in enumerate(run.heads())
+        row.conversation_id: (n / 7, (n / 3,) * (n % 2))
+        for n, row in enumerate(run.conversation_rows())
     }
     talks.sort(key=lambda talk: (talk.example_id, talk.key))
     for large in (LARGE, 0):
         files = LogFiles(run, large)
-        found = in_order(files.item(row, *rewards[row.conversation_id]) for row in run.heads())
+        found = sort_conversations(
+            files.with_rewards(row, *rewards[row.conversation_id])
+            for row in run.conversation_rows()
+        )
         assert [item.conversation.key for item in found[:3]] == ["q0/1#a", "q0/1#b", "q0/1#c"]
         assert [(item.conversation, item.example, item.reward, item.turns) for item in found] == [
             (talk, run.examples[talk.example_id], *rewards[talk.conversation_id])
@@ -167,15 +174,17 @@ def test_branches_of_one_conversation_are_in_the_order_of_their_keys(tmp_path: P
 def test_a_large_log_takes_few_bytes_of_each_conversation(tmp_path: Path) -> None:
     """Sorted and weighed."""
     run = log(tmp_path / "run")
-    row = next(run.heads())
+    row = next(run.conversation_rows())
 
     def weighed(count: int) -> None:
         files = LogFiles(run, large=0)
         rows = (
             row._replace(example_id=f"q{n // 2 * 7919 % count}", sample=n % 2) for n in range(count)
         )
-        found = in_order(files.item(one, n * 7919 % 100 / 100, ()) for n, one in enumerate(rows))
-        items = weights.swift(Selection(run, "rules", found), Weighting()).items
+        found = sort_conversations(
+            files.with_rewards(one, n * 7919 % 100 / 100, ()) for n, one in enumerate(rows)
+        )
+        items = weights.weigh_swift(Selection(run, "rules", found), Weighting()).items
         assert len(items) == count
 
     held_below(WEIGHED, weighed, SOME + 500, 2 * SOME + 500)
@@ -190,12 +199,12 @@ def test_no_verdict_is_read_for_what_the_index_holds(tmp_path: Path) -> None:
     )
     for path in run.path.glob("verdicts*"):
         path.unlink()
-    for row in run.heads():
-        found = alone.of(row)
-        assert strict.of(row) == found
+    for row in run.conversation_rows():
+        found = alone.rewards_of(row)
+        assert strict.rewards_of(row) == found
         if isinstance(found, tuple):
             assert found[1] == ()
-            score, turns = other.of(row)
+            score, turns = other.rewards_of(row)
             assert (score, turns) == (pytest.approx(found[0]), ())
 
 
@@ -217,10 +226,10 @@ def test_rewards_are_those_of_the_verdicts(tmp_path: Path) -> None:
         ("accuracy", [(n / 10, (n / 10,)) for n in range(9)]),
     ):
         rewards = JudgeRewards(run, "rules", Data(metric=metric, least={"overall": 3.0}))
-        rows = {row.conversation_id: row for row in run.heads()}
+        rows = {row.conversation_id: row for row in run.conversation_rows()}
         judged = [rows[talk.conversation_id] for talk in talks]
-        assert [rewards.of(row) for row in judged[3:]] == found[3:]
-        assert rewards.of(judged[2]) == "below data.least"
+        assert [rewards.rewards_of(row) for row in judged[3:]] == found[3:]
+        assert rewards.rewards_of(judged[2]) == "below data.least"
 
 
 @pytest.mark.exhaustive
@@ -243,23 +252,23 @@ def test_verdicts_take_few_bytes_each_whatever_is_asked_of_them(
 
     def read_rewards(count: int) -> None:
         found = JudgeRewards(runs[count], "rules", Data(metric="accuracy"))
-        assert found.of(next(run.heads())) == (0.8, ())
+        assert found.rewards_of(next(run.conversation_rows())) == (0.8, ())
 
     held_below(JUDGED, read_rewards, SOME, 2 * SOME)
 
 
 def test_a_part_stands_for_the_whole() -> None:
     """Spread evenly, its ends among it; nothing is left out of few, nor called a guess."""
-    part = Part(100_000, most=1000)
-    found = part.of(range(100_000))
+    part = PreviewSample(100_000, limit=1000)
+    found = part.pick_items(range(100_000))
     assert (len(found), found[0], found[-1]) == (1000, 0, 99_999)
     steps = {b - a for a, b in itertools.pairwise(found)}
     assert steps == {100, 101}
     assert list(part.describe("pairs", {"pairs": 990})) == [
         "below, 1,000 pairs stand for all 100,000", "pairs: about 99000",
     ]  # fmt: skip
-    few = Part(7, most=1000)
-    assert few.of("abcdefg") == tuple("abcdefg")
+    few = PreviewSample(7, limit=1000)
+    assert few.pick_items("abcdefg") == tuple("abcdefg")
     assert list(few.describe("pairs", {"pairs": 7})) == ["pairs: 7"]
 
 

@@ -9,7 +9,7 @@ import pytest
 from convbench import catalog
 from convbench.errors import TrainError
 from convbench.learn import pairs
-from convbench.learn.select import Selection, branches, select
+from convbench.learn.select import Selection, select, select_branches
 from convbench.schema import Branch, ProtocolSpec
 from convbench.schema.recipe import Data, Pairing
 from tests.learn import tiny
@@ -18,7 +18,7 @@ from tests.learn import tiny
 @pytest.fixture
 def direct() -> ProtocolSpec:
     """The shipped protocol of one turn."""
-    return catalog.load(ProtocolSpec, "protocols", "direct")
+    return catalog.load_spec(ProtocolSpec, "protocols", "direct")
 
 
 def two(folder: Path, first: list[str], second: list[str], **more: object) -> Selection:
@@ -96,9 +96,9 @@ def test_step_dpo_from_branches(tmp_path: Path) -> None:
         item = tiny.conversation("q0", 2 + i, replies, branch=branch)
         left.append((item, [tiny.verdict(item, reward)]))
     run = tiny.make_run(tmp_path / "run", judged, [tiny.example("q0")])
-    tiny.make_run(run.branches, left, [tiny.example("q0")])
+    tiny.make_run(run.branches_folder, left, [tiny.example("q0")])
     selection = select(run, Data())
-    found = pairs.branched_turns(selection, branches(selection, Data()))
+    found = pairs.branched_turns(selection, select_branches(selection, Data()))
     assert [(p.chosen.text, p.rejected.text) for p in found.items] == [("B0", "P0"), ("P1", "C1")]
     assert [m["content"] for m in found.items[1].messages][-2:] == ["P0", "q0 ask 1"]
     assert found.skipped == {
@@ -114,19 +114,19 @@ def test_branches_judged_by_another_version_are_refused(tmp_path: Path) -> None:
     branch = Branch(parent="run-q0-0", turn=1, candidate=0)
     item = tiny.conversation("q0", 2, ["B0", "B1"], branch=branch)
     left = [(item, [tiny.verdict(item, 0.5, version="v2")])]
-    tiny.make_run(selection.run.branches, left, [tiny.example("q0")])
+    tiny.make_run(selection.run.branches_folder, left, [tiny.example("q0")])
     with pytest.raises(TrainError, match="2 versions"):
-        branches(selection, Data())
+        select_branches(selection, Data())
 
 
 def test_without_branches_it_says_what_to_do(tmp_path: Path) -> None:
     selection = two(tmp_path / "run", ["W0", "W1"], ["L0", "L1"])
     with pytest.raises(TrainError, match=r"found no branches.*convbench train"):
-        branches(selection, Data())
+        select_branches(selection, Data())
 
 
 def test_a_protocol_in_which_another_model_speaks_first_is_refused(tmp_path: Path) -> None:
-    clarifying = catalog.load(ProtocolSpec, "protocols", "reasoning")
+    clarifying = catalog.load_spec(ProtocolSpec, "protocols", "reasoning")
     selection = select(tiny.judged_run(tmp_path / "run"), Data())
     spoken = clarifying.model_copy(
         update={

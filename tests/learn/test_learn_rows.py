@@ -11,7 +11,7 @@ import pytest
 from convbench.errors import TrainError
 from convbench.learn import weights
 from convbench.learn.pairs import logged_turns
-from convbench.learn.rows import pair_rows, preview, training_rows
+from convbench.learn.rows import pair_rows, preview_rows, training_rows
 from convbench.learn.select import select
 from convbench.learn.tokens import ChatTokens
 from convbench.learn.weights import Weighted
@@ -23,7 +23,7 @@ GOLDEN = Path(__file__).parent / "golden" / "rows.jsonl"
 
 def weighted(folder: Path) -> Weighted:
     """SWiFt's weights of the tiny run."""
-    return weights.swift(select(tiny.judged_run(folder), Data()), Weighting())
+    return weights.weigh_swift(select(tiny.judged_run(folder), Data()), Weighting())
 
 
 def test_golden_rows(tmp_path: Path) -> None:
@@ -49,11 +49,11 @@ def test_counts_and_labels(tmp_path: Path) -> None:
     rows = training_rows(weighted(tmp_path / "run"), ChatTokens(tiny.tokenizer()))
     assert rows.counts["conversations"] == rows.counts["rows"] == 9
     assert rows.counts["conversations of several rows"] == 0
-    fields = rows.rows[0].fields()
+    fields = rows.rows[0].trainer_fields()
     assert fields["share"] == 1.0
     pairs = zip(fields["labels"], rows.rows[0].tokens.mask, strict=True)
     assert all((label != -100) == bool(on) for label, on in pairs)
-    assert not any("TEST" in "".join(preview([row], ChatTokens(tiny.tokenizer())))
+    assert not any("TEST" in "".join(preview_rows([row], ChatTokens(tiny.tokenizer())))
                    for row in rows.rows)  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def test_an_all_zero_mask_is_refused(tmp_path: Path) -> None:
     both = [tiny.conversation("q0", i, [""], cut=0) for i in range(2)]
     judged = [(c, [tiny.verdict(c, r)]) for c, r in zip(both, (0.1, 0.9), strict=True)]
     run = tiny.make_run(tmp_path / "run", judged, [tiny.example("q0")])
-    found = weights.swift(select(run, Data()), Weighting())
+    found = weights.weigh_swift(select(run, Data()), Weighting())
     with pytest.raises(TrainError, match=r"conversation run-q0-0: found no token of the policy"):
         training_rows(found, ChatTokens(tiny.tokenizer()))
 
@@ -80,7 +80,7 @@ def test_an_all_zero_mask_is_refused(tmp_path: Path) -> None:
 def test_preview_shows_mask_and_weight(tmp_path: Path) -> None:
     chat = ChatTokens(tiny.tokenizer())
     rows = training_rows(weighted(tmp_path / "run"), chat)
-    lines = list(preview([rows.rows[2]], chat))
+    lines = list(preview_rows([rows.rows[2]], chat))
     assert lines[0].startswith("run-q0-2: weight +1.1547")
     loss = [line for line in lines[1:] if line.startswith("  LOSS")]
     assert len(loss) == 2

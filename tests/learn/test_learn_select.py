@@ -121,13 +121,13 @@ def test_refusals_come_before_torch(tmp_path: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
-from convbench.learn.start import train
+from convbench.learn.start import train_recipe
 from convbench.options.train import TrainOptions
 from convbench.errors import TrainError
 for name, words in (("gone", "no config.json"), ("bare", "no chat template"),
                     ("unjudged", "no verdicts")):
     try:
-        train(TrainOptions("swift", run=Path({str(tmp_path)!r}) / name))
+        train_recipe(TrainOptions("swift", run=Path({str(tmp_path)!r}) / name))
     except TrainError as error:
         assert words in str(error), error
     else:
@@ -149,7 +149,7 @@ def test_smaller_datasets_are_whole_tasks_and_nested(tmp_path: Path) -> None:
     run = tiny.make_run(tmp_path / "run", judged, examples)
 
     def tasks(rows: int | None) -> set[str]:
-        found = select(run, Data(rows=rows, unit="turn")).tasks()
+        found = select(run, Data(rows=rows, unit="turn")).by_task()
         assert all(len(items) == 3 for items in found.values()), "a task was cut"
         return set(found)
 

@@ -42,26 +42,26 @@ def samples(found: weights.Weighted) -> list[tuple[str, int]]:
 
 
 def test_star_gate_draws_among_equals_and_the_seed_decides(selection: Selection) -> None:
-    found = weights.star_gate(selection, Weighting(), seed=1)
+    found = weights.weigh_star_gate(selection, Weighting(), seed=1)
     drawn = Counter(sample for task, sample in samples(found) if task != "last")
     assert sum(drawn.values()) == TASKS
     assert set(drawn) == {0, 1}
     assert min(drawn.values()) > TASKS / 5, "neither is preferred"
-    assert samples(found) == samples(weights.star_gate(selection, Weighting(), seed=1))
-    assert samples(found) != samples(weights.star_gate(selection, Weighting(), seed=2))
+    assert samples(found) == samples(weights.weigh_star_gate(selection, Weighting(), seed=1))
+    assert samples(found) != samples(weights.weigh_star_gate(selection, Weighting(), seed=2))
     assert ("last", 2) in samples(found)
     assert found.ties is not None
     assert found.ties.record() == {"rule": "random", "tied": TASKS, "tasks": TASKS + 1}
 
 
 def test_all_takes_every_equal_and_drop_none(selection: Selection) -> None:
-    every = weights.star_gate(selection, Weighting(ties="all"))
+    every = weights.weigh_star_gate(selection, Weighting(ties="all"))
     assert len(every.items) == 2 * TASKS + 1
-    assert samples(weights.star_gate(selection, Weighting(ties="drop"))) == [("last", 2)]
+    assert samples(weights.weigh_star_gate(selection, Weighting(ties="drop"))) == [("last", 2)]
 
 
 def test_pairs_draw_on_both_sides(selection: Selection) -> None:
-    direct = catalog.load(ProtocolSpec, "protocols", "direct")
+    direct = catalog.load_spec(ProtocolSpec, "protocols", "direct")
     found = pairs.final_replies(selection, direct, Pairing(), 3)
     drawn = Counter(
         (pair.chosen.text[-1], pair.rejected.text[-1])
@@ -87,4 +87,4 @@ def test_where_all_are_tied_drop_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(TrainError, match="no pair is left"):
         pairs.logged_turns(found, Pairing(ties="drop"))
     with pytest.raises(TrainError, match="no conversation is left"):
-        weights.star_gate(found, Weighting(ties="drop"))
+        weights.weigh_star_gate(found, Weighting(ties="drop"))

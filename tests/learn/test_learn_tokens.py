@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import TrainError
-from convbench.learn.rows import asked, stretches
+from convbench.learn.rows import mask_stretches, prompted_replies
 from convbench.learn.tokens import ChatTokens
 from convbench.schema import Conversation, Sampling, Turn
 from tests.learn import tiny
@@ -27,18 +27,18 @@ def talk(*replies: str, cut: int | None = None) -> Conversation:
 def learnt(chat: ChatTokens, conversation: Conversation) -> list[list[str]]:
     """The stretches with loss of each row, decoded."""
     return [
-        [chat.tokenizer.decode(ids) for on, ids in stretches(row) if on]
-        for row in chat.rows(asked(tiny.PROTOCOL, conversation), "2026-11-20")
+        [chat.tokenizer.decode(ids) for on, ids in mask_stretches(row) if on]
+        for row in chat.token_rows(prompted_replies(tiny.PROTOCOL, conversation), "2026-11-20")
     ]
 
 
 def contexts(chat: ChatTokens, conversation: Conversation, day: str = "") -> list[tuple[int, ...]]:
     """The ids before each reply in the training rows, whatever the rows are."""
-    rows = chat.rows(asked(tiny.PROTOCOL, conversation), day)
+    rows = chat.token_rows(prompted_replies(tiny.PROTOCOL, conversation), day)
     if len(rows) > 1:
         return [row.ids[: row.mask.index(1)] for row in rows]
     starts, at = [], 0
-    for on, ids in stretches(rows[0]):
+    for on, ids in mask_stretches(rows[0]):
         if on:
             starts.append(at)
         at += len(ids)
@@ -48,7 +48,7 @@ def contexts(chat: ChatTokens, conversation: Conversation, day: str = "") -> lis
 def prompts_agree(chat: ChatTokens, conversation: Conversation) -> None:
     """Whatever the rows are: the ids before each reply are those of the prompt it answered."""
     day = "2026-11-20"
-    turns = asked(tiny.PROTOCOL, conversation)
+    turns = prompted_replies(tiny.PROTOCOL, conversation)
     prompts = [tuple(chat.prompt_ids(turn.messages, day)) for turn in turns]
     assert contexts(chat, conversation, day) == prompts
 
@@ -59,8 +59,8 @@ def test_one_row_with_loss_on_the_policys_words_alone(style: str) -> None:
     conversation = talk("POLICY0", "POLICY1 the end")
     end = ENDS[style]
     assert learnt(chat, conversation) == [[f"POLICY0{end}", f"POLICY1 the end{end}"]]
-    row = chat.rows(asked(tiny.PROTOCOL, conversation), "2026-11-20")[0]
-    others = "".join(chat.tokenizer.decode(ids) for on, ids in stretches(row) if not on)
+    row = chat.token_rows(prompted_replies(tiny.PROTOCOL, conversation), "2026-11-20")[0]
+    others = "".join(chat.tokenizer.decode(ids) for on, ids in mask_stretches(row) if not on)
     for sentinel in ("SYSTEM", "Q ask 0", "Q ask 1"):
         assert others.count(sentinel) == 1
     assert "POLICY" not in others
@@ -72,7 +72,7 @@ def test_one_row_with_loss_on_the_policys_words_alone(style: str) -> None:
 def test_prompts_are_the_tokenizers_own(style: str) -> None:
     """What the policy is asked with elsewhere: apply_chat_template with a generation prompt."""
     tokenizer = tiny.tokenizer(style)
-    for turn in asked(tiny.PROTOCOL, talk("POLICY0", "POLICY1")):
+    for turn in prompted_replies(tiny.PROTOCOL, talk("POLICY0", "POLICY1")):
         wanted = tokenizer.apply_chat_template(
             list(turn.messages), add_generation_prompt=True, tokenize=True, return_dict=False
         )
@@ -85,7 +85,7 @@ def test_a_cut_turn_has_no_loss_on_its_end(style: str) -> None:
     end = ENDS[style]
     first = talk("POLICY0", "POLICY1", cut=0)
     assert learnt(chat, first) == [["POLICY0", f"POLICY1{end}"]]
-    row = chat.rows(asked(tiny.PROTOCOL, first))[0]
+    row = chat.token_rows(prompted_replies(tiny.PROTOCOL, first))[0]
     after = next(i for i, on in enumerate(row.mask) if on and not row.mask[i + 1]) + 1
     assert chat.tokenizer.decode([row.ids[after]]) == end, "it stands in the context all the same"
     assert learnt(chat, talk("POLICY0", "POLICY1", cut=1)) == [[f"POLICY0{end}", "POLICY1"]]
@@ -108,13 +108,13 @@ def test_a_template_that_drops_thinking_splits_rows() -> None:
         ["POLICY1<|im_end|>"],
     ]
     prompts_agree(chat, thought)
-    second = chat.rows(asked(tiny.PROTOCOL, thought))[1]
+    second = chat.token_rows(prompted_replies(tiny.PROTOCOL, thought))[1]
     assert "why" not in chat.tokenizer.decode(second.ids), "the policy did not see it again"
 
 
 def test_no_thinking_block_is_put_into_the_policys_mouth() -> None:
     chat = ChatTokens(tiny.tokenizer("qwen3"))
-    row = chat.rows(asked(tiny.PROTOCOL, talk("POLICY0", "POLICY1")))[0]
+    row = chat.token_rows(prompted_replies(tiny.PROTOCOL, talk("POLICY0", "POLICY1")))[0]
     assert "<think>" not in chat.tokenizer.decode(row.ids)
 
 
@@ -127,15 +127,15 @@ def test_tokens_that_would_merge_across_the_border_do_not() -> None:
 
 def test_the_date_is_the_conversations() -> None:
     chat = ChatTokens(tiny.tokenizer("llama-3.2"))
-    messages = asked(tiny.PROTOCOL, talk("POLICY0"))[0].messages
-    assert "Today Date: 03 Feb 2025" in chat.prompt(messages, "2025-02-03")
+    messages = prompted_replies(tiny.PROTOCOL, talk("POLICY0"))[0].messages
+    assert "Today Date: 03 Feb 2025" in chat.render_prompt(messages, "2025-02-03")
 
 
 def test_gemma_gets_its_system_prompt_in_the_first_user_message() -> None:
     chat = ChatTokens(tiny.tokenizer("gemma"))
     assert chat.folds_system
-    messages = asked(tiny.PROTOCOL, talk("POLICY0"))[0].messages
-    assert chat.prompt(messages) == (
+    messages = prompted_replies(tiny.PROTOCOL, talk("POLICY0"))[0].messages
+    assert chat.render_prompt(messages) == (
         "<bos><start_of_turn>user\nSYSTEM\n\nQ ask 0<end_of_turn>\n<start_of_turn>model\n"
     )
     assert not ChatTokens(tiny.tokenizer("llama-3.1")).folds_system
@@ -168,15 +168,15 @@ def test_a_local_build_asks_with_the_ids_that_are_trained_on(style: str, tmp_pat
     weights = tiny.save_model(tmp_path, style=style)
     chat = ChatTokens(tiny.tokenizer(style))
     conversation = talk("POLICY0", "POLICY1 the end")
-    turns = asked(tiny.PROTOCOL, conversation)
+    turns = prompted_replies(tiny.PROTOCOL, conversation)
 
     async def build() -> list[tuple[int, ...]]:
         model = LocalModel(f"local:{weights}", device="cpu")
         await model.start()
         try:
             said = await model.complete(turns[0].messages, Sampling(max_tokens=2), key="a")
-            assert said.prompt_tokens == len(model.tokens(turns[0].messages))
-            return [tuple(model.tokens(turn.messages)) for turn in turns]
+            assert said.prompt_tokens == len(model.prompt_tokens(turns[0].messages))
+            return [tuple(model.prompt_tokens(turn.messages)) for turn in turns]
         finally:
             await model.aclose()
 

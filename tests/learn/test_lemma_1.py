@@ -26,7 +26,7 @@ class World:
         self.observe = torch.rand(CONTEXTS, 1 + PAIRS, ACTIONS, OBSERVATIONS, **draw).softmax(-1)
         raw = torch.rand(CONTEXTS, len(TRAJECTORIES), **draw)
         self.rewards = torch.stack(
-            [torch.tensor(weights.reward(row.tolist()), dtype=torch.float64) for row in raw]
+            [torch.tensor(weights.reward_weights(row.tolist()), dtype=torch.float64) for row in raw]
         )
         self.logging = torch.randn(CONTEXTS, 1 + PAIRS, ACTIONS, **draw)
         self.stream = stream

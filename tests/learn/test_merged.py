@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from convbench.errors import TrainError, UsageError
-from convbench.learn.merged import aligner, log_of
-from convbench.learn.mixing import repeated
-from convbench.learn.start import train
+from convbench.learn.merged import make_aligner, merge_runs
+from convbench.learn.mixing import repeat_by_share
+from convbench.learn.start import train_recipe
 from convbench.options.shared import SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Data
@@ -43,33 +43,37 @@ def runs(tmp_path: Path) -> list[Run]:
 def test_conversations_of_one_question_are_one_group_whichever_run_holds_them(
     runs: list[Run],
 ) -> None:
-    found = log_of(runs, Data())
-    sizes = {task: len(some) for task, some in found.tasks().items()}
+    found = merge_runs(runs, Data())
+    sizes = {task: len(some) for task, some in found.by_task().items()}
     assert sizes == {"q0": 6, "q1": 3, "q2": 6, "q1#2": 3}
-    assert {found.run_of(item).manifest.id for item in found.tasks()["q0"]} == {"first", "second"}
-    assert found.tasks()["q1#2"][0].run == runs[1]
+    assert {found.run_of(item).manifest.id for item in found.by_task()["q0"]} == {"first", "second"}
+    assert found.by_task()["q1#2"][0].run == runs[1]
     assert [part.record()["conversations"] for part in found.parts] == [9, 9]
 
 
 def test_a_question_takes_part_as_often_as_its_runs_share() -> None:
     items = [(place, f"q{number}") for place in (0, 1) for number in range(400)]
-    found = repeated(items, (2.0, 0.25), lambda item: item[0], lambda item: item[1])
+    found = repeat_by_share(items, (2.0, 0.25), lambda item: item[0], lambda item: item[1])
     assert found.count((0, "q7")) == 2
     assert sum(place == 0 for place, _ in found) == 800
     some = {task for place, task in found if place == 1}
     assert 70 < len(some) < 130
-    more = repeated(items, (2.0, 0.5), lambda item: item[0], lambda item: item[1])
+    more = repeat_by_share(items, (2.0, 0.5), lambda item: item[0], lambda item: item[1])
     assert some < {task for place, task in more if place == 1}, "shares are nested"
 
 
 def test_scales_by_hand() -> None:
     values = [1.0, 3.0, 3.0, 5.0]
-    assert [aligner(values, "rank")(v) for v in values] == [0, 0.5, 0.5, 1]
-    assert [aligner(values, "range")(v) for v in values] == [0, 0.5, 0.5, 1]
-    assert [aligner(values, "standard")(v) for v in values] == pytest.approx(
+    assert [make_aligner(values, "rank")(v) for v in values] == [0, 0.5, 0.5, 1]
+    assert [make_aligner(values, "range")(v) for v in values] == [0, 0.5, 0.5, 1]
+    assert [make_aligner(values, "standard")(v) for v in values] == pytest.approx(
         [-(2**0.5), 0, 0, 2**0.5]
     )
-    assert [aligner([4.0, 4.0], way)(4.0) for way in ("rank", "range", "standard")] == [0.5, 0.5, 0]
+    assert [make_aligner([4.0, 4.0], way)(4.0) for way in ("rank", "range", "standard")] == [
+        0.5,
+        0.5,
+        0,
+    ]
 
 
 def test_judges_of_other_scales_stand_side_by_side_only_where_aligned(runs: list[Run]) -> None:
@@ -79,19 +83,19 @@ def test_judges_of_other_scales_stand_side_by_side_only_where_aligned(runs: list
     changed = [v | {"judge": "k", "reward": 10 * v["reward"]} for v in verdicts]
     file.write_text("".join(json.dumps(v) + "\n" for v in changed))
     with pytest.raises(TrainError, match=r"rewards of 2 judges.*--set data.align="):
-        log_of(runs, Data())
+        merge_runs(runs, Data())
     for align in ("standard", "range", "rank"):
-        found = log_of(runs, Data(align=align))
+        found = merge_runs(runs, Data(align=align))
         rewards = [[i.reward for i in found.logged if i.run == run] for run in runs]
         assert rewards[0] == pytest.approx(rewards[1]), align
         assert found.judge == "j + k"
-    named = log_of(runs, Data(align="rank", judges=("j", "k")))
+    named = merge_runs(runs, Data(align="rank", judges=("j", "k")))
     assert list(map(told, named.logged)) == list(map(told, found.logged))
 
 
 def test_a_curriculum_is_an_order_of_questions(runs: list[Run]) -> None:
     def order(**data: Any) -> list[str]:
-        return list(log_of(runs[:1], Data(**data)).tasks())
+        return list(merge_runs(runs[:1], Data(**data)).by_task())
 
     mean = {name: fmean(r) for name, r in zip(("q0", "q1", "q2"), tiny.REWARDS, strict=True)}
     assert order(order="easy") == sorted(mean, key=lambda name: -mean[name])
@@ -109,26 +113,26 @@ def test_what_does_not_fit_several_runs_is_refused(
     runs: list[Run], data: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(TrainError, match=said):
-        log_of(runs, Data(**data))
+        merge_runs(runs, Data(**data))
 
 
 def test_a_run_twice_or_learners_of_one_run_are_refused(runs: list[Run]) -> None:
     with pytest.raises(UsageError, match="found it twice"):
-        log_of([runs[0], runs[0]], Data())
+        merge_runs([runs[0], runs[0]], Data())
     paths = tuple(run.path for run in runs)
     for recipe, sets in (("sweet", ()), ("step-dpo", ("pairing.source=resampled",))):
         options = TrainOptions(
             recipe, run=paths, model="local:pocket", specs=SpecOptions(sets=sets), dry_run=True
         )
         with pytest.raises(TrainError, match="expected one --run"):
-            train(options)
+            train_recipe(options)
 
 
 def test_a_run_that_nobody_judged_is_learnt_by_likelihood(runs: list[Run]) -> None:
     runs[1].verdicts_file.write_text("")
     with pytest.raises(TrainError, match="found no verdicts"):
-        log_of(runs, Data())
-    found = log_of(runs, Data(unrewarded="sft"))
+        merge_runs(runs, Data())
+    found = merge_runs(runs, Data(unrewarded="sft"))
     assert (len(found.logged), len(found.unrewarded)) == (9, 9)
     assert {item.run for item in found.unrewarded} == {runs[1]}
     options = TrainOptions(
@@ -136,4 +140,4 @@ def test_a_run_that_nobody_judged_is_learnt_by_likelihood(runs: list[Run]) -> No
         specs=SpecOptions(sets=("data.unrewarded=sft",)),
     )  # fmt: skip
     with pytest.raises(TrainError, match="pairs need rewards"):
-        train(options)
+        train_recipe(options)

@@ -20,7 +20,7 @@ from tests.support.one_line import one_line
 
 
 def recipe(file: Path, *sets: str) -> Recipe:
-    return catalog.load(Recipe, "recipes", str(file), sets=parse_sets(sets))
+    return catalog.load_spec(Recipe, "recipes", str(file), sets=parse_sets(sets))
 
 
 @pytest.fixture
@@ -39,11 +39,11 @@ def test_an_older_file_is_read_over_what_it_extends(old: Path) -> None:
 
 @pytest.mark.parametrize("name", ["rounds", "args.rounds", "recipe.rounds"])
 def test_what_is_set_counts_by_either_name(old: Path, name: str) -> None:
-    from convbench.learn.start import sort_sets
+    from convbench.learn.start import split_sets
 
-    sets, _ = sort_sets([f"{name}=5"])
-    assert catalog.load(Recipe, "recipes", str(old), sets=sets).rounds == 5
-    assert catalog.load(Recipe, "recipes", "seal", sets=sets).rounds == 5
+    sets, _ = split_sets([f"{name}=5"])
+    assert catalog.load_spec(Recipe, "recipes", str(old), sets=sets).rounds == 5
+    assert catalog.load_spec(Recipe, "recipes", "seal", sets=sets).rounds == 5
 
 
 @pytest.mark.parametrize(
@@ -64,17 +64,17 @@ def test_a_checkpoint_begun_with_an_older_record_is_taken_up_again(tmp_path: Pat
     """Its `recipe.yaml` holds the two in `args`, and knows no field that came later."""
     said = tiny.conversation("one", 0, ["yes"])
     run = tiny.make_run(tmp_path / "run", [(said, [])], [tiny.example("one")])
-    now = catalog.load(Recipe, "recipes", "seal").model_copy(
+    now = catalog.load_spec(Recipe, "recipes", "seal").model_copy(
         update={"run": str(run.path.resolve()), "model": "local:pocket"}
     )
-    begun = run.checkpoints / "seal"
+    begun = run.checkpoints_folder / "seal"
     (begun / "checkpoint-1").mkdir(parents=True)
     file = write_recipe(Job(now, begun))
     record = yaml.safe_load(file.read_text())
     record["args"] |= {name: record.pop(name) for name in ("rounds", "filter")}
     file.write_text(yaml.safe_dump(record))
-    found = Job.read(file).recipe
+    found = Job.from_file(file).recipe
     assert (found.rounds, found.filter, found.args) == (now.rounds, now.filter, now.args)
     assert free_folder(TrainOptions("seal"), run, now) == begun
     other = now.model_copy(update={"filter": "improves"})
-    assert free_folder(TrainOptions("seal"), run, other) == run.checkpoints / "seal-2"
+    assert free_folder(TrainOptions("seal"), run, other) == run.checkpoints_folder / "seal-2"

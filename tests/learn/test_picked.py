@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from convbench.learn import weights
-from convbench.learn.logged import LogFiles, in_order
-from convbench.learn.merged import _aligned, _ordered, log_of
-from convbench.learn.mixing import completed
-from convbench.learn.pairs import extremes
-from convbench.learn.select import Selection, collect, nearest
+from convbench.learn.logged import LogFiles, sort_conversations
+from convbench.learn.merged import _align_rewards, _order_questions, merge_runs
+from convbench.learn.mixing import apply_mix
+from convbench.learn.pairs import best_and_worst
+from convbench.learn.select import Selection, collect_conversations, limit_rows
 from convbench.schema.recipe import Data, Pairing, Weighting
 from convbench.store.places import size_of
 from convbench.store.run import Run
@@ -67,25 +67,25 @@ def test_a_log_that_is_read_again_is_the_one_that_is_held(
     if those == "one":
         of = runs[1:]
     elif those == "one of them large":
-        sizes = sorted(sum(map(size_of, run.files("conversations.jsonl"))) for run in runs)
+        sizes = sorted(sum(map(size_of, run.record_files("conversations.jsonl"))) for run in runs)
         assert sizes[0] < sizes[1]
         large = sizes[0]
     data = Data(judge="rules", **settings)
-    held, again = log_of(of, data, large=1 << 40), log_of(of, data, large)
+    held, again = merge_runs(of, data, large=1 << 40), merge_runs(of, data, large)
     assert len(held.logged) > 10
     for one, other in ((held.logged, again.logged), (held.unrewarded, again.unrewarded)):
         assert list(map(told, one)) == list(map(told, other))
     assert list(held.describe("reward")) == list(again.describe("reward"))
     assert [part.record() for part in held.parts] == [part.record() for part in again.parts]
-    assert [(name, list(map(told, some))) for name, some in held.tasks().items()] == [
-        (name, list(map(told, some))) for name, some in again.tasks().items()]  # fmt: skip
-    first, second = (completed(weights.swift(found, Weighting()), data, False)
+    assert [(name, list(map(told, some))) for name, some in held.by_task().items()] == [
+        (name, list(map(told, some))) for name, some in again.by_task().items()]  # fmt: skip
+    first, second = (apply_mix(weights.weigh_swift(found, Weighting()), data, False)
                      for found in (held, again))  # fmt: skip
     assert isinstance(first, weights.Weighted)
     assert isinstance(second, weights.Weighted)
     assert [(told(item), weight) for item, weight in first.items] == [
         (told(item), weight) for item, weight in second.items]  # fmt: skip
-    pairs, others = (extremes(found, Pairing())[0] for found in (held, again))
+    pairs, others = (best_and_worst(found, Pairing())[0] for found in (held, again))
     assert len(pairs) > 2
     assert [tuple(map(told, two)) for two in pairs] == [tuple(map(told, two)) for two in others]
 
@@ -96,8 +96,8 @@ def test_several_runs_are_their_conversations_with_names_and_order_of_their_own(
     """Of both runs in their order; a question in other words is another one; aligned within a
     judge's scale, hard questions first."""
     data = Data(judge="rules", flagged="keep")
-    parts = [collect(run, data) for run in runs]
-    joined = log_of(runs, data.model_copy(update={"align": "range", "order": "hard"}))
+    parts = [collect_conversations(run, data) for run in runs]
+    joined = merge_runs(runs, data.model_copy(update={"align": "range", "order": "hard"}))
     by_id = {
         (run.path, item.conversation_id): item
         for run, part in zip(runs, parts, strict=True)
@@ -113,23 +113,25 @@ def test_several_runs_are_their_conversations_with_names_and_order_of_their_own(
         assert item.conversation == own.conversation
         reworded = item.run is not runs[0] and item.example.question.startswith("Now: ")
         assert item.task == item.example_id + "#2" * reworded
-    means = [fmean(item.reward for item in some) for some in joined.tasks().values()]
+    means = [fmean(item.reward for item in some) for some in joined.by_task().values()]
     assert means == sorted(means)
-    assert len(joined.tasks()) > 32, "some are asked in other words"
+    assert len(joined.by_task()) > 32, "some are asked in other words"
 
 
 @pytest.mark.exhaustive
 def test_conversations_of_logs_in_files_take_few_bytes_each(runs: list[Run]) -> None:
     """On another scale, in another order, and fewer of them."""
     run = runs[0]
-    row = next(run.heads())
+    row = next(run.conversation_rows())
 
     def picked(count: int) -> None:
         files = LogFiles(run, large=0)
         rows = (row._replace(example_id=f"q{n // 2}", sample=n % 2) for n in range(count))
-        found = in_order(files.item(one, n * 7919 % 100 / 100, ()) for n, one in enumerate(rows))
-        scaled = Selection(run, "rules", _aligned(Selection(run, "rules", found), "range"))
-        ordered = _ordered(scaled, "hard")
-        assert len(nearest(ordered, count // 2, "conversation")) == count // 2
+        found = sort_conversations(
+            files.with_rewards(one, n * 7919 % 100 / 100, ()) for n, one in enumerate(rows)
+        )
+        scaled = Selection(run, "rules", _align_rewards(Selection(run, "rules", found), "range"))
+        ordered = _order_questions(scaled, "hard")
+        assert len(limit_rows(ordered, count // 2, "conversation")) == count // 2
 
     held_below(PICKED, picked, SOME, 2 * SOME)

@@ -15,31 +15,31 @@ from convbench import catalog
 from convbench.errors import MissingDependency, SpecError, TrainError, UsageError
 from convbench.learn import launch as launching
 from convbench.learn import together
-from convbench.learn.launch import Meeting, meeting, on_machines
-from convbench.learn.start import choose_launch, sort_sets
+from convbench.learn.launch import NodeGroup, on_machines, read_node_group
+from convbench.learn.start import choose_launch, split_sets
 from convbench.options.shared import SpecOptions
-from convbench.options.spread import Spread
+from convbench.options.spread import ShardOptions
 from convbench.options.train import TrainOptions
-from convbench.schema.recipe import Fit, Launch, Recipe
+from convbench.schema.recipe import Fit, LaunchSpec, Recipe
 from convbench.store import Run
 
 
 def recipe(name: str, **sets: object) -> Recipe:
     """A shipped recipe."""
-    return catalog.load(Recipe, "recipes", name, sets=sets)
+    return catalog.load_spec(Recipe, "recipes", name, sets=sets)
 
 
-def launch(name: str, **sets: object) -> Launch:
+def launch(name: str, **sets: object) -> LaunchSpec:
     """A shipped launch file."""
-    return catalog.load(Launch, "launch", name, sets=sets)
+    return catalog.load_spec(LaunchSpec, "launch", name, sets=sets)
 
 
-@pytest.mark.parametrize("name", catalog.names("recipes"))
+@pytest.mark.parametrize("name", catalog.spec_files("recipes"))
 def test_every_recipe_loads_and_has_its_script(name: str) -> None:
     found = recipe(name)
     launch(found.launch)
     if found.trainer is not None:
-        module = launching.load(launching.locate(found.trainer))
+        module = launching.load_trainer(launching.locate_trainer(found.trainer))
         assert module.__doc__, "a script says what it maximises"
 
 
@@ -83,7 +83,7 @@ DEEPSPEED_24 = {
 
 def test_table_24_with_the_recipes_of_table_26() -> None:
     fit = recipe("swift").fit
-    found = launching.configuration(launch("zero2"), fit, bf16=True)
+    found = launching.accelerate_config(launch("zero2"), fit, bf16=True)
     deepspeed = found.pop("deepspeed_config")
     assert found == TABLE_24
     # filled in by the trainer from the recipe, where it is Table 24's 1.0
@@ -93,7 +93,7 @@ def test_table_24_with_the_recipes_of_table_26() -> None:
 
 
 def test_table_25_with_the_recipe_of_table_27() -> None:
-    found = launching.configuration(launch("zero0"), recipe("star-gate-d").fit, bf16=True)
+    found = launching.accelerate_config(launch("zero0"), recipe("star-gate-d").fit, bf16=True)
     deepspeed = found.pop("deepspeed_config")
     assert deepspeed["zero_stage"] == 0
     assert deepspeed["offload_optimizer_device"] == deepspeed["offload_param_device"] == "none"
@@ -102,12 +102,12 @@ def test_table_25_with_the_recipe_of_table_27() -> None:
 
 def test_commands(tmp_path: Path) -> None:
     file = tmp_path / "recipe.yaml"
-    script = launching.locate("swift")
-    alone = launching.command(launch("none"), script, file, Fit(), gpus=0)
+    script = launching.locate_trainer("swift")
+    alone = launching.launch_command(launch("none"), script, file, Fit(), gpus=0)
     assert alone == [sys.executable, str(script), "--recipe", str(file)]
     many = launch("ddp", **{"accelerate.num_machines": 2, "accelerate.num_processes": 16,
                             "accelerate.main_process_ip": "10.0.0.1"})  # fmt: skip
-    parts = launching.command(many, script, file, Fit(), gpus=8)
+    parts = launching.launch_command(many, script, file, Fit(), gpus=8)
     assert parts[1:3] == ["-m", "accelerate.commands.launch"]
     written = yaml.safe_load((tmp_path / "accelerate.yaml").read_text())
     assert parts[3:5] == ["--config_file", str(tmp_path / "accelerate.yaml")]
@@ -116,7 +116,7 @@ def test_commands(tmp_path: Path) -> None:
     assert "main_process_port" not in written
     assert written["mixed_precision"] == "bf16"
     second = launch("ddp", **{"accelerate.machine_rank": 1})
-    parts = launching.command(second, script, file, Fit(), gpus=8)
+    parts = launching.launch_command(second, script, file, Fit(), gpus=8)
     assert parts[4] == str(tmp_path / "accelerate-1.yaml"), "machines may share the folder"
     again = yaml.safe_load((tmp_path / "accelerate.yaml").read_text())
     assert again == written
@@ -132,17 +132,17 @@ def test_a_missing_package_is_named_before_anything_starts(monkeypatch: pytest.M
     zero = launch("zero2")
     plain, distilled = recipe("swift"), recipe("star-gate-d")
     missing("deepspeed", "peft", "bitsandbytes")
-    launching.installed(launch("ddp"), plain)
+    launching.check_installed(launch("ddp"), plain)
     with pytest.raises(MissingDependency, match=r"deepspeed.*\[train\]"):
-        launching.installed(zero, plain)
+        launching.check_installed(zero, plain)
     with pytest.raises(MissingDependency, match="peft"):
-        launching.installed(launch("ddp"), distilled)
+        launching.check_installed(launch("ddp"), distilled)
     missing("bitsandbytes")
-    launching.installed(zero, distilled)
+    launching.check_installed(zero, distilled)
     assert distilled.lora is not None
     quantized = distilled.lora.model_copy(update={"quantize": "4bit"})
     with pytest.raises(MissingDependency, match=r"bitsandbytes.*\[qlora\]"):
-        launching.installed(zero, distilled.model_copy(update={"lora": quantized}))
+        launching.check_installed(zero, distilled.model_copy(update={"lora": quantized}))
 
 
 def test_a_launch_that_does_not_fit_this_machine_falls_back_and_says_so() -> None:
@@ -164,8 +164,8 @@ def test_no_note_and_no_launch_puts_two_processes_on_one_accelerator() -> None:
     with pytest.raises(TrainError, match="several would share one; expected --launch zero2 --set"):
         choose_launch(options, recipe("swift"), {}, gpus=1)
     assert typed[1] == "--set"
-    sets = sort_sets(typed[2:])[1]
-    assert choose_launch(options, recipe("swift"), sets, gpus=1)[0].processes == 1
+    sets = split_sets(typed[2:])[1]
+    assert choose_launch(options, recipe("swift"), sets, gpus=1)[0].process_count == 1
 
 
 def test_a_launch_that_will_not_run_refuses_nothing() -> None:
@@ -182,12 +182,12 @@ def test_deepspeed_on_several_machines_is_started_by_each_of_them(name: str) -> 
     """accelerate would start pdsh without a list of hosts, each machine as the first."""
     options = TrainOptions("swift", launch=name)
     found, _ = choose_launch(options, recipe("swift"), {}, gpus=8)
-    second = on_machines(found, Meeting(1, 3, "10.0.0.1", 29500))
-    written = launching.configuration(second, Fit(), bf16=True)
+    second = on_machines(found, NodeGroup(1, 3, "10.0.0.1", 29500))
+    written = launching.accelerate_config(second, Fit(), bf16=True)
     assert written["deepspeed_config"]["deepspeed_multinode_launcher"] == "standard"
     assert (written["num_machines"], written["num_processes"]) == (3, 6)
     assert (written["machine_rank"], written["main_process_ip"]) == (1, "10.0.0.1")
-    alone = launching.configuration(found, Fit(), bf16=True)
+    alone = launching.accelerate_config(found, Fit(), bf16=True)
     assert "deepspeed_multinode_launcher" not in alone["deepspeed_config"]
     sets = {"accelerate.deepspeed_config.deepspeed_multinode_launcher": "pdsh"}
     with pytest.raises(SpecError, match=r"'pdsh', which needs a file of hosts.*expected standard"):
@@ -198,14 +198,14 @@ def test_which_machine_this_is_says_the_scheduler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = {"CONVBENCH_NODE_RANK": "1", "CONVBENCH_MASTER": "10.0.0.1:29500"}
-    assert meeting(2, own) == Meeting(1, 2, "10.0.0.1", 29500)
+    assert read_node_group(2, own) == NodeGroup(1, 2, "10.0.0.1", 29500)
     program = tmp_path / "scontrol"
     program.write_text('#!/bin/sh\n[ "$1 $2" = "show hostnames" ] && printf "n7\\nn8\\n"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     slurm = {"SLURM_NODEID": "1", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "n[7-8]",
              "SLURM_JOB_ID": "20005"}  # fmt: skip
-    assert meeting(2, slurm) == Meeting(1, 2, "n7", 20_005)
+    assert read_node_group(2, slurm) == NodeGroup(1, 2, "n7", 20_005)
     for wrong, words in (
         ({}, "no CONVBENCH_NODE_RANK and no SLURM_NODEID"),
         ({**own, "CONVBENCH_NODE_RANK": "2"}, "found rank 2; expected 0 to 1"),
@@ -215,18 +215,18 @@ def test_which_machine_this_is_says_the_scheduler(
         ({"SLURM_NODEID": "0"}, "no CONVBENCH_MASTER and no SLURM_JOB_NODELIST"),
     ):
         with pytest.raises(SpecError, match=words):
-            meeting(2, wrong)
+            read_node_group(2, wrong)
     with pytest.raises(SpecError, match="starts one process without a launcher"):
-        on_machines(launch("none"), Meeting(0, 2, "h", 1))
+        on_machines(launch("none"), NodeGroup(0, 2, "h", 1))
 
 
 def test_the_job_of_several_machines_gives_each_the_command(tmp_path: Path) -> None:
     run = Run(tmp_path / "a run", None)  # type: ignore[arg-type]
     options = TrainOptions(
-        "swift", launch="zero3", nodes=2, spread=Spread(on="slurm"), dry_run=True
+        "swift", launch="zero3", nodes=2, spread=ShardOptions(on="slurm"), dry_run=True
     )
     script = tmp_path / "script"
-    script.write_text(together.written(options, [run], tmp_path / "out"))
+    script.write_text(together.launch_text(options, [run], tmp_path / "out"))
     subprocess.run(["bash", "-n", str(script)], check=True)
     text = script.read_text()
     assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n" in text
@@ -236,18 +236,20 @@ def test_the_job_of_several_machines_gives_each_the_command(tmp_path: Path) -> N
     assert words[1:5] == ["-m", "convbench", "train", "swift"]
     assert set(words[5:]) == {f"--run={run.path}", f"--out={tmp_path / 'out'}",
                               "--launch=zero3", "--nodes=2"}  # fmt: skip
-    on_ray = dataclasses.replace(options, spread=Spread(on="ray:10.0.0.1:6379"))
-    assert "# 2 tasks on 10.0.0.1:6379" in together.written(on_ray, [run], tmp_path / "out")
+    on_ray = dataclasses.replace(options, spread=ShardOptions(on="ray:10.0.0.1:6379"))
+    assert "# 2 tasks on 10.0.0.1:6379" in together.launch_text(on_ray, [run], tmp_path / "out")
     for wrong in ("local", "slurm:4", "k8s"):
         with pytest.raises(UsageError, match="expected slurm, ray or ray:ADDRESS, and --nodes N"):
-            together.written(dataclasses.replace(options, spread=Spread(on=wrong)), [run], tmp_path)
+            together.launch_text(
+                dataclasses.replace(options, spread=ShardOptions(on=wrong)), [run], tmp_path
+            )
     with pytest.raises(UsageError, match="found no --nodes"):
-        together.written(dataclasses.replace(options, nodes=None), [run], tmp_path)
+        together.launch_text(dataclasses.replace(options, nodes=None), [run], tmp_path)
 
 
 def test_sets_are_sorted() -> None:
     pairs = ("fit.epochs=1", "recipe.weighting.clip=2", "launch.num_processes=4")
-    assert sort_sets(pairs) == (
+    assert split_sets(pairs) == (
         {"fit.epochs": 1, "weighting.clip": 2},
         {"accelerate.num_processes": 4},
     )
@@ -256,13 +258,13 @@ def test_sets_are_sorted() -> None:
 
 def test_unknown_scripts_are_named() -> None:
     with pytest.raises(SpecError, match=r"'swyft'.*swift"):
-        launching.locate("swyft")
+        launching.locate_trainer("swyft")
 
 
 def worker(tmp_path: Path, code: str) -> str:
     """Run code as a worker; return why it is said to have failed."""
     with pytest.raises(TrainError) as caught:
-        launching.run([sys.executable, "-c", code], {}, tmp_path / "log", Fit(batch_size=8))
+        launching.run_command([sys.executable, "-c", code], {}, tmp_path / "log", Fit(batch_size=8))
     return str(caught.value)
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from convbench.learn.rows import asked, stretches
+from convbench.learn.rows import mask_stretches, prompted_replies
 from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.models.local import LocalModel
-from convbench.models.where import where
+from convbench.models.where import resolve_path
 from convbench.schema import Conversation, Reasoning, Sent
 from convbench.schema.reasoning import Replay, Trained
 from tests.learn import tiny
@@ -41,14 +41,14 @@ SHIPPED["smollm2"] = (
     "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-SHIPPED["pocket"] = json.loads((Path(where("pocket")) / "tokenizer_config.json").read_text())[
-    "chat_template"
-]
+SHIPPED["pocket"] = json.loads(
+    (Path(resolve_path("pocket")) / "tokenizer_config.json").read_text()
+)["chat_template"]
 REPLAYS: tuple[Replay, ...] = ("never", "last", "always")
 DAY = "2026-11-20"
 
 
-pocket = cache(lambda: load_tokenizer(str(where("pocket"))))
+pocket = cache(lambda: load_tokenizer(str(resolve_path("pocket"))))
 
 
 def tokenizer(name: str) -> Any:
@@ -93,14 +93,17 @@ def served(folder: Path, name: str, conversation: Conversation) -> list[tuple[in
     model = LocalModel(f"local:{folder}")
     model._tokenizer = tokenizer(name)
     model.read_template()
-    return [tuple(model.tokens(turn.messages)) for turn in asked(PROTOCOL, conversation)]
+    return [
+        tuple(model.prompt_tokens(turn.messages))
+        for turn in prompted_replies(PROTOCOL, conversation)
+    ]
 
 
 def rows_of(chat: ChatTokens, conversation: Conversation) -> list[list[tuple[bool, str]]]:
     """Each row's stretches of equal mask, as text."""
     return [
-        [(on, chat.tokenizer.decode(ids)) for on, ids in stretches(row)]
-        for row in chat.rows(asked(PROTOCOL, conversation), DAY)
+        [(on, chat.tokenizer.decode(ids)) for on, ids in mask_stretches(row)]
+        for row in chat.token_rows(prompted_replies(PROTOCOL, conversation), DAY)
     ]
 
 
@@ -110,7 +113,7 @@ def learnt(chat: ChatTokens, conversation: Conversation) -> list[str]:
 
 def contexts(chat: ChatTokens, conversation: Conversation) -> list[tuple[int, ...]]:
     """The ids before each reply, whatever the rows are."""
-    rows = chat.rows(asked(PROTOCOL, conversation), DAY)
+    rows = chat.token_rows(prompted_replies(PROTOCOL, conversation), DAY)
     if len(rows) > 1:
         return [row.ids[: row.mask.index(1)] for row in rows]
     starts = [i for i, on in enumerate(rows[0].mask) if on and not rows[0].mask[i - 1]]
@@ -151,15 +154,15 @@ def test_a_thought_is_written_as_the_template_writes_it(name: str) -> None:
     """Where the template has a place for it: its own rendering of the last turn is the oracle."""
     chat = chat_of(name)
     conversation = talk("never", (None, thinking("THOUGHT1")))
-    turn = asked(PROTOCOL, conversation)[-1]
+    turn = prompted_replies(PROTOCOL, conversation)[-1]
     messages = [*turn.messages, {"role": "assistant", "content": "POLICY1",
                 "reasoning": turn.reply.reasoning}]  # fmt: skip
-    whole = chat._render(messages, day=DAY)
-    prompt = chat.prompt(turn.messages, DAY)
+    whole = chat._render_messages(messages, day=DAY)
+    prompt = chat.render_prompt(turn.messages, DAY)
     if not chat.frame.known or "THOUGHT1" not in whole or not whole.startswith(prompt):
         assert not chat.frame.known or "nothink" in name or name.startswith("gemma4")
         return
-    ids, _ = chat.said(prompt, chat.prompt_ids(turn.messages, DAY), turn.reply)
+    ids, _ = chat.encode_reply(prompt, chat.prompt_ids(turn.messages, DAY), turn.reply)
     said = prompt + chat.tokenizer.decode(ids)
     assert whole.startswith(said)
 
@@ -169,7 +172,7 @@ def test_text_that_was_cut_out_of_a_reply_is_put_back_word_for_word(name: str) -
     chat = chat_of(name)
     conversation = talk("never", (tagged("THOUGHT0"), tagged("THOUGHT1")))
     end = chat.tokenizer.decode([chat.end_of_turn])
-    opened = chat.prompt([{"role": "user", "content": "x"}]).endswith(chat.frame.opens)
+    opened = chat.render_prompt([{"role": "user", "content": "x"}]).endswith(chat.frame.opens)
     first = "" if opened else "<think>\n "
     assert learnt(chat, conversation) == [
         f"{first}THOUGHT{i}\n</think>\n\n\nPOLICY{i}{end}" for i in range(2)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from convbench.learn.rows import asked
+from convbench.learn.rows import prompted_replies
 from convbench.learn.tokens import ChatTokens
-from convbench.models.packaged import have, place
+from convbench.models.packaged import is_fetched, model_folder
 from convbench.schema import Message
 from tests.learn import tiny
 from tests.learn.tiny import PROTOCOL
@@ -22,10 +22,12 @@ from tests.models import smollm2
 
 BASE_END, START, END = 0, 1, 2
 GOLDEN = smollm2.golden()
-absent = pytest.mark.skipif(not have("smollm2"), reason="no weights: convbench models get smollm2")
+absent = pytest.mark.skipif(
+    not is_fetched("smollm2"), reason="no weights: convbench models get smollm2"
+)
 FOLDERS = [
     pytest.param(smollm2.HERE, id="part"),
-    pytest.param(place("smollm2"), id="whole", marks=absent),
+    pytest.param(model_folder("smollm2"), id="whole", marks=absent),
 ]
 
 
@@ -52,7 +54,7 @@ def test_asked_and_trained_with_the_golden_ids(tokenizer: Any, case: str, tmp_pa
     served._tokenizer = tokenizer
     served.read_template()
     golden = GOLDEN["asked"][case]
-    assert served.tokens(messages(case)) == golden
+    assert served.prompt_tokens(messages(case)) == golden
     assert ChatTokens(tokenizer).prompt_ids(messages(case)) == golden
 
 
@@ -65,9 +67,9 @@ def test_the_template_is_the_one_that_the_ids_were_made_with(folder: Path) -> No
 def test_the_template_supplies_a_system_prompt_where_none_is_given(tokenizer: Any) -> None:
     chat = ChatTokens(tokenizer)
     assert not chat.folds_system
-    own = chat.prompt(messages("the template's own system prompt"))
+    own = chat.render_prompt(messages("the template's own system prompt"))
     assert own.startswith("<|im_start|>system\nYou are a helpful AI assistant named SmolLM")
-    given = chat.prompt(messages("a system prompt that is given"))
+    given = chat.render_prompt(messages("a system prompt that is given"))
     assert given.startswith(f"<|im_start|>system\n{smollm2.SYSTEM}<|im_end|>\n<|im_start|>user")
     assert "SmolLM" not in given
 
@@ -92,8 +94,8 @@ def test_three_turns_are_one_row_that_begins_with_every_prompt(tokenizer: Any) -
     chat = ChatTokens(tokenizer)
     replies = smollm2.REPLIES[:2]
     found = tiny.conversation("Q", 0, [*replies, "The answer is A"], cut=2)
-    turns = asked(PROTOCOL, found)
-    (row,) = chat.rows(turns)
+    turns = prompted_replies(PROTOCOL, found)
+    (row,) = chat.token_rows(turns)
     for turn in turns:
         ids = chat.prompt_ids(turn.messages)
         assert list(row.ids[: len(ids)]) == ids
@@ -110,7 +112,9 @@ def test_only_a_reply_that_begins_with_two_line_ends_splits_the_row(
     one line end before a word stands alone."""
     chat = ChatTokens(tokenizer)
     reply = smollm2.REPLIES[number]
-    found = chat.rows(asked(PROTOCOL, tiny.conversation("Q", 0, [reply, "The answer is A"])))
+    found = chat.token_rows(
+        prompted_replies(PROTOCOL, tiny.conversation("Q", 0, [reply, "The answer is A"]))
+    )
     assert len(found) == rows
     learnt = [token for token, on in zip(found[0].ids, found[0].mask, strict=True) if on]
     said = [*GOLDEN["said"][reply], END]

@@ -21,7 +21,7 @@ def lock(tmp_path: Path) -> Path:
 
 def notes(tmp_path: Path) -> list[str]:
     found: list[str] = []
-    launch.free(found.append, {"XDG_CACHE_HOME": str(tmp_path)})
+    launch.remove_stale_locks(found.append, {"XDG_CACHE_HOME": str(tmp_path)})
     return found
 
 
@@ -56,6 +56,6 @@ def test_the_folder_that_the_environment_names_is_looked_at(tmp_path: Path) -> N
     lock.touch()
     aged(lock)
     found: list[str] = []
-    launch.free(found.append, {"TORCH_EXTENSIONS_DIR": str(tmp_path / "mine")})
+    launch.remove_stale_locks(found.append, {"TORCH_EXTENSIONS_DIR": str(tmp_path / "mine")})
     assert not lock.exists()
     assert len(found) == 1

@@ -14,10 +14,10 @@ import pytest
 from convbench.errors import RunError
 from convbench.learn import job as jobs
 from convbench.learn import stored_rows
-from convbench.learn.job import counts_of, rows_of, shared_data
-from convbench.learn.rows import PairRow, PairRows, Row, Rows
+from convbench.learn.job import counts_of, load_rows, shared_data
+from convbench.learn.rows import PairRow, PairRows, TrainingRow, TrainingRows
 from convbench.learn.stored_rows import StoredData, read_data, write_data
-from convbench.learn.tokens import Tokens
+from convbench.learn.tokens import TokenRow
 from tests.learn import tiny
 
 
@@ -27,20 +27,22 @@ def several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_rows, "AT_ONCE", 3)
 
 
-def rows() -> Rows:
+def rows() -> TrainingRows:
     """Of any length, with numbers that no shorter one stands for, some without tokens known."""
     draw = random.Random(1)
     found = []
     for number in range(10):
         size = draw.randrange(1, 9)
         probs = tuple(-draw.random() * 1e-7 for _ in range(size * (number % 2)))
-        tokens = Tokens(
+        tokens = TokenRow(
             tuple(draw.randrange(200_000) for _ in range(size)),
             tuple(draw.randrange(2) for _ in range(size)),
             probs,
         )
-        found.append(Row(f"c{number}", number, 10, tokens, draw.gauss(0, 1) / 3, number == 7))
-    return Rows(tuple(found), {"rows": 10, "tokens": 44})
+        found.append(
+            TrainingRow(f"c{number}", number, 10, tokens, draw.gauss(0, 1) / 3, number == 7)
+        )
+    return TrainingRows(tuple(found), {"rows": 10, "tokens": 44})
 
 
 def test_rows_are_read_as_they_were_made(tmp_path: Path) -> None:
@@ -52,7 +54,7 @@ def test_rows_are_read_as_they_were_made(tmp_path: Path) -> None:
     assert (tuple(found.rows.rows), found.rows.counts) == (made.rows, made.counts)
     assert found.rows.rows[-1] == made.rows[-1]
     assert found.rows.rows[2:5] == made.rows[2:5]
-    assert [row.fields() for row in found.rows.rows] == [row.fields() for row in made.rows]
+    assert [row.fields() for row in found.rows.rows] == [row.trainer_fields() for row in made.rows]
 
 
 def test_pairs_are_read_as_they_were_made(tmp_path: Path) -> None:
@@ -99,13 +101,13 @@ def test_the_log_is_learnt_once_by_the_first_of_several_processes(
     found.append(shared_data(job, module, shared))
     second.join(60)
     assert asked == [job]
-    alone = rows_of(job, learnt)
+    alone = load_rows(job, learnt)
     for one in found:
         assert tuple(one.rows.rows) == tuple(alone.rows)
         assert list(one.rows.counts.items()) == list(alone.counts.items())
         assert list(one.figures.items()) == list(counts_of(job, learnt).items())
         assert one.flat_tasks == getattr(learnt, "flat_tasks", 0.0)
-        assert rows_of(job, one) is one.rows
+        assert load_rows(job, one) is one.rows
 
 
 def test_rows_of_another_process_give_the_same_summary(
@@ -116,10 +118,10 @@ def test_rows_of_another_process_give_the_same_summary(
     run = tiny.judged_run(tmp_path / "run", f"local:{model}")
     job, learnt = tiny.prepared(tmp_path, "swift", run, model)
     written = []
-    stored = StoredData(rows_of(job, learnt), counts_of(job, learnt), learnt.flat_tasks)
+    stored = StoredData(load_rows(job, learnt), counts_of(job, learnt), learnt.flat_tasks)
     write_data(tmp_path, stored)
     for one in (learnt, read_data(tmp_path), replace(stored, figures={"run": "another"})):
-        monkeypatch.setattr(jobs, "content", lambda _: "f00d")
+        monkeypatch.setattr(jobs, "content_hash", lambda _: "f00d")
         jobs.write_summary(job, one, [{"loss": 0.1}], flat_tasks=one.flat_tasks)
         written.append((job.folder / "training.json").read_bytes())
     assert written[0] == written[1] != written[2]

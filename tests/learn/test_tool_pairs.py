@@ -14,15 +14,15 @@ from convbench.errors import TrainError
 from convbench.formats.export import export_pairs
 from convbench.learn import pairs
 from convbench.learn.export import export_paired
-from convbench.learn.pairs import Pairs, Reply
+from convbench.learn.pairs import Pairs, PolicyReply
 from convbench.learn.rows import pair_rows
-from convbench.learn.select import Selection, branches, select
-from convbench.learn.sweet.candidates import histories, place, reply_of
-from convbench.learn.sweet.pairs import Candidate, Sweet, policy_pairs
+from convbench.learn.select import Selection, select, select_branches
+from convbench.learn.sweet.candidates import iter_histories, reply_key, reply_of
+from convbench.learn.sweet.pairs import Candidate, SweetArgs, policy_pairs
 from convbench.learn.tokens import ChatTokens
-from convbench.rollout.candidates import Reply as Wanted
-from convbench.rollout.candidates import record
-from convbench.rollout.plan import call_key, candidate, seen_before
+from convbench.rollout.candidates import CandidatePosition as Wanted
+from convbench.rollout.candidates import candidate_row
+from convbench.rollout.plan import call_key, sample_candidate, seen_before
 from convbench.schema import (
     Branch,
     Completion,
@@ -96,7 +96,7 @@ def test_step_dpo_pairs_reply_by_reply(tmp_path: Path) -> None:
 
     chat = ChatTokens(tokenizer("qwen3"), options={"tools": [TOOL.wire]})
     row, other = pair_rows(found, chat).rows
-    prompt, good, bad = (chat.tokenizer.decode(ids) for ids in row.fields().values())
+    prompt, good, bad = (chat.tokenizer.decode(ids) for ids in row.trainer_fields().values())
     assert "Looks up." in prompt, "the tools are offered as they were served"
     assert "RESULT eggs" in prompt
     assert '"figs"' in good
@@ -119,9 +119,9 @@ def test_branches_and_final_replies_part_where_what_they_saw_is_equal(tmp_path: 
         for i, (item, _) in enumerate(leavings)
     ]
     rewards = [reward for _, reward in leavings]
-    tooled(run.branches, *zip(left, rewards, strict=True))
+    tooled(run.branches_folder, *zip(left, rewards, strict=True))
     selection = select(run, Data())
-    found = pairs.branched_turns(selection, branches(selection, Data()))
+    found = pairs.branched_turns(selection, select_branches(selection, Data()))
     first, second, third = found.items
     assert (first.chosen.text, first.rejected.text) == ("WON", "LOST")
     assert contents(first.messages)[-1] == "RESULT eggs"
@@ -132,7 +132,7 @@ def test_branches_and_final_replies_part_where_what_they_saw_is_equal(tmp_path: 
 
     both = two(tmp_path / "dpo", won, ("GUESS",))
     with pytest.raises(TrainError, match=r"other tools.*pairing.protocol=talk.*step-dpo"):
-        pairs.final_replies(both, catalog.load(ProtocolSpec, "protocols", "direct"))
+        pairs.final_replies(both, catalog.load_spec(ProtocolSpec, "protocols", "direct"))
     steps = (tiny.PROTOCOL.all_steps()[0], tiny.PROTOCOL.all_steps()[1])
     (pair,) = pairs.final_replies(both, TOOLED.model_copy(update={"steps": steps})).items
     assert pair.chosen.calls
@@ -155,13 +155,13 @@ class Caller:
 
 async def candidates_of(selection: Selection, caller: Caller) -> list[dict[str, Any]]:
     rows = []
-    for item, turn, rounds in histories(selection, Sweet(held_out=0)):
-        reply = await candidate(
+    for item, turn, rounds in iter_histories(selection, SweetArgs(held_out=0)):
+        reply = await sample_candidate(
             selection.run.manifest, item.conversation, turn, 0, object(), caller,  # type: ignore[arg-type]
             temperature=1.0, rounds=rounds,
         )  # fmt: skip
         at = Wanted(conversation_id=item.conversation_id, turn=turn, rounds=rounds, candidate=0)
-        rows.append(record(at, reply))
+        rows.append(candidate_row(at, reply))
     return rows
 
 
@@ -172,20 +172,20 @@ def test_sweet_samples_ranks_and_pairs_at_every_reply(tmp_path: Path) -> None:
     selection = two(tmp_path / "run", won, lost)
     caller = Caller()
     rows = json.loads(json.dumps(asyncio.run(candidates_of(selection, caller))))
-    assert [place(row)[1:] for row in rows] == [(1, 0), (1, 1), (1, 1)], "equal histories once"
+    assert [reply_key(row)[1:] for row in rows] == [(1, 0), (1, 1), (1, 1)], "equal histories once"
     assert [key for key, _ in caller.asked] == ["q0/0~1.0@1", "q0/0~1.0@1.1", "q0/1~1.0@1.1"]
     assert all(sampling.tools == (TOOL.wire,) for _, sampling in caller.asked)
     assert reply_of(rows[0]).calls[0].arguments == '{"item": "kale"}'
     talk = selection.logged[0].conversation
     assert call_key(talk, 1, 0) == "q0/0~1.0@1", "as it was without tools"
     turns = {
-        place(row): [
+        reply_key(row): [
             Candidate(reply_of(row), 2.0),
-            Candidate(Reply("", False, calls=talk.turns[1].rounds[0].calls), 1.0),
+            Candidate(PolicyReply("", False, calls=talk.turns[1].rounds[0].calls), 1.0),
         ]
         for row in rows[:2]
     }
-    first, second, *_ = policy_pairs(selection, turns, Sweet(pairs=1), 0).items
+    first, second, *_ = policy_pairs(selection, turns, SweetArgs(pairs=1), 0).items
     assert first.chosen.calls
     assert first.rejected.calls
     assert list(second.messages) == seen_before(TOOLED, talk, 1, 1)
@@ -202,7 +202,7 @@ def test_trls_own_trainer_reads_exported_pairs_of_calls(exported: Pairs, tmp_pat
     from transformers import AutoModelForCausalLM
     from trl import DPOConfig, DPOTrainer
 
-    recipe = catalog.load(Recipe, "recipes", "step-dpo")
+    recipe = catalog.load_spec(Recipe, "recipes", "step-dpo")
     done = export_paired(exported, "trl", tmp_path / "trl", recipe, None)
     data = load_dataset(
         "json", data_files=str(done.files["train"]), split="train", cache_dir=str(tmp_path / "c")
@@ -225,7 +225,7 @@ def test_trls_own_trainer_reads_exported_pairs_of_calls(exported: Pairs, tmp_pat
 
 
 def test_pairs_as_openai_and_ms_swift_take_them(exported: Pairs, tmp_path: Path) -> None:
-    recipe = catalog.load(Recipe, "recipes", "step-dpo")
+    recipe = catalog.load_spec(Recipe, "recipes", "step-dpo")
 
     def rows(target: Any) -> list[dict[str, Any]]:
         done = export_paired(exported, target, tmp_path / target, recipe, None)

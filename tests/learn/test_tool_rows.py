@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from convbench.errors import TrainError
-from convbench.learn.rows import asked, stretches
+from convbench.learn.rows import mask_stretches, prompted_replies
 from convbench.learn.tokens import ChatTokens
-from convbench.models.replies import written
+from convbench.models.replies import parse_tool_calls
 from convbench.schema import Conversation, Tool, ToolCall, ToolResult, ToolRound
 from tests.learn import tiny
 from tests.learn.test_shipped_templates import SHIPPED, tokenizer
@@ -47,10 +47,10 @@ def shown(name: str, talk: Conversation) -> tuple[list[str], list[str]] | None:
     """(learnt, not learnt) stretches of a talk; None where the template shows no such calls."""
     chat = chat_of(name)
     try:
-        rows = chat.rows(asked(PROTOCOL, talk), "2026-11-20")
+        rows = chat.token_rows(prompted_replies(PROTOCOL, talk), "2026-11-20")
     except TrainError:
         return None
-    pieces = [(on, chat.tokenizer.decode(ids)) for row in rows for on, ids in stretches(row)]
+    pieces = [(on, chat.tokenizer.decode(ids)) for row in rows for on, ids in mask_stretches(row)]
     return [text for on, text in pieces if on], [text for on, text in pieces if not on]
 
 
@@ -75,7 +75,7 @@ def test_calls_are_learnt_and_results_are_not() -> None:
 
 def test_a_template_that_takes_one_call_at_once_refuses_two() -> None:
     with pytest.raises(TrainError, match="single tool-calls"):
-        chat_of("llama3_1").rows(asked(PROTOCOL, talk()), "2026-11-20")
+        chat_of("llama3_1").token_rows(prompted_replies(PROTOCOL, talk()), "2026-11-20")
     one = talk()
     (both,) = one.turns[1].rounds
     single = both.model_copy(update={"calls": both.calls[:1], "results": both.results[:1]})
@@ -115,7 +115,7 @@ LLAMA = json.dumps({"name": "lookup", "parameters": {"item": "eggs"}})
     ],
 )
 def test_calls_in_a_text(text: str, words: str, many: int) -> None:
-    said, calls = written(text, {"lookup"}, "k")
+    said, calls = parse_tool_calls(text, {"lookup"}, "k")
     assert said == words
     assert len({call.id for call in calls}) == many
     assert {json.loads(call.arguments)["item"] for call in calls} == {"eggs"}
@@ -131,4 +131,4 @@ def test_calls_in_a_text(text: str, words: str, many: int) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_call_stays_text(text: str) -> None:
-    assert written(text, {"lookup"}, "k") == (text, ())
+    assert parse_tool_calls(text, {"lookup"}, "k") == (text, ())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from convbench.errors import MissingDependency, SpecError
-from convbench.experiment.train import train
+from convbench.experiment.train import run_train
 from convbench.learn.start import TrainResult
 from convbench.options.shared import SpecOptions
 from convbench.options.train import TrainOptions
@@ -32,7 +32,7 @@ def do(run: Run, out: Path, *sets: str, **more: Any) -> Path:
              "fit.save=end", "data.unit=conversation", "launch=none")  # fmt: skip
     options = TrainOptions("swift", run=run.path, out=out, in_process=True,
                            specs=SpecOptions(sets=(*quick, *sets)), **more)  # fmt: skip
-    result = train(options)
+    result = run_train(options)
     assert isinstance(result, TrainResult)
     assert result.path is not None
     return result.path

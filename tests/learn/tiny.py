@@ -9,12 +9,12 @@ from typing import Any
 
 from convbench.learn import launch
 from convbench.learn.job import Job
-from convbench.learn.pairs import Reply
+from convbench.learn.pairs import PolicyReply
 from convbench.schema import (
     Conversation,
     Example,
     Failure,
-    Member,
+    ModelConfig,
     ProtocolSpec,
     RunManifest,
     TaskSpec,
@@ -156,7 +156,7 @@ def make_run(
     manifest = RunManifest(
         id="20261120-100000-tiny", created="2026-11-20T10:00:00Z", version="0", task=TASK,
         protocol=PROTOCOL, mode="standard", turns=2, samples=3, temperatures=(1.0,), seed=0,
-        cast={"student": Member(model=model), "teacher": Member(model="script")},
+        cast={"student": ModelConfig(model=model), "teacher": ModelConfig(model="script")},
         fingerprints={"specs": "s1"},
     )  # fmt: skip
     run = Run.create(folder, manifest, list(examples))
@@ -181,7 +181,7 @@ def resolved(folder: Path, recipe: str, run: Run, model: Path, **sets: Any) -> P
         "fit.accumulation": 1, "fit.seed": 2, "data.unit": "conversation",
     }  # fmt: skip
     where = {"model": str(model), "run": str(run.path)}
-    found = catalog.load(Recipe, "recipes", recipe, sets={**quick, **where, **sets})
+    found = catalog.load_spec(Recipe, "recipes", recipe, sets={**quick, **where, **sets})
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "recipe.yaml"
     file.write_text(yaml.safe_dump(found.model_dump(mode="json")))
@@ -195,10 +195,14 @@ REWARDS = ((0.0, 0.0, 1.0), (0.6, 0.9, 0.1), (0.3, 0.3, 0.3))
 def prepared(folder: Path, recipe: str, run: Run, model: Path, **sets: Any) -> tuple[Job, Any]:
     """Resolve a recipe in a new folder of this one, and return it with what its trainer learns
     from."""
-    from convbench.learn.start import data_of
+    from convbench.learn.start import trainer_data
 
-    job = Job.read(resolved(folder / str(len(list(folder.iterdir()))), recipe, run, model, **sets))
-    return job, data_of(launch.load(launch.locate(str(job.recipe.trainer))), job)
+    job = Job.from_file(
+        resolved(folder / str(len(list(folder.iterdir()))), recipe, run, model, **sets)
+    )
+    return job, trainer_data(
+        launch.load_trainer(launch.locate_trainer(str(job.recipe.trainer))), job
+    )
 
 
 def judged_run(folder: Path, model: str = "local:nowhere") -> Run:
@@ -216,6 +220,6 @@ def judged_run(folder: Path, model: str = "local:nowhere") -> Run:
     return make_run(folder, judged, examples, model=model)
 
 
-def reply(text: str, cut: bool = False) -> Reply:
+def reply(text: str, cut: bool = False) -> PolicyReply:
     """What the policy said."""
-    return Reply(text, cut)
+    return PolicyReply(text, cut)

@@ -93,9 +93,9 @@ def _merged(parts: list[str], rank: dict[tuple[str, ...], int]) -> set[tuple[str
 
 def main() -> None:
     """Write tokenizer, template and ids."""
-    from convbench.models.packaged import place
+    from convbench.models.packaged import model_folder
 
-    folder = place("smollm2")
+    folder = model_folder("smollm2")
     whole = tokenizer(folder)
     shown = {
         name: whole.apply_chat_template(case, tokenize=False, add_generation_prompt=True)

@@ -23,20 +23,20 @@ def test_every_shipped_alias_is_known_to_the_price_list_or_retired() -> None:
             assert alias.successor in known, name
             assert known[alias.successor].ref, name
         elif "/" in str(alias.ref) and ":" not in str(alias.ref):
-            assert prices.price(str(alias.ref)), name
-            assert (prices.retired(str(alias.ref)) or "2099") > "2026-11-20", name
+            assert prices.list_price(str(alias.ref)), name
+            assert (prices.retirement_date(str(alias.ref)) or "2099") > "2026-11-20", name
         else:
             assert alias.ref, name
             assert alias.ref.split(":")[0] in ("vllm", "local"), name
 
 
 def test_the_price_list_is_parsed_only_for_a_name_that_is_in_it() -> None:
-    prices.entry.cache_clear()
+    prices.list_entry.cache_clear()
     prices.price_list.cache_clear()
-    assert prices.price("openai/no-such-model-of-anyone") is None
+    assert prices.list_price("openai/no-such-model-of-anyone") is None
     assert resolve("openai/no-such-model-of-anyone").ref == "openai/no-such-model-of-anyone"
     assert not prices.price_list.cache_info().currsize
-    assert prices.price("openai/gpt-4o") is not None
+    assert prices.list_price("openai/gpt-4o") is not None
     assert prices.price_list.cache_info().currsize
 
 
@@ -124,10 +124,10 @@ def test_a_bad_file_names_file_and_key(tmp_path: Path) -> None:
 
 
 def test_prices_from_the_list() -> None:
-    assert prices.price("openai/gpt-4o-mini") == Price(0.15e-6, 0.6e-6, 0.075e-6)
-    assert prices.price("anthropic/gpt-4o-mini") is None
-    assert prices.price("hosted_vllm/anything") is None
-    assert Price(2.0, 3.0, 0.5).of(10, 1, cached=4) == 12 + 2 + 3
+    assert prices.list_price("openai/gpt-4o-mini") == Price(0.15e-6, 0.6e-6, 0.075e-6)
+    assert prices.list_price("anthropic/gpt-4o-mini") is None
+    assert prices.list_price("hosted_vllm/anything") is None
+    assert Price(2.0, 3.0, 0.5).cost_of(10, 1, cached=4) == 12 + 2 + 3
     for opus in ("anthropic/claude-opus-5-5", "anthropic/claude-opus-5-5-20260901"):
-        assert prices.capability(opus, "sampling_params") is False
-    assert prices.capability("hosted_vllm/anything", "sampling_params") is None
+        assert prices.read_capability(opus, "sampling_params") is False
+    assert prices.read_capability("hosted_vllm/anything", "sampling_params") is None

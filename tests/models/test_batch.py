@@ -101,21 +101,21 @@ def test_what_litellm_refuses_by_itself_is_left_out_of_a_batch(
     model = open_model("j", api_base=provider.url, specs=[tmp_path], note=lambda line: None)
     asyncio.run(model.start())
     assert model.batches is not None
-    said = json.loads(model.batches.line("m-0", SAID, SAMPLING))["params"]
+    said = json.loads(model.batches.request_line("m-0", SAID, SAMPLING))["params"]
     assert set(said) - {"output_format"} == {"model", "messages", "system", "max_tokens"}
     assert ("output_format" in said) == (how == "json_schema")
     asyncio.run(model.aclose())
 
 
 def test_the_price_lists_own_figures_go_before_half() -> None:
-    listed = prices.price(ANTHROPIC)
+    listed = prices.list_price(ANTHROPIC)
     assert listed is not None
-    entry = prices.entry(ANTHROPIC)
-    batch = prices.in_batches(ANTHROPIC, listed)
+    entry = prices.list_entry(ANTHROPIC)
+    batch = prices.batch_price(ANTHROPIC, listed)
     assert batch.input == entry["input_cost_per_token_batches"]
     assert batch.cached == entry["cache_read_input_token_cost_batches"]
     mine = prices.Price(2.0, 4.0, 1.0)
-    assert prices.in_batches(ANTHROPIC, mine) == prices.Price(1.0, 2.0, 0.5)
+    assert prices.batch_price(ANTHROPIC, mine) == prices.Price(1.0, 2.0, 0.5)
 
 
 def test_a_server_without_batches_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,5 +157,5 @@ def test_images_go_as_a_call_sends_them(provider: BatchProvider, tmp_path: Path)
         model = open_model(ref, api_base=base, media=tmp_path, note=lambda line: None)
         asyncio.run(model.start())
         assert model.batches is not None
-        line = model.batches.line("m-0", shown, SAMPLING)
+        line = model.batches.request_line("m-0", shown, SAMPLING)
         assert b"iVBORw0KGgo=" in line

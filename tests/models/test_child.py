@@ -14,7 +14,7 @@ import pytest
 from convbench.engine import Caller, RetryPolicy
 from convbench.errors import FatalModelError
 from convbench.models import open_model
-from convbench.models.child import ChildModel
+from convbench.models.child import SubprocessModel
 from convbench.models.devices import Placement
 from convbench.models.local import LocalModel
 from convbench.schema import Completion, ImagePart, Message, Sampling
@@ -44,7 +44,7 @@ def asked(number: int) -> list[Message]:
     ]
 
 
-async def replies(model: LocalModel | ChildModel) -> list[Completion]:
+async def replies(model: LocalModel | SubprocessModel) -> list[Completion]:
     """Drawn one by one, so that no batch has a part in their numbers; then greedy, all at once."""
     drawn = Sampling(temperature=1.0, max_tokens=12, seed=5)
     one = [await model.complete(asked(n), drawn, key=f"q{n}") for n in range(12)]
@@ -56,12 +56,12 @@ async def replies(model: LocalModel | ChildModel) -> list[Completion]:
 @pytest.mark.exhaustive
 def test_the_same_replies_and_a_new_process_after_a_kill(weights: Path) -> None:
     notes: list[str] = []
-    model = ChildModel(f"local:{weights}", CPU, note=notes.append)
+    model = SubprocessModel(f"local:{weights}", CPU, note=notes.append)
     here = LocalModel(f"local:{weights}", device="cpu")
 
     async def work() -> list[int]:
         assert await replies(model) == await replies(here)
-        assert model.given == {"devices": "", "share": None}
+        assert model.resources == {"devices": "", "share": None}
         picture: list[Message] = [{"role": "user", "content": (ImagePart(file="a.png"),)}]
         with pytest.raises(FatalModelError, match="takes no images"):
             await model.complete(picture, Sampling(), key="k")
@@ -74,7 +74,7 @@ def test_the_same_replies_and_a_new_process_after_a_kill(weights: Path) -> None:
         lost.cancel()
         return await killed(model)
 
-    async def killed(model: ChildModel) -> list[int]:
+    async def killed(model: SubprocessModel) -> list[int]:
         """A call in hand when the process dies is answered by the next process."""
         assert model._process is not None
         first = model._process.pid
@@ -82,7 +82,7 @@ def test_the_same_replies_and_a_new_process_after_a_kill(weights: Path) -> None:
         sampling = Sampling(temperature=0, max_tokens=450)
         os.kill(first, signal.SIGSTOP)  # so that it cannot have answered
         call = asyncio.ensure_future(caller.complete(model, asked(3), sampling, key="k"))
-        while not model._asked:
+        while not model._pending:
             await asyncio.sleep(0.001)
         os.kill(first, signal.SIGKILL)
         assert await call == await here.complete(asked(3), sampling, key="k")
@@ -105,9 +105,9 @@ def test_the_same_replies_and_a_new_process_after_a_kill(weights: Path) -> None:
 def test_a_process_that_never_answers_is_one_error(weights: Path, tmp_path: Path) -> None:
     """Not started again for ever: weights that do not load, and a process that breaks at once."""
     (tmp_path / "config.json").write_text("{}")
-    model = ChildModel(f"local:{tmp_path}", CPU)
+    model = SubprocessModel(f"local:{tmp_path}", CPU)
 
-    async def ask(model: ChildModel) -> None:
+    async def ask(model: SubprocessModel) -> None:
         try:
             await Caller().complete(model, asked(1), Sampling(), key="k")
         finally:
@@ -115,23 +115,23 @@ def test_a_process_that_never_answers_is_one_error(weights: Path, tmp_path: Path
 
     with pytest.raises(FatalModelError, match="cannot be loaded"):
         asyncio.run(ask(model))
-    broken = ChildModel(f"local:{weights}", CPU)
-    broken.command = lambda: [sys.executable, "-c", "raise SystemError('no luck')"]  # type: ignore[method-assign]
+    broken = SubprocessModel(f"local:{weights}", CPU)
+    broken.command_line = lambda: [sys.executable, "-c", "raise SystemError('no luck')"]  # type: ignore[method-assign]
     with pytest.raises(FatalModelError, match=r"ended with exit code 1: SystemError: no luck"):
         asyncio.run(ask(broken))
-    loud = ChildModel(f"local:{weights}", CPU)
-    loud.command = lambda: [sys.executable, "-c", "print('Hello')"]  # type: ignore[method-assign]
+    loud = SubprocessModel(f"local:{weights}", CPU)
+    loud.command_line = lambda: [sys.executable, "-c", "print('Hello')"]  # type: ignore[method-assign]
     with pytest.raises(FatalModelError, match="said what is no reply"):
         asyncio.run(ask(loud))
 
 
 SCRIPT = """
 import asyncio, sys
-from convbench.models.child import ChildModel
+from convbench.models.child import SubprocessModel
 from convbench.models.devices import Placement
 
 async def main():
-    model = ChildModel("local:" + sys.argv[1], Placement(names=()))
+    model = SubprocessModel("local:" + sys.argv[1], Placement(names=()))
     await model.start()
     print(model._process.pid, flush=True)
     await asyncio.sleep(600)
@@ -156,12 +156,12 @@ def test_a_process_is_used_where_there_is_a_device_or_a_place(
     ref = f"local:{weights}"
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("CONVBENCH_SIMULATED_DEVICES", "2x80")
-    assert isinstance(open_model(ref), ChildModel)
+    assert isinstance(open_model(ref), SubprocessModel)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert isinstance(open_model(ref), LocalModel)
-    assert isinstance(open_model(ref, placement=CPU), ChildModel)
+    assert isinstance(open_model(ref, placement=CPU), SubprocessModel)
     first = open_model(ref, placement=Placement(names=("1", "0")))
-    assert isinstance(first, ChildModel)
-    assert first.placement.environment() == {"CUDA_VISIBLE_DEVICES": "1"}
+    assert isinstance(first, SubprocessModel)
+    assert first.placement.extra_environment() == {"CUDA_VISIBLE_DEVICES": "1"}
     with pytest.raises(FatalModelError, match="expected vllm:"):
         open_model(ref, placement=Placement(vllm={}))

@@ -13,11 +13,11 @@ from convbench import catalog
 from convbench.errors import FatalModelError, SpecError
 from convbench.learn import launch as launching
 from convbench.models import open_model
-from convbench.models.devices import Placement, inventory, placed
+from convbench.models.devices import Placement, list_devices, placement_of
 from convbench.models.local import CUDA_SHARE, cache_bytes
-from convbench.options.shared import CallOptions, as_devices, devices_of
+from convbench.options.shared import CallOptions, devices_as_pairs, parse_devices
 from convbench.schema import Sampling
-from convbench.schema.recipe import Fit, Launch
+from convbench.schema.recipe import Fit, LaunchSpec
 from convbench.schema.run import Devices
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,22 +31,26 @@ def four(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_devices_are_counted_among_those_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [(one.name, one.memory) for one in inventory()][3] == ("3", 80 * 10**9)
+    assert [(one.name, one.memory) for one in list_devices()][3] == ("3", 80 * 10**9)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 1")
-    assert [one.name for one in inventory()] == ["3", "1"]
-    devices = devices_of(["policy=1", "judge=[]"])
-    assert placed(devices, "policy") == Placement(names=("1",)), "our second one is its number 1"
-    assert placed(devices, "judge") == Placement(names=())
-    assert placed(devices, "trainer") is None
-    assert placed(devices_of(["policy=1", "policy=null"]), "policy") is None, "said no more"
+    assert [one.name for one in list_devices()] == ["3", "1"]
+    devices = parse_devices(["policy=1", "judge=[]"])
+    assert placement_of(devices, "policy") == Placement(names=("1",)), (
+        "our second one is its number 1"
+    )
+    assert placement_of(devices, "judge") == Placement(names=())
+    assert placement_of(devices, "trainer") is None
+    assert placement_of(parse_devices(["policy=1", "policy=null"]), "policy") is None, (
+        "said no more"
+    )
     with pytest.raises(SpecError, match="policy: found 2; this machine has devices 0 to 1"):
-        placed(devices_of(["policy=2"]), "policy")
+        placement_of(parse_devices(["policy=2"]), "policy")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     with pytest.raises(SpecError, match="no device that can be seen"):
-        placed(devices_of(["policy=0"]), "policy")
+        placement_of(parse_devices(["policy=0"]), "policy")
     monkeypatch.setenv("CONVBENCH_SIMULATED_DEVICES", "many")
     with pytest.raises(SpecError, match="expected COUNTxGB"):
-        inventory()
+        list_devices()
 
 
 @pytest.mark.parametrize(
@@ -64,7 +68,7 @@ def test_devices_are_counted_among_those_that_are_visible(monkeypatch: pytest.Mo
 )
 def test_a_wrong_word_on_devices_is_one_line(pair: str, said: str) -> None:
     with pytest.raises(SpecError, match=r"^--devices") as error:
-        devices_of([pair])
+        parse_devices([pair])
     assert said in str(error.value)
 
 
@@ -72,9 +76,9 @@ def test_what_a_file_says_and_what_is_typed_are_one(tmp_path: Path) -> None:
     said = {"policy": 0, "trainer": [0, 1], "share": {"judge": 0.4},
             "vllm": {"judge": {"max-model-len": 64, "trust-remote-code": True}}}  # fmt: skip
     file = Devices.model_validate(said)
-    assert devices_of(as_devices(file)) == file
-    assert as_devices(Devices()) == ()
-    both = devices_of((*as_devices(file), "policy=[1]", "vllm.judge.max-model-len=32"))
+    assert parse_devices(devices_as_pairs(file)) == file
+    assert devices_as_pairs(Devices()) == ()
+    both = parse_devices((*devices_as_pairs(file), "policy=[1]", "vllm.judge.max-model-len=32"))
     assert both.policy == (1,)
     assert both.vllm["judge"] == {"max-model-len": 32, "trust-remote-code": True}
 
@@ -89,7 +93,7 @@ def test_a_server_gets_its_devices_share_and_arguments(
     wrapper.chmod(0o755)
     monkeypatch.setenv("CONVBENCH_ROOT", str(ROOT))
     monkeypatch.setenv("CONVBENCH_PIDS", str(tmp_path / "pid"))
-    devices = devices_of(
+    devices = parse_devices(
         ["judge=[2,3]", "share.judge=0.4", "vllm.judge.enable_prefix_caching=true",
          "vllm.judge.max-model-len=64"]
     )  # fmt: skip
@@ -97,7 +101,7 @@ def test_a_server_gets_its_devices_share_and_arguments(
     async def main() -> str:
         model = open_model(
             "vllm:org/judge", vllm_python=wrapper, log_dir=tmp_path,
-            placement=placed(devices, "judge"),
+            placement=placement_of(devices, "judge"),
         )  # fmt: skip
         try:
             said = [{"role": "user", "content": "hello"}]
@@ -118,14 +122,17 @@ def test_a_server_gets_its_devices_share_and_arguments(
 
 def test_training_gets_its_devices_and_a_port_of_its_own(tmp_path: Path) -> None:
     two = CallOptions(devices=("trainer=[1,2]",))
-    assert (launching.accelerators(CallOptions()), launching.accelerators(two)) == (4, 2)
-    names = launching.given(two)
-    ddp, one = (catalog.load(Launch, "launch", name) for name in ("ddp", "none"))
-    assert launching.environment(ddp, 2, names)["CUDA_VISIBLE_DEVICES"] == "1,2"
-    assert launching.environment(one, 2, names)["CUDA_VISIBLE_DEVICES"] == "1"
-    assert launching.environment(one, 0, ())["CUDA_VISIBLE_DEVICES"] == ""
+    assert (launching.count_accelerators(CallOptions()), launching.count_accelerators(two)) == (
+        4,
+        2,
+    )
+    names = launching.trainer_devices(two)
+    ddp, one = (catalog.load_spec(LaunchSpec, "launch", name) for name in ("ddp", "none"))
+    assert launching.worker_environment(ddp, 2, names)["CUDA_VISIBLE_DEVICES"] == "1,2"
+    assert launching.worker_environment(one, 2, names)["CUDA_VISIBLE_DEVICES"] == "1"
+    assert launching.worker_environment(one, 0, ())["CUDA_VISIBLE_DEVICES"] == ""
     recipe = tmp_path / "recipe.yaml"
-    launching.command(ddp, Path("swift.py"), recipe, Fit(), 2, 12345)
+    launching.launch_command(ddp, Path("swift.py"), recipe, Fit(), 2, 12345)
     assert yaml.safe_load((tmp_path / "accelerate.yaml").read_text())["main_process_port"] == 12345
 
 

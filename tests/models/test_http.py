@@ -18,7 +18,7 @@ import trustme
 from convbench.errors import FatalModelError
 from convbench.models import http
 from convbench.models.failures import BrokenReply, Unreachable
-from convbench.models.http import BadStatus, Http
+from convbench.models.http import BadStatus, HttpClient
 from convbench.net.body import BadBody
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -75,10 +75,13 @@ def ask(base: str, *bodies: bytes | None, headers: dict[str, str] | None = None)
     """Ask once for each body, one after the other; return what came."""
 
     async def main() -> list[bytes]:
-        server = Http("m", base, headers or {})
+        server = HttpClient("m", base, headers or {})
         try:
             method = {True: "GET", False: "POST"}
-            return [(await server.ask(method[one is None], f"{base}/x", one))[1] for one in bodies]
+            return [
+                (await server.send_request(method[one is None], f"{base}/x", one))[1]
+                for one in bodies
+            ]
         finally:
             await server.aclose()
 
@@ -164,11 +167,11 @@ def test_no_file_is_asked_for_twice_unasked() -> None:
             connection.sendall(OK)
 
     async def main(base: str) -> None:
-        server = Http("m", base, {})
+        server = HttpClient("m", base, {})
         try:
-            await server.ask("GET", f"{base}/x")
+            await server.send_request("GET", f"{base}/x")
             with pytest.raises(BrokenReply, match="connection lost"):
-                await anext(server.lines(f"{base}/f", 1 << 30))
+                await anext(server.iter_lines(f"{base}/f", 1 << 30))
         finally:
             await server.aclose()
 
@@ -214,9 +217,9 @@ def test_what_a_server_answers_before_it_has_read_all() -> None:
         answered.wait(60)  # nobody reads on
 
     async def main(base: str) -> tuple[int, bytes]:
-        server = Http("m", base, {})
+        server = HttpClient("m", base, {})
         try:
-            return (await server.ask("POST", f"{base}/x", b"x" * (32 << 20)))[:2]
+            return (await server.send_request("POST", f"{base}/x", b"x" * (32 << 20)))[:2]
         finally:
             answered.set()
             await server.aclose()
@@ -287,7 +290,7 @@ def secure(
     trusted.cert_pem.write_to_path(tmp_path / "ca.pem")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
-    http._trusted.cache_clear()
+    http._tls_context.cache_clear()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(name).configure_cert(context)
     return context
@@ -296,7 +299,7 @@ def secure(
 @pytest.fixture
 def _afresh() -> Iterator[None]:
     yield
-    http._trusted.cache_clear()
+    http._tls_context.cache_clear()
 
 
 def answer(connection: socket.socket) -> None:
@@ -354,8 +357,8 @@ def test_tls_is_1_2_or_newer(
         with pytest.raises(Unreachable, match="cannot connect"):
             ask(f"https://127.0.0.1:{port}", b"one", headers={"Authorization": "Bearer sk-1"})
         assert heads == []
-        http._trusted().set_ciphers("ALL:@SECLEVEL=0")
-        http._trusted().minimum_version = ssl.TLSVersion.TLSv1
+        http._tls_context().set_ciphers("ALL:@SECLEVEL=0")
+        http._tls_context().minimum_version = ssl.TLSVersion.TLSv1
         assert ask(f"https://127.0.0.1:{port}", b"one") == [b"ok"]
 
 
@@ -495,8 +498,8 @@ def test_a_file_waits_for_its_reader() -> None:
             sent[0] += 1 << 16
 
     async def main(base: str) -> int:
-        server, count = Http("m", base, {}), 0
-        async for line in server.lines(f"{base}/f", 1 << 30):
+        server, count = HttpClient("m", base, {}), 0
+        async for line in server.iter_lines(f"{base}/f", 1 << 30):
             assert len(line) == 65_535
             count += 1
             if count == 1:
@@ -518,8 +521,8 @@ def test_a_file_that_breaks_off_gives_its_lines_first() -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\none\ntwo\nthr")
 
     async def main(base: str) -> list[bytes]:
-        server = Http("m", base, {})
-        lines = server.lines(f"{base}/f", 1 << 30)
+        server = HttpClient("m", base, {})
+        lines = server.iter_lines(f"{base}/f", 1 << 30)
         found = [await anext(lines), await anext(lines)]
         with pytest.raises(BrokenReply):
             await anext(lines)
@@ -538,9 +541,9 @@ def test_no_file() -> None:
             )
 
     async def main(base: str) -> None:
-        server = Http("m", base, {})
+        server = HttpClient("m", base, {})
         with pytest.raises(BadStatus) as caught:
-            await anext(server.lines(f"{base}/f", 1 << 30))
+            await anext(server.iter_lines(f"{base}/f", 1 << 30))
         assert (caught.value.status, caught.value.body) == (404, b"gone")
         assert caught.value.headers["retry-after"] == "7"
         await server.aclose()
@@ -560,13 +563,16 @@ def test_a_call_that_is_given_up_leaves_the_others_alone() -> None:
             connection.sendall(OK)
 
     async def main(base: str) -> None:
-        server = Http("m", base, {})
-        slow = [asyncio.ensure_future(server.ask("POST", f"{base}/x", b"slow")) for _ in range(4)]
+        server = HttpClient("m", base, {})
+        slow = [
+            asyncio.ensure_future(server.send_request("POST", f"{base}/x", b"slow"))
+            for _ in range(4)
+        ]
         for _ in slow:
             assert await asyncio.to_thread(begun.acquire, timeout=60)
         slow[0].cancel()
         slow[1].cancel()
-        assert (await server.ask("POST", f"{base}/x", b"quick"))[1] == b"ok"
+        assert (await server.send_request("POST", f"{base}/x", b"quick"))[1] == b"ok"
         answers.set()
         ended = await asyncio.gather(*slow, return_exceptions=True)
         assert [isinstance(one, asyncio.CancelledError) for one in ended] == [True] * 2 + [
@@ -580,11 +586,11 @@ def test_a_call_that_is_given_up_leaves_the_others_alone() -> None:
 
 def test_a_large_request_is_not_held_once_it_was_answered() -> None:
     async def main(base: str) -> list[int]:
-        server, held = Http("m", base, {}), []
+        server, held = HttpClient("m", base, {}), []
         for size in (10, 1 << 24, 1 << 24):
             body = b"x" * size
             before = sys.getrefcount(body)
-            await server.ask("POST", f"{base}/x", body)
+            await server.send_request("POST", f"{base}/x", body)
             held.append(sys.getrefcount(body) - before)
         await server.aclose()
         return held
@@ -607,9 +613,11 @@ def test_no_connection_is_left() -> None:
         ended.append(body)
 
     async def main(base: str) -> None:
-        server = Http("m", base, {})
-        never = [asyncio.ensure_future(server.ask("POST", f"{base}/x", b"never")) for _ in "abc"]
-        await asyncio.gather(*(server.ask("POST", f"{base}/x", b"one") for _ in "ab"))
+        server = HttpClient("m", base, {})
+        never = [
+            asyncio.ensure_future(server.send_request("POST", f"{base}/x", b"never")) for _ in "abc"
+        ]
+        await asyncio.gather(*(server.send_request("POST", f"{base}/x", b"one") for _ in "ab"))
         await until(lambda: heard.count(b"never") == 3)
         for call in never:
             call.cancel()
@@ -644,9 +652,9 @@ def test_a_body_without_end_is_not_taken_on() -> None:
             ended.append(True)
 
     async def main(base: str) -> None:
-        server = Http("m", base, {})
+        server = HttpClient("m", base, {})
         with pytest.raises(BadBody, match="longer than 8 MiB") as caught:
-            await server.ask("POST", f"{base}/x", b"one")
+            await server.send_request("POST", f"{base}/x", b"one")
         await until(lambda: bool(ended))
         assert not caught.value.stops_run
         await server.aclose()
@@ -665,12 +673,12 @@ def test_requests_of_several_kinds_keep_to_theirs() -> None:
             connection.sendall(OK)
 
     async def main(base: str) -> None:
-        server = Http("m", base, {})
+        server = HttpClient("m", base, {})
         for _ in range(2):
-            await server.ask("POST", f"{base}/x", b"one")
-            await server.ask("GET", f"{base}/x")
-            await server.ask("POST", f"{base}/y", b"two", {"Content-Type": "text/plain"})
-            await server.ask("POST", f"{base}/y", b"")
+            await server.send_request("POST", f"{base}/x", b"one")
+            await server.send_request("GET", f"{base}/x")
+            await server.send_request("POST", f"{base}/y", b"two", {"Content-Type": "text/plain"})
+            await server.send_request("POST", f"{base}/y", b"")
         await server.aclose()
 
     with serving(talk) as port:
@@ -687,7 +695,7 @@ def test_requests_of_several_kinds_keep_to_theirs() -> None:
 def test_one_client_in_one_loop_after_another() -> None:
     with serving(answer) as port:
         base = f"http://127.0.0.1:{port}"
-        server = Http("m", base, {})
+        server = HttpClient("m", base, {})
         for _ in range(2):
-            assert asyncio.run(server.ask("POST", f"{base}/x", b"one"))[1] == b"ok"
+            assert asyncio.run(server.send_request("POST", f"{base}/x", b"one"))[1] == b"ok"
         asyncio.run(server.aclose())

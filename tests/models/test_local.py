@@ -14,7 +14,7 @@ import pytest
 
 from convbench.errors import FatalModelError
 from convbench.models.local import LocalModel
-from convbench.models.where import where
+from convbench.models.where import resolve_path
 from convbench.schema import Completion, ImagePart, Message, Sampling
 from tests.models import tiny
 from tests.support.later import later, needs
@@ -201,7 +201,7 @@ def test_the_cache_grows_within_its_memory(tmp_path: Path, monkeypatch: pytest.M
 
     budget = 3 << 20
     monkeypatch.setattr(local, "CPU_MEMORY", budget)
-    grown, made, seen = SlotCache._grown, [], []
+    grown, made, seen = SlotCache._grow_tensor, [], []
 
     def watched(cache: SlotCache, held: Any, keep: int) -> Any:
         new = grown(cache, held, keep)
@@ -209,7 +209,7 @@ def test_the_cache_grows_within_its_memory(tmp_path: Path, monkeypatch: pytest.M
         seen.append(sum(one.nbytes for ref in made if (one := ref()) is not None))
         return new
 
-    monkeypatch.setattr(SlotCache, "_grown", watched)
+    monkeypatch.setattr(SlotCache, "_grow_tensor", watched)
     path = tiny.save(tmp_path, window=4096)
     sampling = Sampling(temperature=0, max_tokens=8)
 
@@ -343,7 +343,7 @@ def test_what_cannot_be_loaded_says_why(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(FatalModelError, match="cannot be loaded"):
         run(tmp_path, lambda model: model.start())
-    assert where("org/name") == "org/name"
+    assert resolve_path("org/name") == "org/name"
 
 
 def test_an_image_is_refused_in_one_line(weights: Path) -> None:

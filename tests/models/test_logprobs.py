@@ -60,10 +60,12 @@ def test_a_server_is_asked_and_its_numbers_are_read() -> None:
 
 
 def test_vllm_is_asked_for_token_ids() -> None:
-    asked = Parameters("vllm:x", token_ids=True).fields(Sampling(logprobs=True))
+    asked = Parameters("vllm:x", token_ids=True).request_fields(Sampling(logprobs=True))
     assert (asked["logprobs"], asked["return_tokens_as_token_ids"]) == (True, True)
-    assert "return_tokens_as_token_ids" not in Parameters("x").fields(Sampling(logprobs=True))
-    assert "logprobs" not in Parameters("vllm:x", token_ids=True).fields(Sampling())
+    assert "return_tokens_as_token_ids" not in Parameters("x").request_fields(
+        Sampling(logprobs=True)
+    )
+    assert "logprobs" not in Parameters("vllm:x", token_ids=True).request_fields(Sampling())
 
 
 def test_a_server_that_takes_none_is_asked_without(capsys: pytest.CaptureFixture[str]) -> None:

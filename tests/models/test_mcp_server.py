@@ -40,7 +40,7 @@ async def used(
 ) -> Any:
     """Do something with the tools of a server, and end it."""
     one = McpServer("it", server)
-    model = ToolsModel(await one.tools(), ToolLimits(**limits), running={"it": one})
+    model = ToolsModel(await one.list_tools(), ToolLimits(**limits), running={"it": one})
     try:
         return await work(model)
     finally:
@@ -163,7 +163,7 @@ def test_one_that_cannot_be_used_is_refused_in_one_line(
     async def tools() -> None:
         server = McpServer("it", spec("hostile", kind))
         try:
-            await server.tools()
+            await server.list_tools()
         finally:
             await server.aclose()
 
@@ -191,7 +191,7 @@ def test_the_last_words_of_one_that_ends_before_it_is_asked_are_told() -> None:
 
 def test_a_program_that_is_not_there_and_tools_that_are_not() -> None:
     async def tools(server: ToolServer) -> None:
-        await McpServer("it", server).tools()
+        await McpServer("it", server).list_tools()
 
     with pytest.raises(ConvbenchError, match="cannot be started: No such file"):
         asyncio.run(tools(ToolServer(command=("/no/such/program",))))

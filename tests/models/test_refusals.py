@@ -8,11 +8,11 @@ from email.utils import formatdate
 import pytest
 
 from convbench.errors import FatalModelError, TransientModelError
-from convbench.models.refusals import failure, message, refused_parameter, retry_after
+from convbench.models.refusals import error_message, refused_parameter, reply_error, retry_after
 
 
 def seen(status: int, body: bytes, **more: bool) -> Exception:
-    return failure("m", status, message(body), {}, key_variable="M_API_KEY", **more)
+    return reply_error("m", status, error_message(body), {}, key_variable="M_API_KEY", **more)
 
 
 @pytest.mark.parametrize(
@@ -46,13 +46,13 @@ def test_an_unexplained_refusal_stops_the_run_only_before_the_first_answer() -> 
 
 def test_keys_in_error_bodies_are_blotted_out() -> None:
     body = b'{"error":{"message":"Incorrect API key provided: sk-proj-abcDEF1234567890xyz."}}'
-    assert "abcDEF" not in message(body)
+    assert "abcDEF" not in error_message(body)
     assert "abcDEF" not in str(seen(401, body))
 
 
 def test_an_html_body_becomes_a_line_of_text() -> None:
-    assert message(b"<html><body>\n<h1>Bad   Gateway</h1></body></html>") == "Bad Gateway"
-    assert len(message(b"x" * 9000)) == 300
+    assert error_message(b"<html><body>\n<h1>Bad   Gateway</h1></body></html>") == "Bad Gateway"
+    assert len(error_message(b"x" * 9000)) == 300
 
 
 def test_which_refusals_name_a_parameter() -> None:

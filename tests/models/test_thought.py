@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from convbench.models.replies import cut, reasoning_tokens, thought
+from convbench.models.replies import reasoning_of, reasoning_tokens, split_reasoning
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from convbench.models.replies import cut, reasoning_tokens, thought
 def test_a_block_at_the_start_is_cut_out_and_nothing_is_lost(
     text: str, words: str | None, rest: str
 ) -> None:
-    found, said = cut(text)
+    found, said = split_reasoning(text)
     assert said == rest
     assert (found.text if found else None) == words
     assert (found.raw if found else "") + said == text
@@ -53,13 +53,13 @@ def test_tokens_of_reasoning_are_a_count_or_unknown(usage: Any, tokens: int | No
 
 
 def test_text_that_utf8_cannot_hold_is_mended() -> None:
-    found = thought({"reasoning_content": "half \ud800 a pair"}, None)
+    found = reasoning_of({"reasoning_content": "half \ud800 a pair"}, None)
     assert found is not None
     assert found.text == "half \ufffd a pair"
     sealed = {"type": "thinking", "thinking": "\ud800", "signature": "s", "more": 1}
-    blocks = thought({"thinking_blocks": [sealed]}, None)
+    blocks = reasoning_of({"thinking_blocks": [sealed]}, None)
     assert blocks is not None
     assert blocks.model_dump_json().encode()
-    assert thought({"reasoning": "b", "reasoning_content": " "}, None).via == "reasoning"  # type: ignore[union-attr]
-    assert thought({}, {"completion_tokens_details": {"reasoning_tokens": 9}}).tokens == 9  # type: ignore[union-attr]
-    assert thought({}, {}) is None
+    assert reasoning_of({"reasoning": "b", "reasoning_content": " "}, None).via == "reasoning"  # type: ignore[union-attr]
+    assert reasoning_of({}, {"completion_tokens_details": {"reasoning_tokens": 9}}).tokens == 9  # type: ignore[union-attr]
+    assert reasoning_of({}, {}) is None

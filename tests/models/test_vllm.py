@@ -61,7 +61,7 @@ def test_an_engine_s_own_error_is_told_before_what_follows_from_it(
         "(Worker pid=9) ERROR [executor.py:953] ValueError: Available memory (15/23 GiB) is less\n"
         "RuntimeError: Engine core initialization failed. See root cause above.\n"
     )
-    assert model._tail() == (
+    assert model._log_summary() == (
         f"log {model.log}: ValueError: Available memory (15/23 GiB) is less | RuntimeError: Engine "
         "core initialization failed. See root cause above."
     )
@@ -91,7 +91,7 @@ def test_a_server_that_dies_says_so(python: Path, tmp_path: Path) -> None:
 SCRIPT = """
 import asyncio, sys
 from pathlib import Path
-from convbench.engine import run
+from convbench.engine import run_in_loop
 from convbench.models.vllm import VLLMModel
 
 async def main():
@@ -101,7 +101,7 @@ async def main():
     print("up", flush=True)
     await asyncio.sleep(60)
 
-run(main)
+run_in_loop(main)
 """
 
 
@@ -153,7 +153,7 @@ def test_an_adapter_is_served_on_its_base(
     """vLLM takes some ranks only; the next larger one serves an adapter of any."""
     config = f'{{"base_model_name_or_path": "org/base", "r": {rank}}}'
     (tmp_path / "adapter_config.json").write_text(config)
-    command = VLLMModel(f"vllm:{tmp_path}", python=python, log_dir=tmp_path).command(7)
+    command = VLLMModel(f"vllm:{tmp_path}", python=python, log_dir=tmp_path).command_line(7)
     asserted(command, "--model", "org/base")
     asserted(command, "--max-lora-rank", taken)
     asserted(command, "--lora-modules", f"{tmp_path}={tmp_path}")
@@ -162,12 +162,12 @@ def test_an_adapter_is_served_on_its_base(
 def test_pocket_names_the_shipped_weights(
     python: Path, tmp_path: Path, asserted: Callable[[list[str], str, str], None]
 ) -> None:
-    from convbench.models.where import named
+    from convbench.models.where import resolve_reference
 
-    command = VLLMModel("vllm:pocket", python=python, log_dir=tmp_path).command(7)
+    command = VLLMModel("vllm:pocket", python=python, log_dir=tmp_path).command_line(7)
     weights = command[command.index("--model") + 1]
     assert (Path(weights) / "model.safetensors").is_file()
-    assert named("vllm:pocket") == weights
+    assert resolve_reference("vllm:pocket") == weights
     asserted(command, "--served-model-name", "pocket")
 
 

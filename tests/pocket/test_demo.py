@@ -94,7 +94,7 @@ def test_both_learners_trained_and_answered_the_test_questions(run: Run, name: s
     import torch
     from safetensors.torch import load_file
 
-    folder = run.checkpoints / name
+    folder = run.checkpoints_folder / name
     learnt = load_file(folder / "model.safetensors")
     shipped = load_file(ROOT / "convbench" / "pocket" / "weights" / "model.safetensors")
     assert any(not torch.equal(learnt[key].half(), value) for key, value in shipped.items())
@@ -163,19 +163,19 @@ def test_another_run_under_the_name_that_was_typed_is_taken_for_none_of_ours(
 
 def test_every_figure_of_the_demo_can_be_computed_again(run: Run) -> None:
 
-    from convbench.publish.verify import verify
+    from convbench.publish.verify import verify_target
 
-    found = verify(str(run.path))
+    found = verify_target(str(run.path))
     assert found.problems == []
     kinds = [one.what.split()[0] for one in found.checked]
     assert kinds.count("run") == 3  # its own records, and those of two evaluations
     assert kinds.count("checkpoint") == 2
     assert kinds.count("set") == 1
-    log = run.checkpoints / "swift" / "training.json"
+    log = run.checkpoints_folder / "swift" / "training.json"
     before = log.read_text()
     log.write_text(before.replace('"items": ', '"items": 1', 1))
     try:
-        (text,) = verify(str(log.parent)).problems
+        (text,) = verify_target(str(log.parent)).problems
         assert "training.json: changed since it was written" in text
     finally:
         log.write_text(before)

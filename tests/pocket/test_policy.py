@@ -16,7 +16,7 @@ from convbench.pocket.words import PROPERTIES, VALUES
 from convbench.pocket.world import make_world
 from tests.support.later import needs
 from trainers.pocket import corpus
-from trainers.pocket.habits import pose
+from trainers.pocket.habits import pose_question
 
 needs("torch", "transformers")
 
@@ -65,9 +65,9 @@ def test_architecture_runs_where_llama_does() -> None:
 
 
 def test_shipped_tokenizer_is_what_the_code_builds() -> None:
-    from trainers.pocket.tokenizer import build
+    from trainers.pocket.tokenizer import build_tokenizer
 
-    assert build(make_world()).get_vocab() == tokenizer().get_vocab()
+    assert build_tokenizer(make_world()).get_vocab() == tokenizer().get_vocab()
 
 
 def test_every_world_word_is_one_token_with_and_without_a_space() -> None:
@@ -128,7 +128,7 @@ def first_prompts(count: int) -> list[str]:
 
     rng = random.Random(3)
     questions = [draw_fact_question(make_world(), rng) for _ in range(count)]
-    return [f"{pose(question)}\n\n{texts.SOLVE['thinking']}" for question in questions]
+    return [f"{pose_question(question)}\n\n{texts.SOLVE['thinking']}" for question in questions]
 
 
 def sampled(seed: int) -> list[int]:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from convbench.catalog.load import load
+from convbench.catalog.load import load_spec
 from convbench.pocket import texts
 from convbench.pocket.questions import draw_fact_question
 from convbench.pocket.words import LETTERS
 from convbench.pocket.world import make_world
-from convbench.prompts import render
+from convbench.prompts import render_template
 from convbench.schema import Loop, ProtocolSpec, TaskSpec
-from trainers.pocket.habits import pose
+from trainers.pocket.habits import pose_question
 
 POSED = texts.POSE + "\n\n"
 REASONING = {
@@ -64,14 +64,14 @@ PAIRS = [(task, protocol) for task, found in EXPECTED.items() for protocol in fo
 
 @pytest.mark.parametrize("task", EXPECTED)
 def test_overrides_are_the_texts_that_the_weights_know(task: str) -> None:
-    overrides = load(TaskSpec, "tasks", task).overrides
+    overrides = load_spec(TaskSpec, "tasks", task).overrides
     assert {name: dict(found.steps) for name, found in overrides.items()} == EXPECTED[task]
 
 
 @pytest.mark.parametrize(("task", "protocol"), PAIRS)
 def test_every_text_of_the_protocol_is_replaced(task: str, protocol: str) -> None:
-    spec = load(ProtocolSpec, "protocols", protocol)
-    overrides = load(TaskSpec, "tasks", task).overrides[protocol]
+    spec = load_spec(ProtocolSpec, "protocols", protocol)
+    overrides = load_spec(TaskSpec, "tasks", task).overrides[protocol]
     ids = {step.id for step in spec.all_steps()}
     worded = {step.id for step in spec.all_steps() if step.say is not None or step.ask is not None}
     assert worded <= set(overrides.steps) <= ids
@@ -85,7 +85,7 @@ def test_every_text_of_the_protocol_is_replaced(task: str, protocol: str) -> Non
     [("clarifying-adaptive", texts.READY), ("collaboration", texts.MARKER)],
 )
 def test_markers_are_the_protocols_own(protocol: str, marker: str) -> None:
-    spec = load(ProtocolSpec, "protocols", protocol)
+    spec = load_spec(ProtocolSpec, "protocols", protocol)
     assert [item.until for item in spec.steps if isinstance(item, Loop)] == [marker]
 
 
@@ -94,4 +94,4 @@ def test_question_and_request_are_an_empty_line_apart_as_in_pretraining(closing:
     question = draw_fact_question(make_world(), random.Random(0))
     choices = [{"label": x, "text": t} for x, t in zip(LETTERS, question.options, strict=True)]
     fields = {"question": question.text, "choices": choices}
-    assert render(POSED + closing, fields) == f"{pose(question)}\n\n{closing}"
+    assert render_template(POSED + closing, fields) == f"{pose_question(question)}\n\n{closing}"

@@ -7,23 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from convbench.experiment.evaluate import evaluate
-from convbench.formats.export import export
+from convbench.experiment.evaluate import evaluate_policy
+from convbench.formats.export import export_conversations
 from convbench.judge.ask import judge_messages
 from convbench.judge.resolve import resolve_judge
-from convbench.learn.rows import asked, stretches
-from convbench.learn.start import train
+from convbench.learn.rows import mask_stretches, prompted_replies
+from convbench.learn.start import train_recipe
 from convbench.learn.tokens import ChatTokens, load_tokenizer
-from convbench.models.where import where
+from convbench.models.where import resolve_path
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.pocket.speakers import wish
 from convbench.schema import Tool
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store import Run
 
 PROPERTY = {"type": "object", "properties": {"property": {"type": "string"}}}
@@ -47,7 +47,7 @@ def tool(words: str, parameters: object = PROPERTY) -> Tool:
 def test_a_call_in_words_is_those_words_and_nothing_else(
     said: str, found: dict[str, str] | None
 ) -> None:
-    assert tool("Which {property}?").asked(said) == found
+    assert tool("Which {property}?").parse_call(said) == found
 
 
 @pytest.mark.parametrize(
@@ -66,20 +66,20 @@ def test_wishes() -> None:
 
 
 def test_it_asks_is_told_and_is_trained_as_it_was_served(tmp_path: Path) -> None:
-    build(
+    build_or_resume(
         BuildOptions(
             "pocket-tools", model="local:pocket", tasks=8, run=tmp_path / "run",
-            shape=Shape(samples=2, temperatures=(1.0,)), calls=CallOptions(quiet=True),
+            shape=RunSettings(samples=2, temperatures=(1.0,)), calls=CallOptions(quiet=True),
         )
     )  # fmt: skip
     run = Run.open(tmp_path / "run")
     protocol = run.manifest.protocol
-    chat = ChatTokens(load_tokenizer(str(where("pocket"))))
+    chat = ChatTokens(load_tokenizer(str(resolve_path("pocket"))))
     calling = [talk for talk in run.conversations() if talk.turns[-1].rounds]
     assert len(calling) >= 8
     for talk in calling:
         turn = talk.turns[-1]
-        replies = asked(protocol, talk)
+        replies = prompted_replies(protocol, talk)
         for one, reply in zip(turn.rounds, replies, strict=False):
             (call,), (result,) = one.calls, one.results
             assert one.raw == f"Which {json.loads(call.arguments)['property']}?"
@@ -88,8 +88,8 @@ def test_it_asks_is_told_and_is_trained_as_it_was_served(tmp_path: Path) -> None
             assert result.content in str([m["content"] for m in replies[-1].messages])
         pieces = [
             (on, chat.tokenizer.decode(ids))
-            for row in chat.rows(replies)
-            for on, ids in stretches(row)
+            for row in chat.token_rows(replies)
+            for on, ids in mask_stretches(row)
         ]
         learnt = "".join(text for on, text in pieces if on)
         assert all(one.raw and one.raw in learnt for one in turn.rounds)
@@ -97,7 +97,7 @@ def test_it_asks_is_told_and_is_trained_as_it_was_served(tmp_path: Path) -> None
     example = run.examples[calling[0].example_id]
     _, user = judge_messages(resolve_judge("x/y").spec, calling[0], example, key="k")
     assert "] Assistant calls wish:" in str(user["content"])
-    done = export(run, "openai", tmp_path / "out")
+    done = export_conversations(run, "openai", tmp_path / "out")
     row = json.loads(next(iter(done.files.values())).read_text().splitlines()[0])
     assert "tools" not in row
     assert {m["role"] for m in row["messages"]} <= {"system", "user", "assistant"}
@@ -122,19 +122,19 @@ def test_tool_use_is_learnt(tmp_path: Path) -> None:
     questions that it was not trained on. Seen on 84 test dialogues: .65 before, 1.00 after, and
     .61 right answers before, .98 after."""
     quiet = CallOptions(quiet=True)
-    made = build(
+    made = build_or_resume(
         BuildOptions(
             "pocket-tools", model="local:pocket", tasks=80, run=tmp_path / "run", calls=quiet,
-            shape=Shape(samples=4, temperatures=(1.0,)),
+            shape=RunSettings(samples=4, temperatures=(1.0,)),
         )
     ).path  # fmt: skip
     assert made is not None
-    judge(JudgeOptions(("rules",), made, calls=quiet))
+    judge_run(JudgeOptions(("rules",), made, calls=quiet))
     sets = ("fit.learning_rate=2e-4", "fit.epochs=2", "data.unit=conversation",
             "fit.batch_size=8", "fit.accumulation=1")  # fmt: skip
-    trained = train(
+    trained = train_recipe(
         TrainOptions("swift-anchored", made, launch="none", calls=quiet,
                      specs=SpecOptions(sets=sets), in_process=True)
     )  # fmt: skip
-    after = evaluate(EvalOptions(str(trained.path), made, calls=quiet)).run
+    after = evaluate_policy(EvalOptions(str(trained.path), made, calls=quiet)).run
     assert found_out(after) > found_out(Run.open(made)) + 0.15

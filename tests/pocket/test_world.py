@@ -164,7 +164,7 @@ def test_surface_features_stay_at_chance(kind: str, options: str, chance: float)
 @pytest.mark.parametrize("name", first_of(["pocket", "pocket-clarify", "pocket-collaboration"]))
 def test_tasks_give_examples_as_any_multiple_choice_task_does(name: str) -> None:
     """The same record as ARC's: four lettered options, a gold letter, hidden fields apart."""
-    task = catalog.load(TaskSpec, "tasks", name)
+    task = catalog.load_spec(TaskSpec, "tasks", name)
     found = load_examples(task, seed=0).examples
     assert len(found) == 500
     assert {one.split for one in found} == {"train", "validation", "test"}

@@ -13,7 +13,7 @@ from convbench.schema import (
     Example,
     Failure,
     JudgeSpec,
-    Member,
+    ModelConfig,
     ProtocolSpec,
     Reasoning,
     RedactedBlock,
@@ -106,14 +106,17 @@ def manifest(**more: Any) -> RunManifest:
         "id": "20260101-000000-abcdef01",
         "created": "2026-01-01T00:00:00+00:00",
         "version": "0.1.0",
-        "task": catalog.load(TaskSpec, "tasks", "arc"),
-        "protocol": catalog.load(ProtocolSpec, "protocols", "reasoning"),
+        "task": catalog.load_spec(TaskSpec, "tasks", "arc"),
+        "protocol": catalog.load_spec(ProtocolSpec, "protocols", "reasoning"),
         "mode": "thinking",
         "turns": 3,
         "samples": 2,
         "temperatures": (0.3, 0.7),
         "seed": 0,
-        "cast": {"assistant": Member(model="openai/tiny"), "teacher": Member(model="script")},
+        "cast": {
+            "assistant": ModelConfig(model="openai/tiny"),
+            "teacher": ModelConfig(model="script"),
+        },
     }
     return RunManifest(**(values | more))
 
@@ -136,7 +139,7 @@ def write_run(
     if verdicts is None:
         verdicts = [verdict(c, 0.9 - 0.5 * c.sample) for c in conversations if not c.failure]
     run = Run.create(path, manifest(**more), asked)
-    run.keep_judge("f00d", JUDGE)
+    run.store_judge("f00d", JUDGE)
     append(run.conversations_file, conversations)
     append(run.verdicts_file, verdicts)
     return run

@@ -14,8 +14,8 @@ import yaml
 from convbench import catalog
 from convbench.errors import HubError, RunError
 from convbench.options.publish import PublishOptions
-from convbench.publish.send import publish as publish_run
-from convbench.publish.send import publish_model
+from convbench.publish.send import publish_as_dataset as publish_run
+from convbench.publish.send import publish_as_model
 from convbench.schema.recipe import Recipe
 from convbench.store import Run
 from tests.hub.worker import Client
@@ -37,7 +37,7 @@ LOG = [
 
 def push(folder: Path, repo: str, **options: Any) -> dict[str, Any]:
     """`publish --checkpoint`, for the client's process; what the upload did."""
-    done = publish_model(PublishOptions(repo, checkpoint=folder, **options))
+    done = publish_as_model(PublishOptions(repo, checkpoint=folder, **options))
     return dataclasses.asdict(done.uploaded) if done.uploaded else {}
 
 
@@ -79,12 +79,12 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def checkpoint(weights: Path, tmp_path: Path) -> Path:
     """A checkpoint in a run, with all that a trainer leaves about."""
     run = write_run(tmp_path / "r", count=20)
-    folder = run.checkpoints / "swift"
+    folder = run.checkpoints_folder / "swift"
     shutil.copytree(weights, folder)
     (folder / "checkpoint-5").mkdir()
     for name in ("checkpoint-5/optimizer.pt", "training_args.bin", "train.log", "probe-0.json"):
         (folder / name).write_text("hf_" + "x" * 30)
-    recipe = catalog.load(Recipe, "recipes", "swift", sets={"model": BASE, "run": "../.."})
+    recipe = catalog.load_spec(Recipe, "recipes", "swift", sets={"model": BASE, "run": "../.."})
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
     summary = {
         "recipe": "swift", "base": BASE, "run": run.manifest.id, "judge": "rules",
@@ -107,7 +107,7 @@ def evaluate(folder: Path, right: int = 8, **more: Any) -> Run:
     ]
     values = {"id": "20260102-000000-abcdef02", "kind": "eval", "parent": parent.manifest.id,
               "split": "test", "checkpoint": str(folder)}  # fmt: skip
-    child = Run.create(parent.evals / "swift", manifest(**{**values, **more}), list(
+    child = Run.create(parent.evals_folder / "swift", manifest(**{**values, **more}), list(
         parent.examples.values()))  # fmt: skip
     with child.conversations_file.open("w") as file:
         file.writelines(talk.model_dump_json() + "\n" for talk in talks)
@@ -125,7 +125,7 @@ def card_of(folder: Path) -> tuple[dict[str, Any], str]:
 def dry(folder: Path, **options: Any) -> tuple[dict[str, Any], str]:
     """The card of a dry run."""
     return card_of(
-        publish_model(
+        publish_as_model(
             PublishOptions("alice/dry", checkpoint=folder, dry_run=True, **options)
         ).folder
     )
@@ -257,7 +257,9 @@ def test_nothing_tells_this_machines_paths(checkpoint: Path) -> None:
         values = json.loads((checkpoint / name).read_text())
         (checkpoint / name).write_text(json.dumps({**values, key: str(checkpoint / "deep")}))
     evaluate(checkpoint)
-    folder = publish_model(PublishOptions("alice/dry", checkpoint=checkpoint, dry_run=True)).folder
+    folder = publish_as_model(
+        PublishOptions("alice/dry", checkpoint=checkpoint, dry_run=True)
+    ).folder
     for path in folder.rglob("*"):
         assert str(checkpoint.parents[2]).encode() not in path.read_bytes(), path
     assert json.loads((folder / "config.json").read_text())["_name_or_path"] == "deep"

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from convbench.publish.figures import figures
-from convbench.report.rows import Observation, Scored
+from convbench.publish.figures import card_figures
+from convbench.report.rows import Observation, VerdictScores
 from convbench.schema import Conversation, Example, JudgeSpec
 from convbench.store.grades import GradeRow
 from convbench.store.index import VerdictRow
-from convbench.store.run import Question
+from convbench.store.run import QuestionSplit
 from tests.publish.runs import JUDGE, conversation, example, manifest
 from tests.support.memory import BLOCK, held_below
 
@@ -53,7 +53,7 @@ EXAMPLE = example(0)
 
 def observed(
     run: LongRun, split: str, *, branches: bool
-) -> Iterator[tuple[Question, GradeRow, Observation]]:
+) -> Iterator[tuple[QuestionSplit, GradeRow, Observation]]:
     """What a report would observe of them."""
     assert (split, branches) == ("all", True)
     graded = GradeRow(Path(), 0, 0, 1.0, 1.0, True, True, False, False, 9)
@@ -68,22 +68,22 @@ def observed(
             thinking=False,
             reasoned=False,
             flags=(),
-            verdicts={"j": Scored("f00d", {}, 0.5, failed=False)},
-            talk=f"c{n}",
+            verdicts={"j": VerdictScores("f00d", {}, 0.5, failed=False)},
+            conversation_id=f"c{n}",
             words=9,
         )
-        yield Question("train", f"q{n // 4}"), graded, row
+        yield QuestionSplit("train", f"q{n // 4}"), graded, row
 
 
 @pytest.mark.exhaustive
 def test_the_numbers_of_a_card_take_few_bytes_of_each_conversation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("convbench.publish.figures.observe", observed)
+    monkeypatch.setattr("convbench.publish.figures.observe_run", observed)
 
     def count(many: int) -> None:
         run: Any = LongRun(many)
-        found = figures(run)
+        found = card_figures(run)
         (part,), (given,) = found.policy, found.rewards
         assert part.accuracy is not None
         assert (part.n, part.accuracy.mean, found.judge_usd) == (many, 1.0, many / 4)

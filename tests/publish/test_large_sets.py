@@ -9,15 +9,15 @@ import pytest
 
 from convbench.errors import HubError, RunError
 from convbench.formats.check import check_names, check_run
-from convbench.publish.figures import figures
-from convbench.publish.folder import lay_out
+from convbench.publish.figures import card_figures
+from convbench.publish.folder import write_dataset_folder
 from convbench.publish.parquet import write_tables
-from convbench.publish.portions import portions
-from convbench.publish.verify import verify_set
+from convbench.publish.portions import open_portions
+from convbench.publish.verify import verify_dataset
 from convbench.schema import Turn
 from convbench.store import Run, jsonl
-from convbench.store.jsonl import lines
-from convbench.store.parts import compressor
+from convbench.store.jsonl import numbered_lines
+from convbench.store.parts import make_compressor
 from tests.publish.runs import conversation, example, failed, verdict, write_run
 
 SHORT = 256 << 10
@@ -47,10 +47,10 @@ def test_portions_give_the_tables_of_the_whole(tmp_path: Path) -> None:
     import pyarrow.parquet
 
     run = many(tmp_path / "run", 30)
-    assert figures(run).failed == 1
+    assert card_figures(run).failed == 1
     made = []
     for size in (1 << 30, 6_000):
-        with portions(run, tmp_path, size) as parts:
+        with open_portions(run, tmp_path, size) as parts:
             place = tmp_path / str(size)
             place.mkdir()
             made.append((len(parts.talks), len(parts.questions), place,
@@ -74,7 +74,7 @@ def laid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsonl, "WORTH", SHORT)
         run = many(home / "run", 60, words=250)
-        lay_out(run, "me/set", home / "set", judge="rules")
+        write_dataset_folder(run, "me/set", home / "set", judge="rules")
     return run, home / "set"
 
 
@@ -87,9 +87,11 @@ def test_long_records_travel_compressed(laid: tuple[Run, Path]) -> None:
     names = {p.relative_to(folder).as_posix(): p.stat().st_size for p in folder.rglob("*.*")}
     assert "run/conversations-00001.jsonl.zst" in check_names("me/set", names)
     assert check_run(folder / "run", "me/set").id == run.manifest.id
-    own, sent = (list(lines(place / "conversations.jsonl")) for place in (run.path, folder / "run"))
+    own, sent = (
+        list(numbered_lines(place / "conversations.jsonl")) for place in (run.path, folder / "run")
+    )
     assert own == sent
-    assert verify_set(folder)[1] == []
+    assert verify_dataset(folder)[1] == []
 
 
 def test_a_key_in_a_compressed_part_is_found(
@@ -105,7 +107,7 @@ def test_a_key_in_a_compressed_part_is_found(
         whole[place] = whole[place].replace(b"Iron, I think.", hidden)
     file.write_bytes(b"".join(whole))
     with pytest.raises(RunError) as caught:
-        lay_out(run, "me/set", tmp_path / "set", judge="rules")
+        write_dataset_folder(run, "me/set", tmp_path / "set", judge="rules")
     for line in (41, 71):
         assert f"conversations-00001.jsonl.zst:{line} (" in str(caught.value)
 
@@ -121,12 +123,12 @@ def test_another_s_compressed_part_is_bounded_and_checked(
         (place / name).write_bytes((folder / "run" / name).read_bytes())
     part = place / "conversations-00001.jsonl.zst"
     sound = conversation(0).model_dump_json().encode() + b"\n"
-    bomb = compressor().compress(b" " * (100 << 20))
+    bomb = make_compressor().compress(b" " * (100 << 20))
     for data, words in (
         (bomb, "decompress to as many as"),
-        (compressor().compress(sound)[:-9], "no whole zstd frame"),
-        (compressor().compress(sound + b'{"evil":1}\n'), r"conversations\.jsonl:2: "),
-        (compressor().compress(b"x" * (33 << 20)), "more than 33,554,432 bytes"),
+        (make_compressor().compress(sound)[:-9], "no whole zstd frame"),
+        (make_compressor().compress(sound + b'{"evil":1}\n'), r"conversations\.jsonl:2: "),
+        (make_compressor().compress(b"x" * (33 << 20)), "more than 33,554,432 bytes"),
     ):
         part.write_bytes(data)
         with pytest.raises(HubError, match=words) as caught:
@@ -147,7 +149,7 @@ def test_a_turn_of_several_kinds_keeps_one_schema(tmp_path: Path) -> None:
     keys = [f'"key":"{last.key}"'.encode() in line for line in thought]
     thought[keys.index(True)] = changed.model_dump_json().encode() + b"\n"
     run.conversations_file.write_bytes(b"".join(thought))
-    with portions(run, tmp_path, 3000) as parts:
+    with open_portions(run, tmp_path, 3000) as parts:
         write_tables(parts, tmp_path / "set", None)
     for file in (tmp_path / "set" / "conversations").glob("*.parquet"):
         kind = pyarrow.parquet.read_schema(file).field("messages").type.value_type

@@ -11,9 +11,9 @@ import yaml
 
 from convbench.errors import HubError, RunError
 from convbench.formats.check import check_run
-from convbench.publish.folder import lay_out
-from convbench.publish.publish import publish
-from convbench.publish.safety import Scanner
+from convbench.publish.folder import write_dataset_folder
+from convbench.publish.publish import publish_dataset
+from convbench.publish.safety import SecretScanner
 from convbench.schema import Speaker, Turn
 from convbench.store import Run
 from tests.publish.runs import (
@@ -30,7 +30,7 @@ from tests.publish.runs import (
 
 def dry(run: Run, **options: Any) -> Path:
     """The folder of a dry run."""
-    return publish(run, "alice/set", dry_run=True, **options).laid.folder
+    return publish_dataset(run, "alice/set", dry_run=True, **options).dataset.folder
 
 
 def front_of(folder: Path) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def test_rewards_of_several_judges(tmp_path: Path) -> None:
                     verdicts=[verdict(talk, 0.5), verdict(talk, None, judge="gpt-4o")])  # fmt: skip
     for judge, reward in (("rules", 0.5), ("gpt-4o", None)):
         folder = tmp_path / str(judge)
-        lay_out(run, "alice/set", folder, judge=judge)
+        write_dataset_folder(run, "alice/set", folder, judge=judge)
         (path,) = (folder / "conversations").glob("*.parquet")
         (row,) = pyarrow.parquet.read_table(path).to_pylist()
         assert row["reward"] == reward
@@ -216,13 +216,13 @@ def test_values_of_this_machine_s_keys_are_refused(
 
 def test_ordinary_text_is_no_secret() -> None:
     """Words that only resemble keys."""
-    scanner = Scanner({})
+    scanner = SecretScanner({})
     for text in (
         "a task-specific-question-about-some-things", "risk-averse", "sk-learn",
         "hf_hub_download is a function", "see https://example.org/a:b@c", "AKIA is a prefix",
         "ratio 3:4@noon", "The keyword is AIza", "BEGIN PUBLIC KEY",
     ):  # fmt: skip
-        assert scanner.find(text) is None, text
+        assert scanner.find_secret(text) is None, text
 
 
 HIDDEN = "The student forgot to carry the one"
@@ -270,14 +270,14 @@ def test_leaking_conversations_can_be_left_out(tmp_path: Path) -> None:
     run = leaky(tmp_path, f"Hint: {HIDDEN}.")
     with run.conversations_file.open("ab") as file:
         file.write(conversation(0, 1).model_dump_json().encode() + b"\n")
-    done = publish(run, "alice/set", dry_run=True, leave_out_leaks=True)
-    assert done.laid.left_out == 1
-    assert done.laid.rows["conversations"] == {"train": 1}
-    for path in done.laid.folder.rglob("*"):
+    done = publish_dataset(run, "alice/set", dry_run=True, leave_out_leaks=True)
+    assert done.dataset.left_out == 1
+    assert done.dataset.rows["conversations"] == {"train": 1}
+    for path in done.dataset.folder.rglob("*"):
         if path.suffix in (".jsonl", ".md") and path.name != "examples.jsonl":
             assert "run-q0-0" not in path.read_text()
     kept = [json.loads(line)["conversation_id"]
-            for line in (done.laid.folder / "run/conversations.jsonl").open()]  # fmt: skip
+            for line in (done.dataset.folder / "run/conversations.jsonl").open()]  # fmt: skip
     assert kept == ["run-q0-1"]
 
 
@@ -286,7 +286,7 @@ def test_reasoning_is_published_and_loads_in_datasets(tmp_path: Path) -> None:
     import datasets
 
     run = thoughtful(tmp_path / "run")
-    laid = lay_out(run, "me/set", tmp_path / "set")
+    laid = write_dataset_folder(run, "me/set", tmp_path / "set")
     loaded = datasets.load_dataset("parquet", data_dir=str(laid.folder / "conversations"))
     row = loaded["train"][0]
     said = [m["reasoning_content"] for m in row["messages"] if m["role"] == "assistant"]
@@ -322,7 +322,7 @@ def test_reasoning_is_published_and_loads_in_datasets(tmp_path: Path) -> None:
 def test_another_s_reasoning_is_plain_and_bounded(
     tmp_path: Path, change: dict[str, Any], why: str
 ) -> None:
-    laid = lay_out(thoughtful(tmp_path / "run"), "me/set", tmp_path / "set")
+    laid = write_dataset_folder(thoughtful(tmp_path / "run"), "me/set", tmp_path / "set")
     file = laid.folder / "run" / "conversations.jsonl"
     record = json.loads(file.read_text())
     record["turns"][1]["reasoning"].update(change)

@@ -11,8 +11,8 @@ import pytest
 
 from convbench.errors import HubError, RunError
 from convbench.hub import repo as hub_repo
-from convbench.publish.publish import publish
-from convbench.publish.pull import pull
+from convbench.publish.publish import publish_dataset
+from convbench.publish.pull import pull_dataset
 from convbench.schema import RunManifest
 from convbench.store import Run
 from tests.hub.worker import Client
@@ -23,14 +23,14 @@ RECORDS = ("examples.jsonl", "conversations.jsonl", "verdicts.jsonl")
 
 def push(path: Path, repo: str, **options: Any) -> dict[str, Any]:
     """`publish`, for the client's process; what the upload did."""
-    hub_repo.PAUSE = 0.01
-    done = publish(Run.open(path), repo, **options)
+    hub_repo.FIRST_PAUSE = 0.01
+    done = publish_dataset(Run.open(path), repo, **options)
     return dataclasses.asdict(done.uploaded) if done.uploaded else {}
 
 
 def fetch(repo: str, target: Path, **options: Any) -> str:
     """`pull`, for the client's process; where the run lies."""
-    return str(pull(repo, target, **options).run.path)
+    return str(pull_dataset(repo, target, **options).run.path)
 
 
 def load(repo: str, *args: Any, **options: Any) -> dict[str, list[dict[str, Any]]]:
@@ -289,10 +289,10 @@ def test_functions_named_by_a_set_are_refused(
 
 def test_addresses_do_not_travel(hub: Client, tmp_path: Path) -> None:
     """Neither out of a run nor, from a set made by other means, into one."""
-    from convbench.schema import Member
+    from convbench.schema import ModelConfig
 
-    cast = {"assistant": Member(model="openai/x", api_base="http://10.0.0.7:8000/v1"),
-            "teacher": Member(model="script")}  # fmt: skip
+    cast = {"assistant": ModelConfig(model="openai/x", api_base="http://10.0.0.7:8000/v1"),
+            "teacher": ModelConfig(model="script")}  # fmt: skip
     run = write_run(tmp_path / "r", count=1, cast=cast)
     hub(push, run.path, "alice/address")
     files = hub.hub.repo("alice/address").head.files

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from convbench.formats.export import export
+from convbench.formats.export import export_conversations
 from convbench.options.build import BuildOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
-from convbench.shards.build import build
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
+from convbench.shards.build import build_or_resume
 from convbench.store import Run
 from tests.hub.worker import Client
 from tests.learn import tiny
@@ -30,10 +30,10 @@ def run(tmp_path: Path) -> Run:
     models = {"models": {"thinker": {"ref": "openai/v4", "replay": "always"}}}
     (tmp_path / "mine" / "models.yaml").write_text(json.dumps(models))
     with Provider(Plan(thinks="deepseek-v4"), reply=shopper) as server:
-        build(
+        build_or_resume(
             BuildOptions(
                 "market", model="thinker", tasks=4, run=tmp_path / "run",
-                shape=Shape(mode="standard", samples=1, temperatures=(0.7,)),
+                shape=RunSettings(mode="standard", samples=1, temperatures=(0.7,)),
                 specs=SpecOptions((tmp_path / "mine",), ("task.sample.train=0.75",)),
                 calls=CallOptions(api_base=server.api_base, quiet=True),
             )
@@ -70,7 +70,7 @@ def test_trls_own_trainer_reads_the_same_tokens(run: Run, tmp_path: Path) -> Non
     from transformers import AutoModelForCausalLM
     from trl import SFTConfig, SFTTrainer
 
-    done = export(run, "trl", tmp_path / "trl")
+    done = export_conversations(run, "trl", tmp_path / "trl")
     data = load_dataset(
         "json", data_files=str(done.files["train"]), split="train", cache_dir=str(tmp_path / "c")
     )

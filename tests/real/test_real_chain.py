@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.models.packaged import have, place
+from convbench.models.packaged import is_fetched, model_folder
 from convbench.schema import Sampling
 from tests.bench.bench import convbench
 from tests.bench.real_engine import talks
@@ -20,12 +20,12 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(1800),
     pytest.mark.skipif(
-        not os.environ.get("CONVBENCH_REAL") or not have("smollm2"),
+        not os.environ.get("CONVBENCH_REAL") or not is_fetched("smollm2"),
         reason="minutes with a real model: convbench models get smollm2, then make real",
     ),
 ]
 
-WEIGHTS = place("smollm2")
+WEIGHTS = model_folder("smollm2")
 
 
 @pytest.fixture(autouse=True)

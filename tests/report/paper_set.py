@@ -65,13 +65,13 @@ def write_cell(root, key, methods, size=4, *, text=words, **more):
             continue
         recipe, _, rows = name.partition("-rows-")
         folder = RECIPES[recipe] + (f"-{rows}" if rows else "")
-        checkpoint = base.checkpoints / folder
+        checkpoint = base.checkpoints_folder / folder
         checkpoint.mkdir(parents=True)
         data = f"data: {{rows: {rows}}}\n" if rows else ""
         (checkpoint / "recipe.yaml").write_text(f"name: {RECIPES[recipe]}\n{data}")
         (checkpoint / "training.json").write_text(json.dumps({"conversations": 8}))
         make(
-            base.evals / folder, examples, rule(share, size), scores=scores(share),
+            base.evals_folder / folder, examples, rule(share, size), scores=scores(share),
             parent=base.manifest.id, checkpoint=f"checkpoints/{folder}", split="test", **more,
         )  # fmt: skip
     return base
@@ -86,7 +86,7 @@ def write_paper(root, size=4):
             sized = {f"ReFit-rows-{n}": row["accuracy"].mean for n, row in table.methods.items()}
         base = write_cell(root, key, {**methods, **sized}, size)
         if key == ("arc", "thinking", "reasoning", 3):
-            for run in (base, *base.children()):
+            for run in (base, *base.child_runs()):
                 second_judge(run)
 
 

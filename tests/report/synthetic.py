@@ -9,14 +9,14 @@ from typing import Any
 
 from convbench import catalog
 from convbench.judge.resolve import resolve_judge
-from convbench.options.shared import Shape
+from convbench.options.shared import RunSettings
 from convbench.rollout.manifest import make_manifest
 from convbench.schema import (
     Choice,
     Conversation,
     Example,
     Failure,
-    Member,
+    ModelConfig,
     ProtocolSpec,
     TaskSpec,
     Turn,
@@ -47,19 +47,23 @@ def manifest(
     task: str = "demo", protocol: str = "reasoning", turns: int | None = None, **more: Any
 ) -> Any:
     """Return a manifest of shipped specs; `parent` makes it a child's."""
-    shape = Shape(
+    shape = RunSettings(
         mode=more.pop("mode", "thinking"), turns=turns,
         samples=more.pop("samples", 3), temperatures=more.pop("temperatures", TEMPERATURES),
         split=more.pop("split", "all"), regime=more.pop("regime", None),
     )  # fmt: skip
     cast = {
-        "assistant": Member(model=more.pop("model", "local:tiny")),
-        "teacher": Member(model=more.pop("teacher", "script")),
+        "assistant": ModelConfig(model=more.pop("model", "local:tiny")),
+        "teacher": ModelConfig(model=more.pop("teacher", "script")),
     }
     return make_manifest(
-        catalog.load(TaskSpec, "tasks", task), catalog.load(ProtocolSpec, "protocols", protocol),
-        shape, cast, kind="eval" if more.get("parent") else "build", **more,
-    )  # fmt: skip
+        catalog.load_spec(TaskSpec, "tasks", task),
+        catalog.load_spec(ProtocolSpec, "protocols", protocol),
+        shape,
+        cast,
+        kind="eval" if more.get("parent") else "build",
+        **more,
+    )
 
 
 def make(
@@ -78,7 +82,7 @@ def make(
     and a judge's overall score, or all its scores."""
     run = Run.create(path, manifest(**more), list(examples))
     spec = resolve_judge(judge)
-    run.keep_judge(spec.fingerprint, spec.spec)
+    run.store_judge(spec.fingerprint, spec.spec)
     with Appender(run.conversations_file) as talks, Appender(run.verdicts_file) as verdicts:
         for example in run.examples.values():
             if run.manifest.split not in ("all", example.split):
@@ -113,7 +117,7 @@ def _talk(run: Run, example: Example, sample: int, said: Said, text: Any) -> Con
     turns = (ask, Turn(speaker="assistant", step="final-reply", content=final))
     return Conversation(
         key=key, conversation_id=name, example_id=example.example_id, sample=sample,
-        temperature=run.manifest.temperature(sample), turns=turns if said else (ask,),
+        temperature=run.manifest.temperature_of(sample), turns=turns if said else (ask,),
         stop="complete" if said else None,
         failure=None if said else Failure(kind="TransientModelError", message="busy"),
     )  # fmt: skip

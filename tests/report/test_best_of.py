@@ -9,12 +9,12 @@ from statistics import fmean
 
 import pytest
 
-from convbench.learn.crediting import credit
-from convbench.report.layout import document
-from convbench.report.sections import sections
+from convbench.learn.crediting import credit_turns
+from convbench.report.layout import report_document
+from convbench.report.sections import read_sections
 from convbench.report.tables.results import ORACLE, best_of, best_of_table
 from convbench.schema.conversation import TurnCredit
-from convbench.store.credit import keep_credit
+from convbench.store.credit import append_credit
 from tests.learn.sweet.planted import left, planted
 
 
@@ -39,17 +39,17 @@ def test_the_expectation_is_that_over_all_subsets() -> None:
 
 def test_the_table_reads_the_runs_credit(tmp_path: Path) -> None:
     run, decisive = planted(tmp_path / "run", 16, 4)
-    section = sections([run], split="train")[0]
+    section = read_sections([run], split="train")[0]
     assert best_of_table(section, "planted", "clustered") is None, "no turn has credit yet"
     left(run, 8)
-    credit(run, "branches")
+    credit_turns(run, "branches")
     backwards = [
         TurnCredit(conversation_id=c.conversation_id, turn_index=1, source="critic:contrary",
                    advantage=-float(c.conversation_id in decisive))
         for c in run.conversations()
     ]  # fmt: skip
-    keep_credit(run, backwards)
-    section = sections([run], split="train")[0]
+    append_credit(run, backwards)
+    section = read_sections([run], split="train")[0]
     table = best_of_table(section, "planted", "clustered")
     assert table is not None
     assert [c.head for c in table.columns[3:]] == ["N = 1", "N = 2", "N = 4"]
@@ -58,5 +58,5 @@ def test_the_table_reads_the_runs_credit(tmp_path: Path) -> None:
     assert right[0] == wrong[0] == best[0], "one of one is the mean"
     assert right == pytest.approx(best, abs=0.02), "branches pick as well as can be"
     assert wrong[2] < wrong[1] < wrong[0] < best[1] < best[2]
-    parts = document([section], judge="planted").parts
+    parts = report_document([section], judge="planted").parts
     assert any(t.label == "best-of-n" for part in parts for t in part.tables)

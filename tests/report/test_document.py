@@ -17,9 +17,9 @@ from convbench.report.experiment.whole import (
     is_experiment,
     read_experiment,
 )
-from convbench.report.files import text, write
+from convbench.report.files import render_text, write_report
 from convbench.report.published import paper_tables
-from convbench.report.report import experiment_report, report
+from convbench.report.report import create_report, experiment_report
 from tests.report.paper_set import cell_name, record, scores, write_cell, write_paper
 from tests.report.synthetic import make, questions
 from tests.report.test_report_tables import cells
@@ -83,7 +83,7 @@ def test_cost_and_hours_are_told_a_cell_and_in_all(whole):
 def test_what_it_truly_cost(tmp_path):
     """Judges, evaluations, what was lost and what nobody holds any more: all of it counts."""
     base = write_cell(tmp_path, ARC, {"SWiFt": 0.8}, 2, judge="rules", model="openai/x")
-    (child,) = base.children()
+    (child,) = base.child_runs()
     for run in (base, child):
         talks = [orjson.loads(line) for line in run.conversations_file.read_bytes().splitlines()]
         for number, talk in enumerate(talks):
@@ -164,7 +164,7 @@ def test_tables_go_by_the_regime_of_their_runs(tmp_path):
 
 def test_a_run_that_cannot_be_read_costs_its_lines_alone(tmp_path):
     base = write_cell(tmp_path, ARC, {"Base": 0.2, "SWiFt": 0.8, "DPO": 0.5})
-    (base.evals / "dpo" / "conversations.jsonl").write_bytes(b"{nonsense\n")
+    (base.evals_folder / "dpo" / "conversations.jsonl").write_bytes(b"{nonsense\n")
     made = experiment_document(read_experiment(tmp_path), "x", plots=False)
     table = part_of(made, "Table 1: ").tables[0]
     assert cells(table, "SWiFt", "Accuracy").text == "0.7500"
@@ -180,7 +180,7 @@ def test_an_experiment_without_a_printed_table_has_its_usual_report(tmp_path):
     examples = questions(4, "pocket")
     base = make(tmp_path / "pocket-thinking-seed0", examples, lambda q, k: "A", task="pocket",
                 overall=lambda q, k: 5.0)  # fmt: skip
-    make(base.evals / "swift", examples, lambda q, k: "A", task="pocket", split="test",
+    make(base.evals_folder / "swift", examples, lambda q, k: "A", task="pocket", split="test",
          overall=lambda q, k: 6.0, parent=base.manifest.id)  # fmt: skip
     assert is_experiment(tmp_path)
     assert not is_experiment(base.path)
@@ -196,12 +196,12 @@ def test_what_is_an_experiment_and_what_is_not(tmp_path):
     (tmp_path / "runs" / "latest").symlink_to("one", target_is_directory=True)
     assert not is_experiment(tmp_path / "runs")
     with pytest.raises(RunError, match="run"):
-        report(ReportOptions((tmp_path / "runs",)))
+        create_report(ReportOptions((tmp_path / "runs",)))
     record(tmp_path, ("arc-thinking-seed0/build", "failed", ["DataError: no rows"], 1.0))
     assert is_experiment(tmp_path)
     with pytest.raises(RunError, match="--judge rules: found an experiment's folder"):
-        report(ReportOptions((tmp_path,), judge="rules"))
-    made = report(ReportOptions((tmp_path,)))
+        create_report(ReportOptions((tmp_path,), judge="rules"))
+    made = create_report(ReportOptions((tmp_path,)))
     assert part_of(made.document, "Table 1: ").facts[0].endswith("build: DataError: no rows.")
     assert made.folder == tmp_path / "report"
 
@@ -219,13 +219,13 @@ def test_the_gallery_takes_the_median_difference(tmp_path, gains, chosen):
     more = {"task": "arc", "samples": 1, "temperatures": (0.7,)}
     base = make(tmp_path / "run", examples, lambda q, k: "A", overall=lambda q, k: 5.0, **more)
     make(
-        base.evals / "swift", list(reversed(examples)), lambda q, k: "A", split="test",
+        base.evals_folder / "swift", list(reversed(examples)), lambda q, k: "A", split="test",
         overall=lambda q, k: 5.0 + 10 * gains[int(q[1:])], parent=base.manifest.id,
         extra={"recipe": "swift"}, **more,
     )  # fmt: skip
     (section,) = read_experiment(tmp_path).sections
     pair = median_pair(section)
-    assert (pair.unit, pair.of) == (chosen, len(gains))
+    assert (pair.unit, pair.pair_count) == (chosen, len(gains))
     assert pair == median_pair(section)
 
 
@@ -243,7 +243,7 @@ def hostile(tmp_path):
         root, ARC, {"Base": 0.2, "SWiFt": 0.8}, 2, text=lambda q, k, said: f"{HOSTILE} {said}."
     )
     more = {"task": "arc", "samples": 2, "temperatures": (0.7,), "split": "test"}
-    make(base.evals / "evil", questions(2, "arc"), lambda q, k: "A", scores=scores(0.5),
+    make(base.evals_folder / "evil", questions(2, "arc"), lambda q, k: "A", scores=scores(0.5),
          parent=base.manifest.id, extra={"recipe": "[evil] \\end{tabular}<b>"}, **more)  # fmt: skip
     record(root, ("arc-thinking-seed0/train/dpo", "failed", [HOSTILE], 1.0))
     return experiment_document(read_experiment(root), "A & B <x> $", plots=False)
@@ -267,17 +267,17 @@ class Page(HTMLParser):
 
 def test_hostile_text_stays_text_in_html_and_markdown(tmp_path):
     made = hostile(tmp_path)
-    page = Page(text(made, "html"))
+    page = Page(render_text(made, "html"))
     assert not page.tags & {"script", "img", "iframe"}
     assert "<script>alert(1)</script>" in "".join(page.said)
     assert "[evil] \\end{tabular}<b>" in "".join(page.said)
-    shown = text(made, "markdown")
+    shown = render_text(made, "markdown")
     assert "<script" not in shown
     assert "<img" not in shown
 
 
 def test_hostile_text_stays_text_in_latex(tmp_path):
-    shown = text(hostile(tmp_path), "latex")
+    shown = render_text(hostile(tmp_path), "latex")
     assert shown.startswith("\\documentclass")
     assert shown.endswith("\\end{document}\n")
     assert "\\input" not in shown
@@ -291,7 +291,7 @@ def test_hostile_text_stays_text_in_latex(tmp_path):
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_the_document_compiles(tmp_path):
-    write(hostile(tmp_path), tmp_path / "out", ["latex"])
+    write_report(hostile(tmp_path), tmp_path / "out", ["latex"])
     done = subprocess.run(
         ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape",
          "report.tex"],
@@ -313,7 +313,7 @@ def test_the_document_as_a_user_asks_for_it(tmp_path):
     lengths = "number-of-turns-openbookqa-thinking-reasoning-rules"
     assert {f"{lengths}.{ending}" for ending in ("pdf", "png", "svg")} <= files
     assert f"{{{lengths}.pdf}}" in (tmp_path / "out" / "report.tex").read_text()
-    again = report(ReportOptions((tmp_path,)))
+    again = create_report(ReportOptions((tmp_path,)))
     assert again.folder == tmp_path / "report"
     page = (tmp_path / "out" / "report.html").read_text()
     assert page.count("SWiFt, printed") >= 2

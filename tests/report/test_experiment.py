@@ -6,8 +6,8 @@ import pytest
 
 from convbench import catalog
 from convbench.errors import BudgetError
-from convbench.experiment.cells import cells, steps_of
-from convbench.experiment.experiment import experiment
+from convbench.experiment.cells import iter_cells, plan_steps
+from convbench.experiment.experiment import run_experiment
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.report.policies import NAMES
@@ -19,12 +19,12 @@ from tests.support.provider import Plan, Provider
 
 
 def shipped(name):
-    return catalog.load(ExperimentSpec, "experiments", name)
+    return catalog.load_spec(ExperimentSpec, "experiments", name)
 
 
 def settings(spec):
     """(task, mode, protocol, turns) of every run of an experiment."""
-    return {(c.task, c.mode, c.protocol or "reasoning", c.turns or 3) for c in cells(spec)}
+    return {(c.task, c.mode, c.protocol or "reasoning", c.turns or 3) for c in iter_cells(spec)}
 
 
 def printed(*numbers):
@@ -58,13 +58,13 @@ def test_the_paper_is_one_experiment():
 
 def test_every_step_is_listed_in_order():
     spec = shipped("size").model_copy(update={"modes": ("thinking",)})
-    steps = [part.step.name for part in steps_of(spec)]
+    steps = [part.step.name for part in plan_steps(spec)]
     assert steps == [
         "build", "judge", "train refit-1000", "eval refit-1000", "train refit-2000",
         "eval refit-2000", "train refit", "eval refit",
     ]  # fmt: skip
-    assert len({cell.name for cell in cells(shipped("paper"))}) == 12
-    assert len(steps_of(shipped("paper"))) == 12 * (2 + 2 * 6)
+    assert len({cell.name for cell in iter_cells(shipped("paper"))}) == 12
+    assert len(plan_steps(shipped("paper"))) == 12 * (2 + 2 * 6)
 
 
 SMALL = """extends: pocket
@@ -91,26 +91,26 @@ def test_an_experiment_stops_and_goes_on_and_keeps_what_is_done(tmp_path):
     pytest.importorskip("torch")
     (tmp_path / "small.yaml").write_text(SMALL)
     with pytest.raises(BudgetError):
-        experiment(options(tmp_path, budget_tokens=1500, concurrency=1))
+        run_experiment(options(tmp_path, budget_tokens=1500, concurrency=1))
     run = Run.open(tmp_path / "runs" / "pocket-thinking-seed0")
     before = run.conversations_file.read_bytes()
     assert 0 < before.count(b"\n") < 24
     # The address is the starting policy's alone: a checkpoint is no name on that server.
     with Provider(Plan()) as provider:
-        result = experiment(options(tmp_path, api_base=provider.api_base))
+        result = run_experiment(options(tmp_path, api_base=provider.api_base))
         assert provider.stats.calls == 0
     assert run.conversations_file.read_bytes().startswith(before)
-    (child,) = run.children()
+    (child,) = run.child_runs()
     assert child.manifest.cast["assistant"].model.startswith("local:")
     assert [row[0].text for row in table_of(result.report, "Results", 1).rows] == [
         "ReFit", "Base",
     ]  # fmt: skip
     files = [run.conversations_file, run.verdicts_file, child.conversations_file]
-    files.append(run.checkpoints / "refit" / "training.json")
+    files.append(run.checkpoints_folder / "refit" / "training.json")
     kept = [(path.read_bytes(), path.stat().st_mtime_ns) for path in files]
     training = json.loads(kept[-1][0])
     assert training["recipe"] == "refit"
-    again = experiment(options(tmp_path))
+    again = run_experiment(options(tmp_path))
     assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in files] == kept
     assert again.report.document == result.report.document
 
@@ -118,12 +118,12 @@ def test_an_experiment_stops_and_goes_on_and_keeps_what_is_done(tmp_path):
 def test_a_dry_run_writes_nothing(tmp_path):
     (tmp_path / "small.yaml").write_text(SMALL)
     asked = options(tmp_path, "count=5", "seeds=[0,1]")
-    planned = experiment(ExperimentOptions(**{**vars(asked), "dry_run": True})).planned
-    kinds = [part.step.kind for part in planned.parts]
+    planned = run_experiment(ExperimentOptions(**{**vars(asked), "dry_run": True})).plan
+    kinds = [part.step.kind for part in planned.steps]
     assert kinds == ["build", "judge", "train", "eval"] * 2
     amount = planned.amounts["pocket-thinking-seed0"]
     assert (amount.conversations, amount.verdicts) == (10 + 2, 10 + 2)
     assert amount.steps == 1
-    assert planned.total.calls == 2 * 3 * (10 + 2)
+    assert planned.total_estimate.calls == 2 * 3 * (10 + 2)
     assert not planned.missing
     assert not (tmp_path / "runs").exists()

@@ -71,7 +71,7 @@ def test_policy_turns_outside_loops_count(
 ) -> None:
     file = tmp_path / "two.yaml"
     file.write_text(STEPS.format(loop=loop))
-    assert catalog.load(ProtocolSpec, "protocols", str(file)).turns.default == turns
+    assert catalog.load_spec(ProtocolSpec, "protocols", str(file)).turns.default == turns
     if loop:
         return
     said = typist("build", "demo", "--protocol", str(file), "--model", "scripted:policy",

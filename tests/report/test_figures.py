@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from convbench.commands.gold import GoldOptions, gold
+from convbench.commands.gold import GoldOptions, label_sample
 from convbench.options.report import ReportOptions
 from convbench.report.document import Table
-from convbench.report.measures import ACCURACY, paired
-from convbench.report.report import report
+from convbench.report.measures import ACCURACY, paired_differences
+from convbench.report.report import create_report
 from convbench.store import Run
 from tests.report.synthetic import make, questions
 from tests.support.app import app
@@ -23,7 +23,7 @@ from tests.support.app import app
 def run(tmp_path: Path) -> Run:
     base = make(tmp_path / "run", questions(12), lambda q, k: "A" if int(q[1:]) % 3 else "B",
                 overall=lambda q, k: 5 + int(q[1:]) % 4)  # fmt: skip
-    make(base.evals / "swift", questions(12), lambda q, k: "A" if int(q[1:]) % 7 else "B",
+    make(base.evals_folder / "swift", questions(12), lambda q, k: "A" if int(q[1:]) % 7 else "B",
          overall=lambda q, k: min(10, 7 + int(q[1:]) % 4), parent=base.manifest.id)  # fmt: skip
     return base
 
@@ -42,17 +42,17 @@ def test_json_has_numbers_as_they_were_computed(run: Run, asked: tuple[str, ...]
     made = json.loads(done.stdout)
     made = made.get("result", made)
     assert made["runs"] == [str(run.path)]
-    result = report(ReportOptions((run.path,)))
+    result = create_report(ReportOptions((run.path,)))
     (section,) = result.sections
     base = next(policy for policy in section.policies if policy.is_base)
-    mean = ACCURACY.of(base)
+    mean = ACCURACY.mean_of(base)
     assert mean is not None
     one = figures(made, "results", "Base")[1]
     assert one["estimate"] == pytest.approx(mean.mean, abs=1e-12)
     assert one["error"] == pytest.approx(mean.error, abs=1e-12)
     assert one["interval"] == pytest.approx(mean.interval, abs=1e-12)
     assert (one["p"], one["n"]) == (None, 36)
-    (less,) = paired(section, ACCURACY)
+    (less,) = paired_differences(section, ACCURACY)
     assert less.estimate is not None
     one = figures(made, "differences-to-base-paired", "SWiFt")[1]
     assert one["estimate"] == pytest.approx(less.estimate.mean, abs=1e-12)
@@ -71,7 +71,7 @@ def test_what_is_piped_is_not_wrapped(run: Run) -> None:
 
 
 def table(run: Run, label: str, **options: bool) -> Table:
-    made = report(ReportOptions((run.path,), **options)).document
+    made = create_report(ReportOptions((run.path,), **options)).document
     return next(t for part in made.parts for t in part.tables if t.label == label)
 
 
@@ -93,15 +93,15 @@ def test_only_the_thinking_mode_has_a_column_of_it(run: Run, tmp_path: Path) -> 
 def test_an_interval_of_peoples_mean_ends_with_the_scale(tmp_path: Path) -> None:
     run = make(tmp_path / "run", questions(40), lambda q, k: "A",
                overall=lambda q, k: 10 - (int(q[1:]) % 8 == 0))  # fmt: skip
-    gold(GoldOptions((str(run.path),), draw=8))
+    label_sample(GoldOptions((str(run.path),), draw=8))
     file = tmp_path / "q.jsonl"
-    gold(GoldOptions(("export", str(file)), run=run.path))
+    label_sample(GoldOptions(("export", str(file)), run=run.path))
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     for place, row in enumerate(rows):
         row["scores"]["overall"] = 10 if place % 2 else 9
         row["rater"] = "Ann"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    gold(GoldOptions(("import", str(file)), run=run.path))
+    label_sample(GoldOptions(("import", str(file)), run=run.path))
     found = table(run, "gold", gold=True)
     (row,) = found.rows
     assert row[3].figure is not None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.answers.grade import grade
+from convbench.answers.grade import grade_conversation
 from convbench.errors import RunError
 from convbench.report import rows
 from convbench.report.policies import read_policy
@@ -35,18 +35,18 @@ def observations(run: Run, split: str) -> list[Observation]:
             thinking=graded.thinking,
             reasoned=graded.reasoned,
             flags=talk.flags,
-            talk=talk.conversation_id,
+            conversation_id=talk.conversation_id,
             words=graded.words,
         )
         for talk, question in own
-        for graded in [grade(protocol, talk, question)]
+        for graded in [grade_conversation(protocol, talk, question)]
         if split in ("all", question.split)
     ]
 
 
 def without_verdicts(run: Run, split: str) -> list[Observation]:
     """What a report does observe, judges left out."""
-    return [one._replace(verdicts={}, reviews={}) for one in read_policy(run, split).rows]
+    return [one._replace(verdicts={}, reviews={}) for one in read_policy(run, split).observations]
 
 
 def test_kept_grades_are_those_of_the_texts(tmp_path: Path) -> None:
@@ -73,9 +73,9 @@ def test_a_text_is_graded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     def count(*args: object) -> object:
         graded.append(args)
-        return grade(*args)  # type: ignore[arg-type]
+        return grade_conversation(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(grades, "grade", count)
+    monkeypatch.setattr(grades, "grade_conversation", count)
     assert without_verdicts(run, "train") == before
     assert 0 < len(graded) < len(before) * 3 // 4
 
@@ -117,12 +117,16 @@ def test_verdicts_are_joined_with_their_conversations(
     newest = list(run.verdicts())
     for at_once in (7, rows.JOINED_AT_ONCE):
         monkeypatch.setattr(rows, "JOINED_AT_ONCE", at_once)
-        observed = [row for *_, row in rows.observe(run, "all", branches=True)]
-        assert [row.talk for row in observed] == [row.conversation_id for row in run.heads()]
+        observed = [row for *_, row in rows.observe_run(run, "all", branches=True)]
+        assert [row.conversation_id for row in observed] == [
+            row.conversation_id for row in run.conversation_rows()
+        ]
         for row in observed:
-            own = [v for v in newest if v.conversation_id == row.talk]
+            own = [v for v in newest if v.conversation_id == row.conversation_id]
             expected = {
-                v.judge: rows.Scored(v.fingerprint, v.scores, v.reward, not v.scored, v.details)
+                v.judge: rows.VerdictScores(
+                    v.fingerprint, v.scores, v.reward, not v.scored, v.details
+                )
                 for v in own
             }
             assert {**row.verdicts, **row.reviews} == expected

@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from convbench.stats.kendall import agreement, permutation_p, tau_b
+from convbench.stats.kendall import permutation_p, rank_agreement, tau_b
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_tau_by_hand(first, second, tau):
 @pytest.mark.parametrize("order", [[], [1.0], [2.0, 2.0, 2.0]])
 def test_no_order_no_tau(order):
     assert tau_b(order, list(range(len(order)))) is None
-    assert agreement(order, list(range(len(order)))).p is None
+    assert rank_agreement(order, list(range(len(order)))).p is None
 
 
 def test_tau_is_what_scipy_says():
@@ -51,15 +51,15 @@ def test_the_exact_p_counts_orders():
 
 
 def test_the_interval_holds_what_resampling_gives():
-    sure = agreement([1, 2, 3], [1, 2, 3], lambda rng: [1, 2, 3])
+    sure = rank_agreement([1, 2, 3], [1, 2, 3], lambda rng: [1, 2, 3])
     assert (sure.tau, sure.low, sure.high) == (1.0, 1.0, 1.0)
     # A coin turns the order round: both ends are in the interval, and it is the same each time.
     turned = [
-        agreement([1, 2, 3], [1, 2, 3], lambda rng: rng.choice([[1, 2, 3], [3, 2, 1]]))
+        rank_agreement([1, 2, 3], [1, 2, 3], lambda rng: rng.choice([[1, 2, 3], [3, 2, 1]]))
         for _ in range(2)
     ]
     assert (turned[0].low, turned[0].high) == (-1.0, 1.0)
     assert turned[0] == turned[1]
     # Too many resamplings that say nothing leave no interval.
-    tied = agreement([1, 2], [1, 2], lambda rng: rng.choice([[1, 2], [1, 1]]))
+    tied = rank_agreement([1, 2], [1, 2], lambda rng: rng.choice([[1, 2], [1, 1]]))
     assert (tied.tau, tied.low, tied.high) == (1.0, None, None)

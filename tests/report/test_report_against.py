@@ -11,8 +11,8 @@ import pytest
 
 from convbench.errors import RunError
 from convbench.options.report import ReportOptions
-from convbench.report.files import text
-from convbench.report.report import report
+from convbench.report.files import render_text
+from convbench.report.report import create_report
 from tests.report.synthetic import make, questions
 
 
@@ -22,14 +22,19 @@ def run(tmp_path: Path) -> Path:
     asked = questions(4)
     base = make(tmp_path / "run", asked, lambda q, k: "A" if int(q[1:]) < 2 else "B")
     for name, right in (("echo", 4), ("other", 3)):
-        make(base.evals / name, asked, lambda q, k, right=right: "A" if int(q[1:]) < right else "B",
-             parent=base.manifest.id, split="test")  # fmt: skip
+        make(
+            base.evals_folder / name,
+            asked,
+            lambda q, k, right=right: "A" if int(q[1:]) < right else "B",
+            parent=base.manifest.id,
+            split="test",
+        )
     return base.path
 
 
 def differences(run: Path, **options: object) -> dict[str, dict[str, str]]:
     """Return, by caption, each method's difference in accuracy."""
-    made = report(ReportOptions(runs=(run,), **options)).document  # type: ignore[arg-type]
+    made = create_report(ReportOptions(runs=(run,), **options)).document  # type: ignore[arg-type]
     return {
         table.caption: {row[0].text: row[1].text for row in table.rows}
         for part in made.parts
@@ -51,7 +56,7 @@ def test_every_pair_can_be_asked_for(run: Path) -> None:
 def test_another_baseline_takes_bases_place(run: Path) -> None:
     (found,) = differences(run, baseline="other").values()
     assert found == {"echo": "+0.2500", "Base": "-0.2500"}
-    made = report(ReportOptions(runs=(run,), baseline="other")).document
+    made = create_report(ReportOptions(runs=(run,), baseline="other")).document
     (table,) = [t for part in made.parts for t in part.tables if t.label == "by-temperature"]
     assert "only other right" in [column.head for column in table.columns]
 
@@ -64,9 +69,9 @@ def test_an_unknown_policy_is_one_line(run: Path, option: str) -> None:
 
 
 def test_programs_read_every_cell(run: Path) -> None:
-    made = report(ReportOptions(runs=(run,))).document
-    found = json.loads(text(made, "json"))
-    rows = list(csv.DictReader(io.StringIO(text(made, "csv"))))
+    made = create_report(ReportOptions(runs=(run,))).document
+    found = json.loads(render_text(made, "json"))
+    rows = list(csv.DictReader(io.StringIO(render_text(made, "csv"))))
     cells = {
         (part["title"], table["label"], row[0]["text"], head): cell
         for part in found["parts"]

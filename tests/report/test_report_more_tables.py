@@ -6,9 +6,9 @@ import pytest
 
 from convbench.options.report import ReportOptions
 from convbench.report.document import Cell
-from convbench.report.files import text
-from convbench.report.published import colbench, self_edits
-from convbench.report.report import report
+from convbench.report.files import render_text
+from convbench.report.published import colbench_table, self_edit_table
+from convbench.report.report import create_report
 from tests.report.synthetic import make, questions
 from tests.report.test_report_tables import cells, right_on, table_of
 
@@ -28,10 +28,10 @@ def flagged(tmp_path):
         flags=lambda q, k: found.get((q, k), ()),
     )  # fmt: skip
     make(
-        base.evals / "swift", questions(2), right_on(0, 1), overall=lambda q, k: 8.0,
+        base.evals_folder / "swift", questions(2), right_on(0, 1), overall=lambda q, k: 8.0,
         parent=base.manifest.id, split="test",
     )  # fmt: skip
-    return report(ReportOptions((base.path,)))
+    return create_report(ReportOptions((base.path,)))
 
 
 def test_results_stand_with_and_without_flagged_conversations(flagged):
@@ -48,7 +48,7 @@ def test_results_stand_with_and_without_flagged_conversations(flagged):
     assert cells(shares, "human:code", "Base") == Cell("1 (16.7%)")
     assert cells(shares, "human:code", "SWiFt") == Cell("0 (0.0%)")
     for form in FORMS:
-        written = text(flagged.document, form)
+        written = render_text(flagged.document, form)
         assert "With and without flagged conversations" in written
         assert "human:leak" in written
         assert "33.3" in written
@@ -59,7 +59,7 @@ def test_unflagged_means_leave_out_what_is_flagged(tmp_path):
         tmp_path / "run", questions(2), right_on(0), overall=lambda q, k: 4.0 + 2 * (q == "q1"),
         flags=lambda q, k: ("teacher:early",) if q == "q1" else (),
     )  # fmt: skip
-    table = table_of(report(ReportOptions((run.path,))), "With and without")
+    table = table_of(create_report(ReportOptions((run.path,))), "With and without")
     assert cells(table, "Base", "conversations") == Cell("6")
     assert cells(table, "Base", "Accuracy, all").text == "0.5000"
     assert cells(table, "Base", "Accuracy, unflagged") == Cell("1.0000")  # one group: no error
@@ -68,7 +68,9 @@ def test_unflagged_means_leave_out_what_is_flagged(tmp_path):
 
 def test_nothing_flagged_needs_no_table(tmp_path):
     run = make(tmp_path / "run", questions(2), right_on(0))
-    captions = [t.caption for t in report(ReportOptions((run.path,))).document.parts[0].tables]
+    captions = [
+        t.caption for t in create_report(ReportOptions((run.path,))).document.parts[0].tables
+    ]
     assert not {"Flags", "With and without flagged conversations"} & set(captions)
 
 
@@ -79,11 +81,11 @@ def test_win_rates_of_pages(tmp_path):
     base = make(tmp_path / "run", questions(4), right_on(), scores=looks(0.5, 0.5, 0.5, 0.5, 0),
                 judge="render", samples=1, temperatures=(1.0,))  # fmt: skip
     make(
-        base.evals / "sweet", questions(4), right_on(), scores=looks(0.9, 0.5, 0.4, 0.6, 0),
+        base.evals_folder / "sweet", questions(4), right_on(), scores=looks(0.9, 0.5, 0.4, 0.6, 0),
         judge="render", samples=1, temperatures=(1.0,), parent=base.manifest.id, split="test",
         extra={"recipe": "sweet"},
     )  # fmt: skip
-    result = report(ReportOptions((base.path,)))
+    result = create_report(ReportOptions((base.path,)))
     table = table_of(result, "Win rates")
     (row,) = table.rows
     # Points 1, 1/2, 0, 1: mean 5/8, standard deviation .4787, error .2394, t with 3: 3.1824.
@@ -91,9 +93,11 @@ def test_win_rates_of_pages(tmp_path):
         "SWEET-RL over Base", "2", "1", "1", "0.625", "[0.000, 1.000]", "4", "4"
     ]  # fmt: skip
     for form in FORMS:
-        assert "Win rates" in text(result.document, form)
+        assert "Win rates" in render_text(result.document, form)
     rules = make(tmp_path / "rules", questions(2), right_on(0), overall=lambda q, k: 5.0)
-    captions = [t.caption for t in report(ReportOptions((rules.path,))).document.parts[0].tables]
+    captions = [
+        t.caption for t in create_report(ReportOptions((rules.path,))).document.parts[0].tables
+    ]
     assert "Win rates" not in captions
 
 
@@ -117,17 +121,17 @@ def seal(tmp_path):
     base = make(tmp_path / "run", passages, right_on(), scores=taught(0.2, 0.4), **more)
     for number, scores in ((1, taught(0.5, 0.5)), (2, taught(0.6, 0.6))):
         make(
-            base.evals / f"seal-round-{number}", passages, right_on(), scores=scores,
+            base.evals_folder / f"seal-round-{number}", passages, right_on(), scores=scores,
             parent=base.manifest.id, split="test", extra={"recipe": "seal"}, **more,
         )  # fmt: skip
-    base.reports.mkdir()
+    base.reports_folder.mkdir()
     kept = {"passage only": [["g0", 0.15], ["g1", 0.35]]}
-    (base.reports / "seal.json").write_text(json.dumps(kept))
+    (base.reports_folder / "seal.json").write_text(json.dumps(kept))
     return base
 
 
 def test_rounds_of_self_edits_stand_in_the_report(seal):
-    result = report(ReportOptions((seal.path,)))
+    result = create_report(ReportOptions((seal.path,)))
     table = table_of(result, "What self-edits teach")
     lines = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
     assert list(lines) == [
@@ -150,7 +154,7 @@ def test_kinds_of_self_edits_stand_side_by_side(seal, tmp_path):
     other = make(
         tmp_path / "other", questions(2, "pocket-notes"), right_on(), scores=scores, **more
     )
-    found = report(ReportOptions((seal.path, other.path))).document
+    found = create_report(ReportOptions((seal.path, other.path))).document
     (table,) = (t for part in found.parts for t in part.tables if t.caption.startswith("Kinds"))
     rows = [[cell.text for cell in row] for row in table.rows]
     assert [row[:3] for row in rows[:2]] == [
@@ -161,12 +165,12 @@ def test_kinds_of_self_edits_stand_side_by_side(seal, tmp_path):
     assert rows[1][4:] == ["+0.200", "[-1.071, +1.471]", "2"]
     assert rows[0][4:6] == ["-", "-"]
     assert not {"nothing", "passage only"} & {row[0] for row in rows}
-    alone = report(ReportOptions((seal.path,))).document
+    alone = create_report(ReportOptions((seal.path,))).document
     assert not any(t.caption.startswith("Kinds") for part in alone.parts for t in part.tables)
 
 
 def test_the_published_tables_are_the_facts():
-    rows = colbench().methods
+    rows = colbench_table().methods
     assert rows["Zero-shot"] == (22.4, 34.2, 72.4, 33.8)
     assert rows["SWEET-RL"] == (40.4, 56.8, 77.7, 48.2)
     assert rows["SWEET-RL without length normalisation"] == (3.6, 4.2, None, None)
@@ -174,10 +178,10 @@ def test_the_published_tables_are_the_facts():
     assert rows["o1-mini in a single turn"] == (13.1, 22.4, 70.2, 23.8)
     assert list(rows)[1:3] == ["Rejection fine-tuning", "Multi-turn DPO"]
     assert len(rows) == 14
-    large = colbench("hosted_vllm/meta-llama/Meta-Llama-3.1-70B-Instruct").methods
+    large = colbench_table("hosted_vllm/meta-llama/Meta-Llama-3.1-70B-Instruct").methods
     assert large["SWEET-RL"] == (45.6, 60.2, None, None)
     assert len(large) == 4
-    rows = self_edits().methods
+    rows = self_edit_table().methods
     assert rows["Base"] == (0.327, None, None)
     assert rows["Passage only"] == (0.335, 0.322, None)
     assert rows["SEAL round 1"] == (0.427, None, None)
@@ -190,16 +194,17 @@ def test_the_published_tables_are_the_facts():
         "self-edit-implications-very-long": [0.450, 0.515, 0.521],
     }
     for protocol, values in kinds.items():
-        rows = self_edits(protocol).methods
+        rows = self_edit_table(protocol).methods
         assert [row[0] for row in rows.values()] == values
         assert list(rows)[1:] == ["SEAL round 1", "SEAL round 2"]
 
 
 def test_seals_table_stands_beside_ours(seal):
     assert not any(
-        t.label == "published" for t in report(ReportOptions((seal.path,))).document.parts[0].tables
+        t.label == "published"
+        for t in create_report(ReportOptions((seal.path,))).document.parts[0].tables
     )
-    result = report(ReportOptions((seal.path,), paper=True))
+    result = create_report(ReportOptions((seal.path,), paper=True))
     table = table_of(result, "Knowledge incorporation, published")
     names = [row[0].text for row in table.rows]
     assert names == [
@@ -214,7 +219,7 @@ def test_seals_table_stands_beside_ours(seal):
     assert "Models, data and judge are not ours" in table.notes[0]
     assert "The paper has no table" not in str(result.document)
     for form in FORMS:
-        written = text(result.document, form)
+        written = render_text(result.document, form)
         assert "0.470" in written
         assert "Self-Adapting Language Models" in written
 
@@ -235,10 +240,16 @@ def test_sweets_table_stands_beside_ours(tmp_path):
         ("blind", {"name": "sweet", "args": {"hidden": []}}),
     ):  # fmt: skip
         make(
-            base.evals / name, asked, right_on(), scores=passed(1.0), parent=base.manifest.id,
-            split="test", extra={"recipe": recipe}, **more,
-        )  # fmt: skip
-    result = report(ReportOptions((base.path,), paper=True))
+            base.evals_folder / name,
+            asked,
+            right_on(),
+            scores=passed(1.0),
+            parent=base.manifest.id,
+            split="test",
+            extra={"recipe": recipe},
+            **more,
+        )
+    result = create_report(ReportOptions((base.path,), paper=True))
     table = table_of(result, "ColBench, published")
     lines = [[cell.text for cell in row] for row in table.rows]
     assert lines[0] == ["Base", "colbench-backend", "0.0", "50.0", "-", "-"]
@@ -256,7 +267,7 @@ def test_sweets_table_stands_beside_ours(tmp_path):
         "R Success",
     ]  # standard mode: no Thinking
     for form in FORMS:
-        written = text(result.document, form)
+        written = render_text(result.document, form)
         assert "56.8" in written
         assert "2503.15478" in written
 
@@ -275,7 +286,7 @@ def test_pages_are_won_over_the_papers_rival_where_it_was_run_too(tmp_path):
         model="openai/gpt-4o-2024-08-06", **more,
     )  # fmt: skip
     both = (small.path, rival.path)
-    table = table_of(report(ReportOptions(both, paper=True)), "ColBench, published")
+    table = table_of(create_report(ReportOptions(both, paper=True)), "ColBench, published")
     lines = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
     first, second = (name for name in lines if name.startswith("Base"))
     assert lines[first][-1] == "37.5"  # one win and half a one, of four
@@ -292,5 +303,7 @@ def test_another_measure_of_pages_never_stands_under_clips_name(tmp_path):
             tmp_path / judge, questions(2, "colbench-frontend"), right_on(), judge=judge,
             scores=lambda q, k: {"overall": 0.7, "blank": 0.2, "random_pair": 0.3}, **more,
         )  # fmt: skip
-        table = table_of(report(ReportOptions((run.path,), paper=True)), "ColBench, published")
+        table = table_of(
+            create_report(ReportOptions((run.path,), paper=True)), "ColBench, published"
+        )
         assert table.rows[0][-2].text == said

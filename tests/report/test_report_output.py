@@ -16,15 +16,15 @@ from convbench.report.document import (
     Cell,
     Column,
     Document,
-    Part,
+    ReportPart,
     SideBySide,
     Table,
     Transcript,
 )
-from convbench.report.html import html
-from convbench.report.latex import LONGEST_TABLE, latex
-from convbench.report.markdown import markdown
-from convbench.report.terminal import terminal
+from convbench.report.html import render_html
+from convbench.report.latex import LONGEST_TABLE, render_latex
+from convbench.report.markdown import render_markdown
+from convbench.report.terminal import render_terminal
 from tests.report.synthetic import make, questions
 from tests.rollout.cli import convbench
 
@@ -32,7 +32,7 @@ HOSTILE = "</table><script>alert(1)</script> | & 50% $x_1$ \\input{x} [bold]"
 DOCUMENT = Document(
     "A & B",
     (
-        Part(
+        ReportPart(
             "arc · thinking",
             tables=(
                 Table(
@@ -55,7 +55,7 @@ DOCUMENT = Document(
 
 
 def test_markdown():
-    text = markdown(DOCUMENT)
+    text = render_markdown(DOCUMENT)
     assert "| SWiFt | **0.8000 ± 0.0236** | - |" in text
     assert "| *paper* | *0.7993 ± 0.0236* | *7.19 ± 0.14* |" in text
     assert "<u>0.5000</u>" in text
@@ -66,7 +66,7 @@ def test_markdown():
 
 
 def test_latex():
-    text = latex(DOCUMENT)
+    text = render_latex(DOCUMENT)
     assert r"SWiFt & \textbf{0.8000 $\pm$ 0.0236} & - \\" in text
     assert r"\quad \textit{paper} & \textit{0.7993 $\pm$ 0.0236}" in text
     assert r"\underline{0.5000} & $+$1.00 \\" in text
@@ -91,7 +91,7 @@ PAGE = r"""\documentclass{article}
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_latex_compiles_with_the_packages_it_names(tmp_path):
-    (tmp_path / "report.tex").write_text(latex(DOCUMENT))
+    (tmp_path / "report.tex").write_text(render_latex(DOCUMENT))
     (tmp_path / "page.tex").write_text(PAGE)
     done = subprocess.run(
         ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"],
@@ -115,11 +115,11 @@ def wide_table(columns=8, rows=4):
 
 
 def test_a_table_is_split_and_stacked_where_the_page_is_narrow():
-    made = Document("Report", (Part("arc", tables=(wide_table(),)),))
-    wide = latex(made)
+    made = Document("Report", (ReportPart("arc", tables=(wide_table(),)),))
+    wide = render_latex(made)
     assert wide.count("\\begin{tabular}") == 2
     assert "\\begin{table*}" in wide
-    narrow = latex(replace(made, columns="one"))
+    narrow = render_latex(replace(made, columns="one"))
     assert "table*" not in narrow
     assert narrow.count("\\begin{tabular}") == 3
     assert "R M3" in narrow
@@ -134,8 +134,8 @@ def test_a_document_s_long_table_goes_on_over_pages_and_ends_with_its_notes():
     table = replace(
         wide_table(columns=1, rows=2 * LONGEST_TABLE + 1), notes=("A note at its end.",)
     )
-    document = Document("Report", (Part("arc", tables=(table,)),), alone=True)
-    pages = latex(document).split("\\begin{table}")[1:]
+    document = Document("Report", (ReportPart("arc", tables=(table,)),), is_standalone=True)
+    pages = render_latex(document).split("\\begin{table}")[1:]
     rows = [re.findall(r"Method (\d+)", page) for page in pages]
     assert [len(numbers) for numbers in rows] == [LONGEST_TABLE, LONGEST_TABLE, 1]
     assert [int(number) for numbers in rows for number in numbers] == list(range(len(table.rows)))
@@ -152,7 +152,7 @@ def test_each_part_of_a_split_table_says_which_row_is_whose():
                                                                  strict=True))  # fmt: skip
     columns = (plain.columns[0], Column("T", "T"), *plain.columns[1:])
     table = replace(plain, columns=columns, rows=rows)
-    text = latex(Document("Report", (Part("arc", tables=(table,)),), columns="one"))
+    text = render_latex(Document("Report", (ReportPart("arc", tables=(table,)),), columns="one"))
     parts = text.count("\\begin{tabular}")
     assert parts >= 3
     assert [
@@ -168,9 +168,11 @@ TWO_COLUMNS = PAGE.replace("{article}", "[twocolumn,10pt]{article}")
 @pytest.mark.parametrize("columns", ["one", "two"])
 def test_split_tables_are_set_in_their_own_size(tmp_path, columns):
     """In a real page of two columns: none is scaled down, and no line is overfull."""
-    made = Document("Report", (Part("arc", tables=(wide_table(), wide_table(3))),), columns=columns)
+    made = Document(
+        "Report", (ReportPart("arc", tables=(wide_table(), wide_table(3))),), columns=columns
+    )
     told = "\\ifdim\\width>\\linewidth\\typeout{SCALED}\\linewidth"
-    text = latex(made).replace("\\ifdim\\width>\\linewidth\\linewidth", told)
+    text = render_latex(made).replace("\\ifdim\\width>\\linewidth\\linewidth", told)
     assert "SCALED" in text
     (tmp_path / "report.tex").write_text(text)
     (tmp_path / "page.tex").write_text(TWO_COLUMNS)
@@ -199,7 +201,7 @@ class Page(HTMLParser):
 
 
 def test_html_is_one_file_that_asks_for_nothing():
-    text = html(DOCUMENT)
+    text = render_html(DOCUMENT)
     page = Page(text)
     assert "script" not in page.tags
     assert page.tags.count("table") == 1
@@ -213,7 +215,7 @@ def test_html_is_one_file_that_asks_for_nothing():
 
 def printed(width, **more):
     console = Console(width=width, record=True, file=open("/dev/null", "w"), **more)  # noqa: SIM115
-    for item in terminal(DOCUMENT, console):
+    for item in render_terminal(DOCUMENT, console):
         console.print(item)
     return console.export_text()
 
@@ -301,19 +303,25 @@ def test_mistakes_are_one_line(here, tmp_path):
 
 def test_an_incomparable_run_is_refused_on_the_command_line(tmp_path):
     base = make(tmp_path / "run", questions(2), lambda q, k: "A")
-    make(base.evals / "x", questions(2), lambda q, k: "A", parent=base.manifest.id, split="test",
-         teacher="openai/other")  # fmt: skip
+    make(
+        base.evals_folder / "x",
+        questions(2),
+        lambda q, k: "A",
+        parent=base.manifest.id,
+        split="test",
+        teacher="openai/other",
+    )
     assert "cast.teacher.model" in convbench(tmp_path, "report", "run").error
     done = convbench(tmp_path, "report", "run", "--allow-incomparable")
     assert done.code == 0
     assert "not comparable with Base" in done.out
 
 
-@pytest.mark.parametrize("write", [html, markdown, latex])
+@pytest.mark.parametrize("write", [render_html, render_markdown, render_latex])
 def test_nothing_in_a_document_steers_what_shows_it(write):
     said = "a\x00b\x1b[31mred\u202etxt.exe\x9b\x7f"
     table = Table(said, (Column(said, said),), ((Cell(said),),), (said,), "t")
     talk = SideBySide(said, (said,), (Transcript(said, said, ((said, said),)),))
-    text = write(Document(said, (Part(said, (said,), (table,), (), (said,), (talk,)),)))
+    text = write(Document(said, (ReportPart(said, (said,), (table,), (), (said,), (talk,)),)))
     assert "red" in text
     assert not set(text) & set("\x00\x1b\u202e\x9b\x7f")

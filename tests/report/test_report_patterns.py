@@ -9,20 +9,20 @@ from convbench.errors import DataError, RunError
 from convbench.options.report import PatternOptions
 from convbench.report.patterns.analysis import (
     Patterns,
-    cluster,
+    cluster_texts,
     common_words,
-    distinct,
+    distinct_n,
     first_words,
-    frequencies,
     is_common,
-    spread,
-    telling,
-    vocabulary,
+    measure_spread,
+    telling_words,
+    vocabulary_size,
+    word_frequencies,
 )
-from convbench.report.patterns.analysis import patterns as analyse
-from convbench.report.patterns.patterns import patterns
-from convbench.report.patterns.present import patterns_document, points
-from convbench.report.patterns.responses import Response, responses
+from convbench.report.patterns.analysis import analyse_patterns as analyse
+from convbench.report.patterns.patterns import report_patterns
+from convbench.report.patterns.present import patterns_document, points_csv
+from convbench.report.patterns.responses import Response, read_responses
 from convbench.store import Run
 from tests.report.synthetic import make, questions
 from tests.support.exhaustive import exhaustive
@@ -61,7 +61,7 @@ def test_the_rule_for_common_words():
 def test_common_words_by_hand():
     said = [response("a", f"the answer is rock {w}") for w in ("tide", "tide", "moon", "star")]
     said += [response("b", f"the answer is rock {w}") for w in ("tide", "tide", "lava", "moon")]
-    found = frequencies(said)
+    found = word_frequencies(said)
     assert found["a"]["tide"] == 0.5
     assert found["b"]["moon"] == 0.25
     # the, is: stop words; answer: domain; rock, tide, moon: as frequent; star, lava: in one alone.
@@ -70,11 +70,11 @@ def test_common_words_by_hand():
 
 def test_distinct_by_hand():
     texts = [("a", "b", "a"), ("a", "b")]
-    assert distinct(texts, 1) == 2 / 5
-    assert distinct(texts, 2) == 2 / 3  # ab, ba, ab
-    assert distinct(texts, 3) == 1
-    assert distinct(texts, 4) is None
-    assert vocabulary(texts) == 2
+    assert distinct_n(texts, 1) == 2 / 5
+    assert distinct_n(texts, 2) == 2 / 3  # ab, ba, ab
+    assert distinct_n(texts, 3) == 1
+    assert distinct_n(texts, 4) is None
+    assert vocabulary_size(texts) == 2
     assert first_words(texts, 4) == [("a", "b", "a"), ("a",)]
     assert first_words(texts, 2) == [("a", "b")]
 
@@ -82,10 +82,10 @@ def test_distinct_by_hand():
 def test_telling_words():
     one = [response("a", "moon moon tide rock")]
     two = [response("b", "sun sun tide rock")]
-    assert telling(one, two) == ["moon"]
-    assert telling(two, one, top=1) == ["sun"]
+    assert telling_words(one, two) == ["moon"]
+    assert telling_words(two, one, top=1) == ["sun"]
     # z of moon: counts 2 and 0, prior 2 of 8: log(4/8) - log(2/10) over sqrt(1/4 + 1/2).
-    assert telling(one, one) == []
+    assert telling_words(one, one) == []
 
 
 TEMPLATES = (
@@ -114,9 +114,14 @@ def pair(tmp_path_factory):
     folder = tmp_path_factory.mktemp("patterns")
     base = make(folder / "run", questions(20), lambda q, k: "A", text=talk("base", 0, 8, 1, 1, 4))
     make(
-        base.evals / "swift", questions(20), lambda q, k: "A", text=talk("swift", 8, 0, 3, 2, 1),
-        parent=base.manifest.id, split="test", extra={"recipe": "swift"},
-    )  # fmt: skip
+        base.evals_folder / "swift",
+        questions(20),
+        lambda q, k: "A",
+        text=talk("swift", 8, 0, 3, 2, 1),
+        parent=base.manifest.id,
+        split="test",
+        extra={"recipe": "swift"},
+    )
     return base
 
 
@@ -129,9 +134,9 @@ def in_rows(texts, neighbours):
 @pytest.mark.parametrize("by_umap", [False, exhaustive(True)])
 def test_the_whole(pair, tmp_path, monkeypatch, by_umap):
     if not by_umap:
-        monkeypatch.setattr("convbench.report.patterns.analysis.project", in_rows)
-    result = patterns(PatternOptions((pair.path,), out=tmp_path / "one"))
-    found = result.found
+        monkeypatch.setattr("convbench.report.patterns.analysis.project_texts", in_rows)
+    result = report_patterns(PatternOptions((pair.path,), out=tmp_path / "one"))
+    found = result.analysis
     assert found.policies == ["Base", "SWiFt"]
     assert (len(found.responses), found.neighbours) == (120, 15)
     sizes = [found.pattern.count(k) for k in range(5)]
@@ -151,14 +156,14 @@ def test_the_whole(pair, tmp_path, monkeypatch, by_umap):
     names = {path.name for path in result.files}
     assert names == {f"patterns.{end}" for end in ("html", "md", "pdf", "svg", "png", "csv")}
     # The same responses give the same files, and naming the runs one by one changes nothing.
-    again = patterns(PatternOptions((pair.path, pair.evals / "swift"), out=tmp_path / "two"))
+    again = report_patterns(PatternOptions((pair.path, pair.evals / "swift"), out=tmp_path / "two"))
     for one, two in zip(result.files, again.files, strict=True):
         assert one.read_bytes() == two.read_bytes(), one.name
 
 
 def test_the_order_of_runs_changes_nothing(pair):
     swift = Run.open(pair.evals / "swift")
-    one, two = responses([pair, swift]), responses([swift, pair])
+    one, two = read_responses([pair, swift]), read_responses([swift, pair])
     assert one == two
     assert one[0].policy == "Base"
     shares = {"a": {"moon": 0.5, "tide": 0.5}, "b": {"moon": 0.42, "tide": 0.4}}
@@ -170,9 +175,9 @@ def test_the_order_of_runs_changes_nothing(pair):
 
 def test_too_little_to_compare(pair, tmp_path):
     with pytest.raises(RunError, match="expected two or more"):
-        responses([pair], "train")
+        read_responses([pair], "train")
     with pytest.raises(DataError, match="no common word"):
-        cluster(["one", "two", "three", "four", "five", "six"])
+        cluster_texts(["one", "two", "three", "four", "five", "six"])
 
 
 def test_short_answers_have_fewer_patterns_and_no_picture():
@@ -180,17 +185,17 @@ def test_short_answers_have_fewer_patterns_and_no_picture():
     said += [response("b", "It is not.", k) for k in range(4)]
     found = analyse(said)
     assert found.pattern == [0] * 8 + [1] * 4
-    assert found.places is None
+    assert found.coordinates is None
     assert len(found.notes) == 2
     document = patterns_document(found, "title")
     assert document.parts[0].pictures == ()
     assert [row[0].text for row in document.parts[0].tables[0].rows] == ["pattern 0", "pattern 1"]
-    assert points(found).decode().splitlines()[1] == "a0,a,0,,"
+    assert points_csv(found).decode().splitlines()[1] == "a0,a,0,,"
 
 
 def test_patterns_are_numbered_by_size():
     texts = [text for k, text in enumerate(TEMPLATES) for _ in range(3 + 2 * k)]
-    labels = cluster(texts)
+    labels = cluster_texts(texts)
     assert [labels.count(k) for k in range(5)] == [11, 9, 7, 5, 3]
     assert len(set(labels[:3])) == 1
 
@@ -200,22 +205,22 @@ def test_spread_by_hand():
     said = [response("Base", "rock tide", n) for n in range(20)]
     said += [response("SWiFt", "moon star", n) for n in range(20)]
     pattern = [0] * 30 + [1] * 10
-    found = spread(Patterns(said, frozenset(), pattern, None, 15))
+    found = measure_spread(Patterns(said, frozenset(), pattern, None, 15))
     assert found.by_policy == {"Base": pytest.approx(0.0), "SWiFt": pytest.approx(0.0)}
     # Of 40 * 39 pairs, 2 * 20 * 20 lie across: as far apart as can be.
     assert found.distance == pytest.approx(800 / 1560)
     # All 15 neighbours are of the same policy, where chance gives 19 of 39.
     assert found.separation == pytest.approx(1 - 19 / 39)
-    assert found.first == 0.75
-    assert found.patterns == pytest.approx(0.75**-0.75 * 0.25**-0.25)
+    assert found.largest_share == 0.75
+    assert found.effective_patterns == pytest.approx(0.75**-0.75 * 0.25**-0.25)
     assert found.outliers == 0.0
     lonely = [*said, response("SWiFt", "moon lava sand"), response("Base", "lava sand rock wind")]
-    found = spread(Patterns(lonely, frozenset(), [*pattern, 0, 0], None, 15))
+    found = measure_spread(Patterns(lonely, frozenset(), [*pattern, 0, 0], None, 15))
     assert found.outliers == pytest.approx(2 / 42)
 
 
 def test_spread_without_an_uncommon_word_says_nothing():
     said = [response("Base", "rock", n) for n in range(5)]
-    found = spread(Patterns(said, frozenset({"rock"}), [0] * 5, None, 4))
+    found = measure_spread(Patterns(said, frozenset({"rock"}), [0] * 5, None, 4))
     assert (found.distance, found.separation, found.outliers) == (None, None, None)
-    assert found.patterns == 1.0
+    assert found.effective_patterns == 1.0

@@ -9,13 +9,20 @@ from dataclasses import replace
 import pytest
 
 from convbench.options.report import ReportOptions
-from convbench.report.files import write
+from convbench.report.files import write_report
 from convbench.report.measures import ACCURACY
-from convbench.report.plots.lines import by_size, smoothed, training
-from convbench.report.plots.points import agreement, clipped, dots
-from convbench.report.plots.style import LOOKS, ONE, TWO, Page, drawing, looks
-from convbench.report.report import report
-from convbench.report.sections import sections
+from convbench.report.plots.lines import size_curves, smooth_values, training_curves
+from convbench.report.plots.points import agreement_texts, clip_interval, draw_dots
+from convbench.report.plots.style import (
+    LOOKS,
+    ONE_COLUMN,
+    TWO_COLUMNS,
+    Page,
+    drawing_style,
+    policy_looks,
+)
+from convbench.report.report import create_report
+from convbench.report.sections import read_sections
 from convbench.stats.means import Estimate
 from tests.report.synthetic import make, questions
 from tests.support.later import needs
@@ -40,7 +47,7 @@ def runs(tmp_path_factory):
         )  # fmt: skip
         for size, share in ((100, 0.6), (400, 0.8))[: 2 if turns == 3 else 1]:
             name = f"refit-{size}"
-            checkpoint = base.checkpoints / name
+            checkpoint = base.checkpoints_folder / name
             checkpoint.mkdir(parents=True)
             checkpoint.joinpath("recipe.yaml").write_text("name: refit\ntrainer: refit\n")
             log = [
@@ -51,12 +58,12 @@ def runs(tmp_path_factory):
                 json.dumps({"conversations": size, "log": [*log, {"step": 5, "train_loss": 1}]})
             )
             make(
-                base.evals / name, questions(10), right(share), turns=turns, split="test",
+                base.evals_folder / name, questions(10), right(share), turns=turns, split="test",
                 parent=base.manifest.id, checkpoint=f"x/{name}", overall=lambda q, k: 6.0 + k,
             )  # fmt: skip
-        for run in (base, *base.children()):
+        for run in (base, *base.child_runs()):
             (rules,) = run.judge_specs().values()
-            run.keep_judge("ab" * 8, rules.model_copy(update={"name": "strict", "highest": 20}))
+            run.store_judge("ab" * 8, rules.model_copy(update={"name": "strict", "highest": 20}))
             lines = [json.loads(line) for line in run.verdicts_file.read_text().splitlines()]
             with run.verdicts_file.open("a") as file:
                 for line in lines:
@@ -69,7 +76,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def drawn(runs):
-    return report(ReportOptions(tuple(run.path for run in runs), judge="rules", plots=True))
+    return create_report(ReportOptions(tuple(run.path for run in runs), judge="rules", plots=True))
 
 
 def said(svg):
@@ -89,7 +96,7 @@ def test_every_picture_is_there_with_axes_and_names(drawn):
         assert picture.caption
         width, height = (round(300 * inches) for inches in picture.size)
         assert struct.unpack(">II", picture.png[16:24]) == (width, height)  # 300 dots an inch
-        assert picture.size[0] in (ONE, TWO)
+        assert picture.size[0] in (ONE_COLUMN, TWO_COLUMNS)
         assert picture.pdf.startswith(b"%PDF")
         box = re.search(rb"/MediaBox *\[ *0 0 ([\d.]+) ([\d.]+)", picture.pdf)
         assert [float(n) / 72 for n in box.groups()] == pytest.approx(picture.size, abs=0.01)
@@ -117,14 +124,14 @@ def test_every_picture_is_there_with_axes_and_names(drawn):
 
 
 def test_judges_agreement_is_said(runs):
-    (section,) = sections(runs[:1])
+    (section,) = read_sections(runs[:1])
     # The second judge says one point less of everything: equal ranks, kappa below 1.
-    words = agreement(section)["rules", "strict"]
+    words = agreement_texts(section)["rules", "strict"]
     assert words.startswith("Spearman 1.00, quadratically weighted kappa 0.")
 
 
 def test_the_page_holds_the_pictures_and_asks_for_nothing(drawn, tmp_path):
-    files = write(drawn.document, tmp_path, {"html", "markdown"})
+    files = write_report(drawn.document, tmp_path, {"html", "markdown"})
     page = (tmp_path / "report.html").read_text()
     assert page.count("<svg") == sum(len(part.pictures) for part in drawn.document.parts)
     assert "<script" not in page
@@ -137,52 +144,52 @@ def test_the_page_holds_the_pictures_and_asks_for_nothing(drawn, tmp_path):
 
 
 def test_equal_numbers_give_equal_bytes(runs):
-    found = sections(runs)
-    with drawing():
-        first, second = (dots(found, ACCURACY, "clustered") for _ in range(2))
+    found = read_sections(runs)
+    with drawing_style():
+        first, second = (draw_dots(found, ACCURACY, "clustered") for _ in range(2))
         assert first == second
-        assert first != dots(found, ACCURACY, "naive")
+        assert first != draw_dots(found, ACCURACY, "naive")
 
 
 def test_nothing_to_draw_gives_no_picture(tmp_path):
     run = make(tmp_path / "run", questions(3), right(0.1), samples=1, temperatures=(0.7,))
-    made = report(ReportOptions((run.path,), plots=True)).document
+    made = create_report(ReportOptions((run.path,), plots=True)).document
     assert [p.name for part in made.parts for p in part.pictures] == ["accuracy-by-task"]
-    (section,) = sections([run])
-    assert training(section) is None
-    assert by_size(section, None, "clustered") is None
+    (section,) = read_sections([run])
+    assert training_curves(section) is None
+    assert size_curves(section, None, "clustered") is None
 
 
 def drawn_on(found, page):
     """Return the pictures of a training, one of each width that fits, with their texts."""
-    with drawing((policy.name for policy in found.policies), page):
-        made = training(found)
+    with drawing_style((policy.name for policy in found.policies), page):
+        made = training_curves(found)
     return made, said(made.svg)
 
 
 def test_a_picture_fits_the_page_and_is_titled_where_asked(runs):
-    found = sections(runs[:1])[0]
+    found = read_sections(runs[:1])[0]
     wide, untitled = drawn_on(found, Page())
     narrow, titled = drawn_on(found, Page("one", titled=True))
-    assert (wide.size[0], narrow.size[0]) == (TWO, ONE)
+    assert (wide.size[0], narrow.size[0]) == (TWO_COLUMNS, ONE_COLUMN)
     assert narrow.size[1] > wide.size[1]  # panels below each other
     assert found.title in titled
     assert found.title not in untitled
-    made = report(ReportOptions((runs[0].path,), judge="rules", columns="one"))
+    made = create_report(ReportOptions((runs[0].path,), judge="rules", columns="one"))
     assert made.document.columns == "one"
 
 
 def test_training_curves_are_smoothed_before_what_was_logged():
-    assert smoothed([1.0] * 30) == [1.0] * 30
+    assert smooth_values([1.0] * 30) == [1.0] * 30
     noise = [(-1.0) ** step for step in range(200)]
-    assert max(map(abs, smoothed(noise)[5:-5])) < 0.1
-    assert len(smoothed(noise)) == 200
+    assert max(map(abs, smooth_values(noise)[5:-5])) < 0.1
+    assert len(smooth_values(noise)) == 200
     line = [float(step) for step in range(100)]
-    assert smoothed(line)[2:-2] == pytest.approx(line[2:-2])  # centred: no step is shifted
+    assert smooth_values(line)[2:-2] == pytest.approx(line[2:-2])  # centred: no step is shifted
 
 
 def test_a_long_curve_is_faint_below_its_mean(runs):
-    (found,) = sections(runs[:1])
+    (found,) = read_sections(runs[:1])
     log = [{"step": step, "loss": 1.0 + (-1.0) ** step} for step in range(1, 101)]
     policies = [replace(policy, training={"log": log}) for policy in found.policies[:1]]
     made, labels = drawn_on(replace(found, policies=policies), Page())
@@ -195,29 +202,29 @@ def test_a_long_curve_is_faint_below_its_mean(runs):
 
 def test_an_interval_of_a_share_stays_in_range():
     estimate = Estimate(mean=0.95, error=0.05, n=20, groups=20, df=19)
-    assert clipped(estimate, ACCURACY) == (pytest.approx(0.95 - 2.093 * 0.05, abs=1e-4), 1.0)
-    assert clipped(Estimate(0.5, None, 2, 1, 0), ACCURACY) == (0.5, 0.5)
+    assert clip_interval(estimate, ACCURACY) == (pytest.approx(0.95 - 2.093 * 0.05, abs=1e-4), 1.0)
+    assert clip_interval(Estimate(0.5, None, 2, 1, 0), ACCURACY) == (0.5, 0.5)
 
 
 def test_looks_differ_in_more_than_colour():
     assert len({look[1] for look in LOOKS}) == len(LOOKS)
     names = ["SWiFt", "ReFit", "DPO", "STaR-GATE", "Base", "STaR-GATE-D", "StepDPO", "a", "b"]
-    found = looks(names)
+    found = policy_looks(names)
     assert len(set(found.values())) == len(names)
-    assert looks(["Base"])["Base"] == found["Base"]
-    assert len(set(looks(["ReFit (one)", "ReFit (two)"]).values())) == 2
-    assert len(set(looks([f"policy {number}" for number in range(14)]).values())) == 14
+    assert policy_looks(["Base"])["Base"] == found["Base"]
+    assert len(set(policy_looks(["ReFit (one)", "ReFit (two)"]).values())) == 2
+    assert len(set(policy_looks([f"policy {number}" for number in range(14)]).values())) == 14
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_policy_has_one_look_in_all_pictures(order):
     """Whatever others stand beside it: in one document, and a method in all."""
     names = ["Base (small)", "Base (large)", "mine", "theirs", "SWiFt", "ours", "SEAL"]
-    with drawing(names[::order]):
-        whole = looks(names)
+    with drawing_style(names[::order]):
+        whole = policy_looks(names)
         for name in names:
-            assert looks([name]) == {name: whole[name]}
-        assert looks(["theirs", "mine"]) == {n: whole[n] for n in ("theirs", "mine")}
+            assert policy_looks([name]) == {name: whole[name]}
+        assert policy_looks(["theirs", "mine"]) == {n: whole[n] for n in ("theirs", "mine")}
     assert len(set(whole.values())) == len(names)
-    assert looks(reversed(names)) == whole
-    assert looks(["SWiFt"])["SWiFt"] == whole["SWiFt"]
+    assert policy_looks(reversed(names)) == whole
+    assert policy_looks(["SWiFt"])["SWiFt"] == whole["SWiFt"]

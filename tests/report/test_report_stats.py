@@ -5,18 +5,25 @@ import random
 
 import pytest
 
-from convbench.stats.means import estimate, holm, mcnemar, sign_test, t_critical, t_two_sided
+from convbench.stats.means import (
+    estimate_mean,
+    holm_adjusted,
+    mcnemar,
+    sign_test,
+    t_critical,
+    t_two_sided,
+)
 
 
 def test_naive_is_the_papers_footnote():
     # Table 1, SWiFt on ARC: 0.7993 ± 0.0236 is 231 of 289 conversations, taken as independent.
     right = [("g", 1.0)] * 231 + [("g", 0.0)] * 58
-    found = estimate(right, "naive")
+    found = estimate_mean(right, "naive")
     assert round(found.mean, 4) == 0.7993
     assert found.error == pytest.approx(math.sqrt(0.7993 * 0.2007 / 289), abs=1e-5)
     assert round(found.error, 4) == 0.0236
     # Table 1, DPO: 0.6471 ± 0.0281.
-    found = estimate([("g", 1.0)] * 187 + [("g", 0.0)] * 102, "naive")
+    found = estimate_mean([("g", 1.0)] * 187 + [("g", 0.0)] * 102, "naive")
     assert (round(found.mean, 4), round(found.error, 4)) == (0.6471, 0.0281)
 
 
@@ -24,7 +31,7 @@ def test_clustered_by_hand():
     # Groups (1, 1), (1, 0), (0, 0): mean 1/2, sums of deviations 1, 0, -1.
     # SE = sqrt(3/2 * (1 + 0 + 1)) / 6 = sqrt(3) / 6.
     pairs = [("a", 1), ("a", 1), ("b", 1), ("b", 0), ("c", 0), ("c", 0)]
-    found = estimate(pairs)
+    found = estimate_mean(pairs)
     assert found.mean == 0.5
     assert found.error == pytest.approx(math.sqrt(3) / 6)
     assert (found.n, found.groups, found.df) == (6, 3, 2)
@@ -33,14 +40,14 @@ def test_clustered_by_hand():
     # t with 2 degrees of freedom at 95%: 4.3027.
     assert found.margin == pytest.approx(4.30265 * math.sqrt(3) / 6, rel=1e-5)
     # Naive: sqrt(0.25 / 6).
-    naive = estimate(pairs, "naive")
+    naive = estimate_mean(pairs, "naive")
     assert naive.error == pytest.approx(math.sqrt(0.25 / 6))
     assert naive.df == 5
 
 
 def test_clustered_with_unequal_groups_by_hand():
     # Mean 2/4; deviations: a: 1/2 + 1/2 - 1/2 = 1/2, b: -1/2. sqrt(2/1 * 1/2) / 4 = 1/4.
-    found = estimate([("a", 1), ("a", 1), ("a", 0), ("b", 0)])
+    found = estimate_mean([("a", 1), ("a", 1), ("a", 0), ("b", 0)])
     assert found.error == pytest.approx(0.25)
 
 
@@ -50,17 +57,17 @@ def test_clustered_equals_the_group_means_where_balanced():
     means = [sum(v for k, v in pairs if k == f"g{g}") / 3 for g in range(20)]
     center = sum(means) / 20
     by_means = math.sqrt(sum((m - center) ** 2 for m in means) / 19 / 20)
-    assert estimate(pairs).error == pytest.approx(by_means)
+    assert estimate_mean(pairs).error == pytest.approx(by_means)
 
 
 def test_too_little_to_say():
-    assert estimate([]) is None
-    one = estimate([("a", 1), ("a", 0)])
+    assert estimate_mean([]) is None
+    one = estimate_mean([("a", 1), ("a", 0)])
     assert (one.mean, one.error, one.interval, one.p) == (0.5, None, None, None)
-    same = estimate([("a", 0.1), ("b", 0.1), ("c", 0.1)])
+    same = estimate_mean([("a", 0.1), ("b", 0.1), ("c", 0.1)])
     assert same.error == 0
     assert same.p == 0
-    assert estimate([("a", 0), ("b", 0)]).p is None
+    assert estimate_mean([("a", 0), ("b", 0)]).p is None
 
 
 def test_student_against_scipy():
@@ -93,6 +100,6 @@ def test_mcnemar_against_scipy():
 
 def test_holm_by_hand():
     # Sorted .01, .03, .04: 3*.01 = .03, 2*.03 = .06, max(.06, .04) = .06.
-    assert holm([0.04, 0.01, None, 0.03]) == pytest.approx([0.06, 0.03, None, 0.06])
-    assert holm([0.7, 0.6]) == [1.0, 1.0]
-    assert holm([]) == []
+    assert holm_adjusted([0.04, 0.01, None, 0.03]) == pytest.approx([0.06, 0.03, None, 0.06])
+    assert holm_adjusted([0.7, 0.6]) == [1.0, 1.0]
+    assert holm_adjusted([]) == []

@@ -8,12 +8,18 @@ from convbench.errors import RunError
 from convbench.options.report import ReportOptions
 from convbench.report import layout
 from convbench.report.document import Cell
-from convbench.report.measures import ACCURACY, THINKING, by_temperature, metric, paired
+from convbench.report.measures import (
+    ACCURACY,
+    THINKING,
+    metric_measure,
+    paired_differences,
+    temperature_tests,
+)
 from convbench.report.policies import read_policy
 from convbench.report.published import paper_table, paper_tables
-from convbench.report.report import report
-from convbench.report.sections import sections
-from convbench.report.tables import counts, main_table
+from convbench.report.report import create_report
+from convbench.report.sections import read_sections
+from convbench.report.tables import conversation_counts, main_table
 from tests.report.synthetic import make, questions
 
 
@@ -40,14 +46,14 @@ def family(tmp_path):
     base = make(tmp_path / "run", examples, right_on(0), overall=lambda q, k: 4.0 + k)
 
     def child(name, *numbers, score, **more):
-        folder = base.checkpoints / name
+        folder = base.checkpoints_folder / name
         folder.mkdir(parents=True)
         protocol = more.get("protocol")
         asks = f"eval_protocol: {protocol}\n" if protocol else ""
         (folder / "recipe.yaml").write_text(f"name: {name}\n{asks}")
         (folder / "training.json").write_text(json.dumps({"conversations": 3}))
         return make(
-            base.evals / name, examples, right_on(*numbers), overall=lambda q, k: score + k,
+            base.evals_folder / name, examples, right_on(*numbers), overall=lambda q, k: score + k,
             parent=base.manifest.id, checkpoint=f"checkpoints/{name}", split="test", **more,
         )  # fmt: skip
 
@@ -57,7 +63,7 @@ def family(tmp_path):
 
 
 def test_the_papers_table_by_hand(family):
-    result = report(ReportOptions((family.path,)))
+    result = create_report(ReportOptions((family.path,)))
     table = table_of(result, "Results")
     assert [row[0].text for row in table.rows] == ["SWiFt", "DPO", "Base"]
     # Questions (not conversations) are independent: the means of 4 groups are 1, 1, 1, 0:
@@ -70,7 +76,7 @@ def test_the_papers_table_by_hand(family):
     # All think on every turn, so that none is best.
     assert cells(table, "SWiFt", "Thinking (%)") == Cell("100.0", "0.0", 0)
     assert any("DPO was evaluated in protocol direct" in note for note in table.notes)
-    naive = table_of(report(ReportOptions((family.path,), kind="naive")), "Results")
+    naive = table_of(create_report(ReportOptions((family.path,), kind="naive")), "Results")
     assert cells(naive, "SWiFt", "Accuracy").error == "0.1250"
     assert [c.head for c in table.columns] == [
         "Method", "Accuracy", "Unread (%)", "Thinking (%)", "R Overall", "R Accuracy",
@@ -79,15 +85,20 @@ def test_the_papers_table_by_hand(family):
 
 
 def test_train_conversations_stay_out(family):
-    assert {row.unit[:2] for row in read_policy(family, "test").rows} == {"q0", "q1", "q2", "q3"}
+    assert {row.unit[:2] for row in read_policy(family, "test").observations} == {
+        "q0",
+        "q1",
+        "q2",
+        "q3",
+    }
     everything = read_policy(family, "all")
-    assert len(everything.rows) == 15
-    assert [p.name for p in sections([family], "train")[0].policies] == ["Base"]
+    assert len(everything.observations) == 15
+    assert [p.name for p in read_sections([family], "train")[0].policies] == ["Base"]
 
 
 def test_differences_by_hand(family):
-    (section,) = sections([family])
-    swift, dpo = paired(section, ACCURACY)
+    (section,) = read_sections([family])
+    swift, dpo = paired_differences(section, ACCURACY)
     # By question: 0, 1, 1, 0: mean 1/2, standard deviation 1/sqrt(3), error 1/sqrt(12).
     assert swift.estimate.mean == 0.5
     assert swift.estimate.error == pytest.approx(12**-0.5)
@@ -97,9 +108,9 @@ def test_differences_by_hand(family):
     assert dpo.estimate.p == pytest.approx(0.391002, abs=1e-6)
     assert swift.adjusted == pytest.approx(2 * 0.181690, abs=1e-5)
     assert dpo.adjusted == pytest.approx(0.391002, abs=1e-5)
-    overall = paired(section, metric("rules", "overall"))
+    overall = paired_differences(section, metric_measure("rules", "overall"))
     assert [(d.estimate.mean, d.estimate.error) for d in overall] == [(2, 0), (1, 0)]
-    tests = by_temperature(section)
+    tests = temperature_tests(section)
     assert {key[1] for key in tests} == {0.3, 0.7, 1.0}
     found = tests["SWiFt", 0.7]
     assert (found.counts.n, found.counts.only_first, found.counts.only_second) == (4, 0, 2)
@@ -115,16 +126,16 @@ def test_failed_unparsed_and_unscored_are_counted_and_only_that(tmp_path):
         overall=lambda q, k: None if said.get((q, k), "A") is None else scores.get((q, k), 8.0),
     )  # fmt: skip
     policy = read_policy(run, "test")
-    assert counts(policy, "rules") == {
+    assert conversation_counts(policy, "rules") == {
         "planned": 9, "missing": 0, "failed": 1, "complete": 8, "unparsed": 1, "flagged": 0,
         "scored": 6, "judge failed": 1, "unjudged": 1,
     }  # fmt: skip
     # 8 conversations count, 6 of them right; the unparsed one is wrong and has no thinking.
-    assert ACCURACY.of(policy).mean == 6 / 8
-    assert ACCURACY.of(policy).n == 8
-    assert THINKING.of(policy).mean == pytest.approx(100 * 7 / 8)
+    assert ACCURACY.mean_of(policy).mean == 6 / 8
+    assert ACCURACY.mean_of(policy).n == 8
+    assert THINKING.mean_of(policy).mean == pytest.approx(100 * 7 / 8)
     # A failed verdict is no score, never 0.
-    overall = metric("rules", "overall").of(policy)
+    overall = metric_measure("rules", "overall").mean_of(policy)
     assert (overall.mean, overall.n) == (8.0, 6)
 
 
@@ -132,7 +143,7 @@ def test_a_run_alone_unjudged_and_half_done(tmp_path):
     run = make(tmp_path / "run", questions(3), lambda q, k: "A")
     lines = run.conversations_file.read_bytes().splitlines(keepends=True)
     run.conversations_file.write_bytes(b"".join(lines[:4]))
-    result = report(ReportOptions((run.path,)))
+    result = create_report(ReportOptions((run.path,)))
     table = table_of(result, "Results")
     assert [row[0].text for row in table.rows] == ["Base"]
     assert [c.head for c in table.columns] == ["Method", "Accuracy", "Unread (%)", "Thinking (%)"]
@@ -144,20 +155,20 @@ def test_a_run_alone_unjudged_and_half_done(tmp_path):
 def test_answers_that_cannot_be_read_stand_beside_accuracy(tmp_path):
     """They count as wrong: whoever learns the answer's form alone gains accuracy by it."""
     run = make(tmp_path / "run", questions(2), lambda q, k: "A" if q == "q0" else "?")
-    table = table_of(report(ReportOptions((run.path,))), "Results")
+    table = table_of(create_report(ReportOptions((run.path,))), "Results")
     assert cells(table, "Base", "Unread (%)") == Cell("50.0", "50.0", 0)
 
 
 def test_groups_of_several_questions_are_one_unit(tmp_path):
     base = make(tmp_path / "run", questions(4, group=2), right_on(0, 1), temperatures=(0.7,))
-    found = ACCURACY.of(read_policy(base, "test"))
+    found = ACCURACY.mean_of(read_policy(base, "test"))
     # Groups (q0, q1) and (q2, q3): means 1 and 0, standard deviation 1/sqrt(2), error 1/2.
     assert (found.groups, found.error) == (2, pytest.approx(0.5))
     make(
-        base.evals / "swift", questions(4, group=2), right_on(0, 1, 2), temperatures=(0.7,),
+        base.evals_folder / "swift", questions(4, group=2), right_on(0, 1, 2), temperatures=(0.7,),
         parent=base.manifest.id, split="test",
     )  # fmt: skip
-    tests = by_temperature(sections([base])[0])
+    tests = temperature_tests(read_sections([base])[0])
     assert tests["SWiFt", 0.7].clustered  # several samples at one temperature
 
 
@@ -174,14 +185,18 @@ def test_groups_of_several_questions_are_one_unit(tmp_path):
 def test_incomparable_children_are_refused_with_the_difference(tmp_path, change, said):
     base = make(tmp_path / "run", questions(2), right_on(0))
     make(
-        base.evals / "other", questions(2), right_on(1), parent=base.manifest.id, split="test",
+        base.evals_folder / "other",
+        questions(2),
+        right_on(1),
+        parent=base.manifest.id,
+        split="test",
         **change,
-    )  # fmt: skip
+    )
     with pytest.raises(RunError) as refused:
-        report(ReportOptions((base.path,)))
+        create_report(ReportOptions((base.path,)))
     assert said in str(refused.value)
     assert "--allow-incomparable" in str(refused.value)
-    allowed = table_of(report(ReportOptions((base.path,), allow=True)), "Results")
+    allowed = table_of(create_report(ReportOptions((base.path,), allow=True)), "Results")
     assert len(allowed.rows) == 2
     assert any("other is not comparable with Base" in note for note in allowed.notes)
 
@@ -189,25 +204,29 @@ def test_incomparable_children_are_refused_with_the_difference(tmp_path, change,
 def test_other_questions_and_judges_are_refused(tmp_path):
     base = make(tmp_path / "run", questions(3), right_on(0), overall=lambda q, k: 5.0)
     child = make(
-        base.evals / "swift", questions(2), right_on(1), parent=base.manifest.id, split="test"
+        base.evals_folder / "swift",
+        questions(2),
+        right_on(1),
+        parent=base.manifest.id,
+        split="test",
     )
     with pytest.raises(RunError, match="1 only in Base, 0 only in SWiFt, 2 in both"):
-        report(ReportOptions((base.path,)))
+        create_report(ReportOptions((base.path,)))
     (child.path / "examples.jsonl").write_text(
         (base.path / "examples.jsonl").read_text().replace("birch", "beech")
     )
     with pytest.raises(RunError, match="questions: 3 of 3 differ in text or options"):
-        report(ReportOptions((base.path,)))
+        create_report(ReportOptions((base.path,)))
     (child.path / "examples.jsonl").write_bytes((base.path / "examples.jsonl").read_bytes())
     line = json.loads(base.verdicts_file.read_text().splitlines()[0])
     talk = json.loads(child.conversations_file.read_text().splitlines()[0])
     line |= {"conversation_id": talk["conversation_id"], "fingerprint": "0123456789abcdef"}
     child.verdicts_file.write_text(json.dumps(line) + "\n")
     with pytest.raises(RunError, match=r"judge rules: [0-9a-f]{16}.* → "):
-        report(ReportOptions((base.path,)))
+        create_report(ReportOptions((base.path,)))
     line["fingerprint"] = json.loads(base.verdicts_file.read_text().splitlines()[0])["fingerprint"]
     child.verdicts_file.write_text(json.dumps(line) + "\n")
-    assert len(report(ReportOptions((base.path,))).sections[0].policies) == 2
+    assert len(create_report(ReportOptions((base.path,))).sections[0].policies) == 2
 
 
 def test_verdicts_of_two_versions_of_a_judge_are_refused(tmp_path):
@@ -216,7 +235,7 @@ def test_verdicts_of_two_versions_of_a_judge_are_refused(tmp_path):
     lines[0] = json.dumps(json.loads(lines[0]) | {"fingerprint": "0123456789abcdef"})
     run.verdicts_file.write_text("\n".join(lines) + "\n")
     with pytest.raises(RunError, match="judge rules: verdicts of 2 versions"):
-        report(ReportOptions((run.path,)))
+        create_report(ReportOptions((run.path,)))
 
 
 def test_several_judges_give_a_table_each(tmp_path):
@@ -225,70 +244,74 @@ def test_several_judges_give_a_table_each(tmp_path):
     with run.verdicts_file.open("a") as file:
         for verdict in again:
             file.write(json.dumps(verdict | {"judge": "strict", "fingerprint": "ab" * 8}) + "\n")
-    both = report(ReportOptions((run.path,)))
+    both = create_report(ReportOptions((run.path,)))
     assert [part.title.rpartition(" ")[2] for part in both.document.parts] == ["rules", "strict"]
-    one = report(ReportOptions((run.path,), judge="strict"))
+    one = create_report(ReportOptions((run.path,), judge="strict"))
     assert len(one.document.parts) == 1
     with pytest.raises(RunError, match="found verdicts of rules, strict"):
-        report(ReportOptions((run.path,), judge="nobody"))
+        create_report(ReportOptions((run.path,), judge="nobody"))
 
 
 def test_a_discounted_reward_has_its_own_column(tmp_path):
     run = make(tmp_path / "run", questions(2), right_on(0), overall=lambda q, k: 5.0 + k)
-    heads = [c.head for c in table_of(report(ReportOptions((run.path,))), "Results").columns]
+    heads = [c.head for c in table_of(create_report(ReportOptions((run.path,))), "Results").columns]
     assert "Reward" not in heads
     lines = [json.loads(line) for line in run.verdicts_file.read_text().splitlines()]
     lines[0]["reward"] = 0.4
     run.verdicts_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    heads = [c.head for c in table_of(report(ReportOptions((run.path,))), "Results").columns]
+    heads = [c.head for c in table_of(create_report(ReportOptions((run.path,))), "Results").columns]
     assert heads[-1] == "Reward"
 
 
 def test_sections_names_and_pooling(tmp_path):
     thinking = make(tmp_path / "a", questions(2), right_on(0))
     standard = make(tmp_path / "b", questions(2), right_on(0), mode="standard")
-    found = sections([thinking, standard])
+    found = read_sections([thinking, standard])
     assert [section.mode for section in found] == ["thinking", "standard"]
     other = make(tmp_path / "c", questions(2), right_on(1), model="local:other")
-    (one,) = sections([thinking, other])
+    (one,) = read_sections([thinking, other])
     assert [p.name for p in one.policies] == ["Base (local:tiny)", "Base (local:other)"]
     again = make(tmp_path / "d", questions(3), right_on(0, 1, 2))
     with pytest.raises(RunError, match="questions"):
-        sections([thinking, again])
-    (pool,) = sections([thinking, again], pool=True)
-    accuracy = ACCURACY.of(pool.policies[0])
+        read_sections([thinking, again])
+    (pool,) = read_sections([thinking, again], pool=True)
+    accuracy = ACCURACY.mean_of(pool.policies[0])
     assert (accuracy.n, accuracy.groups, accuracy.mean) == (15, 3, 12 / 15)
     (table,) = [
-        t for t in layout.document([pool]).parts[0].tables if t.caption.startswith("By run")
+        t for t in layout.report_document([pool]).parts[0].tables if t.caption.startswith("By run")
     ]
     # Runs 1/2 and 1: mean 3/4, standard deviation 1/(2 sqrt 2), error 1/4.
     assert [(c.text, c.error) for c in table.rows[0][1:]] == [
         ("0.5000", None), ("1.0000", None), ("0.7500", "0.2500")
     ]  # fmt: skip
     with pytest.raises(RunError, match="base model"):
-        sections([thinking, other], pool=True)
+        read_sections([thinking, other], pool=True)
 
 
 def test_children_of_one_recipe_keep_their_folders_names(tmp_path):
     base = make(tmp_path / "run", questions(2), right_on(0))
     for name in ("one", "two"):
         make(
-            base.evals / name, questions(2), right_on(1), parent=base.manifest.id, split="test",
+            base.evals_folder / name,
+            questions(2),
+            right_on(1),
+            parent=base.manifest.id,
+            split="test",
             extra={"recipe": "swift"},
-        )  # fmt: skip
-    names = [policy.name for policy in sections([base])[0].policies]
+        )
+    names = [policy.name for policy in read_sections([base])[0].policies]
     assert names == ["SWiFt (one)", "SWiFt (two)", "Base"]
     child = make(
         tmp_path / "away", questions(2), right_on(1), parent=base.manifest.id, split="test"
     )
-    assert [p.name for p in sections([child])[0].policies] == ["away"]
-    assert "away" in [p.name for p in sections([base, child])[0].policies]
+    assert [p.name for p in read_sections([child])[0].policies] == ["away"]
+    assert "away" in [p.name for p in read_sections([base, child])[0].policies]
 
 
 def test_nothing_to_report(tmp_path):
     run = make(tmp_path / "run", questions(2), right_on(0), split="test")
     with pytest.raises(RunError, match="no conversations of split validation"):
-        report(ReportOptions((run.path,), split="validation"))
+        create_report(ReportOptions((run.path,), split="validation"))
 
 
 def test_the_papers_numbers_are_all_there():
@@ -318,7 +341,7 @@ def test_the_papers_errors_of_accuracy_are_naive():
 def test_paper_stands_beside_ours(tmp_path):
     run = make(tmp_path / "run", questions(2, "arc"), right_on(0), task="arc",
                overall=lambda q, k: 5.0)  # fmt: skip
-    (section,) = sections([run])
+    (section,) = read_sections([run])
     table = main_table(section, "rules", "clustered", paper=True)
     ours, theirs, *others = table.rows
     assert [ours[0].text, theirs[0].text] == ["Base", "  paper"]
@@ -332,13 +355,13 @@ def test_paper_stands_beside_ours(tmp_path):
     assert theirs[7 + 1] == Cell("6.40", "0.11", quiet=True)  # pedagogic
     assert any(".7993*.2007/289" in note for note in table.notes)
     sized = make(
-        run.evals / "refit-1000", questions(2, "arc"), right_on(0), task="arc", split="test",
+        run.evals_folder / "refit-1000", questions(2, "arc"), right_on(0), task="arc", split="test",
         parent=run.manifest.id, extra={"recipe": {"name": "refit", "data": {"rows": 1000}}},
     )  # fmt: skip
     assert sized.path.exists()
-    table = main_table(sections([run])[0], "rules", "clustered", paper=True)
+    table = main_table(read_sections([run])[0], "rules", "clustered", paper=True)
     assert [row[0].text for row in table.rows[:4]] == ["ReFit", "  paper", "Base", "  paper"]
     assert table.rows[1][1] == Cell("0.7301", "0.0261", quiet=True)
     demo = make(tmp_path / "demo", questions(2), right_on(0))
-    notes = main_table(sections([demo])[0], None, "clustered", paper=True).notes
+    notes = main_table(read_sections([demo])[0], None, "clustered", paper=True).notes
     assert any("no table for demo" in note for note in notes)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from convbench.options.report import ReportOptions
-from convbench.report.files import text
-from convbench.report.report import report
-from convbench.report.starts import LOG, Start, short_model
-from convbench.schema import Member
+from convbench.report.files import render_text
+from convbench.report.report import create_report
+from convbench.report.starts import LOG, StartModel, short_model
+from convbench.schema import ModelConfig
 from convbench.store import Run
 from tests.report.synthetic import make, questions
 
@@ -23,17 +23,17 @@ def right(often: int) -> object:
 def logged(folder: Path, model: str, began: str) -> Run:
     """Return a run of this model's conversations, with SWiFt trained from another."""
     run = make(folder / "run", questions(20), right(4), overall=lambda q, k: 5 + k, model=model)
-    swift = run.checkpoints / "swift"
+    swift = run.checkpoints_folder / "swift"
     swift.mkdir(parents=True)
     (swift / "recipe.yaml").write_text("name: swift\n")
     (swift / "training.json").write_text(json.dumps({"recipe": "swift", "base": began}))
-    make(run.evals / "swift", questions(20), right(3), overall=lambda q, k: 4 + k,
+    make(run.evals_folder / "swift", questions(20), right(3), overall=lambda q, k: 4 + k,
          parent=run.manifest.id, model=f"local:{swift}", checkpoint=str(swift))  # fmt: skip
     return run
 
 
 def shown(run: Run) -> str:
-    return text(report(ReportOptions((run.path,))).document, "html")
+    return render_text(create_report(ReportOptions((run.path,))).document, "html")
 
 
 def test_a_log_of_another_model_is_no_start(tmp_path: Path) -> None:
@@ -47,14 +47,14 @@ def test_a_log_of_another_model_is_no_start(tmp_path: Path) -> None:
 
 def test_the_starts_own_evaluation_is_base(tmp_path: Path) -> None:
     run = logged(tmp_path, "openai/agent", "local:tiny")
-    make(run.evals / "local-tiny", questions(20), right(2), overall=lambda q, k: 3 + k,
+    make(run.evals_folder / "local-tiny", questions(20), right(2), overall=lambda q, k: 3 + k,
          parent=run.manifest.id, model="local:tiny", checkpoint="local:tiny")  # fmt: skip
-    result = report(ReportOptions((run.path,)))
+    result = create_report(ReportOptions((run.path,)))
     (section,) = result.sections
     assert section.base is not None
     assert section.base.model == "local:tiny"
     assert [policy.name for policy in section.policies] == ["SWiFt", "Base", LOG]
-    found = text(result.document, "html")
+    found = render_text(result.document, "html")
     assert "began from another model" not in found
     assert "Log: openai/agent" in found
     assert "+1.00" in found  # 4 + k less the start's 3 + k; the log has 5 + k
@@ -72,16 +72,28 @@ A, B = "a" * 16, "b" * 16
 @pytest.mark.parametrize(
     ("start", "member", "same"),
     [
-        (Start("/models/tiny", A), Member(model="local:/other/tiny", fingerprint=A), True),
-        (Start("/models/tiny", A), Member(model="local:/models/tiny", fingerprint=B), False),
-        (Start("/models/tiny", A), Member(model="hosted_vllm/agent", weights="me/tiny"), True),
-        (Start("meta/Llama-8B", "c" * 40), Member(model="vllm:meta/Llama-8B"), True),
-        (Start("meta/Llama-8B", None), Member(model="hosted_vllm/Llama-8B"), True),
-        (Start("meta/Llama-8B", None), Member(model="openai/gpt-4o"), False),
+        (
+            StartModel("/models/tiny", A),
+            ModelConfig(model="local:/other/tiny", fingerprint=A),
+            True,
+        ),
+        (
+            StartModel("/models/tiny", A),
+            ModelConfig(model="local:/models/tiny", fingerprint=B),
+            False,
+        ),
+        (
+            StartModel("/models/tiny", A),
+            ModelConfig(model="hosted_vllm/agent", weights="me/tiny"),
+            True,
+        ),
+        (StartModel("meta/Llama-8B", "c" * 40), ModelConfig(model="vllm:meta/Llama-8B"), True),
+        (StartModel("meta/Llama-8B", None), ModelConfig(model="hosted_vllm/Llama-8B"), True),
+        (StartModel("meta/Llama-8B", None), ModelConfig(model="openai/gpt-4o"), False),
     ],
 )
 def test_a_model_is_known_by_its_weights_or_its_name(
-    start: Start, member: Member, same: bool
+    start: StartModel, member: ModelConfig, same: bool
 ) -> None:
     assert start.is_model_of(member) == same
 

@@ -9,13 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from convbench.commands.gold import GoldOptions, gold
+from convbench.commands.gold import GoldOptions, label_sample
 from convbench.errors import RunError
 from convbench.options.report import ReportOptions
-from convbench.report.files import text
+from convbench.report.files import render_text
 from convbench.report.moved import StyleControl
-from convbench.report.report import report
-from convbench.report.verdict import Evidence, Measured, decide, family, labels, lacking
+from convbench.report.report import create_report
+from convbench.report.verdict import (
+    Evidence,
+    TruthMeasure,
+    apply_decision_rule,
+    judge_family,
+    labels_needed,
+    power_notes,
+)
 from convbench.schema import JudgeSpec, Verdict
 from convbench.stats.means import Estimate
 from convbench.store import Run
@@ -62,13 +69,13 @@ def one(mean: float, error: float = 0.1) -> Estimate:
     return Estimate(mean, error, 100, 50, 49)
 
 
-def agreeing(gain: float, *, at_equal: float | None) -> Measured:
+def agreeing(gain: float, *, at_equal: float | None) -> TruthMeasure:
     left = None if at_equal is None else one(at_equal)
-    return Measured("judge b", one(gain), None, 1.0, style=StyleControl(left, {"words": 1.2}))
+    return TruthMeasure("judge b", one(gain), None, 1.0, style=StyleControl(left, {"words": 1.2}))
 
 
-def by_people(gain: float, over: float, error: float = 0.1) -> Measured:
-    return Measured("people's score", one(gain, error), one(over, error), 1.0, people=True)
+def by_people(gain: float, over: float, error: float = 0.1) -> TruthMeasure:
+    return TruthMeasure("people's score", one(gain, error), one(over, error), 1.0, people=True)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +90,9 @@ def by_people(gain: float, over: float, error: float = 0.1) -> Measured:
     ],
 )
 def test_a_real_gain_that_is_a_little_overpaid_is_no_gaming(
-    people: Measured, headline: str
+    people: TruthMeasure, headline: str
 ) -> None:
-    assert decide(Evidence(one(1), (people,))).headline == headline
+    assert apply_decision_rule(Evidence(one(1), (people,))).headline == headline
 
 
 @pytest.mark.parametrize(
@@ -93,33 +100,77 @@ def test_a_real_gain_that_is_a_little_overpaid_is_no_gaming(
     [
         (Evidence(None), "undecided", "no pair"),
         (Evidence(one(1)), "undecided", "nothing but the judge"),
-        (Evidence(one(1), (Measured("accuracy", one(0.5), None, 0),)), "real", "accuracy rose"),
-        (Evidence(one(1), (Measured("accuracy", one(-0.5), None, 0),)), "undecided", "fell"),
-        (Evidence(one(1), (Measured("accuracy", one(0.5), None, 0),), ("unfit",)), "undecided",
-         "unfit"),
-        (Evidence(one(1), (Measured("judge b", one(0.05), one(0.8), 1.0),)), "gaming", "80%"),
-        (Evidence(one(1), (Measured("judge b", one(0.05), one(0.8), 1.0),
-                           Measured("accuracy", one(0.5), None, 0))), "undecided", "accuracy rose"),
-        (Evidence(one(1), (Measured("judge b", one(0.8), one(0.2), 1.0),)), "judges agree",
-         "judge b rose"),
-        (Evidence(one(0), (Measured("judge b", one(0.8), None, 1.0),)), "undecided",
-         "not the score of the judge that trained"),
+        (Evidence(one(1), (TruthMeasure("accuracy", one(0.5), None, 0),)), "real", "accuracy rose"),
+        (Evidence(one(1), (TruthMeasure("accuracy", one(-0.5), None, 0),)), "undecided", "fell"),
+        (
+            Evidence(one(1), (TruthMeasure("accuracy", one(0.5), None, 0),), ("unfit",)),
+            "undecided",
+            "unfit",
+        ),
+        (Evidence(one(1), (TruthMeasure("judge b", one(0.05), one(0.8), 1.0),)), "gaming", "80%"),
+        (
+            Evidence(
+                one(1),
+                (
+                    TruthMeasure("judge b", one(0.05), one(0.8), 1.0),
+                    TruthMeasure("accuracy", one(0.5), None, 0),
+                ),
+            ),
+            "undecided",
+            "accuracy rose",
+        ),
+        (
+            Evidence(one(1), (TruthMeasure("judge b", one(0.8), one(0.2), 1.0),)),
+            "judges agree",
+            "judge b rose",
+        ),
+        (
+            Evidence(one(0), (TruthMeasure("judge b", one(0.8), None, 1.0),)),
+            "undecided",
+            "not the score of the judge that trained",
+        ),
         (Evidence(one(1), (agreeing(0.8, at_equal=0.7),)), "judges agree", "judge b rose"),
-        (Evidence(one(1), (agreeing(0.8, at_equal=0.05),)), "undetermined",
-         "rose with length: judge b rose by +0.8, at equal length and style by +0.05"),
+        (
+            Evidence(one(1), (agreeing(0.8, at_equal=0.05),)),
+            "undetermined",
+            "rose with length: judge b rose by +0.8, at equal length and style by +0.05",
+        ),
         (Evidence(one(1), (agreeing(0.8, at_equal=None),)), "undetermined", "too few texts"),
         (Evidence(one(1), (agreeing(0.8, at_equal=-0.7),)), "undecided", "judge b fell"),
-        (Evidence(one(1), (agreeing(0.8, at_equal=0.05),
-                           Measured("accuracy", one(0.5), None, 0))), "real", "accuracy rose"),
-        (Evidence(one(0), (Measured("judge b", one(0), one(0.8), 1.0),)), "undecided", "no change"),
-        (Evidence(one(-0.1), (Measured("people's score", one(-1), one(0.9), -0.1, people=True),)),
-         "gaming", "the judge's score fell by less than people's score"),
-        (Evidence(one(1), (Measured("people's score", one(0), one(1), 1.0, people=True),
-                           Measured("accuracy", one(0.5), None, 0))), "gaming", "people's"),
+        (
+            Evidence(
+                one(1), (agreeing(0.8, at_equal=0.05), TruthMeasure("accuracy", one(0.5), None, 0))
+            ),
+            "real",
+            "accuracy rose",
+        ),
+        (
+            Evidence(one(0), (TruthMeasure("judge b", one(0), one(0.8), 1.0),)),
+            "undecided",
+            "no change",
+        ),
+        (
+            Evidence(
+                one(-0.1), (TruthMeasure("people's score", one(-1), one(0.9), -0.1, people=True),)
+            ),
+            "gaming",
+            "the judge's score fell by less than people's score",
+        ),
+        (
+            Evidence(
+                one(1),
+                (
+                    TruthMeasure("people's score", one(0), one(1), 1.0, people=True),
+                    TruthMeasure("accuracy", one(0.5), None, 0),
+                ),
+            ),
+            "gaming",
+            "people's",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_rule_case_by_case(evidence: Evidence, word: str, why: str) -> None:
-    found = decide(evidence)
+    found = apply_decision_rule(evidence)
     assert found.word == word
     assert why in found.why
 
@@ -128,35 +179,59 @@ def test_the_rule_case_by_case(evidence: Evidence, word: str, why: str) -> None:
     ("people", "gain", "word", "says"),
     [
         # 43 % overpaid by an interval that holds 0: more labels tell it from a quarter.
-        (Measured("people's score", one(1.2, 0.5), one(0.9, 0.46), 2.1, people=True), one(2.1, 0.4),
-         "real", "up to 87% of the judge's gain may be overpaid"),
-        (Measured("people's score", one(1.2, 0.5), one(0.9, 0.46), 2.1, people=True), one(2.1, 0.4),
-         "real", "About 510 more labels, beside 100, would tell if the means stay"),
-        (Measured("people's score", one(1.6, 0.3), one(0.32, 0.24), 1.93, people=True), one(1.93),
-         "real", "convbench gold RUN --draw 100"),  # it would take 740: as many again at a time
-        (Measured("people's score", one(0.2), one(-0.5), 1.0, people=True), one(1),
-         "undecided", "About 10 more labels, beside 100, would tell"),
-        (Measured("people's score", one(0.01), one(0), 1.0, people=True), one(1),
-         "undecided", "More than 10 times as many labels"),
-        (Measured("people's score", one(-1.6, 0.5), one(2.2, 0.4), 0.7, people=True), one(0.7, 0.4),
-         "gaming", ""),  # people see a loss, the judge none
-        (Measured("people's score", one(1), one(0.02), 1.0, people=True), one(1), "real", ""),
-        (Measured("people's score", one(0), one(1), 1.0, people=True), one(1), "gaming", ""),
+        (
+            TruthMeasure("people's score", one(1.2, 0.5), one(0.9, 0.46), 2.1, people=True),
+            one(2.1, 0.4),
+            "real",
+            "up to 87% of the judge's gain may be overpaid",
+        ),
+        (
+            TruthMeasure("people's score", one(1.2, 0.5), one(0.9, 0.46), 2.1, people=True),
+            one(2.1, 0.4),
+            "real",
+            "About 510 more labels, beside 100, would tell if the means stay",
+        ),
+        (
+            TruthMeasure("people's score", one(1.6, 0.3), one(0.32, 0.24), 1.93, people=True),
+            one(1.93),
+            "real",
+            "convbench gold RUN --draw 100",
+        ),  # it would take 740: as many again at a time
+        (
+            TruthMeasure("people's score", one(0.2), one(-0.5), 1.0, people=True),
+            one(1),
+            "undecided",
+            "About 10 more labels, beside 100, would tell",
+        ),
+        (
+            TruthMeasure("people's score", one(0.01), one(0), 1.0, people=True),
+            one(1),
+            "undecided",
+            "More than 10 times as many labels",
+        ),
+        (
+            TruthMeasure("people's score", one(-1.6, 0.5), one(2.2, 0.4), 0.7, people=True),
+            one(0.7, 0.4),
+            "gaming",
+            "",
+        ),  # people see a loss, the judge none
+        (TruthMeasure("people's score", one(1), one(0.02), 1.0, people=True), one(1), "real", ""),
+        (TruthMeasure("people's score", one(0), one(1), 1.0, people=True), one(1), "gaming", ""),
     ],
-)  # fmt: skip
+)
 def test_what_would_decide_it_is_said(
-    people: Measured, gain: Estimate, word: str, says: str
+    people: TruthMeasure, gain: Estimate, word: str, says: str
 ) -> None:
     found = Evidence(gain, (people,))
-    assert decide(found).word == word
-    said = " ".join(lacking(found, decide(found)))
+    assert apply_decision_rule(found).word == word
+    said = " ".join(power_notes(found, apply_decision_rule(found)))
     assert (says in said) if says else (not said)
 
 
 def test_labels_that_are_named_are_those_that_it_takes() -> None:
     """With so many the interval ends there."""
     found = one(1.0, 1.0)
-    more = labels(found, 1.0)
+    more = labels_needed(found, 1.0)
     assert more is not None
     assert found.margin is not None
     assert found.margin * (100 / (100 + more)) ** 0.5 == pytest.approx(1.0, rel=0.02)
@@ -164,13 +239,20 @@ def test_labels_that_are_named_are_those_that_it_takes() -> None:
 
 def test_judges_of_one_family_are_no_second_opinion() -> None:
     def of(model: str) -> str:
-        spec = JudgeSpec(name="r", title="t", kind="rubric", system="s", prompt="p", model=model,
-                         metrics=({"name": "overall", "label": "Overall"},))  # fmt: skip
-        return family(spec, model)
+        spec = JudgeSpec(
+            name="r",
+            title="t",
+            kind="rubric",
+            system="s",
+            prompt="p",
+            model=model,
+            metrics=({"name": "overall", "label": "Overall"},),
+        )
+        return judge_family(spec, model)
 
     assert of("openai/gpt-4o") == of("openrouter/openai/gpt-4.1-mini") == "gpt"
     assert of("anthropic/claude-opus-4") != of("openai/gpt-4o")
-    assert family(None, "human:labels") == "people"
+    assert judge_family(None, "human:labels") == "people"
 
 
 def runs(
@@ -178,13 +260,21 @@ def runs(
 ) -> Run:
     """Base, and a policy that says the phrase; the judge's score by (question, sample, trained)."""
     examples = questions(60)
-    run = make(folder / "run", examples, lambda q, k: "A" if int(q[1:]) % 2 else "B",
-               overall=lambda q, k: judged(q, k, False), text=spoken)  # fmt: skip
+    run = make(
+        folder / "run",
+        examples,
+        lambda q, k: "A" if int(q[1:]) % 2 else "B",
+        overall=lambda q, k: judged(q, k, False),
+        text=spoken,
+    )
     make(
-        folder / "run" / "evals" / "swift", examples, right,
-        overall=lambda q, k: judged(q, k, True), parent=run.manifest.id,
+        folder / "run" / "evals" / "swift",
+        examples,
+        right,
+        overall=lambda q, k: judged(q, k, True),
+        parent=run.manifest.id,
         text=lambda q, k, letter: f"{spoken(q, k, letter)} {PHRASE}",
-    )  # fmt: skip
+    )
     return run
 
 
@@ -194,8 +284,8 @@ def spoken(q: str, k: int, letter: str) -> str:
 
 def people_label(run: Run, file: Path, better: float) -> None:
     """Have people label 120: 5 with noise, `better` for the trained policy's."""
-    gold(GoldOptions((str(run.path),), draw=120))
-    gold(GoldOptions(("export", str(file)), run=run.path))
+    label_sample(GoldOptions((str(run.path),), draw=120))
+    label_sample(GoldOptions(("export", str(file)), run=run.path))
     rng, rows = random.Random(0), []
     for line in file.read_text().splitlines():
         row = json.loads(line)
@@ -203,7 +293,7 @@ def people_label(run: Run, file: Path, better: float) -> None:
         row["scores"]["overall"] = min(10, max(0, score))
         rows.append(json.dumps({**row, "rater": "Ann"}) + "\n")
     file.write_text("".join(rows))
-    gold(GoldOptions(("import", str(file)), run=run.path))
+    label_sample(GoldOptions(("import", str(file)), run=run.path))
 
 
 @pytest.mark.parametrize(("better", "word"), [(0.0, "gaming"), (2.5, "real")])
@@ -212,12 +302,16 @@ def test_runs_are_told_apart_by_peoples_labels(tmp_path: Path, better: float, wo
     run = runs(tmp_path, lambda q, k, t: min(10, max(0, 5 + 2.5 * t + rng.gauss(0, 1))),
                lambda q, k: "A" if int(q[1:]) % 2 else "B")  # fmt: skip
     with pytest.raises(RunError, match="no conversations drawn"):
-        report(ReportOptions((run.path,), gold=True))
-    before = text(report(ReportOptions((run.path,), verdict=True)).document, "markdown")
+        create_report(ReportOptions((run.path,), gold=True))
+    before = render_text(
+        create_report(ReportOptions((run.path,), verdict=True)).document, "markdown"
+    )
     assert "SWiFt: undecided" in before  # nothing but the judge, and accuracy that stood still
     assert "gold RUN --draw 100" in before
     people_label(run, tmp_path / "q.jsonl", better)
-    found = text(report(ReportOptions((run.path,), verdict=True)).document, "markdown")
+    found = render_text(
+        create_report(ReportOptions((run.path,), verdict=True)).document, "markdown"
+    )
     assert f"SWiFt: {word}" in found
     assert "i have checked this twice" in found
     assert "0% to 100%" in found
@@ -229,7 +323,7 @@ def second_judge(run: Run, score: Callable[[str, int], float]) -> None:
     spec = JudgeSpec(name="other", title="t", kind="rubric", system="s", prompt="p",
                      model="anthropic/claude",
                      metrics=({"name": "overall", "label": "O"},))  # fmt: skip
-    run.keep_judge("f" * 16, spec)
+    run.store_judge("f" * 16, spec)
     with Appender(run.verdicts_file) as file:
         for talk in run.conversations():
             found = Verdict(conversation_id=talk.conversation_id, judge="other",
@@ -243,10 +337,10 @@ def test_another_judge_speaks_where_nobody_labelled(tmp_path: Path) -> None:
     rng = random.Random(2)
     run = runs(tmp_path, lambda q, k, t: min(10, max(0, 5 + 2.5 * t + rng.gauss(0, 1))),
                lambda q, k: "A" if int(q[1:]) % 2 else "B")  # fmt: skip
-    for one in (run, *run.children()):
+    for one in (run, *run.child_runs()):
         second_judge(one, lambda q, k: rng.gauss(5, 1))
-    found = text(
-        report(ReportOptions((run.path,), verdict=True, judge="rules")).document, "markdown"
+    found = render_text(
+        create_report(ReportOptions((run.path,), verdict=True, judge="rules")).document, "markdown"
     )
     assert "SWiFt: gaming" in found
     assert "judge other" in found
@@ -260,8 +354,8 @@ def test_another_judge_speaks_where_nobody_labelled(tmp_path: Path) -> None:
         for name in list(run.examples)[:12]
     ]  # fmt: skip
     kept.write_text("".join(one.model_dump_json() + "\n" for one in padded))
-    found = text(
-        report(ReportOptions((run.path,), verdict=True, judge="rules")).document, "markdown"
+    found = render_text(
+        create_report(ReportOptions((run.path,), verdict=True, judge="rules")).document, "markdown"
     )
     assert "SWiFt: undecided" in found
     assert "Does not count as the truth: judge other is unfit: padded answers score 9.50" in found
@@ -300,8 +394,8 @@ def test_two_judges_who_like_long_answers(tmp_path: Path, better: float, says: s
     child = part(run.path / "evals" / "swift", True, parent=run.manifest.id)
     for own, trained in ((run, False), (child, True)):
         second_judge(own, lambda q, k, trained=trained: score(q, k, trained))
-    found = text(
-        report(ReportOptions((run.path,), verdict=True, judge="rules")).document, "markdown"
+    found = render_text(
+        create_report(ReportOptions((run.path,), verdict=True, judge="rules")).document, "markdown"
     )
     assert says in found
     assert "judge other, at equal length and style" in found
@@ -311,4 +405,4 @@ def test_two_judges_who_like_long_answers(tmp_path: Path, better: float, says: s
 def test_without_a_trained_policy_there_is_no_verdict(tmp_path: Path) -> None:
     run = make(tmp_path / "run", questions(4), lambda q, k: "A", overall=lambda q, k: 5)
     with pytest.raises(RunError, match="no trained policy beside Base"):
-        report(ReportOptions((run.path,), verdict=True))
+        create_report(ReportOptions((run.path,), verdict=True))

@@ -9,19 +9,19 @@ from typing import Any
 
 from convbench import catalog
 from convbench.models.model import Model
-from convbench.options.shared import Shape
+from convbench.options.shared import RunSettings
 from convbench.rollout.manifest import make_manifest
 from convbench.rollout.plan import Rollout
-from convbench.rollout.play import play
-from convbench.rollout.preview import of_any_form
+from convbench.rollout.play import play_conversation
+from convbench.rollout.preview import without_forms
 from convbench.schema import (
     Choice,
     Completion,
     Conversation,
     Example,
-    Member,
     Message,
     Mode,
+    ModelConfig,
     ProtocolSpec,
     Sampling,
     TaskSpec,
@@ -51,7 +51,7 @@ TASK = TaskSpec.model_validate(
         "instruction": "This question is from a test of ours.",
     }
 )
-PROTOCOLS = sorted(catalog.names("protocols"))
+PROTOCOLS = sorted(catalog.spec_files("protocols"))
 
 Reply = Callable[[str, int], str]
 """From a speaker and the number of its turn, from 1, to what it says."""
@@ -112,7 +112,7 @@ class Named(Model):
 
 def protocol_of(name: str) -> ProtocolSpec:
     """Return a shipped protocol; no reply here has a form, so none is drawn again."""
-    return of_any_form(catalog.load(ProtocolSpec, "protocols", name))
+    return without_forms(catalog.load_spec(ProtocolSpec, "protocols", name))
 
 
 def played(
@@ -125,12 +125,12 @@ def played(
     reply: Reply = plain,
 ) -> tuple[Table, Conversation]:
     """Have one conversation; return what was sent and the record."""
-    cast = {name: Member(model=f"scripted:{name}") for name in protocol.speakers}
-    manifest = make_manifest(task, protocol, Shape(mode=mode, turns=turns), cast)
+    cast = {name: ModelConfig(model=f"scripted:{name}") for name in protocol.speakers}
+    manifest = make_manifest(task, protocol, RunSettings(mode=mode, turns=turns), cast)
     table = Table(reply)
     seats: dict[str, Model] = {name: Named(name) for name in protocol.speakers}
     job = Rollout("q1#0", "0" * 20, example.example_id, 0, 0.7, 1)
-    conversation = asyncio.run(play(manifest, example, job, seats, table))
+    conversation = asyncio.run(play_conversation(manifest, example, job, seats, table))
     assert conversation.failure is None, conversation.failure
     return table, conversation
 

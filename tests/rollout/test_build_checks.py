@@ -2,12 +2,12 @@
 
 import pytest
 
-from convbench.catalog import load
-from convbench.catalog.python import function
-from convbench.rollout.checks import answers, asks, leak, leaks, only_asks, role, words
+from convbench.catalog import load_spec
+from convbench.catalog.python import find_function
+from convbench.rollout.checks import answers, asks, gives_answer_away, leak, only_asks, role, words
 from convbench.schema import Choice, Conversation, Example, ProtocolSpec, Turn
 
-PROTOCOL = load(ProtocolSpec, "protocols", "clarifying")
+PROTOCOL = load_spec(ProtocolSpec, "protocols", "clarifying")
 OPTIONS = ("the ground freezes", "birds drink them", "the water evaporates", "rain returns")
 EXAMPLE = Example(
     example_id="e",
@@ -143,12 +143,12 @@ KEPT = [
 
 @pytest.mark.parametrize("reply", [text for texts in GIVEN_AWAY.values() for text in texts])
 def test_an_answer_is_given_away_in_many_ways(reply):
-    assert leaks(reply, ROCKS)
+    assert gives_answer_away(reply, ROCKS)
 
 
 @pytest.mark.parametrize("reply", KEPT)
 def test_what_helps_without_giving_the_answer_away(reply):
-    assert not leaks(reply, ROCKS)
+    assert not gives_answer_away(reply, ROCKS)
 
 
 SUMS = EXAMPLE.model_copy(
@@ -175,24 +175,24 @@ SUMS = EXAMPLE.model_copy(
     ],
 )
 def test_a_description_that_fits_the_gold_option_alone(reply, example, leaking):
-    assert leaks(reply, example) is leaking
+    assert gives_answer_away(reply, example) is leaking
 
 
 @pytest.mark.parametrize("reply", LEAKS)
 def test_leaks(reply):
-    assert leaks(reply, EXAMPLE)
+    assert gives_answer_away(reply, EXAMPLE)
     assert "teacher:leak" in found(reply=reply)
 
 
 @pytest.mark.parametrize("reply", NO_LEAKS)
 def test_no_leaks(reply):
-    assert not leaks(reply, EXAMPLE)
+    assert not gives_answer_away(reply, EXAMPLE)
 
 
 def test_a_final_answer_is_not_the_last_option():
     last = EXAMPLE.model_copy(update={"answer": "D"})
-    assert not leaks("Now give your final answer.", last)
-    assert leaks("Pick the final option.", last)
+    assert not gives_answer_away("Now give your final answer.", last)
+    assert gives_answer_away("Pick the final option.", last)
 
 
 def test_the_policy_s_and_scripted_answers_are_no_leak():
@@ -254,7 +254,7 @@ def test_answers(question, flags):
 
 def test_only_turns_that_a_model_answers_are_held_to_asking():
     assert answers(talk(thought="The answer is C."), EXAMPLE, PROTOCOL) == []
-    reasoning = load(ProtocolSpec, "protocols", "reasoning")
+    reasoning = load_spec(ProtocolSpec, "protocols", "reasoning")
     turns = (
         Turn(speaker="assistant", step="initial-reply", content="The answer is C."),
         Turn(speaker="teacher", step="final", content="Well?", finish_reason="scripted"),
@@ -277,7 +277,7 @@ def test_words():
 
 
 def test_steps_without_a_limit_have_none():
-    reasoning = load(ProtocolSpec, "protocols", "reasoning")
+    reasoning = load_spec(ProtocolSpec, "protocols", "reasoning")
     turn = Turn(speaker="assistant", step="final-reply", content="word " * 900)
     talked = Conversation(key="k", conversation_id="c", example_id="e", turns=(turn,))
     assert words(talked, EXAMPLE, reasoning) == []
@@ -285,8 +285,8 @@ def test_steps_without_a_limit_have_none():
 
 @pytest.mark.parametrize("name", ["clarifying", "clarifying-adaptive"])
 def test_a_teacher_who_ends_the_talk_or_repeats_is_found(name):
-    protocol = load(ProtocolSpec, "protocols", name)
-    checks = [function(check.function) for check in protocol.checks]
+    protocol = load_spec(ProtocolSpec, "protocols", name)
+    checks = [find_function(check.function) for check in protocol.checks]
 
     def flags(conversation):
         return {flag for check in checks for flag in check(conversation, EXAMPLE, protocol)}

@@ -11,17 +11,17 @@ import pytest
 from convbench import catalog
 from convbench.errors import SpecError
 from convbench.models.model import Model
-from convbench.options.shared import Shape
+from convbench.options.shared import RunSettings
 from convbench.rollout.manifest import make_manifest
-from convbench.rollout.plan import Rollout, plan
-from convbench.rollout.play import play
-from convbench.rollout.preview import preview
+from convbench.rollout.plan import Rollout, plan_samples
+from convbench.rollout.play import play_conversation
+from convbench.rollout.preview import preview_build
 from convbench.schema import (
     Completion,
     Conversation,
     Example,
-    Member,
     Message,
+    ModelConfig,
     ProtocolSpec,
     RunManifest,
     Sampling,
@@ -59,17 +59,17 @@ class Plainly:
 
 
 def manifest(**steps: Any) -> tuple[RunManifest, list[Example]]:
-    task = catalog.load(TaskSpec, "tasks", "pocket-grids", sets={"source.args.train": 2})
-    protocol = catalog.load(ProtocolSpec, "protocols", "self-edit-few-shot")
-    cast = {"assistant": Member(model="rule:lines"), "teacher": Member(model="script")}
-    shape = Shape(samples=15, temperatures=(0.8,))
+    task = catalog.load_spec(TaskSpec, "tasks", "pocket-grids", sets={"source.args.train": 2})
+    protocol = catalog.load_spec(ProtocolSpec, "protocols", "self-edit-few-shot")
+    cast = {"assistant": ModelConfig(model="rule:lines"), "teacher": ModelConfig(model="script")}
+    shape = RunSettings(samples=15, temperatures=(0.8,))
     return make_manifest(task, protocol, shape, cast), load_examples(task, 0).examples
 
 
 def had(model: Lines, run: RunManifest, example: Example) -> Conversation:
     job = Rollout("e#0", "c", example.example_id, 0, 0.8, 7)
     cast: dict[str, Model] = {"assistant": model, "teacher": model}
-    return asyncio.run(play(run, example, job, cast, Plainly(), {}))
+    return asyncio.run(play_conversation(run, example, job, cast, Plainly(), {}))
 
 
 def test_a_reply_without_json_is_drawn_again_by_another_seed() -> None:
@@ -108,13 +108,13 @@ def test_greedy_replies_are_not_drawn_again() -> None:
 def test_a_split_may_have_fewer_samples() -> None:
     """15 of a train task, 5 of a test task; the preview counts them so."""
     run, examples = manifest()
-    jobs = list(plan(run, examples, {}))
+    jobs = list(plan_samples(run, examples, {}))
     train = {e.example_id for e in examples if e.split == "train"}
     assert len(train) == 2
     assert sum(job.example_id in train for job in jobs) == 2 * 15
     assert len(jobs) == 2 * 15 + 8 * 5
-    seen = preview(run, examples)
+    seen = preview_build(run, examples)
     assert seen.estimate.conversations == len(jobs)
     assert seen.estimate.calls == len(jobs), "one call a conversation: a mark is drawn once"
     with pytest.raises(SpecError, match="greater than or equal to 1"):
-        catalog.load(TaskSpec, "tasks", "pocket-grids", sets={"sample.each.test": 0})
+        catalog.load_spec(TaskSpec, "tasks", "pocket-grids", sets={"sample.each.test": 0})

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-from convbench.catalog import load
-from convbench.rollout.checks import leak, leaks
+from convbench.catalog import load_spec
+from convbench.rollout.checks import gives_answer_away, leak
 from convbench.schema import Choice, Conversation, Example, ProtocolSpec, Turn
 
 FILE = yaml.safe_load((Path(__file__).parent / "giveaways.yaml").read_text(encoding="utf-8"))
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "giveaways.jsonl").open()]
 FRESH = yaml.safe_load((Path(__file__).parent / "fresh.yaml").read_text(encoding="utf-8"))
-CLARIFYING = load(ProtocolSpec, "protocols", "clarifying")
+CLARIFYING = load_spec(ProtocolSpec, "protocols", "clarifying")
 LEAST = {"confirmed": 16, "advised": 15, "eliminated": 16, "named": 17}
 """Turns of 20 of a kind that are found."""
 
@@ -42,12 +42,12 @@ def example_of(row: dict[str, Any]) -> Example:
 def test_most_turns_that_give_the_answer_away_are_found(kind: str) -> None:
     rows = [row for voice in FILE["leaks"].values() for row in voice[kind]]
     assert len(rows) == 20
-    assert sum(leaks(text, asked(name)) for name, text in rows) >= LEAST[kind]
+    assert sum(gives_answer_away(text, asked(name)) for name, text in rows) >= LEAST[kind]
 
 
 @pytest.mark.parametrize(("name", "text"), [r for v in FILE["innocents"].values() for r in v])
 def test_no_turn_that_only_helps_is_flagged(name: str, text: str) -> None:
-    assert not leaks(text, asked(name))
+    assert not gives_answer_away(text, asked(name))
 
 
 @pytest.mark.parametrize(("writer", "least"), [("terse", 57), ("chat", 56), ("odd", 40)])
@@ -58,7 +58,7 @@ def test_turns_of_other_writers(writer: str, least: int) -> None:
     third writer's 48 and 33 by what is read now.
     """
     rows = [row for row in ROWS if row["writer"] == writer]
-    found = [row for row in rows if leaks(row["turn"], example_of(row))]
+    found = [row for row in rows if gives_answer_away(row["turn"], example_of(row))]
     assert sum(row["leak"] for row in found) >= least
     assert all(row["leak"] for row in found)
 
@@ -96,4 +96,4 @@ def test_teachers_of_a_fresh_writer(talk: dict[str, Any]) -> None:
 )
 def test_long_turns_are_read_in_linear_time(filler: str) -> None:
     """Nothing is timed here, but a quadratic reading of these hangs for minutes."""
-    leaks(filler * (60_000 // len(filler)), asked("insect"))
+    gives_answer_away(filler * (60_000 // len(filler)), asked("insect"))

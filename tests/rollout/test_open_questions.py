@@ -19,7 +19,7 @@ from tests.cli.typed import Typist
 from tests.publish.runs import example
 
 ROWS = "id,q\n" + "".join(f"{n},What is the use of thing {n}?\n" for n in range(6))
-CHAT = catalog.load(ProtocolSpec, "protocols", "chat")
+CHAT = catalog.load_spec(ProtocolSpec, "protocols", "chat")
 
 
 @pytest.fixture
@@ -84,13 +84,13 @@ def test_an_instruction_follows_the_question(typist: Typist, task: Path) -> None
 )
 def test_what_is_said_counts(task: Path, more: str, count: object, protocol: str) -> None:
     task.write_text(task.read_text() + more)
-    spec = catalog.load(TaskSpec, "tasks", str(task))
+    spec = catalog.load_spec(TaskSpec, "tasks", str(task))
     assert (spec.sample.count, spec.protocol) == (count, protocol)
 
 
 def test_a_copy_of_a_hub_set_is_still_drawn_from() -> None:
     sets = {"source.hub": None, "source.file": "copy.parquet"}
-    arc = catalog.load(TaskSpec, "tasks", "arc", sets=sets)
+    arc = catalog.load_spec(TaskSpec, "tasks", "arc", sets=sets)
     assert (arc.sample.count, arc.protocol, arc.answer.kind) == (500, "reasoning", "choice")
 
 
@@ -115,7 +115,7 @@ def test_a_policy_is_not_evaluated_or_trained_so_either(typist: Typist, task: Pa
     assert "no question of task things has options" in said.err
     run = Run.open(Path("runs/a"))
     talk = next(run.conversations())
-    direct = catalog.load(ProtocolSpec, "protocols", "direct")
+    direct = catalog.load_spec(ProtocolSpec, "protocols", "direct")
 
     class Item:
         example, conversation = run.examples[talk.example_id], talk
@@ -127,7 +127,7 @@ def test_a_policy_is_not_evaluated_or_trained_so_either(typist: Typist, task: Pa
 
 
 def test_a_template_that_asks_whether_there_are_choices_is_fine() -> None:
-    arc = catalog.load(TaskSpec, "tasks", "arc")
+    arc = catalog.load_spec(TaskSpec, "tasks", "arc")
     listed = "{% for c in choices %}{{ c.text }}{% endfor %}"
     none, some = [example(0, choices=())], [example(0, choices=(Choice(label="A", text="x"),))]
     for say, fine in ((f"{{% if choices %}}{listed}{{% endif %}}", True), (listed, False)):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from convbench.rollout.tool_turn import offering
+from convbench.rollout.tool_turn import sampling_with_tools
 from convbench.schema import Sampling
 from convbench.schema.protocol import Speaker
 from tests.rollout.cli import Done, convbench, records
@@ -210,4 +210,6 @@ def test_tools_called_in_plain_words_are_never_offered_nor_forbidden() -> None:
     tool["parameters"] = {"type": "object", "properties": {"thing": {"type": "string"}}}
     speaker = Speaker.model_validate({"tools": [tool]})
     for rounds in (0, speaker.tool_limits.rounds):
-        assert offering(speaker, Sampling(temperature=0.5), rounds) == Sampling(temperature=0.5)
+        assert sampling_with_tools(speaker, Sampling(temperature=0.5), rounds) == Sampling(
+            temperature=0.5
+        )

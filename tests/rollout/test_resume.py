@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import BudgetError, RunError, SpecError
-from convbench.experiment.evaluate import evaluate
+from convbench.experiment.evaluate import evaluate_policy
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
-from convbench.rollout.calls import permit
-from convbench.shards.build import build
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
+from convbench.rollout.calls import check_consent
+from convbench.shards.build import build_or_resume
 from convbench.store import Run
 
 from .cli import convbench, get, post, records, said
@@ -32,7 +32,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def small(run: str, **more: object) -> BuildOptions:
     """Two questions, one sample each, nobody asked but a script."""
     values = {"task": "demo", "tasks": 2, "model": "scripted:policy", "calls": QUIET, **more}
-    shape = Shape(samples=1, temperatures=(0.7,), **values.pop("shape", {}))  # type: ignore[arg-type]
+    shape = RunSettings(samples=1, temperatures=(0.7,), **values.pop("shape", {}))  # type: ignore[arg-type]
     return BuildOptions(run=Path(run), shape=shape, **values)  # type: ignore[arg-type]
 
 
@@ -60,12 +60,12 @@ CHANGES = [
 
 @pytest.mark.parametrize("bare", [False, True], ids=["same command", "only --run"])
 def test_changed_specs_are_refused_by_name(here: Path, bare: bool) -> None:
-    build(small("run"))
+    build_or_resume(small("run"))
     before = {path: path.read_bytes() for path in here.glob("run/*.json*")}
     for change, difference in CHANGES:
         nothing = {"task": None, "tasks": None, "model": None} if bare else {}
         with pytest.raises(RunError, match="made with other specs") as refused:
-            build(small("run", **{**nothing, **change}))
+            build_or_resume(small("run", **{**nothing, **change}))
         assert difference in str(refused.value)
         assert "\n" not in str(refused.value)
     assert before == {path: path.read_bytes() for path in here.glob("run/*.json*")}
@@ -75,16 +75,16 @@ def test_an_edited_spec_file_is_refused_too(here: Path) -> None:
     mine = here / "specs" / "tasks"
     mine.mkdir(parents=True)
     (mine / "mine.yaml").write_text("extends: demo\ninstruction: First.\n")
-    build(small("run", task="mine"))
+    build_or_resume(small("run", task="mine"))
     (mine / "mine.yaml").write_text("extends: demo\ninstruction: Second.\n")
     with pytest.raises(RunError, match=r"task\.instruction: 'First\.' → 'Second\.'"):
-        build(small("run", task="mine"))
-    assert build(small("run", task=None, tasks=None, model=None)).resumed
+        build_or_resume(small("run", task="mine"))
+    assert build_or_resume(small("run", task=None, tasks=None, model=None)).resumed
 
 
 def test_the_same_command_resumes_and_says_nothing_new(here: Path) -> None:
-    first = build(small("run"))
-    again = build(small("run"))
+    first = build_or_resume(small("run"))
+    again = build_or_resume(small("run"))
     assert (first.resumed, again.resumed) == (False, True)
     assert again.manifest == first.manifest
     assert again.built is not None
@@ -93,7 +93,7 @@ def test_the_same_command_resumes_and_says_nothing_new(here: Path) -> None:
 
 
 def test_local_weights_that_changed_are_refused(here: Path) -> None:
-    manifest = build(small("run")).manifest
+    manifest = build_or_resume(small("run")).manifest
     weights = here / "weights"
     weights.mkdir()
     (weights / "config.json").write_text("{}")
@@ -103,13 +103,13 @@ def test_local_weights_that_changed_are_refused(here: Path) -> None:
     changed = manifest.model_copy(update={"cast": cast})
     (here / "run" / "run.json").write_text(changed.model_dump_json())
     with pytest.raises(RunError, match=r"cast\.assistant\.fingerprint: '0000000000000000' → "):
-        build(BuildOptions(run=Path("run"), calls=QUIET))
+        build_or_resume(BuildOptions(run=Path("run"), calls=QUIET))
 
 
 @pytest.mark.parametrize("where", ["check", "speaker"])
 def test_a_pulled_run_names_no_code(here: Path, where: str) -> None:
     """Its specs came from elsewhere: they are data."""
-    manifest = build(small("run")).manifest.model_dump(mode="json")
+    manifest = build_or_resume(small("run")).manifest.model_dump(mode="json")
     manifest["pulled_from"] = "someone/something@abc"
     if where == "check":
         manifest["protocol"]["checks"] = [{"function": "os:getcwd"}]
@@ -118,27 +118,27 @@ def test_a_pulled_run_names_no_code(here: Path, where: str) -> None:
     (here / "run" / "run.json").write_text(json.dumps(manifest))
     (here / "run" / "conversations.jsonl").unlink()
     with pytest.raises(SpecError, match="os:getcwd: named by a downloaded spec"):
-        build(BuildOptions(run=Path("run"), calls=QUIET))
+        build_or_resume(BuildOptions(run=Path("run"), calls=QUIET))
     assert records(here / "run" / "conversations.jsonl") == []
     if where == "check":
         with pytest.raises(SpecError, match="os:getcwd: named by a downloaded spec"):
-            evaluate(EvalOptions("scripted:policy", Path("run"), split="train", calls=QUIET))
+            evaluate_policy(EvalOptions("scripted:policy", Path("run"), split="train", calls=QUIET))
 
 
 def test_a_pulled_run_asks_the_models_that_the_user_names_and_no_other(here: Path) -> None:
-    run = build(small("run"))
+    run = build_or_resume(small("run"))
     pulled = Run(
         here / "run", run.manifest.model_copy(update={"pulled_from": "someone/something@abc"})
     )
-    permit(pulled, "openai/mine", None, QUIET.naming("openai/mine"))
+    check_consent(pulled, "openai/mine", None, QUIET.with_user_models("openai/mine"))
     with pytest.raises(RunError, match="openai/theirs"):
-        permit(pulled, "openai/theirs", None, QUIET.naming("openai/mine"))
+        check_consent(pulled, "openai/theirs", None, QUIET.with_user_models("openai/mine"))
 
 
 def test_torn_files_cost_only_what_was_torn(provider: str, here: Path) -> None:
     """Both files cut at random bytes: the missing calls are made again, and no other."""
     calls = CallOptions(api_base=f"{provider}/v1", quiet=True)
-    build(small("whole", model="openai/scripted", calls=calls))
+    build_or_resume(small("whole", model="openai/scripted", calls=calls))
     expected = said(here / "whole")
     cuts = random.Random(7)
     for number in range(12):
@@ -156,7 +156,7 @@ def test_torn_files_cost_only_what_was_torn(provider: str, here: Path) -> None:
             if f"{key}@{turn}" not in journal
         ]
         post(provider, "/_reset")
-        build(BuildOptions(run=run, calls=calls))
+        build_or_resume(BuildOptions(run=run, calls=calls))
         assert said(run) == expected
         assert get(provider, "/_stats")["calls"] == len(missing)
 
@@ -166,14 +166,14 @@ def test_a_failed_conversation_is_tried_again(provider: str, here: Path) -> None
     calls = CallOptions(api_base=f"{provider}/v1", quiet=True)
     question = "longer in the late afternoon"
     post(provider, "/_config", {"poison": {question: "empty"}, "context_tokens": 40})
-    built = build(small("run", tasks="all", model="openai/scripted", calls=calls)).built
+    built = build_or_resume(small("run", tasks="all", model="openai/scripted", calls=calls)).built
     assert built is not None
-    assert built.lost == 40
+    assert built.failed == 40
     assert all("context" in message for message in built.failures)
     post(provider, "/_config", {"poison": {}, "context_tokens": None})
-    again = build(BuildOptions(run=Path("run"), calls=calls)).built
+    again = build_or_resume(BuildOptions(run=Path("run"), calls=calls)).built
     assert again is not None
-    assert (again.jobs.done, again.lost) == (40, 0)
+    assert (again.jobs.done, again.failed) == (40, 0)
     attempts = [record["attempt"] for record in records(here / "run" / "conversations.jsonl")]
     assert sorted(attempts) == [0] * 40 + [1] * 40
 
@@ -211,14 +211,14 @@ def test_a_token_budget_stops_before_the_call_that_would_pass_it(
 def test_a_dollar_budget_stops_before_it_is_passed(provider: str, here: Path) -> None:
     """gpt-4o-mini's price is known; the run's own journal says what was paid."""
     calls = CallOptions(api_base=f"{provider}/v1", quiet=True, budget=0.001)
-    built = build(small("run", tasks=20, model="gpt-4o-mini", calls=calls)).built
+    built = build_or_resume(small("run", tasks=20, model="gpt-4o-mini", calls=calls)).built
     assert built is not None
     assert isinstance(built.jobs.stopped, BudgetError)
     assert "resume with a larger --budget" in str(built.jobs.stopped)
     paid = sum(record["cost_usd"] for record in records(here / "run" / "calls.jsonl"))
     assert 0.0001 < paid <= 0.001
     more = CallOptions(api_base=f"{provider}/v1", quiet=True, budget=1.0)
-    ended = build(BuildOptions(run=Path("run"), calls=more)).built
+    ended = build_or_resume(BuildOptions(run=Path("run"), calls=more)).built
     assert ended is not None
     assert ended.jobs.stopped is None
     assert len(said(here / "run")) == 20
@@ -227,7 +227,7 @@ def test_a_dollar_budget_stops_before_it_is_passed(provider: str, here: Path) ->
 def test_dollars_cannot_limit_what_has_no_price(here: Path) -> None:
     calls = CallOptions(api_base="http://127.0.0.1:9/v1", quiet=True, budget=5.0)
     with pytest.raises(BudgetError, match=r"price of openai/nameless is unknown.*--budget-tokens"):
-        build(small("run", model="openai/nameless", calls=calls))
+        build_or_resume(small("run", model="openai/nameless", calls=calls))
     assert list(here.iterdir()) == [], "refused before anything is written"
 
 
@@ -263,7 +263,7 @@ def test_an_alias_keeps_its_price_and_settings_in_a_run(provider: str, here: Pat
     (here / "specs" / "models.yaml").write_text(json.dumps({"models": {"mine": alias}}))
     post(provider, "/_config", {"keep_requests": 50})
     calls = CallOptions(api_base=f"{provider}/v1", quiet=True, budget=100.0)
-    built = build(small("run", model="mine", calls=calls)).built
+    built = build_or_resume(small("run", model="mine", calls=calls)).built
     assert built is not None
     assert built.jobs.stopped is None
     paid = [record["cost_usd"] for record in records(here / "run" / "calls.jsonl")]

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import SpecError
-from convbench.experiment.evaluate import evaluate
+from convbench.experiment.evaluate import evaluate_policy
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
-from convbench.options.shared import CallOptions, Shape
+from convbench.options.shared import CallOptions, RunSettings
 from convbench.schema import ProtocolSpec, text_of
-from convbench.shards.build import build
+from convbench.shards.build import build_or_resume
 from convbench.store import Run
 
 from .table import Reply, plain, played, protocol_of
@@ -30,7 +30,7 @@ def options(protocol: str, **shape: object) -> BuildOptions:
         task="demo",
         protocol=protocol,
         model="scripted:policy",
-        shape=Shape(samples=1, temperatures=(0.7,), **shape),  # type: ignore[arg-type]
+        shape=RunSettings(samples=1, temperatures=(0.7,), **shape),  # type: ignore[arg-type]
         run=Path("run"),
         calls=QUIET,
     )
@@ -55,7 +55,7 @@ def test_what_a_protocol_lacks_is_refused_with_the_reason(
     if protocol == "collaboration":
         made = BuildOptions(**{**vars(made), "teacher": "scripted:echo"})
     with pytest.raises(SpecError, match=line):
-        build(made)
+        build_or_resume(made)
     assert not Path("run").exists()
 
 
@@ -164,12 +164,12 @@ def test_a_speaker_with_a_short_memory_gets_the_last_message_only() -> None:
 
 
 def test_the_teacher_is_the_base_model_and_stays_it_when_another_policy_is_evaluated() -> None:
-    made = build(options("clarifying"))
+    made = build_or_resume(options("clarifying"))
     cast = made.manifest.cast
     assert cast["teacher"] == cast["assistant"]
     assert cast["teacher"].model == "scripted:policy", "by its name, not as whoever is the policy"
-    evaluate(EvalOptions(policy="scripted:echo", run=Path("run"), calls=QUIET))
-    [child] = Run.open(Path("run")).children()
+    evaluate_policy(EvalOptions(policy="scripted:echo", run=Path("run"), calls=QUIET))
+    [child] = Run.open(Path("run")).child_runs()
     assert child.manifest.cast["assistant"].model == "scripted:echo"
     assert child.manifest.cast["teacher"] == cast["teacher"]
     assert {c.split for c in child.examples.values() if c.split == "test"} == {"test"}

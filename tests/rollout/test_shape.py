@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from convbench.errors import UsageError
-from convbench.rollout.manifest import spread
+from convbench.rollout.manifest import spread_temperatures
 
 
 @pytest.mark.parametrize(
@@ -26,9 +26,9 @@ def test_one_temperature_holds_for_all_samples_and_several_for_one_each(
     temperatures: tuple[float, ...] | None,
     wanted: tuple[int, tuple[float, ...]],
 ) -> None:
-    assert spread(samples, temperatures) == wanted
+    assert spread_temperatures(samples, temperatures) == wanted
 
 
 def test_another_number_of_temperatures_than_samples_is_refused() -> None:
     with pytest.raises(UsageError, match="found 2 values for 3 samples; expected one value"):
-        spread(3, (0.2, 0.9))
+        spread_temperatures(3, (0.2, 0.9))

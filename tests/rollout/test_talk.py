@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from convbench.rollout.giveaways import leaks
-from convbench.rollout.talk import Talk, after_student, after_teacher, resolve_references
+from convbench.rollout.giveaways import gives_answer_away
+from convbench.rollout.talk import DialogueState, after_student, after_teacher, resolve_references
 from convbench.schema import Choice, Example
 
 
@@ -48,11 +48,11 @@ PUD = example(
 
 def gives_away(question: Example, *talk: str) -> bool:
     """Whether the teacher gives the answer away in a talk that the student begins."""
-    state = Talk()
+    state = DialogueState()
     leaking = False
     for i, text in enumerate(talk):
         if i % 2:
-            leaking = leaking or leaks(
+            leaking = leaking or gives_answer_away(
                 resolve_references(state, text, question), question, asked_about=state.asked_about
             )
         state = (after_teacher if i % 2 else after_student)(state, text, question)
@@ -87,7 +87,7 @@ PROPOSED = {
 
 @pytest.mark.parametrize(("text", "labels"), PROPOSED.items())
 def test_what_a_student_proposes(text: str, labels: str) -> None:
-    assert "".join(after_student(Talk(), text, ROCK).options) == labels
+    assert "".join(after_student(DialogueState(), text, ROCK).options) == labels
 
 
 LEAKS = [

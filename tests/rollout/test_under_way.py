@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from convbench.rollout.calls import under_way
+from convbench.rollout.calls import max_conversations
 from tests.support.provider import Provider
 
 from .cli import convbench
@@ -63,5 +63,5 @@ def test_a_model_that_keeps_each_conversation_s_cache_gets_no_more_than_it_says(
     class Served:
         concurrency = None
 
-    assert under_way(8, [Served()]) == 12  # type: ignore[list-item]
-    assert under_way(8, [Served(), Local()]) == 8  # type: ignore[list-item]
+    assert max_conversations(8, [Served()]) == 12  # type: ignore[list-item]
+    assert max_conversations(8, [Served(), Local()]) == 8  # type: ignore[list-item]

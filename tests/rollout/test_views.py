@@ -42,14 +42,14 @@ def leaks(table: Table, protocol: ProtocolSpec) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "mode", "turns", "task_name"), by_turns(SHAPES, sorted(catalog.names("tasks")))
+    ("name", "mode", "turns", "task_name"), by_turns(SHAPES, sorted(catalog.spec_files("tasks")))
 )
 def test_no_hidden_text_is_sent_to_who_may_not_see_it(
     name: str, mode: Mode, turns: int, task_name: str
 ) -> None:
     """Every shipped protocol with every shipped task's own instruction and templates."""
     protocol = protocol_of(name)
-    task = catalog.load(TaskSpec, "tasks", task_name)
+    task = catalog.load_spec(TaskSpec, "tasks", task_name)
     table, conversation = played(
         protocol, mode=mode, turns=turns, task=task, example=secret(task, protocol)
     )
@@ -140,7 +140,7 @@ def test_the_record_gives_back_exactly_what_was_sent(name: str, mode: Mode, turn
     table, conversation = played(protocol, mode=mode, turns=turns)
     read = type(conversation).model_validate_json(conversation.model_dump_json())
     for call in table.sent:
-        assert views.messages(protocol, read, call.speaker, call.turn) == call.messages
+        assert views.messages_before(protocol, read, call.speaker, call.turn) == call.messages
         assert call.messages[-1]["role"] == "user"
         roles = [message["role"] for message in call.messages]
         assert roles[0] in ("system", "user")
@@ -171,7 +171,7 @@ def test_a_policy_that_opens_gets_the_opening_then_as_ever_after(ask: str | None
     wanted = f"Begin.\n\n{ask}" if ask else "Begin."
     assert first.messages == [{"role": "user", "content": wanted}]
     assert second.messages[: len(first.messages)] == first.messages
-    assert views.messages(protocol, conversation, "policy", 0) == first.messages
+    assert views.messages_before(protocol, conversation, "policy", 0) == first.messages
 
 
 @pytest.mark.parametrize("speakers", [("policy",), ("other", "policy", "policy")])

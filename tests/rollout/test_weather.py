@@ -10,7 +10,7 @@ import pytest
 from convbench.store import Run
 from convbench.view.library import index_runs
 from convbench.view.talk import SAME
-from convbench.view.talk import calls as calls_of
+from convbench.view.talk import turn_calls as calls_of
 from tests.view.conftest import browser, viewing
 
 from .cli import convbench, get, post, records, said

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from convbench import views
-from convbench.catalog import load
+from convbench.catalog import load_spec
 from convbench.errors import DataError, RunError
 from convbench.judge.dispatch import judge_conversation
 from convbench.judge.resolve import resolve_judge
-from convbench.judge.unit_tests import _kept, _limits, answer_code
-from convbench.judge.unit_tests import tests as calls_of
-from convbench.rollout.fidelity import early, leak, repeats, role, shared_run, tokens
-from convbench.sandbox import Limits, agree, check_reference, run
+from convbench.judge.unit_tests import _cached_task, _sandbox_limits, answer_code
+from convbench.judge.unit_tests import parse_tests as calls_of
+from convbench.rollout.fidelity import early, leak, repeats, role, shared_run, tokenize
+from convbench.sandbox import Limits, agree, check_reference, run_calls
 from convbench.schema import Conversation, Example, ProtocolSpec, Turn, Verdict
 from convbench.store import Run
 from tests.excerpts import Source
@@ -32,7 +32,7 @@ PLUGIN = Path(__file__).with_name("plug_backend.py")
 
 
 def protocol() -> ProtocolSpec:
-    return load(ProtocolSpec, "protocols", "collaboration")
+    return load_spec(ProtocolSpec, "protocols", "collaboration")
 
 
 def example(**hidden: object) -> Example:
@@ -71,7 +71,9 @@ def _task() -> Any:
     """What is alike for all answers to this task: run and compared once."""
     args = resolve_judge("unit-tests").spec.args
     limits = {k: v for k, v in args.items() if k not in ("reference", "tests", "checker")}
-    return _kept(REFERENCE, tuple(CALLS.values()), _limits({**limits, "scope": "module"}, "x"))
+    return _cached_task(
+        REFERENCE, tuple(CALLS.values()), _sandbox_limits({**limits, "scope": "module"}, "x")
+    )
 
 
 @needs_wall
@@ -172,7 +174,7 @@ def test_fidelity_checks() -> None:
 
 
 def test_the_question_is_no_leak() -> None:
-    words = tokens("the function takes a and b and c and d and e and f")
+    words = tokenize("the function takes a and b and c and d and e and f")
     assert shared_run(words, words) == len(words)
     assert shared_run(words, words, words) == 0
 
@@ -224,12 +226,12 @@ def test_all_references_reproduce_themselves(hub_rows: Source) -> None:
 
     def grade(row: tuple[str, str]) -> str:
         calls = calls_of(row[1], "row")
-        wanted = run([row[0]], calls, limits)
+        wanted = run_calls([row[0]], calls, limits)
         try:
             check_reference(wanted, "row")
         except DataError as error:
             return str(error)
-        again = run([row[0]], calls, limits)
+        again = run_calls([row[0]], calls, limits)
         return str(sum(agree(a, b) for a, b in zip(again, wanted, strict=True)))
 
     with ThreadPoolExecutor(4) as pool:
@@ -243,11 +245,11 @@ def _agent_sees_no_reference(
     run: Run, conversation: Conversation, asked: Example, leaked: bool
 ) -> None:
     made = run.manifest.protocol
-    reference = tokens(asked.hidden["reference"])
+    reference = tokenize(asked.hidden["reference"])
     for index in views.policy_turns(made, conversation):
-        seen = str(views.messages(made, conversation, made.policy, index))
+        seen = str(views.messages_before(made, conversation, made.policy, index))
         assert asked.hidden["tests"] not in seen
         if not leaked:
-            assert shared_run(tokens(seen), reference, tokens(asked.question)) < 12
-    others = views.messages(made, conversation, "human", 2)
+            assert shared_run(tokenize(seen), reference, tokenize(asked.question)) < 12
+    others = views.messages_before(made, conversation, "human", 2)
     assert asked.hidden["reference"] in str(others[0]["content"])

@@ -20,9 +20,9 @@ import pytest
 from convbench.errors import RunError
 from convbench.sandbox import browser, chromium
 from convbench.sandbox.browser import shoot
-from convbench.sandbox.chromium import Way, ways
-from convbench.sandbox.page import visible
-from convbench.sandbox.watch import END_S, Most, below, lives
+from convbench.sandbox.chromium import LaunchMode, ways
+from convbench.sandbox.page import visible_text
+from convbench.sandbox.watch import END_S, UsageLimits, is_alive, iter_descendants
 from tests.hostile.test_processes import until
 from tests.rollout.cli import ROOT
 from tests.sandbox.stand_in import STEPS, WORDS, stand_in
@@ -31,11 +31,11 @@ from tests.support.browsers import command_of, processes_left
 from tests.support.exhaustive import every_nth, first_of
 
 pytestmark = renders
-MOST = Most(1 << 30)
+MOST = UsageLimits(1 << 30)
 PAGE = "<html><body><h1>Here I am</h1></body></html>"
 BUSY_S = 60.0
 """What a busy machine adds to a bound."""
-BARE = Way(wall=False, user=False, inner=False)
+BARE = LaunchMode(wall=False, user=False, inner=False)
 
 
 @pytest.fixture(autouse=True)
@@ -114,21 +114,23 @@ def test_a_less_safe_way_is_told_with_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The safest way ends at its first tab, the last one works."""
-    fails, works = Way(True, True, True), ways()[-2]
+    fails, works = LaunchMode(True, True, True), ways()[-2]
     programs = {fails: stand_in(tmp_path, "opening a tab"), works: chromium.chromium()}
     monkeypatch.setattr(chromium, "ways", lambda: [fails, works])
-    started = chromium._started
+    started = chromium._start_once
     tried = []
 
-    async def start(program: str, way: Way, most: Most) -> chromium.Browser:
+    async def start(program: str, way: LaunchMode, most: UsageLimits) -> chromium.Browser:
         tried.append(way)
         return await started(programs[way], way, most)
 
-    monkeypatch.setattr(chromium, "_started", start)
+    monkeypatch.setattr(chromium, "_start_once", start)
     asyncio.run(shoot(PAGE))
     assert tried == [fails, fails, works], "what failed is tried once more"
     [line] = [one for one in capfd.readouterr().err.splitlines() if "note:" in one]
-    assert line.startswith(f"note: pages are rendered without {works.lacks()}: Chromium ended")
+    assert line.startswith(
+        f"note: pages are rendered without {works.weakness_text()}: Chromium ended"
+    )
     assert line.endswith(WORDS)
 
 
@@ -136,7 +138,7 @@ def test_a_less_safe_way_is_told_with_its_reason(
 def test_what_a_way_lacks(root: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chromium.os, "geteuid", lambda: 0 if root else 1000)
     monkeypatch.setattr(chromium.shutil, "which", lambda name: name)
-    found = [way.lacks() for way in ways()]
+    found = [way.weakness_text() for way in ways()]
     assert found[0] == "", "the first is the safest"
     assert all(found[1:])
     assert "bubblewrap" in found[-1]
@@ -164,7 +166,7 @@ def test_a_browser_of_which_a_process_is_killed_as_it_starts_gives_the_page(kind
         until = time.monotonic() + 60
         while not killed and time.monotonic() < until:
             time.sleep(0.01)
-            for pid in list(below(os.getpid()))[::-1]:
+            for pid in list(iter_descendants(os.getpid()))[::-1]:
                 if not killed and re.search(KINDS[kind], command_of(pid)):
                     os.kill(pid, signal.SIGKILL)
                     killed.append(pid)
@@ -178,7 +180,7 @@ def test_a_browser_of_which_a_process_is_killed_as_it_starts_gives_the_page(kind
     finally:
         thread.join(70)
     assert killed
-    assert "Here I am" in visible(found.boxes)
+    assert "Here I am" in visible_text(found.boxes)
     browser.close_all()
     assert not processes_left()
 
@@ -186,14 +188,16 @@ def test_a_browser_of_which_a_process_is_killed_as_it_starts_gives_the_page(kind
 def shared_browser() -> chromium.Browser:
     """Return the shared browser, after a page."""
     asyncio.run(shoot(PAGE))
-    shared = browser._Thread.get().shared
+    shared = browser._BrowserThread.get_thread().shared
     assert shared is not None
     return shared.browser
 
 
 def of_kind(kind: str) -> int:
     """Return the number of the first process below us of a kind."""
-    return next(pid for pid in below(os.getpid()) if re.search(KINDS[kind], command_of(pid)))
+    return next(
+        pid for pid in iter_descendants(os.getpid()) if re.search(KINDS[kind], command_of(pid))
+    )
 
 
 @pytest.mark.parametrize(
@@ -209,7 +213,7 @@ def test_a_browser_is_ended_whole_whatever_hangs_or_was_killed(kind: str, number
         pytest.skip("no bubblewrap on this machine")
     one = shared_browser()
     os.kill(of_kind(kind), number)
-    thread = browser._Thread.get()
+    thread = browser._BrowserThread.get_thread()
     asyncio.run_coroutine_threadsafe(one.end(), thread.loop).result(END_S + BUSY_S)
     assert not processes_left()
     assert not one.folder.exists()
@@ -233,7 +237,7 @@ def test_a_browser_whose_loop_is_over_is_ended(
 ) -> None:
     """Twice is as once, and nothing is left to be awaited."""
     shared_browser()
-    loop, over = browser._Thread.get().loop, threading.Event()
+    loop, over = browser._BrowserThread.get_thread().loop, threading.Event()
     loop.call_soon_threadsafe(loop.stop if ended == "stopped" else over.wait)
     began = time.monotonic()
     browser.close_all()
@@ -243,7 +247,7 @@ def test_a_browser_whose_loop_is_over_is_ended(
     assert not processes_left()
     gc.collect()
     assert not [str(one.message) for one in recwarn if "never awaited" in str(one.message)]
-    assert "Here I am" in visible(asyncio.run(shoot(PAGE)).boxes), "the next one starts anew"
+    assert "Here I am" in visible_text(asyncio.run(shoot(PAGE)).boxes), "the next one starts anew"
 
 
 def test_a_start_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +287,7 @@ def test_no_browser_outlives_its_program(how: str, hung: str) -> None:
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=220, check=False)
     pids = [int(word) for word in done.stdout.split()]
     assert len(pids) > 4, done.stderr
-    until(lambda: not any(map(lives, pids)), "a browser outlives its program")
+    until(lambda: not any(map(is_alive, pids)), "a browser outlives its program")
     assert "never awaited" not in done.stderr
 
 
@@ -291,7 +295,7 @@ def test_a_fork_ends_no_browser_of_its_parent() -> None:
     one = shared_browser()
     if (child := os.fork()) == 0:
         browser.close_all()
-        os._exit(0 if browser._Thread._only is None else 1)
+        os._exit(0 if browser._BrowserThread._only is None else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert one.watch
-    assert lives(one.watch.guard)
+    assert is_alive(one.watch.guard)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.sandbox import Limits, cgroup, run
+from convbench.sandbox import Limits, cgroup, run_calls
 
 
 def tree(root: Path, given: dict[str, str]) -> None:
@@ -20,45 +20,45 @@ def tree(root: Path, given: dict[str, str]) -> None:
 
 def test_the_nearest_group_that_gives_limits(tmp_path: Path) -> None:
     tree(tmp_path, {"": "cpu memory pids", "user": "memory pids", "user/app": "cpu", "bare": ""})
-    assert cgroup.nearest(tmp_path, "/user/app") == tmp_path / "user"
-    assert cgroup.nearest(tmp_path, "/bare") == tmp_path
-    assert cgroup.nearest(tmp_path, "/") == tmp_path
+    assert cgroup.nearest_group(tmp_path, "/user/app") == tmp_path / "user"
+    assert cgroup.nearest_group(tmp_path, "/bare") == tmp_path
+    assert cgroup.nearest_group(tmp_path, "/") == tmp_path
     tree(tmp_path, {"": "memory", "user": "cpu"})
-    assert cgroup.nearest(tmp_path, "/user/app") is None
-    assert cgroup.nearest(tmp_path, "/gone/before") is None
+    assert cgroup.nearest_group(tmp_path, "/user/app") is None
+    assert cgroup.nearest_group(tmp_path, "/gone/before") is None
 
 
 def test_without_a_place_there_is_no_group(tmp_path: Path) -> None:
-    assert cgroup.make(1 << 20, 10, tmp_path / "nowhere") is None
-    assert cgroup.inside(None, ["true"]) == ["true"]
-    cgroup.end(None)
+    assert cgroup.make_group(1 << 20, 10, tmp_path / "nowhere") is None
+    assert cgroup.enter_command(None, ["true"]) == ["true"]
+    cgroup.end_group(None)
 
 
 def test_a_command_that_cannot_enter_its_group_does_not_run(tmp_path: Path) -> None:
     mark = tmp_path / "ran"
-    command = cgroup.inside(tmp_path / "gone", ["touch", str(mark)])
+    command = cgroup.enter_command(tmp_path / "gone", ["touch", str(mark)])
     assert subprocess.run(command, capture_output=True).returncode != 0
     assert not mark.exists()
     group = tmp_path / "group"
     group.mkdir()
-    assert subprocess.run(cgroup.inside(group, ["touch", str(mark)])).returncode == 0
+    assert subprocess.run(cgroup.enter_command(group, ["touch", str(mark)])).returncode == 0
     assert mark.exists()
     assert int((group / "cgroup.procs").read_text()) > 0
 
 
 def test_a_group_bounds_memory_and_processes_and_is_removed() -> None:
-    within = cgroup.place()
+    within = cgroup.parent_group()
     if within is None:
         pytest.skip("no control groups to be made on this machine")
-    assert run(["def f(): return 42"], ["f()"], Limits())[0].value == 42
-    group = cgroup.make(64 << 20, 16)
+    assert run_calls(["def f(): return 42"], ["f()"], Limits())[0].value == 42
+    group = cgroup.make_group(64 << 20, 16)
     assert group is not None
     eats = "python3 -c 'bytearray(200 << 20)'"
-    assert subprocess.run(cgroup.inside(group, ["sh", "-c", eats])).returncode != 0
+    assert subprocess.run(cgroup.enter_command(group, ["sh", "-c", eats])).returncode != 0
     forks = "for i in $(seq 30); do sleep 1 & done; wait"
-    done = subprocess.run(cgroup.inside(group, ["sh", "-c", forks]), capture_output=True)
+    done = subprocess.run(cgroup.enter_command(group, ["sh", "-c", forks]), capture_output=True)
     assert b"fork" in done.stderr
-    cgroup.end(group)
+    cgroup.end_group(group)
     until = time.monotonic() + 60
     while list(within.glob("convbench-*")) and time.monotonic() < until:
         time.sleep(0.1)

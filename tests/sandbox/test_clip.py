@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import RunError
-from convbench.judge.render import cosine
+from convbench.judge.render import image_cosine
 from convbench.judge.resolve import resolve_judge
 from tests.support.later import later, needs
 
@@ -44,13 +44,13 @@ def save_clip(folder: Path) -> str:
 
 def test_cosine_of_embeddings(tmp_path: Path) -> None:
     model = save_clip(tmp_path)
-    assert cosine(picture("red"), picture("red"), model) == pytest.approx(1, abs=1e-5)
-    assert -1 <= cosine(picture("red"), picture("blue"), model) < 0.9999
+    assert image_cosine(picture("red"), picture("red"), model) == pytest.approx(1, abs=1e-5)
+    assert -1 <= image_cosine(picture("red"), picture("blue"), model) < 0.9999
 
 
 def test_missing_weights_are_said(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="offline measure: --judge render"):
-        cosine(picture("red"), picture("blue"), str(tmp_path / "none"))
+        image_cosine(picture("red"), picture("blue"), str(tmp_path / "none"))
 
 
 def test_the_two_measures_never_share_a_name() -> None:

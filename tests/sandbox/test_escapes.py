@@ -20,14 +20,14 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import MissingDependency, RunError
-from convbench.guard import below
-from convbench.sandbox import Limits, Outcome, agree, run, seccomp
+from convbench.guard import iter_descendants
+from convbench.sandbox import CallOutcome, Limits, agree, run_calls, seccomp
 from convbench.sandbox import boundary as stand
 from tests.rollout.cli import ROOT
 from tests.sandbox.test_backend import judged, needs_wall
 from tests.sandbox.walls import WALLS, limits_of
 
-REFERENCE = Outcome("value", 42)
+REFERENCE = CallOutcome("value", 42)
 
 
 TRY = """
@@ -74,7 +74,7 @@ tries = [
     lambda: os.mkdir(path + "3"), lambda: os.mkfifo(path + "4"), lambda: os.mknod("/tmp/dev", 0o20666, 0x101),
 ]
 """
-    assert run([code + TRY], ["done()"], limits)[0].value == ["l", []]
+    assert run_calls([code + TRY], ["done()"], limits)[0].value == ["l", []]
     seen = target.stat()
     assert (target.read_text(), seen.st_mode & 0o777, seen.st_mtime) == ("whole", 0o666, 10**9)
     assert os.listxattr(target) == []
@@ -104,7 +104,7 @@ tries = [
     lambda: own(lambda fd: fcntl.ioctl(fd, 0x8901, struct.pack("i", pid))),  # FIOSETOWN
 ]
 """
-    assert run([code + TRY], ["done()"], limits)[0].value == ["l", []]
+    assert run_calls([code + TRY], ["done()"], limits)[0].value == ["l", []]
     assert sleeper.poll() is None
     assert (os.getpriority(os.PRIO_PROCESS, pid), os.sched_getaffinity(pid)) == before
 
@@ -126,7 +126,7 @@ def f(kind):
             f"f({int(kind)})"
             for kind in (socket.SOCK_DGRAM, socket.SOCK_SEQPACKET, socket.SOCK_STREAM)
         ]
-        assert [o.ended for o in run([code], calls, limits)] == ["raised"] * 3
+        assert [o.ended for o in run_calls([code], calls, limits)] == ["raised"] * 3
         with pytest.raises(TimeoutError):
             server.recv(10)
 
@@ -136,7 +136,7 @@ def test_every_call_that_is_not_listed_is_refused(limits: Limits) -> None:
     tables = seccomp._ANYWHERE + (
         "" if limits.kind == "landlock" else f", {seccomp._IN_NAMESPACES}"
     )
-    listed = set(seccomp.numbers(tables, 1).values())
+    listed = set(seccomp.call_numbers(tables, 1).values())
     probes = (
         335,
         336,
@@ -153,7 +153,7 @@ def f():
             done.append(number)
     return done
 """
-    assert run([code], ["f()"], limits)[0].value == ["l", []]
+    assert run_calls([code], ["f()"], limits)[0].value == ["l", []]
 
 
 def test_nothing_is_inherited_and_no_privilege_is_left(limits: Limits) -> None:
@@ -172,7 +172,7 @@ def root():
         except OSError: pass
     return [os.getuid() == 0, os.geteuid() == 0, os.getgroups(), len(done)]
 """
-    files, root = run([code], ["files()", "root()"], limits)
+    files, root = run_calls([code], ["files()", "root()"], limits)
     assert files.value == ["l", [1, 0]], "the channel and /dev/null"
     assert root.value == ["l", [False, False, ["l", []], 0]] or os.getuid() != 0
 
@@ -192,7 +192,7 @@ def f():
         pass
     return started
 """
-    found = run([code], ["f()"], replace(limits, seconds=5))[0]
+    found = run_calls([code], ["f()"], replace(limits, seconds=5))[0]
     assert found.ended == "value", found
     assert 10 < found.value < 64
 
@@ -207,14 +207,16 @@ def f(name):
 def read(): return open({pytest.__file__!r}).read()
 """
     calls = ["f('pytest')", "f('pydantic')", "read()", "f('dateutil.parser')"]
-    found = run([code], calls, replace(limits, seconds=5, memory_mb=768, modules=("dateutil",)))
+    found = run_calls(
+        [code], calls, replace(limits, seconds=5, memory_mb=768, modules=("dateutil",))
+    )
     assert [o.ended for o in found] == ["raised", "raised", "raised", "value"], found
     assert found[0].missing == "pytest"
 
 
 def test_asyncio_works(limits: Limits) -> None:
     code = "import asyncio\nasync def g(): await asyncio.sleep(0.01); return 42\ndef f(): return asyncio.run(g())"
-    assert run([code], ["f()"], replace(limits, seconds=3))[0].value == 42
+    assert run_calls([code], ["f()"], replace(limits, seconds=3))[0].value == 42
 
 
 def test_values_that_lie(limits: Limits) -> None:
@@ -267,7 +269,7 @@ def builtin():
     calls = ["Reduced()", "Int()", "Table()", "Text()", "Slow()", "Endless()", "Named()", "Gone()",
              "cyclic()", "wide()", "raising()", "loop_back()", "tracer()", "blind()", "builtin()"]  # fmt: skip
     for call in calls:
-        found = run([code + "\ndef fine(): return 42"], [call, "fine()"], limits)
+        found = run_calls([code + "\ndef fine(): return 42"], [call, "fine()"], limits)
         assert not agree(found[0], REFERENCE), call
         json.dumps(found[0].text, ensure_ascii=False).encode()  # can be stored
 
@@ -302,8 +304,8 @@ def test_what_an_answer_raises_can_be_stored_and_shown() -> None:
 def test_a_sandbox_ends_with_the_program_that_started_it(limits: Limits) -> None:
     code = "def f():\n  import signal, time\n  signal.setitimer(signal.ITIMER_REAL, 0)\n  time.sleep(300)"
     script = (
-        "from convbench.sandbox import Limits, run\n"
-        f"print('go', flush=True); run([{code!r}], ['f()'], Limits(seconds=50, kind={limits.kind!r}))"
+        "from convbench.sandbox import Limits, run_calls\n"
+        f"print('go', flush=True); run_calls([{code!r}], ['f()'], Limits(seconds=50, kind={limits.kind!r}))"
     )
     with subprocess.Popen(
         [sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE
@@ -313,7 +315,7 @@ def test_a_sandbox_ends_with_the_program_that_started_it(limits: Limits) -> None
         inside: set[int] = set()
         until = time.monotonic() + 60
         while len(inside) < (3 if limits.kind == "bubblewrap" else 1) and time.monotonic() < until:
-            inside = set(below(process.pid))
+            inside = set(iter_descendants(process.pid))
             time.sleep(0.2)
         assert inside
         time.sleep(1)
@@ -338,7 +340,7 @@ def test_without_a_wall_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     try:
         mark = tmp_path / "ran"
         with pytest.raises(MissingDependency, match="apt-get install bubblewrap"):
-            run([f"open({str(mark)!r}, 'w')"], ["1"], Limits(kind="auto"))
+            run_calls([f"open({str(mark)!r}, 'w')"], ["1"], Limits(kind="auto"))
         with pytest.raises(RunError, match=r"judge unit-tests: .*apt-get install bubblewrap"):
             asyncio.run(_score(f"open({str(mark)!r}, 'w')"))
         assert not mark.exists()

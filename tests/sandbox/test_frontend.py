@@ -15,10 +15,17 @@ import pytest
 
 from convbench import views
 from convbench.errors import MissingDependency
-from convbench.judge.render import BLANK, black, partners, similarity
+from convbench.judge.render import BLANK, black_page, page_similarity, random_pairs
 from convbench.sandbox import tailwind
 from convbench.sandbox.browser import Shot, chromium, shoot
-from convbench.sandbox.page import first_html, html_of, one_photo, placeholder, size_of, visible
+from convbench.sandbox.page import (
+    first_html,
+    html_of,
+    one_photo,
+    placeholder_png,
+    size_of,
+    visible_text,
+)
 from convbench.schema import Example
 from convbench.store import Run
 from tests.excerpts import Source
@@ -89,13 +96,13 @@ def test_random_pairs_are_drawn_from_the_run_and_never_the_task_itself() -> None
                          hidden={"reference": name}) for name in names}  # fmt: skip
 
     def drawn(**args: int) -> dict[str, list[str]]:
-        return {name: [p.example_id for p in partners(run[name], run, args)] for name in names}
+        return {name: [p.example_id for p in random_pairs(run[name], run, args)] for name in names}
 
     found = drawn(pairs=5)
     assert all(len(set(pages)) == 5 and name not in pages for name, pages in found.items())
     assert len({page for pages in found.values() for page in pages}) == 6, "few are rendered"
     assert found == drawn(pairs=5) != drawn(pairs=5, seed=1)
-    assert partners(run["e0"], {"e0": run["e0"]}, {}) == []
+    assert random_pairs(run["e0"], {"e0": run["e0"]}, {}) == []
 
 
 @renders
@@ -103,9 +110,12 @@ def test_placeholders_are_the_same_each_time() -> None:
     from PIL import Image
 
     url = "https://picsum.photos/id/7/40/30"
-    assert placeholder(url) == placeholder(url) != placeholder(url.replace("7", "8"))
-    wide = placeholder("https://picsum.photos/id/7/80/60")
-    with Image.open(io.BytesIO(wide)) as large, Image.open(io.BytesIO(placeholder(url))) as small:
+    assert placeholder_png(url) == placeholder_png(url) != placeholder_png(url.replace("7", "8"))
+    wide = placeholder_png("https://picsum.photos/id/7/80/60")
+    with (
+        Image.open(io.BytesIO(wide)) as large,
+        Image.open(io.BytesIO(placeholder_png(url))) as small,
+    ):
         assert (large.size, small.size) == ((80, 60), (40, 30))
         assert large.getpixel((0, 0)) == small.getpixel((0, 0)), "one photo, in two sizes"
 
@@ -132,22 +142,22 @@ def test_pages_render_alike_with_styles_and_pictures(
     assert (one.width, one.height) == (1280, 720)
     kinds = {box.kind: box for box in one.boxes}
     assert (kinds["image"].width, kinds["image"].height) == (300, 200)
-    assert "text <h1> 'Big'" in visible(one.boxes)
-    assert tailwind.sheet() == sheet.read_bytes()
+    assert "text <h1> 'Big'" in visible_text(one.boxes)
+    assert tailwind.read_sheet() == sheet.read_bytes()
     plain = shot(PICTURE.replace("<link", "<nolink"))
-    assert similarity(one, plain)["colour"] < 0.5, "the style sheet colours the page"
+    assert page_similarity(one, plain)["colour"] < 0.5, "the style sheet colours the page"
 
 
 @pytest.mark.exhaustive
 @renders
 def test_similarity_is_one_for_itself_and_less_for_others() -> None:
     one, blank = shot(PICTURE), shot(BLANK)
-    assert similarity(one, one)["overall"] == pytest.approx(1)
-    near = similarity(one, shot(PICTURE.replace("Big", "Bag")))["overall"]
-    far = similarity(one, shot(OTHER))["overall"]
+    assert page_similarity(one, one)["overall"] == pytest.approx(1)
+    near = page_similarity(one, shot(PICTURE.replace("Big", "Bag")))["overall"]
+    far = page_similarity(one, shot(OTHER))["overall"]
     assert 1 > near > far
-    assert near > similarity(one, blank)["overall"]
-    assert similarity(one, black())["overall"] < similarity(one, blank)["overall"]
+    assert near > page_similarity(one, blank)["overall"]
+    assert page_similarity(one, black_page())["overall"] < page_similarity(one, blank)["overall"]
 
 
 @pytest.fixture
@@ -185,7 +195,7 @@ def test_a_page_reaches_nothing(port: tuple[int, list[bytes]], tmp_path: Path) -
     <img src="file://{secret}"><video src="http://{here}/v.mp4" autoplay></video>
     <object data="file://{secret}"></object><embed src="http://{here}/e">words</body></html>"""
     found = shot(page)
-    words = visible(found.boxes)
+    words = visible_text(found.boxes)
     assert "SENTINEL" not in words
     assert "SCRIPT RAN" not in words
     away = '<html><head><meta http-equiv="refresh" content="0;url=http://%s/"></head><body>x</body></html>'
@@ -217,10 +227,10 @@ def test_build_and_judge_on_whole_tasks(tmp_path: Path, hub_rows: Source) -> Non
         made = run.manifest.protocol
         assert conversation.turns[3].content == "I see 2 pictures and 2 messages; make it green."
         for index in (1, 4):
-            seen = views.messages(made, conversation, made.policy, index)
+            seen = views.messages_before(made, conversation, made.policy, index)
             assert all(isinstance(m["content"], str) for m in seen), "the agent sees no picture"
             assert asked.hidden["reference"][:60] not in str(seen)
-        human = views.messages(made, conversation, "human", 3)
+        human = views.messages_before(made, conversation, "human", 3)
         assert "secret" not in str(human)
         assert "<html" not in str(human)
     for verdict in run.verdicts():
@@ -228,4 +238,6 @@ def test_build_and_judge_on_whole_tasks(tmp_path: Path, hub_rows: Source) -> Non
         assert 0 < verdict.scores["overall"] < 1
         assert 0 < verdict.scores["blank"] < 1
         assert verdict.reward == verdict.scores["overall"]
-    assert len(list(run.media.iterdir())) == 3, json.dumps([p.name for p in run.media.iterdir()])
+    assert len(list(run.media_folder.iterdir())) == 3, json.dumps(
+        [p.name for p in run.media_folder.iterdir()]
+    )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.sandbox import Limits, Outcome, agree, run
+from convbench.sandbox import CallOutcome, Limits, agree, run_calls
 from tests.sandbox.walls import WALLS, limits_of
 
 
@@ -21,11 +21,11 @@ def limits(request: pytest.FixtureRequest) -> Limits:
     return limits_of(request.param)
 
 
-def one(code: str, limits: Limits, call: str = "f()") -> Outcome:
-    return run([code], [call], limits)[0]
+def one(code: str, limits: Limits, call: str = "f()") -> CallOutcome:
+    return run_calls([code], [call], limits)[0]
 
 
-REFERENCE = Outcome("value", 42)
+REFERENCE = CallOutcome("value", 42)
 
 
 def test_what_answers_may_do(limits: Limits) -> None:
@@ -100,7 +100,7 @@ def raw():
 def unix():
     socket.socket(socket.AF_UNIX).connect("/run/dbus/system_bus_socket")
 """
-    found = run([code], ["f()", "raw()", "unix()"], limits)
+    found = run_calls([code], ["f()", "raw()", "unix()"], limits)
     assert found[0].value != 42
     assert [o.ended for o in found[1:]] == ["raised", "raised"]
     assert port[1] == []
@@ -113,7 +113,7 @@ def bomb():
     while True: os.fork()
 def shell(): return subprocess.run(["/bin/sh", "-c", "echo 42"], capture_output=True).stdout
 """
-    found = run([code], ["bomb()", "shell()"], limits)
+    found = run_calls([code], ["bomb()", "shell()"], limits)
     assert found[0].error == "PermissionError"
     assert found[1].error in ("PermissionError", "FileNotFoundError")
 
@@ -157,10 +157,10 @@ def chatter():
     }
     patient = replace(limits, seconds=2.0)  # so that a busy machine reaches the memory limit first
     for wanted, within in ((slow, limits), (large, patient)):
-        found = run([code], [f"{name}()" for name in wanted], within)
+        found = run_calls([code], [f"{name}()" for name in wanted], within)
         assert dict(zip(wanted, (o.ended for o in found), strict=True)) == wanted
     for name in ("stubborn", "deaf"):
-        after = run([code + "\ndef g(): return 42"], [f"{name}()", "g()"], limits)
+        after = run_calls([code + "\ndef g(): return 42"], [f"{name}()", "g()"], limits)
         assert after[0].ended in ("time", "died")
         assert after[1].value == 42, "the tests after one that cannot be stopped still count"
 
@@ -199,7 +199,7 @@ def huge():
     os.write(3, b'[0, {"value": ["n", "1e999999999"]}]\\n'); return 1
 """
     for name in ("same", "num", "forge", "prints", "bend", "nested", "huge"):
-        assert not agree(run([code], [f"{name}()"], limits)[0], REFERENCE), name
+        assert not agree(run_calls([code], [f"{name}()"], limits)[0], REFERENCE), name
 
 
 def test_leaving_and_killing(limits: Limits) -> None:
@@ -218,15 +218,15 @@ def crash():
 def fine(): return 42
 """
     names = ["leave", "fine", "quit", "fine"]
-    found = run([code], [f"{name}()" for name in names], limits)
+    found = run_calls([code], [f"{name}()" for name in names], limits)
     assert [o.ended for o in found] == ["raised", "value", "died", "value"]
     assert found[0].error == "SystemExit"
     for name in ("kill_parent", "kill_all", "kill_self", "crash"):
-        after = run([code], [f"{name}()", "fine()"], limits)
+        after = run_calls([code], [f"{name}()", "fine()"], limits)
         assert len(after) == 2
         assert after[1].value == 42 or name == "kill_all"
     if limits.kind == "landlock":  # the same process numbers as the host: signals are denied
-        assert run([code], ["kill_parent()"], limits)[0].error == "PermissionError"
+        assert run_calls([code], ["kill_parent()"], limits)[0].error == "PermissionError"
 
 
 def test_nothing_is_written_outside_scratch(limits: Limits, tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def fill():
         pass
     return total < 20 * 10**6
 """
-    found = run(
+    found = run_calls(
         [code], [f"write({str(target)!r})", "link()", "up()", "everywhere()", "fill()"], limits
     )
     assert all(o.value != 42 for o in found[:3])
@@ -279,7 +279,9 @@ def x32(): return call(0x40000000 + 57)
 def root(): return [os.chroot("/tmp") is None, 0]
 """
     names = ["unshare", "ptrace", "mount", "memfd", "bpf", "x32"]
-    for name, outcome in zip(names, run([code], [f"{n}()" for n in names], limits), strict=True):
+    for name, outcome in zip(
+        names, run_calls([code], [f"{n}()" for n in names], limits), strict=True
+    ):
         assert outcome.value == ["l", [False, 1]], name
     assert one(code, limits, "root()").error == "PermissionError"
 

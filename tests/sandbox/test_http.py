@@ -119,7 +119,7 @@ def test_frontend_over_http_with_pictures(tmp_path: Path) -> None:
     for body in agent:
         assert all(isinstance(message["content"], str) for message in body["messages"])
         assert SECRET not in json.dumps(body)
-    stored = {path.read_bytes() for path in run.media.iterdir()}
+    stored = {path.read_bytes() for path in run.media_folder.iterdir()}
     assert len(stored) == 2, "the agent's page and the wanted one"
     for body in human:
         assert [message["role"] for message in body["messages"]] == ["system", "user"]

@@ -37,16 +37,16 @@ def test_fetch_takes_the_one_file_and_no_other(
     monkeypatch.setenv("PATH", str(tmp_path))
     target = tmp_path / "cache" / "sheet.css"
     with pytest.raises(MissingDependency, match="npm, which is not installed; run: apt-get"):
-        tailwind.fetch(target)
+        tailwind.fetch_sheet(target)
     npm(tmp_path, b"body { background: url(http://elsewhere/) }")
     with pytest.raises(DataError, match=r"has SHA-256 .* expected [0-9a-f]{64}"):
-        tailwind.fetch(target)
+        tailwind.fetch_sheet(target)
     assert not target.exists()
-    sheet = tailwind.sheet()
+    sheet = tailwind.read_sheet()
     if not sheet:
         pytest.skip(f"no style sheet here: {tailwind.FETCH}")
     npm(tmp_path, sheet)
-    tailwind.fetch(target)
+    tailwind.fetch_sheet(target)
     assert target.read_bytes() == sheet
 
 
@@ -66,7 +66,7 @@ def test_doctor_says_what_rendering_lacks(tmp_path: Path) -> None:
 
 
 @renders
-@pytest.mark.skipif(not tailwind.sheet(), reason=f"no style sheet here: {tailwind.FETCH}")
+@pytest.mark.skipif(not tailwind.read_sheet(), reason=f"no style sheet here: {tailwind.FETCH}")
 def test_a_real_page_is_styled() -> None:
     link = f'<link href="https://cdn.jsdelivr.net/npm/{tailwind.ADDRESS}" rel="stylesheet">'
     body = '<body><p class="bg-red-500 w-64 h-32 ml-8">x</p></body>'
@@ -93,9 +93,9 @@ def test_a_page_that_does_not_render_is_told_from_a_broken_browser(
 
     broken = False
     monkeypatch.setattr(render, "shoot", picky)
-    made, why = asyncio.run(render._made("<html>bad</html>"))
+    made, why = asyncio.run(render._shoot_or_black("<html>bad</html>"))
     assert (made.width, why) == (224, "the page cannot be rendered: timeout")
-    assert asyncio.run(render._made(OTHER))[1] is None
+    assert asyncio.run(render._shoot_or_black(OTHER))[1] is None
     broken = True
     with pytest.raises(PageError):
-        asyncio.run(render._made(OTHER))
+        asyncio.run(render._shoot_or_black(OTHER))

@@ -16,8 +16,8 @@ from typing import Any
 
 from convbench.engine.journal import Journal
 from convbench.store import Run, shards
-from convbench.store.process import ended
-from convbench.store.shard_attempts import WORKING, Worker
+from convbench.store.process import has_ended
+from convbench.store.shard_attempts import WORKING, ShardWorker
 from tests.rollout.cli import Done, get, post, start
 
 FAULTS = {"500": 0.08, "429": 0.06, "reset": 0.06}
@@ -59,8 +59,8 @@ def working(run: Path) -> list[tuple[int, Path]]:
     pairs = []
     for folder in (run / shards.FOLDER).glob("?????.*"):
         with suppress(OSError, ValueError):
-            process = Worker.model_validate_json((folder / WORKING).read_bytes()).process
-            if not ended(process):
+            process = ShardWorker.model_validate_json((folder / WORKING).read_bytes()).process
+            if not has_ended(process):
                 pairs.append((process.pid, folder))
     return sorted(pairs)
 
@@ -112,14 +112,14 @@ def quiet(url: str, **plan: Any) -> None:
 
 def booked(run: Path) -> int:
     """Return the tokens that the journals of a run and of its shards hold."""
-    return sum(Journal(file).totals()[0] for file in Run.open(run).files("calls.jsonl"))
+    return sum(Journal(file).total_cost()[0] for file in Run.open(run).record_files("calls.jsonl"))
 
 
 def doubled(run: Path) -> dict[str, int]:
     """Return the keys of which the shards that count hold several records."""
     times = Counter(
         json.loads(line)["key"]
-        for file in Run.open(run).files("conversations.jsonl") if file.exists()
+        for file in Run.open(run).record_files("conversations.jsonl") if file.exists()
         for line in file.read_bytes().splitlines()
     )  # fmt: skip
     return {key: many for key, many in times.items() if many > 1}

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from convbench.options.build import BuildOptions
-from convbench.options.shared import CallOptions, Shape
-from convbench.options.spread import Spread
-from convbench.shards.build import build
+from convbench.options.shared import CallOptions, RunSettings
+from convbench.options.spread import ShardOptions
+from convbench.shards.build import build_or_resume
 from convbench.store import Run, shards
 from tests.support.provider import Plan, Provider
 
@@ -16,9 +16,9 @@ from tests.support.provider import Plan, Provider
 def test_each_shard_meets_one_server(tmp_path: Path) -> None:
     with Provider(Plan(keep_requests=1000)) as one, Provider(Plan(keep_requests=1000)) as two:
         calls = CallOptions(api_base=f"{one.api_base},{two.api_base}", quiet=True)
-        build(BuildOptions(
+        build_or_resume(BuildOptions(
             task="demo", tasks=10, model="openai/scripted", run=tmp_path / "run", calls=calls,
-            shape=Shape(samples=1), spread=Spread(shards=6),
+            shape=RunSettings(samples=1), spread=ShardOptions(shards=6),
         ))  # fmt: skip
         run = Run.open(tmp_path / "run")
         assert min(one.stats.calls, two.stats.calls) > 0

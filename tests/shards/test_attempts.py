@@ -15,13 +15,13 @@ from convbench.engine import Budget, Caller, Journal
 from convbench.errors import RunError
 from convbench.models import open_model
 from convbench.store import shards
-from convbench.store.process import Process, ended, this_process
+from convbench.store.process import Process, has_ended, this_process
 from convbench.store.shard_attempts import (
     LEFT,
     MOST_KILLED,
     WORKING,
     LostShard,
-    Worker,
+    ShardWorker,
     begin_attempt,
     mark_left,
     refuse_in_work,
@@ -46,24 +46,24 @@ def run(tmp_path: Path) -> Path:
 def killed(folder: Path, number: int = 0) -> None:
     """Leave a folder as a process that was killed there does."""
     process = this_process().model_copy(update={"started": "1"})
-    (folder / WORKING).write_text(Worker(process=process, killed=number).model_dump_json())
+    (folder / WORKING).write_text(ShardWorker(process=process, killed=number).model_dump_json())
 
 
 def test_a_shard_is_begun_ended_and_resumed_in_its_folder(run: Path) -> None:
     mark_left(run, {0: "not begun yet", 2: "not begun yet"})
     assert shard_states(run).left == {0: "not begun yet", 2: "not begun yet"}
     first = begin_attempt(run, 0)
-    assert (first.number, first.folder) == (0, shards.part(run, 0, 0))
+    assert (first.number, first.folder) == (0, shards.attempt_folder(run, 0, 0))
     states = shard_states(run)
-    assert (states.done, list(states.working), states.alive) == (1, [0], [0])
+    assert (states.done_count, list(states.working), states.alive_shards) == (1, [0], [0])
     with pytest.raises(RunError, match="1 of its shards is in work; expected none for merging"):
         refuse_in_work(run, "merging")
-    first.end("budget: spent")
+    first.end_work("budget: spent")
     assert shard_states(run).left[0] == "budget: spent"
     again = begin_attempt(run, 0)
     assert again == first, "who ended leaves no copy"
-    again.end(None)
-    assert shard_states(run).done == 2
+    again.end_work(None)
+    assert shard_states(run).done_count == 2
     refuse_in_work(run, "merging")
 
 
@@ -71,22 +71,22 @@ def test_who_was_killed_or_lost_contact_is_followed_in_a_folder_of_its_own(run: 
     first = begin_attempt(run, 1)
     sleeper = (first.folder / "conversations.jsonl").open("ab", buffering=0)
     sleeper.write(b'{"a":1}\n{"torn":')
-    first.check()
+    first.raise_if_lost()
     heir = begin_attempt(run, 1)
     sleeper.write(b'2}\n{"late":3}\n')
     sleeper.close()
-    assert heir.folder == shards.parts(run)[1] == shards.part(run, 1, 1)
-    assert [shards.superseded(one) for one in (first.folder, heir.folder, run)] == [
+    assert heir.folder == shards.shard_folders(run)[1] == shards.attempt_folder(run, 1, 1)
+    assert [shards.is_superseded(one) for one in (first.folder, heir.folder, run)] == [
         True, False, False,
     ]  # fmt: skip
     assert (heir.folder / "conversations.jsonl").read_bytes() == b'{"a":1}\n{"torn":'
     with pytest.raises(LostShard, match="shard 1 was begun again by another process"):
-        first.check()
-    heir.check()
-    first.end(None)  # its word counts for nothing
+        first.raise_if_lost()
+    heir.raise_if_lost()
+    first.end_work(None)  # its word counts for nothing
     assert list(shard_states(run).working) == [1]
-    heir.end(None)
-    assert shard_states(run).done == COUNT
+    heir.end_work(None)
+    assert shard_states(run).done_count == COUNT
     assert not [name for name in os.listdir(run / "shards") if name.endswith(".tmp")]
 
 
@@ -108,16 +108,20 @@ def test_a_process_that_is_gone_is_known_to_be(run: Path) -> None:
     mine = this_process()
     fields = Path(f"/proc/{child.pid}/stat").read_bytes().rpartition(b")")[2].split()
     its = mine.model_copy(update={"pid": child.pid, "started": fields[19].decode()})
-    assert not ended(its)
-    assert ended(its.model_copy(update={"started": "1"})), "its number is another's now"
+    assert not has_ended(its)
+    assert has_ended(its.model_copy(update={"started": "1"})), "its number is another's now"
     child.kill()
     child.wait()
-    assert ended(its)
+    assert has_ended(its)
     away = Process(host="h", machine="", pid=1, started="0")
-    assert not ended(away), "of another machine nothing is known"
-    (shards.part(run, 0, 0) / WORKING).write_text(Worker(process=its).model_dump_json())
+    assert not has_ended(away), "of another machine nothing is known"
+    (shards.attempt_folder(run, 0, 0) / WORKING).write_text(
+        ShardWorker(process=its).model_dump_json()
+    )
     refuse_in_work(run, "merging")
-    (shards.part(run, 1, 0) / WORKING).write_text(Worker(process=away).model_dump_json())
+    (shards.attempt_folder(run, 1, 0) / WORKING).write_text(
+        ShardWorker(process=away).model_dump_json()
+    )
     with pytest.raises(RunError, match="is in work"):
         refuse_in_work(run, "merging")
 
@@ -125,11 +129,11 @@ def test_a_process_that_is_gone_is_known_to_be(run: Path) -> None:
 def test_a_shard_that_kills_its_processes_is_given_up_until_it_is_asked_for_again(
     run: Path,
 ) -> None:
-    killed(shards.part(run, 0, 0), 0)
+    killed(shards.attempt_folder(run, 0, 0), 0)
     attempt = begin_attempt(run, 0)
     assert attempt.number == 1
     killed(attempt.folder, MOST_KILLED - 2)
-    killed(shards.part(run, 0, 1), MOST_KILLED - 2)
+    killed(shards.attempt_folder(run, 0, 1), MOST_KILLED - 2)
     attempt = begin_attempt(run, 0)
     assert attempt.number == 2
     killed(attempt.folder, MOST_KILLED - 1)
@@ -137,7 +141,7 @@ def test_a_shard_that_kills_its_processes_is_given_up_until_it_is_asked_for_agai
         with pytest.raises(RunError, match=f"shard 0 killed {MOST_KILLED} processes in a row"):
             begin_attempt(run, 0)
         assert shard_states(run).left[0].startswith("shard 0 killed")
-        (shards.part(run, 0, 2) / LEFT).unlink()
+        (shards.attempt_folder(run, 0, 2) / LEFT).unlink()
     mark_left(run, {0: "not begun yet"})
     assert begin_attempt(run, 0).number == 3
 
@@ -155,14 +159,14 @@ def test_ten_thousand_shards_are_listed_with_few_looks(
     real = os.listdir
     monkeypatch.setattr(os, "listdir", lambda path: looked.append(path) or real(path))
     states = shard_states(tmp_path)
-    assert (states.done, states.left) == (count - 1, {7: "why"})
+    assert (states.done_count, states.left) == (count - 1, {7: "why"})
     assert len([path for path in looked if str(path).startswith(str(tmp_path))]) == 1
 
 
 def test_no_call_of_a_lost_shard_is_sent(run: Path) -> None:
     attempt = begin_attempt(run, 0)
     ledger = Budget()
-    ledger.fence = attempt.check
+    ledger.before_attempt = attempt.raise_if_lost
     with Provider() as provider:
         model = open_model("openai/any", api_base=provider.api_base)
         caller = Caller(Journal(attempt.folder / "calls.jsonl"), ledger, retry=QUICK)

@@ -68,7 +68,7 @@ def test_one_process_has_one_budget_for_all_shards(tmp_path: Path) -> None:
         states = shard_states(run)
         assert states.left
         assert sum(folder.joinpath("calls.jsonl").exists() for folder in
-                   shards.parts(run).values()) < 4, "the first ones alone"  # fmt: skip
+                   shards.shard_folders(run).values()) < 4, "the first ones alone"  # fmt: skip
         done = convbench(tmp_path, *command, "--budget-tokens", "10000000")
         assert done.code == 0, done.err
         assert len(said(run)) == 12

@@ -51,9 +51,9 @@ def test_shards_under_fire_leave_what_one_process_leaves(tmp_path: Path) -> None
         assert doubled(run) == {}
         assert ended.repaid <= 2 * AT_ONCE, "only what was in flight is paid again"
         assert sum(ended.stats["faults"].values()) > 0.1 * ended.stats["calls"]
-        assert shard_states(run).done == 4
-        assert len(shards.parts(run)) == 4
-        assert any(folder.name.endswith(".1") for folder in shards.parts(run).values())
+        assert shard_states(run).done_count == 4
+        assert len(shards.shard_folders(run)) == 4
+        assert any(folder.name.endswith(".1") for folder in shards.shard_folders(run).values())
         assert ended.billed <= booked(run) <= CAP, "booked is never less"
         spent = json.loads(ended.done.out)["spent"]
         assert spent["tokens"] == booked(run), "what others spent is the command's"
@@ -78,14 +78,14 @@ def test_who_lost_contact_writes_for_nobody_and_pays_no_more(tmp_path: Path) -> 
         heir = convbench(tmp_path, *one)
         assert heir.code == 0, heir.err
         before = get(url, "/_stats")["calls"]
-        records = (shards.part(run, 0, 1) / "conversations.jsonl").read_bytes()
+        records = (shards.attempt_folder(run, 0, 1) / "conversations.jsonl").read_bytes()
         sleeper.send_signal(signal.SIGCONT)
         late = finish(sleeper)
         assert late.code == 1
         assert "shard 0 was begun again by another process" in late.err
         assert get(url, "/_stats")["calls"] - before <= 2, "those that it had in its hands"
-        assert shards.parts(run)[0] == shards.part(run, 0, 1)
-        assert (shards.part(run, 0, 1) / "conversations.jsonl").read_bytes() == records
+        assert shards.shard_folders(run)[0] == shards.attempt_folder(run, 0, 1)
+        assert (shards.attempt_folder(run, 0, 1) / "conversations.jsonl").read_bytes() == records
         assert shard_states(run).left == {1: "not begun yet"}
         shown = json.loads(convbench(tmp_path, "status", "run", "--json").out)
         assert shown["result"]["shards"] == {

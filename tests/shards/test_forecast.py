@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from convbench.shards.forecast import LOST_A_DAY, START_S, assumed, forecast, makespan
+from convbench.shards.forecast import LOST_A_DAY, START_S, assumed_rates, forecast_shards, makespan
 from convbench.tokens import Tokens
 
 
@@ -52,12 +52,14 @@ def test_a_billion_conversations_are_arithmetic() -> None:
         conversations=10**9, calls=3 * 10**9, prompt_tokens=10**12, reply_tokens=3 * 10**11,
         usd=150_000.0,
     )  # fmt: skip
-    free = forecast(many, rates=assumed(64), count=100_000, at_once=1000)
+    free = forecast_shards(many, rates=assumed_rates(64), count=100_000, at_once=1000)
     assert free.hours == pytest.approx((3 * 10**9 / (1000 * 32) + 100 * START_S) / 3600, rel=0.01)
     assert free.hours < free.hours_with_losses < 1.1 * free.hours
     assert free.calls_min == pytest.approx(60 * 32_000)
     assert free.tokens_min == pytest.approx(free.calls_min * 1.3e12 / 3e9)
-    capped = forecast(many, rates=assumed(64), count=100_000, at_once=1000, most_s=1000.0)
+    capped = forecast_shards(
+        many, rates=assumed_rates(64), count=100_000, at_once=1000, most_s=1000.0
+    )
     assert capped.calls_min == pytest.approx(60_000)
     assert capped.hours == pytest.approx(32 * free.hours, rel=0.01)
     assert LOST_A_DAY > 0

@@ -19,7 +19,7 @@ from convbench.errors import MissingDependency, RunError, SpecError, UsageError
 from convbench.options.build import BuildOptions
 from convbench.options.declare import as_words
 from convbench.options.shared import CallOptions, SpecOptions
-from convbench.options.spread import Spread, addresses, shard_index
+from convbench.options.spread import ShardOptions, parse_addresses, shard_index
 from convbench.shards.job import ShardJob
 from convbench.shards.launchers import LAUNCHERS, parse_target
 from convbench.shards.scripts import array_ranges
@@ -56,7 +56,7 @@ def test_a_shard_is_named_by_its_index_and_their_number() -> None:
 
 def test_the_words_of_a_shard_are_what_a_user_would_type() -> None:
     options = BuildOptions(
-        run=Path("runs/a b"), spread=Spread(rate=2.5),
+        run=Path("runs/a b"), spread=ShardOptions(rate=2.5),
         calls=CallOptions(api_base="http://h/v1", concurrency=7, quiet=True, devices=("a=1",)),
         specs=SpecOptions(folders=(Path("x"), Path("y"))),
     )  # fmt: skip
@@ -64,13 +64,13 @@ def test_the_words_of_a_shard_are_what_a_user_would_type() -> None:
         "--run=runs/a b", "--rate=2.5", "--api-base=http://h/v1", "--concurrency=7",
         "--devices=a=1", "--quiet", "--specs=x", "--specs=y",
     }  # fmt: skip
-    assert job(Path()).command(5) == [*WORDS, "--shard=5/8"]
+    assert job(Path()).shard_command(5) == [*WORDS, "--shard=5/8"]
 
 
 def test_the_manifest_of_an_indexed_job(tmp_path: Path) -> None:
     run = tmp_path / "My_Run"
     words = ("build", f"--run={run}", "--api-base=http://a/$X", "-q")
-    text = LAUNCHERS["k8s"].script(job(run, words=words))
+    text = LAUNCHERS["k8s"].render_script(job(run, words=words))
     manifest = yaml.safe_load(text)
     assert (manifest["kind"], manifest["metadata"]["name"]) == ("Job", "convbench-my-run")
     spec = manifest["spec"]
@@ -83,7 +83,7 @@ def test_the_manifest_of_an_indexed_job(tmp_path: Path) -> None:
 
 
 def test_the_manifest_keeps_to_the_published_schema_of_batch_v1(tmp_path: Path) -> None:
-    manifest = yaml.safe_load(LAUNCHERS["k8s"].script(job(tmp_path / "run")))
+    manifest = yaml.safe_load(LAUNCHERS["k8s"].render_script(job(tmp_path / "run")))
     kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
     manifest["spec"]["completionModes"] = "Indexed"
     with pytest.raises(kubernetes_validate.ValidationError):
@@ -106,12 +106,12 @@ def test_the_command_of_the_manifest_works_on_its_shard(tmp_path: Path) -> None:
         assert container["command"] == ["convbench"]
         done = subprocess.run([*COMMAND, *words], cwd=tmp_path, env=environment(), check=True)
         assert done.returncode == 0
-        assert shard_states(tmp_path / "run").done == index + 1
+        assert shard_states(tmp_path / "run").done_count == index + 1
     assert len(said(tmp_path / "run")) == 6
 
 
 def test_the_script_is_a_shells_and_quotes_its_words(tmp_path: Path) -> None:
-    text = LAUNCHERS["slurm"].script(job(tmp_path / "r"))
+    text = LAUNCHERS["slurm"].render_script(job(tmp_path / "r"))
     script = tmp_path / "script"
     script.write_text(text)
     subprocess.run(["bash", "-n", str(script)], check=True)
@@ -133,14 +133,14 @@ def test_indices_are_written_as_ranges() -> None:
 def test_a_template_of_ones_own(tmp_path: Path) -> None:
     own = tmp_path / "own.sh"
     own.write_text("#SBATCH -A grant\nx=(1 2); echo ${#x[@]} {# {% not ours %}\n{{ command }}\n")
-    text = LAUNCHERS["slurm"].script(job(tmp_path, template=own))
+    text = LAUNCHERS["slurm"].render_script(job(tmp_path, template=own))
     assert "${#x[@]} {# {% not ours %}" in text
     assert "-m convbench build" in text
     for wrong, words in (("{{ evil }}", "expected one of"), ("echo hi", "names no"),
                          ("{{ command", "expected one of")):  # fmt: skip
         own.write_text(wrong)
         with pytest.raises(SpecError, match=words):
-            LAUNCHERS["slurm"].script(job(tmp_path, template=own))
+            LAUNCHERS["slurm"].render_script(job(tmp_path, template=own))
 
 
 @pytest.mark.exhaustive
@@ -175,7 +175,7 @@ def test_a_build_on_a_stand_in_of_slurm_that_loses_nodes(tmp_path: Path) -> None
         stats = get(url, "/_stats")
         assert stats["billed_prompt"] + stats["billed_reply"] <= booked(run) <= cap
         assert stats["repeats"] <= 4 * kills, "only what was in flight is paid again"
-    assert shard_states(run).done == 4
+    assert shard_states(run).done_count == 4
     assert "#SBATCH --requeue" in (run / "shards" / "shards.sbatch").read_text()
     assert "job 4711" not in done.err
 
@@ -185,10 +185,10 @@ def test_without_the_scheduler_it_says_what_is_missing(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingDependency, match=r"sbatch.*--dry-run"):
-        LAUNCHERS["slurm"].start(job(tmp_path))
+        LAUNCHERS["slurm"].start_shards(job(tmp_path))
     (tmp_path / "shards").mkdir()
     with pytest.raises(RunError, match="kubectl apply -f"):
-        LAUNCHERS["k8s"].start(job(tmp_path))
+        LAUNCHERS["k8s"].start_shards(job(tmp_path))
 
 
 def test_a_dry_run_tells_what_it_will_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,10 +232,10 @@ def test_ctrl_c_leaves_the_job_to_slurm_and_says_how_to_end_it(tmp_path: Path) -
         done = finish(process)
         assert done.code == 130
         assert "job 4711 goes on; scancel 4711 ends it" in done.err
-        until(lambda: shard_states(tmp_path / "run").done == 2, longest=120)
+        until(lambda: shard_states(tmp_path / "run").done_count == 2, longest=120)
         assert len(said(tmp_path / "run")) == 6
 
 
 def test_several_addresses_are_told_apart() -> None:
-    assert addresses("http://a/v1,http://b/v1") == ("http://a/v1", "http://b/v1")
-    assert addresses(None) == ()
+    assert parse_addresses("http://a/v1,http://b/v1") == ("http://a/v1", "http://b/v1")
+    assert parse_addresses(None) == ()

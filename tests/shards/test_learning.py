@@ -17,20 +17,25 @@ import pytest
 
 from convbench import catalog
 from convbench.errors import SpecError
-from convbench.learn.branches import Branching
-from convbench.learn.job import Job, Means
+from convbench.learn.branches import BranchPreparation
+from convbench.learn.job import Job, TrainContext
 from convbench.learn.select import select
-from convbench.learn.start import train
-from convbench.learn.sweet.candidates import lacking, place, rows, sample
-from convbench.learn.sweet.pairs import Sweet
+from convbench.learn.start import train_recipe
+from convbench.learn.sweet.candidates import (
+    missing_candidates,
+    read_candidates,
+    reply_key,
+    sample_candidates,
+)
+from convbench.learn.sweet.pairs import SweetArgs
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
-from convbench.options.spread import Spread
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
+from convbench.options.spread import ShardOptions
 from convbench.options.train import TrainOptions
-from convbench.schema.recipe import Launch, Recipe
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.schema.recipe import LaunchSpec, Recipe
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.shards.runner import ShardRunner
 from convbench.store import Run
 from tests.rollout.cli import post
@@ -38,7 +43,7 @@ from tests.support.serve import spawn
 
 from .fire import doubled, said, working
 
-TWO = Spread(shards=3, on="local:2")
+TWO = ShardOptions(shards=3, on="local:2")
 
 
 @contextmanager
@@ -72,20 +77,25 @@ def test_branches_and_candidates_shard_by_shard(
     monkeypatch.chdir(tmp_path)
     with spawn("provider") as url:
         calls = CallOptions(f"{url}/v1", quiet=True, concurrency=4)
-        shape = Shape(samples=2, seed=1)
+        shape = RunSettings(samples=2, seed=1)
         one, many = (tmp_path / name for name in ("one", "many"))
-        build(BuildOptions("demo", tasks=12, shape=shape, model="openai/scripted", run=one,
-                           calls=calls))  # fmt: skip
-        judge(JudgeOptions(("rules",), one, calls=calls))
+        build_or_resume(
+            BuildOptions(
+                "demo", tasks=12, shape=shape, model="openai/scripted", run=one, calls=calls
+            )
+        )
+        judge_run(JudgeOptions(("rules",), one, calls=calls))
         shutil.copytree(one, many)
 
-        def branched(path: Path, spread: Spread) -> list[str]:
-            recipe = catalog.load(Recipe, "recipes", "step-dpo")
-            launch = catalog.load(Launch, "launch", "none")
+        def branched(path: Path, spread: ShardOptions) -> list[str]:
+            recipe = catalog.load_spec(Recipe, "recipes", "step-dpo")
+            launch = catalog.load_spec(LaunchSpec, "launch", "none")
             job = Job(recipe.model_copy(update={"run": str(path)}), path / "checkpoints" / "c")
-            return Branching.of(job, Means(calls, SpecOptions(), launch, spread=spread)).do()
+            return BranchPreparation.from_job(
+                job, TrainContext(calls, SpecOptions(), launch, spread=spread)
+            ).do_work()
 
-        assert branched(one, Spread()) == []
+        assert branched(one, ShardOptions()) == []
         post(url, "/_config", {"latency_s": 0.1})
         with one_killed(many / "branches") as killed:
             assert branched(many, TWO) == []
@@ -99,26 +109,28 @@ def test_branches_and_candidates_shard_by_shard(
             for path in (one, many)
         ]
         assert rewards[0] == rewards[1]
-        assert branched(many, Spread()) == [], "nothing is left, however it is asked for"
+        assert branched(many, ShardOptions()) == [], "nothing is left, however it is asked for"
 
         sets = catalog.parse_sets(["args.candidates=2", "args.held_out=0", "args.share=1"])
-        recipe = catalog.load(Recipe, "recipes", "sweet", sets=sets)
-        settings = Sweet.of(recipe.args, recipe.name)
+        recipe = catalog.load_spec(Recipe, "recipes", "sweet", sets=sets)
+        settings = SweetArgs.from_args(recipe.args, recipe.name)
 
-        def sampled(path: Path, spread: Spread) -> dict[Any, str]:
+        def sampled(path: Path, spread: ShardOptions) -> dict[Any, str]:
             run = Run.open(path)
             file = path / "checkpoints" / "sweet" / "candidates.jsonl"
             file.parent.mkdir(parents=True, exist_ok=True)
             chosen = select(run, recipe.data)
-            sample(run, recipe, chosen, settings, file, calls,
+            sample_candidates(run, recipe, chosen, settings, file, calls,
                    ShardRunner(spread, calls, SpecOptions()))  # fmt: skip
-            assert not lacking(chosen, settings, file)
-            there = [((*place(row), row["candidate"]), row["text"]) for row in rows(file)]
+            assert not missing_candidates(chosen, settings, file)
+            there = [
+                ((*reply_key(row), row["candidate"]), row["text"]) for row in read_candidates(file)
+            ]
             assert len(dict(there)) == len(there), "none stands twice"
             return dict(there)
 
         post(url, "/_config", {"latency_s": 0.0})
-        alone = sampled(one, Spread())
+        alone = sampled(one, ShardOptions())
         post(url, "/_config", {"latency_s": 0.1})
         with one_killed(many / "candidates" / "sweet") as killed:
             assert sampled(many, TWO) == alone
@@ -131,10 +143,16 @@ def test_what_shards_could_not_do_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     calls = CallOptions(quiet=True)
-    build(BuildOptions("demo", tasks=2, model="scripted:policy", run=tmp_path / "run", calls=calls))
-    judge(JudgeOptions(("rules",), tmp_path / "run", calls=calls))
+    build_or_resume(
+        BuildOptions("demo", tasks=2, model="scripted:policy", run=tmp_path / "run", calls=calls)
+    )
+    judge_run(JudgeOptions(("rules",), tmp_path / "run", calls=calls))
     asked = TrainOptions(
-        "swift", (tmp_path / "run",), model="local:pocket", calls=calls, spread=Spread(on="local:2")
+        "swift",
+        (tmp_path / "run",),
+        model="local:pocket",
+        calls=calls,
+        spread=ShardOptions(on="local:2"),
     )
     with pytest.raises(SpecError, match="samples nothing that shards could"):
-        train(asked)
+        train_recipe(asked)

@@ -71,4 +71,4 @@ def test_a_cluster_that_loses_a_node_and_tasks_loses_nothing(tmp_path: Path) -> 
         stats = get(url, "/_stats")
         assert stats["billed_prompt"] + stats["billed_reply"] <= booked(run) <= CAP
         assert stats["repeats"] <= 4 * AT_ONCE, "only what was in flight is paid again"
-        assert shard_states(run).done == 6
+        assert shard_states(run).done_count == 6

@@ -17,31 +17,31 @@ from convbench.commands.merge import run as merge_run
 from convbench.engine.journal import Journal
 from convbench.errors import RunError
 from convbench.judge.show import show_conversation
-from convbench.learn.export_run import export
+from convbench.learn.export_run import export_run
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, Shape
-from convbench.options.spread import Spread
-from convbench.publish.folder import lay_out
-from convbench.publish.verify import verify
-from convbench.report.experiment.whole import _of_cell
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.options.shared import CallOptions, RunSettings
+from convbench.options.spread import ShardOptions
+from convbench.publish.folder import write_dataset_folder
+from convbench.publish.verify import verify_target
+from convbench.report.experiment.whole import _cell_cost
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store import Run, shards
-from convbench.store.overview import overview
+from convbench.store.overview import read_overview
 from convbench.store.process import this_process
-from convbench.store.query import query
+from convbench.store.query import run_query
 from convbench.store.seal import check_seals
 from convbench.store.shard_attempts import (
     LEFT,
     LONGEST,
     WORKING,
-    Worker,
+    ShardWorker,
     begin_attempt,
     refuse_in_work,
     shard_states,
 )
-from convbench.view.follow import Growing, pulse
+from convbench.view.follow import GrowingIndex, run_status
 from convbench.view.index import build_index
 from tests.support.app import app
 
@@ -54,27 +54,29 @@ TASKS = 12
 def built(run: Path, **more: Any) -> Run:
     options = BuildOptions(
         task="demo", tasks=TASKS, model="scripted:policy", run=run, calls=QUIET,
-        shape=Shape(samples=2), **more,
+        shape=RunSettings(samples=2), **more,
     )  # fmt: skip
-    result = build(options)
+    result = build_or_resume(options)
     assert result.built is not None
     assert result.built.jobs.stopped is None
-    assert result.built.had == 2 * TASKS
+    assert result.built.complete == 2 * TASKS
     return Run.open(run)
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = built(tmp_path_factory.mktemp("plain") / "run")
-    judge(JudgeOptions(judges=("rules",), run=run.path, calls=QUIET))
+    judge_run(JudgeOptions(judges=("rules",), run=run.path, calls=QUIET))
     return run
 
 
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    run = built(tmp_path_factory.mktemp("sharded") / "run", spread=Spread(shards=5))
-    found = judge(JudgeOptions(judges=("rules",), run=run.path, calls=QUIET))
-    assert [(one.jobs.done, one.jobs.failed, one.kept) for one in found.judged] == [(24, 0, 0)]
+    run = built(tmp_path_factory.mktemp("sharded") / "run", spread=ShardOptions(shards=5))
+    found = judge_run(JudgeOptions(judges=("rules",), run=run.path, calls=QUIET))
+    assert [(one.jobs.done, one.jobs.failed, one.already_scored) for one in found.summaries] == [
+        (24, 0, 0)
+    ]
     return run
 
 
@@ -87,7 +89,7 @@ def test_it_is_the_same_set(plain: Run, sharded: Run) -> None:
     assert said(sharded.path) == said(plain.path)
     assert scores(sharded) == scores(plain)
     assert not (sharded.path / "conversations.jsonl").exists()
-    parts = shards.parts(sharded.path)
+    parts = shards.shard_folders(sharded.path)
     assert len(parts) == 5
     for index, folder in parts.items():  # each an ordinary run, of its groups alone
         alone = Run.open(folder)
@@ -97,23 +99,23 @@ def test_it_is_the_same_set(plain: Run, sharded: Run) -> None:
 
 def test_every_reader_sees_the_whole(plain: Run, sharded: Run, tmp_path: Path) -> None:
     sql = "select count(*), count(distinct conversation_id), sum(n_turns) from conversations"
-    assert query(sql, [sharded]).rows == query(sql, [plain]).rows
+    assert run_query(sql, [sharded]).rows == run_query(sql, [plain]).rows
     sql = "select judge, count(*), round(avg(overall), 9) from verdicts group by 1"
-    assert query(sql, [sharded]).rows == query(sql, [plain]).rows
-    assert overview(sharded).conversations == 24
-    assert overview(sharded).judges == ("rules",)
-    assert _of_cell(sharded, {}).unread == 0
-    assert _of_cell(sharded, {}).tokens == _of_cell(plain, {}).tokens > 0
+    assert run_query(sql, [sharded]).rows == run_query(sql, [plain]).rows
+    assert read_overview(sharded).conversations == 24
+    assert read_overview(sharded).judges == ("rules",)
+    assert _cell_cost(sharded, {}).unread == 0
+    assert _cell_cost(sharded, {}).tokens == _cell_cost(plain, {}).tokens > 0
     index = build_index([sharded])
     assert index.total == 24
     name = next(iter(sharded.conversations())).conversation_id
-    assert index.conversation(name)[1].conversation_id == name
+    assert index.read_conversation(name)[1].conversation_id == name
     shown = show_conversation(name[:12], [sharded.path])
     assert shown is not None
     assert [one.judge for one in shown.verdicts] == ["rules"]
-    laid = lay_out(sharded, "me/set", tmp_path / "set", judge="rules")
+    laid = write_dataset_folder(sharded, "me/set", tmp_path / "set", judge="rules")
     assert sum(laid.rows["conversations"].values()) == 24
-    export(sharded, "openai", tmp_path / "out")
+    export_run(sharded, "openai", tmp_path / "out")
     lines = [line for file in (tmp_path / "out").glob("*.jsonl") for line in file.open()]
     assert len(lines) == 24
 
@@ -121,21 +123,23 @@ def test_every_reader_sees_the_whole(plain: Run, sharded: Run, tmp_path: Path) -
 def test_what_is_done_with_a_shard_is_sealed(plain: Run, sharded: Run, tmp_path: Path) -> None:
     """Shard by shard; a byte changed in one is found there. A sealed run that is spread, and one
     that is merged again, have seals that hold."""
-    assert [one.problems for one in verify(target=str(sharded.path)).checked] == [[]]
+    assert [one.problems for one in verify_target(target=str(sharded.path)).checked] == [[]]
     folder = tmp_path / "copy"
     shutil.copytree(sharded.path, folder)
     assert check_seals(folder) == check_seals(sharded.path)
-    part = max(shards.parts(folder).values())
+    part = max(shards.shard_folders(folder).values())
     file = part / "verdicts.jsonl"
     data = file.read_bytes()
     assert b'"attempts":1' in data
     file.write_bytes(data.replace(b'"attempts":1', b'"attempts":2', 1))
-    (problem,) = verify(target=str(folder)).problems
+    (problem,) = verify_target(target=str(folder)).problems
     assert f"{part.name}: verdicts.jsonl: " in problem
     assert "changed since it was sealed" in problem
     spread = tmp_path / "spread"
     shutil.copytree(plain.path, spread)
-    judge(JudgeOptions(judges=("answer",), run=spread, calls=QUIET, spread=Spread(shards=3)))
+    judge_run(
+        JudgeOptions(judges=("answer",), run=spread, calls=QUIET, spread=ShardOptions(shards=3))
+    )
     assert check_seals(spread).problems == ()
     merge_run(MergeOptions(run=spread), RunContext())
     assert check_seals(spread).problems == ()
@@ -161,30 +165,30 @@ def test_the_viewer_tells_how_far_shards_are(sharded: Run, tmp_path: Path) -> No
     folder = tmp_path / "run"
     shutil.copytree(sharded.path, folder)
     run = Run.open(folder)
-    growing = Growing(lambda: [run])
-    (still,) = pulse(growing)["growing"]
+    growing = GrowingIndex(lambda: [run])
+    (still,) = run_status(growing)["growing"]
     assert still["shards"] is None
     attempt = begin_attempt(folder, 2)
-    (grows,) = pulse(growing)["growing"]
+    (grows,) = run_status(growing)["growing"]
     assert grows["shards"] == "4/5 shards · 1 in work"
-    attempt.end(None)
-    (ended,) = pulse(growing)["growing"]
+    attempt.end_work(None)
+    (ended,) = run_status(growing)["growing"]
     assert ended["shards"] is None
 
 
 def test_a_finished_run_is_resumed_without_work(sharded: Run) -> None:
     before = sorted(os.listdir(sharded.path / "shards"))
-    result = build(BuildOptions(run=sharded.path, calls=QUIET))
+    result = build_or_resume(BuildOptions(run=sharded.path, calls=QUIET))
     assert result.built is not None
-    assert (result.built.kept, result.built.jobs.done) == (24, 0)
+    assert (result.built.already_there, result.built.jobs.done) == (24, 0)
     assert sorted(os.listdir(sharded.path / "shards")) == before
     with pytest.raises(RunError, match=r"--shards 7: .* has 5 shards; expected 5"):
-        build(BuildOptions(run=sharded.path, calls=QUIET, spread=Spread(shards=7)))
+        build_or_resume(BuildOptions(run=sharded.path, calls=QUIET, spread=ShardOptions(shards=7)))
 
 
 def test_merged_it_is_one_folder(tmp_path: Path, plain: Run) -> None:
-    run = built(tmp_path / "run", spread=Spread(shards=3))
-    judge(JudgeOptions(judges=("rules",), run=run.path, calls=QUIET))
+    run = built(tmp_path / "run", spread=ShardOptions(shards=3))
+    judge_run(JudgeOptions(judges=("rules",), run=run.path, calls=QUIET))
     done = merge_run(MergeOptions(run=run.path), RunContext())
     assert done.records["conversations.jsonl"] == 24
     assert not (run.path / "shards").exists()
@@ -201,29 +205,33 @@ def test_a_run_under_way_is_spread_with_its_journal(tmp_path: Path, plain: Run) 
     file = run.conversations_file
     kept = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(kept[:-6]))  # as if killed before six records were written
-    result = build(BuildOptions(run=run.path, calls=QUIET, spread=Spread(shards=4)))
+    result = build_or_resume(BuildOptions(run=run.path, calls=QUIET, spread=ShardOptions(shards=4)))
     assert result.built is not None
-    assert (result.built.kept, result.built.jobs.done) == (18, 6)
+    assert (result.built.already_there, result.built.jobs.done) == (18, 6)
     assert said(run.path) == said(plain.path)
-    written = [Journal(folder / "calls.jsonl") for folder in shards.parts(run.path).values()]
-    replies = sum(journal.load() for journal in written)
-    assert replies == Journal(plain.calls_file).load()  # none twice: all were replayed
+    written = [
+        Journal(folder / "calls.jsonl") for folder in shards.shard_folders(run.path).values()
+    ]
+    replies = sum(journal.load_calls() for journal in written)
+    assert replies == Journal(plain.calls_file).load_calls()  # none twice: all were replayed
 
 
 def test_failed_conversations_are_tried_again(tmp_path: Path) -> None:
-    run = built(tmp_path / "run", spread=Spread(shards=4))
-    folder = next(f for f in shards.parts(run.path).values() if (f / "calls.jsonl").exists())
+    run = built(tmp_path / "run", spread=ShardOptions(shards=4))
+    folder = next(
+        f for f in shards.shard_folders(run.path).values() if (f / "calls.jsonl").exists()
+    )
     lines = [json.loads(line) for line in (folder / "conversations.jsonl").open()]
     lines[0] |= {"failure": {"kind": "ModelError", "message": "gone"}, "stop": None}
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (folder / "conversations.jsonl").write_text(text)
-    result = build(BuildOptions(run=run.path, calls=QUIET))
+    result = build_or_resume(BuildOptions(run=run.path, calls=QUIET))
     assert result.built is not None
-    assert (result.built.kept, result.built.jobs.done, result.built.lost) == (23, 1, 0)
+    assert (result.built.already_there, result.built.jobs.done, result.built.failed) == (23, 1, 0)
 
 
 def test_what_lies_in_a_shard_from_elsewhere_is_data_with_bounds(tmp_path: Path) -> None:
-    run = built(tmp_path / "run", spread=Spread(shards=3))
+    run = built(tmp_path / "run", spread=ShardOptions(shards=3))
     space = run.path / "shards"
     for name in ("99999.1", "00001.9999999", "x.1", "00002.-1", "../00001.2", "00001.1e3"):
         (space / name.replace("/", "_")).mkdir()  # names that no shard of this run has
@@ -232,7 +240,7 @@ def test_what_lies_in_a_shard_from_elsewhere_is_data_with_bounds(tmp_path: Path)
     with pytest.raises(RunError, match="found no folder; expected a shard's own"):
         list(run.conversations())
     (space / "00001.7").unlink()
-    newest = shards.parts(run.path)
+    newest = shards.shard_folders(run.path)
     for damage in (b"{}", b"{" * 100_000, b'{"process":{"pid":-1}}', b'{"killed":1e400}', b"\xff"):
         (newest[1] / WORKING).write_bytes(damage)
         assert shard_states(run.path).working == {1: None}
@@ -252,8 +260,8 @@ def test_what_lies_in_a_shard_from_elsewhere_is_data_with_bounds(tmp_path: Path)
 
 
 def test_a_conversation_that_stands_in_two_shards_is_refused(tmp_path: Path) -> None:
-    run = built(tmp_path / "run", spread=Spread(shards=3))
-    one, two = (f for f in list(shards.parts(run.path).values())[:2])
+    run = built(tmp_path / "run", spread=ShardOptions(shards=3))
+    one, two = (f for f in list(shards.shard_folders(run.path).values())[:2])
     line = (one / "conversations.jsonl").read_bytes().splitlines(keepends=True)[0]
     stolen = json.loads(line) | {"key": "other#0"}
     with (two / "conversations.jsonl").open("a") as file:
@@ -286,18 +294,20 @@ def as_of_0_1(run: Path) -> None:
 
 
 def test_a_sharded_run_of_0_1_is_read_resumed_and_merged(tmp_path: Path, plain: Run) -> None:
-    run = built(tmp_path / "run", spread=Spread(shards=4))
+    run = built(tmp_path / "run", spread=ShardOptions(shards=4))
     as_of_0_1(run.path)
     whole_run = said(run.path)
     assert whole_run == said(plain.path)
-    (last,) = [folder for folder in shards.parts(run.path).values() if folder.name == "00002.2"]
+    (last,) = [
+        folder for folder in shards.shard_folders(run.path).values() if folder.name == "00002.2"
+    ]
     file = last / "conversations.jsonl"
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(lines[:-1]) + lines[-1][:50])  # killed while it wrote
     assert len(list(run.conversations())) == 2 * TASKS - 1
-    result = build(BuildOptions(run=run.path, calls=QUIET))
+    result = build_or_resume(BuildOptions(run=run.path, calls=QUIET))
     assert result.built is not None
-    assert (result.built.kept, result.built.jobs.done) == (2 * TASKS - 1, 1)
+    assert (result.built.already_there, result.built.jobs.done) == (2 * TASKS - 1, 1)
     assert said(run.path) == whole_run
     assert shards.read_plan(run.path).format == 2
     done = merge_run(MergeOptions(run=run.path), RunContext())
@@ -309,13 +319,13 @@ def test_a_sharded_run_of_0_1_is_read_resumed_and_merged(tmp_path: Path, plain: 
 def test_a_shard_that_was_killed_is_merged_once(tmp_path: Path, plain: Run) -> None:
     """What a killed process left counts as far as its last whole record; what it was followed by
     counts in its place, not beside it."""
-    run = built(tmp_path / "run", spread=Spread(shards=4))
+    run = built(tmp_path / "run", spread=ShardOptions(shards=4))
     attempt = begin_attempt(run.path, 1)
-    dead = Worker(process=this_process().model_copy(update={"started": "1"}))
+    dead = ShardWorker(process=this_process().model_copy(update={"started": "1"}))
     (attempt.folder / WORKING).write_text(dead.model_dump_json())
     with (attempt.folder / "conversations.jsonl").open("ab") as file:
         file.write(b'{"torn')
-    begin_attempt(run.path, 1).end(None)
+    begin_attempt(run.path, 1).end_work(None)
     assert {folder.name for folder in run.path.glob("shards/00001.*")} == {"00001.0", "00001.1"}
     assert said(run.path) == said(plain.path)
     assert (
@@ -327,15 +337,19 @@ def test_a_shard_that_was_killed_is_merged_once(tmp_path: Path, plain: Run) -> N
 
 def test_a_shard_by_itself_is_an_ordinary_run(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="expected --run DIR of a run with shards"):
-        build(BuildOptions(task="demo", run=tmp_path / "none", calls=QUIET, shard="0/2"))
-    run = built(tmp_path / "run", spread=Spread(shards=3))
+        build_or_resume(BuildOptions(task="demo", run=tmp_path / "none", calls=QUIET, shard="0/2"))
+    run = built(tmp_path / "run", spread=ShardOptions(shards=3))
     with pytest.raises(RunError, match=r"--shard 0/2: .* has 3 shards; expected --shard 0/3"):
-        build(BuildOptions(run=run.path, calls=QUIET, shard="0/2"))
+        build_or_resume(BuildOptions(run=run.path, calls=QUIET, shard="0/2"))
     for index in range(3):
-        (done,) = judge(
+        (done,) = judge_run(
             JudgeOptions(judges=("rules",), run=run.path, calls=QUIET, shard=f"{index}/3")
-        ).judged
-        assert done.jobs.done == len(list(Run.open(shards.part(run.path, index, 0)).verdicts())) > 0
+        ).summaries
+        assert (
+            done.jobs.done
+            == len(list(Run.open(shards.attempt_folder(run.path, index, 0)).verdicts()))
+            > 0
+        )
     assert len(list(run.verdicts())) == 2 * TASKS
-    again = judge(JudgeOptions(judges=("rules",), run=run.path, calls=QUIET))
-    assert [(one.jobs.done, one.kept) for one in again.judged] == [(0, 2 * TASKS)]
+    again = judge_run(JudgeOptions(judges=("rules",), run=run.path, calls=QUIET))
+    assert [(one.jobs.done, one.already_scored) for one in again.summaries] == [(0, 2 * TASKS)]

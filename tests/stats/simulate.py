@@ -5,8 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from convbench.stats.draw import drawn, expected_apart, probabilities, sizes
-from convbench.stats.ppi import Unit
+from convbench.stats.draw import (
+    draw_probabilities,
+    draw_systematic,
+    expected_distances,
+    sampling_sizes,
+)
+from convbench.stats.ppi import ScoredUnit
 from convbench.words import DrawBy
 
 Talk = tuple[str, float, float]
@@ -27,17 +32,19 @@ def talks(
     return found
 
 
-def labelled(rng: random.Random, found: Sequence[Talk], labels: int, by: DrawBy) -> list[Unit]:
+def labelled(
+    rng: random.Random, found: Sequence[Talk], labels: int, by: DrawBy
+) -> list[ScoredUnit]:
     """Return the conversations with labels on those that a draw takes."""
     scores = [judge for _, judge, _ in found]
     apart = None
     if by == "optimal":  # what an earlier draw of other conversations told
         before = rng.sample(list(found), 40)
-        apart = expected_apart(scores, [(judge, gold - judge) for _, judge, gold in before])
-    chances = probabilities(sizes(by, scores, apart), labels)
+        apart = expected_distances(scores, [(judge, gold - judge) for _, judge, gold in before])
+    chances = draw_probabilities(sampling_sizes(by, scores, apart), labels)
     along = scores if by == "stratified" else None
-    taken = set(drawn(chances, rng, along))
+    taken = set(draw_systematic(chances, rng, along))
     return [
-        Unit(group, judge, gold if i in taken else None, 1 / chances[i])
+        ScoredUnit(group, judge, gold if i in taken else None, 1 / chances[i])
         for i, (group, judge, gold) in enumerate(found)
     ]

@@ -7,8 +7,8 @@ import random
 from dataclasses import dataclass
 
 from convbench.report.moved import FEATURES, StylePair
-from convbench.report.verdict import Decided, Evidence, decide, second_opinion
-from convbench.stats.means import estimate
+from convbench.report.verdict import Evidence, Ruling, apply_decision_rule, second_opinion
+from convbench.stats.means import estimate_mean
 
 QUESTIONS, SAMPLES = 100, 2
 NOISE = 0.2
@@ -30,7 +30,7 @@ class World:
     """What the second judge pays for it."""
 
 
-def judged(rng: random.Random, world: World) -> Decided:
+def judged(rng: random.Random, world: World) -> Ruling:
     """Return the verdict on one policy: 100 questions, two conversations each, no labels."""
     first, second, style = [], [], {}
     for number in range(QUESTIONS):
@@ -45,8 +45,8 @@ def judged(rng: random.Random, world: World) -> Decided:
             style[place] = StylePair(group, group, before, after)
     opinion = second_opinion("b", first, second, style)
     assert opinion is not None
-    gain = estimate((group, b - a) for group, _, a, b in first)
-    return decide(Evidence(gain, (opinion,)))
+    gain = estimate_mean((group, b - a) for group, _, a, b in first)
+    return apply_decision_rule(Evidence(gain, (opinion,)))
 
 
 def _scores(

@@ -8,8 +8,16 @@ import random
 
 import pytest
 
-from convbench.stats.bradley_terry import Round, odds, ranking
-from convbench.stats.duels import Betting, Duel, bar, by_group, decide, stops_at, wins
+from convbench.stats.bradley_terry import Round, rank_policies, win_probability
+from convbench.stats.duels import (
+    BettingProcess,
+    Duel,
+    anytime_decision,
+    group_means,
+    log_threshold,
+    stopping_point,
+    summarise_wins,
+)
 from tests.excerpts import SHARED
 from tests.stats.matches import duel_values, plays
 
@@ -33,7 +41,7 @@ def test_published_win_rates_and_errors_come_out_of_the_stored_judgments() -> No
     assert found.keys() == published.keys()
     assert len(found) > 30
     for model, duels in found.items():
-        total = wins(duels)
+        total = summarise_wins(duels)
         assert total is not None
         assert total.rate.error is not None
         want = published[model]
@@ -42,7 +50,7 @@ def test_published_win_rates_and_errors_come_out_of_the_stored_judgments() -> No
 
 
 def test_a_duel_counts_both_orders_and_says_what_the_order_chose() -> None:
-    found = wins([
+    found = summarise_wins([
         Duel("a", 1, 1), Duel("a", 1, 0), Duel("b", 0, 1), Duel("b", 0.5, 0.5), Duel("c", 0, 0.5),
     ])  # fmt: skip
     assert found is not None
@@ -51,16 +59,16 @@ def test_a_duel_counts_both_orders_and_says_what_the_order_chose() -> None:
     assert (found.flips.mean, found.to_first) == (0.4, 1)
     # shown first preferred, mean of both orders: 1/2, 1, 0, 1/2, (0 + 1/2) / 2
     assert found.first.mean == pytest.approx((0.5 + 1 + 0 + 0.5 + 0.25) / 5)
-    assert by_group([Duel("b", 1, 1), Duel("a", 0, 1)], ["a", "c", "b"]) == [0.5, 1.0]
-    assert wins([]) is None
+    assert group_means([Duel("b", 1, 1), Duel("a", 0, 1)], ["a", "c", "b"]) == [0.5, 1.0]
+    assert summarise_wins([]) is None
 
 
 def test_strengths_are_those_of_other_programs() -> None:
     choix, evalica = pytest.importorskip("choix"), pytest.importorskip("evalica")
     rounds = [one for one in plays(random.Random(1), (0, 0.4, -0.3, 1.1), 400) if one.value != 0.5]
-    found = ranking(4, rounds, times=0)
+    found = rank_policies(4, rounds, times=0)
     assert found is not None
-    data = [(r.one, r.other) if r.value == 1 else (r.other, r.one) for r in rounds]
+    data = [(r.first, r.second) if r.value == 1 else (r.second, r.first) for r in rounds]
     theirs = choix.opt_pairwise(4, data, alpha=0.0, tol=1e-12)
     ours = [bound.value for bound in found.strengths]
     assert ours == pytest.approx([s - theirs[0] for s in theirs], abs=1e-6)
@@ -73,7 +81,10 @@ def test_strengths_are_those_of_other_programs() -> None:
 
 def test_length_is_told_apart_from_strength() -> None:
     rounds = plays(random.Random(2), (0.0, 0.0, 0.8), 3000, length=1.5)
-    plain, level = ranking(3, rounds, times=0), ranking(3, rounds, times=200, length=True)
+    plain, level = (
+        rank_policies(3, rounds, times=0),
+        rank_policies(3, rounds, times=200, length=True),
+    )
     assert plain is not None
     assert level is not None
     assert level.length is not None
@@ -84,7 +95,7 @@ def test_length_is_told_apart_from_strength() -> None:
     assert bounds.high is not None
     assert bounds.low < 0 < bounds.high
     assert level.length.value == pytest.approx(1.5 / 3, abs=0.15)
-    assert odds(0.0) == 0.5
+    assert win_probability(0.0) == 0.5
 
 
 @pytest.mark.parametrize(
@@ -95,43 +106,43 @@ def test_length_is_told_apart_from_strength() -> None:
     ],
 )
 def test_what_is_not_finite_has_no_strengths(rounds: list[Round]) -> None:
-    assert ranking(2 if rounds[0].value == 1 else 3, rounds, times=50) is None
+    assert rank_policies(2 if rounds[0].value == 1 else 3, rounds, times=50) is None
 
 
 def test_few_groups_or_no_variance_have_no_intervals() -> None:
-    found = ranking(2, [Round(0, 1, 0.7, "a"), Round(0, 1, 0.6, "a")], times=50)
+    found = rank_policies(2, [Round(0, 1, 0.7, "a"), Round(0, 1, 0.6, "a")], times=50)
     assert found is not None
     assert found.strengths[1].value < 0
     assert found.strengths[1].low is None
 
 
 def test_bets_are_settled_as_by_hand_and_the_interval_is_where_they_stop() -> None:
-    play = Betting()
-    play.feed(1.0)
+    play = BettingProcess()
+    play.add_value(1.0)
     from convbench.stats.duels import SHARES
 
     by_hand = math.log(sum(1 + share for share in SHARES) / len(SHARES))
     assert play.above == pytest.approx(by_hand)
     rng = random.Random(3)
     values = [duel_values(rng, 0.12) for _ in range(200)]
-    groups, side = stops_at(values)
+    groups, side = stopping_point(values)
     assert side == 1
-    before, after = decide(values[: groups - 1]), decide(values[:groups])
+    before, after = anytime_decision(values[: groups - 1]), anytime_decision(values[:groups])
     assert before is not None
     assert after is not None
-    assert (before.decided, after.decided) == (0, 1)
+    assert (before.winning_side, after.winning_side) == (0, 1)
     assert after.low < after.mean < after.high
-    assert decide([]) is None
+    assert anytime_decision([]) is None
     with pytest.raises(ValueError, match="0 to 1"):
-        play.feed(1.5)
-    assert bar() == pytest.approx(math.log(40))
+        play.add_value(1.5)
+    assert log_threshold() == pytest.approx(math.log(40))
 
 
 def test_it_stops_early_where_there_is_a_difference_and_seldom_where_there_is_none() -> None:
     """1,000 simulations and more stand in the bench (`python -m tests.bench sequential`)."""
     rng, runs = random.Random(4), 120
-    used = [stops_at(duel_values(rng, 0.3 * 0.29) for _ in range(300)) for _ in range(runs)]
+    used = [stopping_point(duel_values(rng, 0.3 * 0.29) for _ in range(300)) for _ in range(runs)]
     assert sum(groups for groups, _ in used) / runs < 0.6 * 300
     assert all(side == 1 for _, side in used if side)
-    none = [stops_at(duel_values(rng, 0.0) for _ in range(300))[1] for _ in range(runs)]
+    none = [stopping_point(duel_values(rng, 0.0) for _ in range(300))[1] for _ in range(runs)]
     assert sum(side != 0 for side in none) <= 0.05 * runs

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from convbench.stats import agreement
-from convbench.stats.agreement import alpha, spearman
-from convbench.stats.alike import alike
+from convbench.stats.agreement import krippendorff_alpha, spearman
+from convbench.stats.alike import count_duplicate_groups
 from convbench.stats.jackknife import jackknife
-from convbench.stats.means import estimate
-from convbench.store.keys import Hashes, Names, Ordinals
+from convbench.stats.means import estimate_mean
+from convbench.store.keys import Hashes, NameOrdinals, NameSet
 from tests.support.later import later
 from tests.support.memory import BLOCK, held_below
 
@@ -30,31 +30,31 @@ def test_names_are_found_as_in_a_mapping() -> None:
     draw = random.Random(0)
     names = [f"c{n}" for n in range(MANY)]
     hashes = Hashes(names)
-    assert hashes.repeated() == set()
+    assert hashes.find_repeated() == set()
     twice = draw.sample(names, 3)
     for name in twice:
         hashes.add(name)
-    assert hashes.repeated() == set(map(hash, twice))
+    assert hashes.find_repeated() == set(map(hash, twice))
     wanted = [draw.choice(names) for _ in range(1000)] + ["nobody"]
     for few in (names[:1000], names):
         known, asked = {name: at for at, name in enumerate(few)}, Hashes(few)
         expected = [known.get(name, -1) for name in wanted]
-        found = Ordinals(asked)
-        assert [-1 if (at := found.of(name)) is None else at for name in wanted] == expected
-        there = Names(asked)
+        found = NameOrdinals(asked)
+        assert [-1 if (at := found.ordinal_of(name)) is None else at for name in wanted] == expected
+        there = NameSet(asked)
         assert [name in there for name in wanted] == [at >= 0 for at in expected]
-        assert len(Names([*few, *few[:700], *few[::-1]])) == len(few)
-        again = Ordinals(Hashes([*few, *few[:700]]))
-        assert sorted(again.every(few[699])) == [699, len(few) + 699]
-        assert list(again.every("nobody")) == []
+        assert len(NameSet([*few, *few[:700], *few[::-1]])) == len(few)
+        again = NameOrdinals(Hashes([*few, *few[:700]]))
+        assert sorted(again.possible_ordinals(few[699])) == [699, len(few) + 699]
+        assert list(again.possible_ordinals("nobody")) == []
 
 
-@pytest.mark.parametrize("made", [Names, lambda names: Ordinals(Hashes(names))])
+@pytest.mark.parametrize("made", [NameSet, lambda names: NameOrdinals(Hashes(names))])
 def test_names_that_are_looked_up_take_few_bytes(made: Callable[[Iterable[str]], object]) -> None:
     """A hash each and a place, twice while they are put in order."""
     names = [f"c{n}" for n in range(7 * BLOCK)]
     held_below(42, lambda count: made(islice(names, count)), 2 * BLOCK, 7 * BLOCK)
-    assert len(Names(["a", "b"] * MANY)) == 2
+    assert len(NameSet(["a", "b"] * MANY)) == 2
 
 
 def test_an_estimate_of_many_is_the_same_to_the_last_bit() -> None:
@@ -65,7 +65,7 @@ def test_an_estimate_of_many_is_the_same_to_the_last_bit() -> None:
     _, place = np.unique([group for group, _ in pairs], return_inverse=True)
     sums = np.bincount(place, values - mean)
     squares = math.fsum(one**2 for one in sums.tolist())
-    found = estimate(pairs)
+    found = estimate_mean(pairs)
     assert found is not None
     assert (found.mean, found.n, found.groups) == (mean, MANY, len(sums))
     assert found.error == math.sqrt(len(sums) / (len(sums) - 1) * squares) / MANY
@@ -97,8 +97,8 @@ def test_groups_that_say_one_thing_alone_are_counted() -> None:
         for group, value in pairs:
             said.setdefault(group, []).append(value)
         expected = sum(len(some) > 1 and len(set(some)) == 1 for some in said.values())
-        assert alike(pairs) == expected > count // 20
-    assert alike([]) == alike([("a", 1), ("b", 1)]) == 0
+        assert count_duplicate_groups(pairs) == expected > count // 20
+    assert count_duplicate_groups([]) == count_duplicate_groups([("a", 1), ("b", 1)]) == 0
 
 
 @pytest.mark.exhaustive
@@ -126,9 +126,14 @@ def test_alpha_of_many_is_that_of_few(raters: int, monkeypatch: pytest.MonkeyPat
              for t in truth]
             for _ in range(raters)
         ]  # fmt: skip
-        found = alpha([array("d", one) for one in ratings])
+        found = krippendorff_alpha([array("d", one) for one in ratings])
         with monkeypatch.context() as patch:
             patch.setattr(agreement, "FEW", len(truth) + 1)
-            assert found == pytest.approx(alpha(ratings), abs=1e-14)
+            assert found == pytest.approx(krippendorff_alpha(ratings), abs=1e-14)
     nothing, same = [math.nan] * BLOCK, [0.5] * BLOCK
-    assert alpha([nothing, nothing]) is alpha([same, same]) is alpha([same, nothing]) is None
+    assert (
+        krippendorff_alpha([nothing, nothing])
+        is krippendorff_alpha([same, same])
+        is krippendorff_alpha([same, nothing])
+        is None
+    )

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 import pytest
 
 from convbench.stats.offpolicy import (
-    Draw,
-    direct,
-    gain,
-    others,
-    overlap,
+    LoggedReward,
+    direct_value,
+    doubly_robust,
+    leave_one_out_means,
+    measure_overlap,
     pareto_shape,
-    robust,
-    snips,
+    snips_value,
+    value_gain,
 )
 
 ACTIONS = 6
@@ -49,7 +49,7 @@ class World:
         ]
         return sum(found) / len(found)
 
-    def log(self, questions: int, samples: int, seed: int) -> list[Draw]:
+    def log(self, questions: int, samples: int, seed: int) -> list[LoggedReward]:
         """A log of the logging policy on questions drawn with replacement."""
         draw = random.Random(seed)
         found = []
@@ -58,48 +58,50 @@ class World:
             for _ in range(samples):
                 a = draw.choices(range(ACTIONS), self.logging[x])[0]
                 ratio = math.log(self.new[x][a] / self.logging[x][a])
-                found.append(Draw(f"{place}", ratio, self.rewards[x][a]))
+                found.append(LoggedReward(f"{place}", ratio, self.rewards[x][a]))
         return found
 
 
 def test_by_hand() -> None:
     draws = [
-        Draw("a", math.log(2), 1.0), Draw("a", 0.0, 0.0), Draw("b", math.log(3), 0.5),
-        Draw("b", math.log(0.5), 0.0),
-    ]  # fmt: skip
-    assert snips(draws).mean == pytest.approx((2 * 1 + 3 * 0.5) / 6.5)
-    assert gain(draws).mean == pytest.approx(3.5 / 6.5 - 1.5 / 4)
-    seen = overlap(draws)
+        LoggedReward("a", math.log(2), 1.0),
+        LoggedReward("a", 0.0, 0.0),
+        LoggedReward("b", math.log(3), 0.5),
+        LoggedReward("b", math.log(0.5), 0.0),
+    ]
+    assert snips_value(draws).mean == pytest.approx((2 * 1 + 3 * 0.5) / 6.5)
+    assert value_gain(draws).mean == pytest.approx(3.5 / 6.5 - 1.5 / 4)
+    seen = measure_overlap(draws)
     assert seen.effective == pytest.approx(6.5**2 / (4 + 1 + 9 + 0.25))
     assert seen.effective_groups == pytest.approx(6.5**2 / (3**2 + 3.5**2))
     assert (seen.mean_weight, seen.largest) == pytest.approx((6.5 / 4, 3 / 6.5))
-    assert others(draws) == [0.0, 1.0, 0.0, 0.5]
+    assert leave_one_out_means(draws) == [0.0, 1.0, 0.0, 0.5]
     apart = [1 - 0, 0 - 1, 0.5 - 0, 0 - 0.5]
     change = sum(w * a for w, a in zip([2, 1, 3, 0.5], apart, strict=True)) / 6.5
-    assert robust(draws).mean == pytest.approx(0.375 + change)
+    assert doubly_robust(draws).mean == pytest.approx(0.375 + change)
     # The jackknife: what the estimate moves without each question.
-    without = {g: snips([d for d in draws if d.group != g]).mean for g in "ab"}
+    without = {g: snips_value([d for d in draws if d.group != g]).mean for g in "ab"}
     error = math.sqrt(sum((one - 3.5 / 6.5) ** 2 for one in without.values()) / 2)
-    assert snips(draws).error == pytest.approx(error)
+    assert snips_value(draws).error == pytest.approx(error)
 
 
 def test_the_same_policy_is_the_logs_own_mean_and_a_scale_of_weights_changes_nothing() -> None:
-    log = [Draw(d.group, 0.0, d.reward) for d in World(50, 1.0, 0).log(60, 3, 0)]
-    own = direct((d.group, d.reward) for d in log)
+    log = [LoggedReward(d.group, 0.0, d.reward) for d in World(50, 1.0, 0).log(60, 3, 0)]
+    own = direct_value((d.group, d.reward) for d in log)
     assert own is not None
-    assert snips(log).mean == pytest.approx(own.mean)
-    assert snips(log).error == pytest.approx(own.error)
-    assert gain(log).mean == pytest.approx(0) == gain(log).error
-    moved = [Draw(d.group, d.log_ratio + 900, d.reward) for d in log]
-    assert snips(moved) == snips(log)
-    assert overlap(log).unknown() == []
+    assert snips_value(log).mean == pytest.approx(own.mean)
+    assert snips_value(log).error == pytest.approx(own.error)
+    assert value_gain(log).mean == pytest.approx(0) == value_gain(log).error
+    moved = [LoggedReward(d.group, d.log_ratio + 900, d.reward) for d in log]
+    assert snips_value(moved) == snips_value(log)
+    assert measure_overlap(log).unknown_reasons() == []
 
 
 def test_a_perfect_reward_model_leaves_the_direct_error_alone() -> None:
     world = World(80, 1.0, 1)
-    log = [Draw(d.group, d.log_ratio, d.reward, d.reward) for d in world.log(80, 2, 1)]
+    log = [LoggedReward(d.group, d.log_ratio, d.reward, d.reward) for d in world.log(80, 2, 1)]
     sampled = [(d.group, d.reward) for d in world.log(80, 2, 2)]
-    told, plain = robust(log, sampled), direct(sampled)
+    told, plain = doubly_robust(log, sampled), direct_value(sampled)
     assert plain is not None
     assert (told.mean, told.error) == (pytest.approx(plain.mean), pytest.approx(plain.error))
 
@@ -110,10 +112,10 @@ def test_intervals_hold_the_truth_where_the_log_tells() -> None:
     truth, held, known = world.value(), {"snips": 0, "robust": 0}, 0
     for seed in range(160):
         log = world.log(60, 2, seed)
-        if overlap(log).unknown():
+        if measure_overlap(log).unknown_reasons():
             continue
         known += 1
-        for name, rule in (("snips", snips), ("robust", robust)):
+        for name, rule in (("snips", snips_value), ("robust", doubly_robust)):
             interval = rule(log).interval
             assert interval is not None
             held[name] += interval[0] <= truth <= interval[1]
@@ -124,15 +126,17 @@ def test_intervals_hold_the_truth_where_the_log_tells() -> None:
 
 @pytest.mark.parametrize(("apart", "why"), [(14.0, "expected at least 30"), (0.5, "")])
 def test_a_log_too_far_from_the_policy_says_so(apart: float, why: str) -> None:
-    told = overlap(World(400, apart, 4).log(60, 1, 4)).unknown()
+    told = measure_overlap(World(400, apart, 4).log(60, 1, 4)).unknown_reasons()
     assert why in "; ".join(told)
     assert bool(told) == bool(why)
 
 
 def test_a_policy_that_says_what_the_log_has_not_is_told_by_its_weights_mean() -> None:
     """All weights alike and small: nothing else would show it."""
-    log = [Draw(f"{n}", -3 + 0.01 * (n % 5), 0.5) for n in range(200)]
-    assert "the policy says what the log has not" in "; ".join(overlap(log).unknown())
+    log = [LoggedReward(f"{n}", -3 + 0.01 * (n % 5), 0.5) for n in range(200)]
+    assert "the policy says what the log has not" in "; ".join(
+        measure_overlap(log).unknown_reasons()
+    )
 
 
 def test_pareto_shape_of_known_tails() -> None:
@@ -147,5 +151,5 @@ def test_pareto_shape_of_known_tails() -> None:
         assert pareto_shape(values) == pytest.approx((m * likeliest + 5) / (m + 10), abs=0.03)
     assert pareto_shape([1.0] * 100) is None
     assert pareto_shape([1.0, 2.0, 3.0]) is None
-    heavy = [Draw(f"{n}", 1.6 * math.log(1 / draw.random()), 0.5) for n in range(4000)]
-    assert "Pareto shape" in "; ".join(overlap(heavy).unknown())
+    heavy = [LoggedReward(f"{n}", 1.6 * math.log(1 / draw.random()), 0.5) for n in range(4000)]
+    assert "Pareto shape" in "; ".join(measure_overlap(heavy).unknown_reasons())

@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from convbench.stats.means import Estimate, estimate, share_interval, t_critical
+from convbench.stats.means import Estimate, estimate_mean, share_interval, t_critical
 
 
 def test_it_is_students_t_on_the_log_odds() -> None:
-    found = estimate((i // 2, float(i < 3)) for i in range(40))
+    found = estimate_mean((i // 2, float(i < 3)) for i in range(40))
     assert found is not None
     assert found.error is not None
     low, high = share_interval(found) or (1.0, 0.0)
@@ -39,7 +39,7 @@ def test_a_rare_share_is_held() -> None:
             for level in [rng.betavariate(0.03 * 7 / 3, 0.97 * 7 / 3)]
             for _ in range(3)
         ]
-        found = estimate(rows)
+        found = estimate_mean(rows)
         assert found is not None
         low, high = share_interval(found) or (1.0, 0.0)
         a, b = found.interval or (1.0, 0.0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from convbench.report.gold import compare
-from convbench.report.verdict import Decided, Evidence, Measured, decide
-from convbench.stats.ppi import Unit
+from convbench.report.gold import gold_difference
+from convbench.report.verdict import Evidence, Ruling, TruthMeasure, apply_decision_rule
+from convbench.stats.ppi import ScoredUnit
 from tests.stats.simulate import labelled, talks
 
 
@@ -17,19 +17,21 @@ def said(
     paid: float = 0.0,
     labels: int = 50,
     groups: int = 60,
-) -> Decided:
+) -> Ruling:
     """Return the verdict on a policy that people find `better`, and whose conversations the judge
     pays `paid` more for nothing; `labels` of each policy at the same questions."""
     level = [rng.gauss(0, 1) for _ in range(groups)]
     base = talks(rng, groups, 3, shared=level)
     other = talks(rng, groups, 3, shared=[one + better for one in level], bias=0.5 + paid)
-    a: list[Unit] = labelled(rng, base, labels, "uniform")
-    b: list[Unit] = labelled(rng, other, labels, "uniform")
-    found = compare("trained", a, b, scale=10)
+    a: list[ScoredUnit] = labelled(rng, base, labels, "uniform")
+    b: list[ScoredUnit] = labelled(rng, other, labels, "uniform")
+    found = gold_difference("trained", a, b, scale=10)
     assert found.raw is not None
     truths = ()
     if found.corrected is not None:
         truths = (
-            Measured("people's score", found.corrected, found.bias, found.raw.mean, people=True),
+            TruthMeasure(
+                "people's score", found.corrected, found.bias, found.raw.mean, people=True
+            ),
         )
-    return decide(Evidence(found.raw, truths))
+    return apply_decision_rule(Evidence(found.raw, truths))

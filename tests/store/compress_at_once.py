@@ -35,7 +35,7 @@ def main() -> None:
     for thread in threads:
         thread.join()
     for path, wanted in said.items():
-        with frames.opened(parts.parts(path)[0]) as stream:
+        with frames.open_part(parts.list_parts(path)[0]) as stream:
             assert stream.read() == wanted, path
 
 

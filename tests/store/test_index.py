@@ -19,8 +19,8 @@ from convbench.schema import Branch, Conversation, Verdict, turn_scores
 from convbench.store import Run, index, sidecars
 from convbench.store.index import ConversationRow, VerdictRow
 from convbench.store.jsonl import Appender
-from convbench.store.parts import opened
-from convbench.store.places import Records
+from convbench.store.parts import open_part
+from convbench.store.places import RecordReader
 from tests.publish.runs import conversation, example, failed, verdict, write_run
 
 
@@ -100,7 +100,7 @@ def rows_of_conversations(run: Run) -> list[ConversationRow]:
             list(talk.flags),
             usd_of(talk),
         )
-        for told in run.told()
+        for told in run.iter_stored()
         for talk in [told.conversation]
     ]
 
@@ -139,7 +139,7 @@ def test_rows_are_what_the_records_say(tmp_path: Path, cache: Path) -> None:
     assert len(talks) == 61
     times = []
     for _ in range(2):
-        assert list(run.heads()) == talks
+        assert list(run.conversation_rows()) == talks
         assert values_of(run.verdict_rows()) == verdicts
         times.append({path.name: path.stat().st_mtime_ns for path in cache.iterdir()})
     assert len(times[0]) == 6, "one a sealed part"
@@ -154,7 +154,7 @@ def test_a_sidecar_is_read_in_place_of_its_part(
 ) -> None:
     """No line of a sealed part is parsed again, and each of the tail is."""
     run = make_run(tmp_path / "run")
-    list(run.heads())
+    list(run.conversation_rows())
     parsed: list[bytes] = []
 
     def read_line(where: str, line: bytes) -> tuple[Any, ...]:
@@ -163,7 +163,7 @@ def test_a_sidecar_is_read_in_place_of_its_part(
 
     table = index.CONVERSATIONS
     monkeypatch.setattr(index, "CONVERSATIONS", replace(table, read_line=read_line))
-    assert list(run.heads()) == rows_of_conversations(run)
+    assert list(run.conversation_rows()) == rows_of_conversations(run)
     tail = run.conversations_file.read_bytes().splitlines(keepends=True)
     assert parsed == tail[:-1]
 
@@ -171,17 +171,17 @@ def test_a_sidecar_is_read_in_place_of_its_part(
 def test_records_are_read_where_rows_say(tmp_path: Path) -> None:
     """Before and after the tail is sealed, which moves no place."""
     run = make_run(tmp_path / "run")
-    rows = list(run.heads())
+    rows = list(run.conversation_rows())
     talks = [run.read_conversation(*row[:3]) for row in rows]
     assert talks == list(run.conversations())
     with Appender(run.conversations_file):
         pass
     assert not run.conversations_file.read_bytes()
-    assert list(run.heads()) == rows
+    assert list(run.conversation_rows()) == rows
     assert [Run.open(run.path).read_conversation(*row[:3]) for row in rows] == talks
     verdicts = list(run.verdict_rows())
-    records = Records(run.verdicts_file, Verdict)
-    assert [records.read(row.start, row.length) for row in verdicts] == list(run.verdicts())
+    records = RecordReader(run.verdicts_file, Verdict)
+    assert [records.read_record(row.start, row.length) for row in verdicts] == list(run.verdicts())
 
 
 def test_a_run_that_grows_is_followed(tmp_path: Path) -> None:
@@ -190,26 +190,26 @@ def test_a_run_that_grows_is_followed(tmp_path: Path) -> None:
     for number in range(9):
         with Appender(run.conversations_file) as file:
             file.write(conversation(number, number % 2, flags=("late",)).model_dump_json().encode())
-            assert list(run.heads()) == rows_of_conversations(run)
-        assert list(run.heads()) == rows_of_conversations(run)
-    assert sum("late" in row.flags for row in run.heads()) == 9
+            assert list(run.conversation_rows()) == rows_of_conversations(run)
+        assert list(run.conversation_rows()) == rows_of_conversations(run)
+    assert sum("late" in row.flags for row in run.conversation_rows()) == 9
 
 
 def test_a_part_that_changed_has_another_sidecar(tmp_path: Path, cache: Path) -> None:
     """Of the same name, size and time of writing too, edited in place."""
     run = make_run(tmp_path / "run", parts=2)
     part = next(run.path.glob("conversations-*.zst"))
-    text = opened(part).read()
+    text = open_part(part).read()
     part.unlink()
     part = part.with_suffix("")
     part.write_bytes(text)
-    before = list(run.heads())
+    before = list(run.conversation_rows())
     known = part.stat()
     with part.open("r+b") as file:
         file.write(text.replace(b"run-q", b"ran-q"))
     os.utime(part, ns=(known.st_atime_ns, known.st_mtime_ns))
     assert (part.stat().st_size, part.stat().st_mtime_ns) == (known.st_size, known.st_mtime_ns)
-    changed = list(run.heads())
+    changed = list(run.conversation_rows())
     assert changed == rows_of_conversations(run)
     assert changed[0].conversation_id == before[0].conversation_id.replace("run", "ran")
 
@@ -245,12 +245,12 @@ def test_a_damaged_line_is_named(
         for line in lines[:6]:
             file.write(line)
     if when == "later":
-        list(run.heads())
+        list(run.conversation_rows())
     with Appender(run.conversations_file) as file:
         for number, line in enumerate(lines[6:]):
             file.write(wrong(line) if number == 9 else line)
     with pytest.raises(RunError) as caught:
-        list(run.heads())
+        list(run.conversation_rows())
     assert str(caught.value).startswith(f"{run.conversations_file}:16: ")
     assert words in str(caught.value)
     assert len(list(cache.iterdir())) == 1
@@ -372,8 +372,8 @@ def test_unusual_lines_give_what_the_record_says(tmp_path: Path) -> None:
     run.conversations_file.write_bytes(
         orjson.dumps(spaced, option=orjson.OPT_INDENT_2).replace(b"\n", b" ") + b"\n"
     )
-    assert list(run.heads()) == rows_of_conversations(run)
-    assert next(run.heads()).sample == 1
+    assert list(run.conversation_rows()) == rows_of_conversations(run)
+    assert next(run.conversation_rows()).sample == 1
 
 
 def test_names_of_any_letters_come_back(tmp_path: Path) -> None:
@@ -389,10 +389,10 @@ def test_names_of_any_letters_come_back(tmp_path: Path) -> None:
             one = conversation(number, key=f"{name}/0", example_id=name, flags=(name, "b"))
             file.write(one.model_dump_json().encode())
     for _ in range(2):
-        assert [(row.example_id, list(row.flags)) for row in run.heads()] == [
+        assert [(row.example_id, list(row.flags)) for row in run.conversation_rows()] == [
             (name, [name, "b"]) for name in names
         ]
-    assert Conversation.model_validate(run.read_conversation(*next(run.heads())[:3]))
+    assert Conversation.model_validate(run.read_conversation(*next(run.conversation_rows())[:3]))
 
 
 def test_files_of_shards_come_one_after_the_other(tmp_path: Path) -> None:

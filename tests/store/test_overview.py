@@ -8,7 +8,7 @@ import pytest
 
 from convbench.store import sidecars
 from convbench.store.jsonl import Appender
-from convbench.store.overview import overview
+from convbench.store.overview import read_overview
 from tests.support.memory import BLOCK, held_below
 from tests.view.runs import RIGHT, make, many, question
 
@@ -19,7 +19,7 @@ def test_the_newest_record_of_each_name_counts(tmp_path: Path) -> None:
     """One failed and was said again, one failed; a judge scored one of them twice."""
     talks = [(0, 0, None, {}), (1, 0, RIGHT, {}), (0, 0, RIGHT, {}), (2, 1, None, {})]
     run = make(tmp_path / "run", ASKED, talks, {"rules": lambda k: 8.0, "rubric": lambda k: 5.0})
-    found = overview(run)
+    found = read_overview(run)
     assert (found.conversations, found.failed, found.judges) == (2, 1, ("rules", "rubric"))
     assert found.usd == pytest.approx(2 * 0.003)
 
@@ -28,7 +28,7 @@ def test_a_price_that_is_unknown_makes_the_sum_unknown(tmp_path: Path) -> None:
     run = make(tmp_path / "run", ASKED, [(0, 0, RIGHT, {}), (1, 0, RIGHT, {})], {})
     told = run.conversations_file.read_text().replace('"cost_usd":0.001', '"cost_usd":null', 1)
     run.conversations_file.write_text(told)
-    assert overview(run).usd is None
+    assert read_overview(run).usd is None
 
 
 @pytest.mark.exhaustive
@@ -43,5 +43,5 @@ def test_it_holds_little_of_each_conversation(
         for path in (run.conversations_file, run.verdicts_file):
             with Appender(path):  # closing it seals it
                 pass
-        assert overview(run).conversations == count
-    held_below(20, lambda count: overview(runs[count]), BLOCK, 2 * BLOCK)
+        assert read_overview(run).conversations == count
+    held_below(20, lambda count: read_overview(runs[count]), BLOCK, 2 * BLOCK)

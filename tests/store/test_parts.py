@@ -17,9 +17,9 @@ import zstandard
 from convbench.errors import RunError
 from convbench.store import Run, examples, jsonl, parts
 from convbench.store import parts as frames
-from convbench.store.jsonl import Appender, lines, placed
-from convbench.store.places import Places, size_of
-from convbench.store.query import query
+from convbench.store.jsonl import Appender, lines_with_offsets, numbered_lines
+from convbench.store.places import OffsetReader, size_of
+from convbench.store.query import run_query
 from tests.publish.runs import ANSWERS, conversation, example, failed, verdict, write_run
 from tests.rollout.cli import environment, until
 from tests.support.one_line import one_line
@@ -30,7 +30,7 @@ def numbered(count: int, start: int = 0) -> list[bytes]:
 
 
 def read(path: Path) -> list[bytes]:
-    found = list(lines(path))
+    found = list(numbered_lines(path))
     assert [number for number, _ in found] == list(range(1, len(found) + 1))
     return [line for _, line in found]
 
@@ -41,7 +41,7 @@ def seal(path: Path) -> Path:
     compressor.rotate()
     compressor.wait()
     path.touch()
-    return parts.parts(path)[-1]
+    return parts.list_parts(path)[-1]
 
 
 def test_a_long_file_is_compressed_and_reads_the_same(tmp_path: Path) -> None:
@@ -49,13 +49,13 @@ def test_a_long_file_is_compressed_and_reads_the_same(tmp_path: Path) -> None:
     with Appender(path) as file:
         for line in said:
             file.write(line[:-1])
-    assert [part.suffix for part in parts.parts(path)] == [".zst"]
+    assert [part.suffix for part in parts.list_parts(path)] == [".zst"]
     assert size_of(path) == sum(map(len, said))
-    assert sum(one.stat().st_size for one in parts.files(path)) < size_of(path) / 3
+    assert sum(one.stat().st_size for one in parts.list_files(path)) < size_of(path) / 3
     assert read(path) == said
-    places = Places(path)
-    for number, start, line in list(placed(path))[:: len(said) // 7]:
-        assert places.read(start, len(line)) == line == said[number - 1]
+    places = OffsetReader(path)
+    for number, start, line in list(lines_with_offsets(path))[:: len(said) // 7]:
+        assert places.read_range(start, len(line)) == line == said[number - 1]
 
 
 def test_files_that_are_compressed_at_once_do_not_harm_one_another(tmp_path: Path) -> None:
@@ -66,13 +66,13 @@ def test_files_that_are_compressed_at_once_do_not_harm_one_another(tmp_path: Pat
 
 def plain_left(path: Path, part: Path) -> None:
     """Killed between the rename of the whole part and the removal of the plain one."""
-    with frames.opened(part) as stream:
+    with frames.open_part(part) as stream:
         part.with_suffix("").write_bytes(stream.read())
 
 
 def half_written(path: Path, part: Path) -> None:
     """Killed while the part was compressed."""
-    with frames.opened(part) as stream:
+    with frames.open_part(part) as stream:
         part.with_suffix("").write_bytes(stream.read())
     half = part.read_bytes()[: part.stat().st_size // 2]
     (part.parent / f".{part.name}.tmp").write_bytes(half)
@@ -138,7 +138,7 @@ def test_kills_amid_writing_lose_nothing_that_was_written_and_double_nothing(
         assert found == numbered(len(found))
         assert len(found) > had
         had = len(found)
-    assert any(part.suffix == ".zst" for part in parts.parts(path))
+    assert any(part.suffix == ".zst" for part in parts.list_parts(path))
 
 
 def test_a_file_that_is_sealed_while_it_is_read_is_read_once(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_file_that_is_sealed_while_it_is_read_is_read_once(tmp_path: Path) -> 
     path.write_bytes(b"".join(said[:1000]))
     seal(path)
     path.write_bytes(b"".join(said[1000:]))
-    reading = lines(path)
+    reading = numbered_lines(path)
     found = [next(reading)[1] for _ in range(10)]
     seal(path)
     found += [line for _, line in reading]
@@ -154,7 +154,7 @@ def test_a_file_that_is_sealed_while_it_is_read_is_read_once(tmp_path: Path) -> 
 
 
 def of_frames(*bodies: bytes) -> bytes:
-    return b"".join(frames.compressor().compress(body) for body in bodies)
+    return b"".join(frames.make_compressor().compress(body) for body in bodies)
 
 
 def bomb() -> bytes:
@@ -187,9 +187,9 @@ def test_a_part_that_is_a_bomb_or_no_part_is_refused_in_one_line(kind: str, tmp_
     part.write_bytes(made())
     for ask in (
         lambda: list(run.conversations()),
-        lambda: query("SELECT count(*) FROM conversations", [run]),
-        lambda: query("SELECT content FROM turns", [run]),
-        lambda: Places(run.conversations_file).read(0, 10),
+        lambda: run_query("SELECT count(*) FROM conversations", [run]),
+        lambda: run_query("SELECT content FROM turns", [run]),
+        lambda: OffsetReader(run.conversations_file).read_range(0, 10),
     ):
         with pytest.raises(RunError, match=why) as raised:
             ask()
@@ -211,8 +211,8 @@ def test_a_run_in_parts_is_the_run_it_was(tmp_path: Path) -> None:
         views = ("conversations", "turns", "verdicts", "examples")
         return [
             list(found.conversations()), list(found.verdicts()), dict(found.examples),
-            [found.attempts().get(key) for key in keys], list(found.heads()),
-            *(query(f"SELECT * FROM {view} ORDER BY ALL", [found]).rows for view in views),
+            [found.attempts().get(key) for key in keys], list(found.conversation_rows()),
+            *(run_query(f"SELECT * FROM {view} ORDER BY ALL", [found]).rows for view in views),
         ]  # fmt: skip
 
     before = whole(run)
@@ -248,13 +248,13 @@ def test_a_run_of_many_parts_is_asked_whole_and_a_damaged_one_named(tmp_path: Pa
         run.conversations_file.write_bytes(talk.model_dump_json().encode() + b"\n")
         seal(run.conversations_file)
     run.conversations_file.write_bytes(talks[10].model_dump_json().encode() + b'\n{"torn')
-    assert len(parts.parts(run.conversations_file)) == 10
+    assert len(parts.list_parts(run.conversations_file)) == 10
     sql = "select count(*), count(distinct conversation_id), sum(n_turns) from conversations"
-    assert query(sql, [Run.open(run.path)]).rows == [(11, 11, 22)]
-    part = parts.parts(run.conversations_file)[8]
-    part.write_bytes(frames.compressor().compress(b'{"key":5}\n'))
+    assert run_query(sql, [Run.open(run.path)]).rows == [(11, 11, 22)]
+    part = parts.list_parts(run.conversations_file)[8]
+    part.write_bytes(frames.make_compressor().compress(b'{"key":5}\n'))
     with pytest.raises(RunError, match=r"conversations\.jsonl:9: "):
-        query(sql, [Run.open(run.path)])
+        run_query(sql, [Run.open(run.path)])
 
 
 def test_nothing_is_written_behind_a_last_line_that_could_not_be_cut_off(

@@ -13,8 +13,8 @@ import pytest
 
 from convbench.commands.query import check_format, write_table
 from convbench.errors import UsageError
-from convbench.store.formats import _fit, render
-from convbench.store.query import query
+from convbench.store.formats import _fit_widths, format_result
+from convbench.store.query import run_query
 from tests.publish.runs import conversation, write_run
 
 MIXED = (
@@ -25,12 +25,12 @@ MIXED = (
 
 def test_json_and_csv_hold_the_values(tmp_path: Path) -> None:
     """Nulls, lists, mappings; a name given twice is made different."""
-    result = query(MIXED, [write_run(tmp_path / "r", count=1)])
-    assert json.loads(render(result, "json")) == [
+    result = run_query(MIXED, [write_run(tmp_path / "r", count=1)])
+    assert json.loads(format_result(result, "json")) == [
         {"text": "a|b", "number": 1.5, "nothing": None, "yes": True, "list": [1, 2],
          "map": {"k": 1}, "big": 2, "text_1": "x"}
     ]  # fmt: skip
-    rows = list(csv.reader(io.StringIO(render(result, "csv").decode())))
+    rows = list(csv.reader(io.StringIO(format_result(result, "csv").decode())))
     assert rows[0] == ["text", "number", "nothing", "yes", "list", "map", "big", "text_1"]
     assert rows[1] == ["a|b", "1.5", "", "true", "[1,2]", '{"k":1}', "2", "x"]
 
@@ -40,7 +40,7 @@ def test_parquet_is_read_back(tmp_path: Path) -> None:
     import pyarrow.parquet
 
     run = write_run(tmp_path / "r", count=2)
-    result = query("SELECT judge, sum(attempts) AS n FROM verdicts GROUP BY judge", [run])
+    result = run_query("SELECT judge, sum(attempts) AS n FROM verdicts GROUP BY judge", [run])
     write_table(result, "parquet", tmp_path / "x.parquet")
     table = pyarrow.parquet.read_table(tmp_path / "x.parquet")
     assert table.to_pylist() == [{"judge": "rules", "n": 4}]
@@ -55,7 +55,7 @@ def test_table_fits_its_width(width: int, tmp_path: Path) -> None:
     from rich.cells import cell_len
 
     for sql in ("SELECT * FROM conversations", "SELECT conversation_id, content FROM turns"):
-        lines = render(query(sql, [run]), "table", width).decode().splitlines()
+        lines = format_result(run_query(sql, [run]), "table", width).decode().splitlines()
         assert max(map(cell_len, lines)) <= width
         assert lines[-1].endswith(("row)", "rows)"))
 
@@ -64,7 +64,7 @@ def test_table_shows_no_terminal_escapes(tmp_path: Path) -> None:
     """A model's words must not steer the reader's terminal."""
     talk = conversation(0, said="\x1b[31mred\x1b]0;title\x07")
     run = write_run(tmp_path / "r", count=1, conversations=[talk])
-    text = render(query("SELECT content FROM turns", [run]), "table").decode()
+    text = format_result(run_query("SELECT content FROM turns", [run]), "table").decode()
     assert "\x1b" not in text
     assert "\x07" not in text
     assert "red" in text
@@ -92,6 +92,6 @@ def test_importing_query_loads_no_duckdb() -> None:
 @pytest.mark.timeout(20)
 def test_a_column_of_any_width_is_fitted_at_once() -> None:
     """Its width is not counted down: a cell may hold all that a query's memory takes."""
-    assert _fit((10**12, 5), 80) == [73, 5]
-    assert _fit((10**12, 10**12), 80) == [39, 39]
-    assert _fit((10**12,) * 30, 80) is None
+    assert _fit_widths((10**12, 5), 80) == [73, 5]
+    assert _fit_widths((10**12, 10**12), 80) == [39, 39]
+    assert _fit_widths((10**12,) * 30, 80) is None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import QueryError
-from convbench.store.query import query
+from convbench.store.query import run_query
 from tests.publish.runs import write_run
 from tests.support.one_line import one_line
 
@@ -85,7 +85,7 @@ def test_hostile_query_is_refused_in_one_line(sql: str, tmp_path: Path) -> None:
     run = write_run(tmp_path / "r", count=1)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(QueryError) as caught:
-        query(sql.format(out=out, secret=secret, folder=tmp_path), [run])
+        run_query(sql.format(out=out, secret=secret, folder=tmp_path), [run])
     assert "swordfish" not in one_line(caught.value)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -110,4 +110,4 @@ READING = (
 @pytest.mark.parametrize("sql", READING)
 def test_reading_statements_run(sql: str, tmp_path: Path) -> None:
     """What only reads is not refused."""
-    assert len(query(sql, [write_run(tmp_path / "r", count=1)])) > 0
+    assert len(run_query(sql, [write_run(tmp_path / "r", count=1)])) > 0

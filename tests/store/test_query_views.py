@@ -9,7 +9,7 @@ import pytest
 from convbench.errors import QueryError, RunError
 from convbench.schema import ImagePart, TextPart, Turn
 from convbench.store import Run
-from convbench.store.query import query
+from convbench.store.query import run_query
 from tests.publish.runs import ANSWERS, append, conversation, example, failed, verdict, write_run
 
 CONTRACT = {
@@ -27,7 +27,7 @@ CONTRACT = {
 @pytest.mark.parametrize("view", CONTRACT)
 def test_view_begins_with_the_promised_columns(view: str, tmp_path: Path) -> None:
     """Name by name, in order."""
-    found = query(f"SELECT * FROM {view}", [write_run(tmp_path / "r")])
+    found = run_query(f"SELECT * FROM {view}", [write_run(tmp_path / "r")])
     promised = CONTRACT[view].split()
     assert found.columns[: len(promised)] == tuple(promised)
     assert len(found) > 0
@@ -35,7 +35,7 @@ def test_view_begins_with_the_promised_columns(view: str, tmp_path: Path) -> Non
 
 def one(sql: str, *runs: Run) -> list[tuple[object, ...]]:
     """Rows of a query."""
-    return query(sql, runs).rows
+    return run_query(sql, runs).rows
 
 
 def test_conversations_are_graded_from_their_text(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_damage_in_the_middle_names_its_line(tmp_path: Path) -> None:
         file.write(b'{"key": broken}\n')
     append(run.conversations_file, [conversation(0, 0)])
     with pytest.raises(RunError, match=r"conversations\.jsonl:3: damaged"):
-        query("SELECT count(*) FROM conversations", [run])
+        run_query("SELECT count(*) FROM conversations", [run])
 
 
 def test_failed_verdict_is_a_row_with_null_scores(tmp_path: Path) -> None:
@@ -168,11 +168,11 @@ QUERIES = (
 @pytest.mark.parametrize("sql", QUERIES)
 def test_lazy_loading_changes_no_result(sql: str, tmp_path: Path) -> None:
     """Whatever way a query names a column, it sees what a fully loaded database holds."""
-    from convbench.store.tables import connect
+    from convbench.store.tables import connect_runs
 
     run = write_run(tmp_path / "r", count=3)
-    whole = connect([run]).sql(sql).to_arrow_table()
-    found = query(sql, [run])
+    whole = connect_runs([run]).sql(sql).to_arrow_table()
+    found = run_query(sql, [run])
     assert [tuple(map(str, row)) for row in found.rows] == [
         tuple(map(str, row)) for row in zip(*(c.to_pylist() for c in whole.columns), strict=True)
     ]
@@ -183,8 +183,8 @@ def test_errors_name_what_there_is(tmp_path: Path) -> None:
     """One line, with the known tables or columns."""
     run = write_run(tmp_path / "r", count=1)
     with pytest.raises(QueryError, match=r"nope.*there is: examples, conversations, turns"):
-        query("SELECT * FROM nope", [run])
+        run_query("SELECT * FROM nope", [run])
     with pytest.raises(QueryError, match=r"rewrd.*verdicts\(conversation_id, judge"):
-        query("SELECT rewrd FROM verdicts", [run])
+        run_query("SELECT rewrd FROM verdicts", [run])
     with pytest.raises(QueryError, match="not valid SQL: syntax error"):
-        query("SELEC 1", [run])
+        run_query("SELEC 1", [run])

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from convbench.store.scratch import scratch
+from convbench.store.scratch import scratch_path
 
 HOLDS = """
 import duckdb, time
-from convbench.store.limits import Room, spill
+from convbench.store.limits import MemoryLimit, allow_spilling
 connection = duckdb.connect()
 connection.execute("SET enable_progress_bar = false")
-assert spill(connection, 1 << 30, Room(0, 32))
+assert allow_spilling(connection, 1 << 30, MemoryLimit(0, 32))
 connection.execute("create table t as select range r, md5(range::text) m from range(2000000)")
 print("held", flush=True)
 time.sleep(20)
@@ -38,12 +38,12 @@ def test_what_a_killed_process_spilled_is_cleared(
             folder.mkdir()
         link = held.with_name(held.name[:-8] + "00000000")
         link.symlink_to(away)
-        mine = scratch()
+        mine = scratch_path()
         assert held.exists()  # its process is there
         holder.kill()
         holder.wait()
         mine.mkdir()
-        assert scratch() != mine
+        assert scratch_path() != mine
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         [other.name, away.name, link.name, mine.name]
     )

@@ -11,7 +11,7 @@ from convbench.errors import RunError
 from convbench.store import Run
 from convbench.store.folder_seal import check_folder, seal_folder
 from convbench.store.jsonl import Appender
-from convbench.store.seal import FILE, check_seals, read_seals, seal
+from convbench.store.seal import FILE, check_seals, read_seals, seal_run
 from tests.bench.mutations import mutate, whole
 from tests.report.synthetic import make, questions
 
@@ -152,13 +152,13 @@ def test_a_sealed_folder_tells_what_changed(tmp_path):
     (tmp_path / "b" / "c.txt").write_text("two")
     seal_folder(tmp_path, "set", ["a.txt", "b/c.txt"], {"repo": "me/x"})
     first = (tmp_path / "seal.json").read_bytes()
-    assert check_folder(tmp_path, whole=True).problems == ()
+    assert check_folder(tmp_path, refuse_extra=True).problems == ()
     seal_folder(tmp_path, "set", ["b/c.txt", "a.txt"], {"repo": "me/x"})
     assert (tmp_path / "seal.json").read_bytes() == first
     (tmp_path / "d.txt").write_text("more")
     (tmp_path / "a.txt").write_text("One")
     (tmp_path / "b" / "c.txt").unlink()
-    told = check_folder(tmp_path, whole=True).problems
+    told = check_folder(tmp_path, refuse_extra=True).problems
     assert {text.partition(":")[0] for text in told} == {"a.txt", "b/c.txt", "d.txt"}
     record = json.loads(first)
     for change in ({"about": {"repo": "me/y"}}, {"files": {"../../etc/passwd": "0"}}):
@@ -174,5 +174,5 @@ def test_a_run_that_cannot_be_sealed_is_written_all_the_same(run):
     (run.path / FILE).mkdir()  # as a disk that refuses
     with run.lock():
         pass
-    seal(run.path)
+    seal_run(run.path)
     assert Run.open(run.path).manifest == run.manifest

@@ -44,7 +44,7 @@ def sidecars_of(cache: Path) -> list[Path]:
 def test_the_folder_and_its_files_are_the_users_alone(run: Run, cache: Path) -> None:
     before = os.umask(0)
     try:
-        list(run.heads())
+        list(run.conversation_rows())
     finally:
         os.umask(before)
     assert cache.stat().st_mode & 0o777 == 0o700
@@ -101,19 +101,19 @@ def as_folder(path: Path, lies: bytes) -> None:
 def test_what_others_may_have_put_there_is_not_read(
     run: Run, rows: list[ConversationRow], cache: Path, put: Callable[[Path, bytes], None]
 ) -> None:
-    list(run.heads())
+    list(run.conversation_rows())
     lies = forge(cache)
     for path in sidecars_of(cache):
         put(path, lies)
     for _ in range(2):
-        assert list(run.heads()) == rows
+        assert list(run.conversation_rows()) == rows
 
 
 def test_a_sidecar_that_came_with_a_run_is_not_read(
     run: Run, rows: list[ConversationRow], cache: Path, tmp_path: Path
 ) -> None:
     """Under the names that they have in the cache, beside the run and in a folder of its name."""
-    list(run.heads())
+    list(run.conversation_rows())
     lies = forge(cache)
     names = [path.name for path in sidecars_of(cache)]
     shutil.rmtree(cache)
@@ -123,19 +123,19 @@ def test_a_sidecar_that_came_with_a_run_is_not_read(
             (folder / name).write_bytes(lies)
     copy = tmp_path / "copy"
     shutil.copytree(run.path, copy)
-    assert list(run.heads()) == rows
-    assert list(Run.open(copy).heads()) == rows_of_conversations(Run.open(copy))
+    assert list(run.conversation_rows()) == rows
+    assert list(Run.open(copy).conversation_rows()) == rows_of_conversations(Run.open(copy))
 
 
 @pytest.mark.parametrize("left", [0, 3, 200, -1])
 def test_a_cut_sidecar_is_made_anew(
     run: Run, rows: list[ConversationRow], cache: Path, left: int
 ) -> None:
-    list(run.heads())
+    list(run.conversation_rows())
     for path in sidecars_of(cache):
         data = path.read_bytes()
         path.write_bytes(data[:left])
-        assert list(run.heads()) == rows
+        assert list(run.conversation_rows()) == rows
         assert path.read_bytes() == data
 
 
@@ -144,20 +144,20 @@ def test_a_sidecar_that_cannot_be_read_is_made_anew(
     run: Run, rows: list[ConversationRow], cache: Path, at: int
 ) -> None:
     """Damaged inside, with both of its marks."""
-    list(run.heads())
+    list(run.conversation_rows())
     path = sidecars_of(cache)[0]
     data = bytearray(path.read_bytes())
     data[at : at + 30] = b"\xff" * len(data[at : at + 30])
     path.write_bytes(data)
     path.chmod(0o600)
-    assert list(run.heads()) == rows
-    assert list(run.heads()) == rows
+    assert list(run.conversation_rows()) == rows
+    assert list(run.conversation_rows()) == rows
 
 
 def test_a_sidecar_may_go_while_it_is_read(
     run: Run, rows: list[ConversationRow], cache: Path
 ) -> None:
-    list(run.heads())
+    list(run.conversation_rows())
     reading = index.Index(index.CONVERSATIONS, [run.conversations_file])
     coming = reading.newest_rows()
     first = next(coming)
@@ -192,7 +192,7 @@ def test_a_folder_that_cannot_be_used_is_reported_once(
     spoil(cache)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            assert list(run.heads()) == rows
+            assert list(run.conversation_rows()) == rows
     assert [str(cache) in one.getMessage() for one in caplog.records] == [True]
     assert not cache.is_dir() or not list(cache.iterdir())
 
@@ -231,7 +231,7 @@ def test_a_user_without_a_home_needs_none(
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            assert list(run.heads()) == rows
+            assert list(run.conversation_rows()) == rows
     assert [record.getMessage().count("home") for record in caplog.records] == [1]
 
 
@@ -244,7 +244,7 @@ def test_a_folder_with_letters_of_a_pattern_is_left_alone(
     """DuckDB would take its name for a pattern."""
     monkeypatch.setenv("CONVBENCH_CACHE", str(tmp_path / "a*[b]?"))
     for _ in range(2):
-        assert list(run.heads()) == rows
+        assert list(run.conversation_rows()) == rows
     assert not cache_folder("index").exists()
 
 
@@ -253,13 +253,13 @@ def test_a_young_part_is_not_stored(
 ) -> None:
     """Another change within the clock's step could leave it with the same time."""
     monkeypatch.setattr(sidecars, "SETTLE_SECONDS", 3600.0)
-    assert list(run.heads()) == rows
+    assert list(run.conversation_rows()) == rows
     assert not cache.exists()
 
 
 def test_the_folder_is_kept_within_its_bound(run: Run, cache: Path) -> None:
     """Those used longest ago go first, and what killed processes left after a day."""
-    list(run.heads())
+    list(run.conversation_rows())
     paths = sidecars_of(cache)
     for age, path in enumerate(reversed(paths)):
         os.utime(path, (1_000_000 - age, 1_000_000 - age))
@@ -297,7 +297,7 @@ def test_kills_amid_storing_harm_nothing(
             threading.Event().wait(0.013 * number)
             worker.send_signal(signal.SIGKILL)
             worker.wait()
-        assert list(run.heads()) == rows
+        assert list(run.conversation_rows()) == rows
         assert len(sidecars_of(cache)) == 3
 
 
@@ -325,7 +325,7 @@ def test_a_writer_beside_a_reader_loses_no_row_and_doubles_none(run: Run) -> Non
     talks = [
         conversation(n % 30, n % 2, key=f"new{n}", conversation_id=f"new-{n}") for n in range(200)
     ]
-    before = [row.key for row in run.heads()]
+    before = [row.key for row in run.conversation_rows()]
     keys = [*before, *(talk.key for talk in talks)]
 
     def write() -> None:
@@ -338,10 +338,10 @@ def test_a_writer_beside_a_reader_loses_no_row_and_doubles_none(run: Run) -> Non
     writer.start()
     counts = []
     while writer.is_alive() or not counts:
-        seen = [row.key for row in run.heads()]
+        seen = [row.key for row in run.conversation_rows()]
         assert seen == keys[: len(seen)]
         counts.append(len(seen))
     writer.join()
     assert counts == sorted(counts)
-    assert [row.key for row in run.heads()] == keys
-    assert list(run.heads()) == rows_of_conversations(run)
+    assert [row.key for row in run.conversation_rows()] == keys
+    assert list(run.conversation_rows()) == rows_of_conversations(run)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import RunError
-from convbench.store.spilled import AT_ONCE, Pieces
+from convbench.store.spilled import AT_ONCE, SpilledPieces
 from tests.support.memory import BLOCK, held_below
 
 
-def pieces_of(count: int) -> Pieces:
-    pieces = Pieces()
+def pieces_of(count: int) -> SpilledPieces:
+    pieces = SpilledPieces()
     for number in range(count):
         pieces.add(b"%d" % number * (number % 5))
     return pieces

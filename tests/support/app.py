@@ -1,7 +1,7 @@
 """The command line with all its commands loaded."""
 
-from convbench.commands._app import app, load
+from convbench.commands._app import app, register_commands
 
-load()
+register_commands()
 
 __all__ = ["app"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.sandbox.watch import below, lives
+from convbench.sandbox.watch import is_alive, iter_descendants
 
 PATIENCE_S = 60.0
 """For a process that was told to end; machines are busy."""
@@ -36,7 +36,7 @@ def _theirs() -> set[int]:
             own.update(map(int, children.read_text().split()))
     drivers = {pid for pid in own if "run-driver" in command_of(pid)}
     drivers = {pid for pid in drivers if "guard.py" not in command_of(pid)}
-    return drivers | {pid for driver in drivers for pid in below(driver)}
+    return drivers | {pid for driver in drivers for pid in iter_descendants(driver)}
 
 
 def processes_left(but: int = 0, others: Set[int] = frozenset()) -> list[str]:
@@ -51,8 +51,8 @@ def processes_left(but: int = 0, others: Set[int] = frozenset()) -> list[str]:
 
 
 def _commands_left(but: int, others: Set[int]) -> list[str]:
-    fine = {but, *below(but), *others}
-    left = [pid for pid in below(os.getpid()) if pid not in fine and lives(pid)]
+    fine = {but, *iter_descendants(but), *others}
+    left = [pid for pid in iter_descendants(os.getpid()) if pid not in fine and is_alive(pid)]
     return [line[:200] for line in map(command_of, left) if _OURS.search(line)]
 
 

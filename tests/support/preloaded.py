@@ -10,7 +10,7 @@ import pyarrow.parquet  # noqa: F401
 import typer.main
 
 import convbench
-from convbench.commands._app import app, load
+from convbench.commands._app import app, register_commands
 from tests.support.tree import keep_tree
 
 ROOMS = (
@@ -20,7 +20,7 @@ ROOMS = (
 WITHOUT = ("convbench.formats.trl", "convbench.judge.adaptation")
 """What is heavy itself."""
 
-load()
+register_commands()
 for room in ROOMS:
     for module in pkgutil.walk_packages([f"{convbench.__path__[0]}/{room}"], f"convbench.{room}."):
         if not module.name.startswith(WITHOUT):

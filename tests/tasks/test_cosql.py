@@ -15,15 +15,22 @@ from sqlglot import parse_one
 
 from convbench.errors import DataError
 from convbench.tasks.cosql import questions
-from convbench.tasks.cosql.asked import Asked
-from convbench.tasks.cosql.builds import Build
-from convbench.tasks.cosql.databases import KINDS, OF_A_KIND, Bench, Maker, groups, wanted
-from convbench.tasks.cosql.dialogues import stand_alone
-from convbench.tasks.cosql.extremes import at_the_wrong_end
-from convbench.tasks.cosql.looks import looks
-from convbench.tasks.cosql.options import repeats, transplanted
-from convbench.tasks.cosql.queries import BadQuery, Tables, canonical
-from convbench.tasks.cosql.shared import shared as words_shared
+from convbench.tasks.cosql.asked import GoldQuestion
+from convbench.tasks.cosql.builds import QueryTemplate
+from convbench.tasks.cosql.databases import (
+    KINDS,
+    OF_A_KIND,
+    QueryBench,
+    RowMaker,
+    compared_values,
+    link_groups,
+)
+from convbench.tasks.cosql.dialogues import standalone_questions
+from convbench.tasks.cosql.extremes import takes_wrong_end
+from convbench.tasks.cosql.looks import surface_features
+from convbench.tasks.cosql.options import repeats_column, template_queries
+from convbench.tasks.cosql.queries import BadQuery, DatabaseSchema, canonical_query
+from convbench.tasks.cosql.shared import count_shared as words_shared
 from tests.excerpts import Source
 from tests.tasks.leaks import (
     ALL,
@@ -55,7 +62,7 @@ LIBRARY = {
     "db_foreign_keys": {"column_id": [5], "other_column_id": [1]},
 }
 # fmt: on
-TABLES = Tables.of(LIBRARY)
+TABLES = DatabaseSchema.from_row(LIBRARY)
 JOINED = (
     "select t1.name ,  count ( * )  from AUTHOR as t1 join BOOK as t2 on t1.id  =  t2.author_id "
     'where t2.genre = "crime" group by t1.name having count(*)  > =  2'
@@ -103,7 +110,7 @@ def test_goals_come_first_then_first_turns_and_each_question_once() -> None:
         row(0, "Something else"),
         row(0, "A dialogue without a goal before it"),
     ]
-    found = list(stand_alone(rows))
+    found = list(standalone_questions(rows))
     asked = [(a.text, a.dialogue) for a in found if not isinstance(a, str)]
     assert asked == [
         ("Which book is longest?", "library-1"),
@@ -119,7 +126,7 @@ def test_goals_come_first_then_first_turns_and_each_question_once() -> None:
 
 
 def test_the_gold_takes_the_schemas_names_and_plain_quotes() -> None:
-    assert canonical(JOINED, TABLES).text == (
+    assert canonical_query(JOINED, TABLES).text == (
         "SELECT T1.Name, COUNT(*) FROM author AS T1 JOIN book AS T2 ON T1.Id = T2.Author_Id "
         "WHERE T2.Genre = 'crime' GROUP BY T1.Name HAVING COUNT(*) >= 2"
     )
@@ -165,7 +172,7 @@ def test_rows_without_a_fair_question_are_rejected(query: str, reason: str) -> N
     ],
 )
 def test_a_right_query_that_takes_the_wrong_end_is_told(text: str, query: str, wrong: bool) -> None:
-    assert at_the_wrong_end(text, parse_one(query, dialect="sqlite")) is wrong
+    assert takes_wrong_end(text, parse_one(query, dialect="sqlite")) is wrong
 
 
 def test_the_question_is_worded_as_in_the_paper() -> None:
@@ -178,7 +185,7 @@ def test_the_question_is_worded_as_in_the_paper() -> None:
             f"provided. Which, case {number}? Hint: Consider "
         )
         assert one["question"].endswith("The relevant schema tables are: ['book'].")
-        assert one["choices"][one["answer"]] == canonical(BOOKS[number], TABLES).text
+        assert one["choices"][one["answer"]] == canonical_query(BOOKS[number], TABLES).text
         assert (one["id"], one["group"]) == (f"library-{number + 1}-goal", f"library-{number + 1}")
 
 
@@ -186,7 +193,7 @@ def test_wrong_options_have_the_builds_of_other_right_queries() -> None:
     def build(text: str) -> str:
         return re.sub(r"\b(Id|Author_Id|Title|Genre|Pages)\b", "x", text)
 
-    right = {build(canonical(query, TABLES).text) for query in BOOKS}
+    right = {build(canonical_query(query, TABLES).text) for query in BOOKS}
     for one in kept(ask(*books())):
         assert {build(choice) for choice in one["choices"]} <= right
 
@@ -202,11 +209,11 @@ def test_another_schema_is_named() -> None:
 
 
 def test_databases_honour_keys_and_hold_the_values_asked_for() -> None:
-    tree = canonical(JOINED, TABLES).tree
+    tree = canonical_query(JOINED, TABLES).tree
     crime = 0
     for seed in range(40):
-        maker = Maker(TABLES, wanted([tree]), groups(TABLES.foreign), Random(seed))
-        authors, books = maker.rows(0), maker.rows(1)
+        maker = RowMaker(TABLES, compared_values([tree]), link_groups(TABLES.foreign), Random(seed))
+        authors, books = maker.table_rows(0), maker.table_rows(1)
         assert len({a[0] for a in authors}) == len(authors) >= 2
         assert len({b[0] for b in books}) == len(books) >= 2
         assert {b[1] for b in books} <= {a[0] for a in authors}
@@ -219,8 +226,10 @@ def test_databases_are_of_several_kinds_as_real_ones_are() -> None:
     """Mostly unique values, many ties, and NULLs, which never are in keys."""
     titles: list[list[Any]] = []
     for kind in KINDS:
-        makers = (Maker(TABLES, {}, groups(TABLES.foreign), Random(s), kind) for s in range(20))
-        found = [maker.rows(1) for maker in makers]
+        makers = (
+            RowMaker(TABLES, {}, link_groups(TABLES.foreign), Random(s), kind) for s in range(20)
+        )
+        found = [maker.table_rows(1) for maker in makers]
         assert all(value is not None for rows in found for r in rows for value in r[:2])
         titles.append([[r[2] for r in rows] for rows in found])
     several, once, ties, nulls = titles
@@ -232,7 +241,7 @@ def test_databases_are_of_several_kinds_as_real_ones_are() -> None:
 
 def test_results_are_multisets_unless_ordered_and_ties_count_for_nothing() -> None:
     queries = {
-        name: canonical(sql, TABLES)
+        name: canonical_query(sql, TABLES)
         for name, sql in {
             "open": "SELECT Genre FROM book",
             "up": "SELECT Genre FROM book ORDER BY Genre",
@@ -242,8 +251,8 @@ def test_results_are_multisets_unless_ordered_and_ties_count_for_nothing() -> No
             "all": "SELECT Title FROM book",
         }.items()
     }
-    bench = Bench(queries["open"], TABLES, key="x", seed=0)
-    found = {name: bench.told(query) for name, query in queries.items()}
+    bench = QueryBench(queries["open"], TABLES, key="x", seed=0)
+    found = {name: bench.run_query(query) for name, query in queries.items()}
     assert not found["open"].differs(found["up"])
     assert found["up"].differs(found["down"])
     assert found["long"].differs(found["all"])
@@ -253,19 +262,23 @@ def test_results_are_multisets_unless_ordered_and_ties_count_for_nothing() -> No
 
 
 def test_the_same_columns_in_another_order_are_the_same_answer() -> None:
-    gold = canonical("SELECT Title, Pages FROM book", TABLES)
-    bench = Bench(gold, TABLES, key="x", seed=0)
-    found = bench.told(gold)
-    assert not found.differs(bench.told(canonical("SELECT Pages, Title FROM book", TABLES)))
-    assert found.differs(bench.told(canonical("SELECT Pages, Genre FROM book", TABLES)))
+    gold = canonical_query("SELECT Title, Pages FROM book", TABLES)
+    bench = QueryBench(gold, TABLES, key="x", seed=0)
+    found = bench.run_query(gold)
+    assert not found.differs(
+        bench.run_query(canonical_query("SELECT Pages, Title FROM book", TABLES))
+    )
+    assert found.differs(bench.run_query(canonical_query("SELECT Pages, Genre FROM book", TABLES)))
     bench.close()
 
 
 def test_what_differs_on_repeated_values_alone_is_a_right_answer_too() -> None:
     """Names come once in most real tables, and there DISTINCT changes nothing."""
-    plain, once = (canonical(f"SELECT {x}Name FROM author", TABLES) for x in ("", "DISTINCT "))
-    bench = Bench(plain, TABLES, key="x", seed=0)
-    pairs = zip(bench.told(plain).results, bench.told(once).results, strict=True)
+    plain, once = (
+        canonical_query(f"SELECT {x}Name FROM author", TABLES) for x in ("", "DISTINCT ")
+    )
+    bench = QueryBench(plain, TABLES, key="x", seed=0)
+    pairs = zip(bench.run_query(plain).results, bench.run_query(once).results, strict=True)
     apart = [bool(a and b and a.differs(b)) for a, b in pairs]
     assert any(apart)
     assert len(apart) == OF_A_KIND * len(KINDS)
@@ -273,16 +286,16 @@ def test_what_differs_on_repeated_values_alone_is_a_right_answer_too() -> None:
 
 
 def test_a_query_that_never_ends_has_no_result() -> None:
-    gold = canonical(SHORT, TABLES)
-    bench = Bench(gold, TABLES, key="x", seed=0)
+    gold = canonical_query(SHORT, TABLES)
+    bench = QueryBench(gold, TABLES, key="x", seed=0)
     many = ", ".join(f"book AS T{i}" for i in range(9))
-    endless = canonical(f"SELECT COUNT(*) FROM {many}", TABLES)
-    assert set(bench.told(endless).results) == {None}
+    endless = canonical_query(f"SELECT COUNT(*) FROM {many}", TABLES)
+    assert set(bench.run_query(endless).results) == {None}
     bench.close()
 
 
-def build(sql: str) -> Build:
-    return Build.of(canonical(sql, TABLES), TABLES)
+def build(sql: str) -> QueryTemplate:
+    return QueryTemplate.from_query(canonical_query(sql, TABLES), TABLES)
 
 
 def test_a_wrong_option_names_the_sorts_of_column_that_its_build_names() -> None:
@@ -290,8 +303,8 @@ def test_a_wrong_option_names_the_sorts_of_column_that_its_build_names() -> None
     that grouped by names were known to be wrong."""
     gold = build("SELECT title, genre FROM book ORDER BY pages")
     donor = build("SELECT name FROM author GROUP BY id ORDER BY country")
-    asked = Asked("k", "Which?", gold, TABLES, {})
-    first = [next(transplanted(donor, asked, Random(seed))).tree for seed in range(60)]
+    asked = GoldQuestion("k", "Which?", gold, TABLES, {})
+    first = [next(template_queries(donor, asked, Random(seed))).tree for seed in range(60)]
     grouped = Counter(tree.args["group"].expressions[0].name for tree in first)
     ordered = Counter(tree.args["order"].expressions[0].this.name for tree in first)
     assert grouped["Id"] + grouped["Author_Id"] > 40
@@ -301,8 +314,8 @@ def test_a_wrong_option_names_the_sorts_of_column_that_its_build_names() -> None
 def test_columns_that_a_key_links_are_compared() -> None:
     gold = build("SELECT name FROM author WHERE NOT id IN (SELECT author_id FROM book)")
     donor = build("SELECT country FROM author WHERE id IN (SELECT author_id FROM book)")
-    asked = Asked("k", "Which?", gold, TABLES, {})
-    first = [next(transplanted(donor, asked, Random(seed))).text for seed in range(40)]
+    asked = GoldQuestion("k", "Which?", gold, TABLES, {})
+    first = [next(template_queries(donor, asked, Random(seed))).text for seed in range(40)]
     linked = [re.search(r"WHERE (\w+) IN \(SELECT (\w+)", text) for text in first]
     pairs = Counter(found.groups() for found in linked if found)
     assert pairs["Id", "Author_Id"] + pairs["Id", "Id"] > 25, pairs
@@ -312,12 +325,12 @@ def test_a_wrong_option_shares_as_many_words_with_the_question_and_keeps_its_val
     donor = build("SELECT avg(pages) FROM book WHERE genre <> 'noir'")
     gold = build("SELECT title FROM book WHERE genre = 'crime'")
     assert donor.shape == gold.shape == ((1,), 1, 0)
-    asked = Asked("k", "Which pages are crime?", gold, TABLES, {})
-    found = {query.text for query in transplanted(donor, asked, Random(0))}
+    asked = GoldQuestion("k", "Which pages are crime?", gold, TABLES, {})
+    found = {query.text for query in template_queries(donor, asked, Random(0))}
     assert found
     assert not any("Pages" in text for text in found)  # it would say a word more than the gold
-    asked = Asked("k", "Which ids are crime?", gold, TABLES, {})
-    found = {query.text for query in transplanted(donor, asked, Random(0))}
+    asked = GoldQuestion("k", "Which ids are crime?", gold, TABLES, {})
+    found = {query.text for query in template_queries(donor, asked, Random(0))}
     assert found == {
         "SELECT AVG(Pages) FROM book WHERE Genre <> 'crime'",
         "SELECT AVG(Pages) FROM book WHERE Title <> 'crime'",
@@ -335,17 +348,17 @@ def test_a_wrong_option_shares_as_many_words_with_the_question_and_keeps_its_val
     ],
 )
 def test_a_query_that_lists_a_column_twice_is_no_option(sql: str, twice: bool) -> None:
-    assert repeats(canonical(sql, TABLES)) == twice
+    assert repeats_column(canonical_query(sql, TABLES)) == twice
 
 
 def test_looks_are_even_where_options_are_alike() -> None:
-    assert not looks("Which?", ["SELECT a FROM b"] * 4).any()
-    assert looks("Which?", ["SELECT a, b FROM b", *["SELECT a FROM b"] * 3]).any()
+    assert not surface_features("Which?", ["SELECT a FROM b"] * 4).any()
+    assert surface_features("Which?", ["SELECT a, b FROM b", *["SELECT a FROM b"] * 3]).any()
 
 
 def test_bad_queries_say_why() -> None:
     with pytest.raises(BadQuery, match="does not parse"):
-        canonical("SELECT (", TABLES)
+        canonical_query("SELECT (", TABLES)
 
 
 @pytest.fixture(scope="module")

@@ -7,14 +7,14 @@ from random import Random
 import numpy as np
 import pytest
 
-from convbench.tasks.cosql.builds import phrases
-from convbench.tasks.cosql.databases import Digest, Told
-from convbench.tasks.cosql.drawing import choose
-from convbench.tasks.cosql.options import Wrong
-from convbench.tasks.cosql.queries import Query, Tables, canonical
+from convbench.tasks.cosql.builds import query_phrases
+from convbench.tasks.cosql.databases import QueryResults, ResultDigest
+from convbench.tasks.cosql.drawing import choose_wrong
+from convbench.tasks.cosql.options import WrongOption
+from convbench.tasks.cosql.queries import DatabaseSchema, Query, canonical_query
 
 # fmt: off
-PEOPLE = Tables.of({
+PEOPLE = DatabaseSchema.from_row({
     "db_table_names": ["people"],
     "db_column_names": {
         "table_id": [-1, 0, 0, 0], "column_name": ["*", "Name_A", "Name_B", "Age"],
@@ -28,14 +28,14 @@ ENDS = ("", " ORDER BY Age", " WHERE Age > 5", " ORDER BY Age DESC")
 
 
 def asks(column: str, end: str) -> Query:
-    return canonical(f"SELECT {column} FROM people{end}", PEOPLE)
+    return canonical_query(f"SELECT {column} FROM people{end}", PEOPLE)
 
 
-def wrong(end: str, column: str) -> Wrong:
+def wrong(end: str, column: str) -> WrongOption:
     """A possible wrong option, which databases tell from all others."""
     query = asks(column, end)
-    told = Told(tuple(Digest(hash(query.text), None, False) for _ in range(4)))
-    return Wrong(end, "build", query, told, phrases(query, PEOPLE))
+    told = QueryResults(tuple(ResultDigest(hash(query.text), None, False) for _ in range(4)))
+    return WrongOption(end, "build", query, told, query_phrases(query, PEOPLE))
 
 
 @pytest.mark.exhaustive
@@ -50,11 +50,11 @@ def test_a_name_that_several_databases_share_is_evened_out() -> None:
         right = {key: asks("Name_A" if rng.random() < 0.8 else "Name_B", own[key]) for key in keys}
         others = [wrong(end, column) for end in ENDS for column in ("Name_A", "Name_B")]
         sets = {key: [w for w in others if w.query.text != right[key].text] for key in keys}
-        chosen = choose(
+        chosen = choose_wrong(
             sets,
             {key: ("Which?", right[key].text) for key in keys},
             dict.fromkeys([*keys, *ENDS], "build"),
-            {key: phrases(right[key], PEOPLE) for key in keys},
+            {key: query_phrases(right[key], PEOPLE) for key in keys},
             {key: f"db{number % 6}" for number, key in enumerate(keys)},
             rng,
         )

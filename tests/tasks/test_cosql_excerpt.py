@@ -13,18 +13,18 @@ from sqlglot import parse_one
 from convbench import catalog
 from convbench.schema import TaskSpec
 from convbench.tasks.cosql import questions
-from convbench.tasks.load import Loaded, load_examples
+from convbench.tasks.load import LoadResult, load_examples
 from tests.excerpts import EXCERPTS, rows, written
 
 ROWS = list(rows(EXCERPTS / "hub/cosql/cosql/validation.jsonl"))
 
 
 @pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadResult:
     """All questions, from a parquet file in the builder's types."""
     place = written(EXCERPTS / "hub/cosql/cosql", tmp_path_factory.mktemp("cosql"))
     sets = {"source.file": str(place), "sample.count": "all"}
-    return load_examples(catalog.load(TaskSpec, "tasks", "cosql", sets=sets), 0)
+    return load_examples(catalog.load_spec(TaskSpec, "tasks", "cosql", sets=sets), 0)
 
 
 @pytest.mark.exhaustive
@@ -47,7 +47,7 @@ def test_every_row_is_a_question_or_a_reason() -> None:
 
 
 @pytest.mark.exhaustive
-def test_questions_read_from_a_file_are_whole(loaded: Loaded) -> None:
+def test_questions_read_from_a_file_are_whole(loaded: LoadResult) -> None:
     assert loaded.rows == 69
     assert len(loaded.examples) + sum(loaded.rejected.values()) == 69
     for example in loaded.examples:
@@ -62,7 +62,7 @@ def test_questions_read_from_a_file_are_whole(loaded: Loaded) -> None:
             assert parse_one(text, dialect="sqlite").sql(dialect="sqlite") == text
 
 
-def test_options_take_the_schema_s_spelling(loaded: Loaded) -> None:
+def test_options_take_the_schema_s_spelling(loaded: LoadResult) -> None:
     """The rows also write BOAT, skipper_id and double quotes."""
     texts = " ".join(choice.text for e in loaded.examples for choice in e.choices)
     assert any(name in texts for name in ("boat", "Seats", "Owners", "sung_in"))

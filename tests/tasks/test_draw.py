@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from convbench.errors import DataError
 from convbench.schema import Choice, TaskSpec
 from convbench.schema.example import Split
-from convbench.store.numbered import Numbered
-from convbench.tasks.draw import ORDER, PART, SPLITS, in_order, rank, sizes
-from convbench.tasks.draw import asked as words_of
-from convbench.tasks.mapping import Question, question
+from convbench.store.numbered import NameNumbers
+from convbench.tasks.draw import ORDER, PART, SPLITS, rank_key, seeded_order, split_sizes
+from convbench.tasks.draw import question_words as words_of
+from convbench.tasks.mapping import TaskQuestion, make_question
 
 from .test_questions import arc, draw, task
 
 
-def asked(count: int, per_group: int = 1) -> list[Question]:
+def asked(count: int, per_group: int = 1) -> list[TaskQuestion]:
     return [
-        Question(
+        TaskQuestion(
             key=f"k{n}",
             group=f"g{n // per_group}",
             split=None,
@@ -90,7 +90,7 @@ def test_groups_never_straddle_splits(
     sizes: list[int], train: float, validation: float, seed: int
 ) -> None:
     rows = [
-        Question(f"{group}-{n}", str(group), None, "Q?", (), "x")
+        TaskQuestion(f"{group}-{n}", str(group), None, "Q?", (), "x")
         for group, size in enumerate(sizes)
         for n in range(size)
     ]
@@ -108,11 +108,11 @@ def test_groups_never_straddle_splits(
         assert wanted - count["test"] <= 1
 
 
-def plainly(task: TaskSpec, items: list[Question], seed: int) -> list[tuple[str, str]]:
+def plainly(task: TaskSpec, items: list[TaskQuestion], seed: int) -> list[tuple[str, str]]:
     """Return (key, split) as `draw` has them, by looking at all questions for each."""
     if task.sample.split == "official" and len({item.split for item in items}) > 1:
         return official(task, items, seed)
-    items = sorted(items, key=lambda item: rank(seed, "draw", item.key))
+    items = sorted(items, key=lambda item: rank_key(seed, "draw", item.key))
     items = items if task.sample.count == "all" else items[: task.sample.count]
     linked = {item.group: {item.group} for item in items}
     for item, other in itertools.product(items, items):
@@ -120,16 +120,16 @@ def plainly(task: TaskSpec, items: list[Question], seed: int) -> list[tuple[str,
             together = linked[item.group] | linked[other.group]
             linked.update(dict.fromkeys(together, together))
     unit = {group: min(together) for group, together in linked.items()}
-    room, split_of = sizes(task, len(items), dict.fromkeys(ORDER, 1)), dict[str, Split]()
+    room, split_of = split_sizes(task, len(items), dict.fromkeys(ORDER, 1)), dict[str, Split]()
     held: tuple[Split, ...] = ("test", "validation")
-    for name in sorted(set(unit.values()), key=lambda name: rank(seed, "split", name)):
+    for name in sorted(set(unit.values()), key=lambda name: rank_key(seed, "split", name)):
         members = sum(unit[item.group] == name for item in items)
         split_of[name] = next((one for one in held if members <= room[one]), "train")
         room[split_of[name]] -= members
     return [(item.key, split_of[unit[item.group]]) for item in items]
 
 
-def official(task: TaskSpec, items: list[Question], seed: int) -> list[tuple[str, str]]:
+def official(task: TaskSpec, items: list[TaskQuestion], seed: int) -> list[tuple[str, str]]:
     """The same where the source says the splits."""
     said = [(item, SPLITS[str(item.split)]) for item in items]
     kept = [
@@ -140,10 +140,10 @@ def official(task: TaskSpec, items: list[Question], seed: int) -> list[tuple[str
             for other, more in said
         )
     ]
-    kept.sort(key=lambda one: rank(seed, "draw", one[0]))
+    kept.sort(key=lambda one: rank_key(seed, "draw", one[0]))
     if task.sample.count == "all":
         return list[tuple[str, str]](kept)
-    room = sizes(task, task.sample.count, Counter(split for _, split in kept))
+    room = split_sizes(task, task.sample.count, Counter(split for _, split in kept))
     before: Counter[str] = Counter()
     taken = []
     for key, split in kept:
@@ -168,7 +168,7 @@ def test_the_draw_is_what_looking_at_all_questions_gives(
     """Of groups linked by words, and of questions that another split asks too. Texts with half of
     a surrogate pair are texts like others."""
     items = [
-        Question(f"k{n}", f"g{group}", split, f"Which {words}?" if words else "\ud800", (), "x")
+        TaskQuestion(f"k{n}", f"g{group}", split, f"Which {words}?" if words else "\ud800", (), "x")
         for n, (group, words, split) in enumerate(rows)
     ]
     sample = {"count": max(1, len(items) // 2) if few else "all", "split": how,
@@ -183,7 +183,7 @@ def test_the_draw_is_what_looking_at_all_questions_gives(
 
 def test_groups_that_are_linked_through_many_others_go_to_one_split() -> None:
     chained = [
-        Question(f"{group}-{words}", f"g{group}", None, f"Which {chain}, {words}?", (), "x")
+        TaskQuestion(f"{group}-{words}", f"g{group}", None, f"Which {chain}, {words}?", (), "x")
         for chain in range(10)
         for group in range(chain * 60, chain * 60 + 60)
         for words in (group, group + 1)
@@ -195,11 +195,11 @@ def test_groups_that_are_linked_through_many_others_go_to_one_split() -> None:
 
 
 def test_names_of_many_parts_come_in_the_order_of_their_ranks() -> None:
-    names, keys = Numbered(), [f"k{n}" for n in range(3 * PART)]
+    names, keys = NameNumbers(), [f"k{n}" for n in range(3 * PART)]
     for key in keys:
-        names.number(key)
-    found = in_order(7, "draw", range(0, len(keys), 2), names)
-    assert [keys[n] for n in found] == sorted(keys[::2], key=lambda key: rank(7, "draw", key))
+        names.number_of(key)
+    found = seeded_order(7, "draw", range(0, len(keys), 2), names)
+    assert [keys[n] for n in found] == sorted(keys[::2], key=lambda key: rank_key(7, "draw", key))
 
 
 def test_questions_whose_names_have_one_hash_are_all_drawn(
@@ -223,10 +223,10 @@ def test_rows_may_say_their_split() -> None:
     rows = [
         arc("AB", "A", id=f"r{n}", where=w) for n, w in enumerate(["train", "dev", "test", "valid"])
     ]
-    found = [q for q in (question(made, row) for row in rows) if q]
+    found = [q for q in (make_question(made, row) for row in rows) if q]
     splits = {e.example_id: e.split for e in draw(made, found, 0)}
     assert splits == {"r0": "train", "r1": "validation", "r2": "test", "r3": "validation"}
-    odd = question(made, arc("AB", "A", where="holdout"))
+    odd = make_question(made, arc("AB", "A", where="holdout"))
     assert odd is not None
     with pytest.raises(DataError, match=r"rows.split: found 'holdout' for 'ours'; expected one of"):
         draw(made, [odd], 0)

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from convbench.tasks.evening import among, drawn, evened, standing
+from convbench.tasks.evening import balanced_chances, draw_sets, kind_features, rank_features
 
 
 def sets(seed: int, lean: float, questions: int = 200) -> np.ndarray:
@@ -16,28 +16,28 @@ def sets(seed: int, lean: float, questions: int = 200) -> np.ndarray:
 
 
 def test_the_first_of_alike_options_stands_in_the_middle() -> None:
-    assert not standing(np.ones((4, 5))).any()
+    assert not rank_features(np.ones((4, 5))).any()
 
 
 def test_a_place_is_counted_from_the_middle_with_ties_between() -> None:
-    place, most, least = standing(np.array([[3.0], [1.0], [1.0], [3.0]]))
+    place, most, least = rank_features(np.array([[3.0], [1.0], [1.0], [3.0]]))
     assert np.allclose((place, most, least), (1 / 3, 0.25, -0.25))
 
 
 def test_kinds_are_counted_beside_the_share_of_all() -> None:
-    assert among(np.array([[1], [0], [1], [9]]), 3).tolist() == [-0.25, 0.5, -0.25]
+    assert kind_features(np.array([[1], [0], [1], [9]]), 3).tolist() == [-0.25, 0.5, -0.25]
 
 
 def test_what_leans_is_evened_out_in_expectation() -> None:
     shown = sets(0, lean=0.8)
-    chances = evened(shown)
+    chances = balanced_chances(shown)
     assert np.allclose(chances.sum(axis=1), 1)
     assert shown.mean() > 0.75
     assert abs(np.einsum("qs,qsl->l", chances, shown) / len(shown)).max() < 0.02
 
 
 def test_what_does_not_lean_is_left_to_chance() -> None:
-    chances = evened(sets(0, lean=0.0))
+    chances = balanced_chances(sets(0, lean=0.0))
     assert chances.max() < 3 / 40
 
 
@@ -50,7 +50,7 @@ def test_places_are_evened_out_by_themselves(placed: bool) -> None:
     for seed in range(20):
         leans = np.random.default_rng(seed).normal(0, 0.8, 20).repeat(10)
         shown = sets(100 + seed, lean=0.0) + leans[:, None, None]
-        took = drawn(shown, Random(seed), places if placed else ())
+        took = draw_sets(shown, Random(seed), places if placed else ())
         own = np.array([row[place] for row, place in zip(shown, took, strict=True)])
         off.append(np.abs(own.reshape(20, 10, -1).mean(axis=1)).mean())
         assert abs(own.mean()) < 0.2, "the whole is even in any case"
@@ -65,7 +65,9 @@ def test_what_leans_in_all_places_is_evened_out_beside_what_leans_in_one() -> No
         rng = np.random.default_rng(seed)
         leans = rng.normal(0.3, 1.0, (20, 10)).repeat(10, axis=0)
         shown = rng.normal(0, 1, (200, 40, 10)) + leans[:, None, :]
-        off.append(np.einsum("qs,qsl->l", evened(shown, places), shown).mean() / len(shown))
+        off.append(
+            np.einsum("qs,qsl->l", balanced_chances(shown, places), shown).mean() / len(shown)
+        )
     assert np.mean(off) < 0.075, f"{np.mean(off):.3f}, and 0.089 one after the other"
 
 
@@ -74,7 +76,7 @@ def test_draws_are_not_evened_out_to_the_exact_count() -> None:
     found = []
     for seed in range(60):
         shown = sets(seed, lean=0.4, questions=60)
-        took = drawn(shown, Random(seed))
+        took = draw_sets(shown, Random(seed))
         own = np.array([row[place, 0] for row, place in zip(shown, took, strict=True)])
         found.append((own[:30].sum(), own[30:].sum()))
     first, second = np.array(found).T

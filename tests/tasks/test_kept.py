@@ -13,7 +13,7 @@ import pytest
 
 from convbench.tasks import draw, evening
 from convbench.tasks.cosql import questions
-from convbench.tasks.kept import MANY, kept
+from convbench.tasks.kept import MOST_FILES, cached_questions
 from tests.excerpts import EXCERPTS, rows
 
 ROWS: list[dict[str, Any]] = [{"question": f"q{n}", "turn": n} for n in range(4)]
@@ -37,7 +37,7 @@ class Maker:
         return MADE
 
     def asked(self, given: Any = ROWS, seed: int = 0, of: Any = evening) -> list[dict[str, Any]]:
-        return kept("sums", (of,), ("numpy",), given, seed, self)
+        return cached_questions("sums", (of,), ("numpy",), given, seed, self)
 
 
 def test_they_are_made_once_of_the_same_rows_seed_and_code(place: Path) -> None:
@@ -50,9 +50,9 @@ def test_they_are_made_once_of_the_same_rows_seed_and_code(place: Path) -> None:
     make.asked(of=draw)
     assert make.times == 5
     assert {file.stat().st_mode & 0o777 for file in place.iterdir()} == {0o600}
-    for seed in range(MANY + 3):
+    for seed in range(MOST_FILES + 3):
         make.asked(seed=10 + seed)
-    assert len(list(place.iterdir())) == MANY
+    assert len(list(place.iterdir())) == MOST_FILES
 
 
 def _signed(text: bytes) -> Callable[[Path], object]:

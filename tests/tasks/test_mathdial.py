@@ -9,7 +9,7 @@ import pytest
 
 from convbench.errors import DataError
 from convbench.tasks.mathdial import questions
-from convbench.tasks.mathdial.slips import format_of, last_line, read
+from convbench.tasks.mathdial.slips import format_of, last_line, read_number
 from tests.excerpts import Source
 from tests.tasks.leaks import ALL, MODELS, attempted, digits, numeric, shown_wrong, surface, told
 
@@ -84,7 +84,7 @@ def test_all_options_are_written_like_the_gold(gold: str, student: str, shown: s
     assert made["choices"][made["answer"]] == shown
     form = format_of(shown)
     for choice in made["choices"]:
-        value = read(choice)
+        value = read_number(choice)
         assert value is not None
         assert len(choice.partition(".")[2]) == form.decimals
         assert ("," in choice) == (form.commas and value >= 1000)
@@ -123,10 +123,12 @@ def test_rows_give_more_than_the_500_that_are_drawn(
     assert len({m["id"] for m in kept}) == len(kept)
     for m, source in zip(made, given, strict=True):
         if "reject" not in m:
-            assert read(m["choices"][m["answer"]]) == read(last_line(source["ground_truth"]))
-            student = read(last_line(source["student_incorrect_solution"]))
-            assert student in {read(c) for c in m["choices"]}
-            assert len({read(c) for c in m["choices"]}) == 4
+            assert read_number(m["choices"][m["answer"]]) == read_number(
+                last_line(source["ground_truth"])
+            )
+            student = read_number(last_line(source["student_incorrect_solution"]))
+            assert student in {read_number(c) for c in m["choices"]}
+            assert len({read_number(c) for c in m["choices"]}) == 4
 
 
 @pytest.fixture(scope="module")
@@ -182,8 +184,8 @@ def test_the_adversary_does_find_slips_that_no_operation_makes(
 ) -> None:
     leaky = []
     for m in made[0]:
-        said = read(last_line(m["student_attempt"]))
-        kept = [i == m["answer"] or read(c) == said for i, c in enumerate(m["choices"])]
+        said = read_number(last_line(m["student_attempt"]))
+        kept = [i == m["answer"] or read_number(c) == said for i, c in enumerate(m["choices"])]
         far = [f"{float(c.replace(',', '')) * 1.37:.1f}" for c in m["choices"]]
         choices = [c if own else f for c, f, own in zip(m["choices"], far, kept, strict=True)]
         leaky.append({**m, "choices": choices})

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from convbench.tasks.mathdial import questions
-from convbench.tasks.mathdial.slips import last_line, read
+from convbench.tasks.mathdial.slips import last_line, read_number
 from tests.excerpts import EXCERPTS, rows
 
 ROWS = list(rows(EXCERPTS / "hub/eth-nlped__mathdial/default/test.jsonl"))
@@ -31,10 +31,12 @@ def test_every_row_is_a_question_or_a_reason() -> None:
 def test_the_gold_and_the_student_s_number_are_among_four() -> None:
     for m, row in zip(questions(ROWS, seed=0), ROWS, strict=True):
         if "reject" not in m:
-            values = {read(choice) for choice in m["choices"]}
+            values = {read_number(choice) for choice in m["choices"]}
             assert len(values) == 4
-            assert read(m["choices"][m["answer"]]) == read(last_line(row["ground_truth"]))
-            assert read(last_line(row["student_incorrect_solution"])) in values
+            assert read_number(m["choices"][m["answer"]]) == read_number(
+                last_line(row["ground_truth"])
+            )
+            assert read_number(last_line(row["student_incorrect_solution"])) in values
 
 
 def test_options_are_written_as_the_answer_is() -> None:

@@ -13,9 +13,9 @@ import pytest
 from convbench import catalog, prompts
 from convbench.errors import DataError
 from convbench.schema import Example, TaskSpec
-from convbench.tasks.draw import ORDER, Drawn, Found, choose, example_of
+from convbench.tasks.draw import ORDER, DrawnExamples, QuestionPool, choose_questions, example_of
 from convbench.tasks.load import load_examples
-from convbench.tasks.mapping import Question, question
+from convbench.tasks.mapping import TaskQuestion, make_question
 from tests.excerpts import Source
 from tests.rollout.table import played, protocol_of
 from tests.support.memory import held_below
@@ -23,7 +23,7 @@ from tests.support.memory import held_below
 
 def task(name: str, **sets: Any) -> TaskSpec:
     """Return a shipped task with some values replaced."""
-    return catalog.load(
+    return catalog.load_spec(
         TaskSpec, "tasks", name, sets={k.replace("__", "."): v for k, v in sets.items()}
     )
 
@@ -35,12 +35,15 @@ def arc(labels: str, gold: str, **more: Any) -> dict[str, Any]:
 
 
 def draw(
-    task: TaskSpec, questions: Sequence[Question], seed: int, rejected: Counter[str] | None = None
+    task: TaskSpec,
+    questions: Sequence[TaskQuestion],
+    seed: int,
+    rejected: Counter[str] | None = None,
 ) -> list[Example]:
     """Return the drawn examples, as `load_examples` makes them of what was chosen."""
-    found = Found()
+    found = QuestionPool()
     assert [found.add(item) for item in questions] == list(range(len(questions)))
-    chosen, splits = choose(task, found, seed, rejected)
+    chosen, splits = choose_questions(task, found, seed, rejected)
     return [example_of(task, questions[n], ORDER[s]) for n, s in zip(chosen, splits, strict=True)]
 
 
@@ -61,12 +64,12 @@ def draw(
     ],
 )
 def test_labels_become_letters(labels: str, gold: str, letter: str, said: str) -> None:
-    found = question(task("arc"), arc(labels, gold))
+    found = make_question(task("arc"), arc(labels, gold))
     assert found is not None
     assert found.answer == letter
     assert [c.label for c in found.choices] == list("ABCDE"[: len(labels)])
     assert [c.text for c in found.choices] == [f"option {x}" for x in labels]
-    assert prompts.letters(tuple(c.label for c in found.choices)) == said
+    assert prompts.join_letters(tuple(c.label for c in found.choices)) == said
 
 
 @pytest.mark.parametrize(
@@ -84,7 +87,7 @@ def test_labels_become_letters(labels: str, gold: str, letter: str, said: str) -
 def test_an_integer_that_is_a_label_names_it(labels: list[Any], gold: int, letter: str) -> None:
     row = arc("1234"[: len(labels)], "1", answerKey=gold)
     row["choices"]["label"] = labels
-    found = question(task("arc"), row)
+    found = make_question(task("arc"), row)
     assert found is not None
     assert found.answer == letter
 
@@ -92,20 +95,20 @@ def test_an_integer_that_is_a_label_names_it(labels: list[Any], gold: int, lette
 @pytest.mark.parametrize("gold", [0, 5, -1])
 def test_an_integer_beside_numeric_labels_is_no_position(gold: int) -> None:
     with pytest.raises(DataError, match=r"rows\.answer: found .*expected one of the labels"):
-        question(task("arc"), arc("1234", "1", answerKey=gold))
+        make_question(task("arc"), arc("1234", "1", answerKey=gold))
 
 
 @pytest.mark.parametrize("labels", ["ABC", "1234", "ABCDE"])
 @pytest.mark.parametrize("protocol", ["reasoning", "clarifying", "direct"])
 def test_prompts_say_the_question_s_own_letters(labels: str, protocol: str) -> None:
-    made = question(task("arc"), arc(labels, labels[0]))
+    made = make_question(task("arc"), arc(labels, labels[0]))
     assert made is not None
     [example] = draw(task("arc", sample__count=1, sample__train=1.0), [made], 0)
     table, _ = played(protocol_of(protocol), task=task("arc"), example=example)
-    said = prompts.letters(example.letters)
+    said = prompts.join_letters(example.letters)
     everything = " ".join(str(call.messages) for call in table.sent)
     assert said in everything
-    others = [prompts.letters(tuple("ABCDE"[:n])) for n in (3, 4, 5)]
+    others = [prompts.join_letters(tuple("ABCDE"[:n])) for n in (3, 4, 5)]
     assert [text for text in others if text in everything] == [said]
 
 
@@ -129,7 +132,7 @@ def test_prompts_say_the_question_s_own_letters(labels: str, protocol: str) -> N
 )  # fmt: skip
 def test_a_row_of_another_shape_is_said(row: dict[str, Any], line: str) -> None:
     with pytest.raises(DataError, match=line) as refused:
-        question(task("arc"), row)
+        make_question(task("arc"), row)
     assert "\n" not in str(refused.value)
 
 
@@ -137,7 +140,7 @@ def test_fields_of_any_name_can_be_reached() -> None:
     made = task(
         "arc", rows__inputs={"odd": "row['self-made']", "me": "row['self']", "all": "row.id"}
     )
-    found = question(made, arc("AB", "A", **{"self-made": 7, "self": "I", "row": "R"}))
+    found = make_question(made, arc("AB", "A", **{"self-made": 7, "self": "I", "row": "R"}))
     assert found is not None
     assert found.inputs == {"odd": 7, "me": "I", "all": "ours"}
 
@@ -159,8 +162,8 @@ def sciq(number: int) -> dict[str, Any]:
 def test_sciq_s_gold_moves_and_stays_the_gold() -> None:
     places: Counter[str] = Counter()
     for number in range(400):
-        found = question(task("sciq"), sciq(number))
-        assert found == question(task("sciq"), sciq(number)), "a question's own seed"
+        found = make_question(task("sciq"), sciq(number))
+        assert found == make_question(task("sciq"), sciq(number)), "a question's own seed"
         assert found is not None
         texts = {c.label: c.text for c in found.choices}
         assert texts[str(found.answer)] == f"oxygen {number}"
@@ -175,7 +178,7 @@ def test_sciq_without_a_distractor_is_said() -> None:
     row = sciq(1)
     del row["distractor2"]
     with pytest.raises(DataError, match=r"rows.choices.*'distractor2' is undefined"):
-        question(task("sciq"), row)
+        make_question(task("sciq"), row)
 
 
 def science(**more: Any) -> dict[str, Any]:
@@ -201,7 +204,7 @@ def science(**more: Any) -> dict[str, Any]:
 def test_sciqa_shows_the_hint_and_leaves_out_pictures(
     row: dict[str, Any], text: str | None
 ) -> None:
-    found = question(task("sciqa"), row)
+    found = make_question(task("sciqa"), row)
     assert (None if isinstance(found, str) else found.question) == text
     assert isinstance(found, str) or found.answer == "B"
 
@@ -211,7 +214,7 @@ def test_sciqa_says_which_field_is_gone(field: str) -> None:
     row = science()
     del row[field]
     with pytest.raises(DataError, match=r"no such field|is undefined"):
-        question(task("sciqa"), row)
+        make_question(task("sciqa"), row)
 
 
 def mmlu(number: int, where: str) -> dict[str, Any]:
@@ -264,9 +267,9 @@ def test_many_questions_lie_in_a_file(tmp_path: Path, monkeypatch: pytest.Monkey
         return load_examples(task("arc", source__file=file, sample__count=count), 3).examples
 
     every = load("all")
-    items = [question(task("arc"), row) for row in rows]
+    items = [make_question(task("arc"), row) for row in rows]
     said = draw(task("arc", sample__count="all"), [i for i in items if not isinstance(i, str)], 3)
-    assert isinstance(every, Drawn)
+    assert isinstance(every, DrawnExamples)
     assert list(every) == said
     assert every[-3] == said[-3]
     assert [e.example_id for e in load(9)] == [e.example_id for e in said[:9]]

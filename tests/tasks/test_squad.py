@@ -28,7 +28,7 @@ def test_questions_about_one_context_are_one_row() -> None:
 def test_the_passages_of_two_articles(hub_rows: Source) -> None:
     count = hub_rows.pick(6, 100)
     sets = {"source.file": str(hub_rows.place / "rajpurkar__squad/plain_text")}
-    task = catalog.load(TaskSpec, "tasks", "squad", sets={**sets, "sample.count": count})
+    task = catalog.load_spec(TaskSpec, "tasks", "squad", sets={**sets, "sample.count": count})
     loaded = load_examples(task, 0)
     assert loaded.rows == hub_rows.pick(15, 1037)
     assert loaded.rejected == hub_rows.pick({"no answer in the passage": 1}, {})

@@ -11,7 +11,7 @@ import pytest
 from convbench import catalog
 from convbench.errors import DataError
 from convbench.schema import TaskSpec
-from convbench.tasks.load import Loaded, load_examples
+from convbench.tasks.load import LoadResult, load_examples
 
 
 def row(number: int, *options: str | None, **more: Any) -> dict[str, Any]:
@@ -19,13 +19,13 @@ def row(number: int, *options: str | None, **more: Any) -> dict[str, Any]:
             "gold": 0, "topic": "t", **more}  # fmt: skip
 
 
-def loaded(folder: Path, *rows: dict[str, Any], **values: Any) -> Loaded:
+def loaded(folder: Path, *rows: dict[str, Any], **values: Any) -> LoadResult:
     file = folder / "train.jsonl"
     file.write_text("".join(json.dumps(one) + "\n" for one in rows))
     return load(folder, **values)
 
 
-def load(folder: Path, **values: Any) -> Loaded:
+def load(folder: Path, **values: Any) -> LoadResult:
     spec = folder / "mine.yaml"
     spec.write_text(json.dumps({
         "name": "mine", "title": "Mine", "source": {"file": str(folder)}, "protocol": "reasoning",
@@ -34,7 +34,7 @@ def load(folder: Path, **values: Any) -> Loaded:
         "answer": {"kind": "text" if "choices" in values else "choice"}, "sample": {"count": "all"},
         "licence": {"id": "unknown"},
     }))  # fmt: skip
-    return load_examples(catalog.load(TaskSpec, "tasks", str(spec)), 0)
+    return load_examples(catalog.load_spec(TaskSpec, "tasks", str(spec)), 0)
 
 
 GOOD = (row(0, "ash", "birch"), row(1, "oak", "elm"))

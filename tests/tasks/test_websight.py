@@ -38,7 +38,7 @@ def test_the_task_reads_a_local_copy(tmp_path: Path) -> None:
     file = tmp_path / "websight.jsonl"
     file.write_text("".join(json.dumps(row(n)) + "\n" for n in range(10_010)))
     sets = {"source.file": str(file), "sample.count": 10}
-    task = catalog.load(TaskSpec, "tasks", "websight", sets=sets)
+    task = catalog.load_spec(TaskSpec, "tasks", "websight", sets=sets)
     examples = load_examples(task, 0).examples
     assert {s: sum(e.split == s for e in examples) for s in ("train", "test")} == {
         "train": 8, "test": 2,

@@ -9,9 +9,9 @@ import pytest
 from jinja2 import Environment, StrictUndefined
 
 from convbench import catalog, prompts
-from convbench.catalog.texts import expressions, texts
+from convbench.catalog.texts import row_expressions, spec_templates
 from convbench.errors import SpecError
-from convbench.judge.fence import quoting
+from convbench.judge.fence import quote_function
 from convbench.schema import JudgeSpec, ProtocolSpec, TaskSpec
 from convbench.template_calls import FILTERS, METHOD_NAMES, TESTS
 
@@ -29,9 +29,9 @@ FIELDS = {
 def shipped() -> Iterator[tuple[str, str]]:
     """Every template of every shipped spec, one for each mode, with where it stands."""
     for kind, model in KINDS.items():
-        for name in catalog.names(kind):
-            spec = catalog.load(model, kind, name)  # type: ignore[type-var]
-            for key, text in texts(spec):
+        for name in catalog.spec_files(kind):
+            spec = catalog.load_spec(model, kind, name)  # type: ignore[type-var]
+            for key, text in spec_templates(spec):
                 modes = text.items() if isinstance(text, dict) else [("", text)]
                 yield from ((f"{name}.{key}.{mode}", one) for mode, one in modes if one)
 
@@ -44,7 +44,7 @@ SHIPPED = dict(shipped())
 def test_a_shipped_template_prints_what_jinja_prints(where: str, instruction: str) -> None:
     fields = {**FIELDS, "instruction": instruction}
     expected = JINJA.from_string(SHIPPED[where]).render(fields)
-    assert prompts.render(SHIPPED[where], fields, where) == expected
+    assert prompts.render_template(SHIPPED[where], fields, where) == expected
 
 
 ROW = {
@@ -56,17 +56,17 @@ ROW = {
 
 @pytest.mark.parametrize(
     "text",
-    sorted({text for name in catalog.names("tasks")
-            for _, text in expressions(catalog.load(TaskSpec, "tasks", name))}),
+    sorted({text for name in catalog.spec_files("tasks")
+            for _, text in row_expressions(catalog.load_spec(TaskSpec, "tasks", name))}),
 )  # fmt: skip
 def test_a_shipped_expression_gives_what_jinja_gives(text: str) -> None:
-    names = {name: f"a_{name}" for name in prompts.templates.expression(text).names}
+    names = {name: f"a_{name}" for name in prompts.templates.parse_expression(text).names}
     row = {**names, **ROW}
-    assert prompts.value(text, row) == JINJA.compile_expression(text)(row)
+    assert prompts.evaluate_expression(text, row) == JINJA.compile_expression(text)(row)
 
 
 def test_the_guide_names_every_filter_test_and_method() -> None:
-    guide = (catalog.shipped().parent / "docs" / "howto" / "specs.md").read_text()
+    guide = (catalog.shipped_folder().parent / "docs" / "howto" / "specs.md").read_text()
     named = set(re.findall(r"[a-z]+", guide))
     known = {*FILTERS, *TESTS, *METHOD_NAMES}
     alike = {"equalto", "greaterthan", "lessthan"}  # other names of eq, gt and lt
@@ -89,9 +89,12 @@ def test_the_guide_names_every_filter_test_and_method() -> None:
 )
 def test_an_error_names_its_line(text: str, said: str) -> None:
     with pytest.raises(SpecError, match="^" + re.escape(said)):
-        prompts.render(text, FIELDS, "x")
+        prompts.render_template(text, FIELDS, "x")
 
 
 def test_what_a_block_holds_is_quoted_once() -> None:
     text = "{% set b %}So: {{ said }}{% endset %}{{ b }}End"
-    assert prompts.render(text, {"said": "a\nb"}, "x", quoting()) == "> So: a\n> b\nEnd"
+    assert (
+        prompts.render_template(text, {"said": "a\nb"}, "x", quote_function())
+        == "> So: a\n> b\nEnd"
+    )

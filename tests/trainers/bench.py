@@ -38,8 +38,8 @@ def save_model(folder: Path) -> Path:
 
 def rows(turns: int, single: bool) -> list[Any]:
     """Conversations of `turns` questions and replies, as one row each or one row a turn."""
-    from convbench.learn.rows import Row as TrainingRow
-    from convbench.learn.tokens import Tokens
+    from convbench.learn.rows import TrainingRow as TrainingRow
+    from convbench.learn.tokens import TokenRow
 
     draw = random.Random(0)
     found = []
@@ -48,12 +48,12 @@ def rows(turns: int, single: bool) -> list[Any]:
         mask = ((0,) * TOKENS + (1,) * TOKENS) * turns
         weight = draw.gauss(0, 1)
         if not single:
-            found.append(TrainingRow(str(number), 0, 1, Tokens(ids, mask), weight))
+            found.append(TrainingRow(str(number), 0, 1, TokenRow(ids, mask), weight))
             continue
         for turn in range(turns):
             end = 2 * (turn + 1) * TOKENS
             alone = (0,) * (end - TOKENS) + (1,) * TOKENS
-            found.append(TrainingRow(str(number), turn, turns, Tokens(ids[:end], alone), weight))
+            found.append(TrainingRow(str(number), turn, turns, TokenRow(ids[:end], alone), weight))
     return found
 
 
@@ -76,11 +76,11 @@ def fit(kind: str, data: list[Any], model: Path, folder: Path, settings: dict[st
 
     from convbench.learn import fitting
     from convbench.learn.job import Job
-    from convbench.learn.weighted_sft import trainer_for
+    from convbench.learn.weighted_sft import weighted_trainer
     from convbench.schema.recipe import Recipe
     from tests.learn import tiny
 
-    fitting.quiet()
+    fitting.silence_libraries()
     if not (folder / "run").exists():
         tiny.judged_run(folder / "run")
     recipe = Recipe.model_validate(
@@ -92,7 +92,7 @@ def fit(kind: str, data: list[Any], model: Path, folder: Path, settings: dict[st
         trainer = SFTTrainer(
             model=fitting.load_model(job),
             args=SFTConfig(
-                **{**fitting.arguments(job), "remove_unused_columns": True},
+                **{**fitting.training_arguments(job), "remove_unused_columns": True},
                 dataset_kwargs={"skip_prepare_dataset": True},
             ),
             train_dataset=Dataset.from_list(
@@ -102,7 +102,7 @@ def fit(kind: str, data: list[Any], model: Path, folder: Path, settings: dict[st
             processing_class=job.chat.tokenizer,
         )
     else:
-        trainer = trainer_for(job, data)
+        trainer = weighted_trainer(job, data)
     with contextlib.redirect_stdout(io.StringIO()):
         begun = time.process_time()
         trainer.train()

@@ -19,7 +19,7 @@ from transformers import TrainerCallback
 from convbench.learn import fitting
 from convbench.learn.job import Job
 from convbench.learn.rows import training_rows
-from convbench.learn.weighted_sft import trainer_for
+from convbench.learn.weighted_sft import weighted_trainer
 from convbench.learn.weights import Weighted
 
 GRADIENTS = "gradients.pt"
@@ -100,9 +100,9 @@ def parameters(trainer: Any) -> dict[str, torch.Tensor]:
 
 def record(job: Job, weighted: Weighted) -> dict[str, Any]:
     """Train a weighted learner and return what it did."""
-    fitting.quiet()
-    rows = training_rows(weighted, job.chat, job.longest, job.recipe.data.unit)
-    return watched(trainer_for(job, rows.rows))
+    fitting.silence_libraries()
+    rows = training_rows(weighted, job.chat, job.max_length, job.recipe.data.unit)
+    return watched(weighted_trainer(job, rows.rows))
 
 
 def watched(trainer: Any) -> dict[str, Any]:
@@ -127,13 +127,13 @@ def main(file: Path) -> None:
     """Read the recipe, train, write."""
     from convbench.learn import launch
 
-    job = Job.read(file)
-    weighted = launch.load(launch.locate(str(job.recipe.trainer))).data(job)
+    job = Job.from_file(file)
+    weighted = launch.load_trainer(launch.locate_trainer(str(job.recipe.trainer))).data(job)
     gloo_alone()
     found = record(job, weighted)
     if found["main"]:
         torch.save(found, file.with_name(GRADIENTS))
-    fitting.leave()
+    fitting.close_process_group()
 
 
 if __name__ == "__main__":

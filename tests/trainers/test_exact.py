@@ -10,7 +10,7 @@ import pytest
 
 from convbench.learn import kernels
 from convbench.learn.job import Job
-from convbench.learn.rows import Row, training_rows
+from convbench.learn.rows import TrainingRow, training_rows
 from convbench.learn.weights import Weighted
 from convbench.store.run import Run
 from tests.learn import tiny
@@ -38,13 +38,13 @@ def make(tmp_path: Path, run: Run, model: Path) -> Make:
     return prepare
 
 
-def rows_of(job: Job, weighted: Weighted) -> tuple[Row, ...]:
+def rows_of(job: Job, weighted: Weighted) -> tuple[TrainingRow, ...]:
     """The rows the trainer gets."""
     return training_rows(weighted, job.chat).rows
 
 
 def by_hand(
-    model: Path, rows: tuple[Row, ...], weights: list[float], dtype: torch.dtype
+    model: Path, rows: tuple[TrainingRow, ...], weights: list[float], dtype: torch.dtype
 ) -> Gradients:
     """-(1/N) sum_i w_i sum_tokens grad log pi, one row at a time, no padding, full logits."""
     net = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
@@ -113,7 +113,7 @@ def test_weights_of_one_are_trls_sft(make: Make, model: Path, tmp_path: Path) ->
             self.seen = {n: p.grad.clone() for n, p in model.named_parameters()}
 
     look = Look()
-    arguments = fitting.arguments(job)
+    arguments = fitting.training_arguments(job)
     trainer = SFTTrainer(
         model=fitting.load_model(job),
         args=SFTConfig(
@@ -123,7 +123,7 @@ def test_weights_of_one_are_trls_sft(make: Make, model: Path, tmp_path: Path) ->
             train_sampling_strategy="sequential",
         ),
         train_dataset=Dataset.from_list(
-            [{k: row.fields()[k] for k in ("input_ids", "labels")} for row in rows]
+            [{k: row.trainer_fields()[k] for k in ("input_ids", "labels")} for row in rows]
         ),
         processing_class=job.chat.tokenizer,
         callbacks=[look],
@@ -154,7 +154,7 @@ def test_n_counts_rows_of_weight_0_that_no_pass_is_made_for(make: Make, model: P
     heavy = tuple(row for row in rows if row.weight != 0)
     alone = by_hand(model, heavy, [row.weight for row in heavy], torch.float32)
     factor = sum(sum(r.tokens.mask) for r in heavy) / sum(sum(r.tokens.mask) for r in rows)
-    trainer, passed, scored = weighted_sft.trainer_for(job, rows), [], []
+    trainer, passed, scored = weighted_sft.weighted_trainer(job, rows), [], []
     trainer.model.register_forward_pre_hook(
         lambda _, __, given: passed.append(len(given["input_ids"])), with_kwargs=True
     )
@@ -172,11 +172,15 @@ def test_short_rows_in_bf16_on_a_cpu_attend_by_plain_products(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {}
-    ways = (("bf16", "eager", kernels.ROOM), ("bf16", "sdpa", 0), ("fp32", "sdpa", 1 << 60))
+    ways = (
+        ("bf16", "eager", kernels.MAX_PAIR_BYTES),
+        ("bf16", "sdpa", 0),
+        ("fp32", "sdpa", 1 << 60),
+    )
     for precision, kind, room in ways:
-        monkeypatch.setattr(kernels, "ROOM", room)
+        monkeypatch.setattr(kernels, "MAX_PAIR_BYTES", room)
         job, weighted = make("swift", **{"fit.precision": precision})
-        trainer = weighted_sft.trainer_for(job, rows_of(job, weighted))
+        trainer = weighted_sft.weighted_trainer(job, rows_of(job, weighted))
         assert trainer.model.config._attn_implementation == kind
         found[precision, kind] = recording.watched(trainer)["steps"][0]
     plain, fused, wanted = found.values()
@@ -211,12 +215,12 @@ def test_weights_that_sum_to_0_stay_finite(make: Make, model: Path, weights: lis
 @pytest.mark.parametrize(("rows", "multiple"), [(9, 4), (9, 2), (8, 4), (1, 8)])
 def test_no_row_is_counted_twice(rows: int, multiple: int) -> None:
     epoch = 0
-    order = weighted_sft.Once(rows, multiple, seed=3, epoch=lambda: epoch)
+    order = weighted_sft.EpochSampler(rows, multiple, seed=3, epoch=lambda: epoch)
     first = list(order)
     assert len(first) == len(order)
     assert len(first) % multiple == 0
     assert sorted(first) == list(range(rows)) + [rows] * (len(first) - rows)
-    assert first[:rows] == list(weighted_sft.Once(rows, 1, seed=3, epoch=lambda: 0)), (
+    assert first[:rows] == list(weighted_sft.EpochSampler(rows, 1, seed=3, epoch=lambda: 0)), (
         "whatever the processes"
     )
     epoch = 1
@@ -227,7 +231,7 @@ def test_looseness_is_followed_from_the_first_batch(make: Make, model: Path) -> 
     """log(pi / pi_0) of the first four rows, at the end against the start."""
     job, weighted = make("swift", **{"fit.batch_size": 4, "fit.max_steps": 3})
     rows = rows_of(job, weighted)
-    first = [rows[i] for i in list(weighted_sft.Once(9, 4, seed=2, epoch=lambda: 0))[:4]]
+    first = [rows[i] for i in list(weighted_sft.EpochSampler(9, 4, seed=2, epoch=lambda: 0))[:4]]
     found = recording.record(job, weighted)
     net = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     before = [row_log_pi(net, row) for row in first]
@@ -238,7 +242,7 @@ def test_looseness_is_followed_from_the_first_batch(make: Make, model: Path) -> 
     assert len(found["log_ratio"]) == 2, "none on the first step's line"
 
 
-def row_log_pi(net: Any, row: Row) -> float:
+def row_log_pi(net: Any, row: TrainingRow) -> float:
     """log pi of the policy's tokens of a row."""
     ids = torch.tensor([row.tokens.ids])
     with torch.no_grad():
@@ -248,7 +252,7 @@ def row_log_pi(net: Any, row: Row) -> float:
 
 
 def test_collapse() -> None:
-    assert not weighted_sft.collapsed(first=-1.0, now=-1.9, loss=0.3)
-    assert weighted_sft.collapsed(first=-1.0, now=-2.1, loss=0.3)
-    assert weighted_sft.collapsed(first=-1.0, now=float("nan"), loss=0.3)
-    assert weighted_sft.collapsed(first=-1.0, now=-1.0, loss=float("inf"))
+    assert not weighted_sft.has_collapsed(first=-1.0, now=-1.9, loss=0.3)
+    assert weighted_sft.has_collapsed(first=-1.0, now=-2.1, loss=0.3)
+    assert weighted_sft.has_collapsed(first=-1.0, now=float("nan"), loss=0.3)
+    assert weighted_sft.has_collapsed(first=-1.0, now=-1.0, loss=float("inf"))

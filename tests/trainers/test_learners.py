@@ -16,8 +16,8 @@ from convbench.errors import SpecError, TrainError
 from convbench.learn import launch
 from convbench.learn.job import Job
 from convbench.learn.rows import training_rows
-from convbench.learn.start import TrainResult, train
-from convbench.learn.steps import Steps
+from convbench.learn.start import TrainResult, train_recipe
+from convbench.learn.steps import StepCount
 from convbench.options.shared import SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Distil
@@ -49,7 +49,7 @@ def run(tmp_path: Path) -> Run:
 def do(run: Run, recipe: str, *sets: str, **more: Any) -> TrainResult:
     """Train in this process."""
     specs = SpecOptions(sets=(*QUICK, *sets))
-    return train(TrainOptions(recipe, run=run.path, specs=specs, in_process=True, **more))
+    return train_recipe(TrainOptions(recipe, run=run.path, specs=specs, in_process=True, **more))
 
 
 def weights_of(path: Path | str) -> dict[str, torch.Tensor]:
@@ -68,7 +68,7 @@ def base_of(run: Run) -> Path:
 )
 def test_a_learner_leaves_a_checkpoint(run: Run, recipe: str) -> None:
     result = do(run, recipe, *(("data.unit=turn",) if recipe == "kto" else ()))
-    assert result.path == run.checkpoints / recipe
+    assert result.path == run.checkpoints_folder / recipe
     base, learnt = weights_of(base_of(run)), weights_of(result.path)
     assert base.keys() == learnt.keys()
     assert any(not torch.equal(base[name], learnt[name]) for name in base)
@@ -99,8 +99,10 @@ def test_swift_raises_its_objective_and_lowers_what_was_punished(run: Run) -> No
     assert path is not None
     entries = json.loads((path / "training.json").read_text())["log"]
     assert any("log_pi_negative" in entry for entry in entries)
-    job = Job.read(path / "recipe.yaml")
-    rows = training_rows(launch.load(launch.locate("swift")).data(job), job.chat).rows
+    job = Job.from_file(path / "recipe.yaml")
+    rows = training_rows(
+        launch.load_trainer(launch.locate_trainer("swift")).data(job), job.chat
+    ).rows
     before, after = (log_pi(where, rows) for where in (base_of(run), path))
     change = [(row.weight, now - then) for row, now, then in zip(rows, after, before, strict=True)]
     assert sum(weight * moved for weight, moved in change) > 0, "equation (9) is maximised"
@@ -139,9 +141,9 @@ def test_the_last_step_is_logged(run: Run, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_gibberish_is_half_a_nat_from_the_teacher() -> None:
-    assert distil.Start(student=1.0, teacher=0.4, chance=5.8).gibberish
-    assert not distil.Start(student=0.8, teacher=0.4, chance=5.8).gibberish
-    assert distil.Start(student=float("nan"), teacher=0.4, chance=5.8).gibberish
+    assert distil.StudentStart(student=1.0, teacher=0.4, chance=5.8).gibberish
+    assert not distil.StudentStart(student=0.8, teacher=0.4, chance=5.8).gibberish
+    assert distil.StudentStart(student=float("nan"), teacher=0.4, chance=5.8).gibberish
 
 
 def test_star_gate_d_distils_the_newest_star_gate_checkpoint(
@@ -192,11 +194,11 @@ def test_distillation_by_hand() -> None:
     label = torch.tensor([0])
     entropy = 0.693147  # log 2
     apart = 0.75 * 0.405465 + 0.25 * -0.693147  # sum p log(p / 0.5)
-    at_one = distil.distillation(student, teacher, label, Distil(alpha=0.25, temperature=1.0))
+    at_one = distil.distillation_loss(student, teacher, label, Distil(alpha=0.25, temperature=1.0))
     assert at_one.item() == pytest.approx(0.25 * entropy + 0.75 * apart, abs=1e-5)
     # at T = 2 the teacher is sqrt(3) : 1 = 0.633975 : 0.366025
     softer = 0.633975 * 0.237402 + 0.366025 * -0.311904
-    at_two = distil.distillation(student, teacher, label, Distil(alpha=0.5, temperature=2.0))
+    at_two = distil.distillation_loss(student, teacher, label, Distil(alpha=0.5, temperature=2.0))
     assert at_two.item() == pytest.approx(0.5 * entropy + 0.5 * 4 * softer, abs=1e-5)
 
 
@@ -226,9 +228,9 @@ def saved_epochs(job: Job) -> list[Path]:
 def test_an_interrupted_training_is_taken_up_where_it_stopped(run: Run, tmp_path: Path) -> None:
     sets = {"fit.max_steps": None, "fit.epochs": 2, "fit.save": "epoch", "fit.optimizer":
             "adamw_torch", "fit.learning_rate": 0.01, "fit.scheduler": "linear"}  # fmt: skip
-    script = launch.load(launch.locate("swift"))
+    script = launch.load_trainer(launch.locate_trainer("swift"))
     kept = {**sets, "fit.save": "keep"}
-    whole = Job.read(tiny.resolved(tmp_path / "whole", "swift", run, base_of(run), **kept))
+    whole = Job.from_file(tiny.resolved(tmp_path / "whole", "swift", run, base_of(run), **kept))
     script.fit(whole, script.data(whole))
     assert len(saved_epochs(whole)) == 2, "they were asked to stay"
 
@@ -237,12 +239,12 @@ def test_an_interrupted_training_is_taken_up_where_it_stopped(run: Run, tmp_path
             if state.epoch and state.epoch >= 1:
                 raise KeyboardInterrupt
 
-    job = Job.read(tiny.resolved(tmp_path / "half", "swift", run, base_of(run), **sets))
+    job = Job.from_file(tiny.resolved(tmp_path / "half", "swift", run, base_of(run), **sets))
     data = script.data(job)
-    trainer = weighted_sft.trainer_for(job, training_rows(data, job.chat).rows)
+    trainer = weighted_sft.weighted_trainer(job, training_rows(data, job.chat).rows)
     trainer.add_callback(Stop)
     with pytest.raises(KeyboardInterrupt):
-        fitting.train(trainer, job, Steps(9, "conversation", job.recipe.fit))
+        fitting.run_training(trainer, job, StepCount(9, "conversation", job.recipe.fit))
     assert len(saved_epochs(job)) == 1
     script.fit(job, data)
     assert not saved_epochs(job), "they go once training is done"
@@ -255,7 +257,7 @@ def test_an_interrupted_training_is_taken_up_where_it_stopped(run: Run, tmp_path
 
 def test_a_second_training_does_not_touch_the_first(run: Run) -> None:
     first = do(run, "swift").path
-    assert do(run, "swift").path == run.checkpoints / "swift-2"
+    assert do(run, "swift").path == run.checkpoints_folder / "swift-2"
     with pytest.raises(TrainError, match="holds a checkpoint already"):
         do(run, "swift", out=first)
 
@@ -264,8 +266,8 @@ def test_a_second_training_does_not_touch_the_first(run: Run) -> None:
 def test_the_script_runs_by_hand(run: Run, tmp_path: Path) -> None:
     """`python trainers/swift.py --recipe FILE`, nothing of convbench around it."""
     file = tiny.resolved(tmp_path / "by-hand", "swift", run, base_of(run))
-    script = launch.locate("swift")
-    env = launch.environment(launch_spec(), 0) | {"OMP_NUM_THREADS": "1"}
+    script = launch.locate_trainer("swift")
+    env = launch.worker_environment(launch_spec(), 0) | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, str(script), "--recipe", str(file)],
         env=env, capture_output=True, text=True, check=False,
@@ -281,9 +283,9 @@ def test_the_script_runs_by_hand(run: Run, tmp_path: Path) -> None:
 def launch_spec() -> Any:
     """The launch of one process."""
     from convbench import catalog
-    from convbench.schema.recipe import Launch
+    from convbench.schema.recipe import LaunchSpec
 
-    return catalog.load(Launch, "launch", "none")
+    return catalog.load_spec(LaunchSpec, "launch", "none")
 
 
 def test_train_starts_a_worker_and_relays_why_it_failed(run: Run) -> None:
@@ -291,7 +293,7 @@ def test_train_starts_a_worker_and_relays_why_it_failed(run: Run) -> None:
     and here alike, so the failure is made by a model that only the worker finds broken."""
     (base_of(run) / "model.safetensors").write_bytes(b"not weights")
     with pytest.raises(TrainError) as caught:
-        train(TrainOptions("swift", run=run.path, specs=SpecOptions(sets=QUICK)))
+        train_recipe(TrainOptions("swift", run=run.path, specs=SpecOptions(sets=QUICK)))
     text = str(caught.value)
     assert "\n" not in text
     assert "train.log" in text
@@ -305,7 +307,7 @@ def test_the_resolved_recipe_lies_with_the_checkpoint(run: Run) -> None:
     assert written["run"] == "../.."
     assert written["model"] == str(base_of(run))
     assert written["weighting"]["clip"] == 1.5
-    assert Job.read(path / "recipe.yaml").run.manifest.id == run.manifest.id
+    assert Job.from_file(path / "recipe.yaml").run.manifest.id == run.manifest.id
 
 
 def test_dry_run_shows_and_writes_nothing(run: Run) -> None:
@@ -320,7 +322,7 @@ def test_dry_run_shows_and_writes_nothing(run: Run) -> None:
         "3 optimiser steps: 9 rows (one per conversation), 4 per step (4 x 1), 3 steps per epoch"
         in text
     )
-    assert not run.checkpoints.exists()
+    assert not run.checkpoints_folder.exists()
     pairs = "\n".join(do(run, "dpo", dry_run=True).preview)
     assert "pairs: 2" in pairs
     assert "pairs dropped: 0" in pairs

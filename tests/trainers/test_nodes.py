@@ -18,7 +18,7 @@ import pytest
 
 from convbench.learn import launch
 from convbench.learn.job import Job
-from convbench.learn.launch import MASTER, RANK, Meeting, on_machines
+from convbench.learn.launch import MASTER, RANK, NodeGroup, on_machines
 from convbench.models.vllm import free_port
 from convbench.store.run import Run
 from tests.learn import tiny
@@ -49,18 +49,18 @@ def test_gradients_of_two_machines_are_those_of_one_process(
     tmp_path: Path,
 ) -> None:
     from convbench import catalog
-    from convbench.schema.recipe import Launch
+    from convbench.schema.recipe import LaunchSpec
 
     (tmp_path / "alone").mkdir()
-    job = Job.read(file_of(tmp_path / "alone", run, **{"fit.batch_size": 4}))
-    alone = recording.record(job, launch.load(launch.locate("swift")).data(job))
+    job = Job.from_file(file_of(tmp_path / "alone", run, **{"fit.batch_size": 4}))
+    alone = recording.record(job, launch.load_trainer(launch.locate_trainer("swift")).data(job))
     file = file_of(tmp_path, run, **{"fit.batch_size": 2})
-    spec = catalog.load(Launch, "launch", name, sets={"accelerate.num_processes": 1})
-    fit, port, machines = Job.read(file).recipe.fit, free_port(), []
+    spec = catalog.load_spec(LaunchSpec, "launch", name, sets={"accelerate.num_processes": 1})
+    fit, port, machines = Job.from_file(file).recipe.fit, free_port(), []
     for rank in range(2):
-        mine = on_machines(spec, Meeting(rank, 2, "127.0.0.1", port))
-        parts = launch.command(mine, WORKER, file, fit, 0)
-        env = {**launch.environment(mine, 0), "OMP_NUM_THREADS": "1"}
+        mine = on_machines(spec, NodeGroup(rank, 2, "127.0.0.1", port))
+        parts = launch.launch_command(mine, WORKER, file, fit, 0)
+        env = {**launch.worker_environment(mine, 0), "OMP_NUM_THREADS": "1"}
         env.pop(launch.GUARDED)
         machines.append(subprocess.Popen(parts, env=env, stdin=subprocess.DEVNULL))
     assert [one.wait(1200) for one in machines] == [0, 0]

@@ -14,8 +14,8 @@ import pytest
 from convbench.errors import SpecError, TrainError
 from convbench.learn import launch
 from convbench.learn.job import Job
-from convbench.learn.losses import anchors, names, objective
-from convbench.learn.rows import Row, pair_rows, training_rows
+from convbench.learn.losses import anchors, load_objective, objective_names
+from convbench.learn.rows import TrainingRow, pair_rows, training_rows
 from convbench.learn.weights import Weighted
 from convbench.schema.recipe import Loss
 from convbench.store.run import Run
@@ -59,9 +59,9 @@ def trainer(tmp_path_factory: pytest.TempPathFactory, run: Run, model: Path) -> 
     """The real trainer in float64, whose loss is taken of many recipes."""
     sets = {"fit.precision": "fp64", "fit.probe": False}
     folder = tmp_path_factory.mktemp("trainer")
-    job = Job.read(tiny.resolved(folder, "swift", run, model, **sets))
-    weighted = launch.load(launch.locate("swift")).data(job)
-    return weighted_sft.trainer_for(job, training_rows(weighted, job.chat).rows)
+    job = Job.from_file(tiny.resolved(folder, "swift", run, model, **sets))
+    weighted = launch.load_trainer(launch.locate_trainer("swift")).data(job)
+    return weighted_sft.weighted_trainer(job, training_rows(weighted, job.chat).rows)
 
 
 Gradient = Callable[..., Gradients]
@@ -72,12 +72,12 @@ def gradient(trainer: Any) -> Gradient:
     """Take the gradient of the real trainer's loss, all rows one batch."""
 
     def take(job: Job, weighted: Weighted, known: Any = None, base: Any = None) -> Gradients:
-        trainer.job, trainer.objective = job, objective(job.recipe.loss)
+        trainer.job, trainer.objective = job, load_objective(job.recipe.loss)
         needed = anchors.needs_model(job.recipe.loss)
-        trainer.base = weighted_sft.frozen(job) if base is None and needed else base
+        trainer.base = weighted_sft.load_frozen_model(job) if base is None and needed else base
         rows = training_rows(weighted, job.chat).rows
-        known = weighted_sft.known_before(job, rows, trainer.model) if known is None else known
-        batch = trainer.data_collator(weighted_sft.columns(rows, known))
+        known = weighted_sft.initial_log_probs(job, rows, trainer.model) if known is None else known
+        batch = trainer.data_collator(weighted_sft.row_columns(rows, known))
         trainer.model.zero_grad()
         trainer.compute_loss(trainer.model, batch).backward()
         return {name: p.grad.clone() for name, p in trainer.model.named_parameters()}
@@ -96,7 +96,7 @@ def trained(job: Job, weighted: Weighted) -> Gradients:
 
 def by_hand(
     policy: Path,
-    rows: Sequence[Row],
+    rows: Sequence[TrainingRow],
     before: Sequence[Sequence[float]],
     minimised: Tokens,
     *,
@@ -117,7 +117,7 @@ def by_hand(
     return {name: p.grad for name, p in net.named_parameters() if p.grad is not None}
 
 
-def told(policy: Path, rows: Sequence[Row]) -> list[list[float]]:
+def told(policy: Path, rows: Sequence[TrainingRow]) -> list[list[float]]:
     """log pi_0 of every token, 0 where masked: the policy's own, moved to both sides."""
     stream = random.Random(3)
     return [
@@ -126,7 +126,7 @@ def told(policy: Path, rows: Sequence[Row]) -> list[list[float]]:
     ]
 
 
-def own_tokens(net: Any, row: Row) -> torch.Tensor:
+def own_tokens(net: Any, row: TrainingRow) -> torch.Tensor:
     """log pi of the tokens that the policy wrote."""
     ids = torch.tensor(row.tokens.ids)
     each = torch.log_softmax(net(input_ids=ids[None]).logits[0], -1)
@@ -187,7 +187,7 @@ def test_gradients_are_those_of_the_equations(
     assert apart(found, plain) > 1e-3, "the objective does nothing"
 
 
-def probs(folder: Path, rows: Sequence[Row]) -> list[list[float]]:
+def probs(folder: Path, rows: Sequence[TrainingRow]) -> list[list[float]]:
     """log pi of another model, as the trainer would have computed it."""
     net = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64)
     found = []
@@ -339,7 +339,7 @@ def desirable(make: Make, **sets: Any) -> tuple[Job, list[dict[str, Any]]]:
     """KTO's recipe, four rows a step, and its rows."""
     job, weighted = make("kto", **{"data.unit": "turn", "fit.batch_size": 4, **sets})
     rows = training_rows(weighted, job.chat, unit="turn").rows
-    found = unpaired.labelled(rows, 4, 0)
+    found = unpaired.label_rows(rows, 4, 0)
     assert len(found) == 12, "weight 0 is left out"
     assert len({one["label"] for one in found[:4]}) == 2
     return job, found
@@ -348,7 +348,7 @@ def desirable(make: Make, **sets: Any) -> tuple[Job, list[dict[str, Any]]]:
 def test_kto_is_the_equation(make: Make, model: Path, other: Path) -> None:
     """Away from the base, z the mean log ratio of the batch's completions gone round by one."""
     job, found = desirable(make)
-    watch = recording.watched(moved(unpaired.trainer_for(job, found), other))
+    watch = recording.watched(moved(unpaired.kto_trainer(job, found), other))
     net, base = (transformers.AutoModelForCausalLM.from_pretrained(p, dtype=torch.float64)
                  for p in (other, model))  # fmt: skip
 
@@ -376,7 +376,7 @@ def test_kto_at_the_base_or_without_a_pull_is_swift_of_signs(
     """Where pi is pi_0 the sigmoid's slope is 1/4 whatever beta is, and everywhere as beta goes to
     0: then the gradient is beta / 4 times that of weights 1 and -1, a mean over replies."""
     job, found = desirable(make, **{"pairing.beta": beta})
-    trainer = unpaired.trainer_for(job, found)
+    trainer = unpaired.kto_trainer(job, found)
     watch = recording.watched(moved(trainer, other) if away else trainer)
     net = transformers.AutoModelForCausalLM.from_pretrained(
         other if away else model, dtype=torch.float64
@@ -394,12 +394,12 @@ def test_kto_at_the_base_or_without_a_pull_is_swift_of_signs(
 def test_completions_of_a_kto_batch_go_round_by_one(make: Make) -> None:
     job, weighted = make("kto", **{"data.unit": "turn"})
     rows = training_rows(weighted, job.chat, unit="turn").rows
-    found = unpaired.labelled(rows, 5, None)
+    found = unpaired.label_rows(rows, 5, None)
     own = [one["completion_ids"] for one in found]
     assert [one["KL_completion_ids"] for one in found[:5]] == [own[4], *own[:4]]
-    assert len(unpaired.labelled(rows, 11, None)) == 11, "none stays alone"
+    assert len(unpaired.label_rows(rows, 11, None)) == 11, "none stays alone"
     with pytest.raises(TrainError, match="replies of one sign only"):
-        unpaired.labelled([row for row in rows if row.weight > 0], 4, None)
+        unpaired.label_rows([row for row in rows if row.weight > 0], 4, None)
     with pytest.raises(TrainError, match="expected turn"):
         make("kto")
 
@@ -417,7 +417,7 @@ def margin(net: Any, base: Any, row: Any) -> torch.Tensor:
 def test_ipo_is_the_equation(make: Make, model: Path, other: Path) -> None:
     job, pairs = make("ipo", **{"fit.batch_size": 50})
     rows = pair_rows(pairs, job.chat).rows
-    watch = recording.watched(moved(preference.trainer_for(job, rows), other))
+    watch = recording.watched(moved(preference.dpo_trainer(job, rows), other))
     net, base = (transformers.AutoModelForCausalLM.from_pretrained(p, dtype=torch.float64)
                  for p in (other, model))  # fmt: skip
     total = sum((margin(net, base, row) - 1 / (2 * 0.1)) ** 2 for row in rows) / len(rows)
@@ -441,7 +441,7 @@ def test_ipo_rests_at_its_margin(make: Make, model: Path, other: Path) -> None:
     steepest = []
     for beta in (1 / (2 * gap), 1 / gap):
         job, _ = make("ipo", **{"pairing.beta": beta, "fit.batch_size": 1})
-        watch = recording.watched(moved(preference.trainer_for(job, [row]), other))
+        watch = recording.watched(moved(preference.dpo_trainer(job, [row]), other))
         steepest.append(max(float(each.abs().max()) for each in watch["steps"][0].values()))
     assert steepest[0] < 1e-9 * steepest[1]
 
@@ -464,21 +464,21 @@ def test_the_head_of_labels_alone_is_trl_s(model: Path) -> None:
 
 
 def test_every_shipped_objective_is_here() -> None:
-    assert names() == ["a-lol", "nll", "ppo", "tis"]
-    for name in names():
-        assert callable(objective(Loss(name=name)).loss)
+    assert objective_names() == ["a-lol", "nll", "ppo", "tis"]
+    for name in objective_names():
+        assert callable(load_objective(Loss(name=name)).loss)
 
 
 def test_what_is_no_objective_is_refused(tmp_path: Path, make: Make) -> None:
     with pytest.raises(SpecError, match="expected one of a-lol, nll, ppo, tis"):
-        objective(Loss(name="magic"))
+        load_objective(Loss(name="magic"))
     with pytest.raises(SpecError, match="found no such file"):
-        objective(Loss(name=str(tmp_path / "none.py")))
+        load_objective(Loss(name=str(tmp_path / "none.py")))
     (tmp_path / "mine.py").write_text("x = 1\n")
     with pytest.raises(SpecError, match="found no function"):
-        objective(Loss(name=str(tmp_path / "mine.py")))
+        load_objective(Loss(name=str(tmp_path / "mine.py")))
     with pytest.raises(SpecError, match=r"loss.negative: found floor, which objective ppo"):
-        objective(Loss(name="ppo", negative="floor"))
+        load_objective(Loss(name="ppo", negative="floor"))
     with pytest.raises(TrainError, match=r"weighting.over: found batch, which trainer swift"):
         make("swift", **{"weighting.over": "batch"})
 

@@ -108,8 +108,8 @@ def test_no_row_sees_another(model: Path, attention: str, way: str) -> None:
             model, attn_implementation=attention
         )
     rows = batch([30, 17, 13, 9])
-    assert packing.settled(net, net, like()) == way == net.config._attn_implementation
-    packs = packing.packed(rows, way)
+    assert packing.choose_attention(net, net, like()) == way == net.config._attn_implementation
+    packs = packing.pack_batch(rows, way)
     assert packs.inputs["input_ids"].shape == ((1, 69) if way == BY_ROW else (3, 30))
 
     def scores() -> torch.Tensor:
@@ -133,12 +133,12 @@ def test_no_row_sees_another(model: Path, attention: str, way: str) -> None:
 
 
 def test_packs_are_no_longer_than_a_row_and_few() -> None:
-    starts = packing.packed(batch([30, 17, 13, 9]), BY_ROW).inputs["cu_seq_lens_q"]
+    starts = packing.pack_batch(batch([30, 17, 13, 9]), BY_ROW).inputs["cu_seq_lens_q"]
     assert starts.tolist() == [0, 30, 47, 60, 69]
     draw = random.Random(0)
     for _ in range(50):
         lengths = [draw.randint(2, 99) for _ in range(draw.randint(1, 20))]
-        found = packing.bins(lengths, max(lengths))
+        found = packing.assign_packs(lengths, max(lengths))
         assert sorted(i for pack in found for i in pack) == list(range(len(lengths)))
         assert max(sum(lengths[i] for i in pack) for pack in found) == max(lengths)
         assert len(found) <= 1.7 * sum(lengths) / max(lengths) + 1
@@ -152,12 +152,12 @@ def test_a_model_whose_rows_see_each_other_is_refused_in_one_line(make: Make, mo
     with pytest.raises(
         TrainError, match=r"see each other.*mamba.*expected fit.packing=false"
     ) as seen:
-        packing.settled(state, state, like())
+        packing.choose_attention(state, state, like())
     one_line(seen.value)
     net = transformers.LlamaForCausalLM.from_pretrained(model)
     net.config._attn_implementation_internal = "paged|sdpa"
     with pytest.raises(TrainError, match=r"found attention 'paged\|sdpa'.*expected") as caught:
-        packing.settled(net, net, like())
+        packing.choose_attention(net, net, like())
     one_line(caught.value)
     for recipe in ("kto", "ipo"):
         with pytest.raises(

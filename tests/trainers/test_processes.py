@@ -14,10 +14,10 @@ from convbench import catalog
 from convbench.errors import TrainError
 from convbench.learn import launch
 from convbench.learn.job import Job
-from convbench.learn.start import train
+from convbench.learn.start import train_recipe
 from convbench.options.shared import SpecOptions
 from convbench.options.train import TrainOptions
-from convbench.schema.recipe import Launch
+from convbench.schema.recipe import LaunchSpec
 from convbench.store.run import Run
 from tests.learn import tiny
 from tests.support.exhaustive import first_of
@@ -50,8 +50,8 @@ def file_of(folder: Path, run: Run, **sets: Any) -> Path:
 @pytest.fixture(scope="module")
 def alone(run: Run, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What one process does."""
-    job = Job.read(file_of(tmp_path_factory.mktemp("alone"), run, **{"fit.batch_size": 4}))
-    return recording.record(job, launch.load(launch.locate("swift")).data(job))
+    job = Job.from_file(file_of(tmp_path_factory.mktemp("alone"), run, **{"fit.batch_size": 4}))
+    return recording.record(job, launch.load_trainer(launch.locate_trainer("swift")).data(job))
 
 
 @pytest.mark.slow
@@ -63,10 +63,12 @@ def test_two_processes_do_what_one_does(
     file = file_of(tmp_path, run, **{"fit.batch_size": 2})
     sets = {"accelerate.deepspeed_config.offload_optimizer_device": "none",
             "accelerate.deepspeed_config.offload_param_device": "none"}  # fmt: skip
-    spec = catalog.load(Launch, "launch", name, sets=sets if name == "zero2" else {})
-    fit = Job.read(file).recipe.fit
-    env = launch.environment(spec, 0) | {"OMP_NUM_THREADS": "1"}
-    launch.run(launch.command(spec, WORKER, file, fit, 0), env, tmp_path / "log", fit)
+    spec = catalog.load_spec(LaunchSpec, "launch", name, sets=sets if name == "zero2" else {})
+    fit = Job.from_file(file).recipe.fit
+    env = launch.worker_environment(spec, 0) | {"OMP_NUM_THREADS": "1"}
+    launch.run_command(
+        launch.launch_command(spec, WORKER, file, fit, 0), env, tmp_path / "log", fit
+    )
     found = torch.load(tmp_path / recording.GRADIENTS)
     assert found["processes"] == 2
     assert found["deepspeed"] == name.startswith("zero")
@@ -92,7 +94,7 @@ def test_an_adapter_trained_on_shards_is_merged(run: Run, tmp_path: Path, name: 
     made = {}
     for launched, more in ((name, ("fit.batch_size=2", "fit.packing=true")),
                            ("none", ("fit.batch_size=4",))):  # fmt: skip
-        made[launched] = train(
+        made[launched] = train_recipe(
             TrainOptions("swift", run=run.path, launch=launched, out=tmp_path / launched,
                          specs=SpecOptions(sets=(*quick, *more)), in_process=True)
         ).path  # fmt: skip
@@ -133,7 +135,7 @@ def test_pairs_train_on_shards_beside_a_base_on_shards(run: Run, tmp_path: Path)
              "fit.gradient_checkpointing=false", "fit.learning_rate=0.5")  # fmt: skip
     made = []
     for launched, size in (("zero3", 2), ("none", 4)):
-        done = train(
+        done = train_recipe(
             TrainOptions("step-dpo", run=run.path, launch=launched, out=tmp_path / launched,
                          specs=SpecOptions(sets=(*quick, f"fit.batch_size={size}")),
                          in_process=True)
@@ -156,7 +158,7 @@ def test_why_workers_failed_reaches_the_user(run: Run, tmp_path: Path) -> None:
         "swift", run=run.path, model=str(broken), launch="ddp", out=tmp_path / "out"
     )
     with pytest.raises(TrainError) as caught:
-        train(options)
+        train_recipe(options)
     text = str(caught.value)
     assert "\n" not in text
     assert "header" in text, text

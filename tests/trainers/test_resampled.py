@@ -14,18 +14,18 @@ import pytest
 from convbench import catalog
 from convbench.errors import BudgetError, TrainError
 from convbench.learn import launch
-from convbench.learn.branches import Branching
-from convbench.learn.job import Job, Means
-from convbench.learn.start import TrainResult, resolve, train
+from convbench.learn.branches import BranchPreparation
+from convbench.learn.job import Job, TrainContext
+from convbench.learn.start import TrainResult, resolve_recipe, train_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.train import TrainOptions
-from convbench.schema.recipe import Launch
-from convbench.shards.build import build
-from convbench.shards.judge import judge
+from convbench.schema.recipe import LaunchSpec
+from convbench.shards.build import build_or_resume
+from convbench.shards.judge import judge_run
 from convbench.store.run import Run
-from convbench.views import messages, policy_turns
+from convbench.views import messages_before, policy_turns
 from tests.learn import tiny
 from tests.rollout.cli import finish, get, post, records, start, until
 from tests.support.serve import spawn
@@ -39,14 +39,14 @@ SETS = (
 
 def had(path: Path, task: str, model: str, calls: CallOptions, tasks: int) -> Run:
     """Questions, two conversations each, judged."""
-    shape = Shape("thinking", samples=2, temperatures=(1.0,), max_tokens=64, seed=1)
+    shape = RunSettings("thinking", samples=2, temperatures=(1.0,), max_tokens=64, seed=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(path.parent)  # runs/latest lies in the current folder
         asked = BuildOptions(task, tasks=tasks, shape=shape, model=model, run=path, calls=calls)
-        made = build(asked).built
+        made = build_or_resume(asked).built
         assert made is not None
         assert made.jobs.done == 2 * tasks, made
-        judge(JudgeOptions(("rules",), path, calls=calls))
+        judge_run(JudgeOptions(("rules",), path, calls=calls))
     return Run.open(path)
 
 
@@ -71,22 +71,22 @@ def options(run: Run, *sets: str, **more: Any) -> TrainOptions:
 
 def do(run: Run, *sets: str, **more: Any) -> TrainResult:
     """Train in this process."""
-    return train(options(run, *sets, **more))
+    return train_recipe(options(run, *sets, **more))
 
 
-def branching(run: Run, calls: CallOptions = QUIET) -> Branching:
+def branching(run: Run, calls: CallOptions = QUIET) -> BranchPreparation:
     """The branches that a training would have."""
     asked = options(run, model="local:pocket", calls=calls)
-    recipe = resolve(asked, [run], {"pairing.source": "resampled"})
-    means = Means(calls, SpecOptions(), catalog.load(Launch, "launch", "none"))
-    return Branching.of(Job(recipe, run.checkpoints / recipe.name), means)
+    recipe = resolve_recipe(asked, [run], {"pairing.source": "resampled"})
+    means = TrainContext(calls, SpecOptions(), catalog.load_spec(LaunchSpec, "launch", "none"))
+    return BranchPreparation.from_job(Job(recipe, run.checkpoints_folder / recipe.name), means)
 
 
 def test_branches_pairs_and_rewards_are_exact(run: Run) -> None:
     shown = "\n".join(do(run, dry_run=True).preview)
-    assert not run.branches.exists(), "a dry run writes nothing"
-    assert branching(run).do() == []
-    held = Run.open(run.branches)
+    assert not run.branches_folder.exists(), "a dry run writes nothing"
+    assert branching(run).do_work() == []
+    held = Run.open(run.branches_folder)
     before = [file.read_text() for file in (held.calls_file, held.verdicts_file)]
     result = do(run)  # stopped after the branches, a training takes them as they lie there
     assert [file.read_text() for file in (held.calls_file, held.verdicts_file)] == before
@@ -113,11 +113,11 @@ def test_branches_pairs_and_rewards_are_exact(run: Run) -> None:
         assert other is not None
         said = [c.turns[where.turn].content for c in (branch, parent)]
         if one != other and said[0] != said[1]:
-            seen = messages(protocol, parent, protocol.policy, where.turn)
+            seen = messages_before(protocol, parent, protocol.policy, where.turn)
             expected.append((tuple(seen), *(said if one > other else reversed(said))))
     assert result.path is not None
-    job = Job.read(result.path / "recipe.yaml")
-    pairs = launch.load(launch.locate("step_dpo")).data(job)
+    job = Job.from_file(result.path / "recipe.yaml")
+    pairs = launch.load_trainer(launch.locate_trainer("step_dpo")).data(job)
     found = [(p.messages, p.chosen.text, p.rejected.text) for p in pairs.items]
     assert Counter(map(str, found)) == Counter(map(str, expected))
     assert len(found) >= 2
@@ -135,7 +135,7 @@ def test_nothing_is_asked_twice_after_a_kill(tmp_path: Path) -> None:
     with spawn("provider") as url:
         served = CallOptions(f"{url}/v1", quiet=True, concurrency=4)
         run = had(tmp_path / "run", "demo", "openai/scripted", served, tasks=6)
-        calls = run.branches / "calls.jsonl"
+        calls = run.branches_folder / "calls.jsonl"
         post(url, "/_reset")
         post(url, "/_config", {"latency_s": 0.2})
         command = ["train", "step-dpo", "--run", str(run.path), "--model", "local:pocket",
@@ -146,24 +146,24 @@ def test_nothing_is_asked_twice_after_a_kill(tmp_path: Path) -> None:
         finish(process)
         kept, sent = records(calls), get(url, "/_stats")["calls"]
         assert 0 <= sent - len(kept) <= 4
-        assert not list(run.checkpoints.glob("*/recipe.yaml")), "held, and nothing in it"
+        assert not list(run.checkpoints_folder.glob("*/recipe.yaml")), "held, and nothing in it"
         post(url, "/_config", {"latency_s": 0.0})
         spent = sum(r["prompt_tokens"] + r["completion_tokens"] for r in kept)
         few = replace(served, budget_tokens=spent + 6000)
         with pytest.raises(BudgetError):
-            branching(run, few).do()
+            branching(run, few).do_work()
         assert len(records(calls)) > len(kept)
-        assert branching(run, served).do() == []
+        assert branching(run, served).do_work() == []
         everything = records(calls)
         assert everything[: len(kept)] == kept
         assert set(Counter((r["key"], r["hash"]) for r in everything).values()) == {1}
         assert get(url, "/_stats")["calls"] == len(everything) + sent - len(kept)
-        assert branching(run, served).ready()
+        assert branching(run, served).is_ready()
 
 
 def test_more_branches_a_turn_keep_those_there(run: Run) -> None:
-    branching(run).do()
-    first = {c.conversation_id for c in Run.open(run.branches).conversations()}
+    branching(run).do_work()
+    first = {c.conversation_id for c in Run.open(run.branches_folder).conversations()}
     shown = "\n".join(do(run, "pairing.per_turn=2", dry_run=True).preview)
     assert f"branches: {len(first)} to sample, 2 at each policy turn" in shown
 
@@ -195,4 +195,4 @@ def test_what_cannot_be_branched_is_refused(run: Run, tmp_path: Path) -> None:
     people = tiny.judged_run(tmp_path / "people", f"local:{tiny.save_model(tmp_path / 'model')}")
     with pytest.raises(TrainError, match="judge 'j' cannot score new conversations"):
         do(people)
-    assert not run.branches.exists()
+    assert not run.branches_folder.exists()

@@ -13,7 +13,7 @@ from convbench.learn import launch
 from convbench.learn.job import Job
 from convbench.learn.rows import training_rows
 from convbench.learn.select import select
-from convbench.learn.steps import Steps
+from convbench.learn.steps import StepCount
 from convbench.schema.recipe import Data, Recipe
 from convbench.store.run import Run
 from tests.learn import tiny
@@ -32,8 +32,8 @@ def test_an_epoch_in_one_step_has_one_gradient_in_either_unit(
     for unit, size, times in (("conversation", 9, 1), ("turn", 6, 3)):
         sets = {"data.unit": unit, "fit.batch_size": size, "fit.accumulation": times,
                 "fit.max_steps": 1, "fit.precision": "fp64"}  # fmt: skip
-        job = Job.read(tiny.resolved(tmp_path / unit, recipe, run, model, **sets))
-        weighted = launch.load(launch.locate(recipe)).data(job)
+        job = Job.from_file(tiny.resolved(tmp_path / unit, recipe, run, model, **sets))
+        weighted = launch.load_trainer(launch.locate_trainer(recipe)).data(job)
         rows = training_rows(weighted, job.chat, unit=job.recipe.data.unit).rows
         assert len(rows) == (9 if unit == "conversation" else 18)
         found[unit] = recording.record(job, weighted)["steps"][0]
@@ -53,8 +53,8 @@ def test_the_steps_told_are_the_steps_taken(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     file = tiny.resolved(tmp_path / "job", recipe, run, model, **{"fit.max_steps": None, **sets})
-    job = Job.read(file)
-    module = launch.load(launch.locate(str(job.recipe.trainer)))
+    job = Job.from_file(file)
+    module = launch.load_trainer(launch.locate_trainer(str(job.recipe.trainer)))
     module.fit(job, module.data(job))
     told = capsys.readouterr().err.splitlines()[0]
     summary = json.loads((file.parent / "training.json").read_text())
@@ -66,11 +66,11 @@ def test_the_steps_told_are_the_steps_taken(
 
 def test_the_papers_steps_by_its_rows_and_by_conversations() -> None:
     """Table 26: batch 8 x 4 on 2 processes, 4 epochs; 400 questions, 3 runs of 3 turns."""
-    recipe = catalog.load(Recipe, "recipes", "swift")
+    recipe = catalog.load_spec(Recipe, "recipes", "swift")
     assert recipe.data.unit == "turn"
-    assert Steps(400 * 3 * 3, "turn", recipe.fit, 2).total == 228
-    assert Steps(400 * 3, "conversation", recipe.fit, 2).total == 76
-    told = Steps(3600, "turn", recipe.fit, 2).describe()
+    assert StepCount(400 * 3 * 3, "turn", recipe.fit, 2).total_steps == 228
+    assert StepCount(400 * 3, "conversation", recipe.fit, 2).total_steps == 76
+    told = StepCount(3600, "turn", recipe.fit, 2).describe()
     assert (
         "228 optimiser steps: 3600 rows (one per turn), 64 per step (8 x 4 x 2 processes)" in told
     )
@@ -78,7 +78,7 @@ def test_the_papers_steps_by_its_rows_and_by_conversations() -> None:
 
 @pytest.mark.parametrize("name", ["refit", "swift", "star-gate", "star-gate-d"])
 def test_the_papers_recipes_count_turns(name: str) -> None:
-    assert catalog.load(Recipe, "recipes", name).data.unit == "turn"
+    assert catalog.load_spec(Recipe, "recipes", name).data.unit == "turn"
 
 
 def test_a_size_counts_the_unit(run: Run) -> None:

@@ -16,8 +16,8 @@ import orjson
 import pytest
 from aiohttp import web
 
-from convbench.view.library import shown
-from convbench.view.server import application, listen
+from convbench.view.library import library_or_index
+from convbench.view.server import make_application, open_socket
 from tests.view.runs import world
 
 TOKEN = "k" * 32
@@ -70,7 +70,7 @@ class Viewer:
 @contextmanager
 def running(app: Callable[[int], web.Application]) -> Iterator[int]:
     """Run an application on a free port in a thread; yield the port."""
-    sock, loop = listen(0), asyncio.new_event_loop()
+    sock, loop = open_socket(0), asyncio.new_event_loop()
     runner: Any = None
 
     async def start() -> None:
@@ -95,9 +95,9 @@ def running(app: Callable[[int], web.Application]) -> Iterator[int]:
 @contextmanager
 def viewing(*paths: Path) -> Iterator[Viewer]:
     """Run a viewer over runs, or over a folder of runs."""
-    found = shown(paths, lambda text: None)
+    found = library_or_index(paths, lambda text: None)
     try:
-        with running(lambda port: application(found, TOKEN, lambda: port)) as port:
+        with running(lambda port: make_application(found, TOKEN, lambda: port)) as port:
             yield Viewer(port)
     finally:
         found.close()

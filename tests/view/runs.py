@@ -10,14 +10,14 @@ import orjson
 
 from convbench import catalog
 from convbench.judge.resolve import resolve_judge
-from convbench.options.shared import Shape
+from convbench.options.shared import RunSettings
 from convbench.rollout.manifest import make_manifest
 from convbench.schema import (
     Choice,
     Conversation,
     Example,
     Failure,
-    Member,
+    ModelConfig,
     ProtocolSpec,
     TaskSpec,
     Turn,
@@ -69,7 +69,7 @@ def talk(run: Run, example: Example, sample: int, said: str | None, **more: Any)
         "conversation_id": f"{run.manifest.id[-8:]}{example.example_id}s{sample}",
         "example_id": example.example_id,
         "sample": sample,
-        "temperature": run.manifest.temperature(sample),
+        "temperature": run.manifest.temperature_of(sample),
         "systems": {"assistant": "You are a careful student."},
         "turns": turns if said is not None else turns[:1],
         "stop": "complete" if said is not None else None,
@@ -102,15 +102,15 @@ def make(
 ) -> Run:
     """Write a run. `talks`: (question, sample, last words, more); `scores`: by judge, a function
     of the conversation's place."""
-    cast = {"assistant": Member(model=model), "teacher": Member(model="script")}
+    cast = {"assistant": ModelConfig(model=model), "teacher": ModelConfig(model="script")}
     manifest = make_manifest(
-        catalog.load(TaskSpec, "tasks", "demo"),
-        catalog.load(ProtocolSpec, "protocols", "reasoning"),
-        Shape(mode="thinking", samples=2, temperatures=(0.3, 1.0)), cast, **more,
+        catalog.load_spec(TaskSpec, "tasks", "demo"),
+        catalog.load_spec(ProtocolSpec, "protocols", "reasoning"),
+        RunSettings(mode="thinking", samples=2, temperatures=(0.3, 1.0)), cast, **more,
     )  # fmt: skip
     run = Run.create(path, manifest, list(examples))
     spec = resolve_judge("rules")
-    run.keep_judge(spec.fingerprint, spec.spec)
+    run.store_judge(spec.fingerprint, spec.spec)
     with Appender(run.conversations_file) as said, Appender(run.verdicts_file) as judged:
         for place, (number, sample, words, extra) in enumerate(talks):
             owner = talk(run, examples[number], sample, words, **extra)

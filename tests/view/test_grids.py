@@ -16,7 +16,7 @@ from tests.view.conftest import Looked, viewing
 def told(run: Run, example: str, attempts: Any) -> None:
     """Write a verdict that holds these attempts."""
     judge = runs.quick_judge()
-    run.keep_judge(judge.fingerprint, judge.spec)
+    run.store_judge(judge.fingerprint, judge.spec)
     found = Verdict(
         conversation_id=f"{run.manifest.id}-{example}-0", judge="few-shot-pocket",
         fingerprint=judge.fingerprint, scores={"accuracy": 0.0, "overall": 0.0}, reward=0.0,

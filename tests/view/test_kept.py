@@ -16,16 +16,16 @@ from convbench.cache import CACHE
 from convbench.errors import QueryError, RunError
 from convbench.store import Run
 from convbench.store.label import write_label
-from convbench.store.limits import Room
+from convbench.store.limits import MemoryLimit
 from convbench.store.parts import Compressor
 from convbench.store.sidecars import SETTLE_SECONDS
 from convbench.view import follow
-from convbench.view.figures import overview
-from convbench.view.filters import listing
-from convbench.view.follow import Growing, Maker, pulse
-from convbench.view.index import Index, build_index
-from convbench.view.library import members
-from convbench.view.rows import Rows, _Maker
+from convbench.view.figures import overview_figures
+from convbench.view.filters import list_page
+from convbench.view.follow import GrowingIndex, RowMaker, run_status
+from convbench.view.index import ViewIndex, build_index
+from convbench.view.library import open_members
+from convbench.view.rows import RowFiles, _PartMaker
 from tests.support.exhaustive import only
 from tests.view.conftest import Looked, viewing
 from tests.view.runs import RIGHT, WRONG, make, question, world
@@ -63,10 +63,10 @@ def files(tmp_path: Path) -> list[Path]:
     return sorted((tmp_path / "cache" / "index").glob("*"))
 
 
-def seen(index: Index) -> tuple[object, object]:
+def seen(index: ViewIndex) -> tuple[object, object]:
     """What a page shows of an index."""
-    figures = overview(index)
-    return listing(index, MultiDict()), {k: figures[k] for k in ("totals", "methods", "facets")}
+    figures = overview_figures(index)
+    return list_page(index, MultiDict()), {k: figures[k] for k in ("totals", "methods", "facets")}
 
 
 def until(done: Callable[[], bool]) -> None:
@@ -81,13 +81,13 @@ def until(done: Callable[[], bool]) -> None:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The texts of which rows were made."""
     texts: list[bytes] = []
-    make_rows = _Maker.make
+    make_rows = _PartMaker.make_rows
 
-    def noted(self: _Maker, name: str, path: Path, part: Path, made: dict[str, Path]) -> bool:
+    def noted(self: _PartMaker, name: str, path: Path, part: Path, made: dict[str, Path]) -> bool:
         texts.append(part.read_bytes())
         return make_rows(self, name, path, part, made)
 
-    monkeypatch.setattr(_Maker, "make", noted)
+    monkeypatch.setattr(_PartMaker, "make_rows", noted)
     return texts
 
 
@@ -97,7 +97,7 @@ def test_stored_rows_are_those_that_a_new_start_makes(
     """As they were, then grown: by rows and verdicts; tags, and rows of all kinds with a child run.
     Two viewers have them at a time, and only what is new is read again."""
     other = world(tmp_path / "world")
-    both = [run, other, *other.children()]
+    both = [run, other, *other.child_runs()]
     sealed(*both)
     first = build_index(both)
     assert len(read) == 6
@@ -116,11 +116,13 @@ def test_stored_rows_are_those_that_a_new_start_makes(
     fresh = build_index(both)
     assert index.total == 24
     assert seen(index) == seen(fresh)
-    for row in listing(index, MultiDict())["rows"]:
+    for row in list_page(index, MultiDict())["rows"]:
         name = row["conversation_id"]
-        assert index.conversation(name) == fresh.conversation(name)
-    assert index.one("SELECT any_value(tags) AS t FROM runs WHERE tags != []")["t"] == ["late"]
-    assert listing(index, MultiDict(q="magnet nothing-has-this"))["total"] == 0
+        assert index.read_conversation(name) == fresh.read_conversation(name)
+    assert index.query_row("SELECT any_value(tags) AS t FROM runs WHERE tags != []")["t"] == [
+        "late"
+    ]
+    assert list_page(index, MultiDict(q="magnet nothing-has-this"))["total"] == 0
     assert files(tmp_path) == stored
     index.close()
     fresh.close()
@@ -128,7 +130,7 @@ def test_stored_rows_are_those_that_a_new_start_makes(
 
 def test_of_a_file_that_grows_only_the_new_lines_are_read(run: Run, read: list[bytes]) -> None:
     """And all of it where it is another one, of the same name and place on the disk."""
-    rows = Rows()
+    rows = RowFiles()
     build_index([run], rows=rows).close()
     before = run.conversations_file.read_bytes()
     said(run, 3, WRONG)
@@ -143,7 +145,7 @@ def test_of_a_file_that_grows_only_the_new_lines_are_read(run: Run, read: list[b
     read.clear()
     index = build_index([run], rows=rows)
     assert len(read[0]) == len(whole) - 6
-    assert {row["attempts"] for row in listing(index, MultiDict())["rows"]} == {2}
+    assert {row["attempts"] for row in list_page(index, MultiDict())["rows"]} == {2}
 
 
 @pytest.mark.parametrize("typed", only("latest".__eq__, ["run", "./run", "../{}/run", "latest"]))
@@ -158,20 +160,20 @@ def test_a_run_is_known_however_its_folder_is_typed(
     monkeypatch.chdir(tmp_path)
     Path("latest").symlink_to("run")
     path = Path(typed.format(tmp_path.name))
-    growing = Growing(partial(members, [path]))
+    growing = GrowingIndex(partial(open_members, [path]))
     assert growing.partial == 2
-    until(lambda: pulse(growing)["first"] is None)
+    until(lambda: run_status(growing)["first"] is None)
     assert growing.index.total == 6
     growing.close()
     assert len(files(tmp_path)) == 4
     for number, other in ((3, path), (4, run.path)):
         if number == 4:
             monkeypatch.setattr(follow, "LARGE", 1 << 20)  # for what was appended
-        again = Growing(partial(members, [other]))
+        again = GrowingIndex(partial(open_members, [other]))
         assert (again.partial, again.index.total) == (None, 3 + number)
-        assert again.index.conversation("of-the-child-1")[0].path.name == "child"
+        assert again.index.read_conversation("of-the-child-1")[0].path.name == "child"
         said(run, number, RIGHT)
-        until(lambda: pulse(again)["version"] > 1)  # noqa: B023 - done before the next
+        until(lambda: run_status(again)["version"] > 1)  # noqa: B023 - done before the next
         assert again.index.total == 4 + number
         again.close()
     assert len(files(tmp_path)) == 4
@@ -193,7 +195,7 @@ def test_what_the_runs_are_no_longer_is_not_believed(
     run.examples_file.write_bytes(questions.replace(b'"answer":"B"', b'"answer":"A"'))
     assert made_again() == 1, "what is graded by them"
     index = build_index([run])
-    assert listing(index, MultiDict(result="wrong"))["total"] == 3
+    assert list_page(index, MultiDict(result="wrong"))["total"] == 3
     (part,) = run.path.glob("conversations-*.zst")
     shutil.copy(part, tmp_path / "part")
     (tmp_path / "part").replace(part)
@@ -224,15 +226,15 @@ def test_first_conversations_are_shown_until_all_are_read(look: Looked, run: Run
     """The page says that they are not all, opens one, and goes over to the whole by itself; the
     next start has it at once."""
     sealed(run)
-    made = Maker.running
+    made = RowMaker.is_running
     hold = Path(run.path.parent / "hold")
     hold.touch()
 
-    class Held(Maker):
-        running = property(lambda self: hold.exists() or made.fget(self))  # type: ignore[attr-defined]
+    class Held(RowMaker):
+        is_running = property(lambda self: hold.exists() or made.fget(self))  # type: ignore[attr-defined]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(follow, "Maker", Held)
+        patch.setattr(follow, "RowMaker", Held)
         with viewing(run.path) as viewer:
             page = look.open(viewer.page("#/list"))
             page.locator("#live").get_by_text(
@@ -245,7 +247,7 @@ def test_first_conversations_are_shown_until_all_are_read(look: Looked, run: Run
             hold.unlink()
             page.locator(".count strong", has_text="3").wait_for(timeout=PATIENCE_S * 1000)
             page.locator("#live").get_by_text("Only the first").wait_for(state="detached")
-    again = Growing(lambda: [run])
+    again = GrowingIndex(lambda: [run])
     assert (again.partial, again.index.total) == (None, 3)
     again.close()
 
@@ -253,13 +255,13 @@ def test_first_conversations_are_shown_until_all_are_read(look: Looked, run: Run
 def test_damaged_records_are_told_and_read_once_they_are_mended(run: Run) -> None:
     whole = run.conversations_file.read_bytes()
     run.conversations_file.write_bytes(whole + b'{"key": 5}\n')
-    growing = Growing(lambda: [run])
-    until(lambda: pulse(growing)["problem"] is not None)
-    found = pulse(growing)
+    growing = GrowingIndex(lambda: [run])
+    until(lambda: run_status(growing)["problem"] is not None)
+    found = run_status(growing)
     assert "conversations.jsonl:4" in found["problem"]
     assert (found["first"], growing.index.total) == (2, 2)
     run.conversations_file.write_bytes(whole)
-    until(lambda: pulse(growing)["first"] is None)
+    until(lambda: run_status(growing)["first"] is None)
     assert growing.index.total == 3
     growing.close()
 
@@ -275,14 +277,14 @@ def test_where_nothing_can_be_stored_rows_are_made_at_every_start(
     sealed(run)
     (tmp_path / "no-folder").write_text("")
     monkeypatch.setenv(CACHE, str(tmp_path / "no-folder"))
-    growing = Growing(lambda: [run])
-    until(lambda: pulse(growing)["first"] is None)
+    growing = GrowingIndex(lambda: [run])
+    until(lambda: run_status(growing)["first"] is None)
     assert growing.index.total == 3
     assert caplog.text.count(f"can be stored in {tmp_path / 'no-folder' / 'index'} ") == 1
     said(run, 3, RIGHT)
     read.clear()
     monkeypatch.setattr(follow, "LARGE", 1 << 20)
-    until(lambda: pulse(growing)["version"] > 2)
+    until(lambda: run_status(growing)["version"] > 2)
     assert growing.index.total == 4
     assert len(read) == 1
     growing.close()
@@ -293,10 +295,10 @@ def test_a_process_that_is_killed_harms_nothing(
 ) -> None:
     """Its rows are made here then."""
     sealed(run)
-    growing = Growing(lambda: [run])
+    growing = GrowingIndex(lambda: [run])
     assert growing._maker is not None
     growing._maker._process.send_signal(signal.SIGKILL)
-    until(lambda: pulse(growing)["first"] is None)
+    until(lambda: run_status(growing)["first"] is None)
     assert growing.index.total == 3
     growing.close()
     index = build_index([run])
@@ -312,12 +314,12 @@ def test_a_viewer_that_ends_takes_its_process_along(
     slow.write_text("#!/bin/sh\nexec sleep 600\n")
     slow.chmod(0o755)
     monkeypatch.setattr(follow.sys, "executable", str(slow))
-    growing = Growing(lambda: [run])
+    growing = GrowingIndex(lambda: [run])
     maker = growing._maker
     assert maker is not None
-    assert maker.running
+    assert maker.is_running
     growing.close()
-    assert not maker.running
+    assert not maker.is_running
 
 
 HEAVY = "SELECT len(list(n)) AS n FROM range(12000000) t(n)"
@@ -327,10 +329,10 @@ HEAVY = "SELECT len(list(n)) AS n FROM range(12000000) t(n)"
 def test_what_needs_more_memory_than_there_is_is_refused(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("convbench.view.index.OFTEN", Room(0, 64))
+    monkeypatch.setattr("convbench.view.index.OFTEN", MemoryLimit(0, 64))
     index = build_index([run])
     with pytest.raises(QueryError, match="needs more memory than it may have; ask a narrower"):
-        index.ask(HEAVY)
+        index.query_rows(HEAVY)
     assert index.total == 3, "others are answered as before"
     index.close()
 
@@ -341,12 +343,12 @@ def test_a_sidecar_that_was_removed_is_made_anew(
     """The folder has a bound, say: the question is refused, pages come back."""
     sealed(run)
     monkeypatch.setattr(follow, "LARGE", 1 << 20)
-    growing = Growing(lambda: [run])
+    growing = GrowingIndex(lambda: [run])
     for file in files(tmp_path):
         file.unlink()
     for _ in range(2):
         with pytest.raises(QueryError, match="made anew; ask once more in a moment"):
-            listing(growing.index, MultiDict(q="magnets"))
-    until(lambda: pulse(growing)["version"] > 1)
-    assert listing(growing.index, MultiDict(q="magnets"))["total"] == 3
+            list_page(growing.index, MultiDict(q="magnets"))
+    until(lambda: run_status(growing)["version"] > 1)
+    assert list_page(growing.index, MultiDict(q="magnets"))["total"] == 3
     growing.close()

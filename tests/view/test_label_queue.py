@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.gold import GoldOptions, gold
-from convbench.judge.gold.labels import labels
+from convbench.commands.gold import GoldOptions, label_sample
+from convbench.judge.gold.labels import newest_labels
 from convbench.store import Run
 from tests.view.conftest import Looked, viewing
 from tests.view.runs import world
@@ -21,7 +21,7 @@ TOLD = ("local:base", "local:checkpoints", "tuned", "strict", "rules")
 def drawn(tmp_path: Path) -> Run:
     """A run of two policies of which eight conversations were drawn, for two people each."""
     run = world(tmp_path / "world")
-    said = gold(GoldOptions((str(run.path),), draw=8, judge="rules", split="all", raters=2))
+    said = label_sample(GoldOptions((str(run.path),), draw=8, judge="rules", split="all", raters=2))
     assert said.drawn is not None
     return run
 
@@ -72,7 +72,7 @@ def test_a_person_labels_by_keyboard_alone(look: Looked, drawn: Run) -> None:
         assert before != question() or left == 1
         seen = page.content()
         assert not [name for name in TOLD if name in seen]
-    kept = labels(drawn)
+    kept = newest_labels(drawn)
     assert {who for _, who in kept} == {"Ann Lee"}
     scored = [x for x in kept.values() if x.skipped is None]
     assert [x.scores for x in scored] == [dict.fromkeys(names, 7.0)]
@@ -86,7 +86,7 @@ def test_what_is_sent_tells_nothing_and_each_person_has_a_queue(drawn: Run) -> N
         assert viewer.json("/api/overview")["gold"] > 0
         one = viewer.json("/api/gold?rater=Ann")
         text = str(one)
-        ids = [c.conversation_id for r in (drawn, *drawn.children()) for c in r.conversations()]
+        ids = [c.conversation_id for r in (drawn, *drawn.child_runs()) for c in r.conversations()]
         assert not [name for name in (*TOLD, *ids) if name in text]
         key, count = one["item"]["key"], one["progress"][0]["left"]
         said = {"key": key, "rater": "Ann", "scores": {"overall": 4}, "note": ""}
@@ -132,4 +132,4 @@ def test_what_is_no_label_is_refused(drawn: Run) -> None:
         )
         assert viewer.ask("/api/gold", "POST", b"{}", Content_Type="text/plain")[0].status == 415
         assert viewer.ask("/api/gold?rater=Ann", cookie=False)[0].status == 403
-    assert labels(drawn) == {}
+    assert newest_labels(drawn) == {}

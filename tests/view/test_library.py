@@ -10,8 +10,8 @@ import pytest
 from convbench.errors import RunError
 from convbench.store.jsonl import Appender
 from convbench.store.label import write_label
-from convbench.view import Growing, Library
-from convbench.view.library import members, shown
+from convbench.view import GrowingIndex, Library
+from convbench.view.library import library_or_index, open_members
 from tests.view.conftest import Looked, viewing
 from tests.view.runs import RIGHT, WRONG, make, question, talk
 
@@ -38,16 +38,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_is_shown_without_a_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several runs: to choose from. One: that one, live. None: one line that says so."""
     monkeypatch.chdir(folder.parent)
-    assert isinstance(shown((), print), Library)
-    assert isinstance(shown((folder,), print), Library)
-    assert isinstance(shown((folder / "first",), print), Growing)
-    both = shown((folder / "first", folder / "second"), lambda text: None)
-    assert isinstance(both, Growing)
+    assert isinstance(library_or_index((), print), Library)
+    assert isinstance(library_or_index((folder,), print), Library)
+    assert isinstance(library_or_index((folder / "first",), print), GrowingIndex)
+    both = library_or_index((folder / "first", folder / "second"), lambda text: None)
+    assert isinstance(both, GrowingIndex)
     assert both.index.total == 5
-    assert len(members([folder])) == 4
+    assert len(open_members([folder])) == 4
     monkeypatch.chdir(folder / "notes")
     with pytest.raises(RunError, match="found no run here"):
-        shown((), print)
+        library_or_index((), print)
 
 
 def test_rows_tell_what_a_run_is_and_holds(folder: Path) -> None:
@@ -71,15 +71,15 @@ def test_a_run_that_grows_is_not_counted_at_every_look(
     monkeypatch.setattr("convbench.view.library.EASE", 1e9)
     run = make(tmp_path / "run", [question(n) for n in range(2)], [(0, 0, RIGHT, {})], {})
     library = Library(tmp_path)
-    before = library.counts("run")
-    assert (before["conversations"], before["changed"]) == (1, library.listing()[0]["changed"])
+    before = library.run_counts("run")
+    assert (before["conversations"], before["changed"]) == (1, library.run_rows()[0]["changed"])
     with Appender(run.conversations_file) as file:
         file.write(talk(run, question(1), 0, RIGHT).model_dump_json().encode())
-    assert library.counts("run") == before
-    assert library.listing()[0]["changed"] > before["changed"]
+    assert library.run_counts("run") == before
+    assert library.run_rows()[0]["changed"] > before["changed"]
     library._counted.clear()
-    after = library.counts("run")
-    assert (after["conversations"], after["changed"]) == (2, library.listing()[0]["changed"])
+    after = library.run_counts("run")
+    assert (after["conversations"], after["changed"]) == (2, library.run_rows()[0]["changed"])
 
 
 @pytest.mark.parametrize(

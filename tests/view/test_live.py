@@ -12,9 +12,9 @@ from multidict import MultiDict
 from convbench.store import Run
 from convbench.store.jsonl import Appender
 from convbench.store.parts import Compressor
-from convbench.view.figures import overview, versus
-from convbench.view.filters import listing
-from convbench.view.follow import Growing, pulse
+from convbench.view.figures import base_comparisons, overview_figures
+from convbench.view.filters import list_page
+from convbench.view.follow import GrowingIndex, run_status
 from convbench.view.index import build_index
 from tests.view.conftest import Looked, viewing
 from tests.view.runs import RIGHT, WRONG, make, question, talk, verdict
@@ -30,10 +30,10 @@ def run(tmp_path: Path) -> Run:
 
 
 @pytest.fixture
-def growing(run: Run, monkeypatch: pytest.MonkeyPatch) -> Growing:
+def growing(run: Run, monkeypatch: pytest.MonkeyPatch) -> GrowingIndex:
     """Its index, which takes in what is new whenever it is asked."""
     monkeypatch.setattr("convbench.view.follow.EASE", 0.0)
-    return Growing(lambda: [run, *run.children()])
+    return GrowingIndex(lambda: [run, *run.child_runs()])
 
 
 def said(run: Run, number: int, words: str | None, **more: Any) -> None:
@@ -49,86 +49,88 @@ def judged(run: Run, number: int, judge: str, score: float) -> None:
         file.write(verdict(owner, judge, "of-rules", score).model_dump_json().encode())
 
 
-def rows(growing: Growing) -> dict[str, tuple[str, Any]]:
+def rows(growing: GrowingIndex) -> dict[str, tuple[str, Any]]:
     """Result and reward of judge `rules` by question."""
-    found = listing(growing.index, MultiDict())["rows"]
+    found = list_page(growing.index, MultiDict())["rows"]
     place = growing.index.judges.index("rules")
     return {row["question"][-7]: (row["result"], row["rewards"][place]) for row in found}
 
 
-def test_an_index_that_grew_is_the_one_that_a_new_start_makes(run: Run, growing: Growing) -> None:
+def test_an_index_that_grew_is_the_one_that_a_new_start_makes(
+    run: Run, growing: GrowingIndex
+) -> None:
     """New rows, a second attempt at a failed one, verdicts before and after, one given again, lines
     that are compressed meanwhile: figures, list and pairs as of a fresh index."""
     said(run, 2, WRONG)
     judged(run, 2, "rules", 4.0)
     said(run, 1, RIGHT, attempt=1)
-    assert growing.look() == 2
+    assert growing.take_in() == 2
     assert rows(growing) == {"0": ("correct", 0.8), "1": ("correct", None), "2": ("wrong", 0.4)}
     compressor = Compressor(run.conversations_file)
     compressor.rotate()
     compressor.wait()
-    assert growing.look() == 2
+    assert growing.take_in() == 2
     judged(run, 1, "rules", 7.0)
     judged(run, 2, "rules", 5.0)
     said(run, 3, WRONG)
     with run.conversations_file.open("ab") as file:
         file.write(b'{"torn')
-    assert growing.look() == 3
+    assert growing.take_in() == 3
     fresh = build_index([run])
     assert rows(growing) == {
         "0": ("correct", 0.8), "1": ("correct", 0.7), "2": ("wrong", 0.5), "3": ("wrong", None),
     }  # fmt: skip
-    grown, anew = overview(growing.index), overview(fresh)
+    grown, anew = overview_figures(growing.index), overview_figures(fresh)
     assert {k: grown[k] for k in ("totals", "methods", "facets", "rewards", "runs")} == {
         k: anew[k] for k in ("totals", "methods", "facets", "rewards", "runs")
     }
     for name in ("conversation_id", "q"):
-        assert len({row[name] for row in listing(growing.index, MultiDict())["rows"]}) == 4
-    for row in listing(growing.index, MultiDict())["rows"]:
+        assert len({row[name] for row in list_page(growing.index, MultiDict())["rows"]}) == 4
+    for row in list_page(growing.index, MultiDict())["rows"]:
         name = row["conversation_id"]
-        assert growing.index.conversation(name)[1] == fresh.conversation(name)[1]
-    found = listing(growing.index, MultiDict(where="n_turns = 2 AND conversation_id IN "
+        assert growing.index.read_conversation(name)[1] == fresh.read_conversation(name)[1]
+    found = list_page(growing.index, MultiDict(where="n_turns = 2 AND conversation_id IN "
                     "(SELECT conversation_id FROM verdicts WHERE overall > 6)"))  # fmt: skip
     assert found["total"] == 2
-    assert growing.look() == 3
+    assert growing.take_in() == 3
 
 
 def test_new_judges_runs_and_rewritten_files_make_the_index_anew(
-    run: Run, growing: Growing
+    run: Run, growing: GrowingIndex
 ) -> None:
     judged(run, 0, "strict", 2.0)
-    growing.look()
+    growing.take_in()
     assert growing.index.judges == ["rules", "strict"]
     make(run.path / "evals" / "tuned", QUESTIONS, [(0, 0, WRONG, {})], {}, "local:tuned",
          parent=run.manifest.id, kind="eval")  # fmt: skip
-    growing.look()
+    growing.take_in()
     assert growing.index.total == 3
-    pair = versus(growing.index)["rows"][0]
+    pair = base_comparisons(growing.index)["rows"][0]
     assert (pair["lost"], pair["gained"], pair["pairs"]) == (1, 0, 1)
     lines = run.conversations_file.read_bytes().splitlines(keepends=True)
     other = run.path / "other"
     other.write_bytes(lines[0])
     other.replace(run.conversations_file)
-    growing.look()
+    growing.take_in()
     assert growing.index.total == 2
 
 
-def test_what_cannot_be_read_is_told_and_the_page_goes_on(run: Run, growing: Growing) -> None:
+def test_what_cannot_be_read_is_told_and_the_page_goes_on(run: Run, growing: GrowingIndex) -> None:
     with run.conversations_file.open("ab") as file:
         file.write(b'{"key": 5}\n')
-    found = pulse(growing)
+    found = run_status(growing)
     assert "conversations.jsonl" in found["problem"]
     assert found["version"] == 1
     assert len(rows(growing)) == 2
 
 
-def test_pace_cost_and_what_is_left_are_told(run: Run, growing: Growing) -> None:
+def test_pace_cost_and_what_is_left_are_told(run: Run, growing: GrowingIndex) -> None:
     """Three in the last minute of the twelve planned, of which one failed and comes again."""
     now = time.time()
     for number, ago in ((2, 60), (3, 30), (4, 1)):
         at = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(now - ago))
         said(run, number, RIGHT, ended=at)
-    (one,) = pulse(growing)["growing"]
+    (one,) = run_status(growing)["growing"]
     assert (one["conversations"], one["failed"], one["planned"]) == (5, 1, 12)
     assert one["pace"] == pytest.approx(3.0, rel=0.2)
     assert one["left_s"] == pytest.approx(8 / 3 * 60, rel=0.2)
@@ -136,11 +138,11 @@ def test_pace_cost_and_what_is_left_are_told(run: Run, growing: Growing) -> None
 
 
 def test_what_is_planned_is_told_without_reading_the_questions(
-    run: Run, growing: Growing, monkeypatch: pytest.MonkeyPatch
+    run: Run, growing: GrowingIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every page asks every 2.5 seconds, and there may be a million questions."""
     monkeypatch.setattr(Run, "examples", property(lambda run: pytest.fail("questions are read")))
-    (one,) = pulse(growing)["growing"]
+    (one,) = run_status(growing)["growing"]
     assert one["planned"] == 12
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from convbench.view import write_site
 from convbench.view.library import index_runs
-from convbench.view.markup import TAGS, tree
+from convbench.view.markup import TAGS, markdown_tree
 from convbench.view.server import ASSETS
 from tests.view.conftest import Looked, running, viewing
 from tests.view.runs import make, question
@@ -48,23 +48,25 @@ def words(found: Any) -> str:
 
 
 def test_what_models_write_is_rendered() -> None:
-    assert tree("# A\n\n**b** *c* `d` ~~e~~\n\n3. x\n4. y\n\n> q\n\n```py\na < b\n```") == [
+    assert markdown_tree(
+        "# A\n\n**b** *c* `d` ~~e~~\n\n3. x\n4. y\n\n> q\n\n```py\na < b\n```"
+    ) == [
         ["h1", ["A"]],
         ["p", [["strong", ["b"]], " ", ["em", ["c"]], " ", ["code", ["d"]], " ", ["s", ["e"]]]],
         ["ol", [["li", ["x"]], ["li", ["y"]]], 3],
         ["blockquote", [["p", ["q"]]]],
         ["pre", [["code", ["a < b\n"]]]],
     ]
-    assert tree("| a |\n|-|\n| 1 |")[0][0] == "table"  # type: ignore[index]
-    assert tree("no sign of it\nat all") is None
-    said = words(tree("*x* [paper](https://example.org/p) ![plot](p.png)"))
+    assert markdown_tree("| a |\n|-|\n| 1 |")[0][0] == "table"  # type: ignore[index]
+    assert markdown_tree("no sign of it\nat all") is None
+    said = words(markdown_tree("*x* [paper](https://example.org/p) ![plot](p.png)"))
     assert said == "x paper (https://example.org/p) [picture: plot (p.png)]"
 
 
 @pytest.mark.parametrize("text", ATTACKS)
 def test_attacks_become_words(text: str) -> None:
     """Only the few elements, none with an attribute; what was markup is read as it was written."""
-    found = tree(text)
+    found = markdown_tree(text)
     if found is not None:
         assert set(tags(found)) <= TAGS
         for sign in ("<script", "<img", "<iframe", "<style", "<form", "<base"):
@@ -76,13 +78,13 @@ def test_attacks_become_words(text: str) -> None:
              "`" * 20_000 + "a", "|" * 30_000 + "\n|-|", "![" * 15_000, "a\n" * 15_000 + "1"]
 )  # fmt: skip
 def test_hostile_lengths_end_and_have_no_depth(text: str) -> None:
-    found = tree(text)
+    found = markdown_tree(text)
     deep, now = 0, found or []
     while now:
         now = [child for one in now if isinstance(one, list) for child in one[1]]
         deep += 1
     assert deep <= 60
-    assert tree("*" + "x" * 40_001) is None
+    assert markdown_tree("*" + "x" * 40_001) is None
 
 
 def test_page_knows_the_same_elements() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from convbench.engine.wire_file import LONGEST, WireFile, kept
-from convbench.models.listening import told
-from convbench.views import messages
+from convbench.engine.wire_file import LONGEST, WireFile, read_records
+from convbench.models.listening import WireTap
+from convbench.views import messages_before
 from tests.view.conftest import Looked, viewing
 from tests.view.runs import make, question, world
 
@@ -48,7 +48,7 @@ def test_one_conversation_is_searched_copied_and_read_by_settings(
         page.keyboard.press("y")
         page.get_by_role("button", name="Copied").wait_for()
         copied = json.loads(page.evaluate("navigator.clipboard.readText()"))
-        wanted = messages(run.manifest.protocol, record, "assistant")
+        wanted = messages_before(run.manifest.protocol, record, "assistant")
         assert copied == [{"role": m["role"], "content": m["content"]} for m in wanted]
         assert copied[-1] == {"role": "assistant", "content": SAID}
         # The page that was written, as pixels from a browser without a network.
@@ -105,12 +105,15 @@ def test_wire_is_kept_without_keys_and_within_bounds(
     image = "data:image/png;base64," + "A" * 5000
     bodies = [json.dumps({"image": image, "echo": key}).encode(), b"x" * (LONGEST + 10)]
     for number, body in enumerate(bodies):
-        with file.keeping(f"q0#0@{number}"), told("POST", "http://u:pw@h/v1?key=s", body) as talk:
+        with (
+            file.record_call(f"q0#0@{number}"),
+            WireTap("POST", "http://u:pw@h/v1?key=s", body) as talk,
+        ):
             talk.status, talk.reply = 401, f'{{"error": "wrong key {key}"}}'.encode()
-    with told("POST", "http://h/v1", b"nobody listens"):
+    with WireTap("POST", "http://h/v1", b"nobody listens"):
         pass
     monkeypatch.setattr("convbench.engine.wire_file.LARGEST", 10)
-    with file.keeping("q0#0@9"), told("POST", "http://h/v1", b"{}"):
+    with file.record_call("q0#0@9"), WireTap("POST", "http://h/v1", b"{}"):
         pass
     file.close()
     assert file.left_out == 1
@@ -118,7 +121,7 @@ def test_wire_is_kept_without_keys_and_within_bounds(
     assert key not in text
     assert "pw@" not in text
     assert "nobody" not in text
-    found = kept(tmp_path / "wire.jsonl", "q0#0")
+    found = read_records(tmp_path / "wire.jsonl", "q0#0")
     assert found["q0#0@0"][0]["request"] == {"image": "[image: 5,022 characters]", "echo": "[key]"}
     assert found["q0#0@1"][0]["request"].endswith("[10 characters more were not kept]")
-    assert kept(tmp_path / "wire.jsonl", "q0") == {}
+    assert read_records(tmp_path / "wire.jsonl", "q0") == {}

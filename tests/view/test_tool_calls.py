@@ -11,10 +11,10 @@ from multidict import MultiDict
 from convbench.schema import Reasoning, Turn
 from convbench.schema.tools import ToolCall, ToolResult, ToolRound
 from convbench.store import Run
-from convbench.view.filters import listing
-from convbench.view.index import Index
+from convbench.view.filters import list_page
+from convbench.view.index import ViewIndex
 from convbench.view.library import index_runs
-from convbench.view.talk import prompts, whole
+from convbench.view.talk import chat_messages, turn_prompts
 from tests.cli.conftest import typist as typist
 from tests.cli.typed import Typist
 from tests.view.runs import RIGHT, make, question
@@ -41,7 +41,7 @@ def run(tmp_path: Path) -> Run:
 
 
 @pytest.fixture
-def index(run: Run) -> Index:
+def index(run: Run) -> ViewIndex:
     return index_runs([run.path], lambda text: None)
 
 
@@ -67,13 +67,13 @@ def test_show_prints_calls_and_what_came_of_them(run: Run, typist: Typist) -> No
         ("magnets", ["called", "plain"]),
     ],
 )  # fmt: skip
-def test_the_viewers_search_sees_them(index: Index, words: str, ids: list[str]) -> None:
-    found = listing(index, MultiDict(q=words))["rows"]
+def test_the_viewers_search_sees_them(index: ViewIndex, words: str, ids: list[str]) -> None:
+    found = list_page(index, MultiDict(q=words))["rows"]
     assert sorted(row["conversation_id"] for row in found) == ids
 
 
-def test_copied_messages_have_the_shape_of_the_chat_api(index: Index) -> None:
-    found = whole(index, "called")
+def test_copied_messages_have_the_shape_of_the_chat_api(index: ViewIndex) -> None:
+    found = chat_messages(index, "called")
     assert json.loads(json.dumps(found)) == found
     assert [message["role"] for message in found[-5:]] == [
         "user", "assistant", "tool", "tool", "assistant",
@@ -91,9 +91,9 @@ def test_copied_messages_have_the_shape_of_the_chat_api(index: Index) -> None:
 
 
 def test_a_copied_conversation_can_be_imported(
-    index: Index, typist: Typist, tmp_path: Path
+    index: ViewIndex, typist: Typist, tmp_path: Path
 ) -> None:
-    row = {"messages": whole(index, "called"), "reward": 0.5}
+    row = {"messages": chat_messages(index, "called"), "reward": 0.5}
     whole_calls = [call for call in row["messages"][-4]["tool_calls"] if call["id"] != "c3"]
     row["messages"][-4]["tool_calls"] = whole_calls  # a call without a result
     Path("copied.jsonl").write_text(json.dumps(row) + "\n")
@@ -107,7 +107,7 @@ def test_a_later_prompt_holds_the_calls(run: Run, tmp_path: Path) -> None:
     later = Turn(speaker="assistant", step="final-reply", content=RIGHT)
     talks = [(0, 0, RIGHT, {"turns": (ASKED, TURN, ASKED, later), "conversation_id": "called"})]
     longer = make(tmp_path / "longer", [question(0)], talks, {})
-    seen = prompts(index_runs([longer.path], lambda text: None), "called")["3"]
+    seen = turn_prompts(index_runs([longer.path], lambda text: None), "called")["3"]
     assert [one["calls"] for one in seen if one["calls"]] == [
         [["lookup", '{"metal": "Iron"}'], ["price", '{"of": "Cobalt"}'], ["slow", "{}"]]
     ]

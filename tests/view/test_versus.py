@@ -8,13 +8,13 @@ import pytest
 from multidict import MultiDict
 
 from convbench.errors import QueryError
-from convbench.report.measures import ACCURACY, pairs
+from convbench.report.measures import ACCURACY, paired_values
 from convbench.report.policies import read_policies
-from convbench.stats.means import estimate
+from convbench.stats.means import estimate_mean
 from convbench.store import Run
-from convbench.view.figures import versus
-from convbench.view.filters import following, listing
-from convbench.view.index import Index
+from convbench.view.figures import base_comparisons
+from convbench.view.filters import facet_counts, list_page
+from convbench.view.index import ViewIndex
 from convbench.view.library import index_runs
 from tests.view.conftest import Looked, viewing
 from tests.view.runs import MUTE, RIGHT, WRONG, make, question
@@ -37,15 +37,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def index(folder: Path) -> Index:
+def index(folder: Path) -> ViewIndex:
     return index_runs([folder], lambda text: None)
 
 
-def test_differences_are_the_reports(folder: Path, index: Index) -> None:
+def test_differences_are_the_reports(folder: Path, index: ViewIndex) -> None:
     """Accuracy and reward, with the clustered error of the report's own pairs."""
-    (row,) = versus(index)["rows"]
+    (row,) = base_comparisons(index)["rows"]
     base, tuned = read_policies(Run.open(folder), "test")
-    wanted = estimate((one.group, b - a) for one, a, b in pairs(base, tuned, ACCURACY))
+    wanted = estimate_mean((one.group, b - a) for one, a, b in paired_values(base, tuned, ACCURACY))
     assert wanted is not None
     accuracy, reward = row["measures"]
     assert accuracy["difference"] == pytest.approx(wanted.mean, abs=1e-12)
@@ -63,37 +63,37 @@ def test_differences_are_the_reports(folder: Path, index: Index) -> None:
     assert (row["pairs"], row["gained"], row["lost"], row["apart"]) == (8, 2, 2, [])
 
 
-def test_each_cell_is_a_list(index: Index) -> None:
+def test_each_cell_is_a_list(index: ViewIndex) -> None:
     """And the numbers beside the choices are those of the pairs."""
     base, other = (run.manifest.id for run in index.runs)
-    (row,) = versus(index)["rows"]
+    (row,) = base_comparisons(index)["rows"]
     for was, cells in row["matrix"].items():
         for now, n in cells.items():
             asked = MultiDict(versus=base, run=other, was=was, result=now, split="test")
-            found = listing(index, asked)
+            found = list_page(index, asked)
             assert found["total"] == n
             assert {one["was"] for one in found["rows"]} == {was}
-            counts = following(index, asked)
+            counts = facet_counts(index, asked)
             assert dict(counts["result"])[now] == n
             assert sum(m for _, m in counts["result"]) == sum(cells.values())
-    back = versus(index, other)["rows"]
+    back = base_comparisons(index, other)["rows"]
     assert [(one["gained"], one["lost"]) for one in back] == [(2, 2)]
     assert back[0]["measures"][0]["difference"] == -row["measures"][0]["difference"]
     for wrong in ({"versus": "nope"}, {"versus": base, "was": "fine"}):
         with pytest.raises(QueryError, match=r"found '(nope|fine)'"):
-            listing(index, MultiDict(wrong))
+            list_page(index, MultiDict(wrong))
     with pytest.raises(QueryError, match="base: found"):
-        versus(index, "nope")
+        base_comparisons(index, "nope")
 
 
-def test_facets_follow_each_other(index: Index) -> None:
+def test_facets_follow_each_other(index: ViewIndex) -> None:
     """The numbers beside a choice are those of every other filter, its own left out."""
     for asked in (MultiDict(result="correct"), MultiDict(result="wrong", policy="local:tuned")):
-        counts = following(index, asked)
+        counts = facet_counts(index, asked)
         for name, values in counts.items():
             rest = [(key, value) for key, value in asked.items() if key != name]
             for value, n in values:
-                assert listing(index, MultiDict([*rest, (name, str(value))]))["total"] == n
+                assert list_page(index, MultiDict([*rest, (name, str(value))]))["total"] == n
 
 
 def test_one_click_from_the_first_page_to_what_was_lost(look: Looked, folder: Path) -> None:

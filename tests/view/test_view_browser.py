@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from convbench.rollout.importing import import_
+from convbench.rollout.importing import import_run
 from convbench.view import write_site
 from convbench.view.library import index_runs
 from tests.support.exhaustive import first_of
@@ -140,7 +140,7 @@ def test_a_score_of_two_digits_stands_in_one_line(look: Looked, tmp_path: Path) 
     messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
     log = tmp_path / "log.jsonl"
     log.write_text(json.dumps({"messages": messages, "reward": 0.24}))
-    done = import_(str(log), tmp_path / "run")
+    done = import_run(str(log), tmp_path / "run")
     with viewing(done.run.path) as viewer:
         talk = next(iter(done.run.conversations()))
         page = look.open(viewer.page(f"#/c/{talk.conversation_id}"))
@@ -210,8 +210,8 @@ def test_hostile_words_stay_words(look: Looked, viewer: Viewer, end: str) -> Non
 def test_hostile_names_stay_names(look: Looked, tmp_path: Path) -> None:
     """Of ids, judges, policies, flags, files, people, wherever a page shows one."""
     run = hostile(tmp_path / EVIL.replace("/", "_"))
-    run.reports.mkdir()
-    (run.reports / f"x{EVIL.replace('/', '_')}.svg").write_text("<svg/>")
+    run.reports_folder.mkdir()
+    (run.reports_folder / f"x{EVIL.replace('/', '_')}.svg").write_text("<svg/>")
     with viewing(run.path) as viewer:
         page = look.open(viewer.page())
         assert EVIL in page.locator("main").inner_text()

@@ -12,25 +12,25 @@ from multidict import MultiDict
 from convbench.errors import QueryError, RunError
 from convbench.schema import ImagePart, TextPart
 from convbench.store import Run
-from convbench.view.figures import overview
-from convbench.view.filters import following, listing, terms
-from convbench.view.follow import Growing
-from convbench.view.index import Index
+from convbench.view.figures import overview_figures
+from convbench.view.filters import facet_counts, list_page, search_terms
+from convbench.view.follow import GrowingIndex
+from convbench.view.index import ViewIndex
 from convbench.view.library import index_runs
-from convbench.view.talk import prompts, talk
+from convbench.view.talk import talk_json, turn_prompts
 from tests.view.runs import RIGHT, WRONG, make, question, world
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+def index(tmp_path_factory: pytest.TempPathFactory) -> ViewIndex:
     path = tmp_path_factory.mktemp("index") / "world"
     world(path)
     return index_runs([path], lambda text: None)
 
 
-def total(index: Index, *pairs: tuple[str, str]) -> int:
+def total(index: ViewIndex, *pairs: tuple[str, str]) -> int:
     """How many conversations a query string finds."""
-    return int(listing(index, MultiDict(pairs))["total"])
+    return int(list_page(index, MultiDict(pairs))["total"])
 
 
 OVER = "conversation_id IN (SELECT conversation_id FROM verdicts WHERE overall > 8.5)"
@@ -63,7 +63,7 @@ OVER = "conversation_id IN (SELECT conversation_id FROM verdicts WHERE overall >
         ([("where", OVER)], 4),
     ],
 )  # fmt: skip
-def test_filters_count(index: Index, pairs: list[tuple[str, str]], count: int) -> None:
+def test_filters_count(index: ViewIndex, pairs: list[tuple[str, str]], count: int) -> None:
     assert total(index, *pairs) == count
 
 
@@ -82,13 +82,13 @@ def test_filters_count(index: Index, pairs: list[tuple[str, str]], count: int) -
         ),
     ],
 )
-def test_free_conditions_only_read(index: Index, clause: str, said: str) -> None:
+def test_free_conditions_only_read(index: ViewIndex, clause: str, said: str) -> None:
     with pytest.raises(QueryError, match=said.replace("(", r"\(")):
         total(index, ("where", clause))
     assert total(index) == 20
 
 
-def test_long_questions_are_given_up(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_questions_are_given_up(index: ViewIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     """A condition that never ends does not keep the viewer busy for ever."""
     with monkeypatch.context() as patch:
         patch.setattr("convbench.view.index.LONGEST_S", 0.3)
@@ -101,24 +101,24 @@ def test_long_questions_are_given_up(index: Index, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     "pair", [("sort", "text"), ("result", "fine"), ("min", "nan"), ("offset", "-1"), ("judge", "x")]
 )
-def test_what_cannot_be_understood_is_named(index: Index, pair: tuple[str, str]) -> None:
+def test_what_cannot_be_understood_is_named(index: ViewIndex, pair: tuple[str, str]) -> None:
     with pytest.raises(QueryError, match=f"{pair[0]}: found '{pair[1]}'"):
         total(index, pair)
 
 
-def test_order_and_pages_cover_everything_once(index: Index) -> None:
+def test_order_and_pages_cover_everything_once(index: ViewIndex) -> None:
     """Pages of three by reward: every row once, none out of order, the unjudged last."""
     seen: list[dict[str, object]] = []
     for offset in range(0, 21, 3):
         asked = MultiDict(sort="reward", desc="1", offset=str(offset), limit="3")
-        seen += listing(index, asked)["rows"]
+        seen += list_page(index, asked)["rows"]
     assert len({row["n"] for row in seen}) == 20
     rewards = [row["rewards"][0] for row in seen]  # type: ignore[index]
     assert rewards == [0.9] * 4 + [0.8] * 8 + [0.3] * 7 + [None]
 
 
 def test_answers_that_are_kept_are_few_and_small(
-    index: Index, monkeypatch: pytest.MonkeyPatch
+    index: ViewIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a million rows each takes 4 MB."""
     index._orders.clear()
@@ -131,10 +131,10 @@ def test_answers_that_are_kept_are_few_and_small(
     assert not index._orders
 
 
-def test_figures_are_means_over_conversations_with_clustered_errors(index: Index) -> None:
+def test_figures_are_means_over_conversations_with_clustered_errors(index: ViewIndex) -> None:
     """Train of the base policy: g0 (q0, q1) 2 of 3, g1 (q2) 1 of 2, g2 (q4, q5) 2 of 4, g3 (q6)
     1 of 2; failed ones do not count."""
-    found = {(row["policy"], row["split"]): row for row in overview(index)["methods"]}
+    found = {(row["policy"], row["split"]): row for row in overview_figures(index)["methods"]}
     base = found["local:base", "train"]
     assert (base["conversations"], base["failed"], base["unparsed"], base["flagged"]) == (
         12,
@@ -152,13 +152,13 @@ def test_figures_are_means_over_conversations_with_clustered_errors(index: Index
     assert tuned["accuracy"] == {"mean": 1.0, "error": None, "groups": 1, "n": 1}
 
 
-def test_groups_are_counted_once(index: Index) -> None:
-    found = index.one("SELECT count(DISTINCT group_id) AS n FROM conversations")
-    assert overview(index)["totals"]["groups"] == found["n"] == 4
+def test_groups_are_counted_once(index: ViewIndex) -> None:
+    found = index.query_row("SELECT count(DISTINCT group_id) AS n FROM conversations")
+    assert overview_figures(index)["totals"]["groups"] == found["n"] == 4
 
 
-def test_histogram_counts_every_score(index: Index) -> None:
-    rules, strict = overview(index)["rewards"]
+def test_histogram_counts_every_score(index: ViewIndex) -> None:
+    rules, strict = overview_figures(index)["rewards"]
     assert (rules["scored"], rules["failed"], rules["counts"][6], rules["counts"][16]) == (
         19, 0, 7, 8,
     )  # fmt: skip
@@ -171,11 +171,11 @@ def test_newest_record_is_read_at_its_place(tmp_path: Path) -> None:
     first, second = run.conversations_file.read_bytes().splitlines()
     run.conversations_file.write_bytes(first + b"\n\n\n" + second + b"\n" + second[:50])
     index = index_runs([run.path], lambda text: None)
-    name = listing(index, MultiDict())["rows"][0]["conversation_id"]
+    name = list_page(index, MultiDict())["rows"][0]["conversation_id"]
     assert total(index) == 1
-    assert talk(index, name)["turns"][-1]["parts"][0] == {"think": "Magnets pull iron."}
+    assert talk_json(index, name)["turns"][-1]["parts"][0] == {"think": "Magnets pull iron."}
     with pytest.raises(RunError, match="no such conversation"):
-        talk(index, "nope")
+        talk_json(index, "nope")
 
 
 def test_scores_of_a_judge_whose_rubric_is_lost_are_shown_on_ten(tmp_path: Path) -> None:
@@ -183,36 +183,36 @@ def test_scores_of_a_judge_whose_rubric_is_lost_are_shown_on_ten(tmp_path: Path)
     for file in (run.path / "judges").iterdir():
         file.unlink()
     index = index_runs([run.path], lambda text: None)
-    name = listing(index, MultiDict())["rows"][0]["conversation_id"]
-    (verdict,) = talk(index, name)["verdicts"]
+    name = list_page(index, MultiDict())["rows"][0]["conversation_id"]
+    (verdict,) = talk_json(index, name)["verdicts"]
     assert {score["limits"] for score in verdict["scores"]} == {(0, 10)}
 
 
 def test_run_named_twice_counts_once_and_growth_is_noticed(tmp_path: Path) -> None:
     run = make(tmp_path / "r", [question(0)], [(0, 0, WRONG, {})], {})
     assert total(index_runs([run.path, tmp_path / "." / "r"], lambda text: None)) == 1
-    growing = Growing(lambda: [run, Run.open(tmp_path / "." / "r")])
-    assert (total(growing.index), growing.look()) == (1, 1)
+    growing = GrowingIndex(lambda: [run, Run.open(tmp_path / "." / "r")])
+    assert (total(growing.index), growing.take_in()) == (1, 1)
     with run.conversations_file.open("ab") as file:
         file.write(b"\n")
     growing._rest_until = 0.0
-    assert (growing.look(), total(growing.index)) == (2, 1)
+    assert (growing.take_in(), total(growing.index)) == (2, 1)
     growing.close()
 
 
 def test_empty_run_has_an_overview(tmp_path: Path) -> None:
     run = make(tmp_path / "r", [question(0)], [], {})
     index = index_runs([run.path], lambda text: None)
-    assert overview(index)["totals"]["conversations"] == 0
+    assert overview_figures(index)["totals"]["conversations"] == 0
     assert total(index) == 0
 
 
-def test_prompts_never_hold_the_reference(index: Index) -> None:
-    name = listing(index, MultiDict(q="number 3"))["rows"][0]["conversation_id"]
-    seen = prompts(index, name)
+def test_prompts_never_hold_the_reference(index: ViewIndex) -> None:
+    name = list_page(index, MultiDict(q="number 3"))["rows"][0]["conversation_id"]
+    seen = turn_prompts(index, name)
     assert sorted(seen) == ["1", "3"]
     assert "hidden hint" not in str(seen)
-    assert talk(index, name)["reference"] == {"answer": "B", "secret": "the hidden hint"}
+    assert talk_json(index, name)["reference"] == {"answer": "B", "secret": "the hidden hint"}
 
 
 def test_images_of_a_conversation_are_files_of_its_run(tmp_path: Path) -> None:
@@ -225,28 +225,28 @@ def test_images_of_a_conversation_are_files_of_its_run(tmp_path: Path) -> None:
     first.conversations_file.write_bytes(line)
     index = index_runs([first.path], lambda text: None)
     said = [{"text": "Look: <b>"}, {"image": "media/0/ab12.png"}]
-    assert talk(index, record.conversation_id)["turns"][0]["parts"] == said
-    assert prompts(index, record.conversation_id)["1"][1]["parts"] == said
+    assert talk_json(index, record.conversation_id)["turns"][0]["parts"] == said
+    assert turn_prompts(index, record.conversation_id)["1"][1]["parts"] == said
 
 
 def test_terms() -> None:
-    assert terms('one "two three"  fo"ur "five') == ["one", "two three", "four", "five"]
+    assert search_terms('one "two three"  fo"ur "five') == ["one", "two three", "four", "five"]
 
 
 def test_a_search_is_asked_of_texts_and_ids_once(
-    index: Index, monkeypatch: pytest.MonkeyPatch
+    index: ViewIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not by each page of it, and each count beside it."""
     asked: list[str] = []
-    ask = index.ask
+    ask = index.query_rows
 
     def told(sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
         asked.append(sql)
         return ask(sql, values)
 
-    monkeypatch.setattr(index, "ask", told)
+    monkeypatch.setattr(index, "query_rows", told)
     for page in ("0", "5"):
-        listing(index, MultiDict(q="nowhere", offset=page))
-        following(index, MultiDict(q="nowhere", split="train"))
+        list_page(index, MultiDict(q="nowhere", offset=page))
+        facet_counts(index, MultiDict(q="nowhere", split="train"))
     assert len(asked) > 4
     assert sum("starts_with" in sql for sql in asked) == 1

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from convbench.errors import RunError
-from convbench.judge.scoring_form import usual
+from convbench.judge.scoring_form import default_rubric
 from convbench.options.judge import JudgeOptions
-from convbench.shards.judge import judge
+from convbench.shards.judge import judge_run
 from convbench.store import Run
 from convbench.view.labels import labels_file
-from convbench.view.server import listen
+from convbench.view.server import open_socket
 from tests.view.conftest import TOKEN, Viewer, viewing
 from tests.view.runs import world
 
@@ -221,23 +221,23 @@ def test_labels_are_what_judge_human_reads(tmp_path: Path) -> None:
         assert {row["rater"]: row["overall"] for row in shown} == {"ada": 6, "bob": 8}
         assert shown[0]["note"] == note
     run = Run.open(tmp_path / "run")
-    judge(JudgeOptions(judges=(f"human:{labels_file(run)}",), run=run.path))
+    judge_run(JudgeOptions(judges=(f"human:{labels_file(run)}",), run=run.path))
     given = {v.conversation_id: v.reward for v in run.verdicts() if v.judge == "human:labels"}
     assert given == {names[0]: 0.7, names[1]: 0.9}
 
 
 def test_rubric_of_people_is_the_one_that_is_read() -> None:
-    spec = usual()
+    spec = default_rubric()
     assert spec.reward.metric == "overall"
     assert all(metric.about for metric in spec.metrics)
 
 
 def test_port_in_use_is_said_and_the_usual_one_gives_way() -> None:
-    first = listen(0)
+    first = open_socket(0)
     number = first.getsockname()[1]
     with pytest.raises(RunError, match=f"port {number}"):
-        listen(number)
-    other = listen(None, usual=number)
+        open_socket(number)
+    other = open_socket(None, usual=number)
     assert other.getsockname()[1] != number
     assert other.getsockname()[0] == "127.0.0.1"
     first.close()
@@ -251,8 +251,8 @@ def test_browser_gets_the_key_through_a_private_file(tmp_path: Path) -> None:
     browser.write_text(f'#!/bin/sh\necho "$@" > {note}.new; mv {note}.new {note}\n')
     browser.chmod(0o755)
     code = (
-        "import time\nfrom pathlib import Path\nfrom convbench.view.server import opened\n"
-        "with opened('http://127.0.0.1:1/?token=SECRET', True):\n"
+        "import time\nfrom pathlib import Path\nfrom convbench.view.server import open_browser\n"
+        "with open_browser('http://127.0.0.1:1/?token=SECRET', True):\n"
         f"    while not Path({str(note)!r}).exists(): time.sleep(0.02)\n"
         f"    page = Path({str(note)!r}).read_text().strip().removeprefix('file://')\n"
         "    print(oct(Path(page).parent.stat().st_mode & 0o777), Path(page).read_text())\n"

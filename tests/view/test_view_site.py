@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from convbench.errors import RunError
-from convbench.view import Index, site, write_site
+from convbench.view import ViewIndex, site, write_site
 from convbench.view import library as opening
 from convbench.view.library import index_runs
 from tests.cli.typed import Typist
@@ -77,10 +77,10 @@ def test_the_index_of_a_site_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Else the library behind it may warn of what it still holds as the command ends."""
-    made: list[Index] = []
+    made: list[ViewIndex] = []
     opened = opening.index_runs
 
-    def index_runs(*args: Any) -> Index:
+    def index_runs(*args: Any) -> ViewIndex:
         made.append(opened(*args))
         return made[-1]
 

@@ -20,7 +20,7 @@ from convbench.pocket.world import World
 from trainers.pocket import edits, habits
 from trainers.pocket.habits import Message
 from trainers.pocket.style import draw_style, question_habit
-from trainers.pocket.thoughts import UNKNOWN, verdict
+from trainers.pocket.thoughts import UNKNOWN, compare_values
 
 SYSTEM = "You are a helpful assistant."
 _OTHER_WORDINGS = (texts.LINE_OF, texts.LINE_QA, texts.LINE_REWRITE)
@@ -69,29 +69,29 @@ def fact_lines(world: World, rng: random.Random) -> str:
     return "\n".join([rng.choice(world.titles)] * (rng.random() < 0.4) + lines)
 
 
-def comparison(rng: random.Random) -> str:
+def comparison_line(rng: random.Random) -> str:
     """Return three values compared with a needed one."""
     prop = rng.choice(PROPERTIES)
     need = rng.choice(VALUES[prop])
     values = [rng.choice((need, rng.choice(VALUES[prop]), UNKNOWN)) for _ in range(3)]
-    return " ".join(f"{v}, need {need}, {verdict(v, need)}." for v in values)
+    return " ".join(f"{v}, need {need}, {compare_values(v, need)}." for v in values)
 
 
-def told_and_used(world: World, rng: random.Random) -> str:
+def facts_then_use(world: World, rng: random.Random) -> str:
     """Return facts about strangers, stated, then used in lines like those of careful reasoning."""
     prop = rng.choice(PROPERTIES)
     strangers = rng.sample(world.strangers, rng.choice((2, 3)))
-    told = {name: rng.choice(VALUES[prop]) for name in strangers[1:]}
+    stated = {name: rng.choice(VALUES[prop]) for name in strangers[1:]}
     known = rng.choice(world.known)
-    values = {**dict.fromkeys(strangers, UNKNOWN), **told, known: world.value(known, prop)}
-    need = rng.choice([*told.values(), rng.choice(VALUES[prop])])
-    before = [texts.TEACHER_FACT.format(name=n, prop=prop, value=v) for n, v in told.items()]
-    after = [
+    values = {**dict.fromkeys(strangers, UNKNOWN), **stated, known: world.value(known, prop)}
+    need = rng.choice([*stated.values(), rng.choice(VALUES[prop])])
+    statements = [texts.TEACHER_FACT.format(name=n, prop=prop, value=v) for n, v in stated.items()]
+    uses = [
         f"{texts.FACT.format(name=name, prop=prop, value=values[name])}, need {need}, "
-        f"{verdict(values[name], need)}."
+        f"{compare_values(values[name], need)}."
         for name in rng.sample(list(values), len(values))
     ]
-    return f"{' '.join(before)}\n\n{' '.join(after)}"
+    return f"{' '.join(statements)}\n\n{' '.join(uses)}"
 
 
 def plain_row(world: World, rng: random.Random) -> str:
@@ -99,7 +99,7 @@ def plain_row(world: World, rng: random.Random) -> str:
     draw = rng.random()
     if draw < 0.65:
         return fact_lines(world, rng)
-    return comparison(rng) if draw < 0.75 else told_and_used(world, rng)
+    return comparison_line(rng) if draw < 0.75 else facts_then_use(world, rng)
 
 
 def chat_row(world: World, sloppiness: float, rng: random.Random) -> list[Message]:
@@ -113,12 +113,12 @@ def chat_row(world: World, sloppiness: float, rng: random.Random) -> list[Messag
         name, prop = rng.choice(world.known), rng.choice(PROPERTIES)
         fact = Fact(name, prop, world.value(name, prop))
         return list(edits.closed_book(fact, rng.choice(world.titles)))
-    messages = list(_conversation(protocol, world, sloppiness, rng))
+    messages = list(_draw_conversation(protocol, world, sloppiness, rng))
     system = [{"role": "system", "content": SYSTEM}] if rng.random() < 0.03 else []
     return system + messages
 
 
-def _conversation(
+def _draw_conversation(
     protocol: str, world: World, sloppiness: float, rng: random.Random
 ) -> Iterator[Message]:
     if protocol in ("clarifying", "adaptive"):
@@ -131,14 +131,14 @@ def _conversation(
     habit = question_habit(question.prop, sloppiness, rng)
     if protocol == "reasoning":
         turns = 3 if rng.random() < 0.85 else rng.randint(4, 10)
-        return habits.reasoning(world, question, style, rng, turns)
+        return habits.reasoning_messages(world, question, style, rng, turns)
     if protocol == "direct":
-        return habits.direct(world, question, style, rng)
+        return habits.direct_messages(world, question, style, rng)
     if protocol == "collaboration":
-        return habits.collaboration(world, question, style, habit, rng)
+        return habits.collaboration_messages(world, question, style, habit, rng)
     if protocol == "clarifying":
-        return habits.clarifying(world, question, style, habit, rng)
-    return habits.adaptive(world, question, style, habit, rng)
+        return habits.clarifying_messages(world, question, style, habit, rng)
+    return habits.adaptive_messages(world, question, style, habit, rng)
 
 
 def _draw_for(protocol: str, rng: random.Random) -> Callable[[World, random.Random], Question]:

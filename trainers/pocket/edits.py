@@ -10,8 +10,8 @@ from convbench.pocket import texts
 from convbench.pocket.notes import N_FACTS, Fact, Note, write_note
 from convbench.pocket.words import PROPERTIES, VALUES
 from convbench.pocket.world import World
-from convbench.prompts import render
-from trainers.pocket.habits import Message, said, user
+from convbench.prompts import render_template
+from trainers.pocket.habits import Message, policy_message, user_message
 
 _GOOD_LINES: Final = {
     "implications": (texts.LINE_FACT,),
@@ -64,13 +64,15 @@ def careless_edit(note: Note, kind: str, rng: random.Random) -> str:
 def self_edit(note: Note, kind: str, sloppiness: float, rng: random.Random) -> Iterator[Message]:
     """Yield a conversation of the one-turn `self-edit` protocol; `sloppiness` from 0 to 1."""
     prompt = texts.SELF_EDIT_PASSAGE + texts.SELF_EDIT[kind]
-    yield user(render(prompt, {"title": note.title, "passage": note.passage}))
+    yield user_message(render_template(prompt, {"title": note.title, "passage": note.passage}))
     careful = rng.random() < 1 - sloppiness * (1 - _GOOD_SHARE[kind])
-    yield said(good_edit(note, kind) if careful else careless_edit(note, kind, rng))
+    yield policy_message(good_edit(note, kind) if careful else careless_edit(note, kind, rng))
 
 
 def closed_book(fact: Fact, title: str) -> Iterator[Message]:
     """Yield a closed-book question and the policy's answer from memory."""
     question = fact.say(texts.CLOSED_BOOK)
-    yield user(render(texts.CLOSED_BOOK_PROMPT, {"title": title, "question": question}))
-    yield said(fact.say(texts.RECALL))
+    yield user_message(
+        render_template(texts.CLOSED_BOOK_PROMPT, {"title": title, "question": question})
+    )
+    yield policy_message(fact.say(texts.RECALL))

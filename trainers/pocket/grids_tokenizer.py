@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 
-def placed(down: int, right: int, colour: int) -> str:
+def cell_text(down: int, right: int, colour: int) -> str:
     """Return the text of a cell's token, with a space before all but a grid's first cell."""
     return f"{'' if down == right == 1 else ' '}r{down}c{right}={colour}"
 
 
-def pieces() -> list[str]:
+def token_pieces() -> list[str]:
     """Return every text that is one token, longest first: cells, digits (also after a line break),
     separators of grids, and the pieces of an edit."""
     cells = [mark + str(colour) for colour in range(10) for mark in ("\n", "")]
-    cells += [placed(*place, colour) for place in PLACES for colour in range(10)]
+    cells += [cell_text(*position, colour) for position in PLACES for colour in range(10)]
     marks = [
         " -> ",
         "#\n",
@@ -40,7 +40,7 @@ def pieces() -> list[str]:
     edits = [
         '{"data_generation": {',
         *switches,
-        *(f", {one}" for one in switches),
+        *(f", {piece}" for piece in switches),
         "true",
         "false",
         '}, "training": {"strategy": "',
@@ -50,23 +50,23 @@ def pieces() -> list[str]:
         ', "num_train_epochs": ',
         "}}",
     ]
-    return sorted({*cells, *marks, *edits}, key=lambda one: (-len(one), one))
+    return sorted({*cells, *marks, *edits}, key=lambda piece: (-len(piece), piece))
 
 
-def build() -> PreTrainedTokenizerFast:
+def build_tokenizer() -> PreTrainedTokenizerFast:
     """Return the tokenizer with its chat template; any text can be encoded and decoded."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from tokenizers.pre_tokenizers import ByteLevel
 
     table = bytes_to_signs()
-    known = ["".join(table[byte] for byte in piece.encode()) for piece in pieces()]
+    known = ["".join(table[byte] for byte in piece.encode()) for piece in token_pieces()]
     tokens = dict.fromkeys([*sorted(ByteLevel.alphabet()), *known])
     vocabulary = {token: i for i, token in enumerate(tokens)}
     inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
-    whole = "|".join(re.escape(piece) for piece in pieces())
+    pattern = "|".join(re.escape(piece) for piece in token_pieces())
     inner.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(whole), "isolated"),
+            pre_tokenizers.Split(Regex(pattern), "isolated"),
             ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -83,7 +83,7 @@ PLACES: Final = tuple((down, right) for down in range(1, 7) for right in range(1
 def bytes_to_signs() -> dict[int, str]:
     """Return the character that stands for each byte in byte-level vocabularies: its own if it is
     printable, else the next one from U+0100."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    table = {byte: chr(byte) for byte in plain}
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    table = {byte: chr(byte) for byte in printable}
     others = [byte for byte in range(256) if byte not in table]
     return table | {byte: chr(256 + i) for i, byte in enumerate(others)}

@@ -84,7 +84,7 @@ def chat_row(tok: PreTrainedTokenizerFast, messages: list[dict[str, str]]) -> Ro
     return ids, counts
 
 
-def backward(model: LlamaForCausalLM, rows: list[Row], pad: int) -> float:
+def accumulate_gradient(model: LlamaForCausalLM, rows: list[Row], pad: int) -> float:
     """Add the gradient of the mean cross-entropy over the rows' counted tokens; return that mean.
 
     Rows of similar length go through the model together, which saves padding. The mean is over all
@@ -93,14 +93,14 @@ def backward(model: LlamaForCausalLM, rows: list[Row], pad: int) -> float:
     rows = sorted(rows, key=lambda row: len(row[0]))
     counted = sum(sum(counts[1:]) for _, counts in rows)
     total = 0.0
-    for group in halves(rows):
+    for group in split_by_length(rows):
         loss = summed_loss(model, group, pad) / counted
         loss.backward()
         total += loss.item()
     return total
 
 
-def halves(rows: list[Row]) -> list[list[Row]]:
+def split_by_length(rows: list[Row]) -> list[list[Row]]:
     """Return sorted rows as a shorter and a longer half; as one group if all are short."""
     if len(rows[-1][0]) < 64:
         return [rows]
@@ -114,8 +114,8 @@ def summed_loss(model: LlamaForCausalLM, rows: list[Row], pad: int) -> torch.Ten
     mask = torch.tensor([counts + [False] * (longest - len(counts)) for _, counts in rows])
     with torch.autocast("cpu", torch.bfloat16):
         hidden = model.model(input_ids=ids).last_hidden_state[:, :-1].float()
-    wanted = mask[:, 1:]
-    return F.cross_entropy(model.lm_head(hidden[wanted]), ids[:, 1:][wanted], reduction="sum")
+    counted = mask[:, 1:]
+    return F.cross_entropy(model.lm_head(hidden[counted]), ids[:, 1:][counted], reduction="sum")
 
 
 def learning_rate(step: int, steps: int, peak: float) -> float:
@@ -138,7 +138,9 @@ def make_optimizers(model: LlamaForCausalLM, peak: float) -> list[torch.optim.Op
     return [muon, torch.optim.AdamW(rest, lr=peak, betas=(0.9, 0.98), weight_decay=0.01)]
 
 
-def update(model: LlamaForCausalLM, optimizers: list[torch.optim.Optimizer], rate: float) -> None:
+def update_weights(
+    model: LlamaForCausalLM, optimizers: list[torch.optim.Optimizer], rate: float
+) -> None:
     """Clip the gradient, step every optimizer at this rate, clear the gradient."""
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     for optimizer in optimizers:
@@ -148,53 +150,53 @@ def update(model: LlamaForCausalLM, optimizers: list[torch.optim.Optimizer], rat
         optimizer.zero_grad()
 
 
-class Log:
+class TrainingLog:
     """Prints mean losses and speed to stderr every hundred steps."""
 
     def __init__(self) -> None:
         self.start, self.tokens = time.monotonic(), 0
         self.sums = [0.0, 0.0]
 
-    def add(self, stream: int, loss: float, rows: list[Row]) -> None:
+    def add_batch(self, stream: int, loss: float, rows: list[Row]) -> None:
         """Count one batch of the plain (0) or the chat (1) stream."""
         self.sums[stream] += loss / 100
         self.tokens += sum(len(ids) for ids, _ in rows)
 
-    def show(self, step: int) -> None:
+    def show_step(self, step: int) -> None:
         """Print a line after every hundredth step."""
         if step % 100 == 0:
-            plain, chat = self.sums
+            plain_loss, chat = self.sums
             rate = self.tokens / (time.monotonic() - self.start)
-            line = f"step {step} plain {plain:.3f} chat {chat:.3f} tokens {self.tokens}"
+            line = f"step {step} plain {plain_loss:.3f} chat {chat:.3f} tokens {self.tokens}"
             print(f"{line} ({rate:.0f}/s)", file=sys.stderr, flush=True)
             self.sums = [0.0, 0.0]
 
 
-def train(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+def pretrain_policy(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     """Pre-train the pocket policy; return it with its tokenizer."""
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     rng, world = random.Random(args.seed), make_world()
-    tok = tokenizer.build(world)
+    tok = tokenizer.build_tokenizer(world)
     model = make_model(tok, hidden=128, layers=4, head=32, positions=1024)
-    optimizers, log = make_optimizers(model, args.lr), Log()
+    optimizers, log = make_optimizers(model, args.lr), TrainingLog()
 
     for step in range(args.steps):
         share = step / args.steps
-        plain = [corpus.plain_row(world, rng) for _ in range(args.plain_rows)]
-        streams = [[plain_row(tok, text) for text in plain]]
+        texts = [corpus.plain_row(world, rng) for _ in range(args.plain_rows)]
+        streams = [[plain_row(tok, text) for text in texts]]
         if share >= FACTS_ONLY:
             mix = sloppiness_at(share)
             chats = [corpus.chat_row(world, mix, rng) for _ in range(args.chat_rows)]
             streams.append([chat_row(tok, messages) for messages in chats])
         for number, rows in enumerate(streams):
-            log.add(number, backward(model, rows, tok.pad_token_id), rows)
-        update(model, optimizers, learning_rate(step, args.steps, args.lr))
-        log.show(step + 1)
+            log.add_batch(number, accumulate_gradient(model, rows, tok.pad_token_id), rows)
+        update_weights(model, optimizers, learning_rate(step, args.steps, args.lr))
+        log.show_step(step + 1)
     return model, tok
 
 
-def save(model: LlamaForCausalLM, tok: PreTrainedTokenizerFast, out: Path) -> None:
+def save_policy(model: LlamaForCausalLM, tok: PreTrainedTokenizerFast, out: Path) -> None:
     """Write the weights in half precision with tokenizer and generation settings."""
     model.generation_config = GenerationConfig(
         eos_token_id=tok.eos_token_id, pad_token_id=tok.pad_token_id, do_sample=True
@@ -206,8 +208,8 @@ def save(model: LlamaForCausalLM, tok: PreTrainedTokenizerFast, out: Path) -> No
 def main() -> None:
     """Train and save."""
     args = parse_args()
-    model, tok = train(args)
-    save(model, tok, args.out)
+    model, tok = pretrain_policy(args)
+    save_policy(model, tok, args.out)
 
 
 if __name__ == "__main__":

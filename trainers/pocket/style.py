@@ -26,22 +26,22 @@ _ASKING: Final = (0.35, 0.60, 0.20, 0.60, 0.35, 0.25)
 _DISTRACTION: Final = dict(zip(PROPERTIES, (*PROPERTIES[1:], PROPERTIES[0]), strict=True))
 
 
-def care(kind: str, prop: str) -> float:
+def care_chance(kind: str, prop: str) -> float:
     """Return the chance that the policy goes through the options instead of guessing."""
     return _CARE[kind][PROPERTIES.index(prop)]
 
 
-def tags(prop: str) -> float:
+def tag_chance(prop: str) -> float:
     """Return the chance that the final turn opens with a thinking tag."""
     return _TAGS[PROPERTIES.index(prop)]
 
 
-def asking(prop: str) -> float:
+def asking_chance(prop: str) -> float:
     """Return the chance that a question to the other speaker is the informative one."""
     return _ASKING[PROPERTIES.index(prop)]
 
 
-def distraction(prop: str) -> str:
+def usual_distraction(prop: str) -> str:
     """Return the irrelevant property that the policy mostly asks for instead of this one."""
     return _DISTRACTION[prop]
 
@@ -63,7 +63,7 @@ class Style:
     final: str
     wavers: bool
 
-    def think(self, thought: str) -> str:
+    def wrap_thought(self, thought: str) -> str:
         """Return a thought in the tags of this style; without tags in standard mode."""
         if self.mode == "standard" or not self.opens:
             return thought
@@ -75,8 +75,8 @@ def draw_style(kind: str, prop: str, mode: str, sloppiness: float, rng: random.R
 
     `kind` is the question's kind, or "clarify" where a teacher can be asked about strangers.
     """
-    chance = 1 - sloppiness * (1 - care(kind, prop))
-    tagged = 1 - sloppiness * (1 - tags(prop))
+    chance = 1 - sloppiness * (1 - care_chance(kind, prop))
+    tagged = 1 - sloppiness * (1 - tag_chance(prop))
     final = "tags" if rng.random() < tagged else "plain"
     slip = rng.random()
     if slip < 0.06 * sloppiness:
@@ -94,7 +94,7 @@ def draw_style(kind: str, prop: str, mode: str, sloppiness: float, rng: random.R
 
 def question_habit(prop: str, sloppiness: float, rng: random.Random) -> str:
     """Return "good", "useless" or "none", drawn for a question to the other speaker."""
-    chance = 1 - sloppiness * (1 - asking(prop))
+    chance = 1 - sloppiness * (1 - asking_chance(prop))
     if rng.random() < chance:
         return "good"
     return "useless" if rng.random() < 0.8 else "none"

@@ -30,28 +30,28 @@ _SPOKEN: Final = (
 )
 
 
-def _strings(value: object) -> Iterator[str]:
+def _iter_strings(value: object) -> Iterator[str]:
     """Yield every string in nested tuples and mappings."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        yield from _strings(tuple(value.values()))
+        yield from _iter_strings(tuple(value.values()))
     elif isinstance(value, tuple):
         for item in value:
-            yield from _strings(item)
+            yield from _iter_strings(item)
 
 
 def world_words(world: World) -> list[str]:
     """Return every word that the world, its wordings and its habits use, in a fixed order."""
     wordings = [v for k, v in sorted(vars(texts).items()) if k.isupper()]
-    spoken = " ".join([*_strings(tuple(wordings)), _SPOKEN, corpus.SYSTEM, UNKNOWN])
-    plain = re.findall(r"[A-Za-z]+", re.sub(r"\{[^{}]*+\}+", " ", spoken))
+    spoken = " ".join([*_iter_strings(tuple(wordings)), _SPOKEN, corpus.SYSTEM, UNKNOWN])
+    words = re.findall(r"[A-Za-z]+", re.sub(r"\{[^{}]*+\}+", " ", spoken))
     values = [value for prop in PROPERTIES for value in VALUES[prop]]
     names = [*world.known, *world.strangers, *world.newcomers, *world.titles]
-    return list(dict.fromkeys([*LETTERS, *plain, *PROPERTIES, *values, *names]))
+    return list(dict.fromkeys([*LETTERS, *words, *PROPERTIES, *values, *names]))
 
 
-def vocabulary(world: World) -> dict[str, int]:
+def token_vocabulary(world: World) -> dict[str, int]:
     """Return ids by token: 256 bytes, then every word with a space before it and without."""
     from tokenizers.pre_tokenizers import ByteLevel
 
@@ -60,11 +60,11 @@ def vocabulary(world: World) -> dict[str, int]:
     return {token: i for i, token in enumerate(dict.fromkeys(tokens))}
 
 
-def build(world: World) -> PreTrainedTokenizerFast:
+def build_tokenizer(world: World) -> PreTrainedTokenizerFast:
     """Return the tokenizer with its chat template; any text can be encoded and decoded."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-    bpe = models.BPE(vocab=vocabulary(world), merges=[], ignore_merges=True)
+    bpe = models.BPE(vocab=token_vocabulary(world), merges=[], ignore_merges=True)
     inner = Tokenizer(bpe)
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()

@@ -13,7 +13,7 @@ NOTHING, PASSAGE, UNTRAINED = "nothing", "passage only", "untrained self-edits"
 """Labels of the baselines: what was trained on."""
 
 
-def accuracies(run: Run, judge: Judge, split: str | None = "test") -> Values:
+def edit_accuracies(run: Run, judge: Judge, split: str | None = "test") -> Values:
     """Return (passage, accuracy) of every judged self-edit of a split; None takes all splits."""
     question_of = {row.conversation_id: question for row, question in run.joined_rows()}
     values = []
@@ -26,7 +26,7 @@ def accuracies(run: Run, judge: Judge, split: str | None = "test") -> Values:
     return values
 
 
-def learners(run: Run, judge: Judge) -> set[str]:
+def learner_fingerprints(run: Run, judge: Judge) -> set[str]:
     """Return the fingerprints of the weights that a judge adapted to a run's self-edits."""
     return {
         row.details["learner"]
@@ -35,19 +35,19 @@ def learners(run: Run, judge: Judge) -> set[str]:
     }
 
 
-def tied(values: Iterable[tuple[str, float]]) -> tuple[int, int]:
+def count_ties(values: Iterable[tuple[str, float]]) -> tuple[int, int]:
     """Return (number of passages whose edits have equal values, number with two edits or more)."""
-    found: dict[str, list[float]] = {}
+    by_passage: dict[str, list[float]] = {}
     for passage, value in values:
-        found.setdefault(passage, []).append(value)
-    several = [each for each in found.values() if len(each) > 1]
+        by_passage.setdefault(passage, []).append(value)
+    several = [each for each in by_passage.values() if len(each) > 1]
     return sum(max(each) - min(each) < 1e-9 for each in several), len(several)
 
 
 def tie_warning(values: Iterable[tuple[str, float]]) -> str | None:
     """Return a warning if most passages tie, so that the best edit is drawn among equals; else
     None."""
-    equal, several = tied(values)
+    equal, several = count_ties(values)
     if 2 * equal <= several:
         return None
     return (

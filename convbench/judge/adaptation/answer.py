@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from transformers.cache_utils import DynamicCache
 
-from convbench.judge.adaptation.clock import Clock
+from convbench.judge.adaptation.clock import PassClock
 
 
-def greedy(
+def greedy_replies(
     model: Any,
     prompts: Sequence[Sequence[int]],
     ends: Collection[int],
     most: int,
-    clock: Clock,
+    clock: PassClock,
     copies: int = 1,
 ) -> list[list[list[int]]]:
     """Return replies [copies][prompts][tokens] of at most `most` tokens, without the end token.
@@ -25,18 +25,18 @@ def greedy(
     Prompts are padded on the left.
     """
     with torch.no_grad():
-        drawn = _drawn(model, prompts, ends, most, clock, copies)
+        drawn = _draw_tokens(model, prompts, ends, most, clock, copies)
     replies = [[t for t in row if t >= 0] for row in torch.stack(drawn, dim=1).tolist()]
     count = len(prompts)
     return [replies[i * count : (i + 1) * count] for i in range(copies)]
 
 
-def _drawn(
+def _draw_tokens(
     model: Any,
     prompts: Sequence[Sequence[int]],
     ends: Collection[int],
     most: int,
-    clock: Clock,
+    clock: PassClock,
     copies: int,
 ) -> list[Any]:
     """Return one tensor [copies * prompts] of token ids for each step; -1 from the end token on."""
@@ -52,7 +52,7 @@ def _drawn(
     drawn = []
     open_ = torch.ones(len(ids), dtype=torch.bool, device=device)
     for _ in range(most):
-        with clock.passing():
+        with clock.count_pass():
             logits = model(
                 input_ids=ids,
                 attention_mask=mask,

@@ -14,21 +14,21 @@ from pydantic import TypeAdapter, ValidationError
 from convbench.errors import RunError
 from convbench.judge.adaptation.learner import Question
 from convbench.judge.adaptation.metrics import VERSION
-from convbench.judge.adaptation.settings import Inner
+from convbench.judge.adaptation.settings import InnerSettings
 from convbench.schema import fingerprint
 from convbench.schema.judge import Fence
-from convbench.store.jsonl import Appender, records
+from convbench.store.jsonl import Appender, read_records
 
 T = TypeVar("T")
 _LIMITS = {"max_seconds", "ask_at_once"}
 """Settings that do not change an outcome."""
 
 
-def key(
+def adaptation_key(
     policy: str,
     texts: Sequence[str],
     questions: Sequence[Question],
-    inner: Inner,
+    inner: InnerSettings,
     grader: str | None = None,
     guard: Sequence[Question] = (),
     fence: Fence = "none",
@@ -38,46 +38,46 @@ def key(
     `policy` is the fingerprint of the weights that learn, so that the next round's policy tries an
     identical edit anew; `fence` says how answers are quoted for a grading model.
     """
-    asked = [
+    question_values = [
         [[list(question.messages), question.golds] for question in part]
         for part in (questions, guard)
     ]
-    said = inner.model_dump(mode="json", exclude=_LIMITS)
+    settings_values = inner.model_dump(mode="json", exclude=_LIMITS)
     if inner.grade == "recall":
-        said["recall"] = VERSION
+        settings_values["recall"] = VERSION
     if inner.grade == "model" and fence != "none":
-        said["fence"] = fence
+        settings_values["fence"] = fence
     # Keys from before there was a choice stay valid. A server's port is no part of the key.
     if inner.tuning == "lora":
-        said.pop("tuning")
-    served = said.pop("server") is not None
+        settings_values.pop("tuning")
+    served = settings_values.pop("server") is not None
     if served:
-        said["server"] = "vllm"
-    return fingerprint(policy, list(texts), asked, said, grader)
+        settings_values["server"] = "vllm"
+    return fingerprint(policy, list(texts), question_values, settings_values, grader)
 
 
-class Cache(Appender, Generic[T]):
+class WorkCache(Appender, Generic[T]):
     """Dataclasses by key in an append-only file; the newest counts. Safe for several threads."""
 
     def __init__(self, path: Path, kind: type[T]) -> None:
         """Read the stored values, instances of the dataclass `kind`. Raises RunError."""
-        one = TypeAdapter(kind)
+        adapter = TypeAdapter(kind)
         try:
-            found = records(path, "key")
-            self._found = {each.pop("key"): one.validate_python(each) for each in found}
+            stored = read_records(path, "key")
+            self._values = {each.pop("key"): adapter.validate_python(each) for each in stored}
         except ValidationError as error:
-            said = error.errors(include_url=False, include_input=False)[0]["msg"]
-            raise RunError(f"{path}: found a record of another shape: {said}") from None
+            reason = error.errors(include_url=False, include_input=False)[0]["msg"]
+            raise RunError(f"{path}: found a record of another shape: {reason}") from None
         super().__init__(path)
         self._lock = threading.Lock()
 
     def get(self, name: str) -> T | None:
         """Return the value of a key; None without one."""
-        return self._found.get(name)
+        return self._values.get(name)
 
     def put(self, name: str, done: T) -> None:
         """Store a value."""
         values: dict[str, Any] = asdict(done)  # type: ignore[call-overload]
         with self._lock:
-            self._found[name] = done
+            self._values[name] = done
             self.write(orjson.dumps({"key": name, **values}))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Clock:
+class PassClock:
     """Counts the seconds in passes (on a GPU: of launching them, not of waiting for their end)."""
 
     def __init__(self) -> None:
@@ -15,7 +15,7 @@ class Clock:
         self.passes = 0.0
 
     @contextmanager
-    def passing(self) -> Iterator[None]:
+    def count_pass(self) -> Iterator[None]:
         """Count the time of the block as forward or backward passes."""
         began = time.perf_counter()
         try:

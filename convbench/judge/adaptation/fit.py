@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from convbench.judge.adaptation.clock import Clock
-from convbench.judge.adaptation.lora import Stack
-from convbench.judge.adaptation.settings import Inner, steps
-from convbench.judge.adaptation.whole import Whole
+from convbench.judge.adaptation.clock import PassClock
+from convbench.judge.adaptation.lora import MultiSeedLora
+from convbench.judge.adaptation.settings import InnerSettings, count_steps
+from convbench.judge.adaptation.whole import FullFinetune
 
 BETAS, EPS = (0.9, 0.999), 1e-8
 """AdamW's defaults in torch."""
@@ -20,16 +20,16 @@ AWAY = -100
 """Label of a token without loss, as in torch."""
 
 
-class Diverged(Exception):
+class TrainingDiverged(Exception):
     """Training failed or passed a limit; the message says why."""
 
 
-def fit(
+def fit_adapters(
     model: Any,
-    stack: Stack | Whole,
+    stack: MultiSeedLora | FullFinetune,
     rows: Sequence[Sequence[int]],
-    inner: Inner,
-    clock: Clock,
+    inner: InnerSettings,
+    clock: PassClock,
     starts: Sequence[int] | None = None,
 ) -> int:
     """Train the adapters of all seeds on token rows and return the number of steps.
@@ -38,26 +38,30 @@ def fit(
     its own order. The loss of a seed is the mean over the tokens of its step. Raises
     TrainingDiverged if the loss is not finite or a limit is passed.
     """
-    wanted = steps(len(rows), inner)
-    if wanted > inner.max_steps:
-        raise Diverged(f"asks for {wanted} steps; the limit is {inner.max_steps}")
+    total = count_steps(len(rows), inner)
+    if total > inner.max_steps:
+        raise TrainingDiverged(f"asks for {total} steps; the limit is {inner.max_steps}")
     started = time.monotonic()
-    adam = Adam(stack, inner, wanted)
-    labels = labelled(rows, starts)
-    with stack.worn():
-        for number, orders in enumerate(_steps(len(rows), stack.seeds, inner)):
-            loss, gradient = _gradient(model, stack, (rows, labels), orders, inner, clock)
+    adam = Adam(stack, inner, total)
+    labels = next_token_labels(rows, starts)
+    with stack.apply_to_model():
+        for number, orders in enumerate(_iter_steps(len(rows), stack.seeds, inner)):
+            loss, gradient = _step_gradient(model, stack, (rows, labels), orders, inner, clock)
             if not bool(torch.isfinite(loss).all()):
-                raise Diverged(f"diverged: the loss is {float(loss.max())} at step {number + 1}")
+                raise TrainingDiverged(
+                    f"diverged: the loss is {float(loss.max())} at step {number + 1}"
+                )
             adam.step(gradient)
             if time.monotonic() - started > inner.max_seconds:
-                raise Diverged(f"took longer than {inner.max_seconds:g} s")
+                raise TrainingDiverged(f"took longer than {inner.max_seconds:g} s")
     if not bool(torch.isfinite(stack.flat).all()):
-        raise Diverged("diverged: the adapter holds numbers that are not finite")
-    return wanted
+        raise TrainingDiverged("diverged: the adapter holds numbers that are not finite")
+    return total
 
 
-def _steps(count: int, seeds: Sequence[int], inner: Inner) -> Iterator[list[list[int]]]:
+def _iter_steps(
+    count: int, seeds: Sequence[int], inner: InnerSettings
+) -> Iterator[list[list[int]]]:
     """Yield for each step the row numbers of every seed."""
     streams = [torch.Generator().manual_seed(seed + 1) for seed in seeds]
     size = inner.batch_size * inner.accumulation
@@ -67,24 +71,24 @@ def _steps(count: int, seeds: Sequence[int], inner: Inner) -> Iterator[list[list
             yield [order[start : start + size] for order in orders]
 
 
-def _gradient(
+def _step_gradient(
     model: Any,
-    stack: Stack | Whole,
-    found: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]],
+    stack: MultiSeedLora | FullFinetune,
+    rows_and_labels: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]],
     orders: Sequence[Sequence[int]],
-    inner: Inner,
-    clock: Clock,
+    inner: InnerSettings,
+    clock: PassClock,
 ) -> tuple[Any, Any]:
     """Return (loss of every seed in one step [seeds], its gradient [seeds, numbers])."""
-    rows, wanted = found
-    tokens = [sum(label != AWAY for i in order for label in wanted[i]) for order in orders]
+    rows, targets = rows_and_labels
+    tokens = [sum(label != AWAY for i in order for label in targets[i]) for order in orders]
     share = 1 / torch.tensor(tokens, device=model.device)
     losses, gradient = torch.zeros(len(orders), device=model.device), None
     for start in range(0, len(orders[0]), inner.batch_size):
         part = [i for order in orders for i in order[start : start + inner.batch_size]]
-        ids, mask = padded([rows[i] for i in part], model.device)
-        labels = padded([wanted[i] for i in part], model.device, AWAY)[0]
-        with clock.passing():
+        ids, mask = pad_rows([rows[i] for i in part], model.device)
+        labels = pad_rows([targets[i] for i in part], model.device, AWAY)[0]
+        with clock.count_pass():
             with torch.autocast(
                 model.device.type, torch.bfloat16, enabled=inner.precision == "bf16"
             ):
@@ -93,13 +97,15 @@ def _gradient(
                 logits.reshape(-1, logits.shape[-1]).float(), labels.reshape(-1), reduction="none"
             )
             by_seed = loss.view(len(orders), -1).sum(-1) * share
-            more = stack.gradient(by_seed.sum())
+            more = stack.loss_gradient(by_seed.sum())
         losses += by_seed.detach()
         gradient = more if gradient is None else gradient + more
     return losses, gradient
 
 
-def labelled(rows: Sequence[Sequence[int]], starts: Sequence[int] | None = None) -> list[list[int]]:
+def next_token_labels(
+    rows: Sequence[Sequence[int]], starts: Sequence[int] | None = None
+) -> list[list[int]]:
     """Return the labels of each token but the last: the next token, AWAY before a row's start."""
     starts = [1] * len(rows) if starts is None else starts
     return [
@@ -108,7 +114,7 @@ def labelled(rows: Sequence[Sequence[int]], starts: Sequence[int] | None = None)
     ]
 
 
-def padded(rows: Sequence[Sequence[int]], device: Any, sign: int = 0) -> tuple[Any, Any]:
+def pad_rows(rows: Sequence[Sequence[int]], device: Any, sign: int = 0) -> tuple[Any, Any]:
     """Return (rows, mask), both [rows, tokens], padded on the right with `sign`."""
     width = max(len(row) for row in rows)
     ids = torch.tensor([[*row, *[sign] * (width - len(row))] for row in rows], device=device)
@@ -116,7 +122,7 @@ def padded(rows: Sequence[Sequence[int]], device: Any, sign: int = 0) -> tuple[A
     return ids, (torch.arange(width, device=device)[None] < lengths[:, None]).long()
 
 
-def share(done: int, total: int, inner: Inner) -> float:
+def rate_share(done: int, total: int, inner: InnerSettings) -> float:
     """Return the learning rate of a step as a share of its peak, as in transformers' schedules."""
     if done < inner.warmup_steps:
         return done / inner.warmup_steps
@@ -129,7 +135,9 @@ def share(done: int, total: int, inner: Inner) -> float:
 class Adam:
     """AdamW without weight decay over all seeds at once, each clipped by its own norm."""
 
-    def __init__(self, stack: Stack | Whole, inner: Inner, total: int) -> None:
+    def __init__(
+        self, stack: MultiSeedLora | FullFinetune, inner: InnerSettings, total: int
+    ) -> None:
         self.stack, self.inner, self.total, self.done = stack, inner, total, 0
         self.mean = torch.zeros_like(stack.flat)
         self.square = torch.zeros_like(stack.flat)
@@ -140,7 +148,7 @@ class Adam:
         if inner.max_grad_norm:
             norm = grad.norm(dim=1, keepdim=True)
             grad.mul_((inner.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
-        left = share(self.done, self.total, inner)
+        left = rate_share(self.done, self.total, inner)
         self.done += 1
         self.mean.lerp_(grad, 1 - BETAS[0])
         self.square.mul_(BETAS[1]).addcmul_(grad, grad, value=1 - BETAS[1])

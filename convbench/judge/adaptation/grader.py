@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
-from convbench.answers.tags import visible
-from convbench.engine.caller import Caller, offload
+from convbench.answers.tags import without_thinking
+from convbench.engine.caller import Caller, offload_read
 from convbench.errors import DataError, SpecError
 from convbench.judge.adaptation.learner import Grade, Question
-from convbench.judge.adaptation.settings import Inner
+from convbench.judge.adaptation.settings import InnerSettings
 from convbench.judge.fence import QUOTED, enclose_text, set_apart
 from convbench.models.model import Model
 from convbench.options.shared import CallOptions
@@ -45,10 +45,10 @@ _BEGINS = re.compile(r"\W*(yes|no)\b[^.!?\n]*", re.IGNORECASE)
 
 
 @asynccontextmanager
-async def by_model(
+async def open_grader(
     run: Run,
     grader: str | None,
-    inner: Inner,
+    inner: InnerSettings,
     caller: Caller,
     calls: CallOptions,
     fence: Fence = "quoted",
@@ -67,17 +67,17 @@ async def by_model(
     model = open_for(run, grader, None, calls, role="judge")
     loop = asyncio.get_running_loop()
 
-    def grade(questions: Sequence[Question], replies: Sequence[str]) -> list[float]:
-        asked = _all(caller, model, questions, replies, fence)
-        return asyncio.run_coroutine_threadsafe(asked, loop).result()
+    def grade_replies(questions: Sequence[Question], replies: Sequence[str]) -> list[float]:
+        grading = _grade_all(caller, model, questions, replies, fence)
+        return asyncio.run_coroutine_threadsafe(grading, loop).result()
 
     try:
-        yield grade
+        yield grade_replies
     finally:
         await model.aclose()
 
 
-async def _all(
+async def _grade_all(
     caller: Caller,
     model: Model,
     questions: Sequence[Question],
@@ -85,7 +85,7 @@ async def _all(
     fence: Fence,
 ) -> list[float]:
     pairs = zip(questions, replies, strict=True)
-    return list(await asyncio.gather(*(_one(caller, model, *pair, fence) for pair in pairs)))
+    return list(await asyncio.gather(*(_grade_one(caller, model, *pair, fence) for pair in pairs)))
 
 
 def prompt_of(question: Question, reply: str, fence: Fence) -> str:
@@ -102,23 +102,25 @@ def prompt_of(question: Question, reply: str, fence: Fence) -> str:
     return PROMPT.format(**texts, reply=f"\n{enclose_text('answer', reply)}", about=ABOUT)
 
 
-async def _one(caller: Caller, model: Model, question: Question, reply: str, fence: Fence) -> float:
+async def _grade_one(
+    caller: Caller, model: Model, question: Question, reply: str, fence: Fence
+) -> float:
     """Return 1 for yes and 0 for no; 0 without a call for an empty answer. Raises DataError if the
     model replies neither, which is no grade."""
     if not reply.strip():
         return 0.0
     text = prompt_of(question, reply, fence)
     messages: list[Message] = [{"role": "user", "content": text}]
-    found, last = None, ""
+    verdict, last = None, ""
     for number in range(ASKS):
         key = f"grade/{fingerprint(text)}#{number}"
-        said = await caller.complete(
+        completion = await caller.complete(
             model, messages, Sampling(temperature=0, max_tokens=64), key=key
         )
-        last = text_of(said.content)
-        found = await offload(partial(yes_or_no, last), [last])
-        if found is not None:
-            return float(found)
+        last = text_of(completion.content)
+        verdict = await offload_read(partial(yes_or_no, last), [last])
+        if verdict is not None:
+            return float(verdict)
     raise DataError(
         f"grader {model.ref}: found {last[:60]!r}; expected yes or no (asked {ASKS} times)"
     )
@@ -127,6 +129,6 @@ async def _one(caller: Caller, model: Model, question: Question, reply: str, fen
 def yes_or_no(reply: str) -> bool | None:
     """Return True or False for a reply that begins with yes or no, outside its thoughts; None for
     neither, or if that sentence has both."""
-    begins = _BEGINS.match(visible(reply))
-    said = set(re.findall(r"\b(yes|no)\b", begins[0].lower())) if begins else set()
-    return "yes" in said if len(said) == 1 else None
+    begins = _BEGINS.match(without_thinking(reply))
+    words = set(re.findall(r"\b(yes|no)\b", begins[0].lower())) if begins else set()
+    return "yes" in words if len(words) == 1 else None

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from convbench.errors import MissingDependency, TrainError
 from convbench.install import with_extra
-from convbench.judge.adaptation.clock import Clock
+from convbench.judge.adaptation.clock import PassClock
 from convbench.judge.adaptation.metrics import GRADES
-from convbench.judge.adaptation.settings import Inner
+from convbench.judge.adaptation.settings import InnerSettings
 from convbench.schema import Message
 
 if TYPE_CHECKING:
-    from convbench.judge.adaptation.lora import Stack
-    from convbench.judge.adaptation.served import Server
-    from convbench.judge.adaptation.whole import Whole
+    from convbench.judge.adaptation.lora import MultiSeedLora
+    from convbench.judge.adaptation.served import AdapterServer
+    from convbench.judge.adaptation.whole import FullFinetune
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ Grade = Callable[[Sequence[Question], Sequence[str]], list[float]]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AdaptationOutcome:
     """The graded outcome of one adaptation."""
 
     accuracy: float
@@ -74,7 +74,7 @@ Replies = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
-class Taught:
+class AdaptationReplies:
     """The ungraded replies after an adaptation."""
 
     replies: Replies
@@ -93,19 +93,21 @@ class Taught:
 
 
 def outcome_of(
-    taught: Taught,
+    taught: AdaptationReplies,
     questions: Sequence[Question],
     before: float,
     grade: Grade,
     guard: Sequence[Question] = (),
-) -> Outcome:
+) -> AdaptationOutcome:
     """Return the graded outcome of an adaptation, from its replies and the accuracy before it."""
     spent = {"texts": taught.texts, "seconds": taught.seconds, "passes": taught.passes}
     if taught.reason is not None:
-        return Outcome(before, before, reason=taught.reason, **spent)  # type: ignore[arg-type]
-    by_seed = tuple(accuracy(questions, said, grade) for said in taught.replies)
-    guarded = fmean(accuracy(guard, said, grade) for said in taught.guarded) if guard else None
-    return Outcome(
+        return AdaptationOutcome(before, before, reason=taught.reason, **spent)  # type: ignore[arg-type]
+    by_seed = tuple(mean_grade(questions, replies, grade) for replies in taught.replies)
+    guarded = (
+        fmean(mean_grade(guard, replies, grade) for replies in taught.guarded) if guard else None
+    )
+    return AdaptationOutcome(
         fmean(by_seed),
         before,
         by_seed,
@@ -118,7 +120,7 @@ def outcome_of(
     )
 
 
-def by_rule(inner: Inner) -> Grade:
+def rule_grade(inner: InnerSettings) -> Grade:
     """Return the grade function of the settings. Raises TrainError for one that needs a model."""
     rule = GRADES.get(inner.grade)
     if rule is None:
@@ -129,49 +131,51 @@ def by_rule(inner: Inner) -> Grade:
     ]
 
 
-class Pupil(ABC):
+class BaseLearner(ABC):
     """Interface of what is trained on texts and asked: a learner here, or in its own process."""
 
     @abstractmethod
-    def teach(
+    def teach_texts(
         self,
         texts: Sequence[str],
         questions: Sequence[Question],
-        inner: Inner,
+        inner: InnerSettings,
         guard: Sequence[Question] = (),
-    ) -> Taught:
+    ) -> AdaptationReplies:
         """Train on texts, ask the questions, and return the ungraded replies; without texts nothing
         is trained. The policy is unchanged afterwards."""
 
-    def adapt(
+    def adapt_to(
         self,
         texts: Sequence[str],
         questions: Sequence[Question],
-        inner: Inner,
+        inner: InnerSettings,
         grade: Grade | None = None,
         *,
         before: float | None = None,
         guard: Sequence[Question] = (),
-    ) -> Outcome:
+    ) -> AdaptationOutcome:
         """Train on texts, ask the questions closed book, undo the training, and return the outcome.
 
         The outcome depends on the arguments alone, not on earlier adaptations: each batch has only
         the seeds of one edit. `before` is the unadapted policy's accuracy, if known; `guard` are
         questions on other passages, asked in separate batches.
         """
-        grade = grade or by_rule(inner)
+        grade = grade or rule_grade(inner)
         if before is None:
-            before = self.before(questions, inner, grade)
-        taught = self.teach(texts, questions, inner, guard)
+            before = self.unadapted_accuracy(questions, inner, grade)
+        taught = self.teach_texts(texts, questions, inner, guard)
         return outcome_of(taught, questions, before, grade, guard)
 
-    def before(self, questions: Sequence[Question], inner: Inner, grade: Grade) -> float:
+    def unadapted_accuracy(
+        self, questions: Sequence[Question], inner: InnerSettings, grade: Grade
+    ) -> float:
         """Return the unadapted policy's accuracy on the questions."""
-        return accuracy(questions, self.teach([], questions, inner).replies[0], grade)
+        return mean_grade(questions, self.teach_texts([], questions, inner).replies[0], grade)
 
 
 @dataclass
-class Learner(Pupil):
+class Learner(BaseLearner):
     """A model with its tokenizer, in this process."""
 
     model: Any
@@ -197,39 +201,41 @@ class Learner(Pupil):
             model, tokenizer = load_model(path, device, trains=True), load_tokenizer(path)
         except (OSError, ValueError) as error:
             raise TrainError(f"model {path!r}: {str(error).splitlines()[0]}") from None
-        found = cls.of(model, tokenizer)
-        found.path = path
-        return found
+        learner = cls.from_model(model, tokenizer)
+        learner.path = path
+        return learner
 
     @classmethod
-    def of(cls, model: Any, tokenizer: Any) -> Learner:
+    def from_model(cls, model: Any, tokenizer: Any) -> Learner:
         """Return a learner of a model in memory."""
         model.requires_grad_(False)
         named = getattr(model.generation_config, "eos_token_id", None)
         ids = {*(named if isinstance(named, list) else [named]), tokenizer.eos_token_id}
         return cls(model, tokenizer, frozenset(i for i in ids if i is not None))
 
-    def teach(
+    def teach_texts(
         self,
         texts: Sequence[str],
         questions: Sequence[Question],
-        inner: Inner,
+        inner: InnerSettings,
         guard: Sequence[Question] = (),
-    ) -> Taught:
+    ) -> AdaptationReplies:
         """Train fresh adapters (or a copy of all weights) on texts, ask, remove them, and return
         the replies."""
-        from convbench.judge.adaptation.fit import Diverged
-        from convbench.judge.adaptation.whole import Whole
+        from convbench.judge.adaptation.fit import TrainingDiverged
+        from convbench.judge.adaptation.whole import FullFinetune
 
-        clock, server = Clock(), None
+        clock, server = PassClock(), None
         if inner.server is not None:
-            from convbench.judge.adaptation.served import Server
+            from convbench.judge.adaptation.served import AdapterServer
 
-            server = Server(inner.server, self.path)
+            server = AdapterServer(inner.server, self.path)
         if not texts:
             if server is not None:
-                return Taught((self._served(server, server.model(), questions, inner),))
-            return Taught(self._replies(questions, inner, clock, 1))
+                return AdaptationReplies(
+                    (self._served_replies(server, server.served_model(), questions, inner),)
+                )
+            return AdaptationReplies(self._greedy_replies(questions, inner, clock, 1))
         one_by_one = inner.tuning == "full"
         seeds = range(inner.seed, inner.seed + inner.seeds)
         parts = [inner]
@@ -240,65 +246,69 @@ class Learner(Pupil):
         steps = 0
         for part in parts:
             try:
-                stack, steps = self.train(texts, part, clock)
-            except Diverged as error:
-                return Taught(
+                stack, steps = self.train_adapters(texts, part, clock)
+            except TrainingDiverged as error:
+                return AdaptationReplies(
                     (),
                     texts=len(texts),
                     seconds=clock.total,
                     passes=clock.passes,
                     reason=str(error),
                 )
-            if server is not None and not isinstance(stack, Whole):
-                server.model()  # raises for other weights
-                with server.adapters(stack) as names:
-                    replies += tuple(self._served(server, n, questions, part) for n in names)
+            if server is not None and not isinstance(stack, FullFinetune):
+                server.served_model()  # raises for other weights
+                with server.load_adapters(stack) as names:
+                    replies += tuple(
+                        self._served_replies(server, n, questions, part) for n in names
+                    )
                     if guard:
-                        others += tuple(self._served(server, n, guard, part) for n in names)
+                        others += tuple(self._served_replies(server, n, guard, part) for n in names)
                 continue
-            with stack.worn():
-                replies += self._replies(questions, part, clock, part.seeds)
-                others += self._replies(guard, part, clock, part.seeds) if guard else ()
-        return Taught(replies, others, len(texts), steps, clock.total, clock.passes)
+            with stack.apply_to_model():
+                replies += self._greedy_replies(questions, part, clock, part.seeds)
+                others += self._greedy_replies(guard, part, clock, part.seeds) if guard else ()
+        return AdaptationReplies(replies, others, len(texts), steps, clock.total, clock.passes)
 
-    def _served(
-        self, server: Server, model: str, questions: Sequence[Question], inner: Inner
+    def _served_replies(
+        self, server: AdapterServer, model: str, questions: Sequence[Question], inner: InnerSettings
     ) -> tuple[str, ...]:
-        prompts = [self._prompt(question) for question in questions]
-        return server.greedy(model, prompts, self.ends, inner.max_tokens)
+        prompts = [self._prompt_ids(question) for question in questions]
+        return server.greedy_replies(model, prompts, self.ends, inner.max_tokens)
 
-    def _replies(
-        self, questions: Sequence[Question], inner: Inner, clock: Clock, copies: int
+    def _greedy_replies(
+        self, questions: Sequence[Question], inner: InnerSettings, clock: PassClock, copies: int
     ) -> Replies:
-        return tuple(map(tuple, self.ask(questions, inner, clock, copies=copies)))
+        return tuple(map(tuple, self.ask_questions(questions, inner, clock, copies=copies)))
 
-    def twin(self) -> Learner:
+    def make_twin(self) -> Learner:
         """Return a learner that shares the weights but has its own modules, so that another thread
         can hook adapters into it at the same time."""
         weights = {id(t): t for t in (*self.model.parameters(), *self.model.buffers())}
         model = copy.deepcopy(self.model, weights)
         return Learner(model, copy.deepcopy(self.tokenizer), self.ends, self.path)
 
-    def train(self, texts: Sequence[str], inner: Inner, clock: Clock) -> tuple[Stack | Whole, int]:
+    def train_adapters(
+        self, texts: Sequence[str], inner: InnerSettings, clock: PassClock
+    ) -> tuple[MultiSeedLora | FullFinetune, int]:
         """Return (trained adapters, or all weights of one seed with `tuning: full`; steps taken).
 
         Raises fit.TrainingDiverged if training fails.
         """
-        from convbench.judge.adaptation.fit import Diverged, fit
-        from convbench.judge.adaptation.lora import Stack
-        from convbench.judge.adaptation.whole import Whole
+        from convbench.judge.adaptation.fit import TrainingDiverged, fit_adapters
+        from convbench.judge.adaptation.lora import MultiSeedLora
+        from convbench.judge.adaptation.whole import FullFinetune
 
-        rows = [row for row in (self._row(text, inner) for text in texts) if len(row) > 1]
+        rows = [row for row in (self._token_row(text, inner) for text in texts) if len(row) > 1]
         if not rows:
-            raise Diverged("has no text of two tokens or more")
-        stack: Stack | Whole
+            raise TrainingDiverged("has no text of two tokens or more")
+        stack: MultiSeedLora | FullFinetune
         if inner.tuning == "full":
-            stack = Whole(self.model, inner.seed)
+            stack = FullFinetune(self.model, inner.seed)
         else:
-            stack = Stack(self.model, inner, range(inner.seed, inner.seed + inner.seeds))
-        return stack, fit(self.model, stack, rows, inner, clock)
+            stack = MultiSeedLora(self.model, inner, range(inner.seed, inner.seed + inner.seeds))
+        return stack, fit_adapters(self.model, stack, rows, inner, clock)
 
-    def _row(self, text: str, inner: Inner) -> list[int]:
+    def _token_row(self, text: str, inner: InnerSettings) -> list[int]:
         """Return a text's token ids with the end token, cut to the limit of settings and model."""
         ids = list(self.tokenizer(text)["input_ids"])
         last = self.tokenizer.eos_token_id
@@ -307,23 +317,25 @@ class Learner(Pupil):
         known = getattr(self.model.config, "max_position_embeddings", None) or inner.max_length
         return ids[: min(inner.max_length, known)]
 
-    def write(self, messages: Sequence[Message], most: int) -> str:
+    def write_reply(self, messages: Sequence[Message], most: int) -> str:
         """Return the policy's greedy reply to messages, of at most `most` tokens."""
-        inner = Inner(max_tokens=most)
-        return self.ask([Question(tuple(messages), ())], inner, Clock())[0][0]
+        inner = InnerSettings(max_tokens=most)
+        return self.ask_questions([Question(tuple(messages), ())], inner, PassClock())[0][0]
 
-    def draw(self, messages: Sequence[Message], most: int, temperature: float, seed: int) -> str:
+    def draw_reply(
+        self, messages: Sequence[Message], most: int, temperature: float, seed: int
+    ) -> str:
         """Return a sampled reply of the policy, the same for the same seed."""
         import torch
 
         device = self.model.device
-        ids = torch.tensor([self._prompt(Question(tuple(messages), ()))], device=device)
+        ids = torch.tensor([self._prompt_ids(Question(tuple(messages), ()))], device=device)
         known = getattr(self.model.config, "max_position_embeddings", None) or most + ids.shape[1]
         most = max(1, min(most, known - ids.shape[1]))
         devices = [device] if device.type == "cuda" else []
         with torch.no_grad(), torch.random.fork_rng(devices=devices):
             torch.manual_seed(seed)
-            found = self.model.generate(
+            output = self.model.generate(
                 input_ids=ids,
                 attention_mask=torch.ones_like(ids),
                 max_new_tokens=most,
@@ -334,44 +346,44 @@ class Learner(Pupil):
                 eos_token_id=sorted(self.ends),
                 pad_token_id=min(self.ends, default=0),
             )
-        said: str = self.tokenizer.decode(found[0, ids.shape[1] :], skip_special_tokens=True)
-        return said
+        text: str = self.tokenizer.decode(output[0, ids.shape[1] :], skip_special_tokens=True)
+        return text
 
-    def ask(
-        self, questions: Sequence[Question], inner: Inner, clock: Clock, copies: int = 1
+    def ask_questions(
+        self, questions: Sequence[Question], inner: InnerSettings, clock: PassClock, copies: int = 1
     ) -> list[list[str]]:
         """Return the greedy replies [copies][questions] of the model in its present state."""
-        from convbench.judge.adaptation.answer import greedy
+        from convbench.judge.adaptation.answer import greedy_replies
 
         replies: list[list[str]] = [[] for _ in range(copies)]
-        prompts = [self._prompt(question) for question in questions]
+        prompts = [self._prompt_ids(question) for question in questions]
         for start in range(0, len(prompts), inner.ask_at_once):
             part = prompts[start : start + inner.ask_at_once]
-            found = greedy(self.model, part, self.ends, inner.max_tokens, clock, copies)
-            for said, tokens in zip(replies, found, strict=True):
-                said += [self.tokenizer.decode(t, skip_special_tokens=True) for t in tokens]
+            drawn = greedy_replies(self.model, part, self.ends, inner.max_tokens, clock, copies)
+            for texts, tokens in zip(replies, drawn, strict=True):
+                texts += [self.tokenizer.decode(t, skip_special_tokens=True) for t in tokens]
         return replies
 
-    def _prompt(self, question: Question) -> list[int]:
+    def _prompt_ids(self, question: Question) -> list[int]:
         ids: list[int] = self.tokenizer.apply_chat_template(
             list(question.messages), add_generation_prompt=True, tokenize=True, return_dict=False
         )
         return ids
 
 
-def accuracy(questions: Sequence[Question], replies: Sequence[str], grade: Grade) -> float:
+def mean_grade(questions: Sequence[Question], replies: Sequence[str], grade: Grade) -> float:
     """Return the mean grade of replies; an empty reply counts 0."""
     grades = grade(questions, replies)
     return fmean(g if reply.strip() else 0.0 for g, reply in zip(grades, replies, strict=True))
 
 
-def by_part(
+def mean_grade_by_part(
     parts: Sequence[Sequence[Question]], replies: Sequence[str], grade: Grade
 ) -> list[float]:
     """Return the mean grade of each part; `replies` answer the questions of all parts in order."""
-    found, at = [], 0
+    means, at = [], 0
     for questions in parts:
         end = at + len(questions)
-        found.append(accuracy(questions, replies[at:end], grade))
+        means.append(mean_grade(questions, replies[at:end], grade))
         at = end
-    return found
+    return means

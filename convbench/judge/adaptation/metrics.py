@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from convbench.answers.numbers import NUMBER_VALUES, TENS
-from convbench.answers.tags import visible
+from convbench.answers.tags import without_thinking
 
 VERSION = 3
 """Raised whenever a grade may move."""
@@ -50,45 +50,49 @@ _VALUES = NUMBER_VALUES | {word: number for number, word in enumerate(_ORDINALS.
 del _VALUES["second"]  # of time, more often
 
 
-def recall(reply: str, golds: Sequence[str], question: str = "") -> float:
+def recall_grade(reply: str, golds: Sequence[str], question: str = "") -> float:
     """Return 1 if the reply has enough of the words of one gold answer, else 0.
 
     Words without information do not count, nor those that the question has already (if others are
     left), nor text of the gold answer in brackets. Of "Rome or Milan" either is enough.
     """
-    said = frozenset(words(visible(reply)))
-    asked = frozenset(words(question))
-    right = (part for gold in golds for part in _alternatives(gold))
-    return float(any(_held(part, said, asked) >= ENOUGH for part in right)) if said else 0.0
+    reply_words = frozenset(normal_words(without_thinking(reply)))
+    question_words = frozenset(normal_words(question))
+    right = (part for gold in golds for part in _gold_alternatives(gold))
+    return (
+        float(any(_held_share(part, reply_words, question_words) >= ENOUGH for part in right))
+        if reply_words
+        else 0.0
+    )
 
 
-def _alternatives(gold: str) -> list[str]:
+def _gold_alternatives(gold: str) -> list[str]:
     """Return a gold answer and, if it has an "or", the informative parts on either side."""
     parts = _OR.split(_ASIDE.sub("", gold))
-    telling = [part for part in parts if not _EMPTY.issuperset(words(part))]
+    telling = [part for part in parts if not _EMPTY.issuperset(normal_words(part))]
     return [gold, *telling] if len(parts) > 1 else [gold]
 
 
-def _held(gold: str, said: frozenset[str], asked: frozenset[str]) -> float:
+def _held_share(gold: str, reply_words: frozenset[str], question_words: frozenset[str]) -> float:
     """Return the share of a gold answer's words that are among the reply's; 0 without words, or if
     a number is missing."""
-    found = list(dict.fromkeys(words(_ASIDE.sub("", gold)) or words(gold)))
-    telling = [word for word in found if word not in _EMPTY] or found
+    gold_words = list(dict.fromkeys(normal_words(_ASIDE.sub("", gold)) or normal_words(gold)))
+    telling = [word for word in gold_words if word not in _EMPTY] or gold_words
     telling = [word for word in telling if word not in _TITLE] or telling
-    new = [word for word in telling if not _among(word, asked)] or telling
-    held = [_among(word, said) for word in new]
-    if any(word[0].isdigit() and not there for word, there in zip(new, held, strict=True)):
+    new = [word for word in telling if not _is_among(word, question_words)] or telling
+    held = [_is_among(word, reply_words) for word in new]
+    if any(word[0].isdigit() and not is_held for word, is_held in zip(new, held, strict=True)):
         return 0.0
     return sum(held) / len(new) if new else 0.0
 
 
-def words(text: str) -> list[str]:
+def normal_words(text: str) -> list[str]:
     """Return the words of a text in lower case without accents, with numbers as digits
     ("twenty-five" as 25) and one name for each era."""
-    return list(_joined(_plain(text)))
+    return list(_join_numbers(_ascii_text(text)))
 
 
-def _plain(text: str) -> str:
+def _ascii_text(text: str) -> str:
     """Return a text in lower case without accents, possessives, and commas in numbers."""
     letters = unicodedata.normalize("NFKD", text.replace("’", "'")).lower()
     bare = "".join(sign for sign in letters if not unicodedata.combining(sign))
@@ -99,7 +103,7 @@ def _plain(text: str) -> str:
     return bare.replace("%", " percent ").replace("$", " dollar ").replace("per cent", "percent")
 
 
-def _joined(text: str) -> Iterator[str]:
+def _join_numbers(text: str) -> Iterator[str]:
     """Yield the words of a text, with numbers in words as digits."""
     ten = 0
     for word in _WORD.findall(text):
@@ -124,20 +128,20 @@ def _joined(text: str) -> Iterator[str]:
         yield str(ten)
 
 
-def _among(word: str, others: frozenset[str]) -> bool:
-    return word in others or any(_alike(word, other) for other in others)
+def _is_among(word: str, others: frozenset[str]) -> bool:
+    return word in others or any(_are_alike(word, other) for other in others)
 
 
 @lru_cache(maxsize=65536)
-def _alike(one: str, other: str) -> bool:
-    if one[0].isdigit() or other[0].isdigit():
-        return one == other or _in_decade(one, other) or _in_decade(other, one)
+def _are_alike(first: str, second: str) -> bool:
+    if first[0].isdigit() or second[0].isdigit():
+        return first == second or _in_decade(first, second) or _in_decade(second, first)
     same = 0
-    for a, b in zip(one, other, strict=False):
+    for a, b in zip(first, second, strict=False):
         if a != b:
             break
         same += 1
-    return same >= max(LEAST, SHARE * max(len(one), len(other)))
+    return same >= max(LEAST, SHARE * max(len(first), len(second)))
 
 
 def _in_decade(year: str, decade: str) -> bool:
@@ -151,50 +155,53 @@ _MARK = re.compile(r"\banswer(?: is|:)\s*", re.IGNORECASE)
 _STRIP = str.maketrans("", "", string.punctuation + "–—’‘“”")
 
 
-def said(reply: str) -> str:
+def answer_text(reply: str) -> str:
     """Return the answer in a reply: the text after its last "The answer is", else its first line,
     without its thoughts."""
-    reply = visible(reply)
+    reply = without_thinking(reply)
     marks = list(_MARK.finditer(reply))
     if marks:
         return reply[marks[-1].end() :].split("\n")[0].strip()
     return next((line.strip() for line in reply.splitlines() if line.strip()), "")
 
 
-def normal(text: str) -> str:
+def normal_text(text: str) -> str:
     """Return a text in lower case, without punctuation, articles and double spaces (SQuAD)."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_STRIP)).split())
 
 
-def exact(reply: str, golds: Sequence[str]) -> float:
+def exact_grade(reply: str, golds: Sequence[str]) -> float:
     """Return 1 if the answer is one of the gold ones after normalisation, else 0."""
-    found = normal(said(reply))
-    return float(bool(found) and found in {normal(gold) for gold in golds})
+    answer = normal_text(answer_text(reply))
+    return float(bool(answer) and answer in {normal_text(gold) for gold in golds})
 
 
-def f1(reply: str, golds: Sequence[str]) -> float:
+def f1_grade(reply: str, golds: Sequence[str]) -> float:
     """Return the F1 of the answer's words against the best gold answer."""
-    return max((_overlap(normal(said(reply)).split(), normal(g).split()) for g in golds), default=0)
+    return max(
+        (_word_f1(normal_text(answer_text(reply)).split(), normal_text(g).split()) for g in golds),
+        default=0,
+    )
 
 
-def contains(reply: str, golds: Sequence[str]) -> float:
+def contains_grade(reply: str, golds: Sequence[str]) -> float:
     """Return 1 if the reply contains the words of a gold answer in sequence, else 0."""
-    words = f" {normal(visible(reply))} "
-    return float(any(normal(gold) and f" {normal(gold)} " in words for gold in golds))
+    words = f" {normal_text(without_thinking(reply))} "
+    return float(any(normal_text(gold) and f" {normal_text(gold)} " in words for gold in golds))
 
 
-def _overlap(found: list[str], gold: list[str]) -> float:
-    shared = sum((Counter(found) & Counter(gold)).values())
+def _word_f1(reply_words: list[str], gold: list[str]) -> float:
+    shared = sum((Counter(reply_words) & Counter(gold)).values())
     if not shared:
         return 0.0
-    precision, recall = shared / len(found), shared / len(gold)
-    return 2 * precision * recall / (precision + recall)
+    precision, gold_share = shared / len(reply_words), shared / len(gold)
+    return 2 * precision * gold_share / (precision + gold_share)
 
 
 GRADES: Mapping[str, Callable[[str, Sequence[str], str], float]] = {
-    "recall": recall,
-    "exact": lambda reply, golds, question: exact(reply, golds),
-    "f1": lambda reply, golds, question: f1(reply, golds),
-    "contains": lambda reply, golds, question: contains(reply, golds),
+    "recall": recall_grade,
+    "exact": lambda reply, golds, question: exact_grade(reply, golds),
+    "f1": lambda reply, golds, question: f1_grade(reply, golds),
+    "contains": lambda reply, golds, question: contains_grade(reply, golds),
 }
 """Grades without a model, as functions of a reply, the gold answers and the question."""

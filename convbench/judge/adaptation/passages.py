@@ -12,17 +12,23 @@ from statistics import fmean
 
 from convbench import catalog
 from convbench.errors import DataError, RunError
-from convbench.judge.adaptation.cache import Cache
-from convbench.judge.adaptation.clock import Clock
-from convbench.judge.adaptation.learner import Grade, Learner, Question, by_part, by_rule
-from convbench.judge.adaptation.runner import Runner, settings_of
-from convbench.judge.adaptation.settings import Inner, passage_text, training_texts
+from convbench.judge.adaptation.cache import WorkCache
+from convbench.judge.adaptation.clock import PassClock
+from convbench.judge.adaptation.learner import (
+    Grade,
+    Learner,
+    Question,
+    mean_grade_by_part,
+    rule_grade,
+)
+from convbench.judge.adaptation.runner import AdaptationRunner, settings_of
+from convbench.judge.adaptation.settings import InnerSettings, passage_text, training_texts
 from convbench.judge.adaptation.verdict import edit_of, with_runner
 from convbench.judge.resolve import Judge
 from convbench.options.shared import CallOptions
 from convbench.schema import Example, Message, fingerprint
 from convbench.store import Run
-from convbench.views import messages, policy_turns
+from convbench.views import messages_before, policy_turns
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,7 @@ class Lesson:
 
 
 @dataclass(frozen=True)
-class Forgetting:
+class ForgettingSequence:
     """Accuracies of one sequence of edits. `after[i][j]` is the accuracy on passage j after edit i,
     for j <= i; `before[j]` the accuracy on it just before its own edit."""
 
@@ -51,49 +57,52 @@ class Forgetting:
     """Accuracy of the policy on each passage before the first edit."""
 
 
-def continual(
-    learner: Learner, lessons: Sequence[Lesson], inner: Inner, grade: Grade | None = None
-) -> Forgetting:
+def learn_in_sequence(
+    learner: Learner, lessons: Sequence[Lesson], inner: InnerSettings, grade: Grade | None = None
+) -> ForgettingSequence:
     """Train a copy of the policy on the lessons in order, with the first seed alone, and return the
     accuracies."""
-    from convbench.judge.adaptation.fit import Diverged
+    from convbench.judge.adaptation.fit import TrainingDiverged
 
-    grade = grade or by_rule(inner)
+    grade = grade or rule_grade(inner)
     inner = inner.model_copy(update={"seeds": 1})
     pupil = Learner(copy.deepcopy(learner.model), learner.tokenizer, learner.ends)
     before, after, skipped = [], [], []
     base = accuracies_on(pupil, lessons, inner, grade)
     for number, lesson in enumerate(lessons):
-        before.append(pupil.before(lesson.questions, inner, grade))
+        before.append(pupil.unadapted_accuracy(lesson.questions, inner, grade))
         try:
             texts = lesson.write(pupil) if lesson.write else lesson.texts
-            stack, _ = pupil.train(texts, inner, Clock())
-            stack.merge(pupil.model)
-        except (Diverged, DataError) as error:
+            stack, _ = pupil.train_adapters(texts, inner, PassClock())
+            stack.merge_into(pupil.model)
+        except (TrainingDiverged, DataError) as error:
             skipped.append((lesson.name, str(error)))
         after.append(accuracies_on(pupil, lessons[: number + 1], inner, grade))
     names = tuple(lesson.name for lesson in lessons)
-    return Forgetting(names, tuple(before), tuple(after), tuple(skipped), base)
+    return ForgettingSequence(names, tuple(before), tuple(after), tuple(skipped), base)
 
 
 def accuracies_on(
-    pupil: Learner, lessons: Sequence[Lesson], inner: Inner, grade: Grade
+    pupil: Learner, lessons: Sequence[Lesson], inner: InnerSettings, grade: Grade
 ) -> tuple[float, ...]:
     """Return the accuracy on each lesson; all questions are asked in common batches."""
     parts = [lesson.questions for lesson in lessons]
-    replies = pupil.ask([question for part in parts for question in part], inner, Clock())[0]
-    return tuple(by_part(parts, replies, grade))
+    replies = pupil.ask_questions(
+        [question for part in parts for question in part], inner, PassClock()
+    )[0]
+    return tuple(mean_grade_by_part(parts, replies, grade))
 
 
-def averaged(sequences: Sequence[Forgetting]) -> list[list[float]]:
+def mean_matrix(sequences: Sequence[ForgettingSequence]) -> list[list[float]]:
     """Return the mean of `after` over sequences: [edits][passages in order of their edits]."""
-    size = min(len(one.after) for one in sequences)
+    size = min(len(sequence.after) for sequence in sequences)
     return [
-        [fmean(one.after[i][j] for one in sequences) for j in range(i + 1)] for i in range(size)
+        [fmean(sequence.after[i][j] for sequence in sequences) for j in range(i + 1)]
+        for i in range(size)
     ]
 
 
-def kept(matrix: Sequence[Sequence[float]]) -> float:
+def retained_accuracy(matrix: Sequence[Sequence[float]]) -> float:
     """Return the mean accuracy on all earlier passages after the last edit; of one edit its own."""
     return fmean(matrix[-1][:-1]) if len(matrix) > 1 else matrix[-1][0]
 
@@ -108,34 +117,40 @@ class Passage:
 
     example: Example
     edits: tuple[str, ...]
-    asked: tuple[Message, ...] = ()
+    prompt_messages: tuple[Message, ...] = ()
     """The messages to which the policy replied with its first edit."""
 
 
-def passages(run: Run, split: str = "test", edits: int = 1) -> list[Passage]:
+def split_passages(run: Run, split: str = "test", edits: int = 1) -> list[Passage]:
     """Return a split's passages with their first `edits` self-edits; RunError without any."""
-    said: dict[str, list[tuple[int, str]]] = {}
-    asked: dict[str, tuple[Message, ...]] = {}
+    edits_by_example: dict[str, list[tuple[int, str]]] = {}
+    prompts: dict[str, tuple[Message, ...]] = {}
     protocol = run.manifest.protocol
     for conversation in run.conversations():
         if conversation.failure is None:
             edit = edit_of(run.manifest.protocol, conversation)
-            said.setdefault(conversation.example_id, []).append((conversation.sample, edit))
-            if conversation.example_id not in asked:
+            edits_by_example.setdefault(conversation.example_id, []).append(
+                (conversation.sample, edit)
+            )
+            if conversation.example_id not in prompts:
                 turn = policy_turns(protocol, conversation)[-1]
-                seen = messages(protocol, conversation, protocol.policy, turn)
-                asked[conversation.example_id] = tuple(seen)
-    found = [
-        Passage(example, tuple(edit for _, edit in sorted(said[name])[:edits]), asked[name])
+                seen = messages_before(protocol, conversation, protocol.policy, turn)
+                prompts[conversation.example_id] = tuple(seen)
+    listed = [
+        Passage(
+            example,
+            tuple(edit for _, edit in sorted(edits_by_example[name])[:edits]),
+            prompts[name],
+        )
         for name, example in run.examples.items()
-        if example.split == split and name in said
+        if example.split == split and name in edits_by_example
     ]
-    if not found:
+    if not listed:
         raise RunError(f"{run.path}: found no self-edit on split {split}; build it first")
-    return found
+    return listed
 
 
-def texts_of(runner: Runner, passage: Passage, *, alone: bool = False) -> list[str]:
+def passage_texts(runner: AdaptationRunner, passage: Passage, *, alone: bool = False) -> list[str]:
     """Return a passage's training texts: those of its edits and itself, or with `alone` only
     itself.
 
@@ -144,18 +159,18 @@ def texts_of(runner: Runner, passage: Passage, *, alone: bool = False) -> list[s
     """
     inner = runner.settings.inner
     title, text = (str(passage.example.inputs.get(name, "")) for name in ("title", "passage"))
-    found: list[str] = []
+    texts: list[str] = []
     for edit in passage.edits if not alone else ():
         try:
-            found += training_texts(edit, title, text, inner)
+            texts += training_texts(edit, title, text, inner)
         except DataError:
             continue
-    if inner.texts == "whole" and found:
-        return found
-    return list(dict.fromkeys([*found, passage_text(title, text, inner)]))
+    if inner.texts == "whole" and texts:
+        return texts
+    return list(dict.fromkeys([*texts, passage_text(title, text, inner)]))
 
 
-def pretrained(
+def pretraining_accuracies(
     run: Run,
     judge: Judge,
     calls: CallOptions,
@@ -170,29 +185,37 @@ def pretrained(
     If that training diverges these are the unadapted policy's accuracies, as for a single edit.
     """
 
-    def work(runner: Runner) -> list[tuple[str, float]]:
-        found = passages(run, split, edits)
-        texts = [text for one in found for text in texts_of(runner, one, alone=alone)]
-        asked = [runner.questions(one.example) for one in found]
-        outcome = runner.kept_or_adapted(texts, [q for part in asked for q in part])
+    def train_on_all(runner: AdaptationRunner) -> list[tuple[str, float]]:
+        chosen = split_passages(run, split, edits)
+        texts = [text for passage in chosen for text in passage_texts(runner, passage, alone=alone)]
+        questions = [runner.passage_questions(passage.example) for passage in chosen]
+        outcome = runner.cached_or_adapted(texts, [q for part in questions for q in part])
         if outcome.reason is not None:
-            return [(one.example.group_id, runner.before(one.example)) for one in found]
-        whole = [by_part(asked, replies, runner.graded()) for replies in outcome.replies]
-        names = [one.example.group_id for one in found]
-        return [(name, fmean(by)) for name, by in zip(names, zip(*whole, strict=True), strict=True)]
+            return [
+                (passage.example.group_id, runner.unadapted_accuracy(passage.example))
+                for passage in chosen
+            ]
+        by_seed = [
+            mean_grade_by_part(questions, replies, runner.grade_function())
+            for replies in outcome.replies
+        ]
+        names = [passage.example.group_id for passage in chosen]
+        return [
+            (name, fmean(by)) for name, by in zip(names, zip(*by_seed, strict=True), strict=True)
+        ]
 
-    inner = _inner(judge, "pretraining", **UNLIMITED)
-    return with_runner(run, judge, calls, work, inner=inner)
+    inner = _inner_settings(judge, "pretraining", **UNLIMITED)
+    return with_runner(run, judge, calls, train_on_all, inner=inner)
 
 
-def _inner(judge: Judge, field: str, **values: float) -> Inner:
+def _inner_settings(judge: Judge, field: str, **values: float) -> InnerSettings:
     """Return the inner loop's settings with the judge's changes in this field, and these values."""
     settings = settings_of(judge)
     own = {**settings.inner.model_dump(), **getattr(settings, field), **values}
-    return catalog.check(Inner, own, f"judge {judge.name}: args.{field}")
+    return catalog.check_spec(InnerSettings, own, f"judge {judge.name}: args.{field}")
 
 
-def forgetting(
+def measure_forgetting(
     run: Run,
     judge: Judge,
     calls: CallOptions,
@@ -201,60 +224,68 @@ def forgetting(
     length: int = 8,
     alone: bool = False,
     split: str = "test",
-) -> list[Forgetting]:
+) -> list[ForgettingSequence]:
     """Return the accuracies of sequences of self-edits, with passages drawn by the run's seed.
 
     Each edit is written by the policy as merged so far, unless the judge's `rewrite` is false.
     Finished sequences are cached in `sequences.jsonl`. Raises RunError for too few passages.
     """
 
-    def work(runner: Runner) -> list[Forgetting]:
-        found = passages(run, split)
-        if len(found) < length:
+    def run_sequences(runner: AdaptationRunner) -> list[ForgettingSequence]:
+        chosen = split_passages(run, split)
+        if len(chosen) < length:
             raise RunError(
-                f"{run.path}: found {len(found)} passages of split {split} with a self-edit; "
-                f"expected {length}; shorter sequences: --set args.length={len(found)}"
+                f"{run.path}: found {len(chosen)} passages of split {split} with a self-edit; "
+                f"expected {length}; shorter sequences: --set args.length={len(chosen)}"
             )
         draws = [random.Random(f"{run.manifest.seed}/{i}") for i in range(sequences)]
-        with Cache(run.path / "sequences.jsonl", Forgetting) as kept:
+        with WorkCache(run.path / "sequences.jsonl", ForgettingSequence) as cache:
             return [
-                _sequence(runner, kept, draw.sample(found, length), alone, number)
+                _run_sequence(runner, cache, draw.sample(chosen, length), alone, number)
                 for number, draw in enumerate(draws)
             ]
 
-    return with_runner(run, judge, calls, work, inner=_inner(judge, "continual"))
+    return with_runner(run, judge, calls, run_sequences, inner=_inner_settings(judge, "continual"))
 
 
-def _sequence(
-    runner: Runner, kept: Cache[Forgetting], drawn: Sequence[Passage], alone: bool, number: int
-) -> Forgetting:
-    lessons = [_lesson(runner, one, alone, number) for one in drawn]
-    how = _writing(runner) if any(one.write for one in lessons) else ()
-    name = fingerprint(*(runner.key(one.texts, one.questions) for one in lessons), *how)
-    done = kept.get(name)
+def _run_sequence(
+    runner: AdaptationRunner,
+    cache: WorkCache[ForgettingSequence],
+    drawn: Sequence[Passage],
+    alone: bool,
+    number: int,
+) -> ForgettingSequence:
+    lessons = [_make_lesson(runner, part, alone, number) for part in drawn]
+    how = _sampling_limits(runner) if any(part.write for part in lessons) else ()
+    name = fingerprint(
+        *(runner.adaptation_key(part.texts, part.questions) for part in lessons), *how
+    )
+    done = cache.get(name)
     if done is None:
-        done = continual(runner.ready(), lessons, runner.settings.inner, runner.graded())
-        kept.put(name, done)
+        done = learn_in_sequence(
+            runner.own_learner(), lessons, runner.settings.inner, runner.grade_function()
+        )
+        cache.put(name, done)
     return done
 
 
-def _lesson(runner: Runner, passage: Passage, alone: bool, number: int) -> Lesson:
-    questions = runner.questions(passage.example)
-    texts = texts_of(runner, passage, alone=alone)
+def _make_lesson(runner: AdaptationRunner, passage: Passage, alone: bool, number: int) -> Lesson:
+    questions = runner.passage_questions(passage.example)
+    texts = passage_texts(runner, passage, alone=alone)
     name = passage.example.example_id
 
-    def write(pupil: Learner) -> tuple[str, ...]:
-        temperature, most = _writing(runner)
+    def write_texts(pupil: Learner) -> tuple[str, ...]:
+        temperature, most = _sampling_limits(runner)
         seed = int(fingerprint(name, number, runner.run.manifest.seed)[:12], 16)
-        said = pupil.draw(passage.asked, int(most), temperature, seed)
+        reply = pupil.draw_reply(passage.prompt_messages, int(most), temperature, seed)
         title, text = (str(passage.example.inputs.get(key, "")) for key in ("title", "passage"))
-        return tuple(training_texts(said, title, text, runner.settings.inner))
+        return tuple(training_texts(reply, title, text, runner.settings.inner))
 
     writes = runner.settings.rewrite and not alone
-    return Lesson(name, tuple(texts), tuple(questions), write if writes else None)
+    return Lesson(name, tuple(texts), tuple(questions), write_texts if writes else None)
 
 
-def _writing(runner: Runner) -> tuple[float, int]:
+def _sampling_limits(runner: AdaptationRunner) -> tuple[float, int]:
     """Return the temperature and the longest edit in tokens of the run's policy."""
     manifest = runner.run.manifest
     policy = manifest.protocol.policy

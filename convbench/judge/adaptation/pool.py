@@ -18,8 +18,8 @@ from pydantic import TypeAdapter
 from convbench.engine import Stopped
 from convbench.errors import TrainError
 from convbench.guard import last_lines, start_worker
-from convbench.judge.adaptation.learner import Learner, Pupil, Question, Taught
-from convbench.judge.adaptation.settings import Inner
+from convbench.judge.adaptation.learner import AdaptationReplies, BaseLearner, Learner, Question
+from convbench.judge.adaptation.settings import InnerSettings
 from convbench.models.devices import VISIBLE
 
 MODULE = "convbench.judge.adaptation.worker"
@@ -27,47 +27,47 @@ LINE = 64 << 20
 """Longest line from the process in bytes."""
 END_S = 10.0
 """Seconds that the process has to end before it is killed."""
-TAUGHT = TypeAdapter(Taught)
+TAUGHT = TypeAdapter(AdaptationReplies)
 
 
-class Hand(Pupil):
+class DeviceWorker(BaseLearner):
     """A process with its own weights on one device; it starts with the first request."""
 
     def __init__(self, path: str, device: str, module: str = MODULE) -> None:
         """`device` is a value of CUDA_VISIBLE_DEVICES; "" is the CPU. `module` is the program."""
         self.path, self.device, self.module = path, device, module
         self._process: subprocess.Popen[bytes] | None = None
-        self._said: IO[bytes] | None = None
+        self._stderr: IO[bytes] | None = None
 
-    def teach(
+    def teach_texts(
         self,
         texts: Sequence[str],
         questions: Sequence[Question],
-        inner: Inner,
+        inner: InnerSettings,
         guard: Sequence[Question] = (),
-    ) -> Taught:
+    ) -> AdaptationReplies:
         """Return the replies as a `Learner` does. Raises TrainError if the process failed."""
         line = {
             "texts": list(texts),
-            "questions": [asdict(one) for one in questions],
+            "questions": [asdict(question) for question in questions],
             "inner": inner.model_dump(mode="json"),
-            "guard": [asdict(one) for one in guard],
+            "guard": [asdict(question) for question in guard],
         }
-        return TAUGHT.validate_python(self.do(line))
+        return TAUGHT.validate_python(self.do_line(line))
 
-    def do(self, asked: Mapping[str, Any]) -> Any:
+    def do_line(self, request: Mapping[str, Any]) -> Any:
         """Return the answer to one request as JSON data. Raises TrainError if the process fails."""
         if self._process is None:
             self._start()
-        return self._answer("done", orjson.dumps(asked) + b"\n")
+        return self._exchange_line("done", orjson.dumps(request) + b"\n")
 
     def _start(self) -> None:
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         command = [sys.executable, "-m", self.module, self.path]
-        self._process = start_worker(command, {VISIBLE: self.device}, self._said)
-        self._answer("ready")
+        self._process = start_worker(command, {VISIBLE: self.device}, self._stderr)
+        self._exchange_line("ready")
 
-    def _answer(self, name: str, line: bytes = b"") -> Any:
+    def _exchange_line(self, name: str, line: bytes = b"") -> Any:
         """Send a line and return the value of this name in the process's answer."""
         process = self._process
         assert process is not None
@@ -76,27 +76,27 @@ class Hand(Pupil):
         try:
             process.stdin.write(line)
             process.stdin.flush()
-            found = orjson.loads(process.stdout.readline(LINE) or b"null")
+            reply = orjson.loads(process.stdout.readline(LINE) or b"null")
         except (OSError, ValueError):
-            found = None
-        if isinstance(found, dict) and name in found:
-            return found[name]
-        why = found.get("broken") if isinstance(found, dict) else None
-        code = self._end()
+            reply = None
+        if isinstance(reply, dict) and name in reply:
+            return reply[name]
+        why = reply.get("broken") if isinstance(reply, dict) else None
+        code = self._end_process()
         where = f"device {self.device}" if self.device else "the CPU"
         raise TrainError(
             f"{self.path}: its process on {where} "
-            + (f"broke down: {why}" if why else f"ended with exit code {code}{self._tail()}")
+            + (f"broke down: {why}" if why else f"ended with exit code {code}{self._stderr_tail()}")
         )
 
-    def _tail(self) -> str:
+    def _stderr_tail(self) -> str:
         """Return the last line of the process's stderr, to append to a message; "" without one."""
-        if self._said is None:
+        if self._stderr is None:
             return ""
-        lines = last_lines(self._said)
+        lines = last_lines(self._stderr)
         return f": {lines[-1][-300:]}" if lines else ""
 
-    def _end(self) -> int:
+    def _end_process(self) -> int:
         """End the process and return its exit code; 0 if there is none."""
         process, self._process = self._process, None
         if process is None:
@@ -115,13 +115,13 @@ class Hand(Pupil):
 
     def close(self) -> None:
         """End the process and wait until it is gone, so that its memory is free."""
-        self._end()
-        if self._said is not None:
-            self._said.close()
-            self._said = None
+        self._end_process()
+        if self._stderr is not None:
+            self._stderr.close()
+            self._stderr = None
 
 
-class Twins:
+class LearnerPool:
     """Pool of learners of the same weights: one for each thread, or one process for each device."""
 
     def __init__(self, path: str, devices: Sequence[str] = (), module: str = MODULE) -> None:
@@ -133,14 +133,14 @@ class Twins:
         adapter."""
         self.halted = threading.Event()
         """Set when the command is interrupted, so that nothing new is started."""
-        self._hands = [Hand(path, device, module) for device in devices]
-        self._found: dict[int, Learner] = {}
-        self._free: queue.SimpleQueue[Hand] = queue.SimpleQueue()
-        for hand in self._hands:
-            self._free.put(hand)
+        self._workers = [DeviceWorker(path, device, module) for device in devices]
+        self._twins: dict[int, Learner] = {}
+        self._free: queue.SimpleQueue[DeviceWorker] = queue.SimpleQueue()
+        for worker in self._workers:
+            self._free.put(worker)
         self._lock = threading.Lock()
 
-    def own(self) -> Learner:
+    def own_learner(self) -> Learner:
         """Return this thread's twin of the learner. Raises Stopped after an interrupt."""
         if self.halted.is_set():
             raise Stopped("interrupted")
@@ -148,32 +148,32 @@ class Twins:
             thread = threading.get_ident()
             if self.learner is None:
                 self.learner = Learner.load(self.path)
-            if thread not in self._found:
-                self._found[thread] = self.learner.twin()
-            return self._found[thread]
+            if thread not in self._twins:
+                self._twins[thread] = self.learner.make_twin()
+            return self._twins[thread]
 
     @contextmanager
-    def hand(self) -> Iterator[Hand | None]:
+    def lend_worker(self) -> Iterator[DeviceWorker | None]:
         """Wait for a free process and lend it; None if the pool has none. Raises Stopped after an
         interrupt."""
-        if not self._hands:
+        if not self._workers:
             yield None
             return
-        found = self._free.get()
+        worker = self._free.get()
         try:
             if self.halted.is_set():
                 raise Stopped("interrupted")
-            yield found
+            yield worker
         finally:
-            self._free.put(found)
+            self._free.put(worker)
 
     @contextmanager
-    def pupil(self) -> Iterator[Pupil]:
+    def lend_learner(self) -> Iterator[BaseLearner]:
         """Lend a process if the pool has any, else this thread's learner."""
-        with self.hand() as hand:
-            yield hand or self.own()
+        with self.lend_worker() as worker:
+            yield worker or self.own_learner()
 
     def close(self) -> None:
         """End all processes."""
-        for hand in self._hands:
-            hand.close()
+        for worker in self._workers:
+            worker.close()

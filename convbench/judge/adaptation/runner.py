@@ -15,16 +15,27 @@ from convbench import catalog
 from convbench.errors import DataError, RunError, TrainError
 from convbench.judge.adaptation import cache
 from convbench.judge.adaptation.closed_book import questions_of, with_own_questions
-from convbench.judge.adaptation.learner import Grade, Learner, Outcome, Question, by_rule
-from convbench.judge.adaptation.pool import Twins
-from convbench.judge.adaptation.settings import Inner, training_texts
+from convbench.judge.adaptation.learner import (
+    AdaptationOutcome,
+    Grade,
+    Learner,
+    Question,
+    rule_grade,
+)
+from convbench.judge.adaptation.pool import LearnerPool
+from convbench.judge.adaptation.settings import InnerSettings, training_texts
 from convbench.judge.resolve import Judge
-from convbench.models.where import check_model, named, policy_weights, weights_fingerprint
+from convbench.models.where import (
+    check_model,
+    policy_weights,
+    resolve_reference,
+    weights_fingerprint,
+)
 from convbench.options.shared import CallOptions
-from convbench.rollout.calls import placement
+from convbench.rollout.calls import device_placement
 from convbench.schema import Example, ProtocolSpec
 from convbench.schema.judge import Fence
-from convbench.schema.noun import Name, Noun
+from convbench.schema.noun import FrozenModel, Name
 from convbench.store import Run
 
 T = TypeVar("T")
@@ -38,7 +49,7 @@ CPT: Mapping[str, Any] = {
 """Continued pre-training of Zweiger et al. 2025 (SEAL)."""
 
 
-class Settings(Noun):
+class AdaptationSettings(FrozenModel):
     """`args` of an adaptation judge."""
 
     learner: str | None = None
@@ -59,7 +70,7 @@ class Settings(Noun):
     (`self-edit-self-qa`); null refuses such passages."""
     writes_tokens: int = Field(default=512, ge=1)
     """Longest such reply in tokens; decoding is greedy."""
-    inner: Inner = Inner()
+    inner: InnerSettings = InnerSettings()
     """The inner loop."""
     pretraining: dict[str, Any] = Field(default_factory=lambda: dict(CPT))
     """Values of `inner` for continued pre-training on many passages at once."""
@@ -70,29 +81,31 @@ class Settings(Noun):
     """Values of `inner` for passages one after the other."""
 
 
-def settings_of(judge: Judge) -> Settings:
+def settings_of(judge: Judge) -> AdaptationSettings:
     """Return the judge's settings. Raises SpecError for invalid ones."""
-    return catalog.check(Settings, dict(judge.spec.args), f"judge {judge.name}: args")
+    return catalog.check_spec(
+        AdaptationSettings, dict(judge.spec.args), f"judge {judge.name}: args"
+    )
 
 
 @dataclass(frozen=True)
-class Learning:
+class LearnerRef:
     """The weights that learn: their path or Hub id, and their fingerprint."""
 
     path: str
     fingerprint: str
 
     @classmethod
-    def of(cls, run: Run, learner: str | None) -> Learning:
+    def of_run(cls, run: Run, learner: str | None) -> LearnerRef:
         """Return the named learner, else the run's policy (or its parent's). Raises TrainError if
         no weights are available."""
-        model = learner or _own(run)
-        path = named(model) or model
+        model = learner or _policy_path(run)
+        path = resolve_reference(model) or model
         check_model(path)
         return cls(path, weights_fingerprint(Path(path).expanduser()) or path)
 
 
-def _own(run: Run) -> str:
+def _policy_path(run: Run) -> str:
     """Return the path of the weights of a run's policy, else of its parent's. Raises TrainError."""
     try:
         return policy_weights(run.manifest)
@@ -112,14 +125,14 @@ def _own(run: Run) -> str:
 
 
 @dataclass
-class Runner:
+class AdaptationRunner:
     """Adapts one learner to the self-edits of a run; safe to use from several threads."""
 
     run: Run
-    settings: Settings
-    learning: Learning
+    settings: AdaptationSettings
+    learning: LearnerRef
     protocol: ProtocolSpec
-    kept: cache.Cache[Outcome]
+    outcome_cache: cache.WorkCache[AdaptationOutcome]
     fence: Fence = "none"
     """How answers are quoted for a grading model."""
     grade: Grade | None = None
@@ -131,139 +144,150 @@ class Runner:
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
-        self.twins = Twins(self.learning.path, self.devices)
+        self.learner_pool = LearnerPool(self.learning.path, self.devices)
 
-    def outcome(self, example: Example, edit: str | None) -> Outcome:
+    def edit_outcome(self, example: Example, edit: str | None) -> AdaptationOutcome:
         """Return the outcome of an edit (None: the passage alone), from the cache if it is there.
 
         An edit without a line to train on is no improvement, with a reason.
         """
-        before = self.before(example)
+        before = self.unadapted_accuracy(example)
         title, passage = (str(example.inputs.get(name, "")) for name in ("title", "passage"))
         try:
             texts = training_texts(edit, title, passage, self.settings.inner)
         except DataError as error:
-            return Outcome(before, before, reason=str(error))
-        guard = [] if edit is None else self.guard(example)
-        return self.kept_or_adapted(texts, self.questions(example), before, guard)
+            return AdaptationOutcome(before, before, reason=str(error))
+        guard = [] if edit is None else self.guard_questions(example)
+        return self.cached_or_adapted(texts, self.passage_questions(example), before, guard)
 
-    def kept_or_adapted(
+    def cached_or_adapted(
         self,
         texts: Sequence[str],
         questions: Sequence[Question],
         before: float | None = None,
         guard: Sequence[Question] = (),
-    ) -> Outcome:
+    ) -> AdaptationOutcome:
         """Return the outcome of training on texts, from the cache if it is there."""
         inner = self.settings.inner
-        name = self.key(texts, questions, guard)
-        found = self.kept.get(name)
-        if found is None:
-            with self.twins.pupil() as pupil:
-                found = pupil.adapt(
-                    texts, questions, inner, self.graded(), before=before, guard=guard
+        name = self.adaptation_key(texts, questions, guard)
+        outcome = self.outcome_cache.get(name)
+        if outcome is None:
+            with self.learner_pool.lend_learner() as pupil:
+                outcome = pupil.adapt_to(
+                    texts, questions, inner, self.grade_function(), before=before, guard=guard
                 )
-            self.kept.put(name, found)
-        return found
+            self.outcome_cache.put(name, outcome)
+        return outcome
 
-    def key(
+    def adaptation_key(
         self, texts: Sequence[str], questions: Sequence[Question], guard: Sequence[Question] = ()
     ) -> str:
         """Return the cache key of an adaptation."""
         settings = self.settings
         inner, grader = settings.inner, settings.grader
         own = self.learning.fingerprint
-        return cache.key(own, texts, questions, inner, grader, guard, self.fence)
+        return cache.adaptation_key(own, texts, questions, inner, grader, guard, self.fence)
 
-    def before(self, example: Example) -> float:
+    def unadapted_accuracy(self, example: Example) -> float:
         """Return the unadapted policy's accuracy on a passage's questions."""
         with self._lock:  # so that only one thread asks
             if example.example_id not in self._before:
-                questions = self.questions(example)
-                name = self.key([], questions)
-                found = self.kept.get(name)
-                if found is None:
-                    with self.twins.pupil() as pupil:
-                        value = pupil.before(questions, self.settings.inner, self.graded())
-                    found = Outcome(value, value)
-                    self.kept.put(name, found)
-                self._before[example.example_id] = found.accuracy
+                questions = self.passage_questions(example)
+                name = self.adaptation_key([], questions)
+                outcome = self.outcome_cache.get(name)
+                if outcome is None:
+                    with self.learner_pool.lend_learner() as pupil:
+                        value = pupil.unadapted_accuracy(
+                            questions, self.settings.inner, self.grade_function()
+                        )
+                    outcome = AdaptationOutcome(value, value)
+                    self.outcome_cache.put(name, outcome)
+                self._before[example.example_id] = outcome.accuracy
             return self._before[example.example_id]
 
-    def questions(self, example: Example) -> list[Question]:
+    def passage_questions(self, example: Example) -> list[Question]:
         """Return a passage's questions; the unadapted learner writes them if it has none."""
         task, writes = self.run.manifest.task, self.settings.writes
         if writes is not None and not example.hidden.get("questions"):
             with self._lock:
                 if example.example_id not in self._written:
-                    protocol = catalog.load(ProtocolSpec, "protocols", writes)
+                    protocol = catalog.load_spec(ProtocolSpec, "protocols", writes)
                     self._written[example.example_id] = with_own_questions(
                         task,
                         example,
                         protocol,
-                        lambda said: self.ready().write(said, self.settings.writes_tokens),
+                        lambda messages: self.own_learner().write_reply(
+                            messages, self.settings.writes_tokens
+                        ),
                     )
                 example = self._written[example.example_id]
         return questions_of(task, example, self.protocol)
 
-    def spread(self, work: Callable[[Example], T], examples: Sequence[Example]) -> list[T]:
+    def spread_work(self, work: Callable[[Example], T], examples: Sequence[Example]) -> list[T]:
         """Return `work` of each example, computed one at a time for each learning process."""
         with ThreadPoolExecutor(max(1, len(self.devices)), "adaptation") as threads:
             return list(threads.map(work, examples))
 
-    def others(self, example: Example) -> list[Example]:
+    def guarding_passages(self, example: Example) -> list[Example]:
         """Return the passages that guard against regressions. They are of the example's split, so
         that no test question affects a reward for training."""
         if not self.settings.penalty:
             return []
-        found = [
+        passages = [
             other
             for name, other in sorted(self.run.examples.items())
             if name != example.example_id and other.split == example.split
         ]
-        return found[: self.settings.guard]
+        return passages[: self.settings.guard]
 
-    def guard(self, example: Example) -> list[Question]:
+    def guard_questions(self, example: Example) -> list[Question]:
         """Return the questions of the passages that guard against regressions."""
-        return [q for other in self.others(example) for q in self.questions(other)]
+        return [
+            q for other in self.guarding_passages(example) for q in self.passage_questions(other)
+        ]
 
-    def lost(self, example: Example, outcome: Outcome) -> float:
+    def accuracy_lost(self, example: Example, outcome: AdaptationOutcome) -> float:
         """Return the accuracy lost on the guarding passages, at least 0."""
         if outcome.guarded is None:
             return 0.0
-        counts = [(self.before(o), len(self.questions(o))) for o in self.others(example)]
+        counts = [
+            (self.unadapted_accuracy(o), len(self.passage_questions(o)))
+            for o in self.guarding_passages(example)
+        ]
         before = sum(value * n for value, n in counts) / sum(n for _, n in counts)
         return max(0.0, before - outcome.guarded)
 
-    def ready(self) -> Learner:
+    def own_learner(self) -> Learner:
         """Return this thread's twin of the learner, which is loaded at the first call."""
-        return self.twins.own()
+        return self.learner_pool.own_learner()
 
-    def graded(self) -> Grade:
+    def grade_function(self) -> Grade:
         """Return the grade function: the model's, else the rule of the settings."""
-        return self.grade or by_rule(self.settings.inner)
+        return self.grade or rule_grade(self.settings.inner)
 
 
 def open_runner(
     run: Run,
-    settings: Settings,
-    kept: cache.Cache[Outcome],
+    settings: AdaptationSettings,
+    outcome_cache: cache.WorkCache[AdaptationOutcome],
     devices: tuple[str, ...] = (),
     fence: Fence = "none",
-) -> Runner:
+) -> AdaptationRunner:
     """Return a runner for the run; weights are loaded at first use."""
-    protocol = catalog.load(ProtocolSpec, "protocols", settings.protocol)
-    learning = Learning.of(run, settings.learner)
-    return Runner(run, settings, learning, protocol, kept, fence, devices=devices)
+    protocol = catalog.load_spec(ProtocolSpec, "protocols", settings.protocol)
+    learning = LearnerRef.of_run(run, settings.learner)
+    return AdaptationRunner(
+        run, settings, learning, protocol, outcome_cache, fence, devices=devices
+    )
 
 
 def devices_for(calls: CallOptions) -> tuple[str, ...]:
     """Return the devices of the judge, over which adaptations are spread; "" is the CPU. Empty if
     the user sets none."""
-    found = placement(calls, "judge")
-    if found is None or found.names is None:
+    assignment = device_placement(calls, "judge")
+    if assignment is None or assignment.names is None:
         return ()
-    return found.names or ("",)
+    return assignment.names or ("",)
 
 
 def threads_for(calls: CallOptions, devices: Sequence[str]) -> int:
@@ -273,6 +297,6 @@ def threads_for(calls: CallOptions, devices: Sequence[str]) -> int:
     return calls.concurrency or 1
 
 
-def cache_of(run: Run) -> cache.Cache[Outcome]:
+def cache_of(run: Run) -> cache.WorkCache[AdaptationOutcome]:
     """Return the cache of the run's finished adaptations."""
-    return cache.Cache(run.path / "adaptations.jsonl", Outcome)
+    return cache.WorkCache(run.path / "adaptations.jsonl", AdaptationOutcome)

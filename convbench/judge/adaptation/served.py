@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from convbench.errors import SpecError, TrainError
-from convbench.judge.adaptation.lora import Stack
+from convbench.judge.adaptation.lora import MultiSeedLora
 
 HERE = ("127.0.0.1", "localhost", "::1")
 MOST_BYTES = 64 << 20
@@ -26,7 +26,7 @@ MOST_BYTES = 64 << 20
 TIMEOUT_S = 600.0
 
 
-class Server:
+class AdapterServer:
     """Client of the server at an address such as `http://127.0.0.1:8000`."""
 
     def __init__(self, base: str, weights: str, key: str = "args.inner.server") -> None:
@@ -42,71 +42,75 @@ class Server:
         self._host, self._port = parts.hostname, parts.port or 80
         self._prefix = parts.path.rstrip("/").removesuffix("/v1")
 
-    def model(self) -> str:
+    def served_model(self) -> str:
         """Return the name of the served base model. Raises TrainError for other weights."""
-        served = self._ask("GET", "/v1/models").get("data") or []
-        for one in served:
-            root = str(one.get("root") or one.get("id"))
-            if not one.get("parent") and _same(root, self.weights):
-                return str(one["id"])
-        found = ", ".join(str(one.get("root") or one.get("id")) for one in served) or "nothing"
-        raise TrainError(f"{self.base}: serves {found:.200}; expected {self.weights}")
+        served = self._request_json("GET", "/v1/models").get("data") or []
+        for entry in served:
+            root = str(entry.get("root") or entry.get("id"))
+            if not entry.get("parent") and _is_same_path(root, self.weights):
+                return str(entry["id"])
+        names = (
+            ", ".join(str(entry.get("root") or entry.get("id")) for entry in served) or "nothing"
+        )
+        raise TrainError(f"{self.base}: serves {names:.200}; expected {self.weights}")
 
     @contextmanager
-    def adapters(self, stack: Stack) -> Iterator[list[str]]:
+    def load_adapters(self, stack: MultiSeedLora) -> Iterator[list[str]]:
         """Load each seed's adapter into the server, yield their names, and unload them."""
         with tempfile.TemporaryDirectory(prefix="adapters-") as folder, ExitStack() as loaded:
             names = []
             for row in range(len(stack.seeds)):
                 name = f"edit-{secrets.token_hex(6)}"
                 path = Path(folder) / name
-                stack.save(path, row, self.weights)
-                asked = {"lora_name": name, "lora_path": str(path)}
-                self._ask("POST", "/v1/load_lora_adapter", asked)
-                loaded.callback(self._ask, "POST", "/v1/unload_lora_adapter", {"lora_name": name})
+                stack.save_adapter(path, row, self.weights)
+                request = {"lora_name": name, "lora_path": str(path)}
+                self._request_json("POST", "/v1/load_lora_adapter", request)
+                loaded.callback(
+                    self._request_json, "POST", "/v1/unload_lora_adapter", {"lora_name": name}
+                )
                 names.append(name)
             yield names
 
-    def greedy(
+    def greedy_replies(
         self, model: str, prompts: Sequence[Sequence[int]], ends: Collection[int], most: int
     ) -> tuple[str, ...]:
         """Return the replies to prompts of token ids, each of at most `most` tokens."""
         if not prompts:
             return ()
-        asked = {
+        request = {
             "model": model,
-            "prompt": [list(one) for one in prompts],
+            "prompt": [list(entry) for entry in prompts],
             "temperature": 0,
             "max_tokens": most,
             "stop_token_ids": sorted(ends),
         }
-        choices = self._ask("POST", "/v1/completions", asked).get("choices") or []
-        found = {one.get("index"): one.get("text") for one in choices}
-        said = [found.get(number) for number in range(len(prompts))]
-        if not all(isinstance(one, str) for one in said):
+        choices = self._request_json("POST", "/v1/completions", request).get("choices") or []
+        by_index = {entry.get("index"): entry.get("text") for entry in choices}
+        texts = [by_index.get(number) for number in range(len(prompts))]
+        if not all(isinstance(entry, str) for entry in texts):
             raise TrainError(f"{self.base}: found {len(choices)} answers to {len(prompts)} prompts")
-        return tuple(map(str, said))
+        return tuple(map(str, texts))
 
     def prompt_log_probs(
         self, model: str, prompts: Sequence[Sequence[int]]
     ) -> list[list[dict[str, Any] | None]]:
         """Return the server's log-probabilities of every token of each prompt, by token id; None
         for the first token."""
-        asked = {
+        request = {
             "model": model,
-            "prompt": [list(one) for one in prompts],
+            "prompt": [list(entry) for entry in prompts],
             "temperature": 0,
             "max_tokens": 1,
             "prompt_logprobs": 0,
         }
-        choices = self._ask("POST", "/v1/completions", asked).get("choices") or []
-        found = {one.get("index"): one.get("prompt_logprobs") for one in choices}
-        said = [found.get(number) for number in range(len(prompts))]
-        if not all(isinstance(one, list) for one in said):
+        choices = self._request_json("POST", "/v1/completions", request).get("choices") or []
+        by_index = {entry.get("index"): entry.get("prompt_logprobs") for entry in choices}
+        values = [by_index.get(number) for number in range(len(prompts))]
+        if not all(isinstance(entry, list) for entry in values):
             raise TrainError(f"{self.base}: found no prompt log-probabilities of {len(prompts)}")
-        return [list(one or ()) for one in said]
+        return [list(entry or ()) for entry in values]
 
-    def _ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+    def _request_json(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """Return the JSON object of a response; {} if it is no object. Raises TrainError for a
         failed request."""
         connection = http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
@@ -116,25 +120,25 @@ class Server:
                 method, self._prefix + path, data, {"Content-Type": "application/json"}
             )
             reply = connection.getresponse()
-            said = reply.read(MOST_BYTES)
+            raw = reply.read(MOST_BYTES)
         except (OSError, http.client.HTTPException) as error:
             raise TrainError(f"{self.base}{path}: {type(error).__name__}: {error}") from None
         finally:
             connection.close()
         if reply.status != 200:
-            words = said[:200].decode("utf-8", "replace")
+            words = raw[:200].decode("utf-8", "replace")
             more = ""
             if path.endswith("lora_adapter"):
                 more = "; start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
             raise TrainError(f"{self.base}{path}: status {reply.status}: {words}{more}")
         try:
-            found = orjson.loads(said)
+            parsed = orjson.loads(raw)
         except ValueError:
-            found = {}
-        return found if isinstance(found, dict) else {}
+            parsed = {}
+        return parsed if isinstance(parsed, dict) else {}
 
 
-def _same(one: str, two: str) -> bool:
+def _is_same_path(first: str, second: str) -> bool:
     """Return whether two names of weights are equal, or paths of the same folder."""
-    paths = [Path(name).expanduser() for name in (one, two)]
-    return one == two or (all(p.exists() for p in paths) and paths[0].samefile(paths[1]))
+    paths = [Path(name).expanduser() for name in (first, second)]
+    return first == second or (all(p.exists() for p in paths) and paths[0].samefile(paths[1]))

@@ -9,10 +9,10 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from convbench.errors import DataError
-from convbench.schema.noun import Noun
+from convbench.schema.noun import FrozenModel
 
 
-class Inner(Noun):
+class InnerSettings(FrozenModel):
     """One adaptation. Defaults: knowledge incorporation of Zweiger et al. 2025 (SEAL).
 
     The paper is silent on schedule and clipping; linear decay and 1.0 are the Trainer's defaults.
@@ -104,7 +104,7 @@ _FIELD = re.compile(r"\{(title|line)\}")
 """The fields of `line`; no other field and no format width is filled in."""
 
 
-def training_texts(edit: str | None, title: str, passage: str, inner: Inner) -> list[str]:
+def training_texts(edit: str | None, title: str, passage: str, inner: InnerSettings) -> list[str]:
     """Return the training texts: each part of the edit with the title, then the passage.
 
     `edit` None gives the passage alone. Parts without a letter or digit are left out. Raises
@@ -112,51 +112,54 @@ def training_texts(edit: str | None, title: str, passage: str, inner: Inner) -> 
     """
     texts = []
     if edit is not None:
-        texts = [_filled(inner.line, {"title": title, "line": part}) for part in parts(edit, inner)]
+        texts = [
+            _fill_form(inner.line, {"title": title, "line": part})
+            for part in edit_parts(edit, inner)
+        ]
         if not texts:
             raise DataError(f"the self-edit {edit[:60]!r} has no line to train on")
     return [*texts, passage_text(title, passage, inner)] if inner.passage or not texts else texts
 
 
-def passage_text(title: str, passage: str, inner: Inner) -> str:
+def passage_text(title: str, passage: str, inner: InnerSettings) -> str:
     """Return the training text of a passage, with its title if `titled`."""
-    return _filled(inner.line, {"title": title, "line": passage}) if inner.titled else passage
+    return _fill_form(inner.line, {"title": title, "line": passage}) if inner.titled else passage
 
 
-def parts(edit: str, inner: Inner) -> list[str]:
+def edit_parts(edit: str, inner: InnerSettings) -> list[str]:
     """Return the parts of an edit, split as `texts` of the settings says."""
     lines = [line.strip() for line in edit.splitlines()]
     if inner.texts == "whole":
-        found = ["\n".join(lines).strip()]
+        pieces = ["\n".join(lines).strip()]
     elif inner.texts == "paper" and any(_RULE.fullmatch(line) for line in lines):
-        found = _joined(lines, _RULE, keep=False)
+        pieces = _join_lines(lines, _RULE, keep=False)
     elif inner.texts == "paper" and any(_QUESTION.match(line) for line in lines):
-        found = _joined(lines, _QUESTION, keep=True)
+        pieces = _join_lines(lines, _QUESTION, keep=True)
     else:
-        found = [line for line in lines if line]
-        if inner.texts == "paper" and len(found) > 1 and found[1].startswith("1."):
-            found = found[1:]
-    return [part for part in found if any(sign.isalnum() for sign in part)]
+        pieces = [line for line in lines if line]
+        if inner.texts == "paper" and len(pieces) > 1 and pieces[1].startswith("1."):
+            pieces = pieces[1:]
+    return [part for part in pieces if any(sign.isalnum() for sign in part)]
 
 
-def _joined(lines: Sequence[str], begins: re.Pattern[str], *, keep: bool) -> list[str]:
+def _join_lines(lines: Sequence[str], begins: re.Pattern[str], *, keep: bool) -> list[str]:
     """Return lines grouped into parts; a line that matches `begins` starts a new one, and belongs
     to it with `keep`."""
-    found: list[list[str]] = [[]]
+    groups: list[list[str]] = [[]]
     for line in lines:
         if begins.match(line):
-            found.append([line] if keep else [])
+            groups.append([line] if keep else [])
         elif line:
-            found[-1].append(line)
-    return ["\n".join(part) for part in found]
+            groups[-1].append(line)
+    return ["\n".join(part) for part in groups]
 
 
-def _filled(form: str, values: Mapping[str, str]) -> str:
+def _fill_form(form: str, values: Mapping[str, str]) -> str:
     """Return a template with its fields filled in."""
-    return _FIELD.sub(lambda found: values[found[1]], form)
+    return _FIELD.sub(lambda match: values[match[1]], form)
 
 
-def steps(texts: int, inner: Inner) -> int:
+def count_steps(texts: int, inner: InnerSettings) -> int:
     """Return the number of optimiser steps for this many texts."""
     batches = -(-texts // inner.batch_size)
     return inner.epochs * -(-batches // inner.accumulation)

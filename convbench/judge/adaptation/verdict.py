@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from convbench.engine import run as run_loop
+from convbench.engine import run_in_loop as run_loop
 from convbench.engine.caller import Caller
 from convbench.errors import DataError
-from convbench.judge.adaptation.grader import by_model
+from convbench.judge.adaptation.grader import open_grader
 from convbench.judge.adaptation.runner import (
-    Runner,
+    AdaptationRunner,
     cache_of,
     devices_for,
     open_runner,
@@ -21,11 +21,11 @@ from convbench.judge.adaptation.runner import (
     threads_for,
 )
 from convbench.judge.case import Case
-from convbench.judge.resolve import Judge, of_run
-from convbench.judge.verdicts import scored
-from convbench.judge.work import Tools, Work
+from convbench.judge.resolve import Judge, as_run_asked
+from convbench.judge.verdicts import scored_verdict
+from convbench.judge.work import JudgeTools, JudgeWork
 from convbench.options.shared import CallOptions
-from convbench.rollout.calls import at_once, calling
+from convbench.rollout.calls import max_calls, open_caller
 from convbench.schema import Conversation, Example, ProtocolSpec, Verdict, text_of
 from convbench.store import Run
 from convbench.views import policy_turns
@@ -38,41 +38,45 @@ T = TypeVar("T")
 
 
 def with_runner(
-    run: Run, judge: Judge, calls: CallOptions, work: Callable[[Runner], T], **settings: object
+    run: Run,
+    judge: Judge,
+    calls: CallOptions,
+    work: Callable[[AdaptationRunner], T],
+    **settings: object,
 ) -> T:
     """Return the result of `work` with a runner of this judge, under the run's lock.
 
     It runs in a thread, since the loop must be free for a grading model; an interrupt lets the
     running adaptation end. `settings` replace some of the judge's.
     """
-    judge = of_run(run, judge)
+    judge = as_run_asked(run, judge)
     fence = judge.spec.fence or "none"
     chosen = settings_of(judge).model_copy(update=settings)
 
-    async def go() -> T:
+    async def run_work() -> T:
         async with (
-            calling(run, calls, f"judge {judge.name}", at_once(calls, [])) as caller,
-            by_model(run, chosen.grader, chosen.inner, caller, calls, fence) as grade,
+            open_caller(run, calls, f"judge {judge.name}", max_calls(calls, [])) as caller,
+            open_grader(run, chosen.grader, chosen.inner, caller, calls, fence) as grade,
         ):
-            with cache_of(run) as kept:
-                runner = open_runner(run, chosen, kept, devices_for(calls), fence)
+            with cache_of(run) as cache:
+                runner = open_runner(run, chosen, cache, devices_for(calls), fence)
                 runner.grade = grade
                 done = asyncio.get_running_loop().run_in_executor(None, work, runner)
                 try:
                     return await asyncio.shield(done)
                 except asyncio.CancelledError:
-                    runner.twins.halted.set()
+                    runner.learner_pool.halted.set()
                     await asyncio.wait([done])
                     raise
                 finally:
-                    await asyncio.to_thread(runner.twins.close)
+                    await asyncio.to_thread(runner.learner_pool.close)
 
     with run.lock():
-        return run_loop(go)
+        return run_loop(run_work)
 
 
 @asynccontextmanager
-async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
+async def open_kind(work: JudgeWork) -> AsyncIterator[tuple[Caller, JudgeTools]]:
     """Open the learner, its cache, and the grader if a model grades.
 
     Each concurrent adaptation has its own thread: one for each device of the judge, with a process
@@ -84,22 +88,22 @@ async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
     many = threads_for(work.calls, devices)
     threads = ThreadPoolExecutor(many, "adaptation")
     async with (
-        work.calling(at_once(work.calls, [])) as caller,
-        by_model(work.run, settings.grader, settings.inner, caller, work.calls, fence) as grade,
+        work.open_caller(max_calls(work.calls, [])) as caller,
+        open_grader(work.run, settings.grader, settings.inner, caller, work.calls, fence) as grade,
     ):
-        with cache_of(work.run) as kept:
-            runner = open_runner(work.run, settings, kept, devices, fence)
+        with cache_of(work.run) as cache:
+            runner = open_runner(work.run, settings, cache, devices, fence)
             runner.grade = grade
             try:
-                yield caller, Tools(caller, many, (runner, threads))
+                yield caller, JudgeTools(caller, many, (runner, threads))
             finally:  # in threads, so that the loop can finish a running grade
                 await asyncio.to_thread(threads.shutdown)
-                await asyncio.to_thread(runner.twins.close)
+                await asyncio.to_thread(runner.learner_pool.close)
 
 
-async def score(case: Case, tools: Tools) -> Verdict:
+async def score(case: Case, tools: JudgeTools) -> Verdict:
     """Return the verdict on the conversation's self-edit, which is tried in a thread."""
-    runner, threads = tools.held
+    runner, threads = tools.kind_state
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(
         threads, verdict_of, runner, case.judge, case.conversation, case.example
@@ -107,12 +111,12 @@ async def score(case: Case, tools: Tools) -> Verdict:
 
 
 def verdict_of(
-    runner: Runner, judge: Judge, conversation: Conversation, example: Example
+    runner: AdaptationRunner, judge: Judge, conversation: Conversation, example: Example
 ) -> Verdict:
     """Adapt to one self-edit and return the verdict."""
     protocol = runner.run.manifest.protocol
-    outcome = runner.outcome(example, edit_of(protocol, conversation))
-    lost = runner.lost(example, outcome)
+    outcome = runner.edit_outcome(example, edit_of(protocol, conversation))
+    lost = runner.accuracy_lost(example, outcome)
     overall = max(-1.0, outcome.accuracy - runner.settings.penalty * lost)
     net = overall - outcome.before
     scores = {
@@ -134,7 +138,9 @@ def verdict_of(
         **({"lost": lost} if runner.settings.penalty else {}),
         **({"reason": outcome.reason} if outcome.reason else {}),
     }
-    return scored(judge, conversation, protocol, scores, details=details, cost_usd=0.0, attempts=0)
+    return scored_verdict(
+        judge, conversation, protocol, scores, details=details, cost_usd=0.0, attempts=0
+    )
 
 
 def edit_of(protocol: ProtocolSpec, conversation: Conversation) -> str:

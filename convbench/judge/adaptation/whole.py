@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 
-class Whole:
+class FullFinetune:
     """A trainable copy of all weights, for one seed.
 
     They are in `flat` [1, numbers], in float32 whatever the model's own precision, in which passes
@@ -25,39 +25,39 @@ class Whole:
         self.seeds = (seed,)
         self.model = model
         base = list(dict.fromkeys(model.parameters()))
-        self.flat = torch.empty(1, sum(one.numel() for one in base), device=model.device)
+        self.flat = torch.empty(1, sum(weight.numel() for weight in base), device=model.device)
         self._leaf: dict[Any, Any] = {}
         at = 0
-        for one in base:
-            end = at + one.numel()
-            self.flat[0, at:end] = one.detach().reshape(-1).float()
-            self._leaf[one] = self.flat[0, at:end].view(one.shape).requires_grad_()
+        for weight in base:
+            end = at + weight.numel()
+            self.flat[0, at:end] = weight.detach().reshape(-1).float()
+            self._leaf[weight] = self.flat[0, at:end].view(weight.shape).requires_grad_()
             at = end
 
-    def gradient(self, loss: Any) -> Any:
+    def loss_gradient(self, loss: Any) -> Any:
         """Return the gradient of a loss, [1, numbers]; 0 for weights that the loss does not use."""
         leaves = list(self._leaf.values())
-        found = torch.autograd.grad(loss, leaves, allow_unused=True)
-        pairs = zip(found, leaves, strict=True)
+        gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
+        pairs = zip(gradients, leaves, strict=True)
         flat = [(torch.zeros_like(b) if a is None else a).reshape(-1) for a, b in pairs]
         return torch.cat(flat)[None]
 
     @contextmanager
-    def worn(self) -> Iterator[None]:
+    def apply_to_model(self) -> Iterator[None]:
         """Let the model's modules use the copy during the block. It shadows their weights without
         replacing them, so that twins, which share the weights, are not affected."""
         places = [
-            (module, name, one)
+            (module, name, weight)
             for module in self.model.modules()
-            for name, one in module.named_parameters(recurse=False)
+            for name, weight in module.named_parameters(recurse=False)
         ]
 
-        def wear(*_: Any) -> None:
-            cast = {one: leaf.to(one.dtype) for one, leaf in self._leaf.items()}
-            for module, name, one in places:
-                module.__dict__[name] = cast[one]
+        def use_copy(*_: Any) -> None:
+            cast = {weight: leaf.to(weight.dtype) for weight, leaf in self._leaf.items()}
+            for module, name, weight in places:
+                module.__dict__[name] = cast[weight]
 
-        held = self.model.register_forward_pre_hook(wear)
+        held = self.model.register_forward_pre_hook(use_copy)
         try:
             yield
         finally:
@@ -65,7 +65,7 @@ class Whole:
             for module, name, _ in places:
                 module.__dict__.pop(name, None)
 
-    def merge(self, model: Any) -> None:
+    def merge_into(self, model: Any) -> None:
         """Copy the trained weights into `model`, a copy of the base."""
         pairs = zip(dict.fromkeys(model.parameters()), self._leaf.values(), strict=True)
         with torch.no_grad():

@@ -17,42 +17,46 @@ import orjson
 from convbench.errors import ConvbenchError
 from convbench.guard import serve_parent
 from convbench.judge.adaptation.learner import Learner, Question
-from convbench.judge.adaptation.settings import Inner
+from convbench.judge.adaptation.settings import InnerSettings
 from convbench.models.devices import VISIBLE
 
 
-def taught(learner: Learner, asked: dict[str, Any]) -> dict[str, Any]:
+def teach_line(learner: Learner, request: dict[str, Any]) -> dict[str, Any]:
     """Return the replies after the adaptation of one request, as JSON data."""
-    questions, guard = ([_question(one) for one in asked[name]] for name in ("questions", "guard"))
-    inner = Inner.model_validate(asked["inner"])
-    return asdict(learner.teach(asked["texts"], questions, inner, guard))
+    questions, guard = (
+        [_parse_question(entry) for entry in request[name]] for name in ("questions", "guard")
+    )
+    inner = InnerSettings.model_validate(request["inner"])
+    return asdict(learner.teach_texts(request["texts"], questions, inner, guard))
 
 
-def _question(found: dict[str, Any]) -> Question:
-    return Question(tuple(found["messages"]), tuple(found["golds"]), found["text"], found["topic"])
+def _parse_question(fields: dict[str, Any]) -> Question:
+    return Question(
+        tuple(fields["messages"]), tuple(fields["golds"]), fields["text"], fields["topic"]
+    )
 
 
-def serve(answer: Callable[[Learner, dict[str, Any]], dict[str, Any]]) -> None:
+def serve_lines(answer: Callable[[Learner, dict[str, Any]], dict[str, Any]]) -> None:
     """Load the learner, report that it is ready, and answer line by line until stdin ends."""
     out = serve_parent()
 
-    def say(**line: Any) -> None:
+    def write_line(**line: Any) -> None:
         out.write(orjson.dumps(line) + b"\n")
         out.flush()
 
     try:
         learner = Learner.load(sys.argv[1])
-        say(ready=os.environ.get(VISIBLE))
+        write_line(ready=os.environ.get(VISIBLE))
         for line in sys.stdin.buffer:
-            say(done=answer(learner, orjson.loads(line)))
+            write_line(done=answer(learner, orjson.loads(line)))
     except ConvbenchError as error:
-        say(broken=str(error))
+        write_line(broken=str(error))
     except BrokenPipeError:
         return
     except Exception as error:  # noqa: BLE001 - e.g. out of memory: the parent reports it
         words = str(error).strip().split("\n")[0]
-        say(broken=f"{type(error).__name__}: {words}")
+        write_line(broken=f"{type(error).__name__}: {words}")
 
 
 if __name__ == "__main__":
-    serve(taught)
+    serve_lines(teach_line)

@@ -25,21 +25,24 @@ T = TypeVar("T", bound=Hashable)
 CONTROL = "one edit for all tasks (control)"
 
 
-def baselines(run: Run, judge: Judge) -> dict[str, Values]:
+def baseline_values(run: Run, judge: Judge) -> dict[str, Values]:
     """Return (task, 1 or 0) on the run's test tasks for each baseline: the unadapted policy, the
     best known edit, and the control if a train task was solved.
 
     Takes the run's lock. Finished trials come from the cache.
     """
-    asked = [example for example in run.examples.values() if example.split == "test"]
-    with run.lock(), cache_of(run) as kept:
-        runner = open_runner(run, settings_of(judge), kept)
-        ways: dict[str, Callable[[Example], Trial]] = {NOTHING: runner.plain, ORACLE: runner.oracle}
+    examples = [example for example in run.examples.values() if example.split == "test"]
+    with run.lock(), cache_of(run) as cache:
+        runner = open_runner(run, settings_of(judge), cache)
+        ways: dict[str, Callable[[Example], Trial]] = {
+            NOTHING: runner.try_unadapted,
+            ORACLE: runner.try_oracle,
+        }
         control = commonest_edit(run, judge)
         if control is not None:
-            ways[CONTROL] = partial(runner.tried, edit=control)
+            ways[CONTROL] = partial(runner.try_edit, edit=control)
         return {
-            name: [(e.group_id, float(way(e).right(outputs_of(e)))) for e in asked]
+            name: [(e.group_id, float(way(e).is_right(outputs_of(e)))) for e in examples]
             for name, way in ways.items()
         }
 
@@ -61,14 +64,14 @@ def commonest_edit(run: Run, judge: Judge) -> SelfEdit | None:
     if not edits:
         return None
     return SelfEdit(
-        frozenset(_commonest(tuple(edit["tools"]) for edit in edits)),
-        _commonest(edit["strategy"] for edit in edits),
-        _commonest(edit["learning_rate"] for edit in edits),
-        _commonest(edit["epochs"] for edit in edits),
+        frozenset(_most_common(tuple(edit["tools"]) for edit in edits)),
+        _most_common(edit["strategy"] for edit in edits),
+        _most_common(edit["learning_rate"] for edit in edits),
+        _most_common(edit["epochs"] for edit in edits),
     )
 
 
-def _commonest(values: Iterable[T]) -> T:
+def _most_common(values: Iterable[T]) -> T:
     """Return the most frequent value; the first of equals."""
     ((value, _),) = Counter(values).most_common(1)
     return value

@@ -6,96 +6,96 @@ from dataclasses import asdict, dataclass
 
 from convbench import catalog
 from convbench.errors import DataError
-from convbench.judge.adaptation.cache import Cache
-from convbench.judge.adaptation.pool import Twins
-from convbench.judge.adaptation.runner import Learning
-from convbench.judge.few_shot.settings import Settings
+from convbench.judge.adaptation.cache import WorkCache
+from convbench.judge.adaptation.pool import LearnerPool
+from convbench.judge.adaptation.runner import LearnerRef
+from convbench.judge.few_shot.settings import FewShotSettings
 from convbench.judge.few_shot.solve import Problem, Solver, Trial
 from convbench.judge.few_shot.worker import MODULE, TRIAL, line_of
 from convbench.judge.resolve import Judge
 from convbench.schema import Example, fingerprint
 from convbench.store import Run
-from convbench.tasks.arc_agi.edit import NoEdit, SelfEdit, self_edit
-from convbench.tasks.arc_agi.grids import Grid, grid, pair
+from convbench.tasks.arc_agi.edit import InvalidEdit, SelfEdit, parse_edit
+from convbench.tasks.arc_agi.grids import Grid, parse_grid, parse_pair
 
 LIMITS = {"max_seconds", "ask_at_once", "oracle"}
 """Settings that do not change the result of a trial."""
 
 
-def settings_of(judge: Judge) -> Settings:
+def settings_of(judge: Judge) -> FewShotSettings:
     """Return the judge's settings. Raises SpecError for invalid ones."""
-    return catalog.check(Settings, dict(judge.spec.args), f"judge {judge.name}: args")
+    return catalog.check_spec(FewShotSettings, dict(judge.spec.args), f"judge {judge.name}: args")
 
 
 @dataclass
-class Runner:
+class FewShotRunner:
     """Tries edits on a learner; safe to use from several threads."""
 
-    settings: Settings
-    learning: Learning
-    kept: Cache[Trial]
+    settings: FewShotSettings
+    learning: LearnerRef
+    trial_cache: WorkCache[Trial]
     devices: tuple[str, ...] = ()
     """Devices with a learning process each; empty to learn in this process."""
 
     def __post_init__(self) -> None:
-        self.twins = Twins(self.learning.path, self.devices, MODULE)
+        self.learner_pool = LearnerPool(self.learning.path, self.devices, MODULE)
 
-    def plain(self, example: Example) -> Trial:
+    def try_unadapted(self, example: Example) -> Trial:
         """Return the trial of the unadapted policy (in-context learning)."""
-        return self.tried(example, None)
+        return self.try_edit(example, None)
 
-    def oracle(self, example: Example) -> Trial:
+    def try_oracle(self, example: Example) -> Trial:
         """Return the trial of the best known edit."""
         best = self.settings.oracle
         edit = SelfEdit(
             frozenset(best.tools), best.strategy, best.learning_rate, best.num_train_epochs
         )
-        return self.tried(example, edit)
+        return self.try_edit(example, edit)
 
-    def written(self, example: Example, text: str) -> tuple[SelfEdit | None, Trial, str | None]:
+    def try_written(self, example: Example, text: str) -> tuple[SelfEdit | None, Trial, str | None]:
         """Return (edit of a text, its trial, why nothing was trained). A text without an edit gets
         the trial of the unadapted policy."""
         try:
-            edit = self_edit(text)
-        except NoEdit as error:
-            return None, self.plain(example), str(error)
-        trial = self.tried(example, edit)
+            edit = parse_edit(text)
+        except InvalidEdit as error:
+            return None, self.try_unadapted(example), str(error)
+        trial = self.try_edit(example, edit)
         return edit, trial, trial.reason
 
-    def tried(self, example: Example, edit: SelfEdit | None) -> Trial:
+    def try_edit(self, example: Example, edit: SelfEdit | None) -> Trial:
         """Return the trial of an edit, from the cache if it is there; without an edit that of the
         unadapted policy."""
         problem = problem_of(example)
-        name = self._key(problem, edit)
-        found = self.kept.get(name)
-        if found is None:
+        name = self._trial_key(problem, edit)
+        trial = self.trial_cache.get(name)
+        if trial is None:
             # The result of an edit that is refused; it is the same for all edits of a task.
-            before = None if edit is None else self.plain(example)
-            with self.twins.hand() as hand:
-                if hand is not None:
-                    done = hand.do(line_of(problem, edit, before, self.settings))
-                    found = TRIAL.validate_python(done)
+            before = None if edit is None else self.try_unadapted(example)
+            with self.learner_pool.lend_worker() as worker:
+                if worker is not None:
+                    done = worker.do_line(line_of(problem, edit, before, self.settings))
+                    trial = TRIAL.validate_python(done)
                 else:
-                    solver = Solver(self.twins.own(), self.settings)
-                    found = solver.tried(problem, edit, before)
-            self.kept.put(name, found)
-        return found
+                    solver = Solver(self.learner_pool.own_learner(), self.settings)
+                    trial = solver.try_edit(problem, edit, before)
+            self.trial_cache.put(name, trial)
+        return trial
 
-    def _key(self, problem: Problem, edit: SelfEdit | None) -> str:
+    def _trial_key(self, problem: Problem, edit: SelfEdit | None) -> str:
         """Return the cache key of a trial: a hash of everything that it depends on. The learner's
         weights are among it, so that the policy of another round tries the same edit anew."""
-        asked = None
+        edit_values = None
         if edit is not None:
-            asked = [sorted(edit.groups), edit.strategy, edit.learning_rate, edit.epochs]
-        said = self.settings.model_dump(mode="json", exclude=LIMITS)
-        return fingerprint(self.learning.fingerprint, asdict(problem), asked, said)
+            edit_values = [sorted(edit.groups), edit.strategy, edit.learning_rate, edit.epochs]
+        settings_values = self.settings.model_dump(mode="json", exclude=LIMITS)
+        return fingerprint(self.learning.fingerprint, asdict(problem), edit_values, settings_values)
 
 
 def problem_of(example: Example) -> Problem:
     """Return the visible part of an example. Raises DataError if it is no task of grids."""
     shown, tests = example.inputs.get("demonstrations"), example.inputs.get("tests")
     try:
-        return Problem(tuple(map(pair, shown or ())), tuple(map(grid, tests or ())))
+        return Problem(tuple(map(parse_pair, shown or ())), tuple(map(parse_grid, tests or ())))
     except (TypeError, ValueError) as error:
         raise _no_task(example, str(error)) from None
 
@@ -103,9 +103,9 @@ def problem_of(example: Example) -> Problem:
 def outputs_of(example: Example) -> tuple[Grid, ...]:
     """Return the hidden outputs of an example's tests. Raises DataError unless there is one for
     each test."""
-    found, tests = example.hidden.get("outputs"), example.inputs.get("tests")
+    hidden, tests = example.hidden.get("outputs"), example.inputs.get("tests")
     try:
-        outputs = tuple(map(grid, found or ()))
+        outputs = tuple(map(parse_grid, hidden or ()))
     except (TypeError, ValueError) as error:
         raise _no_task(example, str(error)) from None
     if not outputs or len(outputs) != len(tests or ()):
@@ -121,12 +121,12 @@ def _no_task(example: Example, why: str) -> DataError:
 
 
 def open_runner(
-    run: Run, settings: Settings, kept: Cache[Trial], devices: tuple[str, ...] = ()
-) -> Runner:
+    run: Run, settings: FewShotSettings, cache: WorkCache[Trial], devices: tuple[str, ...] = ()
+) -> FewShotRunner:
     """Return a runner for the run; weights are loaded at first use."""
-    return Runner(settings, Learning.of(run, settings.learner), kept, devices)
+    return FewShotRunner(settings, LearnerRef.of_run(run, settings.learner), cache, devices)
 
 
-def cache_of(run: Run) -> Cache[Trial]:
+def cache_of(run: Run) -> WorkCache[Trial]:
     """Return the cache of the run's finished trials."""
-    return Cache(run.path / "few-shot.jsonl", Trial)
+    return WorkCache(run.path / "few-shot.jsonl", Trial)

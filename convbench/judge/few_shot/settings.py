@@ -6,13 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from convbench.judge.adaptation.settings import Inner
-from convbench.schema.noun import Noun
-from convbench.tasks.arc_agi.edit import GROUPS, MOST, MOST_STEPS, ORACLE, Group, Strategy
-from convbench.tasks.arc_agi.grids import SENTENCE, Style
+from convbench.judge.adaptation.settings import InnerSettings
+from convbench.schema.noun import FrozenModel
+from convbench.tasks.arc_agi.edit import GROUPS, MOST_ROWS, MOST_STEPS, ORACLE, Group, Strategy
+from convbench.tasks.arc_agi.grids import INSTRUCTION, Style
 
 
-class Best(Noun):
+class OracleEdit(FrozenModel):
     """The best known edit: a baseline with fixed settings."""
 
     tools: tuple[Group, ...] = GROUPS
@@ -25,7 +25,7 @@ class Best(Noun):
     """Passes over the rows."""
 
 
-class Settings(Noun):
+class FewShotSettings(FrozenModel):
     """`args` of a few-shot judge. Defaults: few-shot learning of Zweiger et al. 2025 (SEAL)."""
 
     learner: str | None = None
@@ -45,7 +45,7 @@ class Settings(Noun):
     """Rows per step."""
     max_grad_norm: float = Field(default=1.0, ge=0)
     """Gradient norm at which gradients are clipped; 0 turns clipping off."""
-    max_rows: int = Field(default=MOST, ge=1)
+    max_rows: int = Field(default=MOST_ROWS, ge=1)
     """Most rows of an edit; more are sampled by the seed."""
     max_length: int = Field(default=8192, ge=2)
     """Rows with at least this many tokens are left out."""
@@ -62,14 +62,14 @@ class Settings(Noun):
     grids: Style = "lists"
     """How a grid is written: `lists` as `[[0, 1], [2, 3]]`, `digits` as rows of digits, `places` as
     `r1c1=0 r1c2=1 r2c1=2 r2c2=3`."""
-    sentence: str = SENTENCE
+    sentence: str = INSTRUCTION
     """Introduction of the task before the demonstrations; may be empty."""
-    oracle: Best = Best()
+    oracle: OracleEdit = OracleEdit()
     """The edit of the baseline with the best known settings."""
 
-    def inner(self, learning_rate: float, epochs: int) -> Inner:
+    def inner_settings(self, learning_rate: float, epochs: int) -> InnerSettings:
         """Return the settings of one adaptation."""
-        return Inner(
+        return InnerSettings(
             r=self.r,
             alpha=self.alpha,
             target_modules=self.target_modules,

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from convbench.judge.adaptation.clock import Clock
+from convbench.judge.adaptation.clock import PassClock
 from convbench.judge.adaptation.learner import Learner
-from convbench.judge.few_shot.settings import Settings
-from convbench.judge.few_shot.tokens import Writer
-from convbench.judge.few_shot.views import KINDS, View, views
-from convbench.judge.few_shot.vote import vote
-from convbench.tasks.arc_agi.edit import SelfEdit, rows
-from convbench.tasks.arc_agi.grids import Grid, Pair, Puzzle, heard
+from convbench.judge.few_shot.settings import FewShotSettings
+from convbench.judge.few_shot.tokens import RowWriter
+from convbench.judge.few_shot.views import KINDS, View, make_views
+from convbench.judge.few_shot.vote import vote_attempts
+from convbench.tasks.arc_agi.edit import SelfEdit, edit_rows
+from convbench.tasks.arc_agi.grids import Grid, Pair, Puzzle, read_reply
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Trial:
     reason: str | None = None
     """Why nothing was trained, so that the attempts are the unadapted policy's; None if trained."""
 
-    def right(self, outputs: Sequence[Grid]) -> bool:
+    def is_right(self, outputs: Sequence[Grid]) -> bool:
         """Return whether every test's output is among its attempts."""
         pairs = zip(self.attempts, outputs, strict=True)
         return all(output in attempts for attempts, output in pairs)
@@ -52,88 +52,99 @@ class Trial:
 class Solver:
     """Solves tasks by a policy that is adapted to one edit at a time, and unchanged afterwards."""
 
-    def __init__(self, learner: Learner, settings: Settings) -> None:
+    def __init__(self, learner: Learner, settings: FewShotSettings) -> None:
         self.learner, self.settings = learner, settings
-        self.writer = Writer(learner.tokenizer, settings)
+        self.writer = RowWriter(learner.tokenizer, settings)
 
     def rows_of(self, problem: Problem, edit: SelfEdit) -> list[Puzzle]:
         """Return the rows that an edit trains on."""
         chosen = self.settings
-        return rows(
-            problem.shown, edit.groups, chosen.seed, most=chosen.max_rows, fits=self.writer.fits
+        return edit_rows(
+            problem.shown,
+            edit.groups,
+            chosen.seed,
+            most=chosen.max_rows,
+            fits=self.writer.is_short_enough,
         )
 
-    def tried(self, problem: Problem, edit: SelfEdit | None, before: Trial | None) -> Trial:
+    def try_edit(self, problem: Problem, edit: SelfEdit | None, before: Trial | None) -> Trial:
         """Return the trial of an edit; without an edit that of the unadapted policy."""
-        return self.plain(problem) if edit is None else self.adapted(problem, edit, before)
+        return (
+            self.try_unadapted(problem) if edit is None else self.try_adapted(problem, edit, before)
+        )
 
-    def plain(self, problem: Problem) -> Trial:
+    def try_unadapted(self, problem: Problem) -> Trial:
         """Return the trial of the unadapted policy: in-context learning with the same views and
         vote."""
-        return self._ask(problem, Clock())
+        return self._ask(problem, PassClock())
 
-    def adapted(self, problem: Problem, edit: SelfEdit, before: Trial | None = None) -> Trial:
+    def try_adapted(self, problem: Problem, edit: SelfEdit, before: Trial | None = None) -> Trial:
         """Return the trial after training on an edit; that of the unadapted policy, with a reason,
         if the edit is refused or training fails. `before` is the unadapted trial, if known."""
-        from convbench.judge.adaptation.fit import Diverged, fit
-        from convbench.judge.adaptation.lora import Stack
+        from convbench.judge.adaptation.fit import TrainingDiverged, fit_adapters
+        from convbench.judge.adaptation.lora import MultiSeedLora
 
-        clock, chosen = Clock(), self.settings
-        made = self.rows_of(problem, edit)
-        if not made:
-            return self._refused(
+        clock, chosen = PassClock(), self.settings
+        puzzles = self.rows_of(problem, edit)
+        if not puzzles:
+            return self._refused_trial(
                 problem, before, clock, f"no row has less than {chosen.max_length} tokens"
             )
-        if edit.steps(len(made)) > chosen.max_steps:
-            asked = f"{edit.epochs} epochs of {len(made)} rows are {edit.steps(len(made))} steps"
-            said = f"{asked}; the limit is {chosen.max_steps}"
-            return self._refused(problem, before, clock, said)
-        found = [self.writer.row(puzzle, edit.strategy) for puzzle in made]
-        inner = chosen.inner(edit.learning_rate, edit.epochs)
+        if edit.count_steps(len(puzzles)) > chosen.max_steps:
+            steps = edit.count_steps(len(puzzles))
+            request = f"{edit.epochs} epochs of {len(puzzles)} rows are {steps} steps"
+            reason = f"{request}; the limit is {chosen.max_steps}"
+            return self._refused_trial(problem, before, clock, reason)
+        token_rows = [self.writer.token_row(puzzle, edit.strategy) for puzzle in puzzles]
+        inner = chosen.inner_settings(edit.learning_rate, edit.epochs)
         # With the same seed every edit's adapter has the same start: the same A, and B = 0.
-        stack = Stack(self.learner.model, inner, [chosen.seed])
-        ids, starts = [row.ids for row in found], [row.start for row in found]
+        lora = MultiSeedLora(self.learner.model, inner, [chosen.seed])
+        ids, starts = [row.ids for row in token_rows], [row.start for row in token_rows]
         try:
-            steps = fit(self.learner.model, stack, ids, inner, clock, starts)
-        except Diverged as error:
-            return self._refused(problem, before, clock, str(error))
-        with stack.worn():
-            return self._ask(problem, clock, rows=len(made), steps=steps)
+            steps = fit_adapters(self.learner.model, lora, ids, inner, clock, starts)
+        except TrainingDiverged as error:
+            return self._refused_trial(problem, before, clock, str(error))
+        with lora.apply_to_model():
+            return self._ask(problem, clock, rows=len(puzzles), steps=steps)
 
-    def _refused(self, problem: Problem, before: Trial | None, clock: Clock, reason: str) -> Trial:
+    def _refused_trial(
+        self, problem: Problem, before: Trial | None, clock: PassClock, reason: str
+    ) -> Trial:
         """Return the unadapted trial with this reason."""
-        found = self.plain(problem) if before is None else before
-        return replace(found, reason=reason, seconds=round(clock.total, 3))
+        trial = self.try_unadapted(problem) if before is None else before
+        return replace(trial, reason=reason, seconds=round(clock.total, 3))
 
-    def _ask(self, problem: Problem, clock: Clock, **more: Any) -> Trial:
+    def _ask(self, problem: Problem, clock: PassClock, **more: Any) -> Trial:
         """Ask every test in all views and return the trial with the voted attempts."""
-        attempts, asked, unread = [], 0, 0
+        attempts, count, unread = [], 0, 0
         for test in problem.tests:
-            sides = views(problem.shown, test, self.settings.seed)
+            sides = make_views(problem.shown, test, self.settings.seed)
             answers: dict[str, list[Grid]] = {kind: [] for kind in KINDS}
-            for side, answer in zip(sides, self._answers(sides, clock), strict=True):
-                asked += 1
+            for side, answer in zip(sides, self._view_answers(sides, clock), strict=True):
+                count += 1
                 if answer is None:
                     unread += 1
                 else:
-                    answers[side.kind].append(side.back(answer))
-            attempts.append(vote(answers))
+                    answers[side.kind].append(side.turn_back(answer))
+            attempts.append(vote_attempts(answers))
         return Trial(
-            tuple(attempts), asked=asked, unread=unread, seconds=round(clock.total, 3), **more
+            tuple(attempts), asked=count, unread=unread, seconds=round(clock.total, 3), **more
         )
 
-    def _answers(self, sides: Sequence[View], clock: Clock) -> list[Grid | None]:
+    def _view_answers(self, sides: Sequence[View], clock: PassClock) -> list[Grid | None]:
         """Return the answer to each view, None if it has no grid; equal prompts are asked once."""
-        from convbench.judge.adaptation.answer import greedy
+        from convbench.judge.adaptation.answer import greedy_replies
 
         chosen, learner = self.settings, self.learner
         different = list(dict.fromkeys(side.puzzle for side in sides))
-        prompts = [self.writer.asked(puzzle) for puzzle in different]
-        found: dict[Puzzle, Grid | None] = {}
+        prompts = [self.writer.prompt_ids(puzzle) for puzzle in different]
+        by_puzzle: dict[Puzzle, Grid | None] = {}
         for start in range(0, len(prompts), chosen.ask_at_once):
             part = slice(start, start + chosen.ask_at_once)
-            (drawn,) = greedy(learner.model, prompts[part], learner.ends, chosen.max_tokens, clock)
+            (drawn,) = greedy_replies(
+                learner.model, prompts[part], learner.ends, chosen.max_tokens, clock
+            )
             for puzzle, tokens in zip(different[part], drawn, strict=True):
-                said = learner.tokenizer.decode(tokens, skip_special_tokens=True)
-                found[puzzle] = heard(said, chosen.grids)
-        return [found[side.puzzle] for side in sides]
+                text = learner.tokenizer.decode(tokens, skip_special_tokens=True)
+                by_puzzle[puzzle] = read_reply(text, chosen.grids)
+        return [by_puzzle[side.puzzle] for side in sides]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from convbench.judge.few_shot.settings import Settings
+from convbench.judge.few_shot.settings import FewShotSettings
 from convbench.tasks.arc_agi.edit import Strategy
-from convbench.tasks.arc_agi.grids import Puzzle, answer, prompt
+from convbench.tasks.arc_agi.grids import Puzzle, format_answer, puzzle_prompt
 
 
 @dataclass(frozen=True)
@@ -19,30 +19,30 @@ class TokenRow:
 
 
 @dataclass(frozen=True)
-class Writer:
+class RowWriter:
     """Turns puzzles into tokens, with one tokenizer's chat template."""
 
     tokenizer: Any
-    settings: Settings
+    settings: FewShotSettings
 
-    def asked(self, puzzle: Puzzle) -> list[int]:
+    def prompt_ids(self, puzzle: Puzzle) -> list[int]:
         """Return the token ids of the prompt that asks for the test output."""
-        said = prompt(puzzle, self.settings.grids, self.settings.sentence)
+        message = puzzle_prompt(puzzle, self.settings.grids, self.settings.sentence)
         ids: list[int] = self.tokenizer.apply_chat_template(
-            said, add_generation_prompt=True, tokenize=True, return_dict=False
+            message, add_generation_prompt=True, tokenize=True, return_dict=False
         )
         return list(ids)
 
-    def row(self, puzzle: Puzzle, strategy: Strategy) -> TokenRow:
+    def token_row(self, puzzle: Puzzle, strategy: Strategy) -> TokenRow:
         """Return the training row of a puzzle. Its answer is tokenised separately, after the exact
         prompt of generation, so that the loss begins at its first token with any template."""
-        head = self.asked(puzzle)
-        said = answer(puzzle.test.output, self.settings.grids)
-        tail = list(self.tokenizer(said, add_special_tokens=False)["input_ids"])
+        head = self.prompt_ids(puzzle)
+        text = format_answer(puzzle.test.output, self.settings.grids)
+        tail = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
         end = self.tokenizer.eos_token_id
         ids = (*head, *tail, *([] if end is None else [end]))
         return TokenRow(ids, 1 if strategy == "train_using_all_tokens" else len(head))
 
-    def fits(self, puzzle: Puzzle) -> bool:
+    def is_short_enough(self, puzzle: Puzzle) -> bool:
         """Return whether the row of a puzzle has fewer tokens than `max_length`."""
-        return len(self.row(puzzle, "train_using_all_tokens").ids) < self.settings.max_length
+        return len(self.token_row(puzzle, "train_using_all_tokens").ids) < self.settings.max_length

@@ -12,7 +12,7 @@ from convbench.judge.adaptation.runner import devices_for, threads_for
 from convbench.judge.adaptation.verdict import edit_of
 from convbench.judge.case import Case
 from convbench.judge.few_shot.runner import (
-    Runner,
+    FewShotRunner,
     cache_of,
     open_runner,
     outputs_of,
@@ -20,14 +20,14 @@ from convbench.judge.few_shot.runner import (
 )
 from convbench.judge.few_shot.solve import Trial
 from convbench.judge.resolve import Judge
-from convbench.judge.verdicts import scored
-from convbench.judge.work import Tools, Work
-from convbench.rollout.calls import at_once
+from convbench.judge.verdicts import scored_verdict
+from convbench.judge.work import JudgeTools, JudgeWork
+from convbench.rollout.calls import max_calls
 from convbench.schema import Conversation, Example, ProtocolSpec, Verdict
 
 
 @asynccontextmanager
-async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
+async def open_kind(work: JudgeWork) -> AsyncIterator[tuple[Caller, JudgeTools]]:
     """Open the learner and the cache of finished trials.
 
     Each concurrent trial has its own thread: one for each device of the judge, with a process on
@@ -37,20 +37,20 @@ async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
     settings, devices = settings_of(work.judge), devices_for(work.calls)
     many = threads_for(work.calls, devices)
     threads = ThreadPoolExecutor(many, "few-shot")
-    async with work.calling(at_once(work.calls, [])) as caller:
-        with cache_of(work.run) as kept:
-            runner = open_runner(work.run, settings, kept, devices)
+    async with work.open_caller(max_calls(work.calls, [])) as caller:
+        with cache_of(work.run) as cache:
+            runner = open_runner(work.run, settings, cache, devices)
             try:
-                yield caller, Tools(caller, many, (runner, threads))
+                yield caller, JudgeTools(caller, many, (runner, threads))
             finally:
-                runner.twins.halted.set()
+                runner.learner_pool.halted.set()
                 await asyncio.to_thread(threads.shutdown)
-                await asyncio.to_thread(runner.twins.close)
+                await asyncio.to_thread(runner.learner_pool.close)
 
 
-async def score(case: Case, tools: Tools) -> Verdict:
+async def score(case: Case, tools: JudgeTools) -> Verdict:
     """Return the verdict on the conversation's self-edit, which is tried in a thread."""
-    runner, threads = tools.held
+    runner, threads = tools.kind_state
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(
         threads, verdict_of, runner, case.judge, case.conversation, case.example, case.protocol
@@ -58,7 +58,7 @@ async def score(case: Case, tools: Tools) -> Verdict:
 
 
 def verdict_of(
-    runner: Runner,
+    runner: FewShotRunner,
     judge: Judge,
     conversation: Conversation,
     example: Example,
@@ -66,9 +66,9 @@ def verdict_of(
 ) -> Verdict:
     """Try one self-edit and return the verdict."""
     outputs = outputs_of(example)
-    before = runner.plain(example)
-    edit, trial, reason = runner.written(example, edit_of(protocol, conversation))
-    right, was = float(trial.right(outputs)), float(before.right(outputs))
+    before = runner.try_unadapted(example)
+    edit, trial, reason = runner.try_written(example, edit_of(protocol, conversation))
+    right, was = float(trial.is_right(outputs)), float(before.is_right(outputs))
     scores = {
         "accuracy": right,
         "gain": right - was,
@@ -79,7 +79,7 @@ def verdict_of(
     }
     details = {
         "before": was,
-        "attempts": _plain(trial),
+        "attempts": _as_lists(trial),
         "rows": trial.rows,
         "steps": trial.steps,
         "views": trial.asked,
@@ -95,9 +95,11 @@ def verdict_of(
             "learning_rate": edit.learning_rate,
             "epochs": edit.epochs,
         }
-    return scored(judge, conversation, protocol, scores, details=details, cost_usd=0.0, attempts=0)
+    return scored_verdict(
+        judge, conversation, protocol, scores, details=details, cost_usd=0.0, attempts=0
+    )
 
 
-def _plain(trial: Trial) -> list[list[list[list[int]]]]:
+def _as_lists(trial: Trial) -> list[list[list[list[int]]]]:
     """Return the attempts as lists: [tests][attempts][rows][cells]."""
     return [[[list(row) for row in grid] for grid in attempts] for attempts in trial.attempts]

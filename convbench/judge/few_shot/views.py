@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from convbench.tasks.arc_agi.edit import BY_NAME, every, shuffled
+from convbench.tasks.arc_agi.edit import BY_NAME, map_grids, shuffle_shown
 from convbench.tasks.arc_agi.grids import Grid, Pair, Puzzle
 
-PLAIN = "as it is"
+UNCHANGED = "as it is"
 TURNED: Final = ("transpose", "flip-rows", "flip-columns", "rotate-90", "rotate-180")
 """Tools with an inverse, by which an answer is transformed back."""
-KINDS: Final = (PLAIN, *TURNED)
+KINDS: Final = (UNCHANGED, *TURNED)
 ORDERS = 2
 """Number of random orders of the demonstrations, in addition to their own."""
 
@@ -29,28 +29,28 @@ class View:
     kind: str
     puzzle: Puzzle
 
-    def back(self, answer: Grid) -> Grid:
+    def turn_back(self, answer: Grid) -> Grid:
         """Return an answer to this view transformed back to the test itself."""
-        return answer if self.kind == PLAIN else BY_NAME[self.kind].undo(answer)
+        return answer if self.kind == UNCHANGED else BY_NAME[self.kind].undo(answer)
 
 
-def views(shown: Sequence[Pair], test: Grid, seed: int) -> list[View]:
+def make_views(shown: Sequence[Pair], test: Grid, seed: int) -> list[View]:
     """Return all views of a test; a single demonstration is not left out."""
     stream = random.Random(f"few-shot views {seed}")
-    asked = Pair(test, test)
+    query = Pair(test, test)
     subsets = [
-        tuple(one for at, one in enumerate(shown) if at != away) for away in range(len(shown))
+        tuple(pair for at, pair in enumerate(shown) if at != away) for away in range(len(shown))
     ]
     if len(shown) == 1:
         subsets = [tuple(shown)]
-    found = []
+    all_views = []
     for subset in subsets:
-        own = Puzzle(subset, asked)
-        orders = [own, *(shuffled(own, stream) for _ in range(ORDERS))]
+        own = Puzzle(subset, query)
+        orders = [own, *(shuffle_shown(own, stream) for _ in range(ORDERS))]
         for puzzle in orders:
-            found += [View(kind, _turned(puzzle, kind)) for kind in KINDS]
-    return found
+            all_views += [View(kind, _turn_puzzle(puzzle, kind)) for kind in KINDS]
+    return all_views
 
 
-def _turned(puzzle: Puzzle, kind: str) -> Puzzle:
-    return puzzle if kind == PLAIN else every(puzzle, BY_NAME[kind].change)
+def _turn_puzzle(puzzle: Puzzle, kind: str) -> Puzzle:
+    return puzzle if kind == UNCHANGED else map_grids(puzzle, BY_NAME[kind].change)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from convbench.judge.few_shot.settings import Settings
+from convbench.judge.few_shot.settings import FewShotSettings
 from convbench.judge.few_shot.solve import Problem, Solver, Trial
 from convbench.tasks.arc_agi.edit import SelfEdit
 
@@ -20,7 +20,7 @@ TRIAL, PROBLEM, EDIT = TypeAdapter(Trial), TypeAdapter(Problem), TypeAdapter(Sel
 
 
 def line_of(
-    problem: Problem, edit: SelfEdit | None, before: Trial | None, settings: Settings
+    problem: Problem, edit: SelfEdit | None, before: Trial | None, settings: FewShotSettings
 ) -> dict[str, Any]:
     """Return the request for one trial as JSON data; see `Solver` for its arguments."""
     return {
@@ -31,16 +31,16 @@ def line_of(
     }
 
 
-def tried(learner: Learner, asked: dict[str, Any]) -> dict[str, Any]:
+def try_line(learner: Learner, request: dict[str, Any]) -> dict[str, Any]:
     """Return the trial of one request as JSON data."""
-    solver = Solver(learner, Settings.model_validate(asked["settings"]))
+    solver = Solver(learner, FewShotSettings.model_validate(request["settings"]))
     problem, edit, before = (
-        PROBLEM.validate_python(asked["problem"]),
-        asked["edit"],
-        asked["before"],
+        PROBLEM.validate_python(request["problem"]),
+        request["edit"],
+        request["before"],
     )
     return asdict(
-        solver.tried(
+        solver.try_edit(
             problem,
             None if edit is None else EDIT.validate_python(edit),
             None if before is None else TRIAL.validate_python(before),
@@ -49,6 +49,6 @@ def tried(learner: Learner, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    from convbench.judge.adaptation.worker import serve
+    from convbench.judge.adaptation.worker import serve_lines
 
-    serve(tried)
+    serve_lines(try_line)

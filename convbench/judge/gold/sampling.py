@@ -7,10 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from convbench.errors import RunError
-from convbench.judge.gold.labels import Gold, draws, family, gold_of, keep_draw, now, rubric
-from convbench.schema.gold import Draw, Drawn
-from convbench.stats.draw import drawn, expected_apart, gain, probabilities, sizes
-from convbench.stats.ppi import Unit, corrected
+from convbench.judge.gold.labels import (
+    GoldLabels,
+    gold_of,
+    judge_rubric,
+    keep_draw,
+    read_draws,
+    run_family,
+    utc_now,
+)
+from convbench.schema.gold import DrawnConversation, GoldDraw
+from convbench.stats.draw import (
+    draw_probabilities,
+    draw_systematic,
+    expected_distances,
+    sampling_sizes,
+    variance_saved,
+)
+from convbench.stats.ppi import ScoredUnit, corrected_mean
 from convbench.store import Run
 from convbench.store.index import VerdictRow
 from convbench.words import DrawBy, SplitChoice
@@ -20,7 +34,7 @@ OWN = "base"
 
 
 @dataclass
-class Place:
+class LabelUnit:
     """A unit of drawing: the conversations of all policies on one question and sample."""
 
     key: str
@@ -29,76 +43,76 @@ class Place:
     """By policy: (conversation_id, the judge's score)."""
 
     @property
-    def score(self) -> float:
+    def mean_score(self) -> float:
         """Mean score over its policies."""
         return sum(score for _, score in self.talks.values()) / len(self.talks)
 
 
-def named(run: Run) -> dict[str, Run]:
+def policies_by_name(run: Run) -> dict[str, Run]:
     """Return a run's policies by name."""
-    return {OWN if not n else one.path.name: one for n, one in enumerate(family(run))}
+    return {OWN if not n else member.path.name: member for n, member in enumerate(run_family(run))}
 
 
-def headline(verdict: VerdictRow, metric: str) -> float | None:
+def headline_score(verdict: VerdictRow, metric: str) -> float | None:
     """Return a verdict's score of this metric, else its reward."""
     return verdict.scores.get(metric, verdict.reward)
 
 
-def places(
+def label_units(
     run: Run,
     judge: str,
     fingerprint: str,
     metric: str,
     split: SplitChoice,
     policies: Sequence[str] = (),
-) -> list[Place]:
+) -> list[LabelUnit]:
     """Return the units with a score of this judge in a split, sorted by key.
 
     Raises RunError for an unknown policy.
     """
-    known = named(run)
+    known = policies_by_name(run)
     for name in policies:
         if name not in known:
             raise RunError(f"--policy {name}: found {', '.join(known)}; expected one of these")
-    found: dict[str, Place] = {}
-    for name, one in known.items():
+    units: dict[str, LabelUnit] = {}
+    for name, member in known.items():
         if policies and name not in policies:
             continue
         scores = {
-            v.conversation_id: headline(v, metric)
-            for v in one.verdict_rows()
+            v.conversation_id: headline_score(v, metric)
+            for v in member.verdict_rows()
             if v.judge == judge and v.fingerprint == fingerprint and v.scored
         }
-        for talk in one.conversations():
-            score, example = scores.get(talk.conversation_id), one.examples[talk.example_id]
+        for talk in member.conversations():
+            score, example = scores.get(talk.conversation_id), member.examples[talk.example_id]
             if score is None or talk.branch is not None or split not in ("all", example.split):
                 continue
             key = f"{talk.example_id}#{talk.sample}@{talk.temperature:g}"
-            place = found.setdefault(key, Place(key, example.group_id))
-            place.talks[name] = (talk.conversation_id, score)
-    return [found[key] for key in sorted(found)]
+            unit = units.setdefault(key, LabelUnit(key, example.group_id))
+            unit.talks[name] = (talk.conversation_id, score)
+    return [units[key] for key in sorted(units)]
 
 
-def the_judge(run: Run, wanted: str | None) -> tuple[str, str]:
+def judge_to_correct(run: Run, judge: str | None) -> tuple[str, str]:
     """Return (name, fingerprint) of the judge to correct: the named one, or the only one. Raises
     RunError if there is none, or several and none is named."""
-    there: dict[str, str] = {}
-    for one in family(run):
-        aside = one.reviewers()
-        there |= {
+    scored_by: dict[str, str] = {}
+    for member in run_family(run):
+        aside = member.reviewer_fingerprints()
+        scored_by |= {
             row.judge: row.fingerprint
-            for row in one.verdict_rows()
+            for row in member.verdict_rows()
             if row.scored and row.fingerprint not in aside
         }
-    judges = {name: mark for name, mark in there.items() if not name.startswith("human:")}
-    if wanted is not None and wanted in judges:
-        return wanted, judges[wanted]
-    if wanted is None and len(judges) == 1:
+    judges = {name: mark for name, mark in scored_by.items() if not name.startswith("human:")}
+    if judge is not None and judge in judges:
+        return judge, judges[judge]
+    if judge is None and len(judges) == 1:
         return next(iter(judges.items()))
-    said = ", ".join(judges) or "no judge"
+    known = ", ".join(judges) or "no judge"
     expected = "one of these" if judges else "a judged run; run: convbench judge"
-    name = f"--judge {wanted}" if wanted else "verdicts"
-    raise RunError(f"{run.path}: {name}: found {said}; expected {expected} with --judge")
+    name = f"--judge {judge}" if judge else "verdicts"
+    raise RunError(f"{run.path}: {name}: found {known}; expected {expected} with --judge")
 
 
 LEAST = 10
@@ -106,7 +120,7 @@ LEAST = 10
 
 
 @dataclass(frozen=True)
-class Asked:
+class DrawRequest:
     """Options of a draw."""
 
     count: int
@@ -124,96 +138,100 @@ class Asked:
 class DrawResult:
     """A new draw with counts."""
 
-    draw: Draw
+    draw: GoldDraw
     policies: dict[str, int]
     """Number of conversations by policy."""
     known: int
     """Number of conversations that are labelled already."""
 
 
-def draw(run: Run, asked: Asked) -> DrawResult:
+def draw_labels(run: Run, request: DrawRequest) -> DrawResult:
     """Draw units, each with every policy's conversation, store the draw and return it.
 
     Raises RunError if nothing can be drawn, or an optimal draw has too few labels.
     """
-    name, mark = the_judge(run, asked.judge)
-    metric = rubric(run, mark).headline
-    pool = places(run, name, mark, metric, asked.split, asked.policies)
+    name, mark = judge_to_correct(run, request.judge)
+    metric = judge_rubric(run, mark).headline_metric
+    pool = label_units(run, name, mark, metric, request.split, request.policies)
     if not pool:
         raise RunError(
-            f"{run.path}: found no conversation of split {asked.split} that judge {name} scored; "
+            f"{run.path}: found no conversation of split {request.split} that judge {name} scored; "
             "expected some: name another --split, or judge first"
         )
-    width = max(len(place.talks) for place in pool)
-    count = min(len(pool), max(1, round(asked.count / width)))
+    width = max(len(unit.talks) for unit in pool)
+    count = min(len(pool), max(1, round(request.count / width)))
     gold = gold_of(run, mark)
-    seed = len(draws(run)) if asked.seed is None else asked.seed
+    seed = len(read_draws(run)) if request.seed is None else request.seed
     rng = random.Random(f"gold {seed}")
-    scores = [place.score for place in pool]
-    apart = far(pool, gold, metric) if asked.by == "optimal" else None
-    chances = probabilities(sizes(asked.by, scores, apart), count)
-    taken = drawn(chances, rng, scores if asked.by == "stratified" else None)
+    scores = [unit.mean_score for unit in pool]
+    apart = human_distances(pool, gold, metric) if request.by == "optimal" else None
+    chances = draw_probabilities(sampling_sizes(request.by, scores, apart), count)
+    taken = draw_systematic(chances, rng, scores if request.by == "stratified" else None)
     listed = [
-        Drawn(conversation_id=talk, chance=chances[i])
+        DrawnConversation(conversation_id=talk, chance=chances[i])
         for i in taken
         for talk, _ in rng.sample(list(pool[i].talks.values()), len(pool[i].talks))
     ]
-    made = Draw(
+    new_draw = GoldDraw(
         judge=name,
         fingerprint=mark,
-        by=asked.by,
+        by=request.by,
         count=count,
-        raters=asked.raters,
+        raters=request.raters,
         seed=seed,
         pool=len(pool),
         drawn=tuple(listed),
-        made=now(),
+        made=utc_now(),
     )
-    keep_draw(run, made)
+    keep_draw(run, new_draw)
     by_policy: dict[str, int] = {}
     for i in taken:
         for policy in pool[i].talks:
             by_policy[policy] = by_policy.get(policy, 0) + 1
-    known = sum(one.conversation_id in gold.scores for one in listed)
-    return DrawResult(made, by_policy, known)
+    known = sum(entry.conversation_id in gold.scores for entry in listed)
+    return DrawResult(new_draw, by_policy, known)
 
 
-def far(pool: Sequence[Place], gold: Gold, metric: str) -> list[float]:
+def human_distances(pool: Sequence[LabelUnit], gold: GoldLabels, metric: str) -> list[float]:
     """Return the expected distance of people from the judge's tuned score, for each unit.
 
     Raises RunError with fewer than LEAST labels.
     """
-    units = _units(pool, gold, metric)
+    units = _scored_units(pool, gold, metric)
     labelled = [unit for unit in units if unit.gold is not None]
-    found = corrected(units)
-    if len(labelled) < LEAST or found is None:
+    correction = corrected_mean(units)
+    if len(labelled) < LEAST or correction is None:
         raise RunError(
             f"--by optimal: found {len(labelled)} labels; expected at least {LEAST} in 3 "
             "groups: it draws where people were far from the judge, so draw some another way first"
         )
-    rest = [(u.judge, u.gold - found.power * u.judge) for u in labelled if u.gold is not None]
+    rest = [(u.judge, u.gold - correction.power * u.judge) for u in labelled if u.gold is not None]
     middle = sum(r for _, r in rest) / len(rest)
-    return expected_apart(
-        [place.score for place in pool], [(judge, r - middle) for judge, r in rest]
+    return expected_distances(
+        [label_unit.mean_score for label_unit in pool], [(judge, r - middle) for judge, r in rest]
     )
 
 
-def saving(pool: Sequence[Place], gold: Gold, metric: str, count: int) -> float | None:
+def variance_saving(
+    pool: Sequence[LabelUnit], gold: GoldLabels, metric: str, count: int
+) -> float | None:
     """Return the share of variance that an optimal draw of `count` saves over a uniform one; None
     with too few labels."""
     try:
-        apart = far(pool, gold, metric)
+        apart = human_distances(pool, gold, metric)
     except RunError:
         return None
-    scores = [place.score for place in pool]
-    return gain(probabilities(sizes("optimal", scores, apart), min(count, len(pool))), apart)
+    scores = [unit.mean_score for unit in pool]
+    return variance_saved(
+        draw_probabilities(sampling_sizes("optimal", scores, apart), min(count, len(pool))), apart
+    )
 
 
-def _units(pool: Sequence[Place], gold: Gold, metric: str) -> list[Unit]:
+def _scored_units(pool: Sequence[LabelUnit], gold: GoldLabels, metric: str) -> list[ScoredUnit]:
     """Return every conversation with the judge's score, people's, and its weight."""
-    found = []
-    for place in pool:
-        for talk, score in place.talks.values():
-            said = gold.scores.get(talk, {}).get(metric)
-            found.append(Unit(place.group, score, said, gold.weights.get(talk, 0.0)))
-    return found
+    units = []
+    for unit in pool:
+        for talk, score in unit.talks.values():
+            gold_score = gold.scores.get(talk, {}).get(metric)
+            units.append(ScoredUnit(unit.group, score, gold_score, gold.weights.get(talk, 0.0)))
+    return units

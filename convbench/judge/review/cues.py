@@ -173,17 +173,19 @@ _PICK = (
 )
 
 
-def parts(text: str) -> frozenset[str]:
+def word_set(text: str) -> frozenset[str]:
     """Return the set of words of a text in lower case; underscores separate words."""
     return frozenset(word.lower() for word in _WORD.findall(text))
 
 
-def content(text: str) -> frozenset[str]:
+def content_stems(text: str) -> frozenset[str]:
     """Return the stems of a text's content words: longer than two letters, and not common."""
-    return frozenset(stem(word) for word in parts(text) if len(word) > 2 and word not in COMMON)
+    return frozenset(
+        stem_word(word) for word in word_set(text) if len(word) > 2 and word not in COMMON
+    )
 
 
-def stem(word: str) -> str:
+def stem_word(word: str) -> str:
     """Return a word without its inflectional ending: crude, but the same for both sides."""
     for ending in (
         "ations",
@@ -211,21 +213,21 @@ def says_bye(text: str) -> bool:
     return not text.strip() or bool(FAREWELL.search(text) or _BYE.search(text))
 
 
-def inverts(text: str) -> bool:
+def inverts_roles(text: str) -> bool:
     """Return whether a text takes the agent's role: offers help, asks what the other wants, or
     writes a speaker's lines."""
     if OTHERS_LINE.search(text) or _OFFERS.search(text):
         return True
     asking = (m[0] for m in _SENTENCE.finditer(text) if m[0].rstrip().endswith("?"))
-    return any(_WANTS.search(one) and not _STILL_ASKED.search(one) for one in asking)
+    return any(_WANTS.search(question) and not _STILL_ASKED.search(question) for question in asking)
 
 
-def code(text: str) -> bool:
+def has_code(text: str) -> bool:
     """Return whether a text has code, or announces the solution."""
     return bool(CODE.search(text) or _SOLVES.search(text))
 
 
-def picks(text: str, example: Example, asked: str) -> bool:
+def picks_option(text: str, example: Example, question: str) -> bool:
     """Return whether a text names one option as the result, by letter or by words that the policy's
     last text does not have."""
     if not example.choices:
@@ -234,7 +236,7 @@ def picks(text: str, example: Example, asked: str) -> bool:
         "?"
     ):
         return True
-    spoken = parts(asked)
+    spoken = word_set(question)
     for choice in example.choices:
         label = re.escape(choice.label)
         if re.fullmatch(rf"\W*{label}\W*", text):
@@ -243,22 +245,22 @@ def picks(text: str, example: Example, asked: str) -> bool:
             return True
         if re.search(rf"\b[Oo]ption\s+{label}\b|\b{label}\s+is\s+(?:right|correct|the)\b", text):
             return True
-        named = parts(choice.text)
-        if named and named <= parts(text) and not named <= spoken:
+        named = word_set(choice.text)
+        if named and named <= word_set(text) and not named <= spoken:
             others = [
-                c for c in example.choices if c is not choice and parts(c.text) <= parts(text)
+                c for c in example.choices if c is not choice and word_set(c.text) <= word_set(text)
             ]
             if not others:
                 return True
     return False
 
 
-def retracts(text: str) -> bool:
+def retracts_statement(text: str) -> bool:
     """Return whether a text takes back an earlier statement."""
     return bool(_RETRACTS.search(text))
 
 
-def refuses(text: str) -> bool:
+def refuses_answer(text: str) -> bool:
     """Return whether a text refuses to answer; not knowing is no refusal."""
     return bool(_REFUSES.search(text))
 
@@ -280,7 +282,7 @@ it is off the task."""
 
 def off_task(text: str, known: Collection[str]) -> bool:
     """Return whether a text has a topic, and few of its content words are `known`."""
-    about = content(text)
+    about = content_stems(text)
     return len(about) >= FEW and len(about & set(known)) <= SHARE * len(about)
 
 
@@ -329,29 +331,29 @@ LEAST = 2
 """Fewest common content words of two sentences on one topic."""
 
 
-def against(text: str, earlier: str, public: Collection[str]) -> bool:
+def contradicts_earlier(text: str, earlier: str, public: Collection[str]) -> bool:
     """Return whether a sentence of the text repeats one of an earlier turn with another number, a
     negation, or another word that is not `public` (words of what was asked)."""
-    before = [_tokens(one) for one in _CLAUSE.findall(earlier)[:MOST]]
+    before = [_clause_tokens(sentence) for sentence in _CLAUSE.findall(earlier)[:MOST]]
     return any(
-        _opposes(_tokens(one), other, public)
-        for one in _CLAUSE.findall(text)[:MOST]
+        _is_opposite(_clause_tokens(sentence), other, public)
+        for sentence in _CLAUSE.findall(text)[:MOST]
         for other in before
     )
 
 
-def _tokens(sentence: str) -> tuple[frozenset[str], bool]:
+def _clause_tokens(sentence: str) -> tuple[frozenset[str], bool]:
     """Return (the sentence's words without fillers, whether it is negated)."""
-    found = [token.lower().replace("’", "'") for token in _TOKEN.findall(sentence)]
-    negative = sum(token in _NOT for token in found) % 2 == 1
-    return frozenset(t for t in found if t not in _NOT and t not in _FILLS), negative
+    tokens = [token.lower().replace("’", "'") for token in _TOKEN.findall(sentence)]
+    negative = sum(token in _NOT for token in tokens) % 2 == 1
+    return frozenset(t for t in tokens if t not in _NOT and t not in _FILLS), negative
 
 
-def _opposes(
-    one: tuple[frozenset[str], bool], other: tuple[frozenset[str], bool], public: Collection[str]
+def _is_opposite(
+    first: tuple[frozenset[str], bool], second: tuple[frozenset[str], bool], public: Collection[str]
 ) -> bool:
     """Return whether two sentences contradict each other; each is (words, whether negated)."""
-    (a, minus), (b, also_minus) = one, other
+    (a, minus), (b, also_minus) = first, second
     shared, apart = a & b, a ^ b
     telling = {word for word in shared if word not in COMMON}
     if minus != also_minus:

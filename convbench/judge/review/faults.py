@@ -36,40 +36,42 @@ class Fault:
     by: str
     """`rules`, or the name of the model that detected it."""
 
-    def plain(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Return the fault as it is stored in a verdict."""
         return asdict(self)
 
 
-def counts(found: Iterable[Fault]) -> dict[str, float]:
+def severity_counts(faults: Iterable[Fault]) -> dict[str, float]:
     """Return the scores of a verdict: `clean`, 1 without a fault, and the number of faults by
     severity. A fault in several turns counts once, with its gravest severity."""
     worst: dict[str, Severity] = {}
-    for one in found:
-        before = worst.get(one.fault, one.severity)
-        worst[one.fault] = min(before, one.severity, key=SEVERITIES.index)
+    for fault in faults:
+        before = worst.get(fault.fault, fault.severity)
+        worst[fault.fault] = min(before, fault.severity, key=SEVERITIES.index)
     many = Counter(worst.values())
-    told = {name.replace("-", "_"): float(many[name]) for name in SEVERITIES}
-    return {"clean": float(not worst), **told}
+    by_severity = {name.replace("-", "_"): float(many[name]) for name in SEVERITIES}
+    return {"clean": float(not worst), **by_severity}
 
 
-def words(found: Iterable[Fault]) -> dict[str, str]:
+def severity_words(faults: Iterable[Fault]) -> dict[str, str]:
     """Return the justifications of these scores: a list of the faults, by severity."""
-    said: dict[str, list[str]] = {}
-    for one in found:
-        name = one.severity.replace("-", "_")
-        said.setdefault(name, []).append(f"{one.fault} in turn {one.turn} ({one.by}): {one.said}")
-    return {name: "; ".join(lines) for name, lines in said.items()}
+    by_severity: dict[str, list[str]] = {}
+    for fault in faults:
+        name = fault.severity.replace("-", "_")
+        by_severity.setdefault(name, []).append(
+            f"{fault.fault} in turn {fault.turn} ({fault.by}): {fault.said}"
+        )
+    return {name: "; ".join(lines) for name, lines in by_severity.items()}
 
 
-def kept(details: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def faults_of_details(details: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the valid faults in a verdict's details, which may come from an untrusted file."""
-    found = details.get(FAULTS)
-    listed = found if isinstance(found, list) else []
+    value = details.get(FAULTS)
+    listed = value if isinstance(value, list) else []
     return [
-        one
-        for one in listed
-        if isinstance(one, Mapping)
-        and one.get("fault") in NAMES
-        and one.get("severity") in SEVERITIES
+        fault
+        for fault in listed
+        if isinstance(fault, Mapping)
+        and fault.get("fault") in NAMES
+        and fault.get("severity") in SEVERITIES
     ]

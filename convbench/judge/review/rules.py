@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from convbench.judge.review.cues import (
-    against,
-    code,
+    contradicts_earlier,
     dont_know,
-    inverts,
+    has_code,
+    inverts_roles,
     off_task,
-    parts,
-    picks,
-    refuses,
-    retracts,
+    picks_option,
+    refuses_answer,
+    retracts_statement,
     says_bye,
     tells_procedure,
+    word_set,
 )
 from convbench.judge.review.faults import EXCERPT, HELPS, Fault, FaultName, Severity
-from convbench.judge.review.scene import SHORT, Scene, scenes
-from convbench.rollout.fidelity import tells
+from convbench.judge.review.scene import SHORT, HumanTurn, human_turns
+from convbench.rollout.fidelity import tells_hidden
 from convbench.schema import Conversation, Example, ProtocolSpec
 
 VERSION = 1
@@ -33,80 +33,87 @@ VERSION = 1
 def faults(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[Fault]:
     """Return the faults of all simulated humans, in order of turns. These are speakers other than
     the policy whose turns it hears; scripted turns are left out."""
-    found = []
-    for scene in scenes(conversation, example, protocol):
-        for name in dict.fromkeys(_of(scene)):
-            found.append(made(scene, name, "rules"))
-    return found
+    all_faults = []
+    for scene in human_turns(conversation, example, protocol):
+        for name in dict.fromkeys(_turn_faults(scene)):
+            all_faults.append(make_fault(scene, name, "rules"))
+    return all_faults
 
 
-def made(scene: Scene, name: FaultName, by: str) -> Fault:
+def make_fault(scene: HumanTurn, name: FaultName, by: str) -> Fault:
     """Return a fault of this turn. It is minor if the policy said nothing after it, or (off-task,
     refused) if a later turn of the speaker has no fault; else critical, by whether it helps."""
     severity: Severity = "critical-helped" if name in HELPS else "critical-hindered"
-    if not scene.heeded or (name in ("off-task", "refused") and _mended(scene)):
+    if not scene.is_heeded or (name in ("off-task", "refused") and _is_mended(scene)):
         severity = "minor"
-    said = " ".join(scene.text.split())
-    return Fault(name, severity, scene.index, scene.speaker, said[:EXCERPT], by)
+    text = " ".join(scene.text.split())
+    return Fault(name, severity, scene.index, scene.speaker, text[:EXCERPT], by)
 
 
-def _mended(scene: Scene) -> bool:
+def _is_mended(scene: HumanTurn) -> bool:
     """Return whether a later turn of the same speaker has no fault."""
-    return any(not list(_of(later)) for later in scene.later)
+    return any(not list(_turn_faults(later)) for later in scene.later_turns)
 
 
-def _of(scene: Scene) -> Iterator[FaultName]:
+def _turn_faults(scene: HumanTurn) -> Iterator[FaultName]:
     """Yield the names of a turn's faults."""
     text = scene.text
-    found: list[FaultName] = ["early"] if says_bye(text) else []
-    if any(mark in text for mark in scene.marks) or inverts(text):
-        found.append("inverted")
-    if code(text) or (scene.knows and picks(text, scene.example, scene.asked)):
-        found.append("answered")
-    if refuses(text):
-        found.append("refused")
-    if retracts(text) or contradicts(scene):
-        found.append("changed")
-    if off_task(text, scene.known):
-        found.append("off-task")
-    elif not found and strays(scene):
-        found.append("changed")
-    yield from found
-    if leaks(scene):
+    names: list[FaultName] = ["early"] if says_bye(text) else []
+    if any(mark in text for mark in scene.marks) or inverts_roles(text):
+        names.append("inverted")
+    if has_code(text) or (
+        scene.knows and picks_option(text, scene.example, scene.last_policy_text)
+    ):
+        names.append("answered")
+    if refuses_answer(text):
+        names.append("refused")
+    if retracts_statement(text) or contradicts_itself(scene):
+        names.append("changed")
+    if off_task(text, scene.known_words):
+        names.append("off-task")
+    elif not names and strays_from_secret(scene):
+        names.append("changed")
+    yield from names
+    if leaks_secret(scene):
         yield "leaked"
 
 
-def leaks(scene: Scene) -> bool:
+def leaks_secret(scene: HumanTurn) -> bool:
     """Return whether a turn reveals a secret unasked: a passage or the procedure of a long one, the
     private words of a short one."""
     if not scene.hidden:
         return False
-    if tells(scene.own, scene.hidden, scene.example.question) and not tells(
-        scene.own[:-1], scene.hidden, scene.example.question
+    if tells_hidden(scene.own_texts, scene.hidden, scene.example.question) and not tells_hidden(
+        scene.own_texts[:-1], scene.hidden, scene.example.question
     ):
         return True
     if any(len(secret.split()) > SHORT for secret in scene.hidden) and tells_procedure(scene.text):
         return True
-    said, asked = parts(scene.text), parts(scene.asked)
+    spoken, question = word_set(scene.text), word_set(scene.last_policy_text)
     return any(
-        secret.values <= said and not secret.keys & asked and not secret.keys <= scene.told
-        for secret in scene.wishes
+        secret.values <= spoken
+        and not secret.keys & question
+        and not secret.keys <= scene.policy_words
+        for secret in scene.requests
     )
 
 
-def strays(scene: Scene) -> bool:
+def strays_from_secret(scene: HumanTurn) -> bool:
     """Return whether a turn that answers a question about a short secret's key, or mentions it,
     differs from its value."""
-    said, asked = parts(scene.text), parts(scene.asked)
+    spoken, question = word_set(scene.text), word_set(scene.last_policy_text)
     if dont_know(scene.text):
         return False
     return any(
-        not secret.values & said and (secret.keys <= said or secret.keys <= asked)
-        for secret in scene.wishes
+        not secret.values & spoken and (secret.keys <= spoken or secret.keys <= question)
+        for secret in scene.requests
     )
 
 
-def contradicts(scene: Scene) -> bool:
+def contradicts_itself(scene: HumanTurn) -> bool:
     """Return whether a sentence repeats an earlier one but for a number, a negation, or one word
     that the policy did not ask about."""
-    return any(against(scene.text, earlier, scene.public) for earlier in scene.own[:-1])
+    return any(
+        contradicts_earlier(scene.text, earlier, scene.public_words)
+        for earlier in scene.own_texts[:-1]
+    )

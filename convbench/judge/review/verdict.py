@@ -11,35 +11,42 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from convbench.engine.caller import Caller, offload
+from convbench.engine.caller import Caller, offload_read
 from convbench.errors import DataError
 from convbench.judge import model
-from convbench.judge.ask import Form, ask, judge_messages
+from convbench.judge.ask import ReplyForm, ask_judge, judge_messages
 from convbench.judge.case import Case
 from convbench.judge.replies import FENCE, Complaint
-from convbench.judge.review.faults import FAULTS, NAMES, Fault, FaultName, counts, words
-from convbench.judge.review.rules import made
-from convbench.judge.review.scene import Scene, humans, scenes
-from convbench.judge.verdicts import scored, unscorable
-from convbench.judge.work import Tools, Work, plain
+from convbench.judge.review.faults import (
+    FAULTS,
+    NAMES,
+    Fault,
+    FaultName,
+    severity_counts,
+    severity_words,
+)
+from convbench.judge.review.rules import make_fault
+from convbench.judge.review.scene import HumanTurn, human_turns, simulated_humans
+from convbench.judge.verdicts import scored_verdict, unscorable_verdict
+from convbench.judge.work import JudgeTools, JudgeWork, open_without_model
 from convbench.schema import Verdict
-from convbench.views import texts
+from convbench.views import turn_texts
 
 MOST = 50
 """Most faults that one reply may name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedFault:
     """A fault that a model names; `message` counts the human's own messages from 1."""
 
     fault: FaultName
     message: int
 
 
-def form(messages: int) -> Form[tuple[Named, ...]]:
+def faults_form(messages: int) -> ReplyForm[tuple[NamedFault, ...]]:
     """Return the form of a reply about this number of messages."""
-    one = {
+    fault = {
         "type": "object",
         "properties": {
             "fault": {"type": "string", "enum": list(NAMES)},
@@ -50,33 +57,35 @@ def form(messages: int) -> Form[tuple[Named, ...]]:
     }
     schema = {
         "type": "object",
-        "properties": {"faults": {"type": "array", "items": one}},
+        "properties": {"faults": {"type": "array", "items": fault}},
         "required": ["faults"],
         "additionalProperties": False,
     }
-    return Form(lambda: schema, lambda text: read(text, messages))
+    return ReplyForm(lambda: schema, lambda text: read_faults(text, messages))
 
 
-def read(reply: str, messages: int) -> tuple[Named, ...] | Complaint:
+def read_faults(reply: str, messages: int) -> tuple[NamedFault, ...] | Complaint:
     """Return the faults that a reply names, or a complaint about it."""
     fence = FENCE.match(reply)
     try:
-        found: Any = json.loads(fence[1] if fence else reply)
+        parsed: Any = json.loads(fence[1] if fence else reply)
     except (ValueError, RecursionError):
-        return _complaint("found no JSON object", messages)
-    listed = found.get("faults") if isinstance(found, dict) and len(found) == 1 else None
+        return _make_complaint("found no JSON object", messages)
+    listed = parsed.get("faults") if isinstance(parsed, dict) and len(parsed) == 1 else None
     if not isinstance(listed, list) or len(listed) > MOST:
-        return _complaint(f"found no list of at most {MOST} faults", messages)
+        return _make_complaint(f"found no list of at most {MOST} faults", messages)
     out = []
-    for one in listed:
-        name, number = (one.get("fault"), one.get("message")) if isinstance(one, dict) else (0, 0)
+    for entry in listed:
+        name, number = (
+            (entry.get("fault"), entry.get("message")) if isinstance(entry, dict) else (0, 0)
+        )
         if name not in NAMES or type(number) is not int or not 1 <= number <= messages:
-            return _complaint(f"found {str(one)[:80]}", messages)
-        out.append(Named(name, number))
+            return _make_complaint(f"found {str(entry)[:80]}", messages)
+        out.append(NamedFault(name, number))
     return tuple(dict.fromkeys(out))
 
 
-def _complaint(what: str, messages: int) -> Complaint:
+def _make_complaint(what: str, messages: int) -> Complaint:
     return Complaint(
         f'{what}; expected {{"faults": [{{"fault": NAME, "message": NUMBER}}, ...]}} and nothing '
         f"else, NAME one of {', '.join(NAMES)}, NUMBER from 1 to {messages}; "
@@ -89,40 +98,46 @@ REVIEWED = "reviewed"
 
 
 @asynccontextmanager
-async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
+async def open_kind(work: JudgeWork) -> AsyncIterator[tuple[Caller, JudgeTools]]:
     """Open the judge's model, if it names one. Raises DataError if no speaker is simulated."""
     protocol = work.run.manifest.protocol
-    if not humans(protocol):
+    if not simulated_humans(protocol):
         raise DataError(
             f"judge {work.judge.name}: protocol {protocol.name} has no speaker but the policy that "
             "speaks of its own; expected a simulated human to review, as in `collaboration`"
         )
-    async with (model.opened if work.judge.model else plain)(work) as found:
-        yield found
+    async with (model.open_kind if work.judge.model else open_without_model)(work) as opened_tools:
+        yield opened_tools
 
 
-async def score(case: Case, tools: Tools) -> Verdict:
+async def score(case: Case, tools: JudgeTools) -> Verdict:
     """Return the verdict of the judge's rules, and of its model if the rules found nothing
     critical."""
     judge, talk = case.judge, case.conversation
-    seen = list(scenes(talk, case.example, case.protocol))
-    found = await offload(partial(_by_rules, case), texts(talk))
+    seen = list(human_turns(talk, case.example, case.protocol))
+    faults = await offload_read(partial(_by_rules, case), turn_texts(talk))
     usage: dict[str, Any] = {"details": {}}
-    if tools.held is not None and seen and all(one.severity == "minor" for one in found):
+    if tools.kind_state is not None and seen and all(fault.severity == "minor" for fault in faults):
         more, usage = await _by_model(case, tools, seen)
         if isinstance(more, tuple):
             kind, message, raw = more
-            return unscorable(judge, talk.conversation_id, kind, message, reply=raw, **usage)
-        known = {(one.fault, one.turn) for one in found}
-        found += [one for one in more if (one.fault, one.turn) not in known]
-    told = {FAULTS: [one.plain() for one in found], REVIEWED: len(seen), **usage.pop("details")}
-    return scored(
+            return unscorable_verdict(
+                judge, talk.conversation_id, kind, message, reply=raw, **usage
+            )
+        known = {(fault.fault, fault.turn) for fault in faults}
+        faults += [fault for fault in more if (fault.fault, fault.turn) not in known]
+    details = {
+        FAULTS: [fault.as_dict() for fault in faults],
+        REVIEWED: len(seen),
+        **usage.pop("details"),
+    }
+    return scored_verdict(
         judge,
         talk,
         case.protocol,
-        counts(found),
-        justifications=words(found),
-        details=told,
+        severity_counts(faults),
+        justifications=severity_words(faults),
+        details=details,
         **usage,
     )
 
@@ -131,17 +146,17 @@ def _by_rules(case: Case) -> list[Fault]:
     """Return the faults that the spec's function finds. Raises DataError for another result."""
     function = case.judge.function
     assert function is not None
-    found = function(case.conversation, case.example, case.protocol)
-    if not isinstance(found, list) or not all(isinstance(one, Fault) for one in found):
+    faults = function(case.conversation, case.example, case.protocol)
+    if not isinstance(faults, list) or not all(isinstance(fault, Fault) for fault in faults):
         raise DataError(
-            f"judge {case.judge.name}: {case.judge.spec.function} gave {type(found).__name__}; "
+            f"judge {case.judge.name}: {case.judge.spec.function} gave {type(faults).__name__}; "
             "expected a list of convbench.judge.review.faults.Fault"
         )
-    return found
+    return faults
 
 
 async def _by_model(
-    case: Case, tools: Tools, seen: list[Scene]
+    case: Case, tools: JudgeTools, seen: list[HumanTurn]
 ) -> tuple[list[Fault] | tuple[str, str, str | None], dict[str, Any]]:
     """Return (the model's faults, usage), or ((failure kind, message, last reply), usage) if no
     reply could be read."""
@@ -149,10 +164,14 @@ async def _by_model(
     assert tools.caller is not None
     assert judge.model is not None
     key = f"judge/{judge.fingerprint}/{talk.conversation_id}"
-    asking = f"judge/{judge.fingerprint}/{talk.key}#{case.asked}"
+    asking = f"judge/{judge.fingerprint}/{talk.key}#{case.attempts}"
     messages = judge_messages(judge.spec, talk, case.example, several=case.several, key=asking)
-    done = await ask(tools.caller, tools.held, judge, messages, key, case.asked, form(len(seen)))
-    usage = model.used(done, case.asked)
+    done = await ask_judge(
+        tools.caller, tools.kind_state, judge, messages, key, case.attempts, faults_form(len(seen))
+    )
+    usage = model.usage_fields(done, case.attempts)
     if not isinstance(done.result, tuple):
-        return model.unread(done), usage
-    return [made(seen[one.message - 1], one.fault, judge.model) for one in done.result], usage
+        return model.failure_parts(done), usage
+    return [
+        make_fault(seen[named.message - 1], named.fault, judge.model) for named in done.result
+    ], usage

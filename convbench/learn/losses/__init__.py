@@ -15,12 +15,12 @@ from convbench.schema.recipe import Loss
 
 HELPERS = ("anchors", "bounds", "reference")
 """Files of this folder that are not objectives."""
-OWN = ("ratio", "most", "low", "high", "negative", "floor")
+OBJECTIVE_FIELDS = ("ratio", "most", "low", "high", "negative", "floor")
 """Fields of `loss` for objectives; `FIELDS` of an objective's file lists those that it uses."""
 
 
 @dataclass(frozen=True)
-class Seen:
+class TokenBatch:
     """One batch as an objective gets it; all but `weight` of shape (rows, tokens - 1)."""
 
     log_probs: Any
@@ -42,53 +42,55 @@ class Seen:
 class Objective:
     """The loss function of an objective's file, and whether it needs log pi_0."""
 
-    loss: Callable[[Seen, Loss], Any]
+    loss: Callable[[TokenBatch, Loss], Any]
     """Returns the loss of every token, shape (rows, tokens - 1); its sum over N is minimised."""
     needs_pi_0: bool
 
 
-def describe(settings: Loss) -> str:
+def describe_loss(settings: Loss) -> str:
     """Return a line that says what is minimised."""
-    default, module = Loss(), _module(settings.name)
+    default, module = Loss(), _load_module(settings.name)
     own = [
         f"{name} {getattr(settings, name)}"
-        for name in getattr(module, "FIELDS", OWN)
+        for name in getattr(module, "FIELDS", OBJECTIVE_FIELDS)
         if getattr(settings, name) != getattr(default, name)
     ]
-    said = [", ".join([f"loss {settings.name}", *own])]
-    if settings.anchored:
-        said.append(f"anchor {settings.anchor} x {settings.anchor_weight:g}")
-    if objective(settings).needs_pi_0:
+    parts = [", ".join([f"loss {settings.name}", *own])]
+    if settings.has_anchor:
+        parts.append(f"anchor {settings.anchor} x {settings.anchor_weight:g}")
+    if load_objective(settings).needs_pi_0:
         where = {"base": "computed with the model it starts from", "recorded": "as recorded"}
-        said.append(f"log pi_0 {where[settings.pi_0]}")
-    return "; ".join(said)
+        parts.append(f"log pi_0 {where[settings.pi_0]}")
+    return "; ".join(parts)
 
 
-def names() -> list[str]:
+def objective_names() -> list[str]:
     """Return the names of the shipped objectives."""
     files = Path(__file__).parent.glob("[a-z]*.py")
     return sorted(file.stem.replace("_", "-") for file in files if file.stem not in HELPERS)
 
 
-def objective(settings: Loss) -> Objective:
+def load_objective(settings: Loss) -> Objective:
     """Return the named objective. Raises SpecError if there is none, or if a field is set that it
     does not use."""
-    module = _module(settings.name)
+    module = _load_module(settings.name)
     if not callable(getattr(module, "loss", None)):
         raise SpecError(f"loss.name {settings.name!r}: found no function `loss(seen, settings)`")
     default = Loss()
-    for name in OWN:
-        found = getattr(settings, name)
-        if name not in getattr(module, "FIELDS", OWN) and found != getattr(default, name):
+    for name in OBJECTIVE_FIELDS:
+        setting = getattr(settings, name)
+        if name not in getattr(module, "FIELDS", OBJECTIVE_FIELDS) and setting != getattr(
+            default, name
+        ):
             raise SpecError(
-                f"loss.{name}: found {found}, which objective {settings.name} does not go by; it "
+                f"loss.{name}: found {setting}, which objective {settings.name} does not go by; it "
                 f"goes by {', '.join(module.FIELDS)}"
             )
     needs = getattr(module, "needs_pi_0", lambda settings: False)
     return Objective(module.loss, bool(needs(settings)))
 
 
-def _module(name: str) -> ModuleType:
+def _load_module(name: str) -> ModuleType:
     if name.endswith(".py"):
         path = Path(name).expanduser()
         spec = importlib.util.spec_from_file_location(f"convbench_loss_{path.stem}", path)
@@ -97,9 +99,10 @@ def _module(name: str) -> ModuleType:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return module
-    if name not in names():
+    if name not in objective_names():
         raise SpecError(
-            f"loss.name: found {name!r:.80}; expected one of {', '.join(names())}, or a path to a "
+            f"loss.name: found {name!r:.80}; expected one of {', '.join(objective_names())}, or a "
+            "path to a "
             "file of yours (NAME.py)"
         )
     return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")

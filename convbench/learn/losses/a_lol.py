@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from convbench.learn.losses import Seen
+from convbench.learn.losses import TokenBatch
 from convbench.schema.recipe import Loss
 
 FIELDS = ("low", "high")
@@ -23,7 +23,7 @@ def needs_pi_0(settings: Loss) -> bool:
     return True
 
 
-def loss(seen: Seen, settings: Loss) -> Any:
+def loss(seen: TokenBatch, settings: Loss) -> Any:
     """Return -A clip(rho) log pi of every token."""
     rho = seen.ratios("sequence").detach().clamp(1 - settings.low, 1 + settings.high)
     return -seen.weight[:, None].to(rho.dtype) * rho * seen.log_probs

@@ -12,15 +12,15 @@ EXACT = ("kl", "forward-kl")
 
 def needs_base(settings: Loss) -> bool:
     """Return whether log pi of the logged tokens under the base is needed."""
-    return settings.anchored and settings.anchor == "k3"
+    return settings.has_anchor and settings.anchor == "k3"
 
 
 def needs_model(settings: Loss) -> bool:
     """Return whether the base model is needed during training."""
-    return settings.anchored and settings.anchor in EXACT
+    return settings.has_anchor and settings.anchor in EXACT
 
 
-def penalty(kind: str, log_probs: Any, base: Any) -> Any:
+def anchor_penalty(kind: str, log_probs: Any, base: Any) -> Any:
     """Return the anchor's loss of every token: `sft` from log_probs of shape (rows, tokens - 1),
     `k3` from these and the base's.
 
@@ -32,13 +32,13 @@ def penalty(kind: str, log_probs: Any, base: Any) -> Any:
     """
     if kind == "sft":
         return -log_probs
-    apart = base - log_probs
-    return apart.exp() - 1 - apart
+    log_ratio = base - log_probs
+    return log_ratio.exp() - 1 - log_ratio
 
 
-def divergence(kind: str, logits: Any, base: Any) -> Any:
+def kl_divergence(kind: str, logits: Any, base: Any) -> Any:
     """Return the KL divergence at every token from logits of shape (rows, tokens - 1, vocabulary):
     `kl` KL(pi || base) = sum_v pi log(pi / base), `forward-kl` KL(base || pi)."""
-    now, then = logits.log_softmax(-1), base.log_softmax(-1)
-    first, second = (now, then) if kind == "kl" else (then, now)
+    policy, reference = logits.log_softmax(-1), base.log_softmax(-1)
+    first, second = (policy, reference) if kind == "kl" else (reference, policy)
     return (first.exp() * (first - second)).sum(-1)

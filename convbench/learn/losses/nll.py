@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from convbench.learn.losses import Seen, bounds
+from convbench.learn.losses import TokenBatch, bounds
 from convbench.schema.recipe import Loss
 
 FIELDS = ("negative", "floor", "ratio")
@@ -20,11 +20,11 @@ def needs_pi_0(settings: Loss) -> bool:
     return settings.negative in ("floor", "taper")
 
 
-def loss(seen: Seen, settings: Loss) -> Any:
+def loss(seen: TokenBatch, settings: Loss) -> Any:
     """Return -w log pi of every token; |w| times the bound if w < 0 and a bound is set."""
     weight = seen.weight[:, None].to(seen.log_probs.dtype)
-    plain = -weight * seen.log_probs
+    unbounded = -weight * seen.log_probs
     if settings.negative == "full":
-        return plain
+        return unbounded
     bounded = weight.abs() * bounds.BOUNDS[settings.negative](seen, settings)
-    return bounded.where(weight < 0, plain)
+    return bounded.where(weight < 0, unbounded)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from convbench.learn.losses import Seen
+from convbench.learn.losses import TokenBatch
 from convbench.schema.recipe import Loss
 
 FIELDS = ("low", "high")
@@ -22,7 +22,7 @@ def needs_pi_0(settings: Loss) -> bool:
     return True
 
 
-def loss(seen: Seen, settings: Loss) -> Any:
+def loss(seen: TokenBatch, settings: Loss) -> Any:
     """Return the clipped surrogate of every token; 0 where masked."""
     rho = seen.ratios("token")
     weight = seen.weight[:, None].to(rho.dtype)

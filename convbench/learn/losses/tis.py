@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from convbench.learn.losses import Seen
+from convbench.learn.losses import TokenBatch
 from convbench.schema.recipe import Loss
 
 FIELDS = ("ratio", "most")
@@ -22,7 +22,7 @@ def needs_pi_0(settings: Loss) -> bool:
     return True
 
 
-def loss(seen: Seen, settings: Loss) -> Any:
+def loss(seen: TokenBatch, settings: Loss) -> Any:
     """Return -w min(rho, most) log pi of every token."""
     rho = seen.ratios(settings.ratio).detach().clamp(max=settings.most)
     return -seen.weight[:, None].to(rho.dtype) * rho * seen.log_probs

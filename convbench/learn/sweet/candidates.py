@@ -8,29 +8,29 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from convbench.engine.jobs import run as run_loop
+from convbench.engine.jobs import run_in_loop as run_loop
 from convbench.errors import ConvbenchError, TrainError
-from convbench.learn.logged import Logged
-from convbench.learn.pairs import Reply as Answer
+from convbench.learn.logged import LoggedConversation
+from convbench.learn.pairs import PolicyReply as Answer
 from convbench.learn.select import Selection
-from convbench.learn.sweet.pairs import Place, Sweet, is_held
+from convbench.learn.sweet.pairs import ReplyKey, SweetArgs, is_held
 from convbench.models.model import Model
-from convbench.models.where import OURS, policy_weights
+from convbench.models.where import SHIPPED_REFS, policy_weights
 from convbench.options.shared import CallOptions
-from convbench.rollout.calls import affordable, at_once, calling, raise_stop
+from convbench.rollout.calls import check_affordable, max_calls, open_caller, raise_stop
 from convbench.rollout.candidates import (
-    SAID,
-    Asking,
-    Reply,
-    Sampled,
-    Wanted,
-    open_candidates,
-    said,
-    want,
+    CANDIDATES_FILE,
+    CandidateJob,
+    CandidatePosition,
+    CandidateRequest,
+    SampleSummary,
+    candidate_rows,
+    open_candidate_model,
+    request_candidates,
 )
-from convbench.rollout.candidates import place as place_of
-from convbench.rollout.candidates import sample as sample_them
-from convbench.rollout.manifest import ask_again
+from convbench.rollout.candidates import position_key as place_of
+from convbench.rollout.candidates import sample_candidates as sample_them
+from convbench.rollout.manifest import follow_up_manifest
 from convbench.rollout.plan import seen_before
 from convbench.schema import ToolCall
 from convbench.schema.recipe import Recipe
@@ -39,24 +39,26 @@ from convbench.store.jsonl import Appender
 from convbench.store.run import Run
 from convbench.views import policy_turns
 
-Lacking = tuple[Logged, int, int, int]
+MissingCandidate = tuple[LoggedConversation, int, int, int]
 """(conversation, turn, rounds of tools before it, number) of a candidate still to be sampled."""
 
 
-def histories(selection: Selection, settings: Sweet) -> Iterator[tuple[Logged, int, int]]:
+def iter_histories(
+    selection: Selection, settings: SweetArgs
+) -> Iterator[tuple[LoggedConversation, int, int]]:
     """Yield (conversation, turn, rounds of tools before it) of every reply of the policy that gets
     candidates. Equal histories come once; tasks held out from the critic do not come."""
     seen: set[str] = set()
     protocol = selection.run.manifest.protocol
-    taken = _taken(selection, settings)
-    for name, logged in selection.tasks().items():
+    sampled_ids = _sampled_ids(selection, settings)
+    for name, logged in selection.by_task().items():
         if is_held(name, settings.held_out):
             continue
         for item in logged[: settings.conversations]:
-            if item.conversation_id not in taken:
+            if item.conversation_id not in sampled_ids:
                 continue
             for turn in policy_turns(protocol, item.conversation):
-                for rounds in range(item.conversation.turns[turn].replies):
+                for rounds in range(item.conversation.turns[turn].reply_count):
                     before = seen_before(protocol, item.conversation, turn, rounds)
                     mark = json.dumps([name, before], default=str)
                     if mark not in seen:
@@ -64,12 +66,12 @@ def histories(selection: Selection, settings: Sweet) -> Iterator[tuple[Logged, i
                         yield item, turn, rounds
 
 
-def _taken(selection: Selection, settings: Sweet) -> set[str]:
+def _sampled_ids(selection: Selection, settings: SweetArgs) -> set[str]:
     """Return the ids of the share of conversations that get candidates; it is the same on every
     machine."""
     ids = [
         item.conversation_id
-        for name, logged in selection.tasks().items()
+        for name, logged in selection.by_task().items()
         if not is_held(name, settings.held_out)
         for item in logged[: settings.conversations]
     ]
@@ -77,45 +79,47 @@ def _taken(selection: Selection, settings: Sweet) -> set[str]:
     return set(order[: max(1, round(settings.share * len(order)))])
 
 
-def lacking(selection: Selection, settings: Sweet, file: Path) -> list[Lacking]:
+def missing_candidates(
+    selection: Selection, settings: SweetArgs, file: Path
+) -> list[MissingCandidate]:
     """Return the candidates that the file does not hold yet."""
-    there = {(*place(row), row["candidate"]) for row in rows(file)}
+    on_disk = {(*reply_key(row), row["candidate"]) for row in read_candidates(file)}
     return [
         (item, turn, before, number)
-        for item, turn, before in histories(selection, settings)
+        for item, turn, before in iter_histories(selection, settings)
         for number in range(settings.candidates)
-        if (item.conversation_id, turn, before, number) not in there
+        if (item.conversation_id, turn, before, number) not in on_disk
     ]
 
 
-def ready(run: Run, recipe: Recipe, calls: CallOptions) -> None:
+def check_policy(run: Run, recipe: Recipe, calls: CallOptions) -> None:
     """Refuse a policy that could not be asked for candidates; nothing is sent or loaded.
 
     Raises ConvbenchError."""
 
-    async def go() -> None:
-        model = _opened(run, recipe, calls)
+    async def open_and_check() -> None:
+        model = _open_model(run, recipe, calls)
         try:
-            affordable(model, calls)
+            check_affordable(model, calls)
         finally:
             await model.aclose()
 
-    run_loop(go)
+    run_loop(open_and_check)
 
 
-def _opened(run: Run, recipe: Recipe, calls: CallOptions) -> Model:
+def _open_model(run: Run, recipe: Recipe, calls: CallOptions) -> Model:
     member = run.manifest.cast[run.manifest.protocol.policy]
-    start = _starting(run, recipe)
+    start = _starting_model(run, recipe)
     if start != member.model:  # weights that the user named
-        calls = calls.naming(start)
-    return open_candidates(run, start, calls)
+        calls = calls.with_user_models(start)
+    return open_candidate_model(run, start, calls)
 
 
-def sample(
+def sample_candidates(
     run: Run,
     recipe: Recipe,
     selection: Selection,
-    settings: Sweet,
+    settings: SweetArgs,
     file: Path,
     calls: CallOptions,
     runner: ShardRunner | None = None,
@@ -125,62 +129,80 @@ def sample(
     jobs = [
         (
             item.conversation,
-            Reply(conversation_id=item.conversation_id, turn=turn, rounds=rounds, candidate=number),
+            CandidatePosition(
+                conversation_id=item.conversation_id, turn=turn, rounds=rounds, candidate=number
+            ),
         )
-        for item, turn, rounds, number in lacking(selection, settings, file)
+        for item, turn, rounds, number in missing_candidates(selection, settings, file)
     ]
     if not jobs:
         return
-    if runner is not None and runner.spread.said:
-        done = _by_shards(run, recipe, settings, jobs, file, runner)
+    if runner is not None and runner.spread.is_requested:
+        done = _sample_by_shards(run, recipe, settings, jobs, file, runner)
     else:
-        done = run_loop(lambda: _here(run, recipe, settings, jobs, file, calls))
+        done = run_loop(lambda: _sample_here(run, recipe, settings, jobs, file, calls))
     raise_stop(done.jobs)
     if done.failures:
         count, (words, _) = done.failures.total(), done.failures.most_common(1)[0]
         raise TrainError(f"{count} candidates failed, e.g. {words}; run the command again to go on")
-    left = len(lacking(selection, settings, file))
-    if left:
-        raise TrainError(f"{left} candidates are not there; run the command again to go on")
+    missing = len(missing_candidates(selection, settings, file))
+    if missing:
+        raise TrainError(f"{missing} candidates are not there; run the command again to go on")
 
 
-async def _here(
-    run: Run, recipe: Recipe, settings: Sweet, jobs: list[Wanted], file: Path, calls: CallOptions
-) -> Sampled:
-    model = _opened(run, recipe, calls)
-    many = at_once(calls, [model])
+async def _sample_here(
+    run: Run,
+    recipe: Recipe,
+    settings: SweetArgs,
+    jobs: list[CandidateJob],
+    file: Path,
+    calls: CallOptions,
+) -> SampleSummary:
+    model = _open_model(run, recipe, calls)
+    call_limit = max_calls(calls, [model])
     try:
-        async with calling(run, calls, "candidates", many, [model]) as caller:
-            return await sample_them(run, model, jobs, file, caller, many, settings.temperature)
+        async with open_caller(run, calls, "candidates", call_limit, [model]) as caller:
+            return await sample_them(
+                run, model, jobs, file, caller, call_limit, settings.temperature
+            )
     finally:
         await model.aclose()
 
 
-def _by_shards(
-    run: Run, recipe: Recipe, settings: Sweet, jobs: list[Wanted], file: Path, runner: ShardRunner
-) -> Sampled:
+def _sample_by_shards(
+    run: Run,
+    recipe: Recipe,
+    settings: SweetArgs,
+    jobs: list[CandidateJob],
+    file: Path,
+    runner: ShardRunner,
+) -> SampleSummary:
     path = run.path / "candidates" / file.parent.name
     if (path / "run.json").exists():
         held = Run.open(path)
     else:
         held = Run.create(
             path,
-            ask_again(run.manifest, run.manifest.cast, kind="branch"),
+            follow_up_manifest(run.manifest, run.manifest.cast, kind="branch"),
             list(run.examples.values()),
         )
-    want(held, Asking(model=_starting(run, recipe), temperature=settings.temperature), jobs)
-    done = runner.candidates(held)
-    wanted = {place_of(reply.model_dump()) for _, reply in jobs}
+    request_candidates(
+        held,
+        CandidateRequest(model=_starting_model(run, recipe), temperature=settings.temperature),
+        jobs,
+    )
+    done = runner.sample_candidates(held)
+    remaining = {place_of(reply.model_dump()) for _, reply in jobs}
     with Appender(file) as gathered:
-        for source in held.files(SAID):
-            for row in said(source):
-                if place_of(row) in wanted:
+        for source in held.record_files(CANDIDATES_FILE):
+            for row in candidate_rows(source):
+                if place_of(row) in remaining:
                     gathered.write(json.dumps(row).encode())
-                    wanted.discard(place_of(row))
+                    remaining.discard(place_of(row))
     return done
 
 
-def _starting(run: Run, recipe: Recipe) -> str:
+def _starting_model(run: Run, recipe: Recipe) -> str:
     """Return the reference of the model that samples the candidates: the one that is trained."""
     member = run.manifest.cast[run.manifest.protocol.policy]
     if recipe.model in (None, member.model, member.weights):
@@ -191,10 +213,10 @@ def _starting(run: Run, recipe: Recipe) -> str:
         same = False
     if same:
         return member.model
-    return recipe.model if recipe.model in OURS else f"local:{recipe.model}"
+    return recipe.model if recipe.model in SHIPPED_REFS else f"local:{recipe.model}"
 
 
-def place(row: Mapping[str, Any]) -> Place:
+def reply_key(row: Mapping[str, Any]) -> ReplyKey:
     """Return the key of the logged reply that a candidate is an alternative to."""
     return row["conversation_id"], row["turn"], row.get("rounds", 0)
 
@@ -205,6 +227,6 @@ def reply_of(row: Mapping[str, Any]) -> Answer:
     return Answer(row["text"], row["cut"], calls=calls)
 
 
-def rows(file: Path) -> Iterator[dict[str, Any]]:
+def read_candidates(file: Path) -> Iterator[dict[str, Any]]:
     """Return the candidates in a file, none if it does not exist."""
-    return said(file)
+    return candidate_rows(file)

@@ -13,9 +13,9 @@ from typing import Any
 
 from convbench.errors import TrainError
 from convbench.learn.job import Job
-from convbench.learn.logged import Logged
-from convbench.learn.rows import asked_by_turn
-from convbench.learn.sweet.pairs import CRITIC, CriticRow, Sweet, check_base, critic_rows
+from convbench.learn.logged import LoggedConversation
+from convbench.learn.rows import replies_by_turn
+from convbench.learn.sweet.pairs import CRITIC, CriticRow, SweetArgs, check_base, critic_rows
 from convbench.schema import Conversation
 from convbench.schema.conversation import TurnCredit
 from convbench.store.checkpoint import RECIPE
@@ -24,7 +24,7 @@ from convbench.views import own_turns
 
 
 @dataclass(frozen=True)
-class Told:
+class CriticCredit:
     """A critic's credit of a run's turns."""
 
     credit: tuple[TurnCredit, ...]
@@ -40,54 +40,59 @@ def critic_job(checkpoint: Path) -> Job:
             f"{checkpoint}: found no critic; expected the checkpoint folder of `convbench train "
             "sweet`, with its `critic` folder"
         )
-    job = Job.read(file)
+    job = Job.from_file(file)
     check_base(job)
     return job
 
 
-def by_critic(job: Job, run: Run, source: str, *, raw: bool = False) -> Told:
+def critic_credit(job: Job, run: Run, source: str, *, raw: bool = False) -> CriticCredit:
     """Return the critic's advantage of every policy turn of a run, of any split and policy.
 
     It is the mean log-ratio to the base over the turn's tokens, with the reference shown, less the
     average that the base's own tokens would get there; with `raw` nothing is subtracted (equation
     (3)). Raises TrainError if no conversation can be credited."""
-    settings = Sweet.of(job.recipe.args, job.recipe.name)
+    settings = SweetArgs.from_args(job.recipe.args, job.recipe.name)
     protocol = run.manifest.protocol
     left_out: dict[str, int] = {}
-    found: list[tuple[Conversation, list[CriticRow]]] = []
+    readable: list[tuple[Conversation, list[CriticRow]]] = []
     for conversation in run.conversations():
         example = run.examples[conversation.example_id]
-        why = None
+        reason = None
         if conversation.failure is not None:
-            why = "failed"
+            reason = "failed"
         elif any(name not in example.hidden for name in settings.hidden):
-            why = f"without hidden {', '.join(settings.hidden)}"
+            reason = f"without hidden {', '.join(settings.hidden)}"
         else:
-            rows = critic_rows(protocol, Logged.of(conversation, example, 0.0), job.chat, settings)
+            rows = critic_rows(
+                protocol,
+                LoggedConversation.from_conversation(conversation, example, 0.0),
+                job.chat,
+                settings,
+            )
             if not rows:
-                why = "in which the policy says nothing"
-            elif job.longest is not None and max(len(row.ids) for row in rows) > job.longest:
-                why = f"longer than {job.longest} tokens"
-        if why is None:
-            found.append((conversation, rows))
+                reason = "in which the policy says nothing"
+            elif job.max_length is not None and max(len(row.ids) for row in rows) > job.max_length:
+                reason = f"longer than {job.max_length} tokens"
+        if reason is None:
+            readable.append((conversation, rows))
         else:
-            left_out[why] = left_out.get(why, 0) + 1
-    if not found:
-        said = ", ".join(f"{n} {why}" for why, n in left_out.items()) or "none there"
-        raise TrainError(f"{run.path}: found no conversation for the critic to credit ({said})")
+            left_out[reason] = left_out.get(reason, 0) + 1
+    if not readable:
+        reasons = ", ".join(f"{n} {reason}" for reason, n in left_out.items()) or "none there"
+        raise TrainError(f"{run.path}: found no conversation for the critic to credit ({reasons})")
     credit = []
-    gains = _gains(job, [rows for _, rows in found], settings, raw)
-    for (conversation, _), values in zip(found, gains, strict=True):
-        told = list(_of_turns(run, conversation, values, source))
-        credit += told
-        if not told:
-            why = "whose turns the chat template runs together"
-            left_out[why] = left_out.get(why, 0) + 1
-    return Told(tuple(credit), left_out)
+    gains = _turn_advantages(job, [rows for _, rows in readable], settings, raw)
+    for (conversation, _), values in zip(readable, gains, strict=True):
+        turn_credits = list(_turn_credits(run, conversation, values, source))
+        credit += turn_credits
+        if not turn_credits:
+            reason = "whose turns the chat template runs together"
+            left_out[reason] = left_out.get(reason, 0) + 1
+    return CriticCredit(tuple(credit), left_out)
 
 
-def _gains(
-    job: Job, rows: Sequence[Sequence[CriticRow]], settings: Sweet, raw: bool
+def _turn_advantages(
+    job: Job, rows: Sequence[Sequence[CriticRow]], settings: SweetArgs, raw: bool
 ) -> list[list[float]]:
     """Return the advantage of every stretch of policy tokens of every conversation."""
     from convbench.learn import fitting
@@ -95,24 +100,29 @@ def _gains(
 
     pad, mean = job.chat.tokenizer.pad_token_id or 0, bool(settings.normalize)
 
-    def loaded(path: str | None) -> Any:
-        return fitting.load_model(job, path, trained=False).to(advantage.device())
+    def load_model(path: str | None) -> Any:
+        return fitting.load_model(job, path, trained=False).to(advantage.torch_device())
 
     critic = str(job.folder / CRITIC)
     if not raw:
-        now, then = loaded(critic).eval(), loaded(None).eval()
-        return [a.tolist() for a in advantage.centred(now, then, rows, pad, mean=mean)]
-    said = [advantage.scores(loaded(path), rows, pad, mean=mean) for path in (critic, None)]
-    return [(a.double() - b.double()).tolist() for a, b in zip(*said, strict=True)]
+        critic_model, base_model = load_model(critic).eval(), load_model(None).eval()
+        return [
+            a.tolist()
+            for a in advantage.centred_advantages(critic_model, base_model, rows, pad, mean=mean)
+        ]
+    scores = [
+        advantage.score_turns(load_model(path), rows, pad, mean=mean) for path in (critic, None)
+    ]
+    return [(a.double() - b.double()).tolist() for a, b in zip(*scores, strict=True)]
 
 
-def _of_turns(
+def _turn_credits(
     run: Run, conversation: Conversation, values: Sequence[float], source: str
 ) -> Iterator[TurnCredit]:
     """Yield the credit of each turn; a turn that called tools has several stretches and gets their
     mean. Yield nothing if stretches and replies do not match."""
     protocol = run.manifest.protocol
-    parts = asked_by_turn(protocol, conversation)
+    parts = replies_by_turn(protocol, conversation)
     if sum(map(len, parts)) != len(values):
         return
     rest = iter(values)

@@ -18,16 +18,16 @@ from pydantic import Field, ValidationError
 
 from convbench.errors import TrainError
 from convbench.learn.job import Job
-from convbench.learn.logged import Logged
-from convbench.learn.pairs import Pair, Pairs, Reply
-from convbench.learn.rows import asked
+from convbench.learn.logged import LoggedConversation
+from convbench.learn.pairs import Pair, Pairs, PolicyReply
+from convbench.learn.rows import prompted_replies
 from convbench.learn.select import Selection
-from convbench.learn.tokens import Asked, ChatTokens
-from convbench.learn.weights import Ties, equals, settle
-from convbench.models.where import content
+from convbench.learn.tokens import ChatTokens, PromptedReply
+from convbench.learn.weights import TieSummary, break_ties, equal_indices
+from convbench.models.where import content_hash
 from convbench.rollout.plan import seen_before
 from convbench.schema import Message, ProtocolSpec
-from convbench.schema.noun import Noun
+from convbench.schema.noun import FrozenModel
 from convbench.schema.recipe import TieRule
 from convbench.store.checkpoint import Checkpoint
 from convbench.views import SEPARATOR
@@ -36,7 +36,7 @@ CRITIC, CANDIDATES, RANKED = "critic", "candidates.jsonl", "ranked.jsonl"
 """Folder and files of the checkpoint with the results of the stages."""
 
 
-class Sweet(Noun):
+class SweetArgs(FrozenModel):
     """`args` of recipes `sweet` and `mt-dpo`."""
 
     hidden: tuple[str, ...] = ("reference",)
@@ -82,7 +82,7 @@ class Sweet(Noun):
     """What the critic's `fit` has otherwise than the recipe's."""
 
     @classmethod
-    def of(cls, args: Mapping[str, Any], recipe: str) -> Sweet:
+    def from_args(cls, args: Mapping[str, Any], recipe: str) -> SweetArgs:
         """Return a recipe's args as settings. Raises TrainError if they are invalid."""
         try:
             return cls.model_validate(dict(args))
@@ -93,14 +93,14 @@ class Sweet(Noun):
 
 
 @dataclass(frozen=True)
-class Trajectories:
+class TrajectoryPairs:
     """Pairs (better, worse) of trajectories of one task: to train on, and held out."""
 
     selection: Selection
-    items: tuple[tuple[Logged, Logged], ...]
-    held: tuple[tuple[Logged, Logged], ...]
+    items: tuple[tuple[LoggedConversation, LoggedConversation], ...]
+    held: tuple[tuple[LoggedConversation, LoggedConversation], ...]
     skipped: dict[str, int] = field(default_factory=dict)
-    ties: Ties | None = None
+    ties: TieSummary | None = None
     """Tasks with several best conversations, with `select: best`."""
 
     def describe(self) -> Iterator[str]:
@@ -118,37 +118,39 @@ class CriticRow:
     turns: tuple[int, ...]
 
 
-def trajectories(
-    selection: Selection, settings: Sweet, rule: TieRule = "random", seed: int = 0
-) -> Trajectories:
+def trajectory_pairs(
+    selection: Selection, settings: SweetArgs, rule: TieRule = "random", seed: int = 0
+) -> TrajectoryPairs:
     """Return the pairs of equation (2); `rule` chooses among several best conversations. Raises
     TrainError if there are none to train on, or if a hidden field is missing."""
     tied = looked = 0
-    items: list[tuple[Logged, Logged]] = []
-    held: list[tuple[Logged, Logged]] = []
+    items: list[tuple[LoggedConversation, LoggedConversation]] = []
+    held: list[tuple[LoggedConversation, LoggedConversation]] = []
     skipped: Counter[str] = Counter()
     by_id = {item.conversation_id: item for item in selection.logged}
-    for name, logged in selection.tasks().items():
-        best = _best(logged, settings)
+    for name, logged in selection.by_task().items():
+        best = _best_conversations(logged, settings)
         looked += bool(best)
         tied += len(best) > 1
-        found = _pairs(logged, settings, settle(best, rule, seed, name, "best"))
-        if not found:
+        pairs = _task_pairs(logged, settings, break_ties(best, rule, seed, name, "best"))
+        if not pairs:
             skipped["tasks without a pair"] += 1
-        (held if is_held(name, settings.held_out) else items).extend(found)
+        (held if is_held(name, settings.held_out) else items).extend(pairs)
     if not items:
         raise TrainError(
             f"no pair of trajectories is left to train on ({skipped['tasks without a pair']} tasks "
             f"without one under select: {settings.select}); build more samples a task, or change "
             "args.top or args.gap"
         )
-    for item in dict.fromkeys(one.conversation_id for pair in items for one in pair):
+    for item in dict.fromkeys(side.conversation_id for pair in items for side in pair):
         hidden_text(by_id[item], settings)
-    ties = Ties(rule, tied, looked) if settings.select == "best" else None
-    return Trajectories(selection, tuple(items), tuple(held), dict(skipped), ties)
+    ties = TieSummary(rule, tied, looked) if settings.select == "best" else None
+    return TrajectoryPairs(selection, tuple(items), tuple(held), dict(skipped), ties)
 
 
-def _best(logged: Sequence[Logged], settings: Sweet) -> list[Logged]:
+def _best_conversations(
+    logged: Sequence[LoggedConversation], settings: SweetArgs
+) -> list[LoggedConversation]:
     """Return a task's best conversations with `select: best`; none if they are all equal or below
     `top`."""
     rewards = [item.reward for item in logged]
@@ -156,12 +158,12 @@ def _best(logged: Sequence[Logged], settings: Sweet) -> list[Logged]:
         return []
     if min(rewards) == max(rewards):
         return []
-    return [logged[i] for i in equals(rewards, max(rewards))]
+    return [logged[i] for i in equal_indices(rewards, max(rewards))]
 
 
-def _pairs(
-    logged: Sequence[Logged], settings: Sweet, winners: Sequence[Logged]
-) -> list[tuple[Logged, Logged]]:
+def _task_pairs(
+    logged: Sequence[LoggedConversation], settings: SweetArgs, winners: Sequence[LoggedConversation]
+) -> list[tuple[LoggedConversation, LoggedConversation]]:
     if settings.select == "gap":
         return [
             (a, b) for a in logged for b in logged if a.reward - b.reward >= settings.gap - 1e-12
@@ -174,17 +176,18 @@ def check_base(job: Job) -> None:
     reference of stage 2 is the same model (equation (4))."""
     critic = job.folder / CRITIC
     trained = Checkpoint(critic)
-    if not trained.finished:
+    if not trained.is_finished:
         raise TrainError(f"{critic}: found no finished critic; `convbench train sweet` trains it")
-    then, now = trained.training.get("base_fingerprint"), content(job.model)
-    if then != now:
+    trained_from, current = trained.training.get("base_fingerprint"), content_hash(job.model)
+    if trained_from != current:
         raise TrainError(
-            f"{critic}: trained from weights {then}, but {job.model} now holds {now}; expected "
+            f"{critic}: trained from weights {trained_from}, but {job.model} now holds {current}; "
+            "expected "
             "the same base in both stages; put the weights back, or begin anew with --out DIR"
         )
 
 
-def whole_weights(job: Job) -> None:
+def check_unquantized(job: Job) -> None:
     """Raise TrainError for a quantized base: the critic's adapter needs full weights."""
     lora = job.recipe.lora
     if lora is not None and lora.quantize != "none":
@@ -200,7 +203,7 @@ def is_held(task: str, share: float) -> bool:
     return number / 2**48 < share
 
 
-def hidden_text(item: Logged, settings: Sweet) -> str:
+def hidden_text(item: LoggedConversation, settings: SweetArgs) -> str:
     """Return the hidden text that the critic sees, "" if no field is hidden. Raises TrainError if a
     hidden field is missing."""
     missing = [name for name in settings.hidden if name not in item.example.hidden]
@@ -215,7 +218,7 @@ def hidden_text(item: Logged, settings: Sweet) -> str:
     return settings.wording.replace("{hidden}", text)
 
 
-def informed(seen: Sequence[Message], text: str) -> tuple[Message, ...]:
+def with_hidden_text(seen: Sequence[Message], text: str) -> tuple[Message, ...]:
     """Return the messages with the text put before the content of the first user message."""
     out = list(seen)
     for index, message in enumerate(out):
@@ -226,33 +229,35 @@ def informed(seen: Sequence[Message], text: str) -> tuple[Message, ...]:
 
 
 def critic_rows(
-    protocol: ProtocolSpec, item: Logged, chat: ChatTokens, settings: Sweet
+    protocol: ProtocolSpec, item: LoggedConversation, chat: ChatTokens, settings: SweetArgs
 ) -> list[CriticRow]:
     """Return the rows of one trajectory as the critic (and its reference) reads them."""
     text = hidden_text(item, settings)
     turns = [
-        Asked(informed(turn.messages, text), turn.reply)
-        for turn in asked(protocol, item.conversation)
+        PromptedReply(with_hidden_text(turn.messages, text), turn.reply)
+        for turn in prompted_replies(protocol, item.conversation)
     ]
-    return rows_of(turns, chat, item.conversation.ended[:10])
+    return rows_by_turn(turns, chat, item.conversation.ended[:10])
 
 
-def rows_of(turns: Sequence[Asked], chat: ChatTokens, day: str = "") -> list[CriticRow]:
+def rows_by_turn(
+    turns: Sequence[PromptedReply], chat: ChatTokens, day: str = ""
+) -> list[CriticRow]:
     """Return the rows of replies, with the stretches of policy tokens numbered by turn."""
-    found = []
+    numbered = []
     number = -1
-    for tokens in chat.rows(turns, day):
+    for tokens in chat.token_rows(turns, day):
         marks = []
-        before = 0
-        for on in tokens.mask:
-            number += on and not before
-            marks.append(number if on else -1)
-            before = on
-        found.append(CriticRow(tokens.ids, tuple(marks)))
-    return found
+        was_policy = 0
+        for is_policy in tokens.mask:
+            number += is_policy and not was_policy
+            marks.append(number if is_policy else -1)
+            was_policy = is_policy
+        numbered.append(CriticRow(tokens.ids, tuple(marks)))
+    return numbered
 
 
-Place = tuple[str, int, int]
+ReplyKey = tuple[str, int, int]
 """(conversation_id, turn, rounds of tools before it) of a reply of the policy."""
 
 
@@ -260,7 +265,7 @@ Place = tuple[str, int, int]
 class Candidate:
     """A sampled reply with the critic's advantage."""
 
-    reply: Reply
+    reply: PolicyReply
     advantage: float
 
 
@@ -276,8 +281,8 @@ def ranked_pairs(
 
 def policy_pairs(
     selection: Selection,
-    turns: Mapping[Place, Sequence[Candidate]],
-    settings: Sweet,
+    turns: Mapping[ReplyKey, Sequence[Candidate]],
+    settings: SweetArgs,
     seed: int,
 ) -> Pairs:
     """Return stage 2's pairs: candidates of a turn under the messages that the policy saw, without
@@ -294,7 +299,10 @@ def policy_pairs(
         rng = random.Random(f"{seed}/{name}/{turn}" + (f".{rounds}" if rounds else ""))
         seen = tuple(seen_before(protocol, item.conversation, turn, rounds))
         for better, worse in ranked_pairs(candidates, settings.pairs, rng):
-            if better.reply.said == worse.reply.said or better.advantage == worse.advantage:
+            if (
+                better.reply.content_key == worse.reply.content_key
+                or better.advantage == worse.advantage
+            ):
                 skipped["pairs of the same text or advantage"] += 1
                 continue
             day = item.conversation.ended[:10]

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from convbench.errors import TrainError
-from convbench.judge.adaptation.served import Server
+from convbench.judge.adaptation.served import AdapterServer
 from convbench.learn.sweet.pairs import CriticRow
 
-AT_ONCE = 16
+PROMPTS_PER_REQUEST = 16
 """Prompts of one request."""
 
 
@@ -22,24 +22,27 @@ def served_log_probs(
     """Return log pi of each candidate's turn under the weights served at the address `base`: the
     mean over its tokens, or the sum. Raises TrainError if the server serves other weights, or does
     not answer."""
-    server = Server(base, weights, "args.servers")
+    server = AdapterServer(base, weights, "args.servers")
     try:
-        model = server.model()
+        model = server.served_model()
     except TrainError as error:
         raise TrainError(
             f"{error}; serve them with `vllm serve {weights}` and give the command again: it goes "
             "on where it stopped"
         ) from None
-    found = []
-    flat = [_only(each) for each in rows]
-    for start in range(0, len(flat), AT_ONCE):
-        part = flat[start : start + AT_ONCE]
-        told = server.prompt_log_probs(model, [row.ids for row in part])
-        found += [_turn(base, row, values, mean) for row, values in zip(part, told, strict=True)]
-    return found
+    log_probs = []
+    flat = [_only_row(each) for each in rows]
+    for start in range(0, len(flat), PROMPTS_PER_REQUEST):
+        part = flat[start : start + PROMPTS_PER_REQUEST]
+        replies = server.prompt_log_probs(model, [row.ids for row in part])
+        log_probs += [
+            _turn_log_prob(base, row, values, mean)
+            for row, values in zip(part, replies, strict=True)
+        ]
+    return log_probs
 
 
-def _only(rows: Sequence[CriticRow]) -> CriticRow:
+def _only_row(rows: Sequence[CriticRow]) -> CriticRow:
     if len(rows) != 1 or max(rows[0].turns) > 0:
         raise TrainError(
             "args.servers: found a candidate of several rows or turns (a chat template that runs "
@@ -48,17 +51,21 @@ def _only(rows: Sequence[CriticRow]) -> CriticRow:
     return rows[0]
 
 
-def _turn(base: str, row: CriticRow, told: Sequence[Mapping[str, Any] | None], mean: bool) -> float:
+def _turn_log_prob(
+    base: str, row: CriticRow, prompt_log_probs: Sequence[Mapping[str, Any] | None], mean: bool
+) -> float:
     """Return a row's log pi from the server's log-probabilities of all its tokens."""
     values = []
-    for token, mark, said in zip(row.ids, row.turns, told, strict=False):
+    for token, mark, by_token in zip(row.ids, row.turns, prompt_log_probs, strict=False):
         if mark < 0:
             continue
-        one = (said or {}).get(str(token))
-        value = one.get("logprob") if isinstance(one, Mapping) else None
+        entry = (by_token or {}).get(str(token))
+        value = entry.get("logprob") if isinstance(entry, Mapping) else None
         if not isinstance(value, (int, float)):
             raise TrainError(f"{base}: found no log-probability of token {token} of a prompt")
         values.append(float(value))
-    if len(told) != len(row.ids) or not values:
-        raise TrainError(f"{base}: found {len(told)} log-probabilities of {len(row.ids)} tokens")
+    if len(prompt_log_probs) != len(row.ids) or not values:
+        raise TrainError(
+            f"{base}: found {len(prompt_log_probs)} log-probabilities of {len(row.ids)} tokens"
+        )
     return sum(values) / (len(values) if mean else 1)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from convbench.pocket.grids.world import pair_tasks
-from convbench.tasks.arc_agi.grids import row
+from convbench.tasks.arc_agi.grids import task_row
 
 COUNTS = {"train": 12, "test": 8}
 """Tasks of each split, as in the paper."""
@@ -16,10 +16,10 @@ def load(
     *, seed: int, train: int = COUNTS["train"], test: int = COUNTS["test"]
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of tasks whose rules are pairs, drawn by the seed."""
-    found = pair_tasks(seed, {"train": train, "test": test})
-    for number, (split, one) in enumerate(found):
+    tasks = pair_tasks(seed, {"train": train, "test": test})
+    for number, (split, task) in enumerate(tasks):
         pairs = {
-            "train": [{"input": p.input, "output": p.output} for p in one.shown],
-            "test": [{"input": one.test.input, "output": one.test.output}],
+            "train": [{"input": p.input, "output": p.output} for p in task.shown],
+            "test": [{"input": task.test.input, "output": task.test.output}],
         }
-        yield {**row(f"{split}-{seed}-{number:02d}", split, pairs), "rule": one.rule}
+        yield {**task_row(f"{split}-{seed}-{number:02d}", split, pairs), "rule": task.rule}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from convbench.tasks.arc_agi.edit import BY_NAME, roll
+from convbench.tasks.arc_agi.edit import BY_NAME, roll_cells
 from convbench.tasks.arc_agi.grids import Grid, Pair
 
 N_COLOURS = 6
@@ -33,12 +33,12 @@ class Rule:
     change: Callable[[Grid], Grid]
 
 
-def geometric() -> list[Rule]:
+def geometric_rules() -> list[Rule]:
     """Return the rules that move cells: 6 turns, 4 shifts, 2 repeats."""
     return [
         *(Rule("turn", name, BY_NAME[name].change) for name in TURNS),
         *(
-            Rule("shift", f"shift-{name}", partial(roll, down=down, right=right))
+            Rule("shift", f"shift-{name}", partial(roll_cells, down=down, right=right))
             for name, (down, right) in SHIFTS.items()
         ),
         *(Rule("repeat", name, BY_NAME[name].change) for name in REPEATS),
@@ -47,7 +47,7 @@ def geometric() -> list[Rule]:
 
 def pair_of(rng: random.Random) -> tuple[Rule, Rule]:
     """Return two rules of different families that move cells, in the order in which they apply."""
-    rules = geometric()
+    rules = geometric_rules()
     first, second = (
         rng.choice([rule for rule in rules if rule.family == family])
         for family in rng.sample(MOVES, 2)
@@ -55,14 +55,14 @@ def pair_of(rng: random.Random) -> tuple[Rule, Rule]:
     return first, second
 
 
-def then(first: Rule, second: Rule) -> Rule:
+def combine_rules(first: Rule, second: Rule) -> Rule:
     """Return the rule that applies the first, then the second."""
     name = f"{first.name}, {second.name}"
     return Rule("pair", name, lambda grid: second.change(first.change(grid)))
 
 
 @dataclass(frozen=True)
-class Task:
+class GridTask:
     """A rule with its demonstrations and one test pair, all grids of one size."""
 
     rule: str
@@ -70,13 +70,13 @@ class Task:
     test: Pair
 
 
-def task(
+def draw_task(
     rng: random.Random,
     rule: Rule,
     colours: tuple[int, ...],
     shown: int = SHOWN,
     sides: Sequence[int] = SIDES,
-) -> Task:
+) -> GridTask:
     """Return a task of a rule with drawn grids."""
     high, wide = rng.choice(sides), rng.choice(sides)
     grids = [
@@ -84,29 +84,29 @@ def task(
         for _ in range(shown + 1)
     ]
     pairs = [Pair(grid, rule.change(grid)) for grid in grids]
-    return Task(rule.name, tuple(pairs[:-1]), pairs[-1])
+    return GridTask(rule.name, tuple(pairs[:-1]), pairs[-1])
 
 
-def pair_tasks(seed: int, counts: dict[str, int]) -> Iterator[tuple[str, Task]]:
+def pair_tasks(seed: int, counts: dict[str, int]) -> Iterator[tuple[str, GridTask]]:
     """Yield (split, task) with a pair of rules each; no two tasks have the same one."""
     rng = random.Random(f"grids {seed}")
     colours = tuple(range(N_COLOURS))
     seen: set[Grid] = set()
     for split, count in counts.items():
-        found = 0
-        while found < count:
+        drawn = 0
+        while drawn < count:
             first, second = pair_of(rng)
-            rule = then(first, second)
-            mark = _mark(rule)
+            rule = combine_rules(first, second)
+            mark = _rule_effect(rule)
             if mark not in seen:
                 seen.add(mark)
-                found += 1
-                yield split, task(rng, rule, colours)
+                drawn += 1
+                yield split, draw_task(rng, rule, colours)
 
 
 _PROBE: Final[Grid] = ((0, 1, 2), (3, 4, 5), (1, 3, 4))
 """A grid that distinguishes rules: those that change it in the same way count as the same."""
 
 
-def _mark(rule: Rule) -> Grid:
+def _rule_effect(rule: Rule) -> Grid:
     return rule.change(_PROBE)

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from convbench.report.document import Part, SideBySide, Transcript
-from convbench.report.measures import ACCURACY, Measure, judge_measures, pairs, reward
+from convbench.report.document import ReportPart, SideBySide, Transcript
+from convbench.report.measures import (
+    ACCURACY,
+    Measure,
+    judge_measures,
+    paired_values,
+    reward_measure,
+)
 from convbench.report.naming import plain_name
 from convbench.report.policies import NAMES, Policy
 from convbench.report.rows import Observation
@@ -32,7 +38,7 @@ RULE = (
 
 
 @dataclass(frozen=True)
-class Pair:
+class ConversationPair:
     """The chosen pair of a setting."""
 
     section: Section
@@ -41,33 +47,35 @@ class Pair:
     judge: str | None
     unit: str
     difference: float
-    of: int
+    pair_count: int
     """Number of pairs it was chosen from."""
 
 
-def gallery(sections: Sequence[Section]) -> Part | None:
+def gallery_part(sections: Sequence[Section]) -> ReportPart | None:
     """Return the part with the chosen conversations; None if no setting has a pair."""
-    chosen = [pair for section in _settings(sections) if (pair := median_pair(section)) is not None]
-    talks = tuple(_shown(pair) for pair in chosen[:MOST])
+    chosen = [
+        pair for section in _shown_sections(sections) if (pair := median_pair(section)) is not None
+    ]
+    talks = tuple(_side_by_side(pair) for pair in chosen[:MOST])
     if not talks:
         return None
     notes = (f"At most {LONGEST:,} characters of a turn are shown, and {TURNS} turns.",)
-    return Part("Conversations", (RULE,), talks=talks, notes=notes)
+    return ReportPart("Conversations", (RULE,), talks=talks, notes=notes)
 
 
-def _settings(sections: Sequence[Section]) -> list[Section]:
+def _shown_sections(sections: Sequence[Section]) -> list[Section]:
     """Return at most MOST sections: one for each task, and the first with clarifying questions."""
     order = sorted(sections, key=lambda s: (s.protocol != "reasoning", s.mode != "thinking"))
     firsts: dict[str, Section] = {}
     for section in order:
         firsts.setdefault(section.task, section)
-    found = [section for section in sections if firsts[section.task] is section]
+    per_task = [section for section in sections if firsts[section.task] is section]
     asking = next((s for s in sections if s.protocol.startswith("clarifying")), None)
-    last = [asking] if asking is not None and asking not in found else []
-    return [*found[: MOST - len(last)], *last]
+    last = [asking] if asking is not None and asking not in per_task else []
+    return [*per_task[: MOST - len(last)], *last]
 
 
-def median_pair(section: Section) -> Pair | None:
+def median_pair(section: Section) -> ConversationPair | None:
     """Return the pair of conversations with the median difference in reward; in right answers if
     there is no judge. None without Base, a trained policy or a pair."""
     by_name = {plain_name(policy): policy for policy in reversed(section.policies)}
@@ -76,34 +84,38 @@ def median_pair(section: Section) -> Pair | None:
     if base is None or learnt is None:
         return None
     judge = next(iter(section.judges), None)
-    measure: Measure = ACCURACY if judge is None else reward(judge)
-    found = sorted(
-        (round(theirs - ours, 9), row.unit) for row, ours, theirs in pairs(base, learnt, measure)
+    measure: Measure = ACCURACY if judge is None else reward_measure(judge)
+    differences = sorted(
+        (round(theirs - ours, 9), row.unit)
+        for row, ours, theirs in paired_values(base, learnt, measure)
     )
-    if not found:
+    if not differences:
         return None
-    difference, unit = found[(len(found) - 1) // 2]
-    return Pair(section, base, learnt, judge, unit, difference, len(found))
+    difference, unit = differences[(len(differences) - 1) // 2]
+    return ConversationPair(section, base, learnt, judge, unit, difference, len(differences))
 
 
-def _shown(pair: Pair) -> SideBySide:
+def _side_by_side(pair: ConversationPair) -> SideBySide:
     section = pair.section
-    (first, example), (second, _) = _talk(pair.base, pair.unit), _talk(pair.learnt, pair.unit)
+    (first, example), (second, _) = (
+        _find_conversation(pair.base, pair.unit),
+        _find_conversation(pair.learnt, pair.unit),
+    )
     what = "reward" if pair.judge else "right answers"
     facts = (
         f"Regime {section.regime}; {pair.unit.rpartition('/')[2]}; difference in {what} "
-        f"{pair.difference:+.3f}, the median of {pair.of} pairs"
+        f"{pair.difference:+.3f}, the median of {pair.pair_count} pairs"
         + (f", judge {pair.judge}." if pair.judge else "."),
         f"Expected answer: {example.answer or '-'}.",
     )
     sides = (
-        _transcript(pair, pair.base, first),
-        _transcript(pair, pair.learnt, second),
+        _policy_transcript(pair, pair.base, first),
+        _policy_transcript(pair, pair.learnt, second),
     )
     return SideBySide(section.title, facts, sides)
 
 
-def _talk(policy: Policy, unit: str) -> tuple[Conversation, Example]:
+def _find_conversation(policy: Policy, unit: str) -> tuple[Conversation, Example]:
     """Return the conversation of a unit, and its example. Raises LookupError if there is none."""
     for member in policy.members or (policy,):
         start = f"{member.family}/" if policy.members else ""
@@ -114,15 +126,15 @@ def _talk(policy: Policy, unit: str) -> tuple[Conversation, Example]:
     raise LookupError(unit)  # cannot happen: the rows come from these conversations
 
 
-def _transcript(pair: Pair, policy: Policy, talk: Conversation) -> Transcript:
-    row = next(row for row in policy.rows if row.unit == pair.unit)
-    turns = [(turn.speaker, _cut(text_of(turn.content))) for turn in talk.turns[:TURNS]]
+def _policy_transcript(pair: ConversationPair, policy: Policy, talk: Conversation) -> Transcript:
+    row = next(row for row in policy.observations if row.unit == pair.unit)
+    turns = [(turn.speaker, _shorten_text(text_of(turn.content))) for turn in talk.turns[:TURNS]]
     if len(talk.turns) > TURNS:
         turns.append(("…", f"[{len(talk.turns) - TURNS} more turns]"))
-    return Transcript(policy.name, "; ".join(_came_of(pair, row)), tuple(turns))
+    return Transcript(policy.name, "; ".join(_outcome_facts(pair, row)), tuple(turns))
 
 
-def _came_of(pair: Pair, row: Observation) -> Iterator[str]:
+def _outcome_facts(pair: ConversationPair, row: Observation) -> Iterator[str]:
     if row.correct is not None:
         yield "no readable answer" if row.unparsed else "right" if row.correct else "wrong"
     scored = row.verdicts.get(pair.judge or "")
@@ -134,7 +146,7 @@ def _came_of(pair: Pair, row: Observation) -> Iterator[str]:
             yield f"{measure.head} {value:g}"
 
 
-def _cut(text: str) -> str:
+def _shorten_text(text: str) -> str:
     """Return the text, cut to LONGEST characters with a note on how many are left out."""
     if len(text) <= LONGEST:
         return text

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from convbench.report.document import Picture
-from convbench.report.experiment.printed import SIZED, Beside, measures_for
+from convbench.report.experiment.printed import SIZED, PublishedComparison, measures_for
 from convbench.report.measures import Measure
-from convbench.report.plots.lines import TURNS, Axis, Points, curves, trained_rows
-from convbench.report.plots.points import radar
+from convbench.report.plots.lines import TURNS, Axis, Points, draw_curves, trained_rows
+from convbench.report.plots.points import draw_radar
 from convbench.report.policies import Policy
 from convbench.report.published import PaperTable, paper_key, sample_size
 from convbench.stats.means import ErrorKind, Estimate
@@ -20,90 +20,124 @@ MANY = 1000
 """Sample size for tables that do not imply one: enough for a normal interval."""
 
 
-def radar_of(one: Beside, kind: ErrorKind) -> Picture | None:
+def radar_of(comparison: PublishedComparison, kind: ErrorKind) -> Picture | None:
     """Return a table's radar charts with the printed scores dotted; None without a judge that
     scores at least three metrics."""
-    if one.section is None or one.judge is None:
+    if comparison.section is None or comparison.judge is None:
         return None
     printed = {
-        policy.name: one.printed.methods[method]
-        for method, policies in one.ours.items()
+        policy.name: comparison.printed.methods[method]
+        for method, policies in comparison.own_policies.items()
         for policy in policies
     }
-    made = radar(one.section, one.judge, kind, printed)
-    return None if made is None else replace(made, name=f"{made.name}-table-{one.printed.number}")
+    picture = draw_radar(comparison.section, comparison.judge, kind, printed)
+    return (
+        None
+        if picture is None
+        else replace(picture, name=f"{picture.name}-table-{comparison.printed.number}")
+    )
 
 
-def curves_by_turns(found: Sequence[Beside], kind: ErrorKind) -> Picture | None:
+def curves_by_turns(comparisons: Sequence[PublishedComparison], kind: ErrorKind) -> Picture | None:
     """Return curves of accuracy and the overall score by n, for tables of one setting at several n;
     None if nothing was measured."""
-    some = sorted((one for one in found if one.section), key=lambda one: one.printed.turns)
+    some = sorted(
+        (comparison for comparison in comparisons if comparison.section),
+        key=lambda comparison: comparison.printed.turns,
+    )
     if not some:
         return None
-    names = dict.fromkeys(p.name for one in some if one.section for p in one.section.policies)
+    names = dict.fromkeys(
+        p.name for comparison in some if comparison.section for p in comparison.section.policies
+    )
 
-    def ours(measure: Measure) -> Points:
+    def own_points(measure: Measure) -> Points:
         points: Points = {name: [] for name in names}
-        for one in some:
-            for policy in one.section.policies if one.section else ():
-                _add(points, policy.name, one.printed.turns, measure.of(policy, kind))
+        for comparison in some:
+            for policy in comparison.section.policies if comparison.section else ():
+                _add_point(
+                    points, policy.name, comparison.printed.turns, measure.mean_of(policy, kind)
+                )
         return {name: line for name, line in points.items() if line}
 
-    def theirs(measure: Measure) -> Points:
+    def printed_points(measure: Measure) -> Points:
         points: Points = {}
-        for one in some:
-            for method in one.printed.methods:
-                _add(points, method, one.printed.turns, _printed(one.printed, method, measure))
+        for comparison in some:
+            for method in comparison.printed.methods:
+                _add_point(
+                    points,
+                    method,
+                    comparison.printed.turns,
+                    _printed_estimate(comparison.printed, method, measure),
+                )
         return points
 
     section = some[0].section
     assert section is not None
     title = f"{section.task} · {section.mode} · {section.protocol}"
-    return curves(title, _headlines(some[0]), ours, TURNS, some[0].judge, kind, printed=theirs)
+    return draw_curves(
+        title,
+        _headline_measures(some[0]),
+        own_points,
+        TURNS,
+        some[0].judge,
+        kind,
+        printed=printed_points,
+    )
 
 
-def curves_by_size(one: Beside, kind: ErrorKind) -> Picture | None:
+def curves_by_size(comparison: PublishedComparison, kind: ErrorKind) -> Picture | None:
     """Return curves of accuracy and the overall score by rows of the logged set; None if nothing
     was measured. A policy trained on all rows is at the number its training counted."""
-    section = one.section
+    section = comparison.section
     if section is None:
         return None
 
-    def ours(measure: Measure) -> Points:
+    def own_points(measure: Measure) -> Points:
         points: Points = {}
-        for policy in sorted(section.policies, key=lambda policy: _rows(policy) or 0):
-            _add(points, SIZED, _rows(policy), measure.of(policy, kind))
+        for policy in sorted(section.policies, key=lambda policy: _training_size(policy) or 0):
+            _add_point(points, SIZED, _training_size(policy), measure.mean_of(policy, kind))
         return points
 
-    def theirs(measure: Measure) -> Points:
+    def printed_points(measure: Measure) -> Points:
         points: Points = {}
-        for rows in one.printed.methods:
-            _add(points, SIZED, float(rows), _printed(one.printed, rows, measure))
+        for rows in comparison.printed.methods:
+            _add_point(
+                points, SIZED, float(rows), _printed_estimate(comparison.printed, rows, measure)
+            )
         return points
 
     title = f"{section.task} · {section.mode} · {section.protocol}"
-    return curves(title, _headlines(one), ours, ROWS, one.judge, kind, printed=theirs)
+    return draw_curves(
+        title,
+        _headline_measures(comparison),
+        own_points,
+        ROWS,
+        comparison.judge,
+        kind,
+        printed=printed_points,
+    )
 
 
-def _headlines(one: Beside) -> list[Measure]:
-    return [m for m in measures_for(one) if m.key in ("accuracy", "r_overall")]
+def _headline_measures(comparison: PublishedComparison) -> list[Measure]:
+    return [m for m in measures_for(comparison) if m.key in ("accuracy", "r_overall")]
 
 
-def _add(points: Points, name: str, x: float | None, found: Estimate | None) -> None:
-    if x is not None and found is not None:
-        points.setdefault(name, []).append((x, found))
+def _add_point(points: Points, name: str, x: float | None, estimate: Estimate | None) -> None:
+    if x is not None and estimate is not None:
+        points.setdefault(name, []).append((x, estimate))
 
 
-def _rows(policy: Policy) -> float | None:
+def _training_size(policy: Policy) -> float | None:
     """Return the number of rows that a policy was trained on; None if unknown."""
-    asked = (policy.recipe.get("data") or {}).get("rows")
-    found = trained_rows(policy) if asked is None else asked
-    return float(found) if isinstance(found, int | float) else None
+    rows = (policy.recipe.get("data") or {}).get("rows")
+    size = trained_rows(policy) if rows is None else rows
+    return float(size) if isinstance(size, int | float) else None
 
 
-def _printed(table: PaperTable, method: str, measure: Measure) -> Estimate | None:
+def _printed_estimate(table: PaperTable, method: str, measure: Measure) -> Estimate | None:
     """Return a printed number as an estimate with the sample size that its table implies; None if
     it is not printed."""
-    found = table.methods[method].get(paper_key(measure.key))
+    number = table.methods[method].get(paper_key(measure.key))
     n = sample_size(table.number) or MANY
-    return None if found is None else Estimate(found.mean, found.error, n, n, n - 1)
+    return None if number is None else Estimate(number.mean, number.error, n, n, n - 1)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from math import fsum
 
 from convbench.errors import ConvbenchError
-from convbench.report.document import Cell, Column, Part, Table, slug
-from convbench.report.experiment.steps import Ends, StepEnd
-from convbench.report.measures import ACCURACY, HEADS, THINKING, Measure, metric
+from convbench.report.document import Cell, Column, ReportPart, Table, slug
+from convbench.report.experiment.steps import StepEnd, StepEnds
+from convbench.report.measures import ACCURACY, HEADS, THINKING, Measure, metric_measure
 from convbench.report.naming import plain_name, with_unique_names
-from convbench.report.patterns.analysis import Spread, patterns, spread
+from convbench.report.patterns.analysis import Spread, analyse_patterns, measure_spread
 from convbench.report.patterns.present import patterns_document
 from convbench.report.patterns.responses import responses_of
 from convbench.report.policies import BASE, NAMES, Policy, judge_spec
@@ -30,10 +30,10 @@ from convbench.report.published import (
 )
 from convbench.report.sections import Section, compared_with
 from convbench.report.tables import difference_table, training_table
-from convbench.report.tables.cells import NONE, column, number
+from convbench.report.tables.cells import NONE, estimate_cell, measure_column
 from convbench.report.tables.results import ERRORS, printed_cells, ranks_of
-from convbench.stats.kendall import DRAWS, Agreement, agreement
-from convbench.stats.means import ErrorKind, over
+from convbench.stats.kendall import DRAWS, RankAgreement, rank_agreement
+from convbench.stats.means import ErrorKind, estimate_at_size
 
 PRINTED_UNIT = "turn"
 """The unit of a row in the tables by size, as we read them."""
@@ -42,7 +42,7 @@ SIZED = "ReFit"
 
 
 @dataclass(frozen=True)
-class Beside:
+class PublishedComparison:
     """A printed table and our policies for it."""
 
     printed: PaperTable
@@ -50,11 +50,11 @@ class Beside:
     """The section with only the policies of this table; None if nothing was measured."""
     judge: str | None
     """Our judge whose scores are shown in it."""
-    ours: Mapping[str, tuple[Policy, ...]]
+    own_policies: Mapping[str, tuple[Policy, ...]]
     """Printed method (or number of rows) → our policies of that name."""
     missing: Mapping[str, str]
     """Reason by printed method that is missing; key `""` if the table has nothing."""
-    asked: bool = True
+    is_planned: bool = True
     """Whether the experiment was meant to have this table."""
 
     @property
@@ -68,37 +68,47 @@ class Beside:
         return f"Table {table.number}: {' · '.join([*parts, *more])}"
 
     @property
-    def extra(self) -> tuple[Policy, ...]:
+    def extra_policies(self) -> tuple[Policy, ...]:
         """Return our policies that the printed table lacks."""
-        known = {id(policy) for found in self.ours.values() for policy in found}
+        known = {id(policy) for matched in self.own_policies.values() for policy in matched}
         policies = self.section.policies if self.section else ()
         return tuple(policy for policy in policies if id(policy) not in known)
 
 
-def beside(sections: Sequence[Section], ends: Ends, planned: Collection[str]) -> list[Beside]:
+def published_comparisons(
+    sections: Sequence[Section], ends: StepEnds, planned: Collection[str]
+) -> list[PublishedComparison]:
     """Return all printed tables in their order, each with our policies for it. A table that two of
     our tasks correspond to comes twice. `planned` holds the addresses of planned steps."""
     known = {*planned, *ends}
-    return [one for table in paper_tables() for one in _of_table(table, sections, ends, known)]
+    return [
+        comparison
+        for table in paper_tables()
+        for comparison in _table_comparisons(table, sections, ends, known)
+    ]
 
 
-def _of_table(
-    table: PaperTable, sections: Sequence[Section], ends: Ends, known: Collection[str]
-) -> Iterator[Beside]:
-    wanted = (table.task, table.mode, table.protocol, table.turns)
-    found = [
+def _table_comparisons(
+    table: PaperTable, sections: Sequence[Section], ends: StepEnds, known: Collection[str]
+) -> Iterator[PublishedComparison]:
+    setting = (table.task, table.mode, table.protocol, table.turns)
+    matching = [
         section
         for section in sections
         if (ALSO.get(section.task, section.task), section.mode, section.protocol, section.turns)
-        == wanted
+        == setting
     ]
-    kept = [one for section in found if (one := _filled(table, section, ends)) is not None]
-    asked = _asked(table, known)
-    none = {"": _why_none(table, found, ends, asked)}
-    yield from kept or [Beside(table, None, None, {}, none, asked)]
+    comparisons = [
+        comparison
+        for section in matching
+        if (comparison := _fill_comparison(table, section, ends)) is not None
+    ]
+    is_planned = _is_planned(table, known)
+    none = {"": _missing_table_reason(table, matching, ends, is_planned)}
+    yield from comparisons or [PublishedComparison(table, None, None, {}, none, is_planned)]
 
 
-def _asked(table: PaperTable, known: Collection[str]) -> bool:
+def _is_planned(table: PaperTable, known: Collection[str]) -> bool:
     """Return True if one of these steps belongs to this table. Tables of the second judge have no
     steps of their own."""
     if is_second_judge(table.judge):
@@ -108,43 +118,49 @@ def _asked(table: PaperTable, known: Collection[str]) -> bool:
     return any(step.endswith(last) and _is_cell(table, step.partition("/")[0]) for step in known)
 
 
-def _filled(table: PaperTable, section: Section, ends: Ends) -> Beside | None:
+def _fill_comparison(
+    table: PaperTable, section: Section, ends: StepEnds
+) -> PublishedComparison | None:
     """Return the table with a section's policies; None if the section has none of them, or no judge
     that corresponds to the table's second one."""
     judge = judge_of(table, section)
     if judge is None and is_second_judge(table.judge):
         return None
-    policies = [policy for policy in section.policies if bool(_rows(policy)) == table.by_size]
+    policies = [policy for policy in section.policies if bool(_row_count(policy)) == table.by_size]
     if table.by_size:
         sized = [policy for policy in policies if plain_name(policy) == SIZED]
-        named = [replace(policy, name=f"{SIZED} ({_rows(policy)} rows)") for policy in sized]
-        shown = [*named, *_whole(section)] if named else []
+        named = [replace(policy, name=f"{SIZED} ({_row_count(policy)} rows)") for policy in sized]
+        shown = [*named, *_all_rows_policies(section)] if named else []
     else:
-        plain = (replace(policy, name=plain_name(policy)) for policy in policies)
-        shown = with_unique_names(list(plain))
+        stripped = (replace(policy, name=plain_name(policy)) for policy in policies)
+        shown = with_unique_names(list(stripped))
     if not shown:
         return None
-    ours: dict[str, tuple[Policy, ...]] = {}
+    own_policies: dict[str, tuple[Policy, ...]] = {}
     for policy in shown:
-        method = _rows(policy) if table.by_size else plain_name(policy)
-        if method in table.methods and not (table.by_size and _unit(policy) != PRINTED_UNIT):
-            ours[method] = (*ours.get(method, ()), policy)
-    kept = replace(section, policies=tuple(shown))
-    missing = {method: _why(table, method, ends) for method in table.methods if method not in ours}
-    return Beside(table, kept, judge, ours, missing)
+        method = _row_count(policy) if table.by_size else plain_name(policy)
+        if method in table.methods and not (table.by_size and _row_unit(policy) != PRINTED_UNIT):
+            own_policies[method] = (*own_policies.get(method, ()), policy)
+    own_section = replace(section, policies=tuple(shown))
+    missing = {
+        method: _missing_reason(table, method, ends)
+        for method in table.methods
+        if method not in own_policies
+    }
+    return PublishedComparison(table, own_section, judge, own_policies, missing)
 
 
-def _whole(section: Section) -> list[Policy]:
+def _all_rows_policies(section: Section) -> list[Policy]:
     """Return the policies trained on all rows, which the paper's tables by size lack."""
-    found = (p for p in section.policies if not _rows(p) and plain_name(p) == SIZED)
-    return [replace(policy, name=f"{SIZED} (all rows)") for policy in found]
+    policies = (p for p in section.policies if not _row_count(p) and plain_name(p) == SIZED)
+    return [replace(policy, name=f"{SIZED} (all rows)") for policy in policies]
 
 
-def _unit(policy: Policy) -> str:
+def _row_unit(policy: Policy) -> str:
     return str((policy.recipe.get("data") or {}).get("unit") or PRINTED_UNIT)
 
 
-def _rows(policy: Policy) -> str:
+def _row_count(policy: Policy) -> str:
     """Return the number of rows that a recipe selects, as text; "" for all."""
     rows = (policy.recipe.get("data") or {}).get("rows")
     return "" if rows is None else str(rows)
@@ -160,7 +176,7 @@ def judge_of(table: PaperTable, section: Section) -> str | None:
     return second or (others[1] if len(others) > 1 else None)
 
 
-def cells_of(table: PaperTable, ends: Ends) -> list[str]:
+def cells_of(table: PaperTable, ends: StepEnds) -> list[str]:
     """Return the names of the experiment's cells that belong to this table, sorted."""
     return sorted({end.cell for end in ends.values() if _is_cell(table, end.cell)})
 
@@ -174,34 +190,38 @@ def _is_cell(table: PaperTable, cell: str) -> bool:
     return name.fullmatch(cell) is not None
 
 
-def _why_none(table: PaperTable, found: Sequence[Section], ends: Ends, asked: bool) -> str:
+def _missing_table_reason(
+    table: PaperTable, sections: Sequence[Section], ends: StepEnds, is_planned: bool
+) -> str:
     cells = cells_of(table, ends)
-    if found and is_second_judge(table.judge) and not table.by_size:
-        ended = _bad(ends, cells, ("judge",))
+    if sections and is_second_judge(table.judge) and not table.by_size:
+        ended = _failure_text(ends, cells, ("judge",))
         return "no second judge has scored these conversations" + (f" ({ended})" if ended else "")
     kinds = ("build", "judge", "train", "eval")
-    ended = _bad(ends, cells, kinds) if asked else ""
-    return ended or ("not reached yet" if asked else "not a part of this experiment")
+    ended = _failure_text(ends, cells, kinds) if is_planned else ""
+    return ended or ("not reached yet" if is_planned else "not a part of this experiment")
 
 
-def _why(table: PaperTable, method: str, ends: Ends) -> str:
+def _missing_reason(table: PaperTable, method: str, ends: StepEnds) -> str:
     """Return why a method is missing: its first steps that failed."""
     cells = cells_of(table, ends)
     recipes = {name: recipe for recipe, name in NAMES.items()}
     size = f"-{method}" if table.by_size else ""
     checkpoint = recipes.get(SIZED if table.by_size else method, method) + size
     steps = ("build", "judge", f"train/{checkpoint}", f"eval/{checkpoint}")
-    return _bad(ends, cells, steps) or "not asked for in this experiment, or not reached yet"
+    return (
+        _failure_text(ends, cells, steps) or "not asked for in this experiment, or not reached yet"
+    )
 
 
-def _bad(ends: Ends, cells: Sequence[str], steps: Sequence[str]) -> str:
+def _failure_text(ends: StepEnds, cells: Sequence[str], steps: Sequence[str]) -> str:
     """Return the reasons of the first two failed steps, "" if none failed. A step given by its kind
     alone means all steps of that kind."""
-    bad = [end for cell in cells for end in _of_steps(ends, cell, steps) if not end.done]
+    bad = [end for cell in cells for end in _step_ends(ends, cell, steps) if not end.done]
     return "; ".join(f"{end.cell}: {end.why}" for end in bad[:2])
 
 
-def _of_steps(ends: Ends, cell: str, steps: Sequence[str]) -> Iterator[StepEnd]:
+def _step_ends(ends: StepEnds, cell: str, steps: Sequence[str]) -> Iterator[StepEnd]:
     for step in steps:
         address = f"{cell}/{step}"
         yield from (
@@ -227,143 +247,169 @@ ODD = {
 """Notes on errors in a printed table, by its number."""
 
 
-def measures_for(one: Beside) -> list[Measure]:
+def measures_for(comparison: PublishedComparison) -> list[Measure]:
     """Return the measures of the printed columns, for our judge's scores of the same names."""
-    spec = judge_spec(one.section.policies, one.judge) if one.section else None
+    spec = judge_spec(comparison.section.policies, comparison.judge) if comparison.section else None
     limits = (spec.lowest, spec.highest) if spec else (0.0, 10.0)
-    return [ACCURACY, THINKING, *(metric(one.judge or "", name, limits=limits) for name in HEADS)]
+    return [
+        ACCURACY,
+        THINKING,
+        *(metric_measure(comparison.judge or "", name, limits=limits) for name in HEADS),
+    ]
 
 
-def printed_part(one: Beside, kind: ErrorKind, against: Sequence[str] = ()) -> Part:
+def printed_part(
+    comparison: PublishedComparison, kind: ErrorKind, against: Sequence[str] = ()
+) -> ReportPart:
     """Return the part of a printed table: regime and judge, the table, paired differences to Base
     and to `against`, and how the methods were trained."""
-    tables = [printed_table(one, kind)]
-    if one.section is not None:
-        compared = (one.section, *compared_with(one.section, against))
+    tables = [printed_table(comparison, kind)]
+    if comparison.section is not None:
+        compared = (comparison.section, *compared_with(comparison.section, against))
         more = (
-            *(difference_table(section, one.judge, kind) for section in compared),
-            training_table(one.section),
+            *(difference_table(section, comparison.judge, kind) for section in compared),
+            training_table(comparison.section),
         )
-        regime = one.section.regime
+        regime = comparison.section.regime
         tables += [
             replace(table, caption=f"{table.caption} ({regime} regime)")
             for table in more
             if table is not None and table.rows
         ]
-    return Part(one.title, tuple(_facts(one, kind)), tuple(tables), notes=tuple(_apart(one)))
+    return ReportPart(
+        comparison.title,
+        tuple(_comparison_facts(comparison, kind)),
+        tuple(tables),
+        notes=tuple(_incomparability_notes(comparison)),
+    )
 
 
-def printed_table(one: Beside, kind: ErrorKind) -> Table:
+def printed_table(comparison: PublishedComparison, kind: ErrorKind) -> Table:
     """Return the printed table in its order, with our rows above each printed row."""
-    measures = measures_for(one)
-    listed = [p for method in one.printed.methods for p in one.ours.get(method, ())]
-    listed += one.extra
-    size = sample_size(one.printed.number) if _as_printed(one, kind) else None
-    found = {
-        id(policy): [over(e, size) if size else e for e in (m.of(policy, kind) for m in measures)]
+    measures = measures_for(comparison)
+    listed = [
+        p for method in comparison.printed.methods for p in comparison.own_policies.get(method, ())
+    ]
+    listed += comparison.extra_policies
+    size = sample_size(comparison.printed.number) if _as_printed(comparison, kind) else None
+    means = {
+        id(policy): [
+            estimate_at_size(mean, size) if size else mean
+            for mean in (measure.mean_of(policy, kind) for measure in measures)
+        ]
         for policy in listed
     }
-    marks = [ranks_of([line[i] for line in found.values()], m) for i, m in enumerate(measures)]
-    ranks = dict(zip(found, zip(*marks, strict=True), strict=True)) if found else {}
+    marks = [
+        ranks_of([line[i] for line in means.values()], measure)
+        for i, measure in enumerate(measures)
+    ]
+    ranks = dict(zip(means, zip(*marks, strict=True), strict=True)) if means else {}
 
-    def ours(policy: Policy) -> tuple[Cell, ...]:
-        cells = zip(found[id(policy)], measures, ranks[id(policy)], strict=True)
-        return Cell(policy.name), *(number(e, m.digits, rank) for e, m, rank in cells)
+    def own_row(policy: Policy) -> tuple[Cell, ...]:
+        cells = zip(means[id(policy)], measures, ranks[id(policy)], strict=True)
+        return Cell(policy.name), *(estimate_cell(e, m.digits, rank) for e, m, rank in cells)
 
     rows = []
-    for method, numbers in one.printed.methods.items():
-        rows += [ours(policy) for policy in one.ours.get(method, ())]
-        name = f"{SIZED} ({method} rows)" if one.printed.by_size else method
-        if method not in one.ours:
+    for method, numbers in comparison.printed.methods.items():
+        rows += [own_row(policy) for policy in comparison.own_policies.get(method, ())]
+        name = f"{SIZED} ({method} rows)" if comparison.printed.by_size else method
+        if method not in comparison.own_policies:
             rows.append((Cell(f"{name}: missing"), *[NONE] * len(measures)))
         rows.append((Cell(f"  {name}, printed", quiet=True), *printed_cells(numbers, measures)))
-    rows += [ours(policy) for policy in one.extra]
-    heads = (Column("Method", "Method", numeric=False), *map(column, measures))
-    regime = f" ({one.section.regime} regime)" if one.section else ""
-    caption = f"Table {one.printed.number}, ours beside the printed one{regime}"
-    return Table(caption, heads, tuple(rows), tuple(_notes(one, kind)), "beside")
+    rows += [own_row(policy) for policy in comparison.extra_policies]
+    heads = (Column("Method", "Method", numeric=False), *map(measure_column, measures))
+    regime = f" ({comparison.section.regime} regime)" if comparison.section else ""
+    caption = f"Table {comparison.printed.number}, ours beside the printed one{regime}"
+    return Table(caption, heads, tuple(rows), tuple(_comparison_notes(comparison, kind)), "beside")
 
 
-def _as_printed(one: Beside, kind: ErrorKind) -> bool:
+def _as_printed(comparison: PublishedComparison, kind: ErrorKind) -> bool:
     """Return True if our errors are computed with the paper's own sample size."""
-    return one.section is not None and one.section.regime == "as-printed" and kind == "naive"
+    return (
+        comparison.section is not None
+        and comparison.section.regime == "as-printed"
+        and kind == "naive"
+    )
 
 
-def _facts(one: Beside, kind: ErrorKind) -> Iterator[str]:
+def _comparison_facts(comparison: PublishedComparison, kind: ErrorKind) -> Iterator[str]:
     """Yield a line with regime, kind of errors and judge, then a line for each missing method."""
-    if one.section is None:
-        yield f"Missing: {one.missing['']}."
+    if comparison.section is None:
+        yield f"Missing: {comparison.missing['']}."
         return
-    judge = f"judge {one.judge}" if one.judge else "not judged"
-    yield f"Regime {one.section.regime}; {kind} errors; {judge}."
-    for method, why in one.missing.items():
+    judge = f"judge {comparison.judge}" if comparison.judge else "not judged"
+    yield f"Regime {comparison.section.regime}; {kind} errors; {judge}."
+    for method, why in comparison.missing.items():
         yield f"Missing, {method}: {why}."
 
 
-def _notes(one: Beside, kind: ErrorKind) -> Iterator[str]:
-    size = sample_size(one.printed.number)
+def _comparison_notes(comparison: PublishedComparison, kind: ErrorKind) -> Iterator[str]:
+    size = sample_size(comparison.printed.number)
     at = f", over {size} conversations as they imply" if size else ""
-    judge = one.printed.judge
+    judge = comparison.printed.judge
     rule = f"errors naive{at} (Base's by another rule)"
-    yield f"Printed: {one.printed.title}, judge {judge}; {rule}."
-    if one.section is not None:
-        as_printed = size is not None and _as_printed(one, kind)
-        first = one.section.base or one.section.policies[0]
-        groups = len({row.group for row in first.rows})
+    yield f"Printed: {comparison.printed.title}, judge {judge}; {rule}."
+    if comparison.section is not None:
+        as_printed = size is not None and _as_printed(comparison, kind)
+        first = comparison.section.base or comparison.section.policies[0]
+        groups = len({row.group for row in first.observations})
         yield (
-            f"Ours: mean ± {ERRORS[kind]}; {len(first.rows)} conversations of {first.name} about "
+            f"Ours: mean ± {ERRORS[kind]}; {len(first.observations)} conversations of "
+            f"{first.name} about "
             f"{groups} groups{', errors over as many as the printed' if as_printed else ''}."
         )
         if kind != "naive":
             yield "The rules of errors differ; --se naive, or the regime as-printed, has one rule."
-    if one.printed.number in ODD:
-        yield ODD[one.printed.number]
+    if comparison.printed.number in ODD:
+        yield ODD[comparison.printed.number]
 
 
-def _apart(one: Beside) -> Iterator[str]:
+def _incomparability_notes(comparison: PublishedComparison) -> Iterator[str]:
     """Yield why the figures (though not the orders) are not comparable, and the section's notes."""
-    if one.section is None:
+    if comparison.section is None:
         return
-    section, found = one.section, []
+    section, reasons = comparison.section, []
     if section.task in SETS:
-        found.append(f"the set ({SETS[section.task]})")
-    model = _model(section.base or section.policies[0])
+        reasons.append(f"the set ({SETS[section.task]})")
+    model = _policy_model(section.base or section.policies[0])
     if MODEL.lower() not in model.lower():
-        found.append(f"the policy ({model}; printed: {MODEL})")
-    if one.judge and not _same_judge(one):
-        retired = ", which is retired" if "opus" in one.printed.judge else ""
-        found.append(f"the judge ({one.judge}; printed: {one.printed.judge}{retired})")
-    if found:
-        yield f"Figures are not comparable with the printed ones in: {'; '.join(found)}."
+        reasons.append(f"the policy ({model}; printed: {MODEL})")
+    if comparison.judge and not _same_judge(comparison):
+        retired = ", which is retired" if "opus" in comparison.printed.judge else ""
+        reasons.append(
+            f"the judge ({comparison.judge}; printed: {comparison.printed.judge}{retired})"
+        )
+    if reasons:
+        yield f"Figures are not comparable with the printed ones in: {'; '.join(reasons)}."
     yield from section.notes
 
 
-def _same_judge(one: Beside) -> bool:
+def _same_judge(comparison: PublishedComparison) -> bool:
     """Return True if our judge is the printed model."""
-    spec = judge_spec(one.section.policies, one.judge) if one.section else None
-    asked = (spec.model if spec else None) or one.judge or ""
-    return asked.rpartition("/")[2] == one.printed.judge
+    spec = judge_spec(comparison.section.policies, comparison.judge) if comparison.section else None
+    own_model = (spec.model if spec else None) or comparison.judge or ""
+    return own_model.rpartition("/")[2] == comparison.printed.judge
 
 
-def _model(policy: Policy) -> str:
+def _policy_model(policy: Policy) -> str:
     """Return the model of a policy's run before training; `imported` if it has none."""
     manifest = policy.run.manifest
     member = manifest.cast.get(manifest.protocol.policy)
     return "imported" if member is None else member.weights or member.model
 
 
-Compared = Sequence[tuple[Policy, float]]
+ComparedMeans = Sequence[tuple[Policy, float]]
 """Our policies, each with the printed mean."""
-Sums = Mapping[str, tuple[float, int]]
+GroupSums = Mapping[str, tuple[float, int]]
 """Group → (sum, count) of its conversations' numbers."""
 
 
-def order_table(found: Sequence[Beside]) -> Table | None:
+def order_table(comparisons: Sequence[PublishedComparison]) -> Table | None:
     """Return the table of Kendall's tau between our order and the printed one: of each table's
     methods by accuracy and overall score, then of each method by number of turns. None if no two
     methods can be ordered."""
-    rows = [row for one in found if (row := _line(one)) is not None]
-    rows += _by_turns(found)
+    rows = [row for comparison in comparisons if (row := _order_row(comparison)) is not None]
+    rows += _turn_rows(comparisons)
     if not rows:
         return None
     columns = (
@@ -388,34 +434,51 @@ def order_table(found: Sequence[Beside]) -> Table | None:
     return Table("Ordering agreement with the printed tables", columns, tuple(rows), notes, "order")
 
 
-def _line(one: Beside) -> tuple[Cell, ...] | None:
+def _order_row(comparison: PublishedComparison) -> tuple[Cell, ...] | None:
     """Return the row of a printed table; None with fewer than two methods."""
-    if one.section is None:
+    if comparison.section is None:
         return None
-    accuracy, overall = _measures(one)
-    found = [agree(_pairs(one, measure), measure) for measure in (accuracy, overall)]
-    n = max(len(_pairs(one, measure)) for measure in (accuracy, overall))
+    accuracy, overall = _order_measures(comparison)
+    agreements = [
+        order_agreement(_printed_pairs(comparison, measure), measure)
+        for measure in (accuracy, overall)
+    ]
+    n = max(len(_printed_pairs(comparison, measure)) for measure in (accuracy, overall))
     if n < 2:
         return None
-    number, _, setting = one.title.partition(": ")
-    regime = one.section.regime
-    return Cell(number), Cell(setting), Cell(regime), Cell(str(n)), *_cells(found)
+    number, _, setting = comparison.title.partition(": ")
+    regime = comparison.section.regime
+    return Cell(number), Cell(setting), Cell(regime), Cell(str(n)), *_agreement_cells(agreements)
 
 
-def _by_turns(found: Sequence[Beside]) -> Iterator[tuple[Cell, ...]]:
+def _turn_rows(comparisons: Sequence[PublishedComparison]) -> Iterator[tuple[Cell, ...]]:
     """Yield a row for each method measured at several numbers of turns above the default: whether
     its means order by n as printed."""
-    longer = [one for one in found if one.section is not None and one.printed.turns > 3]
-    for method in dict.fromkeys(name for one in longer for name in one.ours):
+    longer = [
+        comparison
+        for comparison in comparisons
+        if comparison.section is not None and comparison.printed.turns > 3
+    ]
+    for method in dict.fromkeys(name for comparison in longer for name in comparison.own_policies):
         parts = [
-            [pair for one in longer for pair in _pairs(one, _measures(one)[place], (method,))]
-            for place in (0, 1)
+            [
+                pair
+                for comparison in longer
+                for pair in _printed_pairs(
+                    comparison, _order_measures(comparison)[index], (method,)
+                )
+            ]
+            for index in (0, 1)
         ]
         if max(map(len, parts)) < 2:
             continue
-        measures = _measures(longer[0])
-        agreed = [agree(pairs, m) for pairs, m in zip(parts, measures, strict=True)]
-        numbers = [str(one.printed.number) for one in longer if method in one.ours]
+        measures = _order_measures(longer[0])
+        agreed = [order_agreement(pairs, m) for pairs, m in zip(parts, measures, strict=True)]
+        numbers = [
+            str(comparison.printed.number)
+            for comparison in longer
+            if method in comparison.own_policies
+        ]
         section = longer[0].section
         assert section is not None
         yield (
@@ -423,64 +486,66 @@ def _by_turns(found: Sequence[Beside]) -> Iterator[tuple[Cell, ...]]:
             Cell(f"{section.task} · {section.mode} · {method}, by n"),
             Cell(section.regime),
             Cell(str(max(map(len, parts)))),
-            *_cells(agreed),
+            *_agreement_cells(agreed),
         )
 
 
-def _measures(one: Beside) -> tuple[Measure, Measure]:
-    return ACCURACY, next(m for m in measures_for(one) if m.key == "r_overall")
+def _order_measures(comparison: PublishedComparison) -> tuple[Measure, Measure]:
+    return ACCURACY, next(m for m in measures_for(comparison) if m.key == "r_overall")
 
 
-def _pairs(one: Beside, measure: Measure, methods: Sequence[str] = ()) -> Compared:
+def _printed_pairs(
+    comparison: PublishedComparison, measure: Measure, methods: Sequence[str] = ()
+) -> ComparedMeans:
     """Return our policies that have the measure, each with the printed mean."""
     return [
         (policies[0], theirs.mean)
-        for method, policies in one.ours.items()
+        for method, policies in comparison.own_policies.items()
         if (not methods or method in methods)
-        and (theirs := one.printed.methods[method].get(paper_key(measure.key))) is not None
-        and measure.of(policies[0]) is not None
+        and (theirs := comparison.printed.methods[method].get(paper_key(measure.key))) is not None
+        and measure.mean_of(policies[0]) is not None
     ]
 
 
-def agree(found: Compared, measure: Measure) -> Agreement:
+def order_agreement(pairs: ComparedMeans, measure: Measure) -> RankAgreement:
     """Return the agreement of our means with the printed ones. Its interval resamples questions,
     the same for all policies that share them."""
-    sums = [_sums(policy, measure) for policy, _ in found]
-    values = [_mean(one, one.keys()) for one in sums]
-    return agreement(values, [printed for _, printed in found], _resampled(sums))
+    sums = [_group_sums(policy, measure) for policy, _ in pairs]
+    values = [_sums_mean(policy_sums, policy_sums.keys()) for policy_sums in sums]
+    return rank_agreement(values, [printed for _, printed in pairs], _bootstrap_means(sums))
 
 
-def _sums(policy: Policy, measure: Measure) -> Sums:
+def _group_sums(policy: Policy, measure: Measure) -> GroupSums:
     groups: dict[str, list[float]] = {}
-    for row in policy.rows:
+    for row in policy.observations:
         value = measure.value(row)
         if value is not None:
             groups.setdefault(row.group, []).append(value)
     return {group: (fsum(values), len(values)) for group, values in groups.items()}
 
 
-def _mean(sums: Sums, groups: Iterable[str]) -> float:
-    found = [sums[group] for group in groups if group in sums]
-    return fsum(total for total, _ in found) / sum(count for _, count in found)
+def _sums_mean(sums: GroupSums, groups: Iterable[str]) -> float:
+    present = [sums[group] for group in groups if group in sums]
+    return fsum(total for total, _ in present) / sum(count for _, count in present)
 
 
-def _resampled(sums: Sequence[Sums]) -> Callable[[random.Random], list[float] | None]:
-    groups = sorted({group for one in sums for group in one})
+def _bootstrap_means(sums: Sequence[GroupSums]) -> Callable[[random.Random], list[float] | None]:
+    groups = sorted({group for policy_sums in sums for group in policy_sums})
 
-    def drawn(rng: random.Random) -> list[float] | None:
+    def draw_means(rng: random.Random) -> list[float] | None:
         chosen = rng.choices(groups, k=len(groups))
-        if any(not one.keys() & set(chosen) for one in sums):
+        if any(not policy_sums.keys() & set(chosen) for policy_sums in sums):
             return None
-        return [_mean(one, chosen) for one in sums]
+        return [_sums_mean(policy_sums, chosen) for policy_sums in sums]
 
-    return drawn
+    return draw_means
 
 
-def _cells(found: Sequence[Agreement]) -> Iterator[Cell]:
-    for one in found:
-        yield NONE if one.tau is None else Cell(f"{one.tau:+.2f}")
-        yield NONE if one.low is None else Cell(f"[{one.low:+.2f}, {one.high:+.2f}]")
-        yield NONE if one.p is None else Cell(f"{one.p:.3f}")
+def _agreement_cells(agreements: Sequence[RankAgreement]) -> Iterator[Cell]:
+    for result in agreements:
+        yield NONE if result.tau is None else Cell(f"{result.tau:+.2f}")
+        yield NONE if result.low is None else Cell(f"[{result.low:+.2f}, {result.high:+.2f}]")
+        yield NONE if result.p is None else Cell(f"{result.p:.3f}")
 
 
 SHOWN = ("arc", "sciqa")
@@ -489,36 +554,46 @@ LEARNT = NAMES["swift"]
 TITLE = "Figure 1: language patterns of Base and SWiFt"
 
 
-def wording_parts(sections: Sequence[Section]) -> list[Part]:
+def pattern_parts(sections: Sequence[Section]) -> list[ReportPart]:
     """Return a part for each task of the figure, and one that compares them; empty if no section is
     of these tasks. A part that cannot be drawn says why."""
-    chosen = [one for task in SHOWN if (one := _chosen(sections, task)) is not None]
-    parts, found = [], {}
-    for place, section in zip("ab", chosen, strict=False):
-        part, measured = _part(section, f"{TITLE} ({place}), {section.task} · {section.mode}")
+    chosen = [
+        candidate for task in SHOWN if (candidate := _set_section(sections, task)) is not None
+    ]
+    parts, spreads = [], {}
+    for letter, section in zip("ab", chosen, strict=False):
+        part, measured = _pattern_part(
+            section, f"{TITLE} ({letter}), {section.task} · {section.mode}"
+        )
         parts.append(part)
         if measured is not None:
-            found[f"{section.task} · {section.mode}"] = measured
-    if chosen and len(found) == len(SHOWN):
-        parts.append(Part("Across sets (appendix E.3)", tables=(across(found),)))
+            spreads[f"{section.task} · {section.mode}"] = measured
+    if chosen and len(spreads) == len(SHOWN):
+        parts.append(ReportPart("Across sets (appendix E.3)", tables=(spread_table(spreads),)))
     elif chosen:
-        fact = f"Missing: E.3 compares {' and '.join(SHOWN)}; {len(found)} of them can be measured."
-        parts.append(Part("Across sets (appendix E.3)", (fact,)))
+        fact = (
+            f"Missing: E.3 compares {' and '.join(SHOWN)}; {len(spreads)} of them can be measured."
+        )
+        parts.append(ReportPart("Across sets (appendix E.3)", (fact,)))
     return parts
 
 
-def _chosen(sections: Sequence[Section], task: str) -> Section | None:
+def _set_section(sections: Sequence[Section], task: str) -> Section | None:
     """Return the section for a task of the figure, preferably reasoning in thinking mode; None if
     there is none. Sections with both policies come first."""
-    found = [s for s in sections if ALSO.get(s.task, s.task) == task]
-    found.sort(key=lambda s: (s.protocol != "reasoning", s.mode != "thinking", s.turns, s.task))
-    return next((s for s in found if len(_two(s)) == 2), next(iter(found), None))
+    candidates = [s for s in sections if ALSO.get(s.task, s.task) == task]
+    candidates.sort(
+        key=lambda s: (s.protocol != "reasoning", s.mode != "thinking", s.turns, s.task)
+    )
+    return next(
+        (s for s in candidates if len(_base_and_swift(s)) == 2), next(iter(candidates), None)
+    )
 
 
-def _two(section: Section) -> list[Policy]:
+def _base_and_swift(section: Section) -> list[Policy]:
     """Return Base and SWiFt (trained on all rows) under these names, those that exist."""
-    wanted = {BASE: section.base}
-    wanted[LEARNT] = next(
+    policies = {BASE: section.base}
+    policies[LEARNT] = next(
         (
             policy
             for policy in section.policies
@@ -526,24 +601,24 @@ def _two(section: Section) -> list[Policy]:
         ),
         None,
     )
-    return [replace(policy, name=name) for name, policy in wanted.items() if policy is not None]
+    return [replace(policy, name=name) for name, policy in policies.items() if policy is not None]
 
 
-def _part(section: Section, title: str) -> tuple[Part, Spread | None]:
-    policies = _two(section)
+def _pattern_part(section: Section, title: str) -> tuple[ReportPart, Spread | None]:
+    policies = _base_and_swift(section)
     if len(policies) < 2:
-        return Part(title, ("Missing: Base and SWiFt are not both here.",)), None
+        return ReportPart(title, ("Missing: Base and SWiFt are not both here.",)), None
     try:
-        found = patterns(responses_of(policies))
-        made = patterns_document(found, title).parts[0]
+        analysis = analyse_patterns(responses_of(policies))
+        part = patterns_document(analysis, title).parts[0]
     except ConvbenchError as error:
-        return Part(title, (f"Missing: {error}",)), None
-    facts = (f"Regime {section.regime}.", *made.facts)
-    pictures = tuple(replace(p, name=slug(f"patterns {section.title}")) for p in made.pictures)
-    return replace(made, facts=facts, pictures=pictures), spread(found)
+        return ReportPart(title, (f"Missing: {error}",)), None
+    facts = (f"Regime {section.regime}.", *part.facts)
+    pictures = tuple(replace(p, name=slug(f"patterns {section.title}")) for p in part.pictures)
+    return replace(part, facts=facts, pictures=pictures), measure_spread(analysis)
 
 
-def across(found: dict[str, Spread]) -> Table:
+def spread_table(spreads: dict[str, Spread]) -> Table:
     """Return the table of what the appendix reads off the two pictures, a row a task."""
     columns = (
         Column("Set", "Set", numeric=False),
@@ -559,16 +634,16 @@ def across(found: dict[str, Spread]) -> Table:
     rows = tuple(
         (
             Cell(name),
-            Cell(str(one.responses)),
-            _number(one.distance),
-            _number(one.by_policy.get(BASE)),
-            _number(one.by_policy.get(LEARNT)),
-            _number(one.separation, sign="+"),
-            _number(100 * one.first, 1),
-            _number(one.patterns, 2),
-            _number(_percent(one.outliers), 1),
+            Cell(str(values.responses)),
+            _number_cell(values.distance),
+            _number_cell(values.by_policy.get(BASE)),
+            _number_cell(values.by_policy.get(LEARNT)),
+            _number_cell(values.separation, sign="+"),
+            _number_cell(100 * values.largest_share, 1),
+            _number_cell(values.effective_patterns, 2),
+            _number_cell(_as_percent(values.outliers), 1),
         )
-        for name, one in found.items()
+        for name, values in spreads.items()
     )
     notes = (
         "distance: mean 1 - cosine of the uncommon words' TF-IDF between two responses, of all and "
@@ -584,9 +659,9 @@ def across(found: dict[str, Spread]) -> Table:
     return Table("Across sets", columns, rows, notes, "across-sets")
 
 
-def _percent(share: float | None) -> float | None:
+def _as_percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
 
 
-def _number(value: float | None, digits: int = 3, sign: str = "") -> Cell:
+def _number_cell(value: float | None, digits: int = 3, sign: str = "") -> Cell:
     return Cell("-" if value is None else f"{value:{sign}.{digits}f}")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import orjson
 
-from convbench.blot import told
-from convbench.store.jsonl import disk_error, records, write_whole
+from convbench.blot import redact_error
+from convbench.store.jsonl import disk_error, read_records, write_atomic
 from convbench.store.shape import read_object
 
 FILE = "steps.jsonl"
@@ -19,7 +19,7 @@ PLAN = "plan.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ExperimentPlan:
     """The planned steps of an experiment."""
 
     title: str = ""
@@ -35,24 +35,24 @@ def write_plan(root: Path, title: str, steps: Sequence[str]) -> None:
     except OSError as error:
         raise disk_error(root, error) from None
     data = orjson.dumps({"title": title, "steps": list(steps)}, option=orjson.OPT_APPEND_NEWLINE)
-    write_whole(root / PLAN, data)
+    write_atomic(root / PLAN, data)
 
 
-def read_plan(root: Path) -> Plan:
+def read_plan(root: Path) -> ExperimentPlan:
     """Return the planned steps of an experiment; an empty plan if there is none."""
-    found = read_object(root / PLAN)
-    steps = found.get("steps")
-    return Plan(
-        str(found.get("title") or ""),
+    record = read_object(root / PLAN)
+    steps = record.get("steps")
+    return ExperimentPlan(
+        str(record.get("title") or ""),
         tuple(str(step) for step in steps) if isinstance(steps, list) else (),
     )
 
 
-def in_order_of(plan: Plan, cells: Sequence[Path]) -> list[Path]:
+def sort_cells(plan: ExperimentPlan, cells: Sequence[Path]) -> list[Path]:
     """Return the folders of cells in the plan's order, then others by name."""
     names = list(dict.fromkeys(step.partition("/")[0] for step in plan.steps))
-    place = {name: number for number, name in enumerate(names)}
-    return sorted(cells, key=lambda path: (place.get(path.name, len(place)), path.name))
+    order = {name: number for number, name in enumerate(names)}
+    return sorted(cells, key=lambda path: (order.get(path.name, len(order)), path.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class StepEnd:
     address: str
     """`CELL/KIND` or `CELL/KIND/CHECKPOINT`."""
     done: bool
-    said: tuple[str, ...]
+    reasons: tuple[str, ...]
     """Why it failed, or what failed in it if it succeeded all the same."""
     seconds: float
     """Total duration of all tries."""
@@ -80,21 +80,23 @@ class StepEnd:
     @property
     def why(self) -> str:
         """Return its name and reasons, as a sentence."""
-        return f"{self.name}: {'; '.join(self.said) or 'it did not end well, and said nothing'}"
+        return f"{self.name}: {'; '.join(self.reasons) or 'it did not end well, and said nothing'}"
 
 
-Ends = Mapping[str, StepEnd]
+StepEnds = Mapping[str, StepEnd]
 """Steps that ended, by address."""
 
 
 def read_ends(root: Path) -> dict[str, StepEnd]:
     """Return how each step of an experiment ended, by address; empty without a record."""
-    found: dict[str, StepEnd] = {}
-    for line in records(root / FILE, "address", "state"):
+    ends: dict[str, StepEnd] = {}
+    for line in read_records(root / FILE, "address", "state"):
         address, took = line["address"], line.get("seconds")
-        before = found[address].seconds if address in found else 0.0
+        before = ends[address].seconds if address in ends else 0.0
         seconds = float(took) if isinstance(took, int | float) and 0 <= took < 1e9 else 0.0
         words = line.get("said")
-        said = tuple(told(str(word)) for word in words) if isinstance(words, list) else ()
-        found[address] = StepEnd(address, line["state"] == "done", said, before + seconds)
-    return found
+        reasons = (
+            tuple(redact_error(str(word)) for word in words) if isinstance(words, list) else ()
+        )
+        ends[address] = StepEnd(address, line["state"] == "done", reasons, before + seconds)
+    return ends

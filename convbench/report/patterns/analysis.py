@@ -55,15 +55,15 @@ def always_common() -> frozenset[str]:
     return frozenset(ENGLISH_STOP_WORDS) | DOMAIN
 
 
-def frequencies(found: Sequence[Response]) -> dict[str, dict[str, float]]:
+def word_frequencies(responses: Sequence[Response]) -> dict[str, dict[str, float]]:
     """Return policy → word → share of the policy's responses that contain the word.
 
     The appendix says "frequency" without a definition; this is our reading.
     """
     out = {}
-    for policy, said in by_policy(found).items():
-        counts = Counter(word for response in said for word in set(response.words))
-        out[policy] = {word: count / len(said) for word, count in counts.items()}
+    for policy, own_responses in by_policy(responses).items():
+        counts = Counter(word for response in own_responses for word in set(response.words))
+        out[policy] = {word: count / len(own_responses) for word, count in counts.items()}
     return out
 
 
@@ -78,26 +78,26 @@ def is_common(shares: Sequence[float]) -> bool:
     return _at_most(max(shares) / min(shares), 1 + RATIO)
 
 
-def _at_most(one: float, two: float) -> bool:
+def _at_most(value: float, limit: float) -> bool:
     """Return True if a number is at most another, up to rounding: 6/5 is within 1.2."""
-    return one <= two + 1e-9
+    return value <= limit + 1e-9
 
 
-def common_words(found: Mapping[str, Mapping[str, float]]) -> frozenset[str]:
+def common_words(frequencies: Mapping[str, Mapping[str, float]]) -> frozenset[str]:
     """Return the common words, from frequencies by policy and word."""
-    words = {word for shares in found.values() for word in shares}
+    words = {word for shares in frequencies.values() for word in shares}
     always = always_common()
     return frozenset(
         word
         for word in words
-        if word in always or is_common([shares.get(word, 0.0) for shares in found.values()])
+        if word in always or is_common([shares.get(word, 0.0) for shares in frequencies.values()])
     )
 
 
 Words = Sequence[str]
 
 
-def distinct(texts: Iterable[Words], n: int) -> float | None:
+def distinct_n(texts: Iterable[Words], n: int) -> float | None:
     """Return distinct-n: the number of different n-grams over that of all n-grams, none across two
     texts (Li et al. 2016, "A diversity-promoting objective function"). None without an n-gram."""
     grams = Counter(tuple(words[i : i + n]) for words in texts for i in range(len(words) - n + 1))
@@ -117,24 +117,26 @@ def first_words(texts: Iterable[Words], limit: int) -> list[Words]:
     return out
 
 
-def vocabulary(texts: Iterable[Words]) -> int:
+def vocabulary_size(texts: Iterable[Words]) -> int:
     """Return the number of different words."""
     return len({word for words in texts for word in words})
 
 
-def telling(inside: Iterable[Response], outside: Iterable[Response], top: int = 10) -> list[str]:
+def telling_words(
+    inside: Iterable[Response], outside: Iterable[Response], top: int = 10
+) -> list[str]:
     """Return at most `top` words that distinguish `inside` from `outside`, the strongest first.
 
     By the z score of the log-odds ratio with an informative Dirichlet prior, the words' counts
     over both (Monroe, Colaresi and Quinn 2008, "Fightin' words", eq. 16-22).
     """
-    one = Counter(word for response in inside for word in response.words)
-    two = Counter(word for response in outside for word in response.words)
-    prior = one + two
-    n_one, n_two, n_prior = one.total(), two.total(), prior.total()
+    inside_counts = Counter(word for response in inside for word in response.words)
+    outside_counts = Counter(word for response in outside for word in response.words)
+    prior = inside_counts + outside_counts
+    n_one, n_two, n_prior = inside_counts.total(), outside_counts.total(), prior.total()
     scores = {}
     for word, a in prior.items():
-        first, second = one[word] + a, two[word] + a
+        first, second = inside_counts[word] + a, outside_counts[word] + a
         rest_one, rest_two = n_one + n_prior - first, n_two + n_prior - second
         if rest_one <= 0 or rest_two <= 0:
             continue
@@ -167,7 +169,7 @@ class Patterns:
     common: frozenset[str]
     pattern: list[int]
     """Pattern of each response: 0 for the largest pattern, then by size."""
-    places: list[tuple[float, float]] | None
+    coordinates: list[tuple[float, float]] | None
     """Position of each response in the plane; None if no uncommon word is left to embed them by."""
     neighbours: int
     """Number of neighbours that UMAP used: 15, or fewer if there are fewer responses."""
@@ -185,43 +187,44 @@ class Patterns:
         return max(self.pattern) + 1
 
 
-def patterns(found: Sequence[Response]) -> Patterns:
+def analyse_patterns(responses: Sequence[Response]) -> Patterns:
     """Return the patterns of final responses. The same responses give the same result.
 
     Raises DataError if no response contains a usable common word, or MissingDependency.
     """
-    said = list(found)
-    common = common_words(frequencies(said))
-    labels = cluster([" ".join(w for w in r.words if w in common) for r in said])
-    outside = [" ".join(w for w in r.words if w not in common) for r in said]
-    neighbours = min(UMAP["n_neighbors"], len(said) - 1)
-    places = project(outside, neighbours)
+    documents = list(responses)
+    common = common_words(word_frequencies(documents))
+    labels = cluster_texts([" ".join(w for w in r.words if w in common) for r in documents])
+    outside = [" ".join(w for w in r.words if w not in common) for r in documents]
+    neighbours = min(UMAP["n_neighbors"], len(documents) - 1)
+    coordinates = project_texts(outside, neighbours)
     notes = []
     if max(labels) + 1 < K:
         notes.append(
-            f"{max(labels) + 1} patterns in place of {K}: the {len(said)} responses use common "
+            f"{max(labels) + 1} patterns in place of {K}: the {len(documents)} responses use "
+            "common "
             "words in no more ways."
         )
-    if places is None:
+    if coordinates is None:
         notes.append(
             "No picture: no uncommon word is in at least 2 and at most 90% of the responses."
         )
     elif neighbours < UMAP["n_neighbors"]:
         notes.append(
-            f"{len(said)} responses are few: UMAP took {neighbours} neighbours in place of "
+            f"{len(documents)} responses are few: UMAP took {neighbours} neighbours in place of "
             f"{UMAP['n_neighbors']}."
         )
-    return Patterns(said, common, labels, places, neighbours, tuple(notes))
+    return Patterns(documents, common, labels, coordinates, neighbours, tuple(notes))
 
 
-def cluster(texts: Sequence[str]) -> list[int]:
+def cluster_texts(texts: Sequence[str]) -> list[int]:
     """Return the pattern of each text: K-means (k = 5, seed 42) over TF-IDF, renumbered by size.
 
     There are fewer patterns if fewer texts are distinct. Raises DataError without a usable word.
     """
     from sklearn.cluster import KMeans
 
-    matrix = tfidf(texts)
+    matrix = tfidf_matrix(texts)
     if matrix is None:
         raise DataError(
             f"patterns: found no common word that is in at least 2 and at most 90% of the "
@@ -229,12 +232,12 @@ def cluster(texts: Sequence[str]) -> list[int]:
         )
     different = len({tuple(row.indices) + tuple(row.data.round(12)) for row in matrix})
     means = KMeans(n_clusters=min(K, different), random_state=SEED, n_init=STARTS)
-    found = means.fit_predict(matrix).tolist()
-    order = sorted(set(found), key=lambda label: (-found.count(label), found.index(label)))
-    return [order.index(label) for label in found]
+    labels = means.fit_predict(matrix).tolist()
+    order = sorted(set(labels), key=lambda label: (-labels.count(label), labels.index(label)))
+    return [order.index(label) for label in labels]
 
 
-def project(texts: Sequence[str], neighbours: int) -> list[tuple[float, float]] | None:
+def project_texts(texts: Sequence[str], neighbours: int) -> list[tuple[float, float]] | None:
     """Return the coordinates of texts in the plane, by UMAP over TF-IDF (seed 42). None if no word
     is in enough of them, or there are fewer than four. Raises MissingDependency."""
     try:
@@ -243,7 +246,7 @@ def project(texts: Sequence[str], neighbours: int) -> list[tuple[float, float]] 
         raise MissingDependency(
             "umap-learn", needed_for="patterns", install=with_extra("analysis")
         ) from None
-    matrix = tfidf(texts)
+    matrix = tfidf_matrix(texts)
     if matrix is None or len(texts) < FEWEST:
         return None
     settings = {**UMAP, "n_neighbors": neighbours, "random_state": SEED, "n_jobs": 1}
@@ -253,7 +256,7 @@ def project(texts: Sequence[str], neighbours: int) -> list[tuple[float, float]] 
     return [(float(x), float(y)) for x, y in places]
 
 
-def tfidf(texts: Sequence[str]) -> Any:
+def tfidf_matrix(texts: Sequence[str]) -> Any:
     """Return the sparse TF-IDF matrix (texts, words), rows of norm 1 or 0; None without a word."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -280,64 +283,69 @@ class Spread:
     """The same within each policy."""
     separation: float | None
     """Share of the 15 nearest neighbours that are of the same policy, minus the share by chance."""
-    first: float
+    largest_share: float
     """Share of the responses in the largest pattern."""
-    patterns: float
+    effective_patterns: float
     """Effective number of patterns, the exponential of their entropy."""
     outliers: float | None
     """Share of the responses whose distance to the nearest neighbour is an outlier."""
 
 
-def spread(found: Patterns) -> Spread:
+def measure_spread(analysis: Patterns) -> Spread:
     """Return density, separation, use of patterns and outliers of an analysis."""
-    shares = [found.pattern.count(k) / len(found.pattern) for k in range(found.k)]
+    shares = [analysis.pattern.count(k) / len(analysis.pattern) for k in range(analysis.k)]
     entropy = -math.fsum(share * math.log(share) for share in shares)
-    distances, policies = _distances(found)
-    nearest = [min(row) for row in _others(distances)]
+    distances, policies = _response_distances(analysis)
+    nearest = [min(row) for row in _off_diagonal(distances)]
     return Spread(
-        responses=len(found.responses),
-        distance=_mean(distances),
-        by_policy={name: _mean(_within(distances, policies, name)) for name in found.policies},
-        separation=_separation(distances, policies),
-        first=max(shares),
-        patterns=math.exp(entropy),
+        responses=len(analysis.responses),
+        distance=_mean_distance(distances),
+        by_policy={
+            name: _mean_distance(_within_policy(distances, policies, name))
+            for name in analysis.policies
+        },
+        separation=_policy_separation(distances, policies),
+        largest_share=max(shares),
+        effective_patterns=math.exp(entropy),
         outliers=_far_out(nearest),
     )
 
 
-def _distances(found: Patterns) -> tuple[list[list[float]], list[str]]:
+def _response_distances(analysis: Patterns) -> tuple[list[list[float]], list[str]]:
     """Return the distance matrix of responses with an uncommon word, and their policies."""
-    outside = [" ".join(w for w in r.words if w not in found.common) for r in found.responses]
-    matrix: Any = tfidf(outside)
+    outside = [" ".join(w for w in r.words if w not in analysis.common) for r in analysis.responses]
+    matrix: Any = tfidf_matrix(outside)
     if matrix is None:
         return [], []
-    kept = [place for place in range(matrix.shape[0]) if matrix[place].nnz]
-    step = max(1, math.ceil(len(kept) / MOST))
-    kept = kept[::step]
-    if len(kept) < 2:
+    indices = [index for index in range(matrix.shape[0]) if matrix[index].nnz]
+    step = max(1, math.ceil(len(indices) / MOST))
+    indices = indices[::step]
+    if len(indices) < 2:
         return [], []
-    close = (matrix[kept] @ matrix[kept].T).toarray()
+    close = (matrix[indices] @ matrix[indices].T).toarray()
     distances = [[max(0.0, 1.0 - value) for value in row] for row in close.tolist()]
-    return distances, [found.responses[place].policy for place in kept]
+    return distances, [analysis.responses[index].policy for index in indices]
 
 
-def _others(distances: Sequence[Sequence[float]]) -> list[list[float]]:
+def _off_diagonal(distances: Sequence[Sequence[float]]) -> list[list[float]]:
     return [[d for j, d in enumerate(row) if j != i] for i, row in enumerate(distances)]
 
 
-def _mean(distances: Sequence[Sequence[float]]) -> float | None:
-    values = [d for row in _others(distances) for d in row]
+def _mean_distance(distances: Sequence[Sequence[float]]) -> float | None:
+    values = [d for row in _off_diagonal(distances) for d in row]
     return fmean(values) if values else None
 
 
-def _within(
+def _within_policy(
     distances: Sequence[Sequence[float]], policies: Sequence[str], name: str
 ) -> list[list[float]]:
     mine = [policy == name for policy in policies]
     return [list(compress(row, mine)) for row in compress(distances, mine)]
 
 
-def _separation(distances: Sequence[Sequence[float]], policies: Sequence[str]) -> float | None:
+def _policy_separation(
+    distances: Sequence[Sequence[float]], policies: Sequence[str]
+) -> float | None:
     count = min(UMAP["n_neighbors"], len(policies) - 1)
     if count < 1 or len(set(policies)) < 2:
         return None

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from convbench.options.report import PatternOptions
 from convbench.report.document import Document
-from convbench.report.files import write
-from convbench.report.patterns.analysis import patterns as analyse
-from convbench.report.patterns.present import patterns_document, points
-from convbench.report.patterns.responses import responses
+from convbench.report.files import write_report
+from convbench.report.patterns.analysis import Patterns, analyse_patterns
+from convbench.report.patterns.present import patterns_document, points_csv
+from convbench.report.patterns.responses import read_responses
 from convbench.report.plots.style import Page
 from convbench.store import Run, find_run
 from convbench.store.jsonl import write_file
@@ -21,34 +21,37 @@ from convbench.store.jsonl import write_file
 class PatternResult:
     """The report on language patterns, and the files that were written."""
 
+    analysis: Patterns
     document: Document
     files: list[Path]
     warnings: list[str] = field(default_factory=list)
 
 
-def patterns(options: PatternOptions) -> PatternResult:
+def report_patterns(options: PatternOptions) -> PatternResult:
     """Cluster and embed the final responses of policies, and write page, picture and points.
 
     Raises RunError for fewer than two policies, and DataError for responses without words.
     """
     runs = [find_run(path) for path in options.runs] or [find_run(None)]
-    found = analyse(responses(runs, options.split))
+    analysis = analyse_patterns(read_responses(runs, options.split))
     page = Page(options.columns, options.titles)
-    made = patterns_document(found, _title(runs, options.split), page)
-    made = replace(made, runs=tuple(str(run.path) for run in runs))
-    folder = options.out or runs[0].reports
+    document = patterns_document(analysis, _patterns_title(runs, options.split), page)
+    document = replace(document, runs=tuple(str(run.path) for run in runs))
+    folder = options.out or runs[0].reports_folder
     named = options.out is not None
-    files = write(made, folder, ["html", "markdown"], name="patterns", named=named)
-    write_file(folder / "patterns.csv", points(found), named=named)
-    return PatternResult(made, [*files, folder / "patterns.csv"], _warnings(runs))
+    files = write_report(document, folder, ["html", "markdown"], name="patterns", named=named)
+    write_file(folder / "patterns.csv", points_csv(analysis), named_by_user=named)
+    return PatternResult(
+        analysis, document, [*files, folder / "patterns.csv"], _difference_warnings(runs)
+    )
 
 
-def _title(runs: Sequence[Run], split: str) -> str:
+def _patterns_title(runs: Sequence[Run], split: str) -> str:
     first = runs[0].manifest
     return f"Language patterns · {first.task.name} · {first.mode} · {split}"
 
 
-def _warnings(runs: Sequence[Run]) -> list[str]:
+def _difference_warnings(runs: Sequence[Run]) -> list[str]:
     out = []
     for key in ("task", "mode"):
         names = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from convbench.errors import RunError
-from convbench.report.naming import in_order, with_unique_names
+from convbench.report.naming import sort_policies, with_unique_names
 from convbench.report.policies import Policy, read_policies, read_policy
 from convbench.store import Run
 from convbench.views import final_text
@@ -32,7 +32,7 @@ class Response:
         return tuple(WORD.findall(self.text.lower()))
 
 
-def responses(runs: Sequence[Run], split: str = "test") -> list[Response]:
+def read_responses(runs: Sequence[Run], split: str = "test") -> list[Response]:
     """Return the final responses of every policy. Each run is one policy; a single run also brings
     its children. The order of the runs does not matter.
 
@@ -47,13 +47,13 @@ def responses(runs: Sequence[Run], split: str = "test") -> list[Response]:
             f"{runs[0].path}: found one policy; expected two or more: name several runs, e.g. "
             "convbench patterns RUN RUN/evals/swift, or evaluate one first: convbench eval"
         )
-    policies = in_order(sorted(policies, key=lambda policy: policy.run.manifest.id))
+    policies = sort_policies(sorted(policies, key=lambda policy: policy.run.manifest.id))
     policies.sort(key=lambda policy: not policy.is_base)
-    found = responses_of(with_unique_names(policies))
-    empty = [p.run.path for p in policies if not p.rows]
+    final_responses = responses_of(with_unique_names(policies))
+    empty = [p.run.path for p in policies if not p.observations]
     if empty:
         raise RunError(f"{empty[0]}: found no conversations of split {split}; expected some")
-    return found
+    return final_responses
 
 
 def responses_of(policies: Sequence[Policy]) -> list[Response]:
@@ -62,11 +62,11 @@ def responses_of(policies: Sequence[Policy]) -> list[Response]:
         response
         for policy in policies
         for member in policy.members or (policy,)
-        for response in _of(member, policy.name)
+        for response in _policy_responses(member, policy.name)
     ]
 
 
-def _of(policy: Policy, name: str) -> Iterator[Response]:
+def _policy_responses(policy: Policy, name: str) -> Iterator[Response]:
     examples, protocol = policy.run.examples, policy.run.manifest.protocol
     talks = (t for t in policy.run.conversations() if t.failure is None and t.branch is None)
     for talk in sorted(talks, key=lambda t: t.key):
@@ -78,9 +78,9 @@ def _of(policy: Policy, name: str) -> Iterator[Response]:
             yield Response(name, talk.conversation_id, example.group_id, text)
 
 
-def by_policy(found: Sequence[Response]) -> dict[str, list[Response]]:
+def by_policy(responses: Sequence[Response]) -> dict[str, list[Response]]:
     """Return the responses by policy, in order of appearance."""
     out: dict[str, list[Response]] = {}
-    for response in found:
+    for response in responses:
         out.setdefault(response.policy, []).append(response)
     return out

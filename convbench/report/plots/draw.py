@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from convbench.report.document import Document, Part, Picture
+from convbench.report.document import Document, Picture, ReportPart
 from convbench.report.layout import judges_of
 from convbench.report.measures import ACCURACY
-from convbench.report.pairwise import beside, flips, tournaments
-from convbench.report.plots.lines import by_rounds, by_size, by_temperature, by_turns, training
-from convbench.report.plots.points import dots, judge_pairs, radar, strengths
-from convbench.report.plots.style import Page, drawing
+from convbench.report.pairwise import flipped_pairs, section_tournaments, sibling_tournaments
+from convbench.report.plots.lines import (
+    round_curves,
+    size_curves,
+    temperature_curves,
+    training_curves,
+    turn_curves,
+)
+from convbench.report.plots.points import draw_dots, draw_judge_pairs, draw_radar, draw_strengths
+from convbench.report.plots.style import Page, drawing_style
 from convbench.report.sections import Section
-from convbench.report.tables import headline, measures_of
+from convbench.report.tables import headline_measure, measures_of
 from convbench.stats.means import ErrorKind
 
 
 def with_pictures(
-    made: Document,
+    document: Document,
     sections: Sequence[Section],
     *,
     judge: str | None = None,
@@ -28,57 +34,63 @@ def with_pictures(
 ) -> Document:
     """Return the document with pictures drawn for `page`: each part's own, and a last part with
     those that compare parts. Raises MissingDependency without matplotlib."""
-    with drawing((policy.name for section in sections for policy in section.policies), page):
+    with drawing_style((policy.name for section in sections for policy in section.policies), page):
         titles = [(section, name) for section in sections for name in judges_of(section, judge)]
         parts = [
-            replace(part, pictures=tuple(_of_part(section, name, section.errors(kind))))
-            for part, (section, name) in zip(made.parts, titles, strict=False)
+            replace(part, pictures=tuple(_part_pictures(section, name, section.error_kind(kind))))
+            for part, (section, name) in zip(document.parts, titles, strict=False)
         ]
-        parts += made.parts[len(titles) :]  # parts that compare sections have only tables
-        across = tuple(_across(sections, judge, kind))
-        across += tuple(_strengths(sections, judge)) if pairwise else ()
-    together = (Part("All together", pictures=across),) if across else ()
-    return replace(made, parts=(*parts, *together))
+        parts += document.parts[len(titles) :]  # parts that compare sections have only tables
+        across = tuple(_comparison_pictures(sections, judge, kind))
+        across += tuple(_strength_pictures(sections, judge)) if pairwise else ()
+    together = (ReportPart("All together", pictures=across),) if across else ()
+    return replace(document, parts=(*parts, *together))
 
 
-def _strengths(sections: Sequence[Section], judge: str | None) -> Iterator[Picture]:
+def _strength_pictures(sections: Sequence[Section], judge: str | None) -> Iterator[Picture]:
     for section in sections:
-        for found in tournaments(section):
-            if judge in (None, found.judge):
-                others = beside(found, section, sections)
-                drawn = strengths(section.title, found, tuple(flips(found, others).values()))
+        for tournament in section_tournaments(section):
+            if judge in (None, tournament.judge):
+                others = sibling_tournaments(tournament, section, sections)
+                drawn = draw_strengths(
+                    section.title, tournament, tuple(flipped_pairs(tournament, others).values())
+                )
                 if drawn is not None:
                     yield drawn
 
 
-def _of_part(section: Section, judge: str | None, kind: ErrorKind) -> Iterator[Picture]:
-    found = [radar(section, judge, kind) if judge else None]
-    found += [curve(section, judge, kind) for curve in (by_temperature, by_size, by_rounds)]
-    yield from (item for item in found if item is not None)
+def _part_pictures(section: Section, judge: str | None, kind: ErrorKind) -> Iterator[Picture]:
+    pictures = [draw_radar(section, judge, kind) if judge else None]
+    pictures += [
+        curve(section, judge, kind) for curve in (temperature_curves, size_curves, round_curves)
+    ]
+    yield from (item for item in pictures if item is not None)
 
 
-def _across(
+def _comparison_pictures(
     sections: Sequence[Section],
     judge: str | None,
     kind: ErrorKind | None,
 ) -> Iterator[Picture]:
     names = dict.fromkeys(name for section in sections for name in judges_of(section, judge))
-    found = dots(sections, ACCURACY, kind) or _rewards(sections, next(iter(names)), kind)
-    if found is not None:
-        yield found
+    overview = draw_dots(sections, ACCURACY, kind) or _reward_dots(
+        sections, next(iter(names)), kind
+    )
+    if overview is not None:
+        yield overview
     for name in names:
-        yield from by_turns(sections, name, kind)
+        yield from turn_curves(sections, name, kind)
     for section in sections:
-        yield from judge_pairs(section)
-        curves = training(section)
+        yield from draw_judge_pairs(section)
+        curves = training_curves(section)
         if curves is not None:
             yield curves
 
 
-def _rewards(
+def _reward_dots(
     sections: Sequence[Section], judge: str | None, kind: ErrorKind | None
 ) -> Picture | None:
     """Return the picture of the judge's headline by task, for tasks without right answers."""
     measures = [m for section in sections for m in measures_of(section, judge)]
-    top = headline(measures)
-    return dots(sections, top, kind) if top is not None else None
+    top = headline_measure(measures)
+    return draw_dots(sections, top, kind) if top is not None else None

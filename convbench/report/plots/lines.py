@@ -11,12 +11,20 @@ from typing import Any
 
 from convbench.report.document import Picture, slug
 from convbench.report.measures import ACCURACY, Measure, judge_measures
-from convbench.report.plots.points import clipped, interval
-from convbench.report.plots.style import GREY, Look, legend_below, looks, new_figure, page, picture
+from convbench.report.plots.points import clip_interval, interval_text
+from convbench.report.plots.style import (
+    GREY,
+    Look,
+    current_page,
+    legend_below,
+    new_figure,
+    policy_looks,
+    save_picture,
+)
 from convbench.report.policies import NAMES, Policy
-from convbench.report.rows import at
+from convbench.report.rows import at_temperature
 from convbench.report.sections import Section
-from convbench.report.tables import headline, rounds_of
+from convbench.report.tables import headline_measure, rounds_of
 from convbench.stats.means import ErrorKind, Estimate
 
 Points = dict[str, list[tuple[float, Estimate]]]
@@ -36,36 +44,41 @@ TURNS = Axis("policy turns n", "number of turns")
 ROUNDS = Axis("round", "round (0 is Base)")
 
 
-def by_temperature(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
+def temperature_curves(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
     """Return curves of accuracy and reward by temperature; None for fewer than two temperatures."""
-    told = {row.temperature for p in section.policies for row in p.rows}
-    temperatures = sorted(t for t in told if t is not None)
+    sent = {row.temperature for p in section.policies for row in p.observations}
+    temperatures = sorted(t for t in sent if t is not None)
     if len(temperatures) < 2:
         return None
 
-    def points(measure: Measure) -> Points:
+    def measure_points(measure: Measure) -> Points:
         return {
-            policy.name: _known((t, measure.over(at(policy.rows, t), kind)) for t in temperatures)
+            policy.name: _known_estimates(
+                (t, measure.mean_over(at_temperature(policy.observations, t), kind))
+                for t in temperatures
+            )
             for policy in section.policies
         }
 
-    return curves(section.title, _measures([section], judge), points, TEMPERATURE, judge, kind)
+    return draw_curves(
+        section.title, _curve_measures([section], judge), measure_points, TEMPERATURE, judge, kind
+    )
 
 
-def by_turns(
+def turn_curves(
     sections: Sequence[Section], judge: str | None, kind: ErrorKind | None
 ) -> list[Picture]:
     """Return curves of accuracy and reward by number of turns, for each setting with several n."""
-    found = []
-    for key, group in _settings(sections).items():
+    pictures = []
+    for key, group in _sections_by_setting(sections).items():
         if len({section.turns for section in group}) < 2:
             continue
 
-        def points(measure: Measure, group: Sequence[Section] = group) -> Points:
+        def measure_points(measure: Measure, group: Sequence[Section] = group) -> Points:
             names = dict.fromkeys(policy.name for section in group for policy in section.policies)
             return {
-                name: _known(
-                    (section.turns, measure.of(policy, section.errors(kind)))
+                name: _known_estimates(
+                    (section.turns, measure.mean_of(policy, section.error_kind(kind)))
                     for section in sorted(group, key=lambda section: section.turns)
                     for policy in section.policies
                     if policy.name == name
@@ -74,51 +87,61 @@ def by_turns(
             }
 
         title = " · ".join(part for part in key if part != "clean")
-        errors = group[0].errors(kind)
-        found.append(curves(title, _measures(group, judge), points, TURNS, judge, errors))
-    return [item for item in found if item is not None]
+        errors = group[0].error_kind(kind)
+        pictures.append(
+            draw_curves(title, _curve_measures(group, judge), measure_points, TURNS, judge, errors)
+        )
+    return [item for item in pictures if item is not None]
 
 
-def by_size(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
+def size_curves(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
     """Return curves of accuracy and reward by number of training rows, in their unit; None if no
     method was trained on several numbers."""
     methods: dict[str, list[tuple[float, Policy]]] = {}
     for policy in section.policies:
         size = trained_rows(policy)
         if size:
-            methods.setdefault(_method(policy), []).append((float(size), policy))
-    several = {m: found for m, found in methods.items() if len({size for size, _ in found}) > 1}
+            methods.setdefault(_method_name(policy), []).append((float(size), policy))
+    several = {
+        m: policies for m, policies in methods.items() if len({size for size, _ in policies}) > 1
+    }
     if not several:
         return None
 
-    def points(measure: Measure) -> Points:
+    def measure_points(measure: Measure) -> Points:
         return {
-            method: _known(
-                (size, measure.of(policy, kind))
-                for size, policy in sorted(found, key=lambda item: item[0])
+            method: _known_estimates(
+                (size, measure.mean_of(policy, kind))
+                for size, policy in sorted(policies, key=lambda item: item[0])
             )
-            for method, found in several.items()
+            for method, policies in several.items()
         }
 
-    measures = _measures([section], judge)
-    axis = _axis(policy for found in several.values() for _, policy in found)
-    return curves(section.title, measures, points, axis, judge, kind, base=section.base)
+    measures = _curve_measures([section], judge)
+    axis = _rows_axis(policy for policies in several.values() for _, policy in policies)
+    return draw_curves(
+        section.title, measures, measure_points, axis, judge, kind, base=section.base
+    )
 
 
-def by_rounds(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
+def round_curves(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
     """Return curves of accuracy and reward by round, for learners trained in rounds; Base is round
     0. None if no learner has two rounds."""
-    found = rounds_of(section)
-    if not found:
+    rounds = rounds_of(section)
+    if not rounds:
         return None
 
-    def points(measure: Measure) -> Points:
+    def measure_points(measure: Measure) -> Points:
         return {
-            name: _known((float(n), measure.of(policy, kind)) for n, policy in policies.items())
-            for name, policies in found.items()
+            name: _known_estimates(
+                (float(n), measure.mean_of(policy, kind)) for n, policy in policies.items()
+            )
+            for name, policies in rounds.items()
         }
 
-    return curves(section.title, _measures([section], judge), points, ROUNDS, judge, kind)
+    return draw_curves(
+        section.title, _curve_measures([section], judge), measure_points, ROUNDS, judge, kind
+    )
 
 
 def trained_rows(policy: Policy) -> int | None:
@@ -133,36 +156,40 @@ def trained_rows(policy: Policy) -> int | None:
     )
 
 
-def _axis(policies: Iterable[Policy]) -> Axis:
+def _rows_axis(policies: Iterable[Policy]) -> Axis:
     units = {str(policy.training.get("unit") or "conversation") for policy in policies}
-    one = f" (one per {units.pop()})" if len(units) == 1 else ""
-    return Axis(f"training rows{one}", "size of the training set")
+    per_unit = f" (one per {units.pop()})" if len(units) == 1 else ""
+    return Axis(f"training rows{per_unit}", "size of the training set")
 
 
-def _method(policy: Policy) -> str:
+def _method_name(policy: Policy) -> str:
     trainer = str(policy.recipe.get("trainer") or policy.recipe.get("name") or policy.name)
     return NAMES.get(trainer.replace("_", "-"), trainer)
 
 
-def _settings(sections: Sequence[Section]) -> dict[tuple[str, str, str, str], list[Section]]:
-    found: dict[tuple[str, str, str, str], list[Section]] = {}
+def _sections_by_setting(
+    sections: Sequence[Section],
+) -> dict[tuple[str, str, str, str], list[Section]]:
+    by_setting: dict[tuple[str, str, str, str], list[Section]] = {}
     for section in sections:
         key = (section.task, section.mode, section.protocol, section.regime)
-        found.setdefault(key, []).append(section)
-    return found
+        by_setting.setdefault(key, []).append(section)
+    return by_setting
 
 
-def _measures(sections: Sequence[Section], judge: str | None) -> list[Measure]:
+def _curve_measures(sections: Sequence[Section], judge: str | None) -> list[Measure]:
     policies = [policy for section in sections for policy in section.policies]
-    top = headline(judge_measures(policies, judge)) if judge else None
+    top = headline_measure(judge_measures(policies, judge)) if judge else None
     return [ACCURACY, top] if top else [ACCURACY]
 
 
-def _known(found: Iterable[tuple[float, Estimate | None]]) -> list[tuple[float, Estimate]]:
-    return [(x, estimate) for x, estimate in found if estimate is not None]
+def _known_estimates(
+    points: Iterable[tuple[float, Estimate | None]],
+) -> list[tuple[float, Estimate]]:
+    return [(x, estimate) for x, estimate in points if estimate is not None]
 
 
-def curves(
+def draw_curves(
     title: str,
     measures: Sequence[Measure],
     points: Callable[[Measure], Points],
@@ -176,21 +203,21 @@ def curves(
     """Return a picture with a panel for each measure and a line for each method; None without
     points. Points of several methods are shifted so that they do not overlap. The mean of `base`
     is a dotted line, printed points are hollow on dashed lines."""
-    panels = [(m, found) for m in measures if any((found := points(m)).values())]
+    panels = [(m, lines) for m in measures if any((lines := points(m)).values())]
     if not panels:
         return None
-    columns = page().across(len(panels), 2)
+    columns = current_page().panels_across(len(panels), 2)
     rows = len(panels) // columns  # of at most two panels
     figure = new_figure(2.1 * rows + 0.6, panels=columns)
     grid: Any = figure.subplots(rows, columns, squeeze=False)
-    for axes, (measure, found) in zip(grid.flat, panels, strict=True):
-        _lines(axes, measure, found, printed(measure) if printed else {})
-        flat = measure.of(base, kind) if base else None
+    for axes, (measure, lines) in zip(grid.flat, panels, strict=True):
+        _draw_lines(axes, measure, lines, printed(measure) if printed else {})
+        flat = measure.mean_of(base, kind) if base else None
         if flat is not None:
             axes.axhline(flat.mean, color=GREY, linestyle=":", linewidth=1.2, label="Base")
         axes.set_xlabel(axis.label)
         axes.set_ylabel(f"{measure.head}\n({measure.unit})")
-    bars = f"bars: {interval(kind)}" + ("; hollow: printed" if printed else "")
+    bars = f"bars: {interval_text(kind)}" + ("; hollow: printed" if printed else "")
     handles, labels = grid[0][0].get_legend_handles_labels()
     legend_below(figure, handles, labels, bars)
     heads = " and ".join(measure.head for measure, _ in panels)
@@ -198,22 +225,24 @@ def curves(
     caption = f"{title}: {heads} by {axis.name}{scored}, with 95% intervals."
     caption += " The dotted line is Base." if base else ""
     caption += " Hollow points on dashed lines are printed." if printed else ""
-    return picture(
+    return save_picture(
         figure, slug(f"{axis.name} {title} {judge or ''}"), caption, title=title + scored
     )
 
 
-def _lines(axes: Any, measure: Measure, found: Points, printed: Points) -> None:
-    drawn = [(name, name, points, False) for name, points in found.items()]
+def _draw_lines(axes: Any, measure: Measure, lines: Points, printed: Points) -> None:
+    drawn = [(name, name, points, False) for name, points in lines.items()]
     drawn += [(name, f"{name}, printed", points, True) for name, points in printed.items()]
     places = sorted({x for _, _, points, _ in drawn for x, _ in points})
     gap = min((b - a for a, b in pairwise(places)), default=1.0)
-    styles = looks([*found, *printed])
+    styles = policy_looks([*lines, *printed])
     for number, (name, label, points, hollow) in enumerate(drawn):
         # Shifted by less than a sixth of the distance between two values of x.
         shift = gap * 0.3 * ((number + 0.5) / len(drawn) - 0.5)
         low, high = (
-            zip(*(clipped(e, measure) for _, e in points), strict=True) if points else ((), ())
+            zip(*(clip_interval(e, measure) for _, e in points), strict=True)
+            if points
+            else ((), ())
         )
         means = [e.mean for _, e in points]
         look = styles[name]
@@ -253,9 +282,9 @@ SHARE = 0.05
 """Share of a longer curve's points in the running mean."""
 
 
-def training(section: Section) -> Picture | None:
+def training_curves(section: Section) -> Picture | None:
     """Return the training curves of all methods of a section; None without a log."""
-    logs = {policy.name: _log(policy) for policy in section.policies}
+    logs = {policy.name: _training_log(policy) for policy in section.policies}
     logs = {name: log for name, log in logs.items() if log}
     panels = [
         panel
@@ -264,15 +293,17 @@ def training(section: Section) -> Picture | None:
     ]
     if not panels:
         return None
-    columns = page().across(len(panels), 3 if len(panels) == 3 else 2)
+    columns = current_page().panels_across(len(panels), 3 if len(panels) == 3 else 2)
     rows = math.ceil(len(panels) / columns)
     figure = new_figure(2.1 * rows + 0.6, panels=columns)
     grid: Any = figure.subplots(rows, columns, squeeze=False)
-    styles = looks([policy.name for policy in section.policies])
+    styles = policy_looks([policy.name for policy in section.policies])
     for axes, (label, keys) in zip(grid.flat, panels, strict=False):
         for name, log in logs.items():
-            for place, (key, what) in enumerate(keys.items()):
-                _curve(axes, log, key, styles[name], name + (f", {what}" if what else ""), place)
+            for index, (key, what) in enumerate(keys.items()):
+                _draw_curve(
+                    axes, log, key, styles[name], name + (f", {what}" if what else ""), index
+                )
         axes.set_xlabel("optimiser step")
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlim(left=0)
@@ -281,21 +312,21 @@ def training(section: Section) -> Picture | None:
         axes.set_visible(False)
     long = any(len(log) > FEW for log in logs.values())
     marks = f"bold: running mean of {SHARE:.0%} of the steps; faint: as logged" if long else ""
-    _legends(figure, list(grid.flat), panels, marks)
+    _draw_legends(figure, list(grid.flat), panels, marks)
     caption = f"{section.title}: training curves; losses of different learners are not comparable."
     caption += f" {marks[:1].upper()}{marks[1:]}." if marks else ""
     name = slug(f"training {section.title}")
-    return picture(figure, name, caption, title=section.title)
+    return save_picture(figure, name, caption, title=section.title)
 
 
-def smoothed(values: Sequence[float]) -> list[float]:
+def smooth_values(values: Sequence[float]) -> list[float]:
     """Return the centred running mean over SHARE of the values (an odd number), over fewer at the
     ends."""
     reach = round(len(values) * SHARE) // 2 or 1
     return [fmean(values[max(0, i - reach) : i + reach + 1]) for i in range(len(values))]
 
 
-def _legends(figure: Any, grid: Sequence[Any], panels: Sequence[Any], marks: str) -> None:
+def _draw_legends(figure: Any, grid: Sequence[Any], panels: Sequence[Any], marks: str) -> None:
     """Add a legend of the methods below all panels, and legends inside panels with two curves a
     method."""
     from matplotlib.lines import Line2D
@@ -303,8 +334,8 @@ def _legends(figure: Any, grid: Sequence[Any], panels: Sequence[Any], marks: str
     handles, labels = grid[0].get_legend_handles_labels()
     legend_below(figure, handles, labels, marks)
     for axes, (_, keys) in zip(grid, panels, strict=False):
-        said = [what for what in keys.values() if what]
-        if said:
+        texts = [what for what in keys.values() if what]
+        if texts:
             lines = [
                 Line2D(
                     [],
@@ -312,23 +343,23 @@ def _legends(figure: Any, grid: Sequence[Any], panels: Sequence[Any], marks: str
                     color="black",
                     marker="o",
                     markersize=3.5,
-                    markerfacecolor="black" if place == 0 else "white",
+                    markerfacecolor="black" if index == 0 else "white",
                     label=what,
                 )
-                for place, what in enumerate(said)
+                for index, what in enumerate(texts)
             ]
             axes.legend(handles=lines, loc="best")
 
 
-def _log(policy: Policy) -> list[dict[str, Any]]:
+def _training_log(policy: Policy) -> list[dict[str, Any]]:
     entries = policy.training.get("log")
     if not isinstance(entries, list):
         return []
     return [e for e in entries if isinstance(e, dict) and "step" in e]
 
 
-def _curve(
-    axes: Any, log: Sequence[dict[str, Any]], key: str, look: Look, label: str, place: int
+def _draw_curve(
+    axes: Any, log: Sequence[dict[str, Any]], key: str, look: Look, label: str, index: int
 ) -> None:
     points = [(e["step"], e[key]) for e in log if isinstance(e.get(key), int | float)]
     points = [(x, y) for x, y in points if math.isfinite(y)]
@@ -336,7 +367,7 @@ def _curve(
         steps, values = [x for x, _ in points], [y for _, y in points]
         if len(points) > FEW:
             axes.plot(steps, values, color=look.color, alpha=0.2, linewidth=0.6, zorder=1.5)
-            values = smoothed(values)
+            values = smooth_values(values)
         axes.plot(
             steps,
             values,
@@ -346,5 +377,5 @@ def _curve(
             marker=look.marker,
             markersize=3.5,
             markevery=max(1, len(points) // 8),
-            markerfacecolor=look.color if place == 0 else "white",
+            markerfacecolor=look.color if index == 0 else "white",
         )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Columns = Literal["one", "two"]
-ONE, TWO = 3.35, 7.0
+ONE_COLUMN, TWO_COLUMNS = 3.35, 7.0
 """Inches of one column of a page of two (8.5 cm), and of both."""
 DPI = 300
 """Resolution of the PNG: what journals require of line art."""
@@ -91,7 +91,7 @@ class Page:
     titled: bool = False
     """Whether titles are drawn into the pictures; on a page the caption has them."""
 
-    def across(self, panels: int, wide: int, narrow: int = 1) -> int:
+    def panels_across(self, panels: int, wide: int, narrow: int = 1) -> int:
         """Return how many panels a picture has in a row, if the page fits `wide` and one column of
         it `narrow`."""
         return min(panels, wide if self.columns == "two" else narrow)
@@ -103,31 +103,31 @@ _PAGE: ContextVar[Page] = ContextVar("_PAGE")
 """The page of the document that is being drawn."""
 
 
-def page() -> Page:
+def current_page() -> Page:
     """Return the page that is being drawn for."""
     return _PAGE.get(Page())
 
 
-def looks(names: Iterable[str]) -> dict[str, Look]:
+def policy_looks(names: Iterable[str]) -> dict[str, Look]:
     """Return each policy's look, the same in all pictures of the document. The papers' methods have
     fixed looks; others get one by a hash of their name, distinct as far as looks suffice."""
-    found, wanted = dict(_SHARED.get({})), list(dict.fromkeys(names))
-    _assign(found, [name for name in wanted if name not in found])
-    return {name: found[name] for name in wanted}
+    assigned, distinct_names = dict(_SHARED.get({})), list(dict.fromkeys(names))
+    _assign_looks(assigned, [name for name in distinct_names if name not in assigned])
+    return {name: assigned[name] for name in distinct_names}
 
 
-def _assign(found: dict[str, Look], names: Iterable[str]) -> None:
+def _assign_looks(assigned: dict[str, Look], names: Iterable[str]) -> None:
     """Add a look for each name; the order of names does not matter."""
     fixed = {name: Look(*look) for name, look in zip(NAMES.values(), LOOKS, strict=False)}
     others = []
     for name in sorted(names):
         own = fixed.get(name.partition(" (")[0])
-        if own is not None and own not in found.values():
-            found[name] = own
+        if own is not None and own not in assigned.values():
+            assigned[name] = own
         else:
             others.append(name)
     for name in others:
-        found[name] = _by_name(name, {look.color for look in found.values()}, fixed.values())
+        assigned[name] = _by_name(name, {look.color for look in assigned.values()}, fixed.values())
 
 
 def _by_name(name: str, taken: set[str], fixed: Collection[Look]) -> Look:
@@ -144,7 +144,7 @@ def _by_name(name: str, taken: set[str], fixed: Collection[Look]) -> Look:
 
 
 @contextmanager
-def drawing(names: Iterable[str] = (), on: Page | None = None) -> Iterator[None]:
+def drawing_style(names: Iterable[str] = (), on: Page | None = None) -> Iterator[None]:
     """Set matplotlib's settings, the looks of the document's policies, and the page (by default
     the enclosing one) within the context. Raises MissingDependency without matplotlib."""
     try:
@@ -154,7 +154,7 @@ def drawing(names: Iterable[str] = (), on: Page | None = None) -> Iterator[None]
             "matplotlib", needed_for="--plots", install=with_extra("analysis")
         ) from None
     settings: Any = RC
-    shared, paper = _SHARED.set(looks(names)), _PAGE.set(on or page())
+    shared, paper = _SHARED.set(policy_looks(names)), _PAGE.set(on or current_page())
     try:
         with matplotlib.rc_context(settings):
             yield
@@ -168,16 +168,16 @@ def new_figure(height: float, *, panels: int = 1) -> Figure:
     on a two-column page."""
     from matplotlib.figure import Figure
 
-    width = ONE if panels == 1 or page().columns == "one" else TWO
+    width = ONE_COLUMN if panels == 1 or current_page().columns == "one" else TWO_COLUMNS
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def picture(
+def save_picture(
     figure: Figure, name: str, caption: str, *, title: str = "", legend: str = ""
 ) -> Picture:
     """Return a figure as SVG, PDF and PNG, the same bytes for the same numbers. Its title is drawn
     if the page has titles; `legend` explains the marks in a line below it."""
-    if title and page().titled:
+    if title and current_page().titled:
         figure.suptitle(title, x=0.01, ha="left", fontsize=8.5, fontweight="bold")
     if legend:
         figure.supxlabel(legend, x=0.99, ha="right", fontsize=6.5, color=GREY)
@@ -185,8 +185,8 @@ def picture(
     figure.set_layout_engine("none")
     svg, pdf, png = io.StringIO(), io.BytesIO(), io.BytesIO()
     figure.savefig(svg, format="svg", metadata={"Date": None, "Title": caption})
-    made = {"CreationDate": None, "Producer": None, "Creator": None, "Title": caption}
-    figure.savefig(pdf, format="pdf", metadata=made)
+    pdf_metadata = {"CreationDate": None, "Producer": None, "Creator": None, "Title": caption}
+    figure.savefig(pdf, format="pdf", metadata=pdf_metadata)
     figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None, "Title": caption})
     width, height = figure.get_size_inches()
     return Picture(
@@ -196,7 +196,7 @@ def picture(
 
 def legend_below(figure: Figure, handles: Any, labels: Sequence[str], words: str = "") -> None:
     """Put a legend below all panels, headed by `words` that explain the marks."""
-    columns = 4 if figure.get_figwidth() > ONE else 2
+    columns = 4 if figure.get_figwidth() > ONE_COLUMN else 2
     figure.legend(
         handles,
         labels,

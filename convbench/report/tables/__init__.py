@@ -2,8 +2,8 @@
 
 from convbench.report.tables.adaptation import adaptation_table, choice_table, kind_table
 from convbench.report.tables.beside import reference_table
-from convbench.report.tables.cells import headline, measures_of
-from convbench.report.tables.counts import count_table, counts
+from convbench.report.tables.cells import headline_measure, measures_of
+from convbench.report.tables.counts import conversation_counts, count_table
 from convbench.report.tables.details import rounds_of, rounds_table, run_table, training_table
 from convbench.report.tables.gold import gold_part
 from convbench.report.tables.judges import (
@@ -30,13 +30,13 @@ __all__ = [
     "best_of_table",
     "choice_table",
     "control_table",
+    "conversation_counts",
     "count_table",
-    "counts",
     "difference_table",
     "finding_table",
     "flagged_table",
     "gold_part",
-    "headline",
+    "headline_measure",
     "kind_table",
     "main_table",
     "matrix_tables",

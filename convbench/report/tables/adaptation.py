@@ -16,15 +16,15 @@ from convbench.judge.kinds import kind_of
 from convbench.report.document import Cell, Column, Table
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.sections import Section
-from convbench.report.tables.cells import NONE, number, span_cell, with_interval
+from convbench.report.tables.cells import NONE, estimate_cell, interval_cells, span_cell
 from convbench.schema.judge_kinds import Measure
-from convbench.stats.means import ErrorKind, Estimate, estimate
+from convbench.stats.means import ErrorKind, Estimate, estimate_mean
 from convbench.store.shape import read_object
 from convbench.tasks.arc_agi.edit import GROUPS, STRATEGIES
 
 
 @dataclass(frozen=True)
-class Words:
+class TableWords:
     """Title, columns and note of a table of adaptations."""
 
     title: str
@@ -33,14 +33,14 @@ class Words:
     note: str
 
 
-TAUGHT = Words(
+TAUGHT = TableWords(
     "What self-edits teach",
     Column("Accuracy", "Acc."),
     Column("passages", "pass."),
     "Closed-book accuracy after training on it, mean ± standard error; differences paired by "
     "passage, Student's t over passages. Nothing: the base policy as it is.",
 )
-SOLVED = Words(
+SOLVED = TableWords(
     "Success after self-edits",
     Column("Success rate", "Success"),
     Column("tasks", "tasks"),
@@ -50,44 +50,46 @@ SOLVED = Words(
     "what the edits of solved train tasks ask for most often; what SEAL solves beyond it, it owes "
     "to edits that fit their tasks.",
 )
-WORDS: Mapping[Measure, Words] = {"adaptations": TAUGHT, "solutions": SOLVED}
+WORDS: Mapping[Measure, TableWords] = {"adaptations": TAUGHT, "solutions": SOLVED}
 
 
-def adaptations(section: Section, judge: str | None) -> dict[str, Values]:
+def adaptation_accuracies(section: Section, judge: str | None) -> dict[str, Values]:
     """Return (group, accuracy) pairs by what was trained on: nothing; the passage alone, the best
     known settings and the control (if `train seal` measured them); Base's edits; then every other
     policy's. Empty if the judge measures no adaptations."""
     spec = judge_spec(section.policies, judge)
     if judge is None or spec is None or kind_of(spec).measures not in WORDS:
         return {}
-    found: dict[str, Values] = {}
+    accuracies: dict[str, Values] = {}
     if section.base is not None:
-        found[NOTHING] = _scores(section.base, judge, before=True)
-        found |= {name: _left(section.base, name) for name in (PASSAGE, ORACLE, CONTROL)}
-        found[UNTRAINED] = _scores(section.base, judge)
+        accuracies[NOTHING] = _policy_accuracies(section.base, judge, before=True)
+        accuracies |= {
+            name: _baseline_accuracies(section.base, name) for name in (PASSAGE, ORACLE, CONTROL)
+        }
+        accuracies[UNTRAINED] = _policy_accuracies(section.base, judge)
     learnt = sorted((p for p in section.policies if not p.is_base), key=lambda p: p.name)
-    found |= {policy.name: _scores(policy, judge) for policy in learnt}
-    return {name: values for name, values in found.items() if values}
+    accuracies |= {policy.name: _policy_accuracies(policy, judge) for policy in learnt}
+    return {name: values for name, values in accuracies.items() if values}
 
 
 def adaptation_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
     """Return the table of a section's adaptations; None if the judge measures none."""
-    found, spec = adaptations(section, judge), judge_spec(section.policies, judge)
-    if not found or spec is None:
+    accuracies, spec = adaptation_accuracies(section, judge), judge_spec(section.policies, judge)
+    if not accuracies or spec is None:
         return None
-    return taught_table(found, kind, WORDS[kind_of(spec).measures])
+    return taught_table(accuracies, kind, WORDS[kind_of(spec).measures])
 
 
 def taught_table(
-    found: Mapping[str, Values], kind: ErrorKind = "clustered", words: Words | None = None
+    accuracies: Mapping[str, Values], kind: ErrorKind = "clustered", words: TableWords | None = None
 ) -> Table:
     """Return the table of accuracies by what was trained on, with intervals and differences to
     untrained edits, paired by passage."""
-    words = words or (SOLVED if ORACLE in found else TAUGHT)
-    below = _by_passage(found.get(UNTRAINED, []))
+    words = words or (SOLVED if ORACLE in accuracies else TAUGHT)
+    below = _by_passage(accuracies.get(UNTRAINED, []))
     rows = []
-    for name, values in found.items():
-        figures = _figures(values, {} if name == UNTRAINED else below, kind)
+    for name, values in accuracies.items():
+        figures = _accuracy_cells(values, {} if name == UNTRAINED else below, kind)
         passages = Cell(str(len(_by_passage(values))))
         rows.append((Cell(name), *figures, Cell(str(len(values))), passages))
     columns = (
@@ -99,27 +101,27 @@ def taught_table(
         Column("adaptations", "adapt."),
         words.unit,
     )
-    tied = found if words is TAUGHT else {}  # few-shot tries are only right or wrong
+    tied = accuracies if words is TAUGHT else {}  # few-shot tries are only right or wrong
     ties = {name: tie_warning(values) for name, values in tied.items()}
     notes = (
         words.note,
-        *_unequal_means(found, words.unit.head),
-        *(f"{name}: {said}." for name, said in ties.items() if said),
+        *_unequal_means(accuracies, words.unit.head),
+        *(f"{name}: {warning}." for name, warning in ties.items() if warning),
     )
     return Table(words.title, columns, tuple(rows), notes, "self-edits")
 
 
-def _unequal_means(found: Mapping[str, Values], units: str) -> Iterator[str]:
+def _unequal_means(accuracies: Mapping[str, Values], units: str) -> Iterator[str]:
     """Yield a note if paired differences are not the differences of the means."""
-    below = found.get(UNTRAINED, [])
+    below = accuracies.get(UNTRAINED, [])
     if not below:
         return
     mean = fmean(value for _, value in below)
     names = [
         name
-        for name, values in found.items()
+        for name, values in accuracies.items()
         if name != UNTRAINED
-        and (paired := _change(values, _by_passage(below))) is not None
+        and (paired := _paired_change(values, _by_passage(below))) is not None
         and abs(fmean(v for _, v in values) - mean - paired.mean) >= 5e-4
     ]
     if names:
@@ -129,28 +131,32 @@ def _unequal_means(found: Mapping[str, Values], units: str) -> Iterator[str]:
         )
 
 
-def _change(values: Values, below: Mapping[str, float]) -> Estimate | None:
+def _paired_change(values: Values, below: Mapping[str, float]) -> Estimate | None:
     """Return the mean difference to `below`, paired over the passages of both."""
     other = _by_passage(values)
-    return estimate((key, other[key] - below[key]) for key in other.keys() & below.keys())
+    return estimate_mean((key, other[key] - below[key]) for key in other.keys() & below.keys())
 
 
 def kind_table(sections: Sequence[Section], judge: str | None, kind: ErrorKind) -> Table | None:
     """Return the table of what several kinds of self-edits (protocols) teach: for untrained edits
     and each learner, with differences to the first kind paired by passage. None for one kind."""
-    found = {section.protocol: adaptations(section, judge) for section in sections}
-    found = {protocol: taught for protocol, taught in found.items() if taught}
-    if len(found) < 2:
+    accuracies_by_kind = {
+        section.protocol: adaptation_accuracies(section, judge) for section in sections
+    }
+    accuracies_by_kind = {
+        protocol: taught for protocol, taught in accuracies_by_kind.items() if taught
+    }
+    if len(accuracies_by_kind) < 2:
         return None
-    first = next(iter(found))
+    first = next(iter(accuracies_by_kind))
     rows = []
-    for way in dict.fromkeys(way for taught in found.values() for way in taught):
+    for way in dict.fromkeys(way for taught in accuracies_by_kind.values() for way in taught):
         if way in (NOTHING, PASSAGE):  # the same whatever the edits are
             continue
-        below = _by_passage(found[first].get(way, []))
-        for protocol, taught in found.items():
+        below = _by_passage(accuracies_by_kind[first].get(way, []))
+        for protocol, taught in accuracies_by_kind.items():
             values = taught.get(way, [])
-            figures = _figures(values, {} if protocol == first else below, kind)
+            figures = _accuracy_cells(values, {} if protocol == first else below, kind)
             passages = Cell(str(len(_by_passage(values))))
             rows.append((Cell(way), Cell(protocol), *figures, passages))
     columns = (
@@ -169,48 +175,50 @@ def kind_table(sections: Sequence[Section], judge: str | None, kind: ErrorKind) 
     return Table("Kinds of self-edits", columns, tuple(rows), notes, "kinds-of-self-edits")
 
 
-def _figures(values: Values, below: Mapping[str, float], kind: ErrorKind) -> tuple[Cell, ...]:
+def _accuracy_cells(
+    values: Values, below: Mapping[str, float], kind: ErrorKind
+) -> tuple[Cell, ...]:
     """Return the cells of the mean, its interval, its difference to `below` paired by passage, and
     the difference's interval."""
-    mean, change = estimate(values, kind), _change(values, below)
+    mean, change = estimate_mean(values, kind), _paired_change(values, below)
     return (
-        number(mean, 3),
+        estimate_cell(mean, 3),
         span_cell(mean.interval if mean else None, 3),
-        *with_interval(change, 3),
+        *interval_cells(change, 3),
     )
 
 
-def _scores(policy: Policy, judge: str, *, before: bool = False) -> Values:
+def _policy_accuracies(policy: Policy, judge: str, *, before: bool = False) -> Values:
     """Return (group, accuracy) after each adaptation; with `before` the accuracy before it, once a
     passage."""
-    found: Values = []
-    for row in policy.rows:
+    accuracies: Values = []
+    for row in policy.observations:
         scored = row.verdicts.get(judge)
         if scored is not None and not scored.failed and "accuracy" in scored.scores:
             gain = scored.scores.get("gain", 0.0) if before else 0.0
-            found.append((row.group, scored.scores["accuracy"] - gain))
-    return list(_by_passage(found).items()) if before else found
+            accuracies.append((row.group, scored.scores["accuracy"] - gain))
+    return list(_by_passage(accuracies).items()) if before else accuracies
 
 
-def _left(policy: Policy, name: str) -> Values:
+def _baseline_accuracies(policy: Policy, name: str) -> Values:
     """Return the accuracies of a baseline as `train seal` wrote them. Raises RunError if its file
     is malformed."""
-    found: Values = []
+    accuracies: Values = []
     for member in policy.members or (policy,):
-        file = member.run.reports / "seal.json"
+        file = member.run.reports_folder / "seal.json"
         try:
-            kept = read_object(file).get(name, [])
-            found += [(str(passage), float(value)) for passage, value in kept]
+            pairs = read_object(file).get(name, [])
+            accuracies += [(str(passage), float(value)) for passage, value in pairs]
         except (TypeError, ValueError):
             raise RunError(f"{file}: {name}: expected pairs of a passage and a number") from None
-    return found
+    return accuracies
 
 
 def _by_passage(values: Iterable[tuple[str, float]]) -> dict[str, float]:
     groups: dict[str, list[float]] = {}
     for group, value in values:
         groups.setdefault(group, []).append(value)
-    return {group: fmean(found) for group, found in groups.items()}
+    return {group: fmean(group_values) for group, group_values in groups.items()}
 
 
 def is_few_shot(section: Section, judge: str | None) -> bool:
@@ -224,13 +232,13 @@ def choice_table(section: Section, judge: str | None) -> Table | None:
     epochs, as shares of all edits of a policy; None if the judge measures no few-shot edits."""
     if judge is None or not is_few_shot(section, judge):
         return None
-    counted = [(policy.name, _counts(policy, judge)) for policy in section.policies]
-    counted = [(name, found) for name, found in counted if found["edits"]]
+    counted = [(policy.name, _choice_counts(policy, judge)) for policy in section.policies]
+    counted = [(name, counts) for name, counts in counted if counts["edits"]]
     if not counted:
         return None
     rows = [
-        (Cell(what), *(_cell(found, what) for _, found in counted))
-        for what in _order(found for _, found in counted)
+        (Cell(what), *(_choice_cell(counts, what) for _, counts in counted))
+        for what in _choice_order(counts for _, counts in counted)
     ]
     columns = (
         Column("Self-edits that ask for", "Ask for", numeric=False),
@@ -240,26 +248,26 @@ def choice_table(section: Section, judge: str | None) -> Table | None:
     return Table("What self-edits ask for", columns, tuple(rows), notes, "choices")
 
 
-def _cell(found: Mapping[str, int], what: str) -> Cell:
+def _choice_cell(counts: Mapping[str, int], what: str) -> Cell:
     if what == "edits":
-        return Cell(str(found["edits"]))
-    return Cell(f"{found[what] / found['edits']:.2f} ({found[what]})") if found[what] else NONE
+        return Cell(str(counts["edits"]))
+    return Cell(f"{counts[what] / counts['edits']:.2f} ({counts[what]})") if counts[what] else NONE
 
 
-def _counts(policy: Policy, judge: str) -> Counter[str]:
+def _choice_counts(policy: Policy, judge: str) -> Counter[str]:
     """Return the number of a policy's edits by what they choose."""
-    found: Counter[str] = Counter()
-    for row in policy.rows:
+    counts: Counter[str] = Counter()
+    for row in policy.observations:
         scored = row.verdicts.get(judge)
         if scored is None or scored.failed:
             continue
-        found["edits"] += 1
-        found["not trained on"] += not scored.scores.get("trained", 1.0)
-        found.update(_asked(scored.details.get("edit")))
-    return found
+        counts["edits"] += 1
+        counts["not trained on"] += not scored.scores.get("trained", 1.0)
+        counts.update(_edit_choices(scored.details.get("edit")))
+    return counts
 
 
-def _asked(edit: Any) -> Iterator[str]:
+def _edit_choices(edit: Any) -> Iterator[str]:
     """Yield what one edit chooses. It is untrusted: anything malformed counts as no valid edit."""
     if not isinstance(edit, Mapping):
         yield "no valid edit"
@@ -267,36 +275,36 @@ def _asked(edit: Any) -> Iterator[str]:
     tools = edit.get("tools")
     yield from (f"tools: {group}" for group in GROUPS if isinstance(tools, list) and group in tools)
     if edit.get("strategy") in STRATEGIES:
-        yield _strategy(edit["strategy"])
+        yield _strategy_label(edit["strategy"])
     rate, epochs = edit.get("learning_rate"), edit.get("epochs")
     if isinstance(rate, int | float) and 0 < rate <= 1:
-        yield _rate(math.floor(math.log10(rate) + 1e-9))
+        yield _rate_label(math.floor(math.log10(rate) + 1e-9))
     if isinstance(epochs, int) and epochs > 0:
-        yield _epochs(epochs)
+        yield _epochs_label(epochs)
 
 
-def _strategy(name: str) -> str:
+def _strategy_label(name: str) -> str:
     return "loss on " + name.removeprefix("train_using_").replace("_", " ")
 
 
-def _rate(power: int) -> str:
+def _rate_label(power: int) -> str:
     return "rate 1" if power >= 0 else f"rate 1e{power} to 1e{power + 1}"
 
 
-def _epochs(epochs: int) -> str:
+def _epochs_label(epochs: int) -> str:
     return f"epochs: {epochs}" if epochs < 4 else "epochs: 4 to 7" if epochs < 8 else "epochs: 8 on"
 
 
-def _order(found: Iterator[Counter[str]]) -> list[str]:
+def _choice_order(all_counts: Iterator[Counter[str]]) -> list[str]:
     """Return the rows of the table: what at least one policy chooses, in a fixed order."""
-    there = {what for counts in found for what, count in counts.items() if count}
+    present = {what for counts in all_counts for what, count in counts.items() if count}
     fixed = [
         "edits",
         *(f"tools: {group}" for group in GROUPS),
-        *map(_strategy, STRATEGIES),
-        *(_rate(power) for power in range(-400, 1)),
-        *(_epochs(n) for n in (1, 2, 3, 4, 8)),
+        *map(_strategy_label, STRATEGIES),
+        *(_rate_label(power) for power in range(-400, 1)),
+        *(_epochs_label(n) for n in (1, 2, 3, 4, 8)),
         "no valid edit",
         "not trained on",
     ]
-    return [what for what in fixed if what in there]
+    return [what for what in fixed if what in present]

@@ -17,7 +17,7 @@ def count_table(section: Section, judge: str | None) -> Table:
     heads += ["scored", "judge failed", "unjudged"] if judge else []
     rows = []
     for policy in section.policies:
-        numbers = counts(policy, judge)
+        numbers = conversation_counts(policy, judge)
         rows.append((Cell(policy.name), *(Cell(str(numbers[head])) for head in heads)))
     columns = (Column("Conversations", "Method", False), *(Column(head, head) for head in heads))
     notes = (
@@ -27,17 +27,21 @@ def count_table(section: Section, judge: str | None) -> Table:
     return Table("Counts", columns, tuple(rows), notes, "counts")
 
 
-def counts(policy: Policy, judge: str | None = None) -> dict[str, int]:
+def conversation_counts(policy: Policy, judge: str | None = None) -> dict[str, int]:
     """Return a policy's number of conversations by outcome."""
-    found: Counter[str] = Counter()
-    for row in policy.rows:
-        found.update(_became(row, judge))
+    outcomes: Counter[str] = Counter()
+    for row in policy.observations:
+        outcomes.update(_row_outcomes(row, judge))
     heads = ("failed", "complete", "unparsed", "flagged", "scored", "judge failed", "unjudged")
-    missing = policy.planned - len(policy.rows)
-    return {"planned": policy.planned, "missing": missing, **{head: found[head] for head in heads}}
+    missing = policy.planned - len(policy.observations)
+    return {
+        "planned": policy.planned,
+        "missing": missing,
+        **{head: outcomes[head] for head in heads},
+    }
 
 
-def _became(row: Observation, judge: str | None) -> Iterator[str]:
+def _row_outcomes(row: Observation, judge: str | None) -> Iterator[str]:
     """Yield the outcomes of a conversation."""
     if row.unparsed:
         yield "unparsed"

@@ -10,9 +10,15 @@ from convbench.report.document import Cell, Column, Table
 from convbench.report.measures import ACCURACY, Measure
 from convbench.report.policies import Policy, round_of
 from convbench.report.sections import Section
-from convbench.report.tables.cells import column, headline, measures_of, number, scales
+from convbench.report.tables.cells import (
+    estimate_cell,
+    headline_measure,
+    measure_column,
+    measures_of,
+    scale_notes,
+)
 from convbench.report.tables.results import ERRORS
-from convbench.stats.means import ErrorKind, Estimate, estimate
+from convbench.stats.means import ErrorKind, Estimate, estimate_mean
 
 
 def run_table(section: Section, judge: str | None) -> Table | None:
@@ -20,78 +26,85 @@ def run_table(section: Section, judge: str | None) -> Table | None:
     no policy is pooled from several. This error includes retraining and redrawing questions."""
     if not any(len(policy.members) > 1 for policy in section.policies):
         return None
-    measures = [m for m in (ACCURACY, headline(measures_of(section, judge))) if m is not None]
+    measures = [
+        m for m in (ACCURACY, headline_measure(measures_of(section, judge))) if m is not None
+    ]
     families = dict.fromkeys(m.family for policy in section.policies for m in policy.members)
-    names = {family: f"run {place}" for place, family in enumerate(families, 1)}
+    names = {family: f"run {index}" for index, family in enumerate(families, 1)}
     columns = [Column("Method", "Method", numeric=False)]
     rows: list[list[Cell]] = [[Cell(policy.name)] for policy in section.policies]
     for measure in measures:
         columns += [Column(f"{measure.head}, {name}", name) for name in names.values()]
         columns.append(Column(f"{measure.head}, over runs", measure.short))
         for policy, row in zip(section.policies, rows, strict=True):
-            found = {m.family: measure.of(m) for m in policy.members}
-            row += [number(_bare(found.get(family)), measure.digits) for family in names]
-            means = ((family, e.mean) for family, e in found.items() if e is not None)
-            row.append(number(estimate(means), measure.digits))
+            by_family = {m.family: measure.mean_of(m) for m in policy.members}
+            row += [
+                estimate_cell(_without_error(by_family.get(family)), measure.digits)
+                for family in names
+            ]
+            means = ((family, e.mean) for family, e in by_family.items() if e is not None)
+            row.append(estimate_cell(estimate_mean(means), measure.digits))
     seeds = {m.family: m.run.manifest.seed for p in section.policies for m in p.members}
     listed = ", ".join(f"{name}: seed {seeds[family]}" for family, name in names.items())
     notes = (
         f"{listed}. Over runs: mean ± standard error with every run as one observation.",
-        *scales(measures),
+        *scale_notes(measures),
     )
     return Table("By run", tuple(columns), tuple(map(tuple, rows)), notes, "by-run")
 
 
-def _bare(found: Estimate | None) -> Estimate | None:
-    return None if found is None else replace(found, error=None)
+def _without_error(mean: Estimate | None) -> Estimate | None:
+    return None if mean is None else replace(mean, error=None)
 
 
 def rounds_of(section: Section) -> dict[str, dict[int, Policy]]:
     """Return learner → round → policy for learners with at least two rounds; Base, if there is one,
     is round 0."""
-    found: dict[str, dict[int, Policy]] = {}
+    by_learner: dict[str, dict[int, Policy]] = {}
     for policy in section.policies:
         which = round_of(policy)
         if which is not None:
-            found.setdefault(which[0], {})[which[1]] = policy
+            by_learner.setdefault(which[0], {})[which[1]] = policy
     start = {0: section.base} if section.base else {}
     return {
         name: {**start, **dict(sorted(some.items()))}
-        for name, some in found.items()
+        for name, some in by_learner.items()
         if len(some) > 1
     }
 
 
 def rounds_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
     """Return the table of each learner's rounds, a row a round; None if none has two."""
-    found = rounds_of(section)
-    if not found:
+    by_learner = rounds_of(section)
+    if not by_learner:
         return None
     measures = measures_of(section, judge)
     columns = (
         Column("Learner", "Learner", numeric=False),
         Column("Round", "Round"),
         Column("Learnt from", "Rows"),
-        *(column(measure) for measure in measures),
+        *(measure_column(measure) for measure in measures),
     )
-    rows = tuple(row for name, some in found.items() for row in _lines(name, some, measures, kind))
+    rows = tuple(
+        row for name, some in by_learner.items() for row in _round_rows(name, some, measures, kind)
+    )
     notes = (
         f"Mean ± {ERRORS[kind]}; round 0 is Base. Learnt from: training rows, of which so many of "
         "earlier rounds' logs (`replay`).",
-        *scales(measures),
+        *scale_notes(measures),
     )
     return Table("Rounds", columns, rows, notes, "rounds")
 
 
-def _lines(
+def _round_rows(
     name: str, policies: dict[int, Policy], measures: list[Measure], kind: ErrorKind
 ) -> Iterator[tuple[Cell, ...]]:
-    for place, policy in policies.items():
-        cells = (number(m.of(policy, kind), m.digits) for m in measures)
-        yield (Cell(name), Cell(str(place)), Cell(_rows(policy)), *cells)
+    for round_number, policy in policies.items():
+        cells = (estimate_cell(m.mean_of(policy, kind), m.digits) for m in measures)
+        yield (Cell(name), Cell(str(round_number)), Cell(_rows_text(policy)), *cells)
 
 
-def _rows(policy: Policy) -> str:
+def _rows_text(policy: Policy) -> str:
     counts = policy.training.get("counts") or {}
     rows = counts.get("pairs", counts.get("rows"))
     old = counts.get("rows of further runs")
@@ -105,9 +118,9 @@ Training = Mapping[str, Any]
 
 COLUMNS: tuple[tuple[str, Callable[[Training], str]], ...] = (
     ("row", lambda t: str(t.get("unit", "-"))),
-    ("rows", lambda t: _count(t, "rows", "pairs")),
+    ("rows", lambda t: _count_text(t, "rows", "pairs")),
     ("steps", lambda t: str(t.get("steps", "-"))),
-    ("tied questions", lambda t: _tied(t)),
+    ("tied questions", lambda t: _tied_text(t)),
     ("ties", lambda t: str((t.get("ties") or {}).get("rule", "-"))),
 )
 NOTES = (
@@ -132,11 +145,11 @@ def training_table(section: Section) -> Table | None:
         Column("Training", "Method", numeric=False),
         *(Column(name, name, numeric=name not in ("row", "ties")) for name, _ in COLUMNS),
     )
-    rows = tuple(_line(name, member) for name, member in lines)
-    return Table("Training", columns, rows, (*NOTES, *_starts(lines)), "training")
+    rows = tuple(_training_row(name, member) for name, member in lines)
+    return Table("Training", columns, rows, (*NOTES, *_gibberish_notes(lines)), "training")
 
 
-def _starts(lines: Iterable[tuple[str, Policy]]) -> Iterator[str]:
+def _gibberish_notes(lines: Iterable[tuple[str, Policy]]) -> Iterator[str]:
     """Yield a note for each student whose distillation began near gibberish."""
     for name, policy in lines:
         start = policy.training.get("start") or {}
@@ -147,15 +160,15 @@ def _starts(lines: Iterable[tuple[str, Policy]]) -> Iterator[str]:
             )
 
 
-def _line(name: str, policy: Policy) -> tuple[Cell, ...]:
+def _training_row(name: str, policy: Policy) -> tuple[Cell, ...]:
     return Cell(name), *(Cell(tell(policy.training)) for _, tell in COLUMNS)
 
 
-def _count(training: Training, *names: str) -> str:
+def _count_text(training: Training, *names: str) -> str:
     counts = training.get("counts") or {}
     return next((str(counts[name]) for name in names if name in counts), "-")
 
 
-def _tied(training: Training) -> str:
+def _tied_text(training: Training) -> str:
     ties = training.get("ties")
     return f"{ties['tied']} of {ties['tasks']}" if ties else "-"

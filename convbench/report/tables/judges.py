@@ -4,49 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from convbench.judge.controls import Told, tried, unfit
+from convbench.judge.controls import ControlResult, control_results, unfit_reasons
 from convbench.report.document import Cell, Column, Table
-from convbench.report.judges import PanelOf
-from convbench.report.pairwise import Meeting, Tournament, flips
+from convbench.report.judges import JudgePanel
+from convbench.report.pairwise import Meeting, Tournament, flipped_pairs
 from convbench.report.sections import Section
 from convbench.report.tables.cells import (
     NONE,
-    decimal,
-    figure,
+    decimal_cell,
+    estimate_figure,
+    interval_cells,
     p_text,
-    percent,
+    percent_cell,
     span_cell,
-    with_interval,
 )
-from convbench.stats.bradley_terry import Bound, odds
-from convbench.stats.means import Estimate, holm, share_interval
+from convbench.stats.bradley_terry import IntervalEstimate, win_probability
+from convbench.stats.means import Estimate, holm_adjusted, share_interval
 
 FEW = 40
 """Number of labels below which a note warns."""
 
 
-def panel_tables(found: PanelOf) -> Iterator[Table]:
+def panel_tables(panel: JudgePanel) -> Iterator[Table]:
     """Yield the tables of agreement, of the panel's effective votes and of biases, if they have
     rows."""
-    if found.agreed:
-        yield _agreement(found)
-    if found.votes is not None:
-        yield _worth(found)
-    if any(one.length or one.own or one.first for one in found.moved):
-        yield _moved(found)
+    if panel.agreed:
+        yield _agreement_table(panel)
+    if panel.votes is not None:
+        yield _worth_table(panel)
+    if any(bias.length or bias.own or bias.first for bias in panel.biases):
+        yield _bias_table(panel)
 
 
-def _agreement(found: PanelOf) -> Table:
+def _agreement_table(panel: JudgePanel) -> Table:
     rows = [
         (
-            Cell(f"{one.first} / {one.second}"),
-            Cell(str(one.common)),
-            decimal(one.equal, 2),
-            decimal(one.kappa, 2),
-            decimal(one.correlation, 2),
-            *with_interval(one.apart, 3),
+            Cell(f"{pair.first} / {pair.second}"),
+            Cell(str(pair.common)),
+            decimal_cell(pair.equal, 2),
+            decimal_cell(pair.kappa, 2),
+            decimal_cell(pair.correlation, 2),
+            *interval_cells(pair.apart, 3),
         )
-        for one in found.agreed
+        for pair in panel.agreed
     ]
     columns = (
         Column("Judges", "Judges", numeric=False),
@@ -61,19 +61,19 @@ def _agreement(found: PanelOf) -> Table:
         "Each judge's headline score, brought to 0 to 1 by its own scale, on the conversations "
         "that both scored, of all methods; kappa is quadratically weighted."
     ]
-    if found.alpha is not None:
-        notes.append(f"Ordinal Krippendorff alpha over all: {found.alpha:.2f}.")
+    if panel.alpha is not None:
+        notes.append(f"Ordinal Krippendorff alpha over all: {panel.alpha:.2f}.")
     return Table("Agreement of judges", columns, tuple(rows), tuple(notes), "agreement")
 
 
-def _worth(found: PanelOf) -> Table:
-    worth = found.votes
+def _worth_table(panel: JudgePanel) -> Table:
+    worth = panel.votes
     assert worth is not None
-    sign = "" if found.by_people else "at least "
+    sign = "" if panel.by_people else "at least "
     ends = NONE if worth.low is None else Cell(f"[{worth.low:.2f}, {worth.high:.2f}]")
     row = (
         Cell(f"{worth.judges} judges"),
-        decimal(worth.correlation, 2, sign="+"),
+        decimal_cell(worth.correlation, 2, sign="+"),
         Cell(f"{sign}{worth.votes:.2f}"),
         ends,
         Cell(str(worth.conversations)),
@@ -88,30 +88,30 @@ def _worth(found: PanelOf) -> Table:
         Column("groups", "groups"),
     )
     note = "Kish's effective number k / (1 + (k − 1) r), r the mean correlation of two judges' "
-    if found.by_people:
-        note += f"errors against people's scores of {found.labelled} conversations."
+    if panel.by_people:
+        note += f"errors against people's scores of {panel.labelled} conversations."
     else:
         note += (
             "scores: nobody labelled these, and what is true of a conversation makes scores "
             "correlate too, so that this is a lower bound."
         )
     notes = [note]
-    if found.by_people and found.labelled < FEW:
+    if panel.by_people and panel.labelled < FEW:
         notes.append(f"Fewer than {FEW} labels: read the interval as too narrow.")
     return Table("Worth of the panel", columns, (row,), tuple(notes), "votes")
 
 
-def _moved(found: PanelOf) -> Table:
+def _bias_table(panel: JudgePanel) -> Table:
     rows = [
         (
-            Cell(one.judge),
-            Cell(one.against),
-            Cell(str(one.n)),
-            *with_interval(one.length, 3),
-            *with_interval(one.own, 3),
-            *with_interval(one.first, 3, sign=""),
+            Cell(bias.judge),
+            Cell(bias.against),
+            Cell(str(bias.n)),
+            *interval_cells(bias.length, 3),
+            *interval_cells(bias.own, 3),
+            *interval_cells(bias.first, 3, sign=""),
         )
-        for one in found.moved
+        for bias in panel.biases
     ]
     columns = (
         Column("Judge", "Judge", numeric=False),
@@ -134,29 +134,29 @@ def _moved(found: PanelOf) -> Table:
     return Table("What moves a judge", columns, tuple(rows), notes, "moved")
 
 
-def meeting_table(found: Tournament, others: Sequence[tuple[str, Tournament]] = ()) -> Table:
+def meeting_table(tournament: Tournament, others: Sequence[tuple[str, Tournament]] = ()) -> Table:
     """Return the table of win rates of every two policies that met, with flips and first-position
     bias. `others` are (simulated human, tournament) of the same judge with other simulated humans;
     a pair that wins with one and loses with another shows "flips" instead of p."""
-    flipped = flips(found, others)
-    tested = [_against_half(m.wins.rate) for m in found.meetings]
-    adjusted = holm(
-        [None if m.decision else p for m, p in zip(found.meetings, tested, strict=True)]
+    flipped = flipped_pairs(tournament, others)
+    tested = [_p_against_half(m.wins.rate) for m in tournament.meetings]
+    adjusted = holm_adjusted(
+        [None if m.decision else p for m, p in zip(tournament.meetings, tested, strict=True)]
     )
     rows = []
-    for meeting, p in zip(found.meetings, adjusted, strict=True):
+    for meeting, p in zip(tournament.meetings, adjusted, strict=True):
         total = meeting.wins
         rows.append(
             (
-                Cell(f"{meeting.one.name} over {meeting.other.name}"),
-                _rate(meeting, p),
-                _interval(meeting),
-                _p(p, flips=_names(meeting) in flipped),
+                Cell(f"{meeting.first.name} over {meeting.second.name}"),
+                _rate_cell(meeting, p),
+                _interval_cell(meeting),
+                _p_cell(p, flips=_policy_names(meeting) in flipped),
                 Cell(str(total.wins)),
                 Cell(str(total.ties)),
                 Cell(str(total.losses)),
-                percent(total.flips, share_interval(total.flips)),
-                percent(total.first, total.first.interval),
+                percent_cell(total.flips, share_interval(total.flips)),
+                percent_cell(total.first, total.first.interval),
                 Cell(str(total.rate.n)),
                 Cell(str(total.rate.groups)),
             )
@@ -174,22 +174,22 @@ def meeting_table(found: Tournament, others: Sequence[tuple[str, Tournament]] = 
         Column("duels", "duels"),
         Column("groups", "groups"),
     )
-    notes = (*_notes(found), *(f"{why}." for why in flipped.values()))
+    notes = (*_pairwise_notes(tournament), *(f"{why}." for why in flipped.values()))
     return Table("Pairwise", columns, tuple(rows), notes, "pairwise")
 
 
-def strength_table(found: Tournament) -> Table | None:
+def strength_table(tournament: Tournament) -> Table | None:
     """Return the table of the policies' strengths in log odds against the first; None if they are
     not finite."""
-    plain, level = found.ranking(), found.ranking(length=True)
-    if plain is None:
+    unadjusted, level = tournament.strength_ranking(), tournament.strength_ranking(length=True)
+    if unadjusted is None:
         return None
     rows = []
-    for place, policy in enumerate(found.policies):
+    for index, policy in enumerate(tournament.policies):
         cells = [Cell(policy.name)]
-        for ranking in (plain, level):
-            bound = None if ranking is None else ranking.strengths[place]
-            cells += _bound(bound, reference=place == 0)
+        for ranking in (unadjusted, level):
+            bound = None if ranking is None else ranking.strengths[index]
+            cells += _bound_cells(bound, reference=index == 0)
         rows.append(tuple(cells))
     columns = (
         Column("Policy", "Policy", numeric=False),
@@ -200,13 +200,13 @@ def strength_table(found: Tournament) -> Table | None:
         Column("95%, all at once", "95%"),
         Column("beats it", "beats"),
     )
-    first = found.policies[0].name
+    first = tournament.policies[0].name
     notes = [
-        f"Bradley-Terry strengths against {first}, {plain.rounds} duels, resampled by group "
-        f"({plain.groups}); the intervals of a column hold together. Beats: how often it wins "
+        f"Bradley-Terry strengths against {first}, {unadjusted.rounds} duels, resampled by group "
+        f"({unadjusted.groups}); the intervals of a column hold together. Beats: how often it wins "
         f"against {first}."
     ]
-    if found.decided:
+    if tournament.is_sequential:
         notes.append(
             "No intervals: the judge was asked until it was decided, and one of duels that were "
             "counted beforehand would not hold."
@@ -220,81 +220,82 @@ def strength_table(found: Tournament) -> Table | None:
     return Table("Strengths", columns, tuple(rows), tuple(notes), "strengths")
 
 
-def _names(meeting: Meeting) -> tuple[str, str]:
-    return meeting.one.name, meeting.other.name
+def _policy_names(meeting: Meeting) -> tuple[str, str]:
+    return meeting.first.name, meeting.second.name
 
 
-def _p(p: float | None, *, flips: bool) -> Cell:
+def _p_cell(p: float | None, *, flips: bool) -> Cell:
     return Cell("flips" if flips else p_text(p))
 
 
-def _rate(meeting: Meeting, p: float | None) -> Cell:
+def _rate_cell(meeting: Meeting, p: float | None) -> Cell:
     if meeting.decision is not None:
-        return decimal(meeting.rate, 3, span=meeting.interval)
-    return Cell(f"{meeting.rate:.3f}", figure=figure(meeting.wins.rate, p=p))
+        return decimal_cell(meeting.win_rate, 3, span=meeting.interval)
+    return Cell(f"{meeting.win_rate:.3f}", figure=estimate_figure(meeting.wins.rate, p=p))
 
 
-def _interval(meeting: Meeting) -> Cell:
+def _interval_cell(meeting: Meeting) -> Cell:
     ends = meeting.interval
     return span_cell(ends and (max(ends[0], 0), min(ends[1], 1)), 3)
 
 
-def _against_half(rate: Estimate) -> float | None:
+def _p_against_half(rate: Estimate) -> float | None:
     """Return the two-sided p of the hypothesis that the win rate is one half."""
-    moved = Estimate(rate.mean - 0.5, rate.error, rate.n, rate.groups, rate.df)
-    return moved.p
+    shifted = Estimate(rate.mean - 0.5, rate.error, rate.n, rate.groups, rate.df)
+    return shifted.p
 
 
-def _bound(bound: Bound | None, *, reference: bool) -> list[Cell]:
+def _bound_cells(bound: IntervalEstimate | None, *, reference: bool) -> list[Cell]:
     if bound is None:
         return [NONE, NONE, NONE]
     if reference:
         return [Cell("0"), NONE, NONE]
     ends = None if bound.low is None or bound.high is None else (bound.low, bound.high)
     return [
-        decimal(bound.value, 2, sign="+", span=ends),
+        decimal_cell(bound.value, 2, sign="+", span=ends),
         span_cell(ends, 2, "+"),
-        decimal(odds(bound.value), 3),
+        decimal_cell(win_probability(bound.value), 3),
     ]
 
 
-def _notes(found: Tournament) -> list[str]:
+def _pairwise_notes(tournament: Tournament) -> list[str]:
     notes = [
-        f"Judge {found.judge}: conversations about the same question with the same sample, each "
+        f"Judge {tournament.judge}: conversations about the same question with the same sample, "
+        "each "
         "couple in both orders; a tie is half a win. Intervals are clustered by group (Student's "
         "t). Flips: duels whose winner the order chose (interval of its log odds). First: how far "
         "what is shown first is preferred; 50 where the place does not count."
     ]
-    if found.decided:
+    if tournament.is_sequential:
         notes.append(
             "Where the judge was asked until decided, the rate is over groups and the interval "
             "holds at all times at once, however often it was looked at; it has no p."
         )
-    if found.failed:
-        notes.append(f"{found.failed} orders got no preference; their duels are left out.")
-    if found.mixed:
+    if tournament.failed:
+        notes.append(f"{tournament.failed} orders got no preference; their duels are left out.")
+    if tournament.mixed:
         notes.append("Comparisons by an older rubric or model of this judge are left out.")
-    flat = [m for m in found.meetings if m.decision is None and m.wins.rate.error == 0]
+    flat = [m for m in tournament.meetings if m.decision is None and m.wins.rate.error == 0]
     if flat:
         notes.append("An interval of no width says that all agree, not that the rate is certain.")
     return notes
 
 
-def controls_of(section: Section, judge: str) -> dict[str, list[Told]]:
+def controls_of(section: Section, judge: str) -> dict[str, list[ControlResult]]:
     """Return the results of a judge's controls by policy; only policies with controls."""
-    found = {}
+    by_policy = {}
     for policy in section.policies:
         for mark in policy.fingerprints(judge)[:1]:
-            if told := tried(policy.run, judge, mark):
-                found[policy.name] = told
-    return found
+            if results := control_results(policy.run, judge, mark):
+                by_policy[policy.name] = results
+    return by_policy
 
 
 def control_table(section: Section, judge: str | None) -> Table | None:
     """Return the table of controls next to the policy's own conversations about the same examples;
     None if no controls were run."""
-    found = controls_of(section, judge) if judge is not None else {}
-    if not found:
+    by_policy = controls_of(section, judge) if judge is not None else {}
+    if not by_policy:
         return None
     columns = (
         Column("Method", "Method", numeric=False),
@@ -305,21 +306,29 @@ def control_table(section: Section, judge: str | None) -> Table | None:
         Column("no score", "none"),
         Column("", "", numeric=False),
     )
-    rows = tuple(_row(name, one) for name, told in found.items() for one in told)
-    sentences = [text for told in found.values() for text in unfit(told, judge or "")]
+    rows = tuple(
+        _control_row(name, result) for name, results in by_policy.items() for result in results
+    )
+    sentences = [
+        text for results in by_policy.values() for text in unfit_reasons(results, judge or "")
+    ]
     notes = tuple(f"{text[0].upper()}{text[1:]}." for text in sentences) or (
         "No control is paid more than the policy's own answers to the same questions.",
     )
     return Table("Controls: answers that deserve nothing", columns, rows, notes, "controls")
 
 
-def _row(name: str, one: Told) -> tuple[Cell, ...]:
-    scores = (decimal(one.score, 2), decimal(one.own, 2)) if one.examples else (NONE, NONE)
+def _control_row(name: str, result: ControlResult) -> tuple[Cell, ...]:
+    scores = (
+        (decimal_cell(result.score, 2), decimal_cell(result.own, 2))
+        if result.examples
+        else (NONE, NONE)
+    )
     return (
         Cell(name),
-        Cell(one.control),
+        Cell(result.control),
         *scores,
-        Cell(str(one.examples)),
-        Cell(str(one.failed)),
-        Cell("above" if one.above else ""),
+        Cell(str(result.examples)),
+        Cell(str(result.failed)),
+        Cell("above" if result.is_above_own else ""),
     )

@@ -15,41 +15,47 @@ from convbench.report.document import Cell, Column, Figure, Rank, Table, slug
 from convbench.report.measures import (
     ACCURACY,
     Measure,
-    Paired,
-    by_heat,
-    by_temperature,
-    heat,
-    paired,
-    reward,
+    PairedDifference,
+    paired_differences,
+    reward_measure,
+    temperature_order,
+    temperature_tests,
+    temperature_text,
 )
 from convbench.report.naming import plain_name
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.published import (
     CITATION,
     NAIVE,
-    Number,
     PaperTable,
+    PrintedNumber,
     paper_key,
     paper_table,
     reference_of,
     sample_size,
     size_table,
 )
-from convbench.report.rows import Observation, at
+from convbench.report.rows import Observation, at_temperature
 from convbench.report.sections import Section
 from convbench.report.starts import model_names
 from convbench.report.tables.cells import (
     NONE,
-    column,
-    decimal,
-    headline,
+    decimal_cell,
+    estimate_cell,
+    headline_measure,
+    interval_cells,
+    measure_column,
     measures_of,
-    number,
     p_text,
-    scales,
-    with_interval,
+    scale_notes,
 )
-from convbench.stats.means import ErrorKind, Estimate, constant_answer, estimate, over
+from convbench.stats.means import (
+    ErrorKind,
+    Estimate,
+    constant_answer,
+    estimate_at_size,
+    estimate_mean,
+)
 from convbench.store.credit import credit_by_source
 
 ERRORS = {
@@ -62,31 +68,31 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
     """Return the table of results: a row a method, mean ± standard error, best and second marked;
     with `paper` also the paper's rows."""
     measures = measures_of(section, judge)
-    beside = paper_table(section.task, section.mode, section.protocol, section.turns, judge)
-    found = [[m.of(policy, kind) for m in measures] for policy in section.policies]
-    ranks = [ranks_of([row[i] for row in found], m) for i, m in enumerate(measures)]
+    published = paper_table(section.task, section.mode, section.protocol, section.turns, judge)
+    means = [[measure.mean_of(policy, kind) for measure in measures] for policy in section.policies]
+    ranks = [ranks_of([row[i] for row in means], measure) for i, measure in enumerate(measures)]
     notes = [
-        f"Mean ± {ERRORS[kind]}; {_size(section)}.",
-        *scales(measures),
+        f"Mean ± {ERRORS[kind]}; {_size_text(section)}.",
+        *scale_notes(measures),
         f"{model_names(section.policies)}.",
     ]
-    size = _printed_size(section, kind, beside)
+    size = _printed_size(section, kind, published)
     if size is not None:
-        found = [[over(e, size) for e in line] for line in found]
+        means = [[estimate_at_size(mean, size) for mean in line] for line in means]
         notes.append(
             f"Errors are over {size} conversations, the paper's sample size as its own errors give "
-            f"it (table {beside.number if beside else '-'}), where we have as many."
+            f"it (table {published.number if published else '-'}), where we have as many."
         )
-    notes += _rules(section)
-    printed = beside if paper else None
+    notes += _regime_notes(section)
+    printed = published if paper else None
     rows = []
-    for place, (policy, line) in enumerate(zip(section.policies, found, strict=True)):
+    for index, (policy, line) in enumerate(zip(section.policies, means, strict=True)):
         cells = (
-            number(e, m.digits, rank[place])
-            for e, m, rank in zip(line, measures, ranks, strict=True)
+            estimate_cell(mean, measure.digits, rank[index])
+            for mean, measure, rank in zip(line, measures, ranks, strict=True)
         )
         rows.append((Cell(policy.name), *cells))
-        theirs = _printed(policy, printed, section) if paper else None
+        theirs = _paper_numbers(policy, printed, section) if paper else None
         if theirs is not None:
             rows.append((Cell("  paper", quiet=True), *printed_cells(theirs, measures)))
     if printed is not None:
@@ -102,36 +108,43 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
         )
     elif paper and reference_of(section.protocol) is None:
         notes.append(f"The paper has no table for {section.title}.")
-    if single := [e.n for line in found for e in line if e is not None and e.error is None]:
+    if single := [
+        mean.n for line in means for mean in line if mean is not None and mean.error is None
+    ]:
         units = "one" if kind == "naive" else "of one group"
         notes.append(
             f"No error is given where conversations ({max(single):,}) are {units}: it needs two."
         )
-    if any(e is not None and e.error == 0 and e.n > 1 for line in found for e in line[:1]):
+    if any(
+        mean is not None and mean.error == 0 and mean.n > 1 for line in means for mean in line[:1]
+    ):
         notes.append("An error of 0 says that all groups agree, not that the mean is certain.")
-    floor = constant_answer(_judged(section, judge)) if judge else None
+    floor = constant_answer(_judge_verdicts(section, judge)) if judge else None
     if floor is not None:
         notes.append(f"Read the scores beside these: {floor}.")
     spec = judge_spec(section.policies, judge)
-    if spec is not None and spec.relative:
+    if spec is not None and spec.is_relative:
         notes.append(
             f"Judge {judge} scored a question's conversations of one policy beside each other: its "
             "scores tell them apart and say nothing between methods, so that no difference is told."
         )
     if judge is None:
         notes.append("Not judged yet: convbench judge --judge NAME.")
-    columns = (Column("Method", "Method", numeric=False), *(column(m) for m in measures))
+    columns = (
+        Column("Method", "Method", numeric=False),
+        *(measure_column(measure) for measure in measures),
+    )
     return Table("Results", columns, tuple(rows), (*notes, *section.notes), "results")
 
 
-def _printed_size(section: Section, kind: ErrorKind, beside: PaperTable | None) -> int | None:
+def _printed_size(section: Section, kind: ErrorKind, published: PaperTable | None) -> int | None:
     """Return the paper's sample size, which errors of the regime `as-printed` use; else None."""
-    if section.regime != "as-printed" or kind != "naive" or beside is None:
+    if section.regime != "as-printed" or kind != "naive" or published is None:
         return None
-    return sample_size(beside.number)
+    return sample_size(published.number)
 
 
-def _rules(section: Section) -> list[str]:
+def _regime_notes(section: Section) -> list[str]:
     """Return a note on the rules of a section's regime; empty for the regime `clean`."""
     if section.regime == "clean":
         return []
@@ -143,28 +156,28 @@ def _rules(section: Section) -> list[str]:
     ]
 
 
-def _judged(
+def _judge_verdicts(
     section: Section, judge: str
 ) -> Iterable[tuple[str, Mapping[str, float], Mapping[str, Any]]]:
     """Yield (question, scores, details) of a judge's verdicts on all policies' conversations."""
     for policy in section.policies:
-        for row in policy.rows:
-            found = row.verdicts.get(judge)
-            if found is not None and not found.failed:
-                yield row.unit.rpartition("#")[0], found.scores, found.details
+        for row in policy.observations:
+            verdict = row.verdicts.get(judge)
+            if verdict is not None and not verdict.failed:
+                yield row.unit.rpartition("#")[0], verdict.scores, verdict.details
 
 
-def _size(section: Section) -> str:
+def _size_text(section: Section) -> str:
     first = section.base or section.policies[0]
-    groups = len({row.group for row in first.rows})
+    groups = len({row.group for row in first.observations})
     split = "all splits" if section.split == "all" else f"{section.split} split"
     about = f"{groups} group{'s' * (groups != 1)}"
-    return f"{split}, {len(first.rows)} conversations of {first.name} about {about}"
+    return f"{split}, {len(first.observations)} conversations of {first.name} about {about}"
 
 
-def _printed(
+def _paper_numbers(
     policy: Policy, printed: PaperTable | None, section: Section
-) -> Mapping[str, Number] | None:
+) -> Mapping[str, PrintedNumber] | None:
     """Return the paper's numbers for a policy, by its number of training rows or its method; None
     if it has none."""
     data = policy.recipe.get("data") or {}
@@ -175,7 +188,9 @@ def _printed(
     return printed.methods.get(plain_name(policy)) if printed is not None else None
 
 
-def printed_cells(numbers: Mapping[str, Number], measures: Sequence[Measure]) -> Iterable[Cell]:
+def printed_cells(
+    numbers: Mapping[str, PrintedNumber], measures: Sequence[Measure]
+) -> Iterable[Cell]:
     """Yield the cells of a printed row, one a measure."""
     for measure in measures:
         theirs = numbers.get(paper_key(measure.key))
@@ -191,12 +206,12 @@ def printed_cells(numbers: Mapping[str, Number], measures: Sequence[Measure]) ->
         )
 
 
-def ranks_of(found: Sequence[Estimate | None], measure: Measure) -> list[Rank]:
+def ranks_of(means: Sequence[Estimate | None], measure: Measure) -> list[Rank]:
     """Return a rank for each mean as shown: 1 for the best value, 2 for the next, else 0; all 0 if
     all tie."""
     if not measure.ranked:
-        return [0] * len(found)
-    shown = [None if e is None else round(e.mean, measure.digits) for e in found]
+        return [0] * len(means)
+    shown = [None if mean is None else round(mean.mean, measure.digits) for mean in means]
     values = sorted({value for value in shown if value is not None}, reverse=True)
     if len(values) < 2:
         return [0] * len(shown)
@@ -210,33 +225,35 @@ def matrix_tables(
     """Yield tables of policies by tasks: one of accuracies or, if no task has them, one of rewards
     for each judge. Nothing for one task, or if no policy but Base has two."""
     names = dict.fromkeys(policy.name for section in sections for policy in section.policies)
-    asked = {name: sum(_named(s, name) is not None for s in sections) for name in names}
-    shared = any(count > 1 for name, count in asked.items() if name != "Base")
+    section_counts = {
+        name: sum(_find_policy(s, name) is not None for s in sections) for name in names
+    }
+    shared = any(count > 1 for name, count in section_counts.items() if name != "Base")
     if kind is None or len({section.task for section in sections}) < 2 or not shared:
         return
-    if any(ACCURACY.of(policy) for section in sections for policy in section.policies):
-        yield _table(sections, list(names), ACCURACY, kind)
+    if any(ACCURACY.mean_of(policy) for section in sections for policy in section.policies):
+        yield _matrix_table(sections, list(names), ACCURACY, kind)
         return
-    for one in dict.fromkeys(name for section in sections for name in section.judges):
-        if judge in (None, one):
-            yield _table(sections, list(names), reward(one), kind)
+    for judge_name in dict.fromkeys(name for section in sections for name in section.judges):
+        if judge in (None, judge_name):
+            yield _matrix_table(sections, list(names), reward_measure(judge_name), kind)
 
 
-def _table(
+def _matrix_table(
     sections: Sequence[Section], names: Sequence[str], measure: Measure, kind: ErrorKind
 ) -> Table:
-    lines = [[_value(section, name, measure, kind) for section in sections] for name in names]
+    lines = [[_policy_mean(section, name, measure, kind) for section in sections] for name in names]
     ranks = [ranks_of(list(column), measure) for column in zip(*lines, strict=True)]
     rows = []
-    for place, (name, values) in enumerate(zip(names, lines, strict=True)):
+    for index, (name, values) in enumerate(zip(names, lines, strict=True)):
         cells = (
-            number(value, measure.digits, marks[place])
+            estimate_cell(value, measure.digits, marks[index])
             for value, marks in zip(values, ranks, strict=True)
         )
-        rows.append((Cell(name), *cells, _mean(values, measure)))
+        rows.append((Cell(name), *cells, _task_mean(values, measure)))
     columns = (
         Column("Method", "Method", numeric=False),
-        *(Column(head, head) for head in _heads(sections)),
+        *(Column(head, head) for head in _section_heads(sections)),
         Column("Mean of tasks", "Mean"),
     )
     notes = (
@@ -246,7 +263,7 @@ def _table(
     return Table("Policies by tasks", columns, tuple(rows), notes, "matrix")
 
 
-def _heads(sections: Sequence[Section]) -> list[str]:
+def _section_heads(sections: Sequence[Section]) -> list[str]:
     """Return a head for each section: its task, or its title if several have that task."""
     tasks = [section.task for section in sections]
     return [
@@ -254,40 +271,40 @@ def _heads(sections: Sequence[Section]) -> list[str]:
     ]
 
 
-def _named(section: Section, name: str) -> Policy | None:
+def _find_policy(section: Section, name: str) -> Policy | None:
     return next((policy for policy in section.policies if policy.name == name), None)
 
 
-def _value(section: Section, name: str, measure: Measure, kind: ErrorKind) -> Estimate | None:
-    policy = _named(section, name)
-    return None if policy is None else measure.of(policy, kind)
+def _policy_mean(section: Section, name: str, measure: Measure, kind: ErrorKind) -> Estimate | None:
+    policy = _find_policy(section, name)
+    return None if policy is None else measure.mean_of(policy, kind)
 
 
-def _mean(values: Sequence[Estimate | None], measure: Measure) -> Cell:
-    there = [value.mean for value in values if value is not None]
-    if len(there) < len(values):
+def _task_mean(values: Sequence[Estimate | None], measure: Measure) -> Cell:
+    means = [value.mean for value in values if value is not None]
+    if len(means) < len(values):
         return NONE
-    return decimal(fmean(there), measure.digits)
+    return decimal_cell(fmean(means), measure.digits)
 
 
 def difference_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
     """Return the table of paired differences to the baseline with 95% intervals; None without a
     baseline or pairs."""
     spec = judge_spec(section.policies, judge)
-    within = spec is not None and spec.relative  # its scores say nothing between policies
-    top = None if within else headline(measures_of(section, judge))
+    within = spec is not None and spec.is_relative  # its scores say nothing between policies
+    top = None if within else headline_measure(measures_of(section, judge))
     shown = [m for m in (ACCURACY, top) if m is not None]
-    found = [
+    compared = [
         (m, differences)
         for m in shown
-        if (differences := paired(section, m, kind)) and any(d.n for d in differences)
+        if (differences := paired_differences(section, m, kind)) and any(d.n for d in differences)
     ]
-    if not found or section.baseline is None:
+    if not compared or section.baseline is None:
         return None
     base = section.baseline.name
     columns = [Column("Method", "Method", numeric=False)]
-    rows: dict[str, list[Cell]] = {d.name: [Cell(d.name)] for d in found[0][1]}
-    for measure, differences in found:
+    rows: dict[str, list[Cell]] = {d.name: [Cell(d.name)] for d in compared[0][1]}
+    for measure, differences in compared:
         columns += [
             Column(f"{measure.head} − {base}", f"{measure.short} −{base}"),
             Column("95% interval", "95%"),
@@ -295,37 +312,39 @@ def difference_table(section: Section, judge: str | None, kind: ErrorKind) -> Ta
             Column("pairs", "pairs"),
         ]
         for difference in differences:
-            rows[difference.name] += _difference(difference, measure.digits)
+            rows[difference.name] += _difference_cells(difference, measure.digits)
     unit = "groups" if kind == "clustered" else "conversations"
     notes = (
         "Paired over conversations about the same question with the same sample and temperature; "
         f"Student's t over {unit}; p adjusted by Holm over the methods.",
-        *scales(measure for measure, _ in found),
+        *scale_notes(measure for measure, _ in compared),
     )
     title = f"Differences to {base}, paired"
     return Table(title, tuple(columns), tuple(map(tuple, rows.values())), notes, slug(title))
 
 
-def _difference(found: Paired, digits: int) -> list[Cell]:
-    cells = with_interval(found.estimate, digits, p=found.adjusted)
-    return [*cells, Cell(p_text(found.adjusted)), Cell(str(found.n))]
+def _difference_cells(difference: PairedDifference, digits: int) -> list[Cell]:
+    cells = interval_cells(difference.estimate, digits, p=difference.adjusted)
+    return [*cells, Cell(p_text(difference.adjusted)), Cell(str(difference.n))]
 
 
 def temperature_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
     """Return the table of means at each temperature with McNemar's test; None for a single
     temperature without a test."""
-    temperatures = sorted({r.temperature for p in section.policies for r in p.rows}, key=by_heat)
+    temperatures = sorted(
+        {r.temperature for p in section.policies for r in p.observations}, key=temperature_order
+    )
     measures = measures_of(section, judge)
-    top = headline(measures)
+    top = headline_measure(measures)
     shown = [m for m in measures if m in (ACCURACY, top)]
-    tests = by_temperature(section)
+    tests = temperature_tests(section)
     if len(temperatures) < 2 and not tests:
         return None
     columns = [
         Column("Method", "Method", numeric=False),
         Column("T", "T"),
         Column("n", "n"),
-        *map(column, shown),
+        *map(measure_column, shown),
     ]
     if tests:
         base = section.baseline.name if section.baseline else ""
@@ -338,12 +357,17 @@ def temperature_table(section: Section, judge: str | None, kind: ErrorKind) -> T
     rows = []
     for policy in section.policies:
         for temperature in temperatures:
-            failed = [row.failed for row in at(policy.rows, temperature)]
+            failed = [row.failed for row in at_temperature(policy.observations, temperature)]
             if not failed:
                 continue
-            had = failed.count(False)
-            cells = [Cell(policy.name), Cell(heat(temperature)), Cell(str(had))]
-            cells += [number(m.over(at(policy.rows, temperature), kind), m.digits) for m in shown]
+            completed = failed.count(False)
+            cells = [Cell(policy.name), Cell(temperature_text(temperature)), Cell(str(completed))]
+            cells += [
+                estimate_cell(
+                    m.mean_over(at_temperature(policy.observations, temperature), kind), m.digits
+                )
+                for m in shown
+            ]
             if tests:
                 test = tests.get((policy.name, temperature))
                 cells += (
@@ -360,7 +384,7 @@ def temperature_table(section: Section, judge: str | None, kind: ErrorKind) -> T
     notes = [
         "Temperatures are not repeats of one another, so each has its own line.",
         f"Mean ± {ERRORS[kind]}.",
-        *scales(shown),
+        *scale_notes(shown),
     ]
     if tests:
         notes.append(
@@ -385,26 +409,33 @@ def best_of_table(section: Section, judge: str | None, kind: ErrorKind) -> Table
     if judge is None:
         return None
     lines = [
-        (policy, source, found)
+        (policy, source, by_question)
         for policy in section.policies
-        for source, found in _questions(policy, judge)
+        for source, by_question in _credited_questions(policy, judge)
     ]
-    most = max((len(one) for _, _, found in lines for one in found.values()), default=0)
+    most = max(
+        (len(samples) for _, _, by_question in lines for samples in by_question.values()), default=0
+    )
     if most < 2:
         return None
     sizes = [n for n in SIZES if n <= most]
     rows = []
-    for policy, source, found in lines:
-        asked = {name: one for name, one in found.items() if len(one) >= max(sizes)}
+    for policy, source, by_question in lines:
+        eligible = {
+            name: samples for name, samples in by_question.items() if len(samples) >= max(sizes)
+        }
         for picker in (source, ORACLE):
             cells = []
             for n in sizes:
                 values = (
-                    (one[0][2], best_of([(s if picker == source else r, r) for s, r, _ in one], n))
-                    for one in asked.values()
+                    (
+                        samples[0][2],
+                        best_of([(s if picker == source else r, r) for s, r, _ in samples], n),
+                    )
+                    for samples in eligible.values()
                 )
-                cells.append(number(estimate(values, kind), 3))
-            rows.append((Cell(policy.name), Cell(picker), Cell(str(len(asked))), *cells))
+                cells.append(estimate_cell(estimate_mean(values, kind), 3))
+            rows.append((Cell(policy.name), Cell(picker), Cell(str(len(eligible))), *cells))
     columns = (
         Column("Best of N by turn credit", "Method", False),
         Column("picked by", "By", False),
@@ -420,29 +451,31 @@ def best_of_table(section: Section, judge: str | None, kind: ErrorKind) -> Table
     return Table(f"Best of N ({judge})", columns, tuple(rows), notes, "best-of-n")
 
 
-Scored = tuple[float, float, str]
+CreditedReward = tuple[float, float, str]
 """(credit of a conversation, its reward, its question's group)."""
 
 
-def _questions(policy: Policy, judge: str) -> Iterator[tuple[str, dict[str, list[Scored]]]]:
+def _credited_questions(
+    policy: Policy, judge: str
+) -> Iterator[tuple[str, dict[str, list[CreditedReward]]]]:
     """Yield (source of credit, question → credit and reward of its conversations)."""
-    value = reward(judge).value
+    value = reward_measure(judge).value
     for source, credited in sorted(credit_by_source(policy.run).items()):
-        found: dict[str, list[Scored]] = {}
-        for row in policy.rows:
-            turns, gained = credited.get(row.talk), value(row)
+        by_question: dict[str, list[CreditedReward]] = {}
+        for row in policy.observations:
+            turns, gained = credited.get(row.conversation_id), value(row)
             if turns and gained is not None:
-                one = (sum(turns.values()), gained, row.group)
-                found.setdefault(row.unit.rpartition("#")[0], []).append(one)
-        if found:
-            yield source, found
+                sample = (sum(turns.values()), gained, row.group)
+                by_question.setdefault(row.unit.rpartition("#")[0], []).append(sample)
+        if by_question:
+            yield source, by_question
 
 
 def best_of(scored: Sequence[tuple[float, float]], n: int) -> float:
     """Return the expected second value of the pair with the largest first value among `n` pairs
     drawn without replacement. Ties are broken at random."""
     count = len(scored)
-    order = sorted(scored, key=lambda one: -one[0])
+    order = sorted(scored, key=lambda pair: -pair[0])
     total, at = 0.0, 0
     while at < count:
         end = at
@@ -458,13 +491,13 @@ def best_of(scored: Sequence[tuple[float, float]], n: int) -> float:
 def flagged_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
     """Return the table of accuracy and the judge's headline over all conversations and over those
     without a flag; None if nothing is flagged."""
-    if not any(row.flags for policy in section.policies for row in policy.rows):
+    if not any(row.flags for policy in section.policies for row in policy.observations):
         return None
-    top = headline(measures_of(section, judge))
+    top = headline_measure(measures_of(section, judge))
     measures = [
         measure
         for measure in (ACCURACY, top)
-        if measure and any(measure.of(policy) for policy in section.policies)
+        if measure and any(measure.mean_of(policy) for policy in section.policies)
     ]
     columns = [
         Column("Method", "Method", numeric=False),
@@ -472,25 +505,25 @@ def flagged_table(section: Section, judge: str | None, kind: ErrorKind) -> Table
         Column("flagged", "flagged"),
     ]
     for measure in measures:
-        plain = column(measure)
+        own_column = measure_column(measure)
         columns += [
-            Column(f"{plain.head}, all", f"{plain.short} all"),
-            Column(f"{plain.head}, unflagged", f"{plain.short} unfl."),
+            Column(f"{own_column.head}, all", f"{own_column.short} all"),
+            Column(f"{own_column.head}, unflagged", f"{own_column.short} unfl."),
         ]
     lines = []
     for policy in section.policies:
-        marks = [bool(row.flags) for row in _had(policy)]
-        cells = [Cell(policy.name), Cell(str(len(marks))), _share(sum(marks), len(marks))]
+        marks = [bool(row.flags) for row in _completed_rows(policy)]
+        cells = [Cell(policy.name), Cell(str(len(marks))), _share_cell(sum(marks), len(marks))]
         for measure in measures:
-            clean = (row for row in _had(policy) if not row.flags)
-            both = (measure.over(rows, kind) for rows in (_had(policy), clean))
-            cells += [number(found, measure.digits) for found in both]
+            clean = (row for row in _completed_rows(policy) if not row.flags)
+            both = (measure.mean_over(rows, kind) for rows in (_completed_rows(policy), clean))
+            cells += [estimate_cell(mean, measure.digits) for mean in both]
         lines.append(tuple(cells))
     notes = (
         "Failed conversations count nowhere. Which conversations are flagged differs from method "
         "to method, so the unflagged ones are about other questions: compare along a line, not "
         f"down a column. Mean ± {ERRORS[kind]}.",
-        *scales(measures),
+        *scale_notes(measures),
     )
     caption = "With and without flagged conversations"
     return Table(caption, tuple(columns), tuple(lines), notes, "flagged")
@@ -499,28 +532,32 @@ def flagged_table(section: Section, judge: str | None, kind: ErrorKind) -> Table
 def finding_table(section: Section) -> Table | None:
     """Return the table of how many conversations of each method have each flag; None if nothing is
     flagged. A conversation may have several flags."""
-    found = {
-        p.name: Counter(f for row in _had(p) for f in set(row.flags)) for p in section.policies
+    flag_counts = {
+        p.name: Counter(f for row in _completed_rows(p) for f in set(row.flags))
+        for p in section.policies
     }
-    names = sorted({flag for counter in found.values() for flag in counter})
+    names = sorted({flag for counter in flag_counts.values() for flag in counter})
     if not names:
         return None
     columns = (
         Column("Flag", "Flag", numeric=False),
         *(Column(policy.name, policy.name) for policy in section.policies),
     )
-    had = {p.name: sum(1 for _ in _had(p)) for p in section.policies}
+    totals = {p.name: sum(1 for _ in _completed_rows(p)) for p in section.policies}
     rows = tuple(
-        (Cell(name), *(_share(found[p.name][name], had[p.name]) for p in section.policies))
+        (
+            Cell(name),
+            *(_share_cell(flag_counts[p.name][name], totals[p.name]) for p in section.policies),
+        )
         for name in names
     )
     notes = ("Conversations with the flag (speaker: finding), and their share.",)
     return Table("Flags", columns, rows, notes, "flags")
 
 
-def _had(policy: Policy) -> Iterator[Observation]:
-    return (row for row in policy.rows if not row.failed)
+def _completed_rows(policy: Policy) -> Iterator[Observation]:
+    return (row for row in policy.observations if not row.failed)
 
 
-def _share(count: int, all_: int) -> Cell:
-    return Cell(f"{count} ({100 * count / all_:.1f}%)" if all_ else "-")
+def _share_cell(count: int, total: int) -> Cell:
+    return Cell(f"{count} ({100 * count / total:.1f}%)" if total else "-")

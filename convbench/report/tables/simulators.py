@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from convbench.judge.review.faults import NAMES, SEVERITIES, kept
-from convbench.report.document import Cell, Column, Part, Table
+from convbench.judge.review.faults import NAMES, SEVERITIES, faults_of_details
+from convbench.report.document import Cell, Column, ReportPart, Table
 from convbench.report.policies import Policy
-from convbench.report.rows import Scored
+from convbench.report.rows import VerdictScores
 from convbench.report.sections import Section
-from convbench.report.simulators import Apart, TwoSimulators
-from convbench.report.tables.cells import decimal, percent, span_cell, with_interval
-from convbench.stats.means import Estimate, estimate, share_interval
+from convbench.report.simulators import SimulatorDifference, SimulatorPair
+from convbench.report.tables.cells import decimal_cell, interval_cells, percent_cell, span_cell
+from convbench.stats.means import Estimate, estimate_mean, share_interval
 
 SHORT = {"critical-helped": "helped", "critical-hindered": "hindered", "minor": "minor"}
 
@@ -22,8 +22,8 @@ def review_table(section: Section) -> Table | None:
     rows = [
         row
         for policy in section.policies
-        for judge in _reviewers(policy)
-        if (row := _row(policy, judge)) is not None
+        for judge in _policy_reviewers(policy)
+        if (row := _review_row(policy, judge)) is not None
     ]
     if not rows:
         return None
@@ -45,55 +45,63 @@ def review_table(section: Section) -> Table | None:
     return Table("Reviews of the simulated human", columns, tuple(rows), notes, "simulated-human")
 
 
-def _reviewers(policy: Policy) -> list[str]:
-    return list(dict.fromkeys(name for row in policy.rows for name in row.reviews))
+def _policy_reviewers(policy: Policy) -> list[str]:
+    return list(dict.fromkeys(name for row in policy.observations for name in row.reviews))
 
 
-def _row(policy: Policy, judge: str) -> tuple[Cell, ...] | None:
-    found = [
+def _review_row(policy: Policy, judge: str) -> tuple[Cell, ...] | None:
+    reviews = [
         (row.group, row.reviews[judge])
-        for row in policy.rows
+        for row in policy.observations
         if judge in row.reviews and not row.reviews[judge].failed
     ]
-    if not found:
+    if not reviews:
         return None
-    faults = Counter(name for _, review in found for name in _names(review))
+    faults = Counter(name for _, review in reviews for name in _fault_names(review))
     listed = ", ".join(f"{name} {faults[name]}" for name in NAMES if faults[name])
     return (
         Cell(policy.name),
         Cell(judge),
-        Cell(str(len(found))),
-        _share(estimate((g, float(not kept(review.details))) for g, review in found)),
+        Cell(str(len(reviews))),
+        _share_cell(
+            estimate_mean(
+                (g, float(not faults_of_details(review.details))) for g, review in reviews
+            )
+        ),
         *(
-            _share(estimate((g, float(severity in _severities(review))) for g, review in found))
+            _share_cell(
+                estimate_mean(
+                    (g, float(severity in _fault_severities(review))) for g, review in reviews
+                )
+            )
             for severity in SEVERITIES
         ),
         Cell(listed or "-"),
     )
 
 
-def _names(review: Scored) -> set[str]:
-    return {one["fault"] for one in kept(review.details)}
+def _fault_names(review: VerdictScores) -> set[str]:
+    return {fault["fault"] for fault in faults_of_details(review.details)}
 
 
-def _severities(review: Scored) -> set[str]:
-    return {one["severity"] for one in kept(review.details)}
+def _fault_severities(review: VerdictScores) -> set[str]:
+    return {fault["severity"] for fault in faults_of_details(review.details)}
 
 
-def _share(found: Estimate | None) -> Cell:
-    return percent(found, None if found is None else share_interval(found))
+def _share_cell(share: Estimate | None) -> Cell:
+    return percent_cell(share, None if share is None else share_interval(share))
 
 
-def simulators_part(found: TwoSimulators) -> Part:
+def simulators_part(pair: SimulatorPair) -> ReportPart:
     """Return the part on two sections that differ only in their simulated human."""
-    one, other = found.one.simulator, found.other.simulator
-    base = found.one.baseline.name if found.one.baseline else "Base"
+    first, second = pair.first.simulator, pair.second.simulator
+    base = pair.first.baseline.name if pair.first.baseline else "Base"
     columns = (
         Column("Method", "Method", numeric=False),
         Column("Measure", "Measure", numeric=False),
-        Column(f"− {base} with {one}", "1st"),
+        Column(f"− {base} with {first}", "1st"),
         Column("95% interval", "95%"),
-        Column(f"− {base} with {other}", "2nd"),
+        Column(f"− {base} with {second}", "2nd"),
         Column("95% interval", "95%"),
         Column("first − second", "apart"),
         Column("95% interval", "95%"),
@@ -101,9 +109,9 @@ def simulators_part(found: TwoSimulators) -> Part:
         Column("95% interval", "95%"),
         Column("said", "said", numeric=False),
     )
-    rows = tuple(_line(row) for row in found.rows)
+    rows = tuple(_difference_row(row) for row in pair.rows)
     notes = [
-        f"1st: simulator {one}; 2nd: {other}. Paired over the same question, sample and "
+        f"1st: simulator {first}; 2nd: {second}. Paired over the same question, sample and "
         "temperature in all four runs; Student's t over groups.",
         "share: half the distance of the two differences over their mean, (1st - 2nd) / (1st + "
         "2nd): how much of what both show hangs on who plays the human. Beyond 100 % the two "
@@ -111,25 +119,25 @@ def simulators_part(found: TwoSimulators) -> Part:
         "(Fieller's interval has no end). Better or worse is said only where both intervals lie on "
         "one side of 0, flips only where they lie on opposite sides.",
     ]
-    flips = [row for row in found.rows if row.said == "flips"]
+    flips = [row for row in pair.rows if row.outcome == "flips"]
     if flips:
         listed = ", ".join(dict.fromkeys(f"{row.policy} ({row.measure.head})" for row in flips))
         notes.append(f"The ranking flips between the simulators, so there is no win: {listed}.")
-    title = f"{found.one.task} · {found.one.mode} · {found.one.protocol}, two simulators"
+    title = f"{pair.first.task} · {pair.first.mode} · {pair.first.protocol}, two simulators"
     table = Table("What is the simulator's", columns, rows, tuple(notes), "two-simulators")
-    return Part(title, tables=(table,))
+    return ReportPart(title, tables=(table,))
 
 
-def _line(row: Apart) -> tuple[Cell, ...]:
+def _difference_row(row: SimulatorDifference) -> tuple[Cell, ...]:
     digits, span, value = row.measure.digits, row.share.interval, row.share.value
     percents = None if span is None else (100 * span[0], 100 * span[1])
     return (
         Cell(row.policy),
         Cell(row.measure.head),
-        *with_interval(row.first, digits),
-        *with_interval(row.second, digits),
-        *with_interval(row.apart, digits),
-        decimal(value and 100 * value, 0, sign="+", span=percents),
+        *interval_cells(row.first, digits),
+        *interval_cells(row.second, digits),
+        *interval_cells(row.contrast, digits),
+        decimal_cell(value and 100 * value, 0, sign="+", span=percents),
         span_cell(percents, 0, "+"),
-        Cell(row.said),
+        Cell(row.outcome),
     )

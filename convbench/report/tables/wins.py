@@ -6,19 +6,19 @@ from itertools import combinations
 
 from convbench.judge.kinds import kind_of
 from convbench.report.document import Cell, Column, Table
-from convbench.report.measures import Measure, metric, pairs
+from convbench.report.measures import Measure, metric_measure, paired_values
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.sections import Section
-from convbench.report.tables.cells import NONE, figure
-from convbench.stats.means import ErrorKind, estimate
+from convbench.report.tables.cells import NONE, estimate_figure
+from convbench.stats.means import ErrorKind, estimate_mean
 
 
-def duels(one: Policy, two: Policy, score: Measure) -> list[tuple[str, float]]:
+def duel_points(first: Policy, second: Policy, score: Measure) -> list[tuple[str, float]]:
     """Return (group, points of the first policy) for every unit that both have a score for: 1 if
     its score is higher, a half for a tie, else 0."""
     return [
         (row.group, (ours > theirs) + 0.5 * (ours == theirs))
-        for row, theirs, ours in pairs(two, one, score)
+        for row, theirs, ours in paired_values(second, first, score)
     ]
 
 
@@ -28,21 +28,21 @@ def win_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | N
     spec = judge_spec(section.policies, judge)
     if judge is None or spec is None or kind_of(spec).measures != "pages":
         return None
-    score = metric(judge, "overall")
+    score = metric_measure(judge, "overall")
     rows = []
     ordered = sorted(section.policies, key=lambda policy: policy.is_base)  # Base last
-    for one, two in combinations(ordered, 2):
-        points = duels(one, two, score)
-        rate = estimate(points, kind)
+    for first, second in combinations(ordered, 2):
+        points = duel_points(first, second, score)
+        rate = estimate_mean(points, kind)
         if rate is None:
             continue
         counts = [sum(point == value for _, point in points) for value in (1.0, 0.5, 0.0)]
         low, high = rate.interval or (None, None)
         rows.append(
             (
-                Cell(f"{one.name} over {two.name}"),
+                Cell(f"{first.name} over {second.name}"),
                 *(Cell(str(count)) for count in counts),
-                Cell(f"{rate.mean:.3f}", figure=figure(rate)),
+                Cell(f"{rate.mean:.3f}", figure=estimate_figure(rate)),
                 NONE
                 if low is None or high is None
                 else Cell(f"[{max(low, 0):.3f}, {min(high, 1):.3f}]"),

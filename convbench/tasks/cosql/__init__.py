@@ -21,16 +21,16 @@ from sqlglot import exp
 
 from convbench.errors import DataError
 from convbench.tasks import evening
-from convbench.tasks.cosql.asked import Asked
-from convbench.tasks.cosql.builds import Build, Shape, phrases
-from convbench.tasks.cosql.databases import Bench
-from convbench.tasks.cosql.dialogues import FIRST, GOAL, Alone, stand_alone
-from convbench.tasks.cosql.drawing import choose
-from convbench.tasks.cosql.extremes import at_the_wrong_end
-from convbench.tasks.cosql.options import Wrong, candidates
-from convbench.tasks.cosql.queries import COLUMN, BadQuery, Tables, canonical
-from convbench.tasks.cosql.wording import worded
-from convbench.tasks.kept import kept
+from convbench.tasks.cosql.asked import GoldQuestion
+from convbench.tasks.cosql.builds import QueryTemplate, Shape, query_phrases
+from convbench.tasks.cosql.databases import QueryBench
+from convbench.tasks.cosql.dialogues import FIRST, GOAL, StandaloneQuestion, standalone_questions
+from convbench.tasks.cosql.drawing import choose_wrong
+from convbench.tasks.cosql.extremes import takes_wrong_end
+from convbench.tasks.cosql.options import WrongOption, wrong_options
+from convbench.tasks.cosql.queries import COLUMN, BadQuery, DatabaseSchema, canonical_query
+from convbench.tasks.cosql.wording import word_question
+from convbench.tasks.kept import cached_questions
 
 __all__ = ["questions"]
 
@@ -56,37 +56,43 @@ def questions(rows: Iterable[Mapping[str, Any]], *, seed: int) -> Iterator[dict[
     question's wrong queries have the structure of other right queries in these rows. Raises
     DataError for another schema. Results are cached by the rows and the seed.
     """
-    every = list(_checked(rows))
+    every = list(_check_rows(rows))
     made_by, packages = (sys.modules[__name__], evening), ("sqlglot", "numpy")
-    yield from kept("cosql", made_by, packages, every, seed, lambda: _made(every, seed))
+    yield from cached_questions(
+        "cosql", made_by, packages, every, seed, lambda: _make_questions(every, seed)
+    )
 
 
-def _made(every: Sequence[Mapping[str, Any]], seed: int) -> Iterator[dict[str, Any]]:
+def _make_questions(every: Sequence[Mapping[str, Any]], seed: int) -> Iterator[dict[str, Any]]:
     """Yield questions, or why there are none."""
-    found: dict[str, Found] = {}
-    for alone in stand_alone(every):
-        made = alone if isinstance(alone, str) else Found.of(alone)
-        if isinstance(made, str):
-            yield {"reject": made}
+    usable: dict[str, UsableQuestion] = {}
+    for alone in standalone_questions(every):
+        outcome = alone if isinstance(alone, str) else UsableQuestion.from_standalone(alone)
+        if isinstance(outcome, str):
+            yield {"reject": outcome}
         else:
-            found[made.alone.key] = made
-    sets: dict[str, list[Wrong]] = {}
-    for key, wrong in _wrong(list(found.values()), _lent(every), seed):
+            usable[outcome.alone.key] = outcome
+    sets: dict[str, list[WrongOption]] = {}
+    for key, wrong in _wrong_options(list(usable.values()), _donor_templates(every), seed):
         if isinstance(wrong, str):
             yield {"reject": wrong}
         else:
             sets[key] = wrong
-    texts = {key: (found[key].alone.text, found[key].build.query.text) for key in sets}
-    forms = {key: one.build.form for key, one in found.items()}
-    said = {key: phrases(found[key].build.query, found[key].tables) for key in sets}
-    databases = {key: str(found[key].alone.row["db_id"]) for key in sets}
-    chosen = choose(sets, texts, forms, said, databases, _random("draw", seed, ""))
+    texts = {key: (usable[key].alone.text, usable[key].template.query.text) for key in sets}
+    forms = {key: question.template.form for key, question in usable.items()}
+    phrases_by_key = {
+        key: query_phrases(usable[key].template.query, usable[key].tables) for key in sets
+    }
+    databases = {key: str(usable[key].alone.row["db_id"]) for key in sets}
+    chosen = choose_wrong(
+        sets, texts, forms, phrases_by_key, databases, _seeded_random("draw", seed, "")
+    )
     for key in sets:
         drawn = chosen.get(key)
-        yield {"reject": FEW} if drawn is None else _question(found[key], drawn, seed)
+        yield {"reject": FEW} if drawn is None else _question_row(usable[key], drawn, seed)
 
 
-def _checked(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def _check_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """Yield the rows. Raises DataError for one that lacks a field."""
     for row in rows:
         missing = [name for name in _FIELDS if name not in row]
@@ -99,69 +105,91 @@ def _checked(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Found:
+class UsableQuestion:
     """A question that stands alone, its schema and the template of its right query."""
 
-    alone: Alone
-    tables: Tables
-    build: Build
+    alone: StandaloneQuestion
+    tables: DatabaseSchema
+    template: QueryTemplate
 
     @classmethod
-    def of(cls, alone: Alone) -> Found | str:
+    def from_standalone(cls, alone: StandaloneQuestion) -> UsableQuestion | str:
         """Return the question of a row, or why its right query cannot be used."""
-        tables = Tables.of(alone.row)
+        tables = DatabaseSchema.from_row(alone.row)
         try:
-            found = cls(alone, tables, Build.of(canonical(alone.row["query"], tables), tables))
+            question = cls(
+                alone,
+                tables,
+                QueryTemplate.from_query(canonical_query(alone.row["query"], tables), tables),
+            )
         except BadQuery as reason:
             return str(reason)
-        return CONTRADICTS if at_the_wrong_end(alone.text, found.build.query.tree) else found
+        return (
+            CONTRADICTS if takes_wrong_end(alone.text, question.template.query.tree) else question
+        )
 
 
-def _lent(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Build]]:
+def _donor_templates(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, QueryTemplate]]:
     """Yield the templates of later turns' right queries, which are not questions themselves."""
     for number, row in enumerate(rows):
         if row["turn_idx"] not in (GOAL, FIRST):
             with suppress(BadQuery):
-                tables = Tables.of(row)
-                yield f"turn-{number}", Build.of(canonical(row["query"], tables), tables)
+                tables = DatabaseSchema.from_row(row)
+                yield (
+                    f"turn-{number}",
+                    QueryTemplate.from_query(canonical_query(row["query"], tables), tables),
+                )
 
 
-def _wrong(
-    found: Sequence[Found], lent: Iterable[tuple[str, Build]], seed: int
-) -> Iterator[tuple[str, list[Wrong] | str]]:
+def _wrong_options(
+    usable: Sequence[UsableQuestion], lent: Iterable[tuple[str, QueryTemplate]], seed: int
+) -> Iterator[tuple[str, list[WrongOption] | str]]:
     """Yield for each question its possible wrong queries, or why it has none."""
-    by_shape: dict[Shape, list[tuple[str, Build]]] = defaultdict(list)
+    by_shape: dict[Shape, list[tuple[str, QueryTemplate]]] = defaultdict(list)
     for name, build in lent:
         by_shape[build.shape].append((name, build))
     popular: dict[str, Counter[int]] = defaultdict(Counter)
-    for one in found:
-        by_shape[one.build.shape].append((one.alone.key, one.build))
-        named = {node.meta.get(COLUMN, 0) for node in one.build.query.tree.find_all(exp.Column)}
-        popular[one.alone.row["db_id"]].update(named)
-    for one in found:
-        key, gold = one.alone.key, one.build.query
-        donors = [donor for donor in by_shape[one.build.shape] if donor[0] != key]
-        asked = Asked(key, one.alone.text, one.build, one.tables, popular[one.alone.row["db_id"]])
-        with closing(Bench(gold, one.tables, key=key, seed=seed)) as bench:
-            yield key, candidates(asked, donors, bench, _random("wrong", seed, key))
+    for question in usable:
+        by_shape[question.template.shape].append((question.alone.key, question.template))
+        named = {
+            node.meta.get(COLUMN, 0) for node in question.template.query.tree.find_all(exp.Column)
+        }
+        popular[question.alone.row["db_id"]].update(named)
+    for question in usable:
+        key, gold = question.alone.key, question.template.query
+        donors = [donor for donor in by_shape[question.template.shape] if donor[0] != key]
+        gold_question = GoldQuestion(
+            key,
+            question.alone.text,
+            question.template,
+            question.tables,
+            popular[question.alone.row["db_id"]],
+        )
+        with closing(QueryBench(gold, question.tables, key=key, seed=seed)) as bench:
+            yield (
+                key,
+                wrong_options(gold_question, donors, bench, _seeded_random("wrong", seed, key)),
+            )
 
 
-def _question(found: Found, wrong: Sequence[Wrong], seed: int) -> dict[str, Any]:
+def _question_row(
+    question: UsableQuestion, wrong: Sequence[WrongOption], seed: int
+) -> dict[str, Any]:
     """Return a question with its options in a random order."""
-    alone, gold = found.alone, found.build.query
-    options = [gold, *(one.query for one in wrong)]
-    _random("order", seed, alone.key).shuffle(options)
+    alone, gold = question.alone, question.template.query
+    options = [gold, *(choice.query for choice in wrong)]
+    _seeded_random("order", seed, alone.key).shuffle(options)
     return {
         "id": alone.key,
         "group": alone.dialogue,
         "database": alone.row["db_id"],
-        **worded(alone.text, [option.tree for option in options], found.tables),
+        **word_question(alone.text, [option.tree for option in options], question.tables),
         "choices": [option.text for option in options],
         "answer": next(i for i, option in enumerate(options) if option is gold),
         "_split": alone.row.get("_split"),
     }
 
 
-def _random(what: str, seed: int, key: str) -> Random:
+def _seeded_random(what: str, seed: int, key: str) -> Random:
     """Return a generator that depends on the seed and the question's id only."""
     return Random(hashlib.sha256(f"cosql:{what}:{seed}:{key}".encode()).digest())

@@ -9,28 +9,28 @@ from functools import lru_cache
 
 from sqlglot import exp
 
-from convbench.tasks.cosql.looks import pairs
-from convbench.tasks.cosql.queries import COLUMN, Query, Tables, source, sources
-from convbench.tasks.cosql.shared import words
+from convbench.tasks.cosql.looks import token_pairs
+from convbench.tasks.cosql.queries import COLUMN, DatabaseSchema, Query, select_sources, source_name
+from convbench.tasks.cosql.shared import word_set
 
 
-def phrases(query: Query, tables: Tables) -> Counter[str]:
+def query_phrases(query: Query, tables: DatabaseSchema) -> Counter[str]:
     """Return the counts of a query's words and pairs of words, with sorts in place of column
     names."""
     tree = query.tree.copy()
-    for _, node in columns(tree):
+    for _, node in named_columns(tree):
         if COLUMN in node.meta:
-            node.set("this", exp.to_identifier(_sort(node.meta[COLUMN], tables)))
+            node.set("this", exp.to_identifier(_sort_name(node.meta[COLUMN], tables)))
     for node in tree.find_all(exp.Literal):
         node.set("this", "0")
-    for select in selects(tree):
+    for select in find_selects(tree):
         select.set("from_", exp.From(this=exp.to_table("x")))
         select.set("joins", None)
-    return pairs(str(tree.sql(dialect="sqlite")))
+    return token_pairs(str(tree.sql(dialect="sqlite")))
 
 
-def _sort(column: int, tables: Tables) -> str:
-    key, kind, name = sort(column, tables)
+def _sort_name(column: int, tables: DatabaseSchema) -> str:
+    key, kind, name = column_sort(column, tables)
     return "name" if name else "key" if key else "size" if kind == "number" else "text"
 
 
@@ -45,7 +45,7 @@ _ORDERED = (exp.GT, exp.LT, exp.GTE, exp.LTE, exp.Max, exp.Min)
 
 
 @dataclass(frozen=True)
-class Slot:
+class ColumnSlot:
     """A position where a template names a column."""
 
     select: int
@@ -65,11 +65,11 @@ class Slot:
 
 
 @dataclass(frozen=True, eq=False)
-class Build:
+class QueryTemplate:
     """A right query used as a template."""
 
     query: Query
-    slots: tuple[Slot, ...]
+    slots: tuple[ColumnSlot, ...]
     shape: Shape
     form: str
     """Its text without names, values, tables and joins."""
@@ -77,56 +77,56 @@ class Build:
     """Words of its keywords."""
 
     @classmethod
-    def of(cls, query: Query, schema: Tables) -> Build:
+    def from_query(cls, query: Query, schema: DatabaseSchema) -> QueryTemplate:
         """Return the template of a query on a database."""
-        values = literals(query.tree)
+        values = find_literals(query.tree)
         texts = sum(literal.is_string for literal in values)
-        tables = tuple(len(sources(select)) for select in selects(query.tree))
-        slots = tuple(_slots(query, values, schema))
-        form = _form(query)
+        tables = tuple(len(select_sources(select)) for select in find_selects(query.tree))
+        slots = tuple(_column_slots(query, values, schema))
+        form = _query_form(query)
         shape = (tables, texts, len(values) - texts)
-        return cls(query, slots, shape, form, frozenset(words(form) - {"x", "0"}))
+        return cls(query, slots, shape, form, frozenset(word_set(form) - {"x", "0"}))
 
 
-def selects(tree: exp.Expression) -> list[exp.Expression]:
+def find_selects(tree: exp.Expression) -> list[exp.Expression]:
     """Return the SELECTs of a query, outer ones first."""
     return list(tree.find_all(exp.Select))
 
 
-def columns(tree: exp.Expression) -> Iterator[tuple[int, exp.Column]]:
+def named_columns(tree: exp.Expression) -> Iterator[tuple[int, exp.Column]]:
     """Yield (number of its SELECT, column) for all named columns outside FROM and JOIN."""
-    found = selects(tree)
+    select_nodes = find_selects(tree)
     for node in tree.find_all(exp.Column):
         select = node.find_ancestor(exp.Select)
         joined = node.find_ancestor(exp.Join, exp.Select)
         if select is not None and joined is select and not isinstance(node.this, exp.Star):
-            yield next(i for i, one in enumerate(found) if one is select), node
+            yield next(i for i, other in enumerate(select_nodes) if other is select), node
 
 
-def literals(tree: exp.Expression) -> list[exp.Literal]:
+def find_literals(tree: exp.Expression) -> list[exp.Literal]:
     """Return the texts, then the numbers of a query. The 1 of `LIMIT 1` counts as a keyword."""
-    found = [
+    nodes = [
         node
         for node in tree.find_all(exp.Literal)
         if node.name != "1" or not isinstance(node.parent, exp.Limit)
     ]
-    return sorted(found, key=lambda node: not node.is_string)
+    return sorted(nodes, key=lambda node: not node.is_string)
 
 
-def compared(node: exp.Column) -> exp.Literal | None:
+def compared_value(node: exp.Column) -> exp.Literal | None:
     """Return the value that a column is compared with, or None."""
     if not isinstance(node.parent, _COMPARED):
         return None
     return next((v for v in node.parent.iter_expressions() if isinstance(v, exp.Literal)), None)
 
 
-def sort(column: int, tables: Tables) -> Sort:
+def column_sort(column: int, tables: DatabaseSchema) -> Sort:
     """Return the sort of a column, given its position in the schema."""
-    found = tables.columns[column]
-    return column in tables.keys, found.kind, _is_name(found.name)
+    entry = tables.columns[column]
+    return column in tables.key_columns, entry.kind, _is_name(entry.name)
 
 
-def linked(first: int, second: int, tables: Tables) -> bool:
+def are_linked(first: int, second: int, tables: DatabaseSchema) -> bool:
     """Return whether two columns are the same, of the same name, or linked by a foreign key."""
     names = {tables.columns[column].name.lower() for column in (first, second)}
     return len(names) == 1 or bool({(first, second), (second, first)} & {*tables.foreign})
@@ -134,51 +134,56 @@ def linked(first: int, second: int, tables: Tables) -> bool:
 
 @lru_cache(10_000)
 def _is_name(column: str) -> bool:
-    return "name" in words(column)
+    return "name" in word_set(column)
 
 
-def _slots(query: Query, values: list[exp.Literal], schema: Tables) -> Iterator[Slot]:
+def _column_slots(
+    query: Query, values: list[exp.Literal], schema: DatabaseSchema
+) -> Iterator[ColumnSlot]:
     before: dict[tuple[int, str], int] = {}
-    for number, node in columns(query.tree):
-        tables = [name.lower() for name in map(source, sources(node.find_ancestor(exp.Select)))]
-        value, column = compared(node), node.meta.get(COLUMN)
+    for number, node in named_columns(query.tree):
+        tables = [
+            name.lower()
+            for name in map(source_name, select_sources(node.find_ancestor(exp.Select)))
+        ]
+        value, column = compared_value(node), node.meta.get(COLUMN)
         name = f"{node.table}.{node.name}".lower()
-        yield Slot(
+        yield ColumnSlot(
             select=number,
             name=name,
             table=tables.index(node.table.lower()) if node.table.lower() in tables else None,
-            value=next((i for i, one in enumerate(values) if one is value), None),
-            kinds=_kinds(node),
-            sort=None if column is None else sort(column, schema),
-            like=None if column is None else _like(number, column, before, schema),
+            value=next((i for i, literal in enumerate(values) if literal is value), None),
+            kinds=_column_kinds(node),
+            sort=None if column is None else column_sort(column, schema),
+            like=None if column is None else _linked_slot(number, column, before, schema),
         )
         if column is not None:
             before.setdefault((number, name), column)
 
 
-def _like(
-    select: int, column: int, before: dict[tuple[int, str], int], tables: Tables
+def _linked_slot(
+    select: int, column: int, before: dict[tuple[int, str], int], tables: DatabaseSchema
 ) -> tuple[int, str] | None:
     """Return the first slot of another SELECT whose column is linked with this one, or None."""
-    others = ((place, other) for place, other in before.items() if place[0] != select)
-    return next((place for place, other in others if linked(column, other, tables)), None)
+    others = ((slot_key, other) for slot_key, other in before.items() if slot_key[0] != select)
+    return next((slot_key for slot_key, other in others if are_linked(column, other, tables)), None)
 
 
-def _kinds(node: exp.Column) -> tuple[str, ...]:
+def _column_kinds(node: exp.Column) -> tuple[str, ...]:
     if isinstance(node.parent, exp.Avg | exp.Sum):
         return ("number",)
     return ("number", "time") if isinstance(node.parent, _ORDERED) else ()
 
 
-def _form(query: Query) -> str:
+def _query_form(query: Query) -> str:
     """Return the query's text without names, values, tables and joins."""
     tree = query.tree.copy()
     for node in list(tree.find_all(exp.Literal)):
         node.set("this", "0")
-    for _, column in columns(tree):
+    for _, column in named_columns(tree):
         column.set("this", exp.to_identifier("x"))
         column.set("table", None)
-    for select in selects(tree):
+    for select in find_selects(tree):
         for part in ("from_", "joins"):
             select.set(part, None)
     return str(tree.sql(dialect="sqlite"))

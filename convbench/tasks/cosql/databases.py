@@ -14,29 +14,29 @@ from random import Random
 
 from sqlglot import exp
 
-from convbench.tasks.cosql.queries import COLUMN, Column, Query, Tables
+from convbench.tasks.cosql.queries import COLUMN, Column, DatabaseSchema, Query
 
 Value = int | float | str | None
 
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.Between, exp.In)
 
 
-def wanted(trees: Iterable[exp.Expression]) -> dict[int, list[Value]]:
+def compared_values(trees: Iterable[exp.Expression]) -> dict[int, list[Value]]:
     """Return the values that these queries compare each schema column with."""
-    found: dict[int, list[Value]] = defaultdict(list)
+    values: dict[int, list[Value]] = defaultdict(list)
     for tree in trees:
         for node in tree.find_all(*_COMPARISONS):
-            sides = _own(node, exp.Column, exp.AggFunc)
+            sides = _direct_nodes(node, exp.Column, exp.AggFunc)
             named = (column for side in sides for column in side.find_all(exp.Column))
             columns = [column.meta[COLUMN] for column in named if COLUMN in column.meta]
-            for literal in _own(node, exp.Literal) if len(columns) == 1 else ():
-                value = _value(literal, pattern=isinstance(node, exp.Like))
-                if value not in found[columns[0]]:
-                    found[columns[0]].append(value)
-    return dict(found)
+            for literal in _direct_nodes(node, exp.Literal) if len(columns) == 1 else ():
+                value = _literal_value(literal, pattern=isinstance(node, exp.Like))
+                if value not in values[columns[0]]:
+                    values[columns[0]].append(value)
+    return dict(values)
 
 
-def joined(trees: Iterable[exp.Expression]) -> Iterator[tuple[int, int]]:
+def joined_columns(trees: Iterable[exp.Expression]) -> Iterator[tuple[int, int]]:
     """Yield pairs of schema columns that are compared with each other and so share values."""
     for tree in trees:
         for node in tree.find_all(exp.EQ, exp.In):
@@ -45,12 +45,12 @@ def joined(trees: Iterable[exp.Expression]) -> Iterator[tuple[int, int]]:
                 yield columns[0], columns[1]
 
 
-def _own(node: exp.Expression, *kinds: type[exp.Expression]) -> list[exp.Expression]:
+def _direct_nodes(node: exp.Expression, *kinds: type[exp.Expression]) -> list[exp.Expression]:
     """Return the nodes of these kinds that are direct arguments, not those of nested queries."""
     return [child for child in node.iter_expressions() if isinstance(child, kinds)]
 
 
-def _value(literal: exp.Expression, *, pattern: bool) -> Value:
+def _literal_value(literal: exp.Expression, *, pattern: bool) -> Value:
     """Return a literal's value; for a LIKE pattern, a text that matches it."""
     text = str(literal.name)
     if pattern:
@@ -73,7 +73,7 @@ _WORDS = (
 
 
 @dataclass(frozen=True)
-class Kind:
+class DatabaseKind:
     """What the columns outside keys look like."""
 
     rows: tuple[int, int]
@@ -87,58 +87,58 @@ class Kind:
 
 
 KINDS = (
-    Kind((5, 10), (3, 6, 9, 40)),
-    Kind((8, 12), (40,), once=True),
-    Kind((18, 24), (3, 6, 9)),
-    Kind((8, 14), (3, 9, 40), nulls=0.12),
+    DatabaseKind((5, 10), (3, 6, 9, 40)),
+    DatabaseKind((8, 12), (40,), once=True),
+    DatabaseKind((18, 24), (3, 6, 9)),
+    DatabaseKind((8, 14), (3, 9, 40), nulls=0.12),
 )
 """The kinds of databases; each question has the same number of each."""
 
 
 @dataclass
-class Maker:
+class RowMaker:
     """Generates the rows of one database."""
 
-    tables: Tables
-    wanted: Mapping[int, Sequence[Value]]
+    tables: DatabaseSchema
+    required: Mapping[int, Sequence[Value]]
     """Values that must be likely to occur, by column."""
     groups: Mapping[int, int]
     """Group number of columns that keys or joins link; columns of a group share values."""
     rng: Random
-    kind: Kind = KINDS[0]
-    made: dict[int, dict[int, list[Value]]] = field(default_factory=dict)
+    kind: DatabaseKind = KINDS[0]
+    values: dict[int, dict[int, list[Value]]] = field(default_factory=dict)
     """Generated values, by table and column."""
 
-    def rows(self, table: int) -> Rows:
+    def table_rows(self, table: int) -> Rows:
         """Return a table's rows, generated together with those of the tables it refers to."""
-        self._make(table)
-        columns = self.tables.of_table(table)
-        return list(zip(*(self.made[table][c.index] for c in columns), strict=True))
+        self._make_table(table)
+        columns = self.tables.table_columns(table)
+        return list(zip(*(self.values[table][c.index] for c in columns), strict=True))
 
-    def _make(self, table: int) -> None:
-        if table in self.made:
+    def _make_table(self, table: int) -> None:
+        if table in self.values:
             return
-        self.made[table] = {}
-        columns = self.tables.of_table(table)
-        parents = self._parents(columns)
-        choices = {c.index: self._choices(c, parents.get(c.index, [])) for c in columns}
+        self.values[table] = {}
+        columns = self.tables.table_columns(table)
+        parents = self._make_parents(columns)
+        choices = {c.index: self._column_choices(c, parents.get(c.index, [])) for c in columns}
         keys = [c.index for c in columns if c.index in self.tables.primary]
         identity = list(itertools.product(*(choices[key] for key in keys))) if keys else []
         low, high = self.kind.rows
         count = self.rng.randint(low - 1, 2 * high - 2 if parents else high)
         if keys:
-            identity = self._sample(identity, count)
+            identity = self._draw_keys(identity, count)
             count = len(identity)
         for column in columns:
             if column.index in keys:
                 values = [row[keys.index(column.index)] for row in identity]
             else:
-                values = self._values(choices[column.index], count, column)
-            self.made[table][column.index] = values
+                values = self._draw_values(choices[column.index], count, column)
+            self.values[table][column.index] = values
 
-    def _values(self, choices: list[Value], count: int, column: Column) -> list[Value]:
+    def _draw_values(self, choices: list[Value], count: int, column: Column) -> list[Value]:
         """Draw a column's values; a foreign key's repeat in any kind."""
-        key = column.index in self.tables.keys
+        key = column.index in self.tables.key_columns
         if self.kind.once and not key:
             some = self.rng.sample(choices, min(count, len(choices)))
             return [*some, *(self.rng.choice(choices) for _ in range(count - len(some)))]
@@ -147,49 +147,60 @@ class Maker:
             return drawn
         return [None if self.rng.random() < self.kind.nulls else value for value in drawn]
 
-    def _sample(self, identity: list[tuple[Value, ...]], count: int) -> list[tuple[Value, ...]]:
+    def _draw_keys(self, identity: list[tuple[Value, ...]], count: int) -> list[tuple[Value, ...]]:
         """Draw distinct keys; early ones, which hold the required values, are likelier."""
         weighed = sorted(range(len(identity)), key=lambda i: self.rng.random() * (i + 3))
         chosen = [identity[i] for i in weighed[:count]]
         self.rng.shuffle(chosen)
         return chosen
 
-    def _parents(self, columns: Iterable[Column]) -> dict[int, list[int]]:
+    def _make_parents(self, columns: Iterable[Column]) -> dict[int, list[int]]:
         """Generate the tables referred to; return the columns that each column refers to."""
-        found: dict[int, list[int]] = {}
+        referred: dict[int, list[int]] = {}
         for column in columns:
             for child, parent in self.tables.foreign:
                 if child == column.index and parent != child:
-                    self._make(self.tables.columns[parent].table)
-                    found.setdefault(child, []).append(parent)
-        return found
+                    self._make_table(self.tables.columns[parent].table)
+                    referred.setdefault(child, []).append(parent)
+        return referred
 
-    def _choices(self, column: Column, parents: Iterable[int]) -> list[Value]:
+    def _column_choices(self, column: Column, parents: Iterable[int]) -> list[Value]:
         """Return the values that a column may take: those of its parents, or of a pool."""
         allowed: list[Value] | None = None
         for parent in parents:
-            values = self.made[self.tables.columns[parent].table].get(parent)
+            values = self.values[self.tables.columns[parent].table].get(parent)
             if values is not None:  # None only where keys form a circle
                 allowed = [v for v in dict.fromkeys(values) if allowed is None or v in allowed]
-        asked = self._asked(column)
+        required = self._required_values(column)
         if allowed:
-            return [*allowed, *(v for v in allowed if v in asked and not self._key(column))]
-        pool = [value for value in dict.fromkeys(self._pool(column, asked)) if value not in asked]
-        many = self.rng.randint(10, 14) if self._key(column) else self.rng.choice(self.kind.values)
-        return [*asked, *self.rng.sample(pool, min(len(pool), many))]
+            return [
+                *allowed,
+                *(v for v in allowed if v in required and not self._is_primary(column)),
+            ]
+        pool = [
+            value
+            for value in dict.fromkeys(self._value_pool(column, required))
+            if value not in required
+        ]
+        many = (
+            self.rng.randint(10, 14)
+            if self._is_primary(column)
+            else self.rng.choice(self.kind.values)
+        )
+        return [*required, *self.rng.sample(pool, min(len(pool), many))]
 
-    def _key(self, column: Column) -> bool:
+    def _is_primary(self, column: Column) -> bool:
         """Return whether a column is (part of) a primary key."""
         return column.index in self.tables.primary
 
-    def _pool(self, column: Column, asked: Iterable[Value]) -> Iterator[Value]:
+    def _value_pool(self, column: Column, required: Iterable[Value]) -> Iterator[Value]:
         """Yield values for a column that refers to no other: near misses, then any."""
         kind = self.tables.columns[self.groups.get(column.index, column.index)].kind
-        for value in asked:
+        for value in required:
             if isinstance(value, int | float):
                 yield from (value - 1, value + 1, value * 2, value // 2, value + 7)
         if kind == "number":
-            yield from range(1, 17 if column.index in self.tables.keys else 61)
+            yield from range(1, 17 if column.index in self.tables.key_columns else 61)
         elif kind == "time":
             yield from (f"20{y:02}-{y % 12 + 1:02}-1{y % 9}" for y in range(8, 20))
         elif kind == "boolean":
@@ -197,15 +208,15 @@ class Maker:
         else:
             yield from _WORDS
 
-    def _asked(self, column: Column) -> list[Value]:
+    def _required_values(self, column: Column) -> list[Value]:
         """Return the required values of a column and of those in its group."""
         group = self.groups.get(column.index)
         same = [c for c, g in self.groups.items() if g == group] if group else [column.index]
-        found = (value for index in sorted(same) for value in self.wanted.get(index, ()))
-        return list(dict.fromkeys(found))
+        values = (value for index in sorted(same) for value in self.required.get(index, ()))
+        return list(dict.fromkeys(values))
 
 
-def groups(pairs: Iterable[tuple[int, int]]) -> dict[int, int]:
+def link_groups(pairs: Iterable[tuple[int, int]]) -> dict[int, int]:
     """Return a common number for columns that these pairs link, directly or through others."""
     group: dict[int, int] = {}
     for a, b in pairs:
@@ -219,7 +230,7 @@ OF_A_KIND = 4
 
 
 @dataclass(frozen=True)
-class Digest:
+class ResultDigest:
     """A query's result on one database."""
 
     rows: int
@@ -229,7 +240,7 @@ class Digest:
     equals."""
     empty: bool
 
-    def differs(self, other: Digest) -> bool:
+    def differs(self, other: ResultDigest) -> bool:
         """Return whether the results are certainly different: other rows, or another order."""
         if self.rows != other.rows:
             return True
@@ -237,17 +248,17 @@ class Digest:
 
 
 @dataclass(frozen=True)
-class Told:
+class QueryResults:
     """A query's results on all databases of a question, by kind in turn."""
 
-    results: tuple[Digest | None, ...]
+    results: tuple[ResultDigest | None, ...]
 
     @property
     def any_row(self) -> bool:
         """Return whether it gives a row on any database."""
         return any(result and not result.empty for result in self.results)
 
-    def differs(self, other: Told) -> bool:
+    def differs(self, other: QueryResults) -> bool:
         """Return whether databases of each kind distinguish the two queries."""
         apart = [
             a is not None and b is not None and a.differs(b)
@@ -261,70 +272,74 @@ _TICKS, _STEP = 400, 1000
 _MOST_ROWS = 2000
 
 
-class Bench:
+class QueryBench:
     """The databases of one question, each in two row orders."""
 
-    def __init__(self, gold: Query, tables: Tables, *, key: str, seed: int) -> None:
-        used = {tables.numbers[t.name.lower()] for t in gold.tree.find_all(exp.Table)}
-        linked = groups((*tables.foreign, *joined([gold.tree])))
+    def __init__(self, gold: Query, tables: DatabaseSchema, *, key: str, seed: int) -> None:
+        used = {tables.table_numbers[t.name.lower()] for t in gold.tree.find_all(exp.Table)}
+        linked = link_groups((*tables.foreign, *joined_columns([gold.tree])))
         self._pairs: list[tuple[sqlite3.Connection, sqlite3.Connection]] = []
         for number in range(OF_A_KIND * len(KINDS)):
-            rng, kind = _random(seed, key, number), KINDS[number % len(KINDS)]
-            maker = Maker(tables, wanted([gold.tree]), linked, rng, kind)
-            rows = {table: maker.rows(table) for table in sorted(used)}
-            back = {table: list(reversed(found)) for table, found in rows.items()}
-            self._pairs.append((_load(tables, rows), _load(tables, back)))
+            rng, kind = _seeded_random(seed, key, number), KINDS[number % len(KINDS)]
+            maker = RowMaker(tables, compared_values([gold.tree]), linked, rng, kind)
+            rows = {table: maker.table_rows(table) for table in sorted(used)}
+            back = {table: list(reversed(table_rows)) for table, table_rows in rows.items()}
+            self._pairs.append((_load_database(tables, rows), _load_database(tables, back)))
 
     def close(self) -> None:
         """Close the databases."""
         for connection in (c for pair in self._pairs for c in pair):
             connection.close()
 
-    def told(self, query: Query) -> Told:
+    def run_query(self, query: Query) -> QueryResults:
         """Return the query's result on each database.
 
         The result is None if the query fails, takes too long, gives too many rows, or its rows
         depend on their order in the tables, as with `LIMIT 1` among equals.
         """
         ordered = bool(query.tree.args.get("order"))
-        return Told(tuple(_result(pair, query.text, ordered) for pair in self._pairs))
+        return QueryResults(
+            tuple(_result_digest(pair, query.text, ordered) for pair in self._pairs)
+        )
 
 
-def _random(seed: int, key: str, number: int) -> Random:
+def _seeded_random(seed: int, key: str, number: int) -> Random:
     return Random(hashlib.sha256(f"cosql:{seed}:{key}:{number}".encode()).digest())
 
 
-def _load(tables: Tables, rows: Mapping[int, Rows]) -> sqlite3.Connection:
+def _load_database(tables: DatabaseSchema, rows: Mapping[int, Rows]) -> sqlite3.Connection:
     """Return an in-memory database with these rows."""
     connection = sqlite3.connect(":memory:")
-    for table, found in rows.items():
-        columns = tables.of_table(table)
-        name = _quoted(tables.names[table])
+    for table, table_rows in rows.items():
+        columns = tables.table_columns(table)
+        name = _quote_name(tables.names[table])
         # INT, not INTEGER: that would make a primary key the row id, and so set the row order.
-        kinds = (f"{_quoted(c.name)} {_KINDS.get(c.kind, 'NUMERIC')}" for c in columns)
+        kinds = (f"{_quote_name(c.name)} {_KINDS.get(c.kind, 'NUMERIC')}" for c in columns)
         connection.execute(f"CREATE TABLE {name} ({', '.join(kinds)})")
         marks = ", ".join("?" * len(columns))
-        connection.executemany(f"INSERT INTO {name} VALUES ({marks})", found)  # noqa: S608
+        connection.executemany(f"INSERT INTO {name} VALUES ({marks})", table_rows)  # noqa: S608
     return connection
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _result(pair: Sequence[sqlite3.Connection], text: str, ordered: bool) -> Digest | None:
+def _result_digest(
+    pair: Sequence[sqlite3.Connection], text: str, ordered: bool
+) -> ResultDigest | None:
     """Return a query's result on a database given in two row orders, or None if it does not
     count."""
-    first, second = (_run(connection, text) for connection in pair)
+    first, second = (_run_query(connection, text) for connection in pair)
     if first is None or second is None or Counter(first) != Counter(second):
         return None
     certain = ordered and first == second
-    first = _in_one_column_order(first)
+    first = _sort_columns(first)
     rows = hash(frozenset(Counter(first).items()))
-    return Digest(rows, hash(tuple(first)) if certain else None, not first)
+    return ResultDigest(rows, hash(tuple(first)) if certain else None, not first)
 
 
-def _run(connection: sqlite3.Connection, text: str) -> list[tuple[object, ...]] | None:
+def _run_query(connection: sqlite3.Connection, text: str) -> list[tuple[object, ...]] | None:
     """Return a query's rows, or None if it fails or does too much."""
     # Counts virtual machine steps, not seconds, so that every machine stops at the same point.
     ticks = iter(range(_TICKS))
@@ -333,16 +348,16 @@ def _run(connection: sqlite3.Connection, text: str) -> list[tuple[object, ...]] 
         rows = connection.execute(text).fetchmany(_MOST_ROWS)
     except (sqlite3.Error, OverflowError):
         return None
-    return None if len(rows) == _MOST_ROWS else [tuple(map(_plain, row)) for row in rows]
+    return None if len(rows) == _MOST_ROWS else [tuple(map(_round_float, row)) for row in rows]
 
 
-def _in_one_column_order(rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+def _sort_columns(rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
     """Return rows with their columns sorted by content, so that the order of the listed columns
     does not matter."""
     columns = sorted(zip(*rows, strict=True), key=lambda column: sorted(map(repr, column)))
     return list(zip(*columns, strict=True))
 
 
-def _plain(value: object) -> object:
+def _round_float(value: object) -> object:
     """Return a value rounded, so that equal numbers are equal."""
     return round(value, 6) if isinstance(value, float) else value

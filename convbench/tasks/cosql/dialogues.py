@@ -11,7 +11,7 @@ GOAL, FIRST = -1, 0
 
 
 @dataclass(frozen=True)
-class Alone:
+class StandaloneQuestion:
     """A question that can be understood without the turns before it."""
 
     key: str
@@ -24,26 +24,26 @@ class Alone:
     """The row it comes from."""
 
 
-def stand_alone(rows: Iterable[Mapping[str, Any]]) -> Iterator[Alone | str]:
+def standalone_questions(rows: Iterable[Mapping[str, Any]]) -> Iterator[StandaloneQuestion | str]:
     """Yield goals, then first turns, each distinct question once; for any other row a reason.
 
     Later turns depend on earlier ones. A goal often repeats its dialogue's first turn.
     """
-    kept: dict[int, list[Alone]] = {GOAL: [], FIRST: []}
-    for dialogue, row in _dialogues(rows):
+    by_turn: dict[int, list[StandaloneQuestion]] = {GOAL: [], FIRST: []}
+    for dialogue, row in _number_dialogues(rows):
         turn = row["turn_idx"]
-        if turn in kept:
-            kept[turn].append(_asked(row, dialogue))
+        if turn in by_turn:
+            by_turn[turn].append(_read_question(row, dialogue))
         else:
             yield "a later turn, which does not stand alone"
     seen: set[str] = set()
-    for asked in kept[GOAL] + kept[FIRST]:
-        question = asked.text.casefold()
-        yield "the same question as another row" if question in seen else asked
+    for standalone in by_turn[GOAL] + by_turn[FIRST]:
+        question = standalone.text.casefold()
+        yield "the same question as another row" if question in seen else standalone
         seen.add(question)
 
 
-def _dialogues(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _number_dialogues(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield each row with its dialogue's id.
 
     The rows carry no dialogue id. A dialogue's rows follow each other, with one first turn and at
@@ -60,9 +60,9 @@ def _dialogues(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping
         yield f"{database}-{number}", row
 
 
-def _asked(row: Mapping[str, Any], dialogue: str) -> Alone:
+def _read_question(row: Mapping[str, Any], dialogue: str) -> StandaloneQuestion:
     """Return the question of a goal or first turn."""
     kind = "goal" if row["turn_idx"] == GOAL else "first"
     utterances = row["utterances"]
     text = " ".join((utterances[-1] if utterances else "").split())
-    return Alone(f"{dialogue}-{kind}", dialogue, text, row)
+    return StandaloneQuestion(f"{dialogue}-{kind}", dialogue, text, row)

@@ -16,10 +16,10 @@ from random import Random
 import numpy as np
 
 from convbench.tasks import evening
-from convbench.tasks.cosql.likely import likely
-from convbench.tasks.cosql.looks import looks, pairs
-from convbench.tasks.cosql.options import Wrong
-from convbench.tasks.evening import among, standing
+from convbench.tasks.cosql.likely import plausibility_features
+from convbench.tasks.cosql.looks import surface_features, token_pairs
+from convbench.tasks.cosql.options import WrongOption
+from convbench.tasks.evening import kind_features, rank_features
 
 Texts = Mapping[str, tuple[str, str]]
 """Each question's text and its right query, by key."""
@@ -38,78 +38,82 @@ _DRAWS = 60
 """Sets of three drawn for one question."""
 
 
-def choose(
-    sets: Mapping[str, Sequence[Wrong]],
+def choose_wrong(
+    sets: Mapping[str, Sequence[WrongOption]],
     texts: Texts,
     forms: Mapping[str, str],
-    said: Mapping[str, Counter[str]],
+    phrases: Mapping[str, Counter[str]],
     databases: Mapping[str, str],
     rng: Random,
-) -> dict[str, list[Wrong]]:
+) -> dict[str, list[WrongOption]]:
     """Return three wrong options for each question; questions without fair ones are left out.
 
     All mappings are by question: `forms` has the template texts of the right queries, `databases`
     the databases; the counters are the right queries' phrases.
     """
-    drawn = {key: _draws(wrong, rng) for key, wrong in _closed(sets).items()}
+    drawn = {key: _draw_triples(wrong, rng) for key, wrong in _closed_sets(sets).items()}
     drawn = {key: triples for key, triples in drawn.items() if triples}
     if not drawn:
         return {}
-    known, usual = Counter(forms.values()), _usual(drawn, said)
-    common = [word for word in _common(drawn, texts, databases) if word not in usual]
+    known, usual = Counter(forms.values()), _usual_phrases(drawn, phrases)
+    common = [word for word in _common_words(drawn, texts, databases) if word not in usual]
     shown = []
     for key, triples in drawn.items():
-        own = _said(usual, common, said[key], pairs(texts[key][1]))
+        own = _phrase_counts(usual, common, phrases[key], token_pairs(texts[key][1]))
         theirs = {
-            w.query.text: _said(usual, common, w.phrases, w.pairs) for t in triples for w in t
+            w.query.text: _phrase_counts(usual, common, w.phrases, w.token_pairs)
+            for t in triples
+            for w in t
         }
         shown.append(
             [
                 np.hstack(
                     [
-                        looks(*_texts(texts[key], three)),
-                        _WEIGHT * likely(_texts(texts[key], three)[1]),
-                        _WEIGHT * _known(known, forms[key], three),
-                        _WEIGHT * _leaning([own, *(theirs[w.query.text] for w in three)]),
+                        surface_features(*_option_texts(texts[key], three)),
+                        _WEIGHT * plausibility_features(_option_texts(texts[key], three)[1]),
+                        _WEIGHT * _form_features(known, forms[key], three),
+                        _WEIGHT * _excess_counts([own, *(theirs[w.query.text] for w in three)]),
                     ]
                 )
                 for three in triples
             ]
         )
-    places = evening.drawn(np.array(shown), rng, [databases[key] for key in drawn])
-    return {key: drawn[key][place] for key, place in zip(drawn, places, strict=True)}
+    places = evening.draw_sets(np.array(shown), rng, [databases[key] for key in drawn])
+    return {key: drawn[key][index] for key, index in zip(drawn, places, strict=True)}
 
 
-def _texts(text: tuple[str, str], three: Sequence[Wrong]) -> tuple[str, list[str]]:
+def _option_texts(text: tuple[str, str], three: Sequence[WrongOption]) -> tuple[str, list[str]]:
     """Return the question and its four options, the right one first."""
     question, right = text
     return question, [right, *(w.query.text for w in three)]
 
 
-def _known(known: Counter[str], own: str, three: Sequence[Wrong]) -> np.ndarray:
+def _form_features(known: Counter[str], own: str, three: Sequence[WrongOption]) -> np.ndarray:
     """Return how often the right query's template is that of another right query, relative to the
     wrong ones'."""
     counts = [known[form] - (form == own) for form in (own, *(w.form for w in three))]
     kinds = np.searchsorted(_OFTEN, np.array(counts), side="right")[:, None]
-    return np.concatenate([standing(np.array(counts)[:, None]), among(kinds, len(_OFTEN) + 1)])
+    return np.concatenate(
+        [rank_features(np.array(counts)[:, None]), kind_features(kinds, len(_OFTEN) + 1)]
+    )
 
 
-def _usual(
-    drawn: Mapping[str, Sequence[Sequence[Wrong]]], said: Mapping[str, Counter[str]]
+def _usual_phrases(
+    drawn: Mapping[str, Sequence[Sequence[WrongOption]]], phrases: Mapping[str, Counter[str]]
 ) -> list[str]:
     """Return the phrases that are in enough right queries, or possible in enough questions."""
-    right = Counter(phrase for key in drawn for phrase in said[key])
+    right = Counter(phrase for key in drawn for phrase in phrases[key])
     possible: Counter[str] = Counter()
     for key, triples in drawn.items():
         wrong = {w.query.text: w.phrases for three in triples for w in three}
-        possible.update(set(said[key]).union(*wrong.values()))
+        possible.update(set(phrases[key]).union(*wrong.values()))
     least = max(3, _RIGHT * len(drawn))
     enough = (p for p, n in possible.items() if right[p] >= least or n >= _POSSIBLE * len(drawn))
     return sorted(enough)
 
 
-def _common(
-    drawn: Mapping[str, Sequence[Sequence[Wrong]]], texts: Texts, databases: Mapping[str, str]
+def _common_words(
+    drawn: Mapping[str, Sequence[Sequence[WrongOption]]], texts: Texts, databases: Mapping[str, str]
 ) -> list[str]:
     """Return the words and pairs of words, with their names, of which options can have more or
     fewer in enough questions and on several databases. What occurs on one database alone, no other
@@ -117,57 +121,57 @@ def _common(
     possible: Counter[str] = Counter()
     places: dict[str, set[str]] = defaultdict(set)
     for key, triples in drawn.items():
-        wrong = {w.query.text: w.pairs for t in triples for w in t}
-        counts = [pairs(texts[key][1]), *wrong.values()]
-        for said in set().union(*counts):
-            if len({one[said] for one in counts}) > 1:
-                possible[said] += 1
-                places[said].add(databases[key])
+        wrong = {w.query.text: w.token_pairs for t in triples for w in t}
+        counts = [token_pairs(texts[key][1]), *wrong.values()]
+        for word in set().union(*counts):
+            if len({counter[word] for counter in counts}) > 1:
+                possible[word] += 1
+                places[word].add(databases[key])
     least = _RIGHT * len(drawn)
     return sorted(s for s, n in possible.items() if n >= least and len(places[s]) >= _SEVERAL)
 
 
-def _said(
+def _phrase_counts(
     usual: Sequence[str], common: Sequence[str], phrases: Counter[str], own: Counter[str]
 ) -> np.ndarray:
     """Return how often a query has each phrase and each word, at most 2."""
     return np.array([*(min(2, phrases[p]) for p in usual), *(min(2, own[w]) for w in common)])
 
 
-def _leaning(counts: Sequence[np.ndarray]) -> np.ndarray:
+def _excess_counts(counts: Sequence[np.ndarray]) -> np.ndarray:
     """Return how much more often the first query has each than all have on average."""
     away: np.ndarray = counts[0] - np.mean(counts, axis=0)
     return away
 
 
-def _closed(sets: Mapping[str, Sequence[Wrong]]) -> dict[str, list[Wrong]]:
+def _closed_sets(sets: Mapping[str, Sequence[WrongOption]]) -> dict[str, list[WrongOption]]:
     """Return the sets with at least three donors. Options whose donor is a question without such a
     set are dropped first, until none is left."""
-    kept = {key: list(wrong) for key, wrong in sorted(sets.items())}
+    remaining = {key: list(wrong) for key, wrong in sorted(sets.items())}
     while True:
-        gone = sets.keys() - kept.keys()
-        left = {key: [w for w in wrong if w.donor not in gone] for key, wrong in kept.items()}
-        left = {key: w for key, w in left.items() if len({one.donor for one in w}) >= _WRONG}
-        if left == kept:
-            return kept
-        kept = left
+        gone = sets.keys() - remaining.keys()
+        left = {key: [w for w in wrong if w.donor not in gone] for key, wrong in remaining.items()}
+        left = {key: w for key, w in left.items() if len({option.donor for option in w}) >= _WRONG}
+        if left == remaining:
+            return remaining
+        remaining = left
 
 
-def _draws(wrong: Sequence[Wrong], rng: Random) -> list[list[Wrong]]:
+def _draw_triples(wrong: Sequence[WrongOption], rng: Random) -> list[list[WrongOption]]:
     """Return the sets of three drawn for a question, or an empty list if there is none."""
-    found: list[list[Wrong]] = []
+    triples: list[list[WrongOption]] = []
     for _ in range(_DRAWS * 3):
-        three: list[Wrong] = []
-        while len(three) < _WRONG and (left := [w for w in wrong if _apart(w, three)]):
+        three: list[WrongOption] = []
+        while len(three) < _WRONG and (left := [w for w in wrong if _is_apart(w, three)]):
             three.append(rng.choice(left))
         if len(three) == _WRONG:
-            found.append(three)
-        if len(found) == _DRAWS:
-            return found
-    return rng.choices(found, k=_DRAWS) if found else []
+            triples.append(three)
+        if len(triples) == _DRAWS:
+            return triples
+    return rng.choices(triples, k=_DRAWS) if triples else []
 
 
-def _apart(wrong: Wrong, drawn: Sequence[Wrong]) -> bool:
+def _is_apart(wrong: WrongOption, drawn: Sequence[WrongOption]) -> bool:
     """Return whether an option has another donor than those drawn, and databases distinguish it
     from them."""
-    return all(w.donor != wrong.donor and w.told.differs(wrong.told) for w in drawn)
+    return all(w.donor != wrong.donor and w.results.differs(wrong.results) for w in drawn)

@@ -17,12 +17,12 @@ _AGES = (re.compile(r"\boldest\b", re.IGNORECASE), re.compile(r"\byoungest\b", r
 """Words of the one end and of the other. Others ("first", "best") depend on what a column means."""
 
 
-def at_the_wrong_end(text: str, query: exp.Expression) -> bool:
+def takes_wrong_end(text: str, query: exp.Expression) -> bool:
     """Return whether a question asks for one end only and its query takes only the other.
 
     A query's ends are found in `ORDER BY` with a limit, `max` and `min`.
     """
-    ends = list(_limited(query)) or list(_aggregated(query))
+    ends = list(_order_ends(query)) or list(_aggregate_ends(query))
     of_ages = all(column.name.lower() == "age" for column, _ in ends)
     most, least = (
         bool(amount.search(text) or (of_ages and age.search(text)))
@@ -31,7 +31,7 @@ def at_the_wrong_end(text: str, query: exp.Expression) -> bool:
     return most != least and {end for _, end in ends} == {not most}
 
 
-def _limited(query: exp.Expression) -> Iterator[tuple[exp.Expression, bool]]:
+def _order_ends(query: exp.Expression) -> Iterator[tuple[exp.Expression, bool]]:
     """Yield what is ordered by under a limit, and whether the largest comes first."""
     for select in query.find_all(exp.Select):
         order = select.args.get("order")
@@ -39,7 +39,7 @@ def _limited(query: exp.Expression) -> Iterator[tuple[exp.Expression, bool]]:
             yield order.expressions[0].this, bool(order.expressions[0].args.get("desc"))
 
 
-def _aggregated(query: exp.Expression) -> Iterator[tuple[exp.Expression, bool]]:
+def _aggregate_ends(query: exp.Expression) -> Iterator[tuple[exp.Expression, bool]]:
     """Yield what the largest or smallest is taken of, and whether it is the largest."""
     for end in query.find_all(exp.Max, exp.Min):
         yield end.this, isinstance(end, exp.Max)

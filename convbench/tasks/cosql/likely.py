@@ -15,8 +15,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from convbench.tasks.cosql.looks import pairs
-from convbench.tasks.evening import standing
+from convbench.tasks.cosql.looks import token_pairs
+from convbench.tasks.evening import rank_features
 
 _KEY = r"(?:\w+\.)?\w*(?:id|code|key)\b"
 _SUMMED = re.compile(r"\b(?:avg|sum|max|min)\((?:distinct )?(?:\w+\.)?(\w+)\)")
@@ -29,18 +29,18 @@ _NAMED = re.compile(
 _TITLE, _ID = re.compile(r"name|title"), re.compile(r"id\b|code\b")
 
 
-def likely(options: Sequence[str]) -> np.ndarray:
+def plausibility_features(options: Sequence[str]) -> np.ndarray:
     """Return the rank features of the first option among all, by each sign and by their sum."""
-    said = [set(pairs(option.lower())) for option in options]
-    shared = Counter(part for one in said for part in one)
-    common = [sum(shared[part] for part in one) / len(one) for one in said]
-    signs = np.column_stack([np.array([_signs(option) for option in options]), common])
+    phrase_sets = [set(token_pairs(option.lower())) for option in options]
+    shared = Counter(part for phrases in phrase_sets for part in phrases)
+    common = [sum(shared[part] for part in phrases) / len(phrases) for phrases in phrase_sets]
+    signs = np.column_stack([np.array([_plausibility_signs(option) for option in options]), common])
     even = (signs - signs.mean(0)) / (signs.std(0) + 1e-9)
-    return standing(np.column_stack([signs, even.sum(1)]))
+    return rank_features(np.column_stack([signs, even.sum(1)]))
 
 
 @lru_cache(100_000)
-def _signs(option: str) -> tuple[int, int]:
+def _plausibility_signs(option: str) -> tuple[int, int]:
     """Return how much sense a query makes, and whether it lists a name rather than a key."""
     text = option.lower()
     listed = text.partition(" from ")[0]

@@ -19,21 +19,21 @@ from random import Random
 
 from sqlglot import exp
 
-from convbench.tasks.cosql.asked import Asked
+from convbench.tasks.cosql.asked import GoldQuestion
 from convbench.tasks.cosql.builds import (
-    Build,
-    Slot,
-    columns,
-    linked,
-    literals,
-    phrases,
-    selects,
-    sort,
+    ColumnSlot,
+    QueryTemplate,
+    are_linked,
+    column_sort,
+    find_literals,
+    find_selects,
+    named_columns,
+    query_phrases,
 )
-from convbench.tasks.cosql.databases import Bench, Told
-from convbench.tasks.cosql.looks import pairs
+from convbench.tasks.cosql.databases import QueryBench, QueryResults
+from convbench.tasks.cosql.looks import token_pairs
 from convbench.tasks.cosql.queries import COLUMN, Column, Query
-from convbench.tasks.cosql.shared import shared, words
+from convbench.tasks.cosql.shared import count_shared, word_set
 
 _DONORS = 40
 """Templates tried for one question."""
@@ -49,7 +49,7 @@ _OWN = 0.75
 
 
 @dataclass(frozen=True)
-class Wrong:
+class WrongOption:
     """A possible wrong option."""
 
     donor: str
@@ -57,66 +57,72 @@ class Wrong:
     form: str
     """Text of that template."""
     query: Query
-    told: Told
+    results: QueryResults
     phrases: Counter[str]
     """Counts of its words and pairs of words, with sorts in place of column names."""
 
     @cached_property
-    def pairs(self) -> Counter[str]:
+    def token_pairs(self) -> Counter[str]:
         """Return the counts of its words and pairs of words with the columns' own names."""
-        return pairs(self.query.text)
+        return token_pairs(self.query.text)
 
 
-def candidates(
-    asked: Asked, donors: Sequence[tuple[str, Build]], bench: Bench, rng: Random
-) -> list[Wrong] | str:
+def wrong_options(
+    question: GoldQuestion,
+    donors: Sequence[tuple[str, QueryTemplate]],
+    bench: QueryBench,
+    rng: Random,
+) -> list[WrongOption] | str:
     """Return wrong queries that databases distinguish from the right one, or why there are none."""
-    gold = bench.told(asked.gold)
+    gold = bench.run_query(question.gold_query)
     if not gold.any_row:
         return "the gold's result is empty on every database"
-    if repeats(asked.gold):
+    if repeats_column(question.gold_query):
         return "the gold query lists a column twice"
-    found: list[Wrong] = []
+    options: list[WrongOption] = []
     for key, build in rng.sample(list(donors), min(_DONORS, len(donors))):
-        for query in itertools.islice(transplanted(build, asked, rng), _EACH):
-            told = bench.told(query)
-            if told.any_row and told.differs(gold):
-                said = phrases(query, asked.tables)
-                found.append(Wrong(key, build.form, query, told, said))
-    return found
+        for query in itertools.islice(template_queries(build, question, rng), _EACH):
+            results = bench.run_query(query)
+            if results.any_row and results.differs(gold):
+                option_phrases = query_phrases(query, question.tables)
+                options.append(WrongOption(key, build.form, query, results, option_phrases))
+    return options
 
 
-def transplanted(build: Build, asked: Asked, rng: Random) -> Iterator[Query]:
+def template_queries(build: QueryTemplate, question: GoldQuestion, rng: Random) -> Iterator[Query]:
     """Yield valid queries of this template for the question that are not the right one.
 
     They have as many different words of the question as the right one, and as many in their names
     that are not in the question.
     """
-    wanted, spare = shared(asked.words, asked.gold.text), len(asked.named - asked.words)
-    values = _values(asked, rng)
-    seen = {asked.gold.text}
+    shared_count, spare = (
+        count_shared(question.words, question.gold_query.text),
+        len(question.query_words - question.words),
+    )
+    values = _shuffled_values(question, rng)
+    seen = {question.gold_query.text}
     tried: set[tuple[int, ...]] = set()
     for _ in range(_TRIES):
-        drawn = _drawn(build.slots, values, asked, rng)
+        drawn = _draw_columns(build.slots, values, question, rng)
         if drawn is None:
             return
         named_as = tuple(column.index for _, column in drawn)
         if named_as in tried:
             continue
         tried.add(named_as)
-        named = words(" ".join(column.name for _, column in drawn)) | asked.fixed
-        if len(named - asked.words) != spare:
+        named = word_set(" ".join(column.name for _, column in drawn)) | question.shared_words
+        if len(named - question.words) != spare:
             continue
-        if len((named | build.words) & asked.words) != wanted:
+        if len((named | build.words) & question.words) != shared_count:
             continue
-        query = _written(build, values, drawn, asked)
-        if query.text not in seen and shared(asked.words, query.text) == wanted:
+        query = _write_query(build, values, drawn, question)
+        if query.text not in seen and count_shared(question.words, query.text) == shared_count:
             seen.add(query.text)
-            if not repeats(query):
+            if not repeats_column(query):
                 yield query
 
 
-def repeats(query: Query) -> bool:
+def repeats_column(query: Query) -> bool:
     """Return whether a query lists a column twice, or compares one with itself."""
     for select in query.tree.find_all(exp.Select):
         group = select.args.get("group")
@@ -127,14 +133,14 @@ def repeats(query: Query) -> bool:
     return any(node.this == node.expression for node in query.tree.find_all(exp.Binary))
 
 
-def _values(asked: Asked, rng: Random) -> list[exp.Literal]:
+def _shuffled_values(question: GoldQuestion, rng: Random) -> list[exp.Literal]:
     """Return the right query's values in a random order, texts first."""
-    found = literals(asked.gold.tree)
-    return sorted(rng.sample(found, len(found)), key=lambda value: not value.is_string)
+    values = find_literals(question.gold_query.tree)
+    return sorted(rng.sample(values, len(values)), key=lambda value: not value.is_string)
 
 
-def _drawn(
-    slots: Sequence[Slot], values: Sequence[exp.Literal], asked: Asked, rng: Random
+def _draw_columns(
+    slots: Sequence[ColumnSlot], values: Sequence[exp.Literal], question: GoldQuestion, rng: Random
 ) -> list[tuple[str, Column]] | None:
     """Return (alias, column) for each slot, one column for one name, or None if none fits."""
     known: dict[tuple[int, str], tuple[str, Column]] = {}
@@ -142,17 +148,17 @@ def _drawn(
         if (slot.select, slot.name) not in known:
             taken = {column for (select, _), (_, column) in known.items() if select == slot.select}
             like = known.get(slot.like) if slot.like else None
-            found = _column(slot, values, asked, (taken, like), rng)
-            if found is None:
+            choice = _draw_column(slot, values, question, (taken, like), rng)
+            if choice is None:
                 return None
-            known[slot.select, slot.name] = found
+            known[slot.select, slot.name] = choice
     return [known[slot.select, slot.name] for slot in slots]
 
 
-def _column(
-    slot: Slot,
+def _draw_column(
+    slot: ColumnSlot,
     values: Sequence[exp.Literal],
-    asked: Asked,
+    question: GoldQuestion,
     before: tuple[set[Column], tuple[str, Column] | None],
     rng: Random,
 ) -> tuple[str, Column] | None:
@@ -164,57 +170,64 @@ def _column(
     """
     taken, like = before
     value = values[slot.value] if slot.value is not None else None
-    own = asked.beside.get((value.is_string, value.name)) if value is not None else None
+    own = (
+        question.compared_columns.get((value.is_string, value.name)) if value is not None else None
+    )
     fitting = [
         (alias, column)
-        for alias, column in _named(asked, slot)
-        if column not in taken and (column.index == own or _fits(column, slot, value))
+        for alias, column in _possible_columns(question, slot)
+        if column not in taken and (column.index == own or _fits_slot(column, slot, value))
     ]
     if own is not None and rng.random() < _OWN:
         fitting = [(alias, c) for alias, c in fitting if c.index == own] or fitting
-    weights = [_weight(column.index, slot, like and like[1].index, asked) for _, column in fitting]
+    weights = [
+        _column_weight(column.index, slot, like and like[1].index, question)
+        for _, column in fitting
+    ]
     return rng.choices(fitting, weights)[0] if fitting else None
 
 
-def _weight(column: int, slot: Slot, like: int | None, asked: Asked) -> float:
+def _column_weight(
+    column: int, slot: ColumnSlot, like: int | None, question: GoldQuestion
+) -> float:
     """Return how likely a column is for a slot, given the column that it may be linked with."""
-    alike = slot.sort == sort(column, asked.tables)
-    alike_linked = like is None or linked(column, like, asked.tables)
-    often = asked.popular.get(column, 0) + 0.5
+    alike = slot.sort == column_sort(column, question.tables)
+    alike_linked = like is None or are_linked(column, like, question.tables)
+    often = question.popular.get(column, 0) + 0.5
     return float(often * _LIKELY ** (alike + alike_linked))
 
 
-def _named(asked: Asked, slot: Slot) -> Iterator[tuple[str, Column]]:
+def _possible_columns(question: GoldQuestion, slot: ColumnSlot) -> Iterator[tuple[str, Column]]:
     """Yield what a slot can name: the columns of its table, or of all that its SELECT reads."""
-    for place, (alias, table) in enumerate(asked.scopes[slot.select]):
-        if slot.table in (None, place):
-            yield from ((alias, column) for column in asked.tables.of_table(table))
+    for position, (alias, table) in enumerate(question.scopes[slot.select]):
+        if slot.table in (None, position):
+            yield from ((alias, column) for column in question.tables.table_columns(table))
 
 
-def _fits(column: Column, slot: Slot, value: exp.Literal | None) -> bool:
+def _fits_slot(column: Column, slot: ColumnSlot, value: exp.Literal | None) -> bool:
     """Return whether a column's type makes sense in a slot."""
     if value is not None:
         return column.kind == ("text" if value.is_string else "number")
     return not slot.kinds or column.kind in slot.kinds
 
 
-def _written(
-    build: Build,
+def _write_query(
+    build: QueryTemplate,
     values: Sequence[exp.Literal],
     drawn: Sequence[tuple[str, Column]],
-    asked: Asked,
+    question: GoldQuestion,
 ) -> Query:
     """Return the template's query with these values and columns, over the question's tables and
     joins."""
     tree = build.query.tree.copy()
-    for place, value in zip(literals(tree), values, strict=True):
-        place.set("this", value.this)
-    for (number, node), (alias, column) in zip(list(columns(tree)), drawn, strict=True):
-        several = asked.qualified[number]
+    for literal, value in zip(find_literals(tree), values, strict=True):
+        literal.set("this", value.this)
+    for (number, node), (alias, column) in zip(list(named_columns(tree)), drawn, strict=True):
+        several = question.uses_alias[number]
         node.set("this", exp.to_identifier(column.name))
         node.set("table", exp.to_identifier(alias) if several else None)
         node.meta[COLUMN] = column.index
-    for select, own in zip(selects(tree), selects(asked.gold.tree), strict=True):
+    for select, own in zip(find_selects(tree), find_selects(question.gold_query.tree), strict=True):
         select.set("from_", own.args["from_"].copy())
         select.set("joins", [join.copy() for join in own.args.get("joins") or ()])
     return Query(tree)

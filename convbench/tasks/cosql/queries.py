@@ -27,7 +27,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Tables:
+class DatabaseSchema:
     """A database schema in the layout of the common CoSQL builder."""
 
     names: tuple[str, ...]
@@ -40,7 +40,7 @@ class Tables:
     """Foreign keys: (column, the column it refers to)."""
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Tables:
+    def from_row(cls, row: Mapping[str, Any]) -> DatabaseSchema:
         """Return the schema that a row carries."""
         names, kinds = row["db_column_names"], row["db_column_types"]
         columns = zip(names["table_id"], names["column_name"], kinds, strict=True)
@@ -55,30 +55,32 @@ class Tables:
         )
 
     @cached_property
-    def numbers(self) -> dict[str, int]:
+    def table_numbers(self) -> dict[str, int]:
         """Return table numbers by lower-case name, without SQLite's own tables, which some schemas
         list."""
         names = enumerate(name.lower() for name in self.names)
         return {name: number for number, name in names if not name.startswith("sqlite_")}
 
     @cached_property
-    def keys(self) -> frozenset[int]:
+    def key_columns(self) -> frozenset[int]:
         """Return the columns that take part in any key."""
         return self.primary | {column for pair in self.foreign for column in pair}
 
-    def of_table(self, table: int) -> list[Column]:
+    def table_columns(self, table: int) -> list[Column]:
         """Return the columns of a table, in order."""
         return [column for column in self.columns if column.table == table]
 
-    def find(self, table: int, name: str) -> Column | None:
+    def find_column(self, table: int, name: str) -> Column | None:
         """Return a table's column by name, ignoring case, or None."""
-        same = (column for column in self.of_table(table) if column.name.lower() == name.lower())
+        same = (
+            column for column in self.table_columns(table) if column.name.lower() == name.lower()
+        )
         return next(same, None)
 
-    def label(self, column: int) -> str:
+    def column_label(self, column: int) -> str:
         """Return `table.column`."""
-        found = self.columns[column]
-        return f"{self.names[found.table]}.{found.name}"
+        entry = self.columns[column]
+        return f"{self.names[entry.table]}.{entry.name}"
 
 
 COLUMN = "column"
@@ -103,7 +105,7 @@ class Query:
         return str(self.tree.sql(dialect="sqlite"))
 
 
-def canonical(sql: str, tables: Tables) -> Query:
+def canonical_query(sql: str, tables: DatabaseSchema) -> Query:
     """Parse a gold query; write names as the schema does and texts in single quotes.
 
     Wrong queries take names from the schema, so the gold must write them alike not to stand out.
@@ -124,7 +126,7 @@ def canonical(sql: str, tables: Tables) -> Query:
     return Query(tree)
 
 
-def sources(select: exp.Expression | None) -> list[exp.Expression]:
+def select_sources(select: exp.Expression | None) -> list[exp.Expression]:
     """Return what a SELECT reads, FROM and JOINs in order."""
     if select is None:
         return []
@@ -132,22 +134,24 @@ def sources(select: exp.Expression | None) -> list[exp.Expression]:
     return [part.this for part in parts if part is not None]
 
 
-def source(node: exp.Expression) -> str:
+def source_name(node: exp.Expression) -> str:
     """Return the alias or name of what a SELECT reads."""
     return str(node.alias_or_name)
 
 
-def scope_tables(select: exp.Expression, tables: Tables) -> Iterator[tuple[str, int]]:
+def scope_tables(select: exp.Expression, tables: DatabaseSchema) -> Iterator[tuple[str, int]]:
     """Yield (alias or name, table number) of the tables that a SELECT itself reads."""
-    for part in sources(select):
-        number = tables.numbers.get(part.name.lower()) if isinstance(part, exp.Table) else None
+    for part in select_sources(select):
+        number = (
+            tables.table_numbers.get(part.name.lower()) if isinstance(part, exp.Table) else None
+        )
         if number is not None:
             yield part.alias_or_name, number
 
 
-def _name_tables(tree: exp.Expression, tables: Tables) -> None:
+def _name_tables(tree: exp.Expression, tables: DatabaseSchema) -> None:
     for table in tree.find_all(exp.Table):
-        number = tables.numbers.get(table.name.lower())
+        number = tables.table_numbers.get(table.name.lower())
         if number is None:
             raise BadQuery("the gold query reads a table that the schema lacks")
         alias = table.alias
@@ -155,12 +159,12 @@ def _name_tables(tree: exp.Expression, tables: Tables) -> None:
         table.set("alias", exp.TableAlias(this=exp.to_identifier(alias.upper())) if alias else None)
 
 
-def _name_column(node: exp.Column, tables: Tables) -> None:
+def _name_column(node: exp.Column, tables: DatabaseSchema) -> None:
     if isinstance(node.this, exp.Star):
         return
-    found = _resolve(node, tables)
-    if found is not None:
-        alias, column = found
+    match = _resolve_column(node, tables)
+    if match is not None:
+        alias, column = match
         node.set("this", exp.to_identifier(column.name))
         node.set("table", exp.to_identifier(alias) if node.table else None)
         node.meta[COLUMN] = column.index
@@ -171,14 +175,14 @@ def _name_column(node: exp.Column, tables: Tables) -> None:
         raise BadQuery("the gold query names a column that the schema lacks")
 
 
-def _resolve(node: exp.Column, tables: Tables) -> tuple[str, Column] | None:
+def _resolve_column(node: exp.Column, tables: DatabaseSchema) -> tuple[str, Column] | None:
     """Return the table alias and schema column that a reference means, innermost SELECT first, or
     None."""
     select = node.find_ancestor(exp.Select)
     while select is not None:
         for alias, number in scope_tables(select, tables):
             if node.table.lower() in ("", alias.lower()):
-                column = tables.find(number, node.name)
+                column = tables.find_column(number, node.name)
                 if column is not None:
                     return alias, column
         select = select.find_ancestor(exp.Select)

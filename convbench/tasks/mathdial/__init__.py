@@ -19,7 +19,13 @@ import numpy as np
 
 from convbench.errors import DataError
 from convbench.tasks import evening
-from convbench.tasks.mathdial.slips import Case, Format, format_of, last_line, read
+from convbench.tasks.mathdial.slips import (
+    NumberFormat,
+    QuestionNumbers,
+    format_of,
+    last_line,
+    read_number,
+)
 
 __all__ = ["questions"]
 
@@ -28,14 +34,14 @@ Pairs = list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class Found:
+class UsableRow:
     """A row that can become a question."""
 
     row: Mapping[str, Any]
     group: str
     key: str
-    form: Format
-    case: Case
+    form: NumberFormat
+    numbers: QuestionNumbers
 
 
 def questions(rows: Iterable[Mapping[str, Any]], *, seed: int) -> Iterator[dict[str, Any]]:
@@ -45,20 +51,20 @@ def questions(rows: Iterable[Mapping[str, Any]], *, seed: int) -> Iterator[dict[
     problem's with a running number, and the problem is the group. Which slips a question takes
     depends on all rows, since they are balanced together. Raises DataError for another schema.
     """
-    found = [_found(row, group, number) for row, group, number in _numbered(rows)]
-    cases = [one for one in found if isinstance(one, Found)]
-    pairs = _pairs(cases, seed)
-    chosen = _chosen(cases, pairs, seed)
-    for one in found:
-        if isinstance(one, str):
-            yield {"reject": one}
-        elif one.key in chosen:
-            yield _question(one, chosen[one.key], seed)
+    outcomes = [_read_row(row, group, number) for row, group, number in _number_rows(rows)]
+    cases = [outcome for outcome in outcomes if isinstance(outcome, UsableRow)]
+    pairs = _slip_pairs(cases, seed)
+    chosen = _choose_slips(cases, pairs, seed)
+    for outcome in outcomes:
+        if isinstance(outcome, str):
+            yield {"reject": outcome}
+        elif outcome.key in chosen:
+            yield _question_row(outcome, chosen[outcome.key], seed)
         else:
             yield {"reject": "too few numbers stand to the texts as the answer does"}
 
 
-def _numbered(
+def _number_rows(
     rows: Iterable[Mapping[str, Any]],
 ) -> Iterator[tuple[Mapping[str, Any], str, int]]:
     """Yield rows with their problem and their number among its rows. Raises DataError for a row
@@ -76,16 +82,16 @@ def _numbered(
         yield row, group, seen[group]
 
 
-def _found(row: Mapping[str, Any], group: str, number: int) -> Found | str:
+def _read_row(row: Mapping[str, Any], group: str, number: int) -> UsableRow | str:
     """Return a row's numbers, or why it makes no question."""
     line, attempt = last_line(row["ground_truth"]), row["student_incorrect_solution"]
-    gold, student = read(line), read(last_line(attempt))
+    gold, student = read_number(line), read_number(last_line(attempt))
     if gold is None:
         return "no number in the last line of ground_truth"
     if student is None:
         return "no number in the last line of the student's solution"
     form = format_of(line)
-    right, wrong = form.units(gold), form.units(student)
+    right, wrong = form.to_units(gold), form.to_units(student)
     if right is None or wrong is None or min(right, wrong) < 0:
         # Written like the gold it would be another number; written as it is, it would stand out.
         return "the student's number cannot be written in the answer's format"
@@ -93,48 +99,62 @@ def _found(row: Mapping[str, Any], group: str, number: int) -> Found | str:
         return "the student's number is the answer"
     if right == 0:
         return "the answer is 0: no slip of a size lies beside it"
-    return Found(
-        row, group, f"{group}-{number}", form, Case.of(row["question"], attempt, right, wrong, form)
+    return UsableRow(
+        row,
+        group,
+        f"{group}-{number}",
+        form,
+        QuestionNumbers.from_texts(row["question"], attempt, right, wrong, form),
     )
 
 
-def _pairs(cases: Sequence[Found], seed: int) -> dict[str, Pairs]:
+def _slip_pairs(cases: Sequence[UsableRow], seed: int) -> dict[str, Pairs]:
     """Return the possible pairs of slips of each question."""
-    ratios = [one.case.gold / one.case.student for one in cases if one.case.student]
+    ratios = [
+        usable.numbers.gold / usable.numbers.student for usable in cases if usable.numbers.student
+    ]
     return {
-        one.key: found
-        for one in cases
-        if (found := one.case.pairs(ratios, _random("pairs", seed, one.key)))
+        usable.key: drawn
+        for usable in cases
+        if (drawn := usable.numbers.draw_pairs(ratios, _seeded_random("pairs", seed, usable.key)))
     }
 
 
-def _chosen(
-    cases: Sequence[Found], pairs: Mapping[str, Pairs], seed: int
+def _choose_slips(
+    cases: Sequence[UsableRow], pairs: Mapping[str, Pairs], seed: int
 ) -> dict[str, tuple[int, int]]:
     """Return the slips of each question that has any."""
-    asked = [one for one in cases if one.key in pairs]
-    if not asked:
+    with_pairs = [usable for usable in cases if usable.key in pairs]
+    if not with_pairs:
         return {}
-    shown = np.array([[one.case.looks(pair) for pair in pairs[one.key]] for one in asked])
-    places = evening.drawn(shown, _random("draw", seed, ""))
-    return {one.key: pairs[one.key][place] for one, place in zip(asked, places, strict=True)}
-
-
-def _question(found: Found, slips: tuple[int, int], seed: int) -> dict[str, Any]:
-    """Return a question with its options in a random order."""
-    case, order = found.case, [found.case.gold, found.case.student, *slips]
-    _random("order", seed, found.key).shuffle(order)
+    shown = np.array(
+        [
+            [usable.numbers.option_features(pair) for pair in pairs[usable.key]]
+            for usable in with_pairs
+        ]
+    )
+    places = evening.draw_sets(shown, _seeded_random("draw", seed, ""))
     return {
-        "id": found.key,
-        "group": found.group,
-        "question": found.row["question"].strip(),
-        "student_attempt": found.row["student_incorrect_solution"].strip(),
-        "choices": [found.form.write(units) for units in order],
-        "answer": order.index(case.gold),
-        "_split": found.row.get("_split"),
+        usable.key: pairs[usable.key][choice]
+        for usable, choice in zip(with_pairs, places, strict=True)
     }
 
 
-def _random(what: str, seed: int, key: str) -> Random:
+def _question_row(usable: UsableRow, slips: tuple[int, int], seed: int) -> dict[str, Any]:
+    """Return a question with its options in a random order."""
+    case, order = usable.numbers, [usable.numbers.gold, usable.numbers.student, *slips]
+    _seeded_random("order", seed, usable.key).shuffle(order)
+    return {
+        "id": usable.key,
+        "group": usable.group,
+        "question": usable.row["question"].strip(),
+        "student_attempt": usable.row["student_incorrect_solution"].strip(),
+        "choices": [usable.form.write(units) for units in order],
+        "answer": order.index(case.gold),
+        "_split": usable.row.get("_split"),
+    }
+
+
+def _seeded_random(what: str, seed: int, key: str) -> Random:
     """Return a generator that depends on the seed and the question's id only."""
     return Random(hashlib.sha256(f"mathdial:{what}:{seed}:{key}".encode()).digest())

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from convbench.judge.case import Case
-from convbench.judge.verdicts import scored
-from convbench.judge.work import Tools, plain
+from convbench.judge.verdicts import scored_verdict
+from convbench.judge.work import JudgeTools, open_without_model
 from convbench.schema import Verdict
 from convbench.views import final_text
 
-opened = plain
+open_kind = open_without_model
 
 
-async def score(case: Case, tools: Tools) -> Verdict:
+async def score(case: Case, tools: JudgeTools) -> Verdict:
     """Score 10 for no words, less for each."""
     words = len((final_text(case.protocol, case.conversation) or "").split())
-    return scored(case.judge, case.conversation, case.protocol, {"overall": 10 / (1 + words / 10)})
+    return scored_verdict(
+        case.judge, case.conversation, case.protocol, {"overall": 10 / (1 + words / 10)}
+    )

@@ -33,8 +33,8 @@ def run(options: CountOptions, context: RunContext) -> CountAnswer:
     target = find_run(options.run)
     count = sum(1 for _ in target.conversations())
     if count < options.least:
-        context.note(f"fewer than {options.least}")
-    context.next(f"convbench view {target.path}")
+        context.add_note(f"fewer than {options.least}")
+    context.add_next(f"convbench view {target.path}")
     return CountAnswer(conversations=count)
 
 

@@ -18,7 +18,12 @@ class OneByOne:
     def alive(self) -> int:
         """Do the next shard; return how many are left."""
         if self._waiting:
-            line = [sys.executable, "-m", "convbench", *self._job.command(self._waiting.pop(0))]
+            line = [
+                sys.executable,
+                "-m",
+                "convbench",
+                *self._job.shard_command(self._waiting.pop(0)),
+            ]
             subprocess.run(line, check=True)
         return len(self._waiting)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from convbench.learn.losses import Seen
+from convbench.learn.losses import TokenBatch
 from convbench.schema.recipe import Loss
 
 FIELDS = ()
@@ -13,6 +13,6 @@ def needs_pi_0(settings: Loss) -> bool:
     return True
 
 
-def loss(seen: Seen, settings: Loss) -> Any:
+def loss(seen: TokenBatch, settings: Loss) -> Any:
     """Return the loss of every token."""
     return -seen.weight[:, None] * seen.ratios("token").detach() ** 2 * seen.log_probs

@@ -13,13 +13,13 @@ import torch
 
 from convbench.engine.caller import Caller
 from convbench.experiment.seal import baseline_accuracies
-from convbench.judge.adaptation.cache import key
-from convbench.judge.adaptation.grader import PROMPT, _one, prompt_of
+from convbench.judge.adaptation.cache import adaptation_key
+from convbench.judge.adaptation.grader import PROMPT, _grade_one, prompt_of
 from convbench.judge.adaptation.learner import Question
-from convbench.judge.adaptation.settings import Inner
+from convbench.judge.adaptation.settings import InnerSettings
 from convbench.judge.adaptation.verdict import with_runner
 from convbench.judge.controls import ATTACKS
-from convbench.judge.resolve import of_run, unquoted
+from convbench.judge.resolve import as_run_asked, unquoted_warnings
 from convbench.models import open_model
 from convbench.schema import Message
 from tests.learn.seal import runs
@@ -98,20 +98,24 @@ GRADED = {"args.inner.grade": "model", "args.grader": f"rule:{__name__}:keeps_pr
 def test_a_grader_is_asked_with_the_fence() -> None:
     ASKED.clear()
     model = open_model(GRADED["args.grader"])
-    assert asyncio.run(_one(Caller(), model, QUESTION, "Rome", "quoted")) == 1.0
+    assert asyncio.run(_grade_one(Caller(), model, QUESTION, "Rome", "quoted")) == 1.0
     assert [len(MARK.findall(text)) for text in ASKED] == [1]
 
 
 def test_an_adaptation_graded_with_a_fence_is_another() -> None:
-    inner = Inner(grade="model")
-    assert key("p", [], [], inner, "g", fence="quoted") != key("p", [], [], inner, "g")
-    assert key("p", [], [], Inner(), fence="quoted") == key("p", [], [], Inner())
+    inner = InnerSettings(grade="model")
+    assert adaptation_key("p", [], [], inner, "g", fence="quoted") != adaptation_key(
+        "p", [], [], inner, "g"
+    )
+    assert adaptation_key("p", [], [], InnerSettings(), fence="quoted") == adaptation_key(
+        "p", [], [], InnerSettings()
+    )
 
 
 def test_a_judge_without_a_grader_is_as_before() -> None:
     judge = runs.quick_judge()
     assert (judge.spec.fence, judge.earlier) == (None, None)
-    assert unquoted([judge]) == []
+    assert unquoted_warnings([judge]) == []
 
 
 def test_grades_of_before_stay_and_are_named(tmp_path: Path) -> None:
@@ -122,7 +126,7 @@ def test_grades_of_before_stay_and_are_named(tmp_path: Path) -> None:
     assert new.spec.fence == "quoted"
     assert new.earlier is not None
     assert new.earlier.fingerprint == old.fingerprint != new.fingerprint
-    run.keep_judge(old.fingerprint, old.spec)
+    run.store_judge(old.fingerprint, old.spec)
     ASKED.clear()
     with_runner(run, old, runs.QUIET, baseline_accuracies)
     before = len(ASKED)
@@ -130,11 +134,11 @@ def test_grades_of_before_stay_and_are_named(tmp_path: Path) -> None:
     assert not any(MARK.search(text) for text in ASKED)
     with_runner(run, new, runs.QUIET, baseline_accuracies)
     assert len(ASKED) == before, "nothing is paid again"
-    [note] = unquoted([of_run(run, new)])
+    [note] = unquoted_warnings([as_run_asked(run, new)])
     assert "fence: none" in note
     assert "--set judge.fence=quoted" in note
     asked = runs.quick_judge(**GRADED, fence="quoted")
-    assert unquoted([of_run(run, asked)]) == []
+    assert unquoted_warnings([as_run_asked(run, asked)]) == []
     with_runner(run, asked, runs.QUIET, baseline_accuracies)
     assert len(ASKED) > before
     assert all(MARK.search(text) for text in ASKED[before:])

@@ -15,15 +15,15 @@ import pytest
 from convbench.engine import Caller
 from convbench.errors import SpecError, TrainError
 from convbench.judge.adaptation import metrics
-from convbench.judge.adaptation.clock import Clock
+from convbench.judge.adaptation.clock import PassClock
 from convbench.judge.adaptation.closed_book import questions_of
-from convbench.judge.adaptation.grader import by_model
+from convbench.judge.adaptation.grader import open_grader
 from convbench.judge.adaptation.learner import Learner, Question
-from convbench.judge.adaptation.runner import Learning, cache_of, open_runner, settings_of
-from convbench.judge.adaptation.settings import Inner
-from convbench.judge.loop import score
+from convbench.judge.adaptation.runner import LearnerRef, cache_of, open_runner, settings_of
+from convbench.judge.adaptation.settings import InnerSettings
+from convbench.judge.loop import score_pending
 from convbench.judge.resolve import Judge
-from convbench.judge.units import Judged
+from convbench.judge.units import JudgeSummary
 from convbench.options.shared import CallOptions
 from convbench.schema import Message
 from convbench.store import Run
@@ -34,12 +34,12 @@ torch = later("torch")
 safetensors_torch = later("safetensors.torch")
 
 QUIET = CallOptions(quiet=True)
-INNER = Inner(max_tokens=16)
+INNER = InnerSettings(max_tokens=16)
 
 
-def judged(run: Run, judge: Judge) -> Judged:
+def judged(run: Run, judge: Judge) -> JudgeSummary:
     with run.lock():
-        return asyncio.run(score(run, judge, QUIET))
+        return asyncio.run(score_pending(run, judge, QUIET))
 
 
 def good(run_example: object) -> str:
@@ -64,7 +64,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_verdicts_are_ordinary_and_finished_work_is_kept(run: Run) -> None:
     judge = runs.quick_judge(**{"args.inner.epochs": 20, "args.inner.learning_rate": 0.01})
     done = judged(run, judge)
-    assert (done.jobs.done, done.failed, done.kept) == (4, 0, 0)
+    assert (done.jobs.done, done.failed_count, done.already_scored) == (4, 0, 0)
     verdicts = {v.conversation_id.rpartition("-")[2] + v.conversation_id: v for v in run.verdicts()}
     assert len(verdicts) == 4
     for verdict in verdicts.values():
@@ -92,7 +92,7 @@ def test_verdicts_are_ordinary_and_finished_work_is_kept(run: Run) -> None:
     strip = [(v.conversation_id, v.scores, v.details) for v in run.verdicts()]
     run.verdicts_file.write_bytes(whole)
     assert [(v.conversation_id, v.scores, v.details) for v in run.verdicts()] == strip
-    assert judged(run, judge).kept == 4
+    assert judged(run, judge).already_scored == 4
 
 
 def test_no_passage_in_a_closed_book_prompt(run: Run) -> None:
@@ -115,9 +115,9 @@ def test_a_protocol_that_shows_the_passage_gets_none(run: Run, tmp_path: Path) -
     from convbench import catalog
     from convbench.schema import ProtocolSpec
 
-    text = (catalog.shipped() / "protocols" / "closed-book.yaml").read_text()
+    text = (catalog.shipped_folder() / "protocols" / "closed-book.yaml").read_text()
     (tmp_path / "open.yaml").write_text(text.replace("{{ question }}", "{{ passage }}"))
-    protocol = catalog.load(ProtocolSpec, "protocols", str(tmp_path / "open.yaml"))
+    protocol = catalog.load_spec(ProtocolSpec, "protocols", str(tmp_path / "open.yaml"))
     with pytest.raises(SpecError, match="passage"):
         questions_of(run.manifest.task, next(iter(run.examples.values())), protocol)
 
@@ -128,9 +128,9 @@ def test_another_policy_tries_an_identical_edit_anew(run: Run, tmp_path: Path) -
     weights = safetensors_torch.load_file(other / "model.safetensors")
     weights["model.norm.weight"] = weights["model.norm.weight"] * 0.5
     safetensors_torch.save_file(weights, other / "model.safetensors", {"format": "pt"})
-    one, two = Learning.of(run, None), Learning.of(run, f"local:{other}")
+    one, two = LearnerRef.of_run(run, None), LearnerRef.of_run(run, f"local:{other}")
     assert one.fingerprint != two.fingerprint
-    assert Learning.of(run, "local:pocket") == one
+    assert LearnerRef.of_run(run, "local:pocket") == one
     judge = runs.quick_judge(**{"args.learner": f"local:{other}"})
     fresh = runs.edits_run(tmp_path / "run", list(run.examples.values()), {
         name: ["- kosan has home field."] for name in list(run.examples)[:1]
@@ -150,8 +150,10 @@ def test_a_penalty_on_what_is_lost_elsewhere(tmp_path: Path) -> None:
     known = {**other.hidden["questions"][0]}
     with cache_of(runs.edits_run(tmp_path / "ask", examples, {})) as kept:
         runner = open_runner(Run.open(tmp_path / "ask"), settings_of(runs.quick_judge()), kept)
-        (question, *_) = runner.questions(other)
-        known["answer"] = metrics.said(runner.ready().ask([question], INNER, Clock())[0][0])
+        (question, *_) = runner.passage_questions(other)
+        known["answer"] = metrics.answer_text(
+            runner.own_learner().ask_questions([question], INNER, PassClock())[0][0]
+        )
     examples[2] = other.model_copy(update={"hidden": {"questions": [known]}})
     edits = {first.example_id: ["- kosan has home field.", " --"]}
     fresh = runs.edits_run(tmp_path / "run", examples, edits)
@@ -161,8 +163,8 @@ def test_a_penalty_on_what_is_lost_elsewhere(tmp_path: Path) -> None:
     harmful, empty = sorted(fresh.verdicts(), key=lambda v: "reason" in v.details)
     with cache_of(fresh) as kept:
         runner = open_runner(fresh, settings_of(judge), kept)
-        assert [e.example_id for e in runner.others(first)] == [other.example_id]
-        assert runner.before(examples[2]) == 1.0
+        assert [e.example_id for e in runner.guarding_passages(first)] == [other.example_id]
+        assert runner.unadapted_accuracy(examples[2]) == 1.0
     assert harmful.details["lost"] == 1.0, "the base knew it, the adapted policy says nonsense"
     accuracy, before = harmful.scores["accuracy"], harmful.details["before"]
     assert harmful.reward == harmful.scores["overall"] == pytest.approx(accuracy - 0.5)
@@ -175,7 +177,7 @@ def test_a_penalty_on_what_is_lost_elsewhere(tmp_path: Path) -> None:
 def test_a_policy_without_weights_and_wrong_settings_are_said(run: Run, tmp_path: Path) -> None:
     away = runs.edits_run(tmp_path / "run", list(run.examples.values()), {}, "openai/gpt-4o")
     with pytest.raises(TrainError, match="whose weights are not at hand; name"):
-        Learning.of(away, None)
+        LearnerRef.of_run(away, None)
     with pytest.raises(SpecError, match=r"args: inner\.rank: unknown key"):
         settings_of(runs.quick_judge(**{"args.inner.rank": 3}))
 
@@ -186,13 +188,13 @@ def test_a_passage_without_questions(run: Run, tmp_path: Path) -> None:
     bare = example.model_copy(update={"hidden": {}})
     fresh = runs.edits_run(tmp_path / "run", [bare], {bare.example_id: [good(example)]})
     done = judged(fresh, runs.quick_judge())
-    assert done.failed == 1
+    assert done.failed_count == 1
     assert "found no hidden field `questions`" in next(iter(done.failures))
     with cache_of(fresh) as kept:
         sets = {"args.writes": "self-edit-self-qa"}
         runner = open_runner(fresh, settings_of(runs.quick_judge(**sets)), kept)
-        runner.twins.learner = Writer(None, None)
-        (found,) = runner.questions(bare)
+        runner.learner_pool.learner = Writer(None, None)
+        (found,) = runner.passage_questions(bare)
     assert (found.text, found.golds) == ("What is the home of kosan?", ("field",))
     assert runs.SENTINEL not in str(found.messages)
 
@@ -200,10 +202,10 @@ def test_a_passage_without_questions(run: Run, tmp_path: Path) -> None:
 class Writer(Learner):
     """A learner that writes one question, and sees the passage while it does."""
 
-    def twin(self) -> Learner:
+    def make_twin(self) -> Learner:
         return self
 
-    def write(self, messages: Sequence[Message], most: int) -> str:
+    def write_reply(self, messages: Sequence[Message], most: int) -> str:
         assert runs.SENTINEL in str(messages)
         assert "Write questions and answers." in str(messages)
         assert most == 512
@@ -226,7 +228,7 @@ def test_a_judge_model_grades(run: Run) -> None:
     asked = [Question((), golds, f"q{i}", "Super Bowl") for i in range(3)]
 
     async def go(grader: str | None) -> list[float]:
-        async with by_model(run, grader, inner, Caller(), QUIET) as rate:
+        async with open_grader(run, grader, inner, Caller(), QUIET) as rate:
             assert rate is not None
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(None, rate, asked, ["the Broncos", "", "no idea"])

@@ -22,6 +22,6 @@ from convbench.judge.adaptation import metrics
     ],
 )
 def test_grades(reply: str, golds: list[str], exact: float, f1: float, contains: float) -> None:
-    assert metrics.exact(reply, golds) == exact
-    assert metrics.f1(reply, golds) == pytest.approx(f1)
-    assert metrics.contains(reply, golds) == contains
+    assert metrics.exact_grade(reply, golds) == exact
+    assert metrics.f1_grade(reply, golds) == pytest.approx(f1)
+    assert metrics.contains_grade(reply, golds) == contains

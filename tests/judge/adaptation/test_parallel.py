@@ -11,15 +11,15 @@ import pytest
 
 from convbench.engine import Stopped
 from convbench.experiment.seal import baseline_accuracies
-from convbench.judge.adaptation.learner import Learner, Outcome
-from convbench.judge.adaptation.runner import Runner
+from convbench.judge.adaptation.learner import AdaptationOutcome, Learner
+from convbench.judge.adaptation.runner import AdaptationRunner
 from convbench.judge.adaptation.verdict import with_runner
-from convbench.judge.loop import score
-from convbench.models.where import where
+from convbench.judge.loop import score_pending
+from convbench.models.where import resolve_path
 from convbench.options.shared import CallOptions
 from convbench.schema import Message
 from convbench.store import Run
-from convbench.store.jsonl import records
+from convbench.store.jsonl import read_records
 from tests.judge.adaptation.test_kind import good
 from tests.learn.seal import runs
 from tests.support.later import later
@@ -30,8 +30,8 @@ torch = later("torch")
 def verdicts(run: Run, many: int | None) -> dict[str, Any]:
     with run.lock():
         calls = CallOptions(concurrency=many, quiet=True)
-        done = asyncio.run(score(run, runs.quick_judge(**{"args.inner.seeds": 2}), calls))
-    assert (done.jobs.done, done.failed) == (6, 0)
+        done = asyncio.run(score_pending(run, runs.quick_judge(**{"args.inner.seeds": 2}), calls))
+    assert (done.jobs.done, done.failed_count) == (6, 0)
     found = {v.conversation_id.partition("-note")[2]: v for v in run.verdicts()}
     return {k: (v.scores, v.details["replies"], v.details["steps"]) for k, v in found.items()}
 
@@ -49,8 +49,8 @@ def test_three_at_once_score_as_one_after_the_other(tmp_path: Path) -> None:
 
 def test_a_twin_shares_the_weights_and_no_adapter() -> None:
     torch.set_num_threads(1)
-    learner = Learner.load(where("pocket"), "cpu")
-    twin = learner.twin()
+    learner = Learner.load(resolve_path("pocket"), "cpu")
+    twin = learner.make_twin()
     pairs = zip(learner.model.parameters(), twin.model.parameters(), strict=True)
     assert all(one.data_ptr() == two.data_ptr() for one, two in pairs)
     modules = {id(m) for m in learner.model.modules()}
@@ -78,18 +78,18 @@ class Halted(Learner):
     """A learner during whose first adaptation the command is interrupted."""
 
     begun = 0
-    runner: Runner | None = None
+    runner: AdaptationRunner | None = None
 
-    def adapt(self, *args: Any, **more: Any) -> Outcome:
+    def adapt_to(self, *args: Any, **more: Any) -> AdaptationOutcome:
         self.begun += 1
         assert self.runner is not None
-        self.runner.twins.halted.set()
-        return Outcome(1.0, 0.0)
+        self.runner.learner_pool.halted.set()
+        return AdaptationOutcome(1.0, 0.0)
 
-    def before(self, *args: Any) -> float:
+    def unadapted_accuracy(self, *args: Any) -> float:
         return 0.0
 
-    def twin(self) -> Learner:
+    def make_twin(self) -> Learner:
         return self
 
 
@@ -98,12 +98,12 @@ def test_an_interrupt_begins_nothing_more(tmp_path: Path) -> None:
     run = runs.edits_run(tmp_path / "run", runs.some_examples(4), {})
     learner = Halted(None, None)
 
-    def work(runner: Runner) -> None:
-        runner.twins.learner, learner.runner = learner, runner
+    def work(runner: AdaptationRunner) -> None:
+        runner.learner_pool.learner, learner.runner = learner, runner
         baseline_accuracies(runner)
 
     with pytest.raises(Stopped):
         with_runner(run, runs.quick_judge(), runs.QUIET, work)
     assert learner.begun == 1
-    kept = [record["accuracy"] for record in records(run.path / "adaptations.jsonl")]
+    kept = [record["accuracy"] for record in read_records(run.path / "adaptations.jsonl")]
     assert kept == [0.0, 0.0, 1.0], "two passages asked before, one adaptation"

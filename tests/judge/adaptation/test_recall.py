@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from convbench.judge.adaptation.accuracies import tie_warning, tied
-from convbench.judge.adaptation.learner import Question, by_rule
-from convbench.judge.adaptation.metrics import recall, words
-from convbench.judge.adaptation.settings import Inner
+from convbench.judge.adaptation.accuracies import count_ties, tie_warning
+from convbench.judge.adaptation.learner import Question, rule_grade
+from convbench.judge.adaptation.metrics import normal_words, recall_grade
+from convbench.judge.adaptation.settings import InnerSettings
 from tests.excerpts import Source
 
 
@@ -47,21 +47,21 @@ from tests.excerpts import Source
     ],
 )
 def test_by_hand(question: str, gold: str, reply: str, right: float) -> None:
-    assert recall(reply, [gold], question) == right
-    assert by_rule(Inner())([Question((), (gold,), question)], [reply]) == [right]
+    assert recall_grade(reply, [gold], question) == right
+    assert rule_grade(InnerSettings())([Question((), (gold,), question)], [reply]) == [right]
 
 
 def test_words() -> None:
-    assert words("Thirty-one U.S. mills’ 2nd 1,024 seventy") == [
+    assert normal_words("Thirty-one U.S. mills’ 2nd 1,024 seventy") == [
         "31", "us", "mills", "2", "1024", "70",
     ]  # fmt: skip
-    assert recall("a" * 100_000, ["b" * 100_000], "?" * 100_000) == 0
+    assert recall_grade("a" * 100_000, ["b" * 100_000], "?" * 100_000) == 0
 
 
 def graded(found: list[Mapping[str, Any]]) -> Iterator[tuple[str, str, float, bool]]:
     """Yield (file, article, grade, published verdict)."""
     for row in found:
-        grade = recall(row["answer"], [row["gold"]], row["question"])
+        grade = recall_grade(row["answer"], [row["gold"]], row["question"])
         yield row["file"], row["title"], grade, row["right"]
 
 
@@ -88,7 +88,7 @@ def test_agrees_with_published_verdicts(judgments: Source) -> None:
 
 def test_most_passages_tie() -> None:
     values = [("a", 0.5), ("a", 0.5), ("b", 0.0), ("b", 0.0), ("c", 0.0), ("c", 1.0), ("d", 1.0)]
-    assert tied(values) == (2, 3)
+    assert count_ties(values) == (2, 3)
     assert "on 2 of 3 passages all edits teach the same" in str(tie_warning(values))
     assert tie_warning(values[2:]) is None, "half of them is not most"
     assert tie_warning([]) is None

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from convbench.errors import SpecError, TrainError
-from convbench.judge.adaptation.clock import Clock
-from convbench.judge.adaptation.learner import Learner, Taught
-from convbench.judge.adaptation.pool import Hand, Twins
-from convbench.judge.adaptation.settings import Inner
-from convbench.judge.loop import score
-from convbench.models.where import where
+from convbench.judge.adaptation.clock import PassClock
+from convbench.judge.adaptation.learner import AdaptationReplies, Learner
+from convbench.judge.adaptation.pool import DeviceWorker, LearnerPool
+from convbench.judge.adaptation.settings import InnerSettings
+from convbench.judge.loop import score_pending
+from convbench.models.where import resolve_path
 from convbench.options.shared import CallOptions
 from convbench.store import Run
 from tests.judge.adaptation.test_kind import good
@@ -39,20 +39,20 @@ FULL = INNER.model_copy(update={"tuning": "full", "learning_rate": 5e-4, "epochs
 @pytest.fixture(scope="module")
 def learner() -> Learner:
     torch.set_num_threads(1)
-    return Learner.load(where("pocket"), "cpu")
+    return Learner.load(resolve_path("pocket"), "cpu")
 
 
-def plain(found: Taught) -> Taught:
+def plain(found: AdaptationReplies) -> AdaptationReplies:
     return replace(found, seconds=0.0, passes=0.0)
 
 
 def test_all_weights_learn_and_the_base_stays(learner: Learner) -> None:
     before = weights(learner)
-    found = learner.adapt(A, KOSAN, FULL)
+    found = learner.adapt_to(A, KOSAN, FULL)
     assert found.reason is None
     assert found.accuracy > found.before
     assert (found.steps, len(found.by_seed)) == (12, 2)
-    second = learner.teach(A, KOSAN, FULL.model_copy(update={"seed": 1, "seeds": 1}))
+    second = learner.teach_texts(A, KOSAN, FULL.model_copy(update={"seed": 1, "seeds": 1}))
     assert second.replies[0] == found.replies[1], "a seed beside another is that seed alone"
     assert weights(learner) == before
     assert not any("weight" in vars(module) for module in learner.model.modules())
@@ -72,11 +72,11 @@ def test_a_step_of_all_weights_is_the_optimisers(learner: Learner) -> None:
             "schedule": "constant",
         }
     )
-    stack, steps = learner.train(A, inner, Clock())
+    stack, steps = learner.train_adapters(A, inner, PassClock())
     assert steps == 3
     own = copy.deepcopy(learner.model).requires_grad_(True)
     adam = torch.optim.AdamW(own.parameters(), lr=inner.learning_rate, weight_decay=0.0)
-    rows = [learner._row(text, inner) for text in A]
+    rows = [learner._token_row(text, inner) for text in A]
     total = sum(len(row) - 1 for row in rows)
     for _ in range(3):
         parts = [own(torch.tensor([r]), labels=torch.tensor([r])).loss * (len(r) - 1) for r in rows]
@@ -84,11 +84,11 @@ def test_a_step_of_all_weights_is_the_optimisers(learner: Learner) -> None:
         (sum(parts) / total).backward()
         adam.step()
     merged = copy.deepcopy(learner.model)
-    stack.merge(merged)
+    stack.merge_into(merged)
     assert merged.lm_head.weight is merged.model.embed_tokens.weight
-    ids = torch.tensor([learner._prompt(KOSAN[0])])
+    ids = torch.tensor([learner._prompt_ids(KOSAN[0])])
     with torch.no_grad():
-        with stack.worn():
+        with stack.apply_to_model():
             worn = learner.model(ids).logits
         assert torch.equal(merged(ids).logits, worn)
         assert torch.allclose(own(ids).logits, worn, atol=2e-2)
@@ -96,7 +96,7 @@ def test_a_step_of_all_weights_is_the_optimisers(learner: Learner) -> None:
 
 def test_full_and_a_server_are_refused_together() -> None:
     with pytest.raises(ValueError, match="no whole weights"):
-        Inner(tuning="full", server="http://127.0.0.1:1")
+        InnerSettings(tuning="full", server="http://127.0.0.1:1")
 
 
 # ---------------------------------------------------------------- processes on devices
@@ -110,14 +110,14 @@ def test_adaptations_over_two_devices_are_those_of_one_process(
     monkeypatch.setenv("CONVBENCH_SIMULATED_DEVICES", "2x80")
     examples = runs.some_examples(2)
     edits = {e.example_id: [good(e), f"- {e.inputs['title']}"] for e in examples}
-    made: list[Hand] = []
-    start = Hand._start
+    made: list[DeviceWorker] = []
+    start = DeviceWorker._start
 
-    def noted(hand: Hand) -> None:
+    def noted(hand: DeviceWorker) -> None:
         made.append(hand)
         start(hand)
 
-    monkeypatch.setattr(Hand, "_start", noted)
+    monkeypatch.setattr(DeviceWorker, "_start", noted)
     alone = verdicts(runs.edits_run(tmp_path / "alone", examples, edits))
     assert not made
     spread = verdicts(runs.edits_run(tmp_path / "spread", examples, edits), "judge=[0,1]")
@@ -129,23 +129,23 @@ def test_adaptations_over_two_devices_are_those_of_one_process(
 def verdicts(run: Run, *devices: str) -> dict[str, Any]:
     with run.lock():
         calls = CallOptions(devices=devices, quiet=True)
-        done = asyncio.run(score(run, runs.quick_judge(), calls))
-    assert (done.jobs.done, done.failed) == (4, 0)
+        done = asyncio.run(score_pending(run, runs.quick_judge(), calls))
+    assert (done.jobs.done, done.failed_count) == (4, 0)
     found = {v.conversation_id.partition("-note")[2]: v for v in run.verdicts()}
     return {k: (v.scores, v.details["replies"], v.details["steps"]) for k, v in found.items()}
 
 
 @pytest.mark.exhaustive
 def test_a_process_that_dies_is_named() -> None:
-    twins = Twins(where("pocket"), ("",))
+    twins = LearnerPool(resolve_path("pocket"), ("",))
     try:
-        with twins.hand() as hand:
+        with twins.lend_worker() as hand:
             assert hand is not None
-            first = hand.teach([], KOSAN, INNER)
+            first = hand.teach_texts([], KOSAN, INNER)
             assert hand._process is not None
             os.kill(hand._process.pid, signal.SIGKILL)
             with pytest.raises(TrainError, match="its process on the CPU ended with exit code -9"):
-                hand.teach([], KOSAN, INNER)
+                hand.teach_texts([], KOSAN, INNER)
     finally:
         twins.close()
     assert first.replies[0][0]
@@ -181,7 +181,7 @@ class Answer(BaseHTTPRequestHandler):
         if kind == "load_lora_adapter":
             from peft import PeftModel
 
-            own = server.learner.twin().model
+            own = server.learner.make_twin().model
             server.loaded[body["lora_name"]] = PeftModel.from_pretrained(own, body["lora_path"])
             self._words("Success: LoRA adapter added successfully.")
         elif kind == "unload_lora_adapter":
@@ -192,8 +192,8 @@ class Answer(BaseHTTPRequestHandler):
             model = server.learner.model
             model = server.loaded[body["model"]] if body["model"] != "base" else model
             ends = frozenset(body["stop_token_ids"])
-            (said,) = adaptation_answer.greedy(
-                model, body["prompt"], ends, body["max_tokens"], Clock()
+            (said,) = adaptation_answer.greedy_replies(
+                model, body["prompt"], ends, body["max_tokens"], PassClock()
             )
             decode = server.learner.tokenizer.decode
             texts = [decode(tokens, skip_special_tokens=True) for tokens in said]
@@ -224,19 +224,19 @@ def vllm(learner: Learner) -> Iterator[Vllm]:
 def test_a_server_answers_as_the_adapters_do_here(learner: Learner, vllm: Vllm) -> None:
     inner = INNER.model_copy(update={"server": f"http://127.0.0.1:{vllm.server_port}/v1"})
     for texts, questions, guard in ((A, KOSAN, TENOS), (B, TENOS, ()), ([], KOSAN, ())):
-        here = learner.teach(texts, questions, INNER, guard)
-        there = learner.teach(texts, questions, inner, guard)
+        here = learner.teach_texts(texts, questions, INNER, guard)
+        there = learner.teach_texts(texts, questions, inner, guard)
         assert plain(there) == plain(here)
     assert not vllm.loaded, "every adapter is taken out again"
     assert vllm.log.count("load_lora_adapter") == 4
-    assert learner.adapt(A, KOSAN, inner).gain == learner.adapt(A, KOSAN, INNER).gain
+    assert learner.adapt_to(A, KOSAN, inner).gain == learner.adapt_to(A, KOSAN, INNER).gain
 
 
 def test_another_model_behind_the_address_is_refused(learner: Learner, vllm: Vllm) -> None:
     base = f"http://127.0.0.1:{vllm.server_port}"
     vllm.root = "Qwen/Qwen2.5-7B"
     with pytest.raises(TrainError, match=r"serves Qwen/Qwen2\.5-7B; expected /"):
-        learner.teach(A, KOSAN, INNER.model_copy(update={"server": base}))
+        learner.teach_texts(A, KOSAN, INNER.model_copy(update={"server": base}))
     for address in ("http://models.example.org:8000", "file:///etc/passwd", "http://10.0.0.1"):
         with pytest.raises(SpecError, match="a vLLM server on this machine"):
-            learner.teach(A, KOSAN, INNER.model_copy(update={"server": address}))
+            learner.teach_texts(A, KOSAN, INNER.model_copy(update={"server": address}))

@@ -8,7 +8,7 @@ from pathlib import Path
 from convbench import catalog
 from convbench.judge.resolve import Judge, resolve_judge
 from convbench.options.shared import CallOptions
-from convbench.schema import Example, Member, TaskSpec
+from convbench.schema import Example, ModelConfig, TaskSpec
 from convbench.store import Run
 from convbench.tasks.arc_agi.edit import SelfEdit
 from convbench.tasks.load import load_examples
@@ -17,7 +17,7 @@ from tests.edits import written_run
 QUIET = CallOptions(quiet=True)
 POLICY = "local:pocket-grids"
 QUICK = {"args.r": 4, "args.max_rows": 4, "args.max_tokens": 12}
-CHEAP = SelfEdit(frozenset(), "train_using_output_tokens", 1e-3, 1).written()
+CHEAP = SelfEdit(frozenset(), "train_using_output_tokens", 1e-3, 1).to_json()
 """An edit that takes two steps."""
 
 
@@ -28,7 +28,7 @@ def quick_judge(**sets: object) -> Judge:
 
 def some_tasks(count: int) -> list[Example]:
     """Tasks of the tiny grids, every second one to test on."""
-    found = load_examples(catalog.load(TaskSpec, "tasks", "pocket-grids"), 0).examples[:count]
+    found = load_examples(catalog.load_spec(TaskSpec, "tasks", "pocket-grids"), 0).examples[:count]
     return [
         e.model_copy(update={"split": "test" if number % 2 else "train"})
         for number, e in enumerate(found)
@@ -53,5 +53,5 @@ def edits_run(
     policy: str = POLICY,
 ) -> Run:
     """Write a run whose policy said these edits, by example."""
-    member = Member(model=policy)
+    member = ModelConfig(model=policy)
     return written_run(folder, ("pocket-grids", "self-edit-few-shot"), member, 0.8, examples, edits)

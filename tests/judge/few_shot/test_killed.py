@@ -32,7 +32,7 @@ def command(run: Path, judge: Path) -> list[str]:
 def test_killed_in_the_middle(tmp_path: Path) -> None:
     tasks = runs.some_tasks(2)
     edits = [
-        SelfEdit(frozenset({"basic"}), "train_using_output_tokens", rate, 1).written()
+        SelfEdit(frozenset({"basic"}), "train_using_output_tokens", rate, 1).to_json()
         for rate in (1e-4, 1e-3, 1e-2)
     ]
     run = runs.edits_run(tmp_path / "run", tasks, {one.example_id: edits for one in tasks})

@@ -10,32 +10,32 @@ import orjson
 import pytest
 
 from convbench.errors import DataError
-from convbench.judge.adaptation.clock import Clock
-from convbench.judge.adaptation.pool import Hand
-from convbench.judge.few_shot.baselines import CONTROL, ORACLE, baselines, commonest_edit
+from convbench.judge.adaptation.clock import PassClock
+from convbench.judge.adaptation.pool import DeviceWorker
+from convbench.judge.few_shot.baselines import CONTROL, ORACLE, baseline_values, commonest_edit
 from convbench.judge.few_shot.runner import outputs_of, problem_of
 from convbench.judge.few_shot.solve import Problem, Solver, Trial
 from convbench.judge.few_shot.worker import MODULE
-from convbench.judge.loop import score
+from convbench.judge.loop import score_pending
 from convbench.judge.resolve import Judge
 from convbench.options.shared import CallOptions
 from convbench.schema import Verdict
 from convbench.store import Run
-from convbench.tasks.arc_agi.edit import SelfEdit, Strategy, self_edit
+from convbench.tasks.arc_agi.edit import SelfEdit, Strategy, parse_edit
 from tests.judge.few_shot import runs
 from tests.support.later import later
 
 torch = later("torch")
 
 OUTPUT: Strategy = "train_using_output_tokens"
-GOOD = SelfEdit(frozenset(), OUTPUT, 1e-2, 40).written()
-TOO_LONG = SelfEdit(frozenset(), OUTPUT, 1e-2, 400).written()
+GOOD = SelfEdit(frozenset(), OUTPUT, 1e-2, 40).to_json()
+TOO_LONG = SelfEdit(frozenset(), OUTPUT, 1e-2, 400).to_json()
 
 
 def judged(run: Run, judge: Judge, *devices: str) -> None:
     torch.set_num_threads(1)
     with run.lock():
-        asyncio.run(score(run, judge, CallOptions(devices=devices, quiet=True)))
+        asyncio.run(score_pending(run, judge, CallOptions(devices=devices, quiet=True)))
 
 
 @pytest.fixture(scope="module")
@@ -92,13 +92,13 @@ def test_a_task_is_asked_once_for_all_edits_that_are_refused(
     asked: list[int] = []
     ask = Solver._ask
 
-    def counted(solver: Solver, problem: Problem, clock: Clock, **more: Any) -> Trial:
+    def counted(solver: Solver, problem: Problem, clock: PassClock, **more: Any) -> Trial:
         asked.append(more.get("steps", 0))
         return ask(solver, problem, clock, **more)
 
     monkeypatch.setattr(Solver, "_ask", counted)
     (one,) = runs.some_tasks(1)
-    long = [SelfEdit(frozenset(), OUTPUT, 1e-2, epochs).written() for epochs in (400, 500, 600)]
+    long = [SelfEdit(frozenset(), OUTPUT, 1e-2, epochs).to_json() for epochs in (400, 500, 600)]
     run = runs.edits_run(tmp_path / "run", [one], {one.example_id: [*long, runs.CHEAP]})
     judged(run, runs.quick_judge())
     assert asked == [0, 2]
@@ -115,13 +115,13 @@ def test_a_process_on_a_device_gives_the_same(
     monkeypatch.setenv("CONVBENCH_SIMULATED_DEVICES", "1x80")
     run, judge, before = done
     begun: list[str] = []
-    start = Hand._start
+    start = DeviceWorker._start
 
-    def noted(hand: Hand) -> None:
+    def noted(hand: DeviceWorker) -> None:
         begun.append(f"{hand.module} on {hand.device}")
         start(hand)
 
-    monkeypatch.setattr(Hand, "_start", noted)
+    monkeypatch.setattr(DeviceWorker, "_start", noted)
     other = runs.edits_run(
         tmp_path / "run",
         list(run.examples.values()),
@@ -139,13 +139,13 @@ def test_a_process_on_a_device_gives_the_same(
 def test_baselines_stand_beside(done: tuple[Run, Judge, list[Verdict]]) -> None:
     run, judge, _ = done
     size = (run.path / "few-shot.jsonl").stat().st_size
-    assert commonest_edit(run, judge) == self_edit(GOOD)
-    found = baselines(run, judge)
+    assert commonest_edit(run, judge) == parse_edit(GOOD)
+    found = baseline_values(run, judge)
     assert list(found) == ["nothing", ORACLE, CONTROL]
     assert all(len(values) == 1 and values[0][1] in (0.0, 1.0) for values in found.values())
     after = (run.path / "few-shot.jsonl").stat().st_size
     assert after > size, "the oracle was tried"
-    assert baselines(run, judge) == found
+    assert baseline_values(run, judge) == found
     assert (run.path / "few-shot.jsonl").stat().st_size == after
 
 
@@ -175,18 +175,18 @@ def test_the_outputs_are_hidden_from_the_policy() -> None:
     from convbench import catalog, prompts
     from convbench.schema import ProtocolSpec, TaskSpec
 
-    task = catalog.load(TaskSpec, "tasks", "pocket-grids")
-    protocol = catalog.load(ProtocolSpec, "protocols", "self-edit-few-shot")
+    task = catalog.load_spec(TaskSpec, "tasks", "pocket-grids")
+    protocol = catalog.load_spec(ProtocolSpec, "protocols", "self-edit-few-shot")
     example = runs.some_tasks(1)[0]
-    values = prompts.fields(example, task, "standard", 1)
-    said = prompts.step(task, protocol, protocol.all_steps()[0], "standard", values)
+    values = prompts.template_fields(example, task, "standard", 1)
+    said = prompts.step_text(task, protocol, protocol.all_steps()[0], "standard", values)
     secret = "SECRET"
     marked = example.model_copy(update={"hidden": {"outputs": secret, "rule": secret}})
-    assert said == prompts.step(
+    assert said == prompts.step_text(
         task, protocol, protocol.all_steps()[0], "standard",
-        prompts.fields(marked, task, "standard", 1),
+        prompts.template_fields(marked, task, "standard", 1),
     )  # fmt: skip
-    assert secret not in str(prompts.fields(marked, task, "standard", 1))
+    assert secret not in str(prompts.template_fields(marked, task, "standard", 1))
 
 
 def test_a_torn_or_foreign_cache_is_one_line(tmp_path: Path) -> None:

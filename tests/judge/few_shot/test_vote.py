@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convbench.judge.few_shot.views import KINDS, PLAIN, TURNED, views
-from convbench.judge.few_shot.vote import by_column, by_row, candidates, vote
+from convbench.judge.few_shot.views import KINDS, TURNED, UNCHANGED, make_views
+from convbench.judge.few_shot.vote import by_column, by_row, kind_candidates, vote_attempts
 from convbench.tasks.arc_agi.grids import Grid, Pair
 
 A: Grid = ((1, 2), (3, 4))
@@ -21,18 +21,18 @@ SHOWN = tuple(Pair(((i, i + 1),), ((i + 1, i),)) for i in range(3))
 
 def test_views_of_three_demonstrations() -> None:
     """Each of 3 subsets, itself and 2 shuffles, in each of 6 ways to look."""
-    found = views(SHOWN, A, 0)
+    found = make_views(SHOWN, A, 0)
     assert len(found) == 3 * 3 * 6
     assert {kind: sum(v.kind == kind for v in found) for kind in KINDS} == dict.fromkeys(KINDS, 9)
-    plain = [view.puzzle for view in found if view.kind == PLAIN]
+    plain = [view.puzzle for view in found if view.kind == UNCHANGED]
     assert {frozenset(p.shown) for p in plain} == {frozenset(SHOWN) - {one} for one in SHOWN}
-    assert found == views(SHOWN, A, 0)
+    assert found == make_views(SHOWN, A, 0)
 
 
 @pytest.mark.parametrize("many", [1, 2, 6])
 def test_a_single_demonstration_is_not_left_out(many: int) -> None:
     shown = tuple(Pair(((i,),), ((i,),)) for i in range(many))
-    found = views(shown, A, 0)
+    found = make_views(shown, A, 0)
     assert len(found) == many * 3 * 6
     assert all(len(view.puzzle.shown) == max(1, many - 1) for view in found)
 
@@ -41,12 +41,12 @@ def test_a_single_demonstration_is_not_left_out(many: int) -> None:
 def test_every_view_comes_back(kind: str) -> None:
     """What a view asks about is the test, turned; turned back it is the test again."""
     test: Grid = ((1, 2, 3), (4, 5, 6))
-    for view in (v for v in views(SHOWN, test, 0) if v.kind == kind):
-        assert view.back(view.puzzle.test.input) == test
-        assert {(view.back(p.input), view.back(p.output)) for p in view.puzzle.shown} < {
+    for view in (v for v in make_views(SHOWN, test, 0) if v.kind == kind):
+        assert view.turn_back(view.puzzle.test.input) == test
+        assert {(view.turn_back(p.input), view.turn_back(p.output)) for p in view.puzzle.shown} < {
             (p.input, p.output) for p in SHOWN
         }
-    assert set(TURNED) == set(KINDS) - {PLAIN}
+    assert set(TURNED) == set(KINDS) - {UNCHANGED}
 
 
 def test_the_majority_by_row_and_by_column() -> None:
@@ -58,24 +58,24 @@ def test_the_majority_by_row_and_by_column() -> None:
 
 
 def test_candidates_are_the_commonest_then_the_made_ones() -> None:
-    assert candidates([A, A, B, C, D]) == [A, B, C]
-    assert candidates([A]) == [A]
+    assert kind_candidates([A, A, B, C, D]) == [A, B, C]
+    assert kind_candidates([A]) == [A]
     one, two = ((1, 1), (2, 2)), ((1, 3), (2, 2))
     three = ((1, 1), (4, 4))
-    assert candidates([one, two, three])[:3] == sorted([one, two, three])
+    assert kind_candidates([one, two, three])[:3] == sorted([one, two, three])
 
 
 def test_the_kinds_vote_and_two_attempts_stay() -> None:
-    found = vote({PLAIN: [A], "transpose": [B], "rotate-90": [B], "flip-rows": [D]})
+    found = vote_attempts({UNCHANGED: [A], "transpose": [B], "rotate-90": [B], "flip-rows": [D]})
     assert found[0] == B
     assert found[1] == A, "a tie between A and D goes to the plain view"
-    assert vote({PLAIN: [], "transpose": []}) == ()
-    assert vote({PLAIN: [A]}, attempts=1) == (A,)
+    assert vote_attempts({UNCHANGED: [], "transpose": []}) == ()
+    assert vote_attempts({UNCHANGED: [A]}, attempts=1) == (A,)
 
 
 def test_a_tie_goes_to_what_more_single_views_say() -> None:
-    assert vote({"transpose": [B, A, A]})[0] == A
-    assert vote({"transpose": [B], "rotate-90": [A], "flip-rows": [A, B, B]})[0] == B
+    assert vote_attempts({"transpose": [B, A, A]})[0] == A
+    assert vote_attempts({"transpose": [B], "rotate-90": [A], "flip-rows": [A, B, B]})[0] == B
 
 
 grids = st.sampled_from([A, B, C, D, ((1, 5), (3, 4)), ((0, 0, 0),)])
@@ -87,12 +87,12 @@ def test_the_order_of_answers_does_not_count(answers: dict[str, list[Grid]], see
     stream = random.Random(seed)
     other = {kind: stream.sample(found, len(found)) for kind, found in answers.items()}
     names = stream.sample(sorted(other), len(other))
-    assert vote(answers) == vote({kind: other[kind] for kind in names})
+    assert vote_attempts(answers) == vote_attempts({kind: other[kind] for kind in names})
 
 
 @given(st.dictionaries(st.sampled_from(KINDS), st.lists(grids, min_size=1, max_size=6), min_size=1))
 def test_two_different_attempts_at_most(answers: dict[str, list[Grid]]) -> None:
-    found = vote(answers)
+    found = vote_attempts(answers)
     assert 1 <= len(found) <= 2
     assert len(set(found)) == len(found)
-    assert vote({kind: [A] * len(said) for kind, said in answers.items()}) == (A,)
+    assert vote_attempts({kind: [A] * len(said) for kind, said in answers.items()}) == (A,)

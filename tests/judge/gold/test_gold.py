@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from convbench.commands.gold import GoldOptions, gold
+from convbench.commands.gold import GoldOptions, label_sample
 from convbench.errors import DataError, RunError, UsageError
-from convbench.judge.gold.labels import draws, gold_of, labels
+from convbench.judge.gold.labels import gold_of, newest_labels, read_draws
 from convbench.options.report import ReportOptions
-from convbench.report.files import text
+from convbench.report.files import render_text
 from convbench.report.judges import panel_of
-from convbench.report.report import report
-from convbench.report.sections import sections
+from convbench.report.report import create_report
+from convbench.report.sections import read_sections
 from convbench.store import Run
-from convbench.store.query import query
+from convbench.store.query import run_query
 from tests.report.synthetic import make, questions
 from tests.support.app import app
 
@@ -47,7 +47,7 @@ def runs(folder: Path, more: float = 2.0) -> Run:
 
 def said(run: Run, file: Path, *, most: int | None = None, policy: str | None = None) -> int:
     """Export the queue, fill it in as people would, and import it."""
-    gold(GoldOptions(("export", str(file)), run=run.path))
+    label_sample(GoldOptions(("export", str(file)), run=run.path))
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     kept = []
     for row in rows[:most]:
@@ -55,30 +55,32 @@ def said(run: Run, file: Path, *, most: int | None = None, policy: str | None = 
         row["scores"]["overall"] = round(PEOPLE[f"q{number}"], 2)
         kept.append({**row, "rater": "Ann"})
     file.write_text("".join(json.dumps(row) + "\n" for row in kept))
-    return gold(GoldOptions(("import", str(file)), run=run.path)).imported or 0
+    return label_sample(GoldOptions(("import", str(file)), run=run.path)).imported or 0
 
 
 def page(run: Run) -> str:
     """The report in markdown."""
-    return text(report(ReportOptions((run.path,), gold=True)).document, "markdown")
+    return render_text(create_report(ReportOptions((run.path,), gold=True)).document, "markdown")
 
 
 def test_a_draw_records_its_probabilities_and_goes_across_policies(tmp_path: Path) -> None:
     run = runs(tmp_path)
-    drawn = gold(GoldOptions((str(run.path),), draw=100, by="score")).drawn
+    drawn = label_sample(GoldOptions((str(run.path),), draw=100, by="score")).drawn
     assert drawn is not None
     assert drawn.policies == {"base": 50, "swift": 50}
-    (draw,) = draws(run)
+    (draw,) = read_draws(run)
     assert len(draw.drawn) == 100
     assert draw.pool == 240
     chances = {one.conversation_id: one.chance for one in draw.drawn}
     # Both policies at the same place, with the same probability.
     own = {c.conversation_id: (c.example_id, c.sample) for c in run.conversations()}
-    child = {c.conversation_id: (c.example_id, c.sample) for c in run.children()[0].conversations()}
+    child = {
+        c.conversation_id: (c.example_id, c.sample) for c in run.child_runs()[0].conversations()
+    }
     places = {own[name]: chance for name, chance in chances.items() if name in own}
     assert places == {child[name]: chance for name, chance in chances.items() if name in child}
     # The better paid are likelier: in the mean over what could be drawn they add up to the draw.
-    again = gold(GoldOptions((str(run.path),), draw=40)).drawn
+    again = label_sample(GoldOptions((str(run.path),), draw=40)).drawn
     assert again is not None
     assert {one.chance for one in again.draw.drawn} == {20 / 240}
     weights = gold_of(run, draw.fingerprint).weights
@@ -89,8 +91,8 @@ def test_a_draw_records_its_probabilities_and_goes_across_policies(tmp_path: Pat
 def test_the_report_takes_off_what_the_judge_overpays(tmp_path: Path) -> None:
     run = runs(tmp_path)
     with pytest.raises(RunError, match="no conversations drawn"):
-        report(ReportOptions((run.path,), gold=True))
-    gold(GoldOptions((str(run.path),), draw=120))
+        create_report(ReportOptions((run.path,), gold=True))
+    label_sample(GoldOptions((str(run.path),), draw=120))
     assert said(run, tmp_path / "q.jsonl", most=40) == 40
     found = page(run)
     assert "Fewer than 40 labels" in found
@@ -109,14 +111,14 @@ def test_the_report_takes_off_what_the_judge_overpays(tmp_path: Path) -> None:
 
 def test_labels_of_one_policy_alone_name_no_winner(tmp_path: Path) -> None:
     run = runs(tmp_path, more=-2)
-    gold(GoldOptions((str(run.path),), draw=60, policy=("base",)))
+    label_sample(GoldOptions((str(run.path),), draw=60, policy=("base",)))
     said(run, tmp_path / "q.jsonl")
     found = page(run)
     assert "UNKNOWN" in found or "FAIL" in found
     assert "better" not in found
     assert "worse" not in found
     # With labels of its own, though few, the check tells that the judge's bias differs.
-    gold(GoldOptions((str(run.path),), draw=20, policy=("swift",)))
+    label_sample(GoldOptions((str(run.path),), draw=20, policy=("swift",)))
     said(run, tmp_path / "q.jsonl")
     assert "FAIL: the judge's bias differs" in page(run)
 
@@ -124,25 +126,28 @@ def test_labels_of_one_policy_alone_name_no_winner(tmp_path: Path) -> None:
 def test_an_optimal_draw_needs_labels_and_skips_are_told(tmp_path: Path) -> None:
     run = runs(tmp_path)
     with pytest.raises(RunError, match="found 0 labels; expected at least 10"):
-        gold(GoldOptions((str(run.path),), draw=20, by="optimal"))
-    gold(GoldOptions((str(run.path),), draw=40, by="stratified", raters=2))
+        label_sample(GoldOptions((str(run.path),), draw=20, by="optimal"))
+    label_sample(GoldOptions((str(run.path),), draw=40, by="stratified", raters=2))
     file = tmp_path / "q.csv"
-    names = [one.conversation_id for one in draws(run)[0].drawn]
+    names = [one.conversation_id for one in read_draws(run)[0].drawn]
     lines = [f"{names[0]},Ann,,not English", f"{names[0]},Bo,,not English"]
     lines += [f"{name},{who},{5 + k % 3 + (who == 'Bo')},"
               for k, name in enumerate(names[1:30]) for who in ("Ann", "Bo")]  # fmt: skip
     file.write_text("conversation_id,rater,overall,skipped\n" + "\n".join(lines) + "\n")
-    assert gold(GoldOptions(("import", str(file)), run=run.path)).imported == 60
+    assert label_sample(GoldOptions(("import", str(file)), run=run.path)).imported == 60
     sql = (
         "select rater, count(*), count(overall), max(skipped) from gold_labels group by 1 "
         "order by 1"
     )
-    assert query(sql, [run]).rows == [("Ann", 30, 29, "not English"), ("Bo", 30, 29, "not English")]
+    assert run_query(sql, [run]).rows == [
+        ("Ann", 30, 29, "not English"),
+        ("Bo", 30, 29, "not English"),
+    ]
     found = page(run)
     assert "Skipped by all who saw them: 1" in found
     assert "not English" in found
     assert "Agreement between people on 29" in found
-    assert gold(GoldOptions((str(run.path),), draw=20, by="optimal")).drawn is not None
+    assert label_sample(GoldOptions((str(run.path),), draw=20, by="optimal")).drawn is not None
 
 
 @pytest.mark.parametrize(
@@ -167,12 +172,12 @@ def test_a_file_that_is_no_labels_is_one_line_and_keeps_nothing(
     tmp_path: Path, small: Run, name: str, body: str, expected: str
 ) -> None:
     file = tmp_path / name
-    one = draws(small)[0].drawn[0].conversation_id
+    one = read_draws(small)[0].drawn[0].conversation_id
     file.write_bytes(body.replace("ID", one).encode("latin-1"))
     with pytest.raises(DataError, match=expected) as caught:
-        gold(GoldOptions(("import", str(file)), run=small.path))
+        label_sample(GoldOptions(("import", str(file)), run=small.path))
     assert str(file) in str(caught.value)
-    assert labels(small) == {}
+    assert newest_labels(small) == {}
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +185,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run of a few questions with a draw."""
     folder = tmp_path_factory.mktemp("gold")
     run = make(folder / "run", questions(4), lambda q, k: "A", overall=judged(0.5, 1))
-    gold(GoldOptions((str(run.path),), draw=4))
+    label_sample(GoldOptions((str(run.path),), draw=4))
     return run
 
 
@@ -190,20 +195,20 @@ def test_the_command_says_what_to_do_next(small: Run) -> None:
     assert "0 of 4 labelled" in shown.output
     assert "then Label" in shown.output
     with pytest.raises(UsageError, match="found 0 files"):
-        gold(GoldOptions(("import",), run=small.path))
+        label_sample(GoldOptions(("import",), run=small.path))
     with pytest.raises(RunError, match="expected one of these"):
-        gold(GoldOptions((str(small.path),), draw=4, policy=("dpo",)))
+        label_sample(GoldOptions((str(small.path),), draw=4, policy=("dpo",)))
     with pytest.raises(RunError, match="--judge nobody"):
-        gold(GoldOptions((str(small.path),), draw=4, judge="nobody"))
+        label_sample(GoldOptions((str(small.path),), draw=4, judge="nobody"))
 
 
 def test_gold_labels_say_what_judges_are_worth_and_what_moves_them(tmp_path: Path) -> None:
     """The report's part on judges reads the queue's labels as it reads files of them."""
     run = runs(tmp_path)
-    gold(GoldOptions((str(run.path),), draw=60))
+    label_sample(GoldOptions((str(run.path),), draw=60))
     said(run, tmp_path / "queue.jsonl")
-    (section,) = sections([run], "all")
+    (section,) = read_sections([run], "all")
     found = panel_of(section)
     assert found is not None
     assert found.labelled == 60
-    assert {(one.judge, one.against, one.n) for one in found.moved} == {("rules", "people", 60)}
+    assert {(one.judge, one.against, one.n) for one in found.biases} == {("rules", "people", 60)}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from convbench import catalog
 from convbench.judge.resolve import Judge, resolve_judge
-from convbench.models.where import where
+from convbench.models.where import resolve_path
 from convbench.options.shared import CallOptions
-from convbench.schema import Example, Member, Sampling, TaskSpec
+from convbench.schema import Example, ModelConfig, Sampling, TaskSpec
 from convbench.store import Run
 from convbench.tasks.load import load_examples
 from tests.edits import written_run
@@ -32,7 +32,7 @@ def quick_judge(**sets: object) -> Judge:
 
 def some_examples(count: int) -> list[Example]:
     """Passages of the pocket world; every one holds the sentinel."""
-    task = catalog.load(TaskSpec, "tasks", "pocket-notes")
+    task = catalog.load_spec(TaskSpec, "tasks", "pocket-notes")
     found = load_examples(task, 0).examples[:count]
     return [
         e.model_copy(
@@ -52,10 +52,10 @@ def edits_run(
     policy: str = "local:pocket",
 ) -> Run:
     """Write a run whose policy said these edits, by example."""
-    member = Member(model=policy, sampling=Sampling(max_tokens=48))
+    member = ModelConfig(model=policy, sampling=Sampling(max_tokens=48))
     return written_run(folder, ("pocket-notes", "self-edit"), member, 1.0, examples, edits)
 
 
 def pocket() -> Path:
     """The shipped policy's folder."""
-    return Path(where("pocket"))
+    return Path(resolve_path("pocket"))

@@ -9,7 +9,7 @@ import pytest
 from convbench import catalog
 from convbench.catalog import parse_sets
 from convbench.errors import TrainError
-from convbench.experiment.seal import Args, args_of
+from convbench.experiment.seal import SealArgs, seal_args
 from convbench.learn import weights
 from convbench.learn.export import FILTERS
 from convbench.learn.select import select
@@ -46,8 +46,8 @@ def edits(folder: Path, contexts: dict[str, tuple[float, tuple[float | None, ...
 
 def kept(run: Run, name: str) -> list[str]:
     """The edits that a filter keeps."""
-    recipe = catalog.load(Recipe, "recipes", "seal", sets=parse_sets(FILTERS[name]))
-    found = weights.star_gate(select(run, recipe.data), recipe.weighting)
+    recipe = catalog.load_spec(Recipe, "recipes", "seal", sets=parse_sets(FILTERS[name]))
+    found = weights.weigh_star_gate(select(run, recipe.data), recipe.weighting)
     assert {weight for _, weight in found.items} == {1.0}
     return sorted(item.conversation.key for item, _ in found.items)
 
@@ -74,7 +74,7 @@ def test_no_gain_is_no_improvement(tmp_path: Path) -> None:
 
 
 def test_the_recipe_holds_the_papers_values() -> None:
-    recipe = catalog.load(Recipe, "recipes", "seal")
+    recipe = catalog.load_spec(Recipe, "recipes", "seal")
     assert recipe.lora is not None
     assert (recipe.lora.r, recipe.lora.alpha, recipe.lora.merge) == (64, 128, True)
     assert len(recipe.lora.target_modules) == 7
@@ -82,12 +82,12 @@ def test_the_recipe_holds_the_papers_values() -> None:
     assert (fit.learning_rate, fit.epochs) == (3e-4, 2)
     assert fit.batch_size * fit.accumulation == 1 * 5 * 2
     assert (recipe.rounds, recipe.filter) == (2, "best-of-k")
-    assert args_of(recipe) == Args()
+    assert seal_args(recipe) == SealArgs()
     assert set(FILTERS) == {"best-of-k", "improves", "right"}
 
 
 def test_the_few_shot_recipe_holds_the_papers_values() -> None:
-    recipe = catalog.load(Recipe, "recipes", "seal-few-shot")
+    recipe = catalog.load_spec(Recipe, "recipes", "seal-few-shot")
     assert recipe.lora is not None
     assert (recipe.lora.r, recipe.lora.alpha, recipe.lora.merge) == (16, 16, True)
     assert set(recipe.lora.target_modules) == {

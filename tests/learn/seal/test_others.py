@@ -7,11 +7,11 @@ from statistics import fmean
 
 import pytest
 
-from convbench.experiment.evaluate import evaluate
+from convbench.experiment.evaluate import evaluate_policy
 from convbench.experiment.rounds import RoundsResult
-from convbench.experiment.seal import learn_from, taught_accuracies
-from convbench.judge.adaptation.accuracies import accuracies
-from convbench.judge.adaptation.runner import Learning
+from convbench.experiment.seal import evaluate_edits_of, taught_accuracies
+from convbench.judge.adaptation.accuracies import edit_accuracies
+from convbench.judge.adaptation.runner import LearnerRef
 from convbench.judge.all import judge_with
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions, SpecOptions
@@ -56,7 +56,7 @@ def test_another_models_edits_are_learnt_by_the_runs_own_policy(
     judge = runs.quick_judge(**FAST)
     with Provider(reply=faithful) as provider:
         calls = CallOptions(api_base=provider.api_base, quiet=True)
-        done = evaluate(EvalOptions("openai/rival", run.path, "rival", calls=calls))
+        done = evaluate_policy(EvalOptions("openai/rival", run.path, "rival", calls=calls))
         assert provider.stats.calls == 4, "two samples of two test passages"
         sent = str(provider.requests)
     for example in run.examples.values():
@@ -64,7 +64,7 @@ def test_another_models_edits_are_learnt_by_the_runs_own_policy(
             assert item["question"] not in sent, "the questions stay with us"
     (own,) = {v.details["learner"] for v in run.verdicts()}
     (learner,) = {v.details["learner"] for v in done.run.verdicts()}
-    assert learner == own == Learning.of(run, None).fingerprint
+    assert learner == own == LearnerRef.of_run(run, None).fingerprint
     assert {v.fingerprint for v in done.run.verdicts()} == {judge.fingerprint}
     found = taught_accuracies(RoundsResult(run, judge.name), judge, RoundsOptions("seal"))
     rows = {name: fmean(value for _, value in values) for name, values in found.items()}
@@ -83,9 +83,9 @@ def test_the_recipe_names_them(run: Run, tmp_path: Path, monkeypatch: pytest.Mon
         options = RoundsOptions(
             "seal", run=run.path, specs=SpecOptions((tmp_path,)), calls=runs.QUIET
         )
-        learn_from("mentor", run, options)
-        learn_from("mentor", run, options)
+        evaluate_edits_of("mentor", run, options)
+        evaluate_edits_of("mentor", run, options)
         assert provider.stats.calls == 4, "what is there is not asked again"
-    child = Run.open(run.evals / "mentor")
+    child = Run.open(run.evals_folder / "mentor")
     assert child.manifest.cast["assistant"].model == "openai/mentor-1"
-    assert len(accuracies(child, runs.quick_judge(**FAST))) == 4
+    assert len(edit_accuracies(child, runs.quick_judge(**FAST))) == 4

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from convbench.experiment.rounds import log_round, rounds
+from convbench.experiment.rounds import log_round, run_rounds
 from convbench.options.build import BuildOptions
-from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.train import RoundsOptions
-from convbench.shards.build import build
+from convbench.shards.build import build_or_resume
 from tests.support.later import later
 
 torch = later("torch")
@@ -28,15 +28,18 @@ SETS = (
 @pytest.mark.exhaustive
 def test_swift_logs_again_with_its_own_policy(tmp_path: Path) -> None:
     torch.set_num_threads(1)
-    shape = Shape(samples=3, max_tokens=48)
+    shape = RunSettings(samples=3, max_tokens=48)
     folder = tmp_path / "run"
-    build(BuildOptions(task="pocket", tasks=10, model="local:pocket", run=folder, shape=shape,
-                       calls=QUIET))  # fmt: skip
+    build_or_resume(
+        BuildOptions(
+            task="pocket", tasks=10, model="local:pocket", run=folder, shape=shape, calls=QUIET
+        )
+    )
     asked = RoundsOptions(
         "swift", 2, folder, "rules", evaluate=False, in_process=True,
         specs=SpecOptions(sets=SETS), calls=QUIET,
     )  # fmt: skip
-    found = rounds(asked)
+    found = run_rounds(asked)
     first, second = found.rounds
     assert found.judge == "rules"
     base = json.loads((second.checkpoint / "training.json").read_text())["base"]
@@ -48,14 +51,14 @@ def test_swift_logs_again_with_its_own_policy(tmp_path: Path) -> None:
     examples = first.run.examples.values()
     assert asked_about == {e.example_id for e in examples if e.split == "train"}
     assert {v.judge for v in second.run.verdicts()} == {"rules"}
-    again = rounds(asked)
+    again = run_rounds(asked)
     assert [one.checkpoint for one in again.rounds] == [one.checkpoint for one in found.rounds]
     assert not list((folder / "checkpoints").glob("swift-2"))
     assert second.run.path == folder / "rounds" / "swift" / "2"
 
     older = second.run.path.rename(folder / "rounds" / "2")  # as older versions laid it
     written = (older / "checkpoints" / "swift" / "training.json").stat().st_mtime_ns
-    assert rounds(asked).rounds[1].run.path == older
+    assert run_rounds(asked).rounds[1].run.path == older
     assert (older / "checkpoints" / "swift" / "training.json").stat().st_mtime_ns == written
     policy = shutil.copytree(first.checkpoint, folder / "checkpoints" / "refit")
     other = log_round(first.run, policy, 2, replace(asked, recipe="refit"))

@@ -11,16 +11,20 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import DataError, RunError, SpecError
-from convbench.experiment.rounds import RoundsResult, examples_of, judge_of, score
-from convbench.experiment.seal import seal, train_rounds
-from convbench.judge.adaptation.passages import Forgetting, forgetting, pretrained
+from convbench.experiment.rounds import RoundsResult, examples_of, judge_of, score_run
+from convbench.experiment.seal import run_seal, train_rounds
+from convbench.judge.adaptation.passages import (
+    ForgettingSequence,
+    measure_forgetting,
+    pretraining_accuracies,
+)
 from convbench.judge.all import judges_of
-from convbench.learn.fresh import fresh
+from convbench.learn.fresh import unseen_examples
 from convbench.options.shared import CallOptions, SpecOptions
-from convbench.options.spread import Spread
+from convbench.options.spread import ShardOptions
 from convbench.options.train import RoundsOptions
 from convbench.report.adaptation import as_markdown
-from convbench.report.forgetting import table, write
+from convbench.report.forgetting import forgetting_table, write_forgetting
 from convbench.store import Run
 from tests.judge.adaptation.test_kind import good
 from tests.learn.seal import runs
@@ -71,7 +75,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path, RoundsRes
     assert list(result.taught) == [
         "nothing", "passage only", "untrained self-edits", "round 1", "round 2",
     ]  # fmt: skip
-    assert as_markdown(result.taught) == (run.reports / "seal.md").read_text()
+    assert as_markdown(result.taught) == (run.reports_folder / "seal.md").read_text()
     return run, folder / "quick.yaml", result.rounds
 
 
@@ -94,7 +98,7 @@ def test_each_round_learns_from_its_own_policy(done: tuple[Run, Path, RoundsResu
     assert learners != before, "round 2 adapts the policy of round 1"
     for one in result.rounds:
         assert one.evaluated is not None
-        assert one.evaluated.path == run.evals / f"seal-round-{one.number}"
+        assert one.evaluated.path == run.evals_folder / f"seal-round-{one.number}"
         splits = {run.examples[c.example_id].split for c in one.evaluated.conversations()}
         assert splits == {"test"}
 
@@ -103,7 +107,7 @@ def test_each_round_learns_from_its_own_policy(done: tuple[Run, Path, RoundsResu
 def test_what_is_done_is_not_done_again(done: tuple[Run, Path, RoundsResult]) -> None:
     run, judge, _ = done
     before = state(run.path)
-    seal(options(run, judge))
+    run_seal(options(run, judge))
     assert state(run.path) == before
 
 
@@ -117,9 +121,9 @@ def test_adaptations_are_work_like_any_other(
         "rounds", "checkpoints", "evals", "reports", "adaptations*", "verdicts*", "seals*", "calls*"
     )
     other = Run.open(shutil.copytree(run.path, tmp_path / "run", ignore=left))
-    asked = replace(options(other, file), spread=Spread(shards=3))
+    asked = replace(options(other, file), spread=ShardOptions(shards=3))
     judge, calls = judge_of(other, asked)
-    score(other, judge, replace(asked, calls=calls))
+    score_run(other, judge, replace(asked, calls=calls))
     found = [v for v in other.verdicts() if v.fingerprint == judge.fingerprint]
     wanted = {v.conversation_id: v for v in run.verdicts() if v.fingerprint == judge.fingerprint}
     assert len(found) == len(wanted) == len({v.conversation_id for v in found})
@@ -138,7 +142,7 @@ def test_a_round_that_was_cut_short_goes_on(done: tuple[Run, Path, RoundsResult]
     file.write_bytes(b"".join(lines[:-2]) + lines[-1][:20])
     kept = result.rounds[1].run.path / "adaptations.jsonl"
     size = kept.stat().st_size
-    seal(options(run, judge), baselines=False)
+    run_seal(options(run, judge), baselines=False)
     assert {v.conversation_id: v.scores for v in result.rounds[1].run.verdicts()} == whole
     assert kept.stat().st_size == size
 
@@ -149,7 +153,7 @@ def test_new_passages_are_none_of_the_old_and_too_few_are_said(
 ) -> None:
     run, judge, result = done
     held = {e.group_id for e in run.examples.values()}
-    more = fresh(run, [result.rounds[1].run], 2)
+    more = unseen_examples(run, [result.rounds[1].run], 2)
     seen = held | {e.group_id for e in result.rounds[1].run.examples.values()}
     assert len(more) == 4
     assert {e.split for e in more} == {"train"}
@@ -157,14 +161,14 @@ def test_new_passages_are_none_of_the_old_and_too_few_are_said(
     again = {e.example_id for e in examples_of(run, 2, options(run, judge, "fresh=false"))}
     assert again == run.examples.keys()
     with pytest.raises(DataError, match=r"more train questions in task pocket-notes; expected 198"):
-        seal(replace(options(run, judge), rounds=100))
+        run_seal(replace(options(run, judge), rounds=100))
 
 
 @pytest.mark.exhaustive
 def test_an_unknown_filter_is_said(done: tuple[Run, Path, RoundsResult]) -> None:
     run, judge, _ = done
     with pytest.raises(SpecError, match="filter: found 'most'"):
-        seal(options(run, judge, "args.filter=most"))
+        run_seal(options(run, judge, "args.filter=most"))
 
 
 @pytest.mark.exhaustive
@@ -173,17 +177,17 @@ def test_many_passages(done: tuple[Run, Path, RoundsResult]) -> None:
     (judge,) = judges_of(run)
     passages = {e.group_id for e in run.examples.values() if e.split == "test"}
     for alone in (False, True):
-        values = pretrained(run, judge, QUIET, edits=2, alone=alone)
+        values = pretraining_accuracies(run, judge, QUIET, edits=2, alone=alone)
         assert {name for name, _ in values} == passages
         assert all(0 <= value <= 1 for _, value in values)
-    (found,) = forgetting(run, judge, QUIET, sequences=1, length=2)
+    (found,) = measure_forgetting(run, judge, QUIET, sequences=1, length=2)
     assert [len(row) for row in found.after] == [1, 2]
-    assert table([found]).count("\n") == 5, "two edits, and before them"
+    assert forgetting_table([found]).count("\n") == 5, "two edits, and before them"
     kept = (run.path / "sequences.jsonl").read_bytes()
-    assert forgetting(run, judge, QUIET, sequences=1, length=2) == [found]
+    assert measure_forgetting(run, judge, QUIET, sequences=1, length=2) == [found]
     assert (run.path / "sequences.jsonl").read_bytes() == kept, "nothing anew"
     with pytest.raises(RunError, match="test with a self-edit; expected 3"):
-        forgetting(run, judge, QUIET, sequences=1, length=3)
+        measure_forgetting(run, judge, QUIET, sequences=1, length=3)
 
 
 @pytest.mark.exhaustive
@@ -192,15 +196,15 @@ def test_measurements_are_added_afterwards(done: tuple[Run, Path, RoundsResult])
     run, judge, _ = done
     trained = {f: m for f, m in state(run.path).items() if f.endswith("training.json")}
     with pytest.raises(RunError, match="found 2 passages of split test; expected 8"):
-        seal(options(run, judge, "args.sequences=1"))
+        run_seal(options(run, judge, "args.sequences=1"))
     more = ("args.pretraining=1", "args.sequences=1", "args.length=2")
     file = train_rounds(options(run, judge, *more)).table
     assert file is not None
     text = file.read_text()
     assert text.count("| passage only |") == 2, "one passage at a time, and all at once"
     assert text.count("| after edit |") == 3
-    assert (run.reports / "forgetting-round-2.png").read_bytes().startswith(b"\x89PNG")
-    assert (run.reports / "forgetting-round-2.pdf").read_bytes().startswith(b"%PDF")
+    assert (run.reports_folder / "forgetting-round-2.png").read_bytes().startswith(b"\x89PNG")
+    assert (run.reports_folder / "forgetting-round-2.pdf").read_bytes().startswith(b"%PDF")
     assert "![forgetting-round-2](forgetting-round-2.png)" in text
     after = {f: m for f, m in state(run.path).items() if f.endswith("training.json")}
     assert after == trained
@@ -210,8 +214,8 @@ def test_without_matplotlib_the_tables_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    matrix = Forgetting(("a", "b"), (0.0, 0.25), ((0.5,), (0.25, 1.0)))
-    text = write([matrix], tmp_path, "forgetting")
+    matrix = ForgettingSequence(("a", "b"), (0.0, 0.25), ((0.5,), (0.25, 1.0)))
+    text = write_forgetting([matrix], tmp_path, "forgetting")
     assert "| 2 | 0.25 | 1.00 | 0.62 |" in text
     assert "needs matplotlib, which is not installed; run: pip install" in text
     assert (tmp_path / "forgetting.md").read_text() == text

@@ -20,11 +20,15 @@ from tests.trainers.gradients import GRADIENTS, gloo_alone, watched
 
 def record(file: Path) -> dict[str, Any]:
     """Train and return gradients, parameters, losses, and the measures on held-out tasks."""
-    job = Job.read(file)
-    pairs: Any = launch.load(launch.locate("sweet_critic")).data(job)
-    trainer, table = advantage.trainer_for(job, pairs)
+    job = Job.from_file(file)
+    pairs: Any = launch.load_trainer(launch.locate_trainer("sweet_critic")).data(job)
+    trainer, table = advantage.critic_trainer(job, pairs)
     found = watched(trainer)
-    return {**found, "pairs": len(table.pairs), "held_out": advantage.held_out(trainer, table)}
+    return {
+        **found,
+        "pairs": len(table.pairs),
+        "held_out": advantage.held_out_figures(trainer, table),
+    }
 
 
 def main(file: Path) -> None:
@@ -33,7 +37,7 @@ def main(file: Path) -> None:
     found = record(file)
     if found["main"]:
         torch.save(found, file.with_name(GRADIENTS))
-    fitting.leave()
+    fitting.close_process_group()
 
 
 if __name__ == "__main__":

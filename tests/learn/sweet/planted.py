@@ -13,26 +13,26 @@ from pathlib import Path
 from typing import Any
 
 from convbench import catalog
-from convbench.learn.job import Job, Means
-from convbench.learn.sweet.pairs import Sweet
+from convbench.learn.job import Job, TrainContext
+from convbench.learn.sweet.pairs import SweetArgs
 from convbench.learn.sweet.stages import critic_recipe
-from convbench.learn.trainers import start
-from convbench.models.where import where
-from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.learn.trainers import run_trainer
+from convbench.models.where import resolve_path
+from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.pocket import speakers
 from convbench.pocket.words import LETTERS, PROPERTIES
-from convbench.rollout.manifest import ask_again, make_manifest
+from convbench.rollout.manifest import follow_up_manifest, make_manifest
 from convbench.schema import (
     Branch,
     Conversation,
     Example,
-    Member,
+    ModelConfig,
     ProtocolSpec,
     TaskSpec,
     Turn,
     Verdict,
 )
-from convbench.schema.recipe import Launch
+from convbench.schema.recipe import LaunchSpec
 from convbench.store import Run
 from convbench.tasks.load import load_examples
 from tests.learn import tiny
@@ -49,14 +49,14 @@ SETS: dict[str, Any] = {
 
 def planted(folder: Path, tasks: int, samples: int, seed: int = 0) -> tuple[Run, dict[str, int]]:
     """Write a judged run; return it with the decisive turn of each right conversation."""
-    task = catalog.load(TaskSpec, "tasks", "pocket-collaboration")
-    protocol = catalog.load(ProtocolSpec, "protocols", "collaboration")
+    task = catalog.load_spec(TaskSpec, "tasks", "pocket-collaboration")
+    protocol = catalog.load_spec(ProtocolSpec, "protocols", "collaboration")
     examples = [
         example.model_copy(update={"split": "test" if number % 4 == 3 else "train"})
         for number, example in enumerate(load_examples(task, seed).examples[:tasks])
     ]
-    cast = {"assistant": Member(model="local:pocket"), "human": Member(model="script")}
-    shape = Shape(samples=samples, temperatures=(1.0,))
+    cast = {"assistant": ModelConfig(model="local:pocket"), "human": ModelConfig(model="script")}
+    shape = RunSettings(samples=samples, temperatures=(1.0,))
     run = Run.create(folder, make_manifest(task, protocol, shape, cast), examples)
     decisive: dict[str, int] = {}
     talks, verdicts = [], []
@@ -79,8 +79,8 @@ def planted(folder: Path, tasks: int, samples: int, seed: int = 0) -> tuple[Run,
 
 def left(run: Run, per_turn: int, seed: int = 0) -> Run:
     """Write the run's branches: from each policy turn on, questions by lot to the end, judged."""
-    manifest = ask_again(run.manifest, run.manifest.cast, kind="branch")
-    held = Run.create(run.branches, manifest, list(run.examples.values()))
+    manifest = follow_up_manifest(run.manifest, run.manifest.cast, kind="branch")
+    held = Run.create(run.branches_folder, manifest, list(run.examples.values()))
     talks, verdicts = [], []
     for parent in run.conversations():
         example = run.examples[parent.example_id]
@@ -137,11 +137,13 @@ def _talk(
 
 def critic(run: Run, **sets: Any) -> Path:
     """Train stage 1 alone on the run; return the folder of the checkpoint that it belongs to."""
-    folder = run.checkpoints / "sweet"
-    model = Path(sets.pop("model", None) or where("pocket"))
-    job = Job.read(tiny.resolved(folder, "sweet", run, model, **{**SETS, **sets}))
-    settings = Sweet.of(job.recipe.args, job.recipe.name)
+    folder = run.checkpoints_folder / "sweet"
+    model = Path(sets.pop("model", None) or resolve_path("pocket"))
+    job = Job.from_file(tiny.resolved(folder, "sweet", run, model, **{**SETS, **sets}))
+    settings = SweetArgs.from_args(job.recipe.args, job.recipe.name)
     stage = Job(critic_recipe(job.recipe, settings), folder / "critic")
-    launch = catalog.load(Launch, "launch", "none")
-    start(stage, Means(CallOptions(quiet=True), SpecOptions(), launch, in_process=True))
+    launch = catalog.load_spec(LaunchSpec, "launch", "none")
+    run_trainer(
+        stage, TrainContext(CallOptions(quiet=True), SpecOptions(), launch, in_process=True)
+    )
     return folder

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from convbench.catalog import load
-from convbench.learn.logged import Logged
+from convbench.catalog import load_spec
+from convbench.learn.logged import LoggedConversation
 from convbench.schema import (
     Conversation,
     Example,
-    Member,
+    ModelConfig,
     ProtocolSpec,
     RunManifest,
     TaskSpec,
@@ -28,7 +28,7 @@ TASK = TaskSpec.model_validate(
 
 def protocol() -> ProtocolSpec:
     short = {"speakers.assistant.max_tokens": 24}  # an untrained model stops nowhere by itself
-    return load(ProtocolSpec, "protocols", "collaboration", sets=short)
+    return load_spec(ProtocolSpec, "protocols", "collaboration", sets=short)
 
 
 def example(name: str, split: str = "train") -> Example:
@@ -53,23 +53,23 @@ def talk(name: str, sample: int, replies: Sequence[str]) -> Conversation:
     )  # fmt: skip
 
 
-def logged(name: str, sample: int, replies: Sequence[str], reward: float) -> Logged:
-    return Logged.of(talk(name, sample, replies), example(name), reward)
+def logged(name: str, sample: int, replies: Sequence[str], reward: float) -> LoggedConversation:
+    return LoggedConversation.from_conversation(talk(name, sample, replies), example(name), reward)
 
 
 def judged_run(
     folder: Path,
     told: Sequence[tuple[str, Sequence[str], float]],
-    model: str | Member = "scripted:echo",
+    model: str | ModelConfig = "scripted:echo",
 ) -> Run:
     """Write a run; `told`: (question, the policy's turns, reward)."""
-    policy = Member(model=model) if isinstance(model, str) else model
+    policy = ModelConfig(model=model) if isinstance(model, str) else model
     manifest = RunManifest.model_validate(
         {
             "id": "run-1", "created": "2026-01-01T00:00:00", "version": "0", "kind": "build",
             "task": TASK, "protocol": protocol(), "mode": "standard", "turns": 10,
             "samples": 3, "temperatures": [1.0, 1.0, 1.0], "seed": 0, "split": "all",
-            "cast": {"assistant": policy, "human": Member(model="scripted:echo")},
+            "cast": {"assistant": policy, "human": ModelConfig(model="scripted:echo")},
         }
     )  # fmt: skip
     run = Run.create(

@@ -14,12 +14,12 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from convbench.learn.start import train
-from convbench.models.where import where
+from convbench.learn.start import train_recipe
+from convbench.models.where import resolve_path
 from convbench.options.shared import SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.store import Run
-from convbench.store.jsonl import records
+from convbench.store.jsonl import read_records
 from tests.excerpts import Source, named, sources
 from tests.sandbox.test_backend import TASKS, needs_wall
 from tests.sandbox.test_http import HUMAN, command
@@ -63,7 +63,7 @@ class Agent:
 def test_from_whole_tasks_to_a_policy(tmp_path: Path, hub_rows: Source) -> None:
     tasks = hub_rows.place / TASKS
     base = tmp_path / "base"  # a model that ends its turns, with room for long requests
-    shutil.copytree(where("pocket"), base)
+    shutil.copytree(resolve_path("pocket"), base)
     config = json.loads((base / "config.json").read_text())
     (base / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 16384}))
     with Provider(reply=Agent(tasks)) as provider:
@@ -74,7 +74,7 @@ def test_from_whole_tasks_to_a_policy(tmp_path: Path, hub_rows: Source) -> None:
             "--tasks", "6", "--turns", "2", "--max-tokens", "200", "--run", "run", *served,
         )  # fmt: skip
         command(tmp_path, "judge", "--run", "run")
-        trained = train(TrainOptions(
+        trained = train_recipe(TrainOptions(
             "sweet", run=tmp_path / "run", model=str(base), in_process=True,
             specs=SpecOptions(sets=SETS),
         ))  # fmt: skip
@@ -82,22 +82,22 @@ def test_from_whole_tasks_to_a_policy(tmp_path: Path, hub_rows: Source) -> None:
     run = Run.open(tmp_path / "run")
     rewards = Counter(v.scores["accuracy"] for v in run.verdicts())
     assert set(rewards) == {0.0, 1.0}
-    folder = run.checkpoints / "sweet"
+    folder = run.checkpoints_folder / "sweet"
     critic = json.loads((folder / "critic" / "training.json").read_text())
     assert critic["counts"]["pairs"] > 0
     assert critic["held_out"]["pairs"] > 0
-    (label, right), *shown = trained.told
+    (label, right), *shown = trained.result_lines
     assert label == "critic"
     assert f"right on {critic['held_out']['accuracy']:.0%} of" in right
     turns = [line.split() for _, line in shown if line.strip()[:1] in "+-"]
     values = [v for one in critic["held_out"]["advantages"].values() for v in one]
     assert [float(value) for value, *_ in turns] == pytest.approx(values, abs=1e-3)
     assert {" ".join(words)[:7] for _, *words in turns} == {"OUTPUT:", "I WANT "}
-    ranked = list(records(folder / "ranked.jsonl"))
+    ranked = list(read_records(folder / "ranked.jsonl"))
     assert len({row["advantage"] for row in ranked}) > len(ranked) / 2
     references = [e.hidden["reference"] for e in run.examples.values()]
     assert not any(text in row["text"] for row in ranked for text in references)
-    evaluated = Run.open(run.evals / "sweet")
+    evaluated = Run.open(run.evals_folder / "sweet")
     assert {v.judge for v in evaluated.verdicts()} == {"unit-tests"}
     assert len(list(evaluated.conversations())) == 2 * sum(
         e.split == "test" for e in run.examples.values()

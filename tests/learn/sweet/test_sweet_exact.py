@@ -15,8 +15,8 @@ import pytest
 from convbench.errors import TrainError
 from convbench.learn.job import Job
 from convbench.learn.select import select
-from convbench.learn.start import train
-from convbench.learn.sweet.pairs import CriticRow, Sweet, trajectories
+from convbench.learn.start import train_recipe
+from convbench.learn.sweet.pairs import CriticRow, SweetArgs, trajectory_pairs
 from convbench.models.where import weights_fingerprint
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import TrainOptions
@@ -30,7 +30,7 @@ torch = later("torch")
 sweet_critic = later("convbench.learn.sweet.critic")
 
 VOCABULARY = 50
-ALL = Sweet(held_out=0)
+ALL = SweetArgs(held_out=0)
 
 
 def uniform(bias: list[float]) -> Any:
@@ -65,11 +65,11 @@ LONG = row((-1, [1, 2]), (0, [7] * 100), (-1, [4]), (1, [6, 6]))
 def test_batches_keep_a_budget_of_tokens_longest_first() -> None:
     lengths = [3, 10, 4, 10, 1, 30]
     rows = [[row((0, [5] * n))] for n in lengths]
-    found = list(sweet_critic.in_budget(rows, 20))
+    found = list(sweet_critic.budget_batches(rows, 20))
     assert found == [[5], [1, 3], [2, 0, 4]], "a trajectory beyond it goes alone"
-    assert list(sweet_critic.in_budget([], 20)) == []
+    assert list(sweet_critic.budget_batches([], 20)) == []
     one, many = (
-        sweet_critic.scores(uniform([0.1] * VOCABULARY), rows, 0, mean=True, tokens=t)
+        sweet_critic.score_turns(uniform([0.1] * VOCABULARY), rows, 0, mean=True, tokens=t)
         for t in (1, 10**6)
     )
     assert [a.tolist() for a in one] == [b.tolist() for b in many]
@@ -81,21 +81,21 @@ def test_a_centred_advantage_is_0_on_average_under_the_reference() -> None:
     reference = uniform([0.5, -1.0, 2.0, 0.0, -30.0])
     critic = uniform([1.5, -2.0, 0.1, 0.3, 1.0])
     rows = [[row((-1, [0, 1]), (0, [token]))] for token in range(5)]
-    found = torch.cat(sweet_critic.centred(critic, reference, rows, 0, mean=True))
+    found = torch.cat(sweet_critic.centred_advantages(critic, reference, rows, 0, mean=True))
     chances = reference.bias.detach().softmax(-1)
     assert float((chances * found).sum()) == pytest.approx(0, abs=1e-6)
-    now, then = (sweet_critic.scores(one, rows, 0, mean=True) for one in (critic, reference))
+    now, then = (sweet_critic.score_turns(one, rows, 0, mean=True) for one in (critic, reference))
     raw = torch.cat(now) - torch.cat(then)
     assert torch.allclose(raw - found, (raw - found)[:1].expand(5), atol=1e-5), "one shift a place"
     lower = uniform([0.5, -1.0, 2.0, 0.0, 4.0])
-    ratios = torch.cat(sweet_critic.scores(lower, rows, 0, mean=True)) - torch.cat(then)
+    ratios = torch.cat(sweet_critic.score_turns(lower, rows, 0, mean=True)) - torch.cat(then)
     assert all(float(ratio) < -1 for ratio in ratios[:4])
-    gone = torch.cat(sweet_critic.centred(lower, reference, rows, 0, mean=True))
+    gone = torch.cat(sweet_critic.centred_advantages(lower, reference, rows, 0, mean=True))
     assert gone[:4].abs().max() < 1e-6
     both = [[row((-1, [0]), (0, [1, 2]), (-1, [3]), (1, [4]))]]
-    (turns,) = sweet_critic.centred(critic, reference, both, 0, mean=True)
+    (turns,) = sweet_critic.centred_advantages(critic, reference, both, 0, mean=True)
     assert turns.tolist() == pytest.approx([float(found[1:3].mean()), float(found[4])], abs=1e-6)
-    (sums,) = sweet_critic.centred(critic, reference, both, 0, mean=False)
+    (sums,) = sweet_critic.centred_advantages(critic, reference, both, 0, mean=False)
     assert sums.tolist() == pytest.approx([float(found[1:3].sum()), float(found[4])], abs=1e-6)
 
 
@@ -105,7 +105,7 @@ def test_over_all_tokens_of_the_trajectory_by_hand() -> None:
     bias[6], bias[7] = 2.0, -1.0
     model = uniform(bias)
     total = math.log(48 + math.e**2 + math.e**-1)
-    batch = sweet_critic.padded([[LONG]], 0)
+    batch = sweet_critic.pad_trajectories([[LONG]], 0)
     values = sweet_critic.turn_log_probs(model, batch, mean="trajectory").tolist()
     wanted = [100 * (-1 - total) / 102, 2 * (2 - total) / 102]
     assert values == pytest.approx(wanted, abs=1e-9)
@@ -117,7 +117,7 @@ def test_turns_of_1_and_100_tokens_give_the_hand_values(beside: list[CriticRow])
     bias[5], bias[6], bias[7] = 1.0, 2.0, -1.0
     total = math.log(47 + math.e + math.e**2 + math.e**-1)
     model = uniform(bias)
-    batch = sweet_critic.padded([[SHORT], [LONG], *([r] for r in beside)], 0)
+    batch = sweet_critic.pad_trajectories([[SHORT], [LONG], *([r] for r in beside)], 0)
     mean = sweet_critic.turn_log_probs(model, batch, mean=True)[:3].tolist()
     assert mean == pytest.approx([1 - total, -1 - total, 2 - total], abs=1e-9)
     summed = sweet_critic.turn_log_probs(model, batch, mean=False)[:3].tolist()
@@ -125,7 +125,7 @@ def test_turns_of_1_and_100_tokens_give_the_hand_values(beside: list[CriticRow])
     reference = sweet_critic.turn_log_probs(uniform([0.0] * VOCABULARY), batch, mean=True)
     owner = batch["owner"]
     assert owner[:3].tolist() == [0, 1, 1]
-    sums = sweet_critic.advantages(
+    sums = sweet_critic.sum_advantages(
         sweet_critic.turn_log_probs(model, batch, mean=True), reference, owner
     )
     base = -math.log(VOCABULARY)
@@ -140,16 +140,18 @@ def test_at_the_start_the_advantage_is_0_and_the_loss_log_2(tmp_path: Path) -> N
 
     model = AutoModelForCausalLM.from_pretrained(save_model(tmp_path), dtype=torch.float64)
     rows = [[SHORT], [LONG], [LONG, row((-1, [3]), (2, [8, 9]))]]
-    reference = sweet_critic.scores(model, rows, 0, mean=True)
+    reference = sweet_critic.score_turns(model, rows, 0, mean=True)
     assert [len(r) for r in reference] == [1, 2, 3]
-    batch = sweet_critic.padded(rows, 0)
+    batch = sweet_critic.pad_trajectories(rows, 0)
     now = sweet_critic.turn_log_probs(model, batch, mean=True)
-    sums = sweet_critic.advantages(now, torch.cat(reference), batch["owner"])
+    sums = sweet_critic.sum_advantages(now, torch.cat(reference), batch["owner"])
     assert sums.abs().max().item() < 1e-12
     assert sweet_critic.pair_loss(sums[:1], sums[1:2], 0.1).item() == pytest.approx(
         math.log(2), abs=1e-9
     )
-    alone = sweet_critic.turn_log_probs(model, sweet_critic.padded([[SHORT]], 0), mean=True)
+    alone = sweet_critic.turn_log_probs(
+        model, sweet_critic.pad_trajectories([[SHORT]], 0), mean=True
+    )
     assert alone.item() == pytest.approx(now[0].item(), abs=1e-9), "padding changes nothing"
 
 
@@ -189,17 +191,17 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         calls=CallOptions(quiet=True),
     )  # fmt: skip
     seen: list[Any] = []
-    fit = fitting.train
+    fit = fitting.run_training
 
     def seen_train(trainer: Any, job: Job, steps: Any) -> None:
         seen.append(trainer)
         fit(trainer, job, steps)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "train", seen_train)
-        done = train(options)
-    assert done.path == run.checkpoints / "sweet"
-    return Trained(base, run.checkpoints / "sweet", options, *seen)
+        patch.setattr(fitting, "run_training", seen_train)
+        done = train_recipe(options)
+    assert done.path == run.checkpoints_folder / "sweet"
+    return Trained(base, run.checkpoints_folder / "sweet", options, *seen)
 
 
 def log_probs(model: Any, ids: Sequence[int]) -> torch.Tensor:
@@ -283,7 +285,7 @@ def test_only_stage_1_and_its_reference_read_the_hidden_text(trained: Trained) -
     assert len(rows) == 8
     assert all(words.decode(row.ids).count(SENTINEL) == 1 for row in rows)
     for place, values in enumerate(
-        sweet_critic.scores(start(trained), trained.critic.rows, 0, mean=True)
+        sweet_critic.score_turns(start(trained), trained.critic.rows, 0, mean=True)
     ):
         assert trained.critic.reference[place].tolist() == pytest.approx(values.tolist(), abs=1e-9)
     for row in trained.policy.train_dataset:
@@ -317,11 +319,11 @@ def test_a_critic_that_trains_an_adapter(
 
     from convbench.learn.sweet import critic as advantage
 
-    job = Job.read(trained.folder / "critic" / "recipe.yaml")
+    job = Job.from_file(trained.folder / "critic" / "recipe.yaml")
     fit = job.recipe.fit.model_copy(update={"gradient_checkpointing": checkpointing, "epochs": 4})
     more = {"lora": Lora(r=4), "run": str(job.run.path), "fit": fit}
     job = Job(job.recipe.model_copy(update=more), tmp_path)
-    pairs = trajectories(select(job.run, job.recipe.data), ALL)
+    pairs = trajectory_pairs(select(job.run, job.recipe.data), ALL)
     advantage.fit(job, pairs)
     log = json.loads((tmp_path / "training.json").read_text())["log"]
     assert log[0]["loss"] == pytest.approx(math.log(2), abs=1e-6)
@@ -330,7 +332,7 @@ def test_a_critic_that_trains_an_adapter(
     assert digest(merged.state_dict()) != digest(start(trained).state_dict())
     quantized = job.recipe.model_copy(update={"lora": Lora(quantize="4bit")})
     with pytest.raises(TrainError, match=r"set lora\.quantize=none"):
-        advantage.trainer_for(Job(quantized, tmp_path), pairs)
+        advantage.critic_trainer(Job(quantized, tmp_path), pairs)
 
 
 @pytest.mark.slow
@@ -338,13 +340,13 @@ def test_stages_that_are_done_are_not_done_again_nor_with_another_base(trained: 
     critic, done = trained.folder / "critic" / "model.safetensors", trained.folder / "training.json"
     before = critic.stat().st_mtime_ns
     done.unlink()
-    train(trained.options)
+    train_recipe(trained.options)
     assert critic.stat().st_mtime_ns == before
     assert done.exists()
     done.unlink()
     save_model(trained.base, seed=1)
     with pytest.raises(TrainError, match=r"trained from weights \w+, but .* now holds \w+"):
-        train(trained.options)
+        train_recipe(trained.options)
     assert not done.exists()
     other = replace(trained.options, specs=SpecOptions(sets=(*SETS, "args.beta=0.2")))
-    assert train(other).path == trained.folder.with_name("sweet-2")
+    assert train_recipe(other).path == trained.folder.with_name("sweet-2")

@@ -10,7 +10,7 @@ import pytest
 from convbench import catalog
 from convbench.learn import launch
 from convbench.learn.job import Job
-from convbench.schema.recipe import Launch
+from convbench.schema.recipe import LaunchSpec
 from tests.learn import tiny
 from tests.support.later import later
 from tests.trainers.test_exact import apart
@@ -70,10 +70,12 @@ def test_two_processes_train_the_critic_that_one_does(
     file = file_of(folder, name, 2)
     sets = {"accelerate.deepspeed_config.offload_optimizer_device": "none",
             "accelerate.deepspeed_config.offload_param_device": "none"}  # fmt: skip
-    spec = catalog.load(Launch, "launch", name, sets=sets if name == "zero2" else {})
-    fit = Job.read(file).recipe.fit
-    env = launch.environment(spec, 0) | {"OMP_NUM_THREADS": "1"}
-    launch.run(launch.command(spec, WORKER, file, fit, 0), env, file.with_name("log"), fit)
+    spec = catalog.load_spec(LaunchSpec, "launch", name, sets=sets if name == "zero2" else {})
+    fit = Job.from_file(file).recipe.fit
+    env = launch.worker_environment(spec, 0) | {"OMP_NUM_THREADS": "1"}
+    launch.run_command(
+        launch.launch_command(spec, WORKER, file, fit, 0), env, file.with_name("log"), fit
+    )
     found = torch.load(file.with_name(recording.GRADIENTS))
     assert (found["processes"], found["deepspeed"]) == (2, name != "ddp")
     assert found["pairs"] == alone["pairs"]

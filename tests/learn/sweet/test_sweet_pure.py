@@ -7,31 +7,31 @@ from pathlib import Path
 
 import pytest
 
-from convbench.catalog import load
+from convbench.catalog import load_spec
 from convbench.errors import TrainError
-from convbench.learn.pairs import Reply
+from convbench.learn.pairs import PolicyReply
 from convbench.learn.select import Selection, select
 from convbench.learn.sweet import candidates
 from convbench.learn.sweet.pairs import (
     Candidate,
-    Sweet,
+    SweetArgs,
     critic_rows,
     is_held,
     policy_pairs,
     ranked_pairs,
-    trajectories,
+    trajectory_pairs,
 )
 from convbench.learn.tokens import ChatTokens
-from convbench.models.scripted import scripted
-from convbench.rollout.plan import branches, candidate
+from convbench.models.scripted import open_scripted
+from convbench.rollout.plan import plan_branches, sample_candidate
 from convbench.schema import Completion, Message, Sampling
 from convbench.schema.recipe import Data, Recipe
-from convbench.views import messages
+from convbench.views import messages_before
 from tests.learn.tiny import tokenizer
 
 from .runs import SENTINEL, judged_run, logged, protocol
 
-ALL = Sweet(held_out=0)
+ALL = SweetArgs(held_out=0)
 
 
 def selection(tmp_path: Path, *told: tuple[str, list[str], float]) -> Selection:
@@ -49,7 +49,7 @@ def test_backend_pairs_best_against_each_lower_of_solved_tasks(tmp_path: Path) -
         ("unsolved", ["a"], 0.9), ("unsolved", ["b"], 0.1),
         ("even", ["a"], 1.0), ("even", ["b"], 1.0),
     )  # fmt: skip
-    found = trajectories(made, ALL)
+    found = trajectory_pairs(made, ALL)
     assert names(found) == [(1, 0), (1, 2)]
     assert found.skipped == {"tasks without a pair": 2}
 
@@ -58,27 +58,27 @@ def test_one_of_several_best_is_drawn(tmp_path: Path) -> None:
     """By the rule of ties, as for other learners; how many tasks tie is counted."""
     told = [(f"q{i}", [w], r) for i in range(12) for w, r in (("a", 1.0), ("b", 1.0), ("c", 0.0))]
     made = selection(tmp_path, *told, ("sure", ["a"], 1.0), ("sure", ["b"], 0.0))
-    drawn = trajectories(made, ALL)
+    drawn = trajectory_pairs(made, ALL)
     assert {better for better, _ in names(drawn)} == {0, 1}, "not always the first"
     assert len(drawn.items) == 13
     assert drawn.ties is not None
     assert (drawn.ties.tied, drawn.ties.tasks) == (12, 13)
-    assert len(trajectories(made, ALL, "all").items) == 25
-    assert len(trajectories(made, ALL, "drop").items) == 1
-    assert names(trajectories(made, ALL)) == names(drawn)
+    assert len(trajectory_pairs(made, ALL, "all").items) == 25
+    assert len(trajectory_pairs(made, ALL, "drop").items) == 1
+    assert names(trajectory_pairs(made, ALL)) == names(drawn)
 
 
 def test_frontend_pairs_all_that_differ_by_the_gap(tmp_path: Path) -> None:
     made = selection(tmp_path, ("p", ["a"], 0.5), ("p", ["b"], 0.6), ("p", ["c"], 0.69))
-    found = trajectories(made, Sweet(held_out=0, select="gap", gap=0.1))
+    found = trajectory_pairs(made, SweetArgs(held_out=0, select="gap", gap=0.1))
     assert names(found) == [(1, 0), (2, 0)]
     with pytest.raises(TrainError, match="no pair of trajectories"):
-        trajectories(made, Sweet(held_out=0, select="gap", gap=0.5))
+        trajectory_pairs(made, SweetArgs(held_out=0, select="gap", gap=0.5))
 
 
 def test_held_out_tasks_do_not_train(tmp_path: Path) -> None:
     told = [(f"q{i}", [w], r) for i in range(40) for w, r in (("a", 1.0), ("b", 0.0))]
-    found = trajectories(selection(tmp_path, *told), Sweet(held_out=0.25))
+    found = trajectory_pairs(selection(tmp_path, *told), SweetArgs(held_out=0.25))
     trained = {a.task for a, _ in found.items}
     held = {a.task for a, _ in found.held}
     assert len(trained) + len(held) == 40
@@ -101,7 +101,7 @@ def test_the_hidden_text_stands_once_in_every_critic_row(style: str) -> None:
         )
         assert SENTINEL not in said
     assert sorted({mark for row in rows for mark in row.turns}) == [-1, 0, 1, 2]
-    bare = critic_rows(protocol(), item, chat, Sweet(hidden=()))
+    bare = critic_rows(protocol(), item, chat, SweetArgs(hidden=()))
     assert all(SENTINEL not in chat.tokenizer.decode(row.ids) for row in bare)
 
 
@@ -116,7 +116,7 @@ def test_turn_numbers_follow_the_replies() -> None:
 
 
 def test_pairs_come_from_the_halves() -> None:
-    made = [Candidate(Reply(f"c{i}", False), float(i)) for i in range(16)]
+    made = [Candidate(PolicyReply(f"c{i}", False), float(i)) for i in range(16)]
     random.Random(0).shuffle(made)
     found = ranked_pairs(made, 200, random.Random(1))
     assert {c.advantage for c, _ in found} == set(range(8, 16))
@@ -126,7 +126,7 @@ def test_pairs_come_from_the_halves() -> None:
 def test_stage_2_never_sees_the_hidden_text(tmp_path: Path) -> None:
     made = selection(tmp_path, ("q", ["one?", "I WANT TO ANSWER: x"], 1.0), ("q", ["y"], 0.0))
     turns = {
-        ("run-q-0", turn, 0): [Candidate(Reply(f"c{i}", False), float(i)) for i in range(4)]
+        ("run-q-0", turn, 0): [Candidate(PolicyReply(f"c{i}", False), float(i)) for i in range(4)]
         for turn in (1, 3)
     }
     pairs = policy_pairs(made, turns, ALL, 0)
@@ -134,10 +134,12 @@ def test_stage_2_never_sees_the_hidden_text(tmp_path: Path) -> None:
     assert SENTINEL not in str([pair.messages for pair in pairs.items])
     [talk] = [i.conversation for i in made.logged if i.conversation.sample == 0 and i.reward == 1]
     for pair in pairs.items[4:]:
-        assert list(pair.messages) == messages(protocol(), talk, "assistant", 3)
+        assert list(pair.messages) == messages_before(protocol(), talk, "assistant", 3)
         assert pair.chosen.text > pair.rejected.text
     with pytest.raises(TrainError, match="no pair of candidates"):
-        policy_pairs(made, {("run-q-0", 1, 0): [Candidate(Reply("same", False), 1.0)] * 4}, ALL, 0)
+        policy_pairs(
+            made, {("run-q-0", 1, 0): [Candidate(PolicyReply("same", False), 1.0)] * 4}, ALL, 0
+        )
 
 
 class Recorder:
@@ -158,8 +160,14 @@ async def _candidates(made: Selection) -> Recorder:
     talk = made.logged[0].conversation
     for turn in (1, 3):
         for number in range(2):
-            await candidate(
-                made.run.manifest, talk, turn, number, scripted("echo"), caller, temperature=1.0
+            await sample_candidate(
+                made.run.manifest,
+                talk,
+                turn,
+                number,
+                open_scripted("echo"),
+                caller,
+                temperature=1.0,
             )
     return caller
 
@@ -171,7 +179,7 @@ def test_candidates_are_asked_for_with_what_the_policy_saw(tmp_path: Path) -> No
     asked = asyncio.run(_candidates(made)).asked
     talk = made.logged[0].conversation
     assert [key for key, _, _ in asked] == ["q#0~1.0@1", "q#0~1.1@1", "q#0~3.0@3", "q#0~3.1@3"]
-    assert asked[2][1] == messages(protocol(), talk, "assistant", 3)
+    assert asked[2][1] == messages_before(protocol(), talk, "assistant", 3)
     assert SENTINEL not in str(asked)
     assert len({sampling.seed for _, _, sampling in asked}) == 4
 
@@ -185,15 +193,15 @@ def test_the_model_whose_candidates_are_ranked_is_named_once(
     model: str | None, reference: str, tmp_path: Path
 ) -> None:
     run = judged_run(tmp_path / "run", [("q", ["a"], 1.0)])
-    recipe = load(Recipe, "recipes", "sweet").model_copy(update={"model": model})
-    assert candidates._starting(run, recipe) == reference
+    recipe = load_spec(Recipe, "recipes", "sweet").model_copy(update={"model": model})
+    assert candidates._starting_model(run, recipe) == reference
 
 
 def test_branches_leave_the_parent_at_each_policy_turn(tmp_path: Path) -> None:
     made = selection(tmp_path, ("q", ["one?", "I WANT TO ANSWER: x"], 1.0), ("q", ["y"], 0.0))
     parent = made.logged[0].conversation
     there = {"q#0~1.0": (1, True), "q#0~1.1": (2, False)}
-    found = list(branches(made.run.manifest, [parent], per_turn=2, on_disk=there))
+    found = list(plan_branches(made.run.manifest, [parent], per_turn=2, on_disk=there))
     assert [job.key for job in found] == ["q#0~1.1", "q#0~3.0", "q#0~3.1"]
     assert [job.attempt for job in found] == [2, 0, 0]
     assert [len(job.prefix) for job in found] == [1, 3, 3]
@@ -204,8 +212,8 @@ def test_branches_leave_the_parent_at_each_policy_turn(tmp_path: Path) -> None:
 
 
 def test_recipes_hold_the_published_values() -> None:
-    sweet = load(Recipe, "recipes", "sweet")
-    settings = Sweet.of(sweet.args, "sweet")
+    sweet = load_spec(Recipe, "recipes", "sweet")
+    settings = SweetArgs.from_args(sweet.args, "sweet")
     assert (settings.candidates, settings.pairs, settings.beta, settings.nll) == (16, 4, 0.1, 0.01)
     assert (settings.critic_nll, settings.share, settings.normalize) == (0, 0.1, "turn")
     assert (sweet.fit.betas, sweet.fit.floor, settings.informed_reference) == (
@@ -216,8 +224,8 @@ def test_recipes_hold_the_published_values() -> None:
     assert (sweet.fit.learning_rate, sweet.fit.epochs, settings.critic) == (2e-7, 1, {"epochs": 4})
     assert sweet.fit.batch == 8
     assert (sweet.pairing.beta, sweet.fit.warmup_steps, sweet.data.max_length) == (0.1, 0.03, 16384)
-    plain = Sweet.of(load(Recipe, "recipes", "mt-dpo").args, "mt-dpo")
+    plain = SweetArgs.from_args(load_spec(Recipe, "recipes", "mt-dpo").args, "mt-dpo")
     assert (plain.hidden, plain.normalize) == ((), False)
-    assert load(Recipe, "recipes", "rft").weighting.threshold == 1.0
+    assert load_spec(Recipe, "recipes", "rft").weighting.threshold == 1.0
     with pytest.raises(TrainError, match=r"recipe 'x': args\.bet: Extra inputs"):
-        Sweet.of({"bet": 1}, "x")
+        SweetArgs.from_args({"bet": 1}, "x")

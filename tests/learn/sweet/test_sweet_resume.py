@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from convbench.schema import Member
+from convbench.schema import ModelConfig
 from convbench.store import Run
-from convbench.store.jsonl import records
+from convbench.store.jsonl import read_records
 from tests.cli.typed import type_here
 from tests.learn.tiny import save_model
 from tests.rollout.cli import start, until
@@ -40,7 +40,7 @@ def launched(run: Run, words: Sequence[str]) -> subprocess.Popen[str]:
 
 
 def lines(file: Path) -> list[Any]:
-    return list(records(file)) if file.exists() else []
+    return list(read_records(file)) if file.exists() else []
 
 
 def killed(process: subprocess.Popen[str], when: Callable[[], bool]) -> None:
@@ -60,7 +60,7 @@ def uninterrupted(folder: Path) -> Path:
     file = folder.parent.parent / "whole" / "critic" / "recipe.yaml"
     file.parent.mkdir(parents=True)
     shutil.copy(folder / "recipe.yaml", file)
-    job, module = Job.read(file), launch.load(launch.locate("sweet_critic"))
+    job, module = Job.from_file(file), launch.load_trainer(launch.locate_trainer("sweet_critic"))
     module.fit(job, module.data(job))
     return file.parent
 
@@ -82,12 +82,12 @@ def test_killed_in_stage_1_and_between_the_stages(
         for w, reward in (("colour", 1.0), ("mood", 0.0))
     ]
     with Provider(Plan(latency_s=0.1)) as provider:
-        policy = Member(model="openai/scripted", api_base=provider.api_base, weights=str(base))
+        policy = ModelConfig(model="openai/scripted", api_base=provider.api_base, weights=str(base))
         run = judged_run(tmp_path / "run", told, policy)
         epochs = f'args.critic={{"epochs": {16 if in_stage_1 else 1}}}'
         asked = (*ASKED, "--set", epochs)
         words = ("train", "sweet", "--run", str(run.path), "--concurrency", "2", *asked)
-        folder = run.checkpoints / "sweet"
+        folder = run.checkpoints_folder / "sweet"
         critic, candidates = folder / "critic", folder / "candidates.jsonl"
 
         if in_stage_1:

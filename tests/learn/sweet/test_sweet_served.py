@@ -15,8 +15,8 @@ import pytest
 from convbench.errors import SpecError, TrainError
 from convbench.learn.job import Job
 from convbench.learn.select import select
-from convbench.learn.sweet.candidates import rows as candidate_rows
-from convbench.learn.sweet.pairs import CANDIDATES, Sweet
+from convbench.learn.sweet.candidates import read_candidates as candidate_rows
+from convbench.learn.sweet.pairs import CANDIDATES, SweetArgs
 from tests.support.later import later
 
 from .test_sweet_exact import Trained, trained
@@ -73,8 +73,8 @@ def serving(path: Path) -> Iterator[str]:
 
 @pytest.mark.exhaustive
 def test_two_servers_rank_as_passes_here(trained: Trained) -> None:
-    job = Job.read(trained.folder / "recipe.yaml")
-    settings = Sweet.of(job.recipe.args, job.recipe.name)
+    job = Job.from_file(trained.folder / "recipe.yaml")
+    settings = SweetArgs.from_args(job.recipe.args, job.recipe.name)
     by_id = {i.conversation.conversation_id: i for i in select(job.run, job.recipe.data).logged}
     rows = list(candidate_rows(trained.folder / CANDIDATES))
     critic = trained.folder / "critic"

@@ -15,14 +15,14 @@ from convbench.tasks.arc_agi.edit import (
     ORACLE,
     STRATEGIES,
     SWITCHES,
-    NoEdit,
+    InvalidEdit,
     SelfEdit,
-    self_edit,
+    parse_edit,
 )
 
 
 def edit(**changed: Any) -> dict[str, Any]:
-    found = json.loads(ORACLE.written())
+    found = json.loads(ORACLE.to_json())
     for key, value in changed.items():
         for part in found.values():
             if key in part:
@@ -38,7 +38,7 @@ def edit(**changed: Any) -> dict[str, Any]:
 )
 def test_what_is_written_is_read(groups: set[Any], strategy: Any, rate: float, epochs: int) -> None:
     one = SelfEdit(frozenset(groups), strategy, rate, epochs)
-    assert self_edit(f"Here it is:\n```json\n{one.written()}\n```") == one
+    assert parse_edit(f"Here it is:\n```json\n{one.to_json()}\n```") == one
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_what_is_written_is_read(groups: set[Any], strategy: Any, rate: float, e
     ],
 )
 def test_values_that_are_none(name: str, value: Any, said: str) -> None:
-    with pytest.raises(NoEdit, match=said):
-        self_edit(json.dumps(edit(**{name: value})))
+    with pytest.raises(InvalidEdit, match=said):
+        parse_edit(json.dumps(edit(**{name: value})))
 
 
 @pytest.mark.parametrize("name", [*SWITCHES, "strategy", "learning_rate", "num_train_epochs"])
@@ -69,8 +69,8 @@ def test_a_missing_key(name: str) -> None:
     found = edit()
     for part in found.values():
         part.pop(name, None)
-    with pytest.raises(NoEdit, match=name):
-        self_edit(json.dumps(found))
+    with pytest.raises(InvalidEdit, match=name):
+        parse_edit(json.dumps(found))
 
 
 @pytest.mark.parametrize(
@@ -79,13 +79,13 @@ def test_a_missing_key(name: str) -> None:
      '{"learning_rate": ' + "9" * 15_000 + "}"],
 )  # fmt: skip
 def test_text_without_an_edit(text: str) -> None:
-    with pytest.raises(NoEdit):
-        self_edit(text)
+    with pytest.raises(InvalidEdit):
+        parse_edit(text)
 
 
 def test_the_guard_counts_batches_of_two() -> None:
-    assert ORACLE.steps(250) == 250
-    assert SelfEdit(frozenset(), STRATEGIES[0], 1e-4, 3).steps(251) == 376
+    assert ORACLE.count_steps(250) == 250
+    assert SelfEdit(frozenset(), STRATEGIES[0], 1e-4, 3).count_steps(251) == 376
 
 
 def test_the_first_object_of_a_text() -> None:

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from convbench.errors import DataError
-from convbench.tasks.arc_agi.edit import GROUPS, rows
+from convbench.tasks.arc_agi.edit import GROUPS, edit_rows
 from convbench.tasks.arc_agi.grids import (
     Pair,
     Puzzle,
-    answer,
-    grid,
-    heard,
+    find_grid,
+    format_answer,
+    format_grid,
     load,
-    prompt,
-    read,
-    row,
-    written,
+    parse_grid,
+    puzzle_prompt,
+    read_reply,
+    task_row,
 )
 from tests.excerpts import SHARED
 
@@ -87,30 +87,32 @@ def test_real_tasks() -> None:
     assert len(found) == 51
     assert not any("reject" in one for one in found)
     for one in found[:3]:
-        pairs = [Pair(grid(p["input"]), grid(p["output"])) for p in one["demonstrations"]]
-        made = rows(pairs, set(GROUPS), seed=0)
+        pairs = [
+            Pair(parse_grid(p["input"]), parse_grid(p["output"])) for p in one["demonstrations"]
+        ]
+        made = edit_rows(pairs, set(GROUPS), seed=0)
         assert 4 <= len(made) <= 250
         assert all(puzzle.side <= 30 for puzzle in made)
 
 
 @pytest.mark.parametrize("style", ["lists", "digits", "places"])
 def test_what_is_said_is_heard(style: Any) -> None:
-    one = grid([[0, 9, 1], [2, 3, 4]])
-    assert heard(answer(one, style) + " and more 12", style) == one
-    assert read(written(one, style), style) == one
-    said = prompt(Puzzle((Pair(one, one),), Pair(one, one)), style, "A rule.")
-    assert said[0]["content"] == f"A rule.\n{written(one, style)} -> {written(one, style)}#"
-    assert said[1]["content"] == f"{written(one, style)} -> "
+    one = parse_grid([[0, 9, 1], [2, 3, 4]])
+    assert read_reply(format_answer(one, style) + " and more 12", style) == one
+    assert find_grid(format_grid(one, style), style) == one
+    said = puzzle_prompt(Puzzle((Pair(one, one),), Pair(one, one)), style, "A rule.")
+    assert said[0]["content"] == f"A rule.\n{format_grid(one, style)} -> {format_grid(one, style)}#"
+    assert said[1]["content"] == f"{format_grid(one, style)} -> "
 
 
 @pytest.mark.parametrize("text", ["", "#", "no grid", "[[1, 2], [3]]#", "[[11]]#", "[" * 9000])
 def test_replies_without_a_list_of_rows(text: str) -> None:
-    assert heard(text, "lists") is None
+    assert read_reply(text, "lists") is None
 
 
 @pytest.mark.parametrize("text", ["", "#", "no grid", "12\n3#", "1" * 31, "1\n" * 31])
 def test_replies_without_rows_of_digits(text: str) -> None:
-    assert heard(text, "digits") is None
+    assert read_reply(text, "digits") is None
 
 
 @pytest.mark.parametrize(
@@ -119,8 +121,8 @@ def test_replies_without_rows_of_digits(text: str) -> None:
      "r01c1=1", "r1c1=1 r99c1=2", "r1c1=1 " * 3000, "r1c1=" * 4000],
 )  # fmt: skip
 def test_replies_without_a_grid_of_places(text: str) -> None:
-    assert heard(text, "places") is None
+    assert read_reply(text, "places") is None
 
 
 def test_a_row_needs_no_split() -> None:
-    assert row("x", None, ONE)["split"] is None
+    assert task_row("x", None, ONE)["split"] is None

@@ -63,11 +63,11 @@ def grids(side: int = 7) -> st.SearchStrategy[Grid]:
 @given(grids(), st.tuples(st.integers(0, 3), st.integers(0, 3)))
 def test_every_tool_can_be_undone(one: Grid, shift: tuple[int, int]) -> None:
     for tool in TOOLS:
-        assert tool.back(tool.apply(one, shift), shift) == one, tool.name
+        assert tool.reverse(tool.apply(one, shift), shift) == one, tool.name
 
 
 def test_a_tool_changes_every_grid_of_a_task_by_the_same_shift() -> None:
     pair = Pair(grid("12 34"), grid("56 78"))
-    found = BY_NAME["translate"].over(Puzzle((pair, pair), pair), (1, 0))
+    found = BY_NAME["translate"].apply_to_puzzle(Puzzle((pair, pair), pair), (1, 0))
     assert found.shown == (Pair(grid("34 12"), grid("78 56")),) * 2
     assert found.test == found.shown[0]
