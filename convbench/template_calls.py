@@ -146,15 +146,15 @@ def with_counting(name: str, function: Callable[..., Any]) -> Callable[..., Any]
         try:
             if name not in ASKS_WHETHER:
                 for operand in (*args, *named.values()):
-                    context.budget.handle(operand)
+                    context.budget.count_value(operand)
                 if name in _COSTS:
-                    context.budget.spend(_COSTS[name](context.budget, *args, **named))
+                    context.budget.spend_units(_COSTS[name](context.budget, *args, **named))
             result = function(*before, *args, **named)
         except TypeError as error:
             raise TemplateRefusal(f"{name}: {_PYTHON_S.sub('it', str(error))}") from None
         if name not in ASKS_WHETHER:
             result = _plain_type(result)
-        context.budget.handle(result)
+        context.budget.count_value(result)
         return as_number(result) if isinstance(result, int) else result
 
     return call_counted

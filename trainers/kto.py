@@ -30,9 +30,9 @@ def data(job: Job) -> Weighted:
 
 def fit(job: Job, weighted: WeightedData) -> None:
     """Train with TRL's KTO."""
-    from convbench.learn import unpaired
+    from convbench.learn import kto
 
-    unpaired.fit(job, weighted)
+    kto.fit(job, weighted)
 
 
 if __name__ == "__main__":

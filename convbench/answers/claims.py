@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from convbench.answers.plain import lower_case
+from convbench.answers.normalize import lower_case
 
 REACH = 240
 """Characters that are read before and after a position."""

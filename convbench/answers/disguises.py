@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from convbench.answers.plain import strip_invisible
+from convbench.answers.normalize import strip_invisible
 
 
 def find_enclosed(

@@ -19,12 +19,12 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from convbench.answers import wording
+from convbench.answers.normalize import lower_case, normalize_text
 from convbench.answers.options import NOBODY, Letters, OptionMatcher, Statement, option_matcher
 from convbench.answers.own_part import own_parts
-from convbench.answers.plain import lower_case, normalize_text
+from convbench.answers.retractions import DENIED, DOUBTED, INSTEAD, UNSURE, WITHDRAWN
 from convbench.answers.statements import closing_statements, find_statements, last_sentence
 from convbench.answers.tags import without_thinking
-from convbench.answers.taken_back import DENIED, DOUBTED, INSTEAD, UNSURE, WITHDRAWN
 
 _STRUCK = re.compile(r"~~[^~\n]{0,400}~~|<(del|s|strike)>[^<]{0,400}</\1>", re.IGNORECASE)
 

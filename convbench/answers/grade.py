@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from convbench.answers.final import after_marker, final_answer
+from convbench.answers.normalize import word_count
 from convbench.answers.options import Letters
-from convbench.answers.plain import word_count
 from convbench.answers.tags import closes_thinking, leaves_open, opens_thinking, without_thinking
 from convbench.schema import Conversation, Example, ProtocolSpec, text_of
 from convbench.schema.protocol import AnswerReading

@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from convbench.answers import wording
+from convbench.answers.normalize import normalize_text
 from convbench.answers.numbers import Number, is_same_number, number_at, whole_number
-from convbench.answers.plain import normalize_text
 
 Letters = Mapping[str, str] | Collection[str]
 """The options' letters in upper case (a tuple, or a string such as "ABCD"), or their texts by

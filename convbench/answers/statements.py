@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator
 
 from convbench.answers import claims, languages, wording
+from convbench.answers.normalize import lower_case
 from convbench.answers.options import OptionMatcher, Statement
-from convbench.answers.plain import lower_case
 
 _MARKS = r"[\s*_`~]*+"
 _ADVERB = (

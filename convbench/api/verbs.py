@@ -29,7 +29,7 @@ from convbench.options.publish import PublishOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions
 from convbench.options.train import TrainOptions
-from convbench.publish.publish import PublishedDataset
+from convbench.publish.dataset import PublishedDataset
 from convbench.publish.send import publish_target
 from convbench.report.report import create_report as report_runs
 from convbench.rollout.build import BuildSummary

@@ -15,7 +15,7 @@ from convbench.catalog.find import locate_spec
 from convbench.catalog.read import parse_yaml, read_yaml, refuse_non_json
 from convbench.catalog.texts import check_templates
 from convbench.errors import SpecError
-from convbench.schema.noun import FrozenModel
+from convbench.schema.base import FrozenModel
 
 S = TypeVar("S", bound=BaseModel)
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from convbench.errors import SpecError
 from convbench.plain_data import TemplateRefusal
 from convbench.schema import JudgeSpec, ProtocolSpec, TaskSpec
-from convbench.schema.noun import Text
+from convbench.schema.base import Text
 from convbench.schema.task import Rows
 
 

@@ -14,10 +14,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from convbench import __version__
-from convbench.blot import redact_text
 from convbench.commands._help import fold_tables
 from convbench.commands._words import ENTRIES, PANELS
 from convbench.errors import ConvbenchError
+from convbench.redact import redact_text
 from convbench.terminal import Terminal
 
 

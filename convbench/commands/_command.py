@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, get_t
 from pydantic import ConfigDict, Field, PrivateAttr
 from rich.text import Text
 
-from convbench.blot import shown_address, strip_address
 from convbench.commands._output import err, print_line, print_next, shell_path
 from convbench.described import DescribedModel
 from convbench.printable import make_printable
+from convbench.redact import shown_address, strip_address
 
 if TYPE_CHECKING:
     from convbench.engine import Summary

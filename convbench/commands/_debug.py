@@ -15,8 +15,8 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from convbench import __version__
-from convbench.blot import redact_text
 from convbench.errors import RunError
+from convbench.redact import redact_text
 
 LARGEST = 50_000_000
 """Largest number of bytes of the log; then its older half is dropped."""

@@ -24,8 +24,8 @@ from convbench.options.judge import JudgeOptions
 from convbench.printable import make_printable
 
 if TYPE_CHECKING:
-    from convbench.judge.all import JudgeResult
     from convbench.judge.compare import ComparisonSummary
+    from convbench.judge.run import JudgeResult
 
 HEADS = ("policies", "win rate", "95%", "wins", "ties", "losses", "flips", "groups")
 

@@ -78,7 +78,7 @@ def _build_options(command: Command[Any, Any], values: dict[str, Any], context: 
         {name: _parse_value(named[name], value) for name, value in values.items()},
     )
     if getattr(options, "calls", None) is not None:
-        options = dataclasses.replace(options, calls=options.calls.one_ledger())
+        options = dataclasses.replace(options, calls=options.calls.with_ledger())
         context.ledger = options.calls.ledger
     if each is not None:
         context.each = [

@@ -24,7 +24,7 @@ from convbench.commands._output import (
 )
 from convbench.errors import ConvbenchError
 from convbench.options.build import BuildOptions
-from convbench.tokens import Tokens
+from convbench.usage_estimate import Tokens
 
 if TYPE_CHECKING:
     from convbench.options.shared import SpecOptions

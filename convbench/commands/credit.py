@@ -67,7 +67,7 @@ class CreditAnswer(Answer):
 
 def run(options: CreditOptions, context: RunContext) -> CreditAnswer:
     """Credit the turns of a run, and return the counts."""
-    from convbench.learn.crediting import credit_turns
+    from convbench.learn.credit import credit_turns
     from convbench.store import find_run
 
     target = find_run(options.run)

@@ -19,7 +19,7 @@ from convbench.commands._output import (
 )
 from convbench.commands.judge import JudgedRun, judged_run, print_judge_preview
 from convbench.options.evaluate import EvalOptions
-from convbench.tokens import Tokens
+from convbench.usage_estimate import Tokens
 
 if TYPE_CHECKING:
     from convbench.engine import Summary

@@ -69,7 +69,7 @@ class ExportAnswer(Answer):
 
 def run(options: ExportOptions, context: RunContext) -> ExportAnswer:
     """Write a run in another trainer's format, and return the files."""
-    from convbench.learn.export_run import export_run
+    from convbench.learn.export import export_run
     from convbench.store import find_run
 
     exported = export_run(

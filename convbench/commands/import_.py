@@ -60,7 +60,7 @@ class ImportOptions:
 def run(options: ImportOptions, context: RunContext) -> RunAnswer:
     """Make a run from logs, and return it."""
     from convbench.rollout.importing import import_run
-    from convbench.store.label import write_label
+    from convbench.store.notes import write_label
 
     imported = import_run(options.file, options.run, options.field_names)
     if options.tags or options.note is not None:

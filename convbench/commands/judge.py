@@ -29,12 +29,12 @@ from convbench.commands._output import (
 )
 from convbench.options.judge import JudgeOptions
 from convbench.printable import make_printable
-from convbench.tokens import Tokens
+from convbench.usage_estimate import Tokens
 
 if TYPE_CHECKING:
-    from convbench.judge.all import JudgePreview, JudgeResult
     from convbench.judge.controls import ControlResult
     from convbench.judge.panel import Panel
+    from convbench.judge.run import JudgePreview, JudgeResult
 
 ACCURACY = (
     'convbench query "select temperature, avg(correct::int) from conversations group by 1 '

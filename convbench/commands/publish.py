@@ -14,7 +14,7 @@ from convbench.terminal import ask_to_continue
 
 if TYPE_CHECKING:
     from convbench.publish.checkpoint import PublishedCheckpoint
-    from convbench.publish.publish import PublishedDataset
+    from convbench.publish.dataset import PublishedDataset
 
 
 class PublishAnswer(Answer):
@@ -38,7 +38,7 @@ class PublishAnswer(Answer):
 
 def run(options: PublishOptions, context: RunContext) -> PublishAnswer:
     """Publish a run or a checkpoint, and return its address."""
-    from convbench.publish.publish import PublishedDataset
+    from convbench.publish.dataset import PublishedDataset
     from convbench.publish.send import publish_target, refuse_unfit
 
     refuse_unfit(options)
@@ -102,7 +102,7 @@ def _send_command(options: PublishOptions, what: str) -> str:
 
 def show(answer: PublishAnswer) -> None:
     """Print the address of the set or the model, or the folder of a dry run."""
-    from convbench.publish.publish import PublishedDataset
+    from convbench.publish.dataset import PublishedDataset
 
     done: PublishedDataset | PublishedCheckpoint
     done, where, is_private = answer._source

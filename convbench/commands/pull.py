@@ -41,7 +41,7 @@ def restore_run(options: PullOptions) -> PulledRun:
 
 def run(options: PullOptions, context: RunContext) -> RunAnswer:
     """Restore a published run, and return it."""
-    from convbench.models.where import names_weights
+    from convbench.models.weights_path import names_weights
 
     pulled = restore_run(options)
     run_flag = run_option(pulled.run.path)

@@ -105,9 +105,9 @@ class ReportAnswer(Answer):
 
 def run(options: ReportOptions, context: RunContext) -> ReportAnswer:
     """Compare policies, write the requested files, and return the tables."""
-    from convbench.report.files import WRITERS, render_text, write_report
     from convbench.report.report import create_report
-    from convbench.report.sealed import seal_report
+    from convbench.report.verification import seal_report
+    from convbench.report.writers import WRITERS, render_text, write_report
 
     result, form, out = create_report(options), options.format, options.out
     to_stdout = form != "table" and out is None and not options.plots
@@ -136,7 +136,7 @@ def run(options: ReportOptions, context: RunContext) -> ReportAnswer:
 
 def report_answer(document: Document, files: Sequence[Path]) -> ReportAnswer:
     """Return the answer with a report's tables."""
-    from convbench.report.files import as_data
+    from convbench.report.writers import as_data
 
     return ReportAnswer.model_validate(as_data(document, tuple(map(path_text, files))))
 
@@ -144,7 +144,7 @@ def report_answer(document: Document, files: Sequence[Path]) -> ReportAnswer:
 def _missing_lines(result: ReportResult) -> list[str]:
     """Return the commands that add what the report lacks: conversations, verdicts of a judge that
     scored only some policies, or any judge. One `judge` covers a run and its evaluations."""
-    from convbench.report.tables.counts import conversation_counts
+    from convbench.report.tables.details import conversation_counts
 
     commands: dict[str, None] = {}
     for section in result.sections:

@@ -29,7 +29,7 @@ class TagOptions:
 def run(options: TagOptions, context: RunContext) -> RunAnswer:
     """Change a run's tags and note, and return the new ones."""
     from convbench.store import find_run
-    from convbench.store.label import write_label
+    from convbench.store.notes import write_label
 
     target = find_run(options.run)
     label = write_label(target, options.tags, options.untag, options.note)

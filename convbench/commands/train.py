@@ -21,7 +21,7 @@ from convbench.options.train import TrainOptions
 
 if TYPE_CHECKING:
     from convbench.experiment.seal import RoundsWithTable
-    from convbench.learn.start import TrainResult
+    from convbench.learn.train import TrainResult
 
 
 class RoundAnswer(Answer):

@@ -17,7 +17,7 @@ import orjson
 
 from convbench.engine.budget import CallSize
 from convbench.models.batch import ID
-from convbench.net.tidy import safe_count, safe_dollars
+from convbench.net.untrusted_json import safe_count, safe_dollars
 from convbench.store.jsonl import Appender, numbered_lines, parse_line
 
 FILE = "batches.jsonl"

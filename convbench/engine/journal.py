@@ -18,7 +18,7 @@ import orjson
 
 from convbench.engine.batch_record import FILE, BatchLog, unreplied_cost
 from convbench.engine.budget import Booking, Estimate
-from convbench.net.tidy import safe_count, safe_dollars
+from convbench.net.untrusted_json import safe_count, safe_dollars
 from convbench.schema import (
     Completion,
     FrozenModel,

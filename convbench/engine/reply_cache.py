@@ -19,9 +19,9 @@ from typing import Any
 
 import orjson
 
-from convbench.blot import redact_bytes
 from convbench.engine.journal import completion_of, dump_noun, fields_of
 from convbench.errors import RunError
+from convbench.redact import redact_bytes
 from convbench.regular import open_to_read
 from convbench.schema import Completion, Message, Sampling, without_stable
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import orjson
 
-from convbench.blot import redact_text, strip_address
-from convbench.models.listening import LISTENER, WireRecord
+from convbench.models.wire_tap import LISTENER, WireRecord
+from convbench.redact import redact_text, strip_address
 from convbench.store.jsonl import Appender, numbered_lines, parse_line
 
 NAME = "wire.jsonl"

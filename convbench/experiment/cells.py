@@ -16,8 +16,8 @@ from convbench.options.shared import RunSettings
 from convbench.options.specs import as_sets
 from convbench.options.train import RoundsOptions, TrainOptions
 from convbench.schema import TaskSpec, fingerprint
+from convbench.schema.base import Mode
 from convbench.schema.experiment import POOLED, ExperimentSpec, recipe_of
-from convbench.schema.noun import Mode
 from convbench.tasks.load import LoadResult, load_examples
 
 BASE = "base"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from convbench import catalog
 from convbench.experiment.evaluate import check_evaluation, evaluate_policy
-from convbench.learn.start import check_trainable, train_once
+from convbench.learn.train import check_trainable, train_once
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from convbench.errors import ConvbenchError, RunError, SpecError, UsageError
-from convbench.judge.all import JudgeResult, judge_with, judges_of
 from convbench.judge.ready import check_ready
 from convbench.judge.resolve import Judge
-from convbench.models.where import folder_of, without_latest
+from convbench.judge.run import JudgeResult, judge_with, judges_of
+from convbench.models.weights_path import folder_of, without_latest
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
 from convbench.options.specs import load_plugins, load_protocol, sort_sets
@@ -28,8 +28,8 @@ from convbench.rollout.manifest import (
 )
 from convbench.rollout.preview import Preview, preview_build
 from convbench.schema import ModelConfig, ProtocolSpec, RunManifest
-from convbench.schema.example import Split
 from convbench.schema.run import EVALUATION
+from convbench.schema.task import Split
 from convbench.store import Run, find_run
 from convbench.store.checkpoint import Checkpoint
 from convbench.tasks.draw import count_splits, refuse_untested

@@ -10,17 +10,21 @@ from typing import Any
 from convbench import catalog
 from convbench.errors import ConvbenchError, PreflightError
 from convbench.experiment.cells import PlannedStep, choose_steps, plan_steps
-from convbench.experiment.estimate import ResourceEstimate, estimate_cells, sum_estimates
+from convbench.experiment.estimate import (
+    ResourceEstimate,
+    check_disk_and_memory,
+    estimate_cells,
+    sum_estimates,
+)
 from convbench.experiment.preflight import PreflightFindings, is_complete, run_preflight
-from convbench.experiment.room import check_disk_and_memory
 from convbench.experiment.run import ProgressListener, run_steps
 from convbench.experiment.step import OutcomeRecord, StepOutcome, step_fingerprint
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import devices_as_pairs
 from convbench.report.experiment.steps import write_plan
-from convbench.report.files import WRITERS, write_report
 from convbench.report.report import ReportResult, experiment_report
+from convbench.report.writers import WRITERS, write_report
 from convbench.rollout.calls import share_ledger
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store.run import Run

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from convbench.blot import strip_address
 from convbench.errors import ConvbenchError, DataError, FatalModelError
 from convbench.experiment.cells import (
     PlannedStep,
@@ -24,17 +23,18 @@ from convbench.experiment.cells import (
     without_address,
 )
 from convbench.experiment.step import OutcomeRecord, has_result, step_fingerprint
-from convbench.judge.all import judge_with_model
 from convbench.judge.ready import check_ready
 from convbench.judge.resolve import Judge
+from convbench.judge.run import judge_with_model
 from convbench.learn.launch import count_accelerators
-from convbench.learn.start import check_trainable, choose_launch, split_sets
+from convbench.learn.train import check_trainable, choose_launch, split_sets
 from convbench.models.devices import missing_devices
 from convbench.models.open import OPENAI, base_of, policy_or_default
-from convbench.models.where import check_model, resolve_reference
+from convbench.models.weights_path import check_model, resolve_reference
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, parse_devices
 from convbench.options.specs import load_plugins
+from convbench.redact import strip_address
 from convbench.rollout.build import new_run_manifest
 from convbench.rollout.calls import check_cast
 from convbench.rollout.manifest import make_model_config

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from convbench import catalog
 from convbench.errors import DataError, RunError, SpecError
 from convbench.experiment.evaluate import check_evaluation, evaluate_policy, splits_of
-from convbench.judge.all import judge_with, judge_with_model, judges_of
 from convbench.judge.ready import check_ready as judges_ready
 from convbench.judge.resolve import Judge
-from convbench.learn.fresh import unseen_examples
-from convbench.learn.start import check_trainable, needs_one_run, split_sets, train_once
+from convbench.judge.run import judge_with, judge_with_model, judges_of
+from convbench.learn.train import check_trainable, needs_one_run, split_sets, train_once
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
 from convbench.options.train import RoundsOptions, TrainOptions
@@ -26,7 +25,8 @@ from convbench.shards.runner import ShardRunner, judges_for
 from convbench.store import Run, find_run
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.locks import folder_lock
-from convbench.tasks.draw import format_counts, refuse_untested
+from convbench.tasks.draw import format_counts, question_words, refuse_untested
+from convbench.tasks.load import load_examples
 
 
 @dataclass
@@ -279,3 +279,32 @@ def _create_round(
     cast = {**root_manifest.cast, root_manifest.protocol.policy: member}
     manifest = follow_up_manifest(root_manifest, cast, checkpoint=str(policy))
     return Run.create(path, manifest, examples)
+
+
+def unseen_examples(root: Run, seen: Iterable[Run], rounds: int = 1) -> list[Example]:
+    """Return train questions for so many more rounds, as many for each as the root has, in the
+    order of the draw. None shares its group or its text with a question of the root (test questions
+    included) or of a run in `seen`. Raises DataError if the task's source has too few."""
+    manifest = root.manifest
+    used = [example for run in (root, *seen) for example in run.examples.values()]
+    groups, words = {e.group_id for e in used}, {question_words(e) for e in used}
+    per_round = sum(example.split == "train" for example in root.examples.values())
+    sample = manifest.task.sample.model_copy(update={"count": "all"})
+    task = manifest.task.model_copy(update={"sample": sample})
+    loaded = load_examples(task, manifest.seed, downloaded=manifest.pulled_from is not None)
+    examples = [
+        example
+        for example in loaded.examples
+        if example.split == "train"
+        and example.group_id not in groups
+        and question_words(example) not in words
+    ]
+    if len(examples) < per_round * rounds:
+        raise DataError(
+            f"{root.path}: found {len(examples)} more train questions in task "
+            f"{manifest.task.name}; "
+            f"expected {per_round * rounds}, {per_round} for each later round (fresh: true). "
+            "Build fewer "
+            "with --tasks N, or let all rounds learn from the same: --set fresh=false"
+        )
+    return examples[: per_round * rounds]

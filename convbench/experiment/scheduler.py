@@ -18,7 +18,7 @@ from convbench.experiment.cells import PlannedStep, rounds_options, train_option
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import resolve_judge
 from convbench.learn import launch as launching
-from convbench.learn.start import check_trainable, choose_launch, split_sets
+from convbench.learn.train import check_trainable, choose_launch, split_sets
 from convbench.models.aliases import resolve
 from convbench.models.devices import list_devices
 from convbench.models.open import policy_or_default

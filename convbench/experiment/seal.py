@@ -26,16 +26,16 @@ from convbench.judge.adaptation.accuracies import (
 from convbench.judge.adaptation.passages import ForgettingSequence
 from convbench.judge.adaptation.runner import AdaptationRunner
 from convbench.judge.adaptation.verdict import with_runner
-from convbench.judge.all import judges_of
 from convbench.judge.few_shot.baselines import baseline_values as solved_beside
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
+from convbench.judge.run import judges_of
 from convbench.learn.export import with_filter
 from convbench.options.evaluate import EvalOptions
 from convbench.options.train import RoundsOptions
 from convbench.report import adaptation
 from convbench.rollout.calls import share_ledger
-from convbench.schema.noun import FrozenModel
+from convbench.schema.base import FrozenModel
 from convbench.schema.recipe import Recipe
 from convbench.store import Run
 

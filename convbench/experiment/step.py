@@ -21,8 +21,8 @@ from convbench.experiment.cells import (
 )
 from convbench.experiment.evaluate import check_evaluation, evaluate_policy
 from convbench.experiment.seal import train_rounds
-from convbench.judge.all import judge_with, judge_with_model
-from convbench.learn.start import train_once
+from convbench.judge.run import judge_with, judge_with_model
+from convbench.learn.train import train_once
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions

@@ -8,8 +8,8 @@ from convbench.errors import UsageError
 from convbench.experiment.rounds import find_root, rounds_recipe
 from convbench.experiment.seal import RoundsWithTable, train_rounds
 from convbench.learn.export import with_filter
-from convbench.learn.start import TrainResult
-from convbench.learn.start import train_recipe as train_single
+from convbench.learn.train import TrainResult
+from convbench.learn.train import train_recipe as train_single
 from convbench.options.shared import SpecOptions
 from convbench.options.train import RoundsOptions, TrainOptions
 

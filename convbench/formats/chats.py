@@ -29,9 +29,9 @@ from convbench.formats.shapes import (
 )
 from convbench.models.replies import token_probs
 from convbench.schema import Reasoning, ThinkingBlock, ToolCall, ToolResult, ToolRound
-from convbench.schema.example import Split
-from convbench.schema.noun import LARGEST_SCORE
-from convbench.schema.token_probs import TokenProbs, probs_problem
+from convbench.schema.base import LARGEST_SCORE
+from convbench.schema.chat import TokenProbs, probs_problem
+from convbench.schema.task import Split
 
 
 def logged_probs(item: Mapping[str, Any], where: str) -> TokenProbs | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from convbench.errors import ConvbenchError, HubError
 from convbench.net.body import ACCEPTED, BadBody, BoundedBody, printable_origin
-from convbench.net.guard import buffer_response
+from convbench.net.httpx_guard import buffer_response
 
 if TYPE_CHECKING:
     import httpx

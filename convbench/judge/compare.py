@@ -31,7 +31,7 @@ from convbench.stats.duels import (
     summarise_wins,
 )
 from convbench.store import Run
-from convbench.store.comparisons import comparison_key, comparisons_file, newest_comparisons
+from convbench.store.notes import comparison_key, comparisons_file, newest_comparisons
 
 
 @dataclass

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from convbench.engine import run_in_loop as run_loop
 from convbench.errors import RunError, UsageError
-from convbench.judge.all import JudgePreview, JudgeResult, judge_with_model, with_address
 from convbench.judge.compare import Contest, PairUnit, compare_policies, contest_progress
 from convbench.judge.duels import list_opponents, run_of_side
 from convbench.judge.preview import preview_of
 from convbench.judge.ready import check_ready, check_variables, find_problem
 from convbench.judge.resolve import Judge, as_run_asked, unquoted_warnings
+from convbench.judge.run import JudgePreview, JudgeResult, judge_with_model, with_address
 from convbench.judge.units import JudgeSummary
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions

@@ -2,19 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
 
+from convbench import rewards
 from convbench.errors import DataError
 from convbench.judge.ask import ModelCaller
-from convbench.judge.case import Case
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
-from convbench.judge.turns import Score, score_turns
-from convbench.judge.verdicts import unscorable_verdict
-from convbench.judge.work import JudgeTools
+from convbench.judge.verdicts import scored_verdict, unscorable_verdict
+from convbench.judge.work import Case, JudgeTools
 from convbench.models.model import Model
-from convbench.schema import Conversation, Example, Mode, ProtocolSpec, Verdict
+from convbench.schema import (
+    Conversation,
+    Example,
+    Mode,
+    ProtocolSpec,
+    TurnScores,
+    Verdict,
+    turn_scores,
+)
 from convbench.schema.judge import Per
+from convbench.views import own_turns
+
+Score = Callable[[Case, JudgeTools], Awaitable[Verdict]]
+"""Type of a judge kind's function that scores one conversation."""
+TURNS = "turns"
+"""In a verdict's details: scores and reward of each turn."""
+
+
+def iter_turn_parts(
+    protocol: ProtocolSpec, conversation: Conversation
+) -> Iterator[tuple[int, Conversation]]:
+    """Yield (index, conversation up to and including that turn) of each of the policy's own turns.
+
+    The part's id is the conversation's with `#turn-N` appended: journal keys with the prefix of the
+    conversation are dropped when its verdict is written.
+    """
+    for index in own_turns(protocol, conversation):
+        name = f"{conversation.conversation_id}#turn-{index}"
+        update = {"conversation_id": name, "turns": conversation.turns[: index + 1]}
+        yield index, conversation.model_copy(update=update)
+
+
+async def score_turns(case: Case, tools: JudgeTools, score: Score) -> Verdict:
+    """Score every turn without a score and return the conversation's verdict from all turns; a
+    failed one if a turn failed."""
+    judge, talk = case.judge, case.conversation
+    by_turn = {turn.turn: turn for turn in turn_scores(case.previous)} if case.previous else {}
+    scored_turns: list[TurnScores] = []
+    verdicts: list[Verdict] = []
+    lost: list[tuple[int, Verdict]] = []
+    for index, part in iter_turn_parts(case.protocol, talk):
+        if index in by_turn:
+            scored_turns.append(by_turn[index])
+            continue
+        verdict = await score(replace(case, conversation=part), tools)
+        verdicts.append(verdict)
+        if verdict.failure is not None:
+            lost.append((index, verdict))
+        else:
+            scored_turns.append(_make_turn_scores(index, verdict, case))
+    details = {
+        **_merge_details(verdicts),
+        TURNS: [turn.model_dump(mode="json") for turn in scored_turns],
+    }
+    usage = {**_total_usage(verdicts, case.attempts), "details": details}
+    name = talk.conversation_id
+    if lost:
+        index, first = lost[0]
+        assert first.failure is not None
+        more = f" (and {len(lost) - 1} more turns)" if len(lost) > 1 else ""
+        message = f"turn {index}{more}: {first.failure.message}"
+        return unscorable_verdict(
+            judge, name, first.failure.kind, message, reply=first.reply, **usage
+        )
+    if not scored_turns:
+        return unscorable_verdict(
+            judge, name, "NoTurn", "the policy said nothing that could be scored"
+        )
+    turns = [turn.scores for turn in scored_turns]
+    return scored_verdict(judge, talk, case.protocol, mean_scores(turns), turns=turns, **usage)
+
+
+def mean_scores(turns: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each score over the turns that have it."""
+    names = dict.fromkeys(name for scores in turns for name in scores)
+    return {name: fmean(s[name] for s in turns if name in s) for name in names}
+
+
+def _make_turn_scores(index: int, verdict: Verdict, case: Case) -> TurnScores:
+    return TurnScores(
+        turn=index,
+        scores=verdict.scores,
+        reward=rewards.turn_reward(case.judge.spec.reward, verdict.scores),
+        justifications=verdict.justifications,
+    )
+
+
+def _merge_details(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """Return the merged details of the turns' verdicts; the newest value of each key."""
+    return {key: value for verdict in verdicts for key, value in verdict.details.items()}
+
+
+def _total_usage(verdicts: Sequence[Verdict], before: int) -> dict[str, Any]:
+    """Return the sums of usage over the turns' verdicts; None for a sum with an unknown value."""
+    out: dict[str, Any] = {"attempts": before + sum(max(0, v.attempts - before) for v in verdicts)}
+    for name in ("prompt_tokens", "completion_tokens", "cost_usd"):
+        values = [getattr(verdict, name) for verdict in verdicts]
+        out[name] = None if not values or None in values else sum(values)
+    return out
 
 
 async def _score_conversation(case: Case, tools: JudgeTools, score: Score) -> Verdict:

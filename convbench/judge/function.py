@@ -8,10 +8,9 @@ from functools import partial
 
 from convbench.engine.caller import offload_read
 from convbench.errors import DataError
-from convbench.judge.case import Case
 from convbench.judge.resolve import Judge
 from convbench.judge.verdicts import scored_verdict
-from convbench.judge.work import JudgeTools, open_without_model
+from convbench.judge.work import Case, JudgeTools, open_without_model
 from convbench.schema import Verdict
 from convbench.views import turn_texts
 

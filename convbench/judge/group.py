@@ -20,11 +20,10 @@ from typing import Any
 from convbench.engine import Summary
 from convbench.engine.caller import Caller
 from convbench.errors import DataError
-from convbench.judge.ask import ReplyForm, ask_judge, schema_of
+from convbench.judge.ask import ReplyForm, ask_judge, schema_of, transcript_messages
 from convbench.judge.model import failure_parts, sampling_details, unreadable_reason
 from convbench.judge.replies import FENCE, Complaint, JsonPairs, Scores, read_reply
 from convbench.judge.resolve import Judge
-from convbench.judge.several import transcript_messages
 from convbench.judge.units import JudgeSummary, PendingVerdicts, Request, Unit
 from convbench.judge.verdicts import failed_verdict, scored_verdict, unscorable_verdict
 from convbench.judge.work import JudgeTools

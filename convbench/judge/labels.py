@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from convbench.errors import DataError
-from convbench.judge.case import Case
 from convbench.judge.verdicts import scored_verdict, unscorable_verdict
-from convbench.judge.work import JudgeTools, open_without_model
+from convbench.judge.work import Case, JudgeTools, open_without_model
 from convbench.schema import Verdict
 
 open_kind = open_without_model

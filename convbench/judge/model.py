@@ -9,11 +9,10 @@ from typing import Any
 from convbench.engine.caller import Caller
 from convbench.errors import DataError
 from convbench.judge.ask import AskOutcome, ask_judge, form_of, judge_messages
-from convbench.judge.case import Case
 from convbench.judge.replies import Complaint, Scores
 from convbench.judge.resolve import Judge
 from convbench.judge.verdicts import scored_verdict, unscorable_verdict
-from convbench.judge.work import JudgeTools, JudgeWork
+from convbench.judge.work import Case, JudgeTools, JudgeWork
 from convbench.rollout.calls import max_calls, open_for
 from convbench.schema import Completion, Failure, Verdict, text_of
 

@@ -9,12 +9,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from convbench.errors import ConvbenchError, DataError
-from convbench.judge.ask import ask_judge, form_of
+from convbench.judge.ask import ask_judge, form_of, transcript_messages
 from convbench.judge.function import check_scores
 from convbench.judge.model import failure_parts, usage_fields
 from convbench.judge.replies import Scores
 from convbench.judge.resolve import Judge
-from convbench.judge.several import transcript_messages
 from convbench.judge.work import JudgeTools
 from convbench.schema import (
     Conversation,

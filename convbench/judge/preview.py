@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from convbench.engine.budget import usual_prompt
-from convbench.judge.all import JudgePreview
-from convbench.judge.loop import UNITS
-from convbench.judge.pending import find_pending
 from convbench.judge.ready import check_variables
 from convbench.judge.resolve import Judge
+from convbench.judge.run import UNITS, JudgePreview, find_pending
 from convbench.judge.units import JudgeSummary, Request
 from convbench.models.aliases import resolve
 from convbench.models.open import structured_of
@@ -17,7 +15,7 @@ from convbench.options.shared import CallOptions
 from convbench.rollout.preview import Preview, call_price, reasoning_headroom
 from convbench.schema import RunManifest, without_stable
 from convbench.store import Run
-from convbench.tokens import Tokens
+from convbench.usage_estimate import Tokens
 from convbench.words import Structured
 
 

@@ -11,10 +11,9 @@ from convbench import templates
 from convbench.engine import run_in_loop as run_loop
 from convbench.errors import ConvbenchError, MissingDependency, SpecError
 from convbench.install import with_extra
-from convbench.judge.ask import judge_fields
+from convbench.judge.ask import FIELDS, judge_fields
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
-from convbench.judge.several import FIELDS
 from convbench.models.open import open_model
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import check_affordable, open_for

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from convbench.answers.plain import normalize_text
+from convbench.answers.normalize import normalize_text
 from convbench.answers.tags import may_hold_tags, split_segments
 from convbench.judge.reply_doubts import (
     OWN,

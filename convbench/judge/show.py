@@ -226,12 +226,11 @@ def _task_of(protocol: str, specs: SpecOptions) -> str:
 
 def _with_judge_messages(shown: ResolvedSpec, spec: JudgeSpec, specs: SpecOptions) -> ResolvedSpec:
     """Return a judge with its messages on the first conversation of a task that names it."""
-    from convbench.judge.ask import judge_messages, schema_of
+    from convbench.judge.ask import judge_messages, schema_of, transcript_messages
     from convbench.judge.group import group_schema
     from convbench.judge.kinds import kind_of
     from convbench.judge.ready import check_variables
     from convbench.judge.resolve import with_defaults
-    from convbench.judge.several import transcript_messages
 
     if "model" not in kind_of(spec).needs:
         return shown

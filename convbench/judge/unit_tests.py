@@ -12,10 +12,12 @@ function scope, classes equal by name, nothing passes if either side raises.
 
 from __future__ import annotations
 
+import builtins
 import json
+import re
 import textwrap
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -24,10 +26,61 @@ from convbench.answers.disguises import fenced_blocks
 from convbench.answers.tags import without_thinking
 from convbench.engine.caller import offload_read
 from convbench.errors import DataError, MissingDependency, RunError
-from convbench.judge.constants import commonest_share, constant_scores
 from convbench.sandbox import CallOutcome, Limits, agree, check_reference, run_calls_async
 from convbench.schema import Conversation, Example, JudgeSpec, ProtocolSpec
 from convbench.views import heard_text, policy_turns, turn_texts
+
+CONSTANTS = (
+    "False",
+    "True",
+    "None",
+    "0",
+    "1",
+    "-1",
+    "''",
+    "[]",
+    "{}",
+    "()",
+    "set()",
+    "float('nan')",
+    "raise ValueError",
+)
+"""Constants by their names in verdicts; exceptions are equal by class, so raising is an answer."""
+_CALLED = re.compile(r"(?<![.\w])([A-Za-z_]\w*)\s*\(")
+_CODE = """
+def _with(name):
+    def constant(*args, **more):
+        if name.startswith("raise "):
+            raise ValueError
+        return eval(name)
+    for called in {called!r}:
+        globals()[called] = constant
+"""
+
+
+def commonest_share(expected: Sequence[CallOutcome]) -> float:
+    """Return the share of the tests on which the reference gives its commonest output: the score of
+    the best constant, if tests are simple calls."""
+    return max(sum(agree(outcome, other) for other in expected) for outcome in expected) / len(
+        expected
+    )
+
+
+async def constant_scores(
+    calls: tuple[str, ...], expected: Sequence[CallOutcome], limits: Limits
+) -> dict[str, float]:
+    """Return the share of the tests that each constant passes, for those that pass any. `expected`
+    are the reference's outcomes."""
+    names = {name for call in calls for name in _CALLED.findall(call)} - set(dir(builtins))
+    expressions = [f"(_with({name!r}), (\n{call}\n))[1]" for name in CONSTANTS for call in calls]
+    outcomes = await run_calls_async([_CODE.format(called=sorted(names))], expressions, limits)
+    many = len(calls)
+    passed = {
+        name: sum(map(agree, outcomes[i * many : (i + 1) * many], expected)) / many
+        for i, name in enumerate(CONSTANTS)
+    }
+    return {name: share for name, share in passed.items() if share}
+
 
 VERSION = 2
 """Raised whenever a score may move; part of the judge's fingerprint."""

@@ -17,14 +17,12 @@ from convbench.engine.caller import Caller
 from convbench.engine.recorded_jobs import RecordedJobs, run_recorded
 from convbench.errors import UnsupportedTask
 from convbench.judge.ask import ReplyForm, form_of, judge_messages
-from convbench.judge.case import Case
-from convbench.judge.dispatch import verdict_on
+from convbench.judge.dispatch import iter_turn_parts, verdict_on
 from convbench.judge.kinds import kind_of
 from convbench.judge.model import unreadable_reason
 from convbench.judge.resolve import Judge
-from convbench.judge.turns import iter_turn_parts
 from convbench.judge.verdicts import failed_verdict
-from convbench.judge.work import JudgeTools
+from convbench.judge.work import Case, JudgeTools
 from convbench.rollout.preview import Preview
 from convbench.schema import Conversation, Example, Failure, Message, RunManifest, Verdict
 from convbench.store import Run

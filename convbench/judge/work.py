@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from convbench.engine.caller import Caller
@@ -13,7 +13,29 @@ from convbench.judge.resolve import Judge
 from convbench.models.model import Model
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import max_calls, open_caller
+from convbench.schema import Conversation, Example, Mode, ProtocolSpec, Verdict
 from convbench.store import Run
+
+
+@dataclass(frozen=True)
+class Case:
+    """One conversation to score, with its context."""
+
+    judge: Judge
+    conversation: Conversation
+    example: Example
+    protocol: ProtocolSpec
+    mode: Mode | None = None
+    """The run's mode; without it a function infers it from the prompts."""
+    examples: Mapping[str, Example] = field(default_factory=dict)
+    """All examples of the run, for judges that compare with other tasks."""
+    attempts: int = 0
+    """Attempts of this judge's newest, failed verdict: a retry continues the count, so that the
+    journal does not answer with the old replies."""
+    several: bool = False
+    """Whether the question has several conversations to judge."""
+    previous: Verdict | None = None
+    """That failed verdict. If turns are judged one by one it has the scores of some turns."""
 
 
 @dataclass(frozen=True)

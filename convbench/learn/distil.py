@@ -17,7 +17,7 @@ from convbench.learn import fitting
 from convbench.learn.job import Job, WeightedData, load_rows
 from convbench.learn.steps import StepCount
 from convbench.learn.weighted_sft import WeightedSFT
-from convbench.models.where import check_model
+from convbench.models.weights_path import check_model
 from convbench.schema.recipe import Distil
 
 

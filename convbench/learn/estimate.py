@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from convbench.errors import TrainError
-from convbench.learn.logged import LoggedConversation
+from convbench.learn.log import LoggedConversation
 from convbench.learn.ratios import NotEstimable, log_ratios
 from convbench.learn.select import Selection, collect_conversations
-from convbench.models.where import folder_of
+from convbench.models.weights_path import folder_of
 from convbench.options.estimate import EstimateOptions
 from convbench.schema.recipe import Data
 from convbench.stats.offpolicy import (

@@ -19,15 +19,14 @@ from convbench.errors import ConvbenchError, TrainError
 from convbench.guard import die_with_parent
 from convbench.learn.launch import ERROR_PREFIX, GUARDED
 from convbench.learn.losses import load_objective
-from convbench.learn.merged import merge_runs
-from convbench.learn.mixing import apply_mix
+from convbench.learn.multi_run import apply_mix, merge_runs
 from convbench.learn.pairs import Pairs
 from convbench.learn.rows import PairRows, TrainingRows, pair_rows, training_rows
 from convbench.learn.select import Selection
 from convbench.learn.stored_rows import ROWS, StoredData, read_data, write_data
 from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.learn.weights import Weighted
-from convbench.models.where import content_hash, max_positions, resolve_reference
+from convbench.models.weights_path import content_hash, max_positions, resolve_reference
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.spread import ShardOptions
 from convbench.schema import ProtocolSpec

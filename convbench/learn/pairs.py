@@ -11,7 +11,7 @@ from typing import Any
 
 from convbench import prompts, views
 from convbench.errors import TrainError
-from convbench.learn.logged import LoggedConversation
+from convbench.learn.log import LoggedConversation
 from convbench.learn.select import Selection
 from convbench.learn.weights import TieSummary, break_ties, equal_indices
 from convbench.rollout.candidates import CUT_REASONS
@@ -29,7 +29,7 @@ from convbench.schema import (
 )
 from convbench.schema.protocol import Step
 from convbench.schema.recipe import Pairing
-from convbench.store.made import LazySequence
+from convbench.store.lazy_sequence import LazySequence
 
 DEFAULT = Pairing()
 ReplyPosition = tuple[int, int, int]
@@ -195,7 +195,7 @@ def logged_turns(selection: Selection, pairing: Pairing = DEFAULT, seed: int = 0
         )
         for better_turn, worse_turn in turns:
             turn_pair = winner.conversation.turns[better_turn], loser.conversation.turns[worse_turn]
-            for reply in range(min(turn.replies for turn in turn_pair)):
+            for reply in range(min(turn.reply_count for turn in turn_pair)):
                 yield better_turn, worse_turn, reply
 
     return _make_pairs(selection, couples, reply_positions, _history_messages, skipped, ties)

@@ -13,11 +13,11 @@ from typing import Any
 
 from convbench.errors import ConvbenchError, TrainError
 from convbench.learn.job import Job
-from convbench.learn.logged import LoggedConversation
+from convbench.learn.log import LoggedConversation
 from convbench.learn.rows import TrainingRow, training_rows
 from convbench.learn.select import Selection
 from convbench.learn.weights import Weighted
-from convbench.models.where import (
+from convbench.models.weights_path import (
     check_model,
     member_weights,
     own_sampling,
@@ -25,8 +25,8 @@ from convbench.models.where import (
     weights_place,
 )
 from convbench.schema import ModelConfig, RunManifest
+from convbench.schema.chat import TokenProbs
 from convbench.schema.recipe import Pi0, Recipe
-from convbench.schema.token_probs import TokenProbs
 from convbench.store.run import Run
 from convbench.store.token_probs import RecordedProbs
 

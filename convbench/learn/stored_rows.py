@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from convbench.learn.rows import PairRow, PairRows, TrainingRow, TrainingRows
 from convbench.learn.tokens import TokenRow
 from convbench.store.jsonl import disk_error, write_atomic
-from convbench.store.made import LazySequence
+from convbench.store.lazy_sequence import LazySequence
 
 if TYPE_CHECKING:
     import pyarrow as pa

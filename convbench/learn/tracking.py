@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from transformers import TrainerCallback
 
 from convbench import __version__
-from convbench.blot import redact_error
 from convbench.learn.job import Job
+from convbench.redact import redact_error
 
 PROJECT = "convbench"
 """Project or experiment of the runs, in trackers that have one."""

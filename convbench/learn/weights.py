@@ -12,10 +12,10 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from convbench.errors import TrainError
-from convbench.learn.logged import LoggedConversation
+from convbench.learn.log import LoggedConversation
 from convbench.learn.select import Selection
 from convbench.schema.recipe import TieRule, Weighting
-from convbench.store.credit import turn_advantages
+from convbench.store.notes import turn_advantages
 from convbench.views import policy_turns
 
 MAX_EXPONENT = 700.0

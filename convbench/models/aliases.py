@@ -18,7 +18,7 @@ from convbench.catalog.read import parse_yaml, read_source
 from convbench.errors import FatalModelError
 from convbench.models import prices
 from convbench.models.gguf import is_gguf
-from convbench.models.where import sibling_hint, without_latest
+from convbench.models.weights_path import sibling_hint, without_latest
 from convbench.schema import FrozenModel
 from convbench.schema.reasoning import ExtraBody, Reads, Replay
 from convbench.words import Structured

@@ -32,8 +32,8 @@ from convbench.models.http import JSON, BadStatus, HttpClient
 from convbench.models.litellm_model import LitellmModel
 from convbench.models.prices import Price
 from convbench.models.refusals import error_message
-from convbench.net.guard import GuardedResponse
-from convbench.net.tidy import loads, tidy_usage
+from convbench.net.httpx_guard import GuardedResponse
+from convbench.net.untrusted_json import loads, tidy_usage
 from convbench.schema import Message, Sampling
 
 ANTHROPIC = "https://api.anthropic.com"

@@ -13,7 +13,7 @@ from convbench.errors import FatalModelError, ModelError, TransientModelError
 from convbench.models.failures import BrokenReply
 from convbench.models.prices import Price
 from convbench.models.refusals import error_message
-from convbench.net.tidy import loads
+from convbench.net.untrusted_json import loads
 from convbench.schema import Completion, Message, Sampling
 
 Outcome = Completion | ModelError

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from convbench.errors import RunError
 from convbench.models.aliases import resolve
 from convbench.models.open import base_of
-from convbench.models.where import SHIPPED_REFS
+from convbench.models.weights_path import SHIPPED_REFS
 from convbench.terminal import ask_to_continue
 
 

@@ -15,10 +15,9 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from convbench.blot import strip_address
 from convbench.errors import FatalModelError, ModelError
 from convbench.models.failures import BrokenReply, Unreachable
-from convbench.models.listening import WireTap
+from convbench.models.wire_tap import WireTap
 from convbench.net.body import (
     ACCEPTED,
     ERROR_BYTES,
@@ -29,6 +28,7 @@ from convbench.net.body import (
     size_text,
 )
 from convbench.printable import make_printable
+from convbench.redact import strip_address
 
 CONNECT_S = 20.0
 """Seconds to connect; the whole call is bounded by the caller."""

@@ -22,8 +22,8 @@ from convbench.models.refusals import (
     unsent_names,
 )
 from convbench.models.replies import FIELDS, completion_of, reasoning_of
-from convbench.net.guard import GuardedResponse, guard_httpx
-from convbench.net.tidy import safe_count, token_counts
+from convbench.net.httpx_guard import GuardedResponse, guard_httpx
+from convbench.net.untrusted_json import safe_count, token_counts
 from convbench.schema import Completion, Message, Sampling
 from convbench.words import Structured
 

@@ -15,12 +15,12 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from convbench.blot import redact_error
 from convbench.errors import FatalModelError, MissingDependency, SpecError
 from convbench.guard import with_relay
 from convbench.install import with_extra
 from convbench.models.failures import ToolError
-from convbench.net.tidy import safe_text
+from convbench.net.untrusted_json import safe_text
+from convbench.redact import redact_error
 from convbench.schema.tools import Tool, ToolServer
 
 START_S = 30.0

@@ -95,7 +95,7 @@ def _open_local(
             f"{resolved.ref}: found arguments of vLLM among its devices; expected "
             f"vllm:{resolved.ref.removeprefix('local:')}, or none"
         )
-    from convbench.models.child import SubprocessModel
+    from convbench.models.subprocess_model import SubprocessModel
 
     return SubprocessModel(resolved.ref, placement or Placement(), settings, note=note)
 

@@ -31,7 +31,7 @@ from convbench.models.http import JSON, BadStatus
 from convbench.models.openai_http import OpenAIModel
 from convbench.models.prices import Price
 from convbench.models.refusals import error_message
-from convbench.net.tidy import loads
+from convbench.net.untrusted_json import loads
 from convbench.schema import Message, Sampling
 
 if TYPE_CHECKING:

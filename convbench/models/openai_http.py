@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from convbench.blot import redact_text
 from convbench.errors import FatalModelError, ModelError, Usage
 from convbench.models.failures import BrokenReply
 from convbench.models.http import HttpClient
@@ -28,7 +27,8 @@ from convbench.models.refusals import (
 )
 from convbench.models.replies import completion_of, reasoning_of
 from convbench.models.tools import read_arguments
-from convbench.net.tidy import loads, safe_count, safe_dollars
+from convbench.net.untrusted_json import loads, safe_count, safe_dollars
+from convbench.redact import redact_text
 from convbench.regular import open_to_read
 from convbench.schema import Completion, ImagePart, Message, Reasoning, Sampling, ToolCall, text_of
 from convbench.schema.chat import Part

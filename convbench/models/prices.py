@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from convbench.net.tidy import safe_count
+from convbench.net.untrusted_json import safe_count
 
 LIST = "model_prices_and_context_window_backup.json"
 _DATE = re.compile(r"-\d{8}$")

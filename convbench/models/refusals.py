@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from convbench.blot import redact_text
 from convbench.errors import FatalModelError, ModelError, TransientModelError
-from convbench.net.tidy import loads
+from convbench.net.untrusted_json import loads
+from convbench.redact import redact_text
 from convbench.schema import Message, Sampling
 from convbench.schema.reasoning import Reads
 from convbench.views import without_system

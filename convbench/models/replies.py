@@ -16,10 +16,10 @@ from convbench.answers.disguises import find_enclosed
 from convbench.answers.tags import first_block
 from convbench.errors import FatalModelError, Usage
 from convbench.models.failures import BrokenReply
-from convbench.net.tidy import safe_count, safe_text
+from convbench.net.untrusted_json import safe_count, safe_text
 from convbench.schema import Completion, FinishReason, Reasoning, RedactedBlock, ThinkingBlock
+from convbench.schema.chat import MOST_LOGPROBS, TokenProbs, probs_problem
 from convbench.schema.reasoning import MOST_BLOCKS, Block, Via
-from convbench.schema.token_probs import MOST_LOGPROBS, TokenProbs, probs_problem
 from convbench.schema.tools import MOST_CALLS, ToolCall
 
 ID = "token_id:"

@@ -12,7 +12,7 @@ from convbench.catalog.python import find_function
 from convbench.engine.caller import offload_read
 from convbench.errors import ConvbenchError, FatalModelError
 from convbench.models.model import Model
-from convbench.net.tidy import safe_text
+from convbench.net.untrusted_json import safe_text
 from convbench.schema import Completion, Content, ImagePart, Message, Sampling, TextPart, text_of
 
 Rule = Callable[..., Any]

@@ -12,13 +12,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from convbench.blot import redact_error
 from convbench.catalog.python import find_function
 from convbench.errors import FatalModelError, SpecError
 from convbench.models.failures import ToolError
 from convbench.models.mcp_server import McpServer
 from convbench.models.model import Model
-from convbench.net.tidy import safe_text
+from convbench.net.untrusted_json import safe_text
+from convbench.redact import redact_error
 from convbench.schema import Completion, Message, Sampling
 from convbench.schema.tools import Tool, ToolCall, ToolLimits, ToolResult, ToolServer
 

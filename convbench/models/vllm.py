@@ -22,7 +22,7 @@ from convbench.models.devices import Placement
 from convbench.models.model import Model
 from convbench.models.prices import Price
 from convbench.models.refusals import Parameters
-from convbench.models.where import shipped_folder
+from convbench.models.weights_path import shipped_folder
 from convbench.regular import open_to_append
 from convbench.schema import Completion, Message, Sampling
 from convbench.store.shape import read_object, read_text_field

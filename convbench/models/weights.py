@@ -13,7 +13,7 @@ from transformers.utils import logging
 
 from convbench.errors import MissingDependency
 from convbench.install import with_extra
-from convbench.models.where import adapter_base
+from convbench.models.weights_path import adapter_base
 
 
 class PackedLinear(torch.nn.Module):  # type: ignore[misc]

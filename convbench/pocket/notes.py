@@ -6,8 +6,7 @@ import random
 from dataclasses import dataclass
 
 from convbench.pocket import texts
-from convbench.pocket.words import PROPERTIES
-from convbench.pocket.world import World
+from convbench.pocket.world import PROPERTIES, World
 
 N_FACTS = 4
 """Facts, and closed-book questions, of one passage."""

@@ -7,8 +7,7 @@ import random
 from dataclasses import dataclass
 
 from convbench.pocket import texts
-from convbench.pocket.words import LETTERS, PROPERTIES, VALUES
-from convbench.pocket.world import World
+from convbench.pocket.world import LETTERS, PROPERTIES, VALUES, World
 
 FACT_KINDS = ("has", "same", "of")
 CLARIFY_KINDS = ("has", "same")

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from convbench.pocket import texts
-from convbench.pocket.words import LETTERS, PROPERTIES
-from convbench.pocket.world import World, make_world
+from convbench.pocket.world import LETTERS, PROPERTIES, World, make_world
 
 Messages = list[dict[str, str]]
 

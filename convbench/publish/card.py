@@ -12,14 +12,14 @@ from typing import Any
 import yaml
 
 from convbench import __version__
-from convbench.blot import redact_text
 from convbench.printable import make_printable
 from convbench.publish.figures import CardFigures
-from convbench.publish.parquet import CONFIGS
-from convbench.report.markdown import inline_code, inline_text
+from convbench.publish.tables import CONFIGS
+from convbench.redact import redact_text
 from convbench.report.measures import temperature_text
+from convbench.report.writers import inline_code, inline_text
 from convbench.schema import JudgeSpec, ModelConfig, RunManifest, canonical_json, pick_template
-from convbench.schema.example import SPLITS
+from convbench.schema.task import SPLITS
 from convbench.stats.means import Estimate
 
 

@@ -17,12 +17,11 @@ import yaml
 from convbench import __version__
 from convbench.errors import RunError
 from convbench.hub.repo import UploadResult, check_name, upload_folder
-from convbench.models.where import folder_of
+from convbench.models.weights_path import folder_of
 from convbench.publish.benchmark import RESULTS, results_yaml
 from convbench.publish.card import mean_text
 from convbench.publish.checkpoint_card import EvaluationResults, MeasureRow, is_hub_id, model_card
-from convbench.publish.folder import single_judge
-from convbench.publish.publish import refuse_foreign_folder, replace_folder
+from convbench.publish.dataset import refuse_foreign_folder, replace_folder, single_judge
 from convbench.publish.safety import TEXT, refuse_secrets
 from convbench.report.compare import policy_differences
 from convbench.report.measures import ACCURACY, Measure, paired_differences, reward_measure

@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from convbench.models.where import SHIPPED_REFS
+from convbench.models.weights_path import SHIPPED_REFS
 from convbench.publish.card import citation_section, markdown_grid, model_terms
-from convbench.report.markdown import inline_code, inline_text
+from convbench.report.writers import inline_code, inline_text
 from convbench.schema import JudgeSpec, RunManifest
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")

@@ -10,10 +10,10 @@ from itertools import chain
 
 from convbench.judge.model import LEFT_OUT, TEMPERATURE
 from convbench.report.measures import ACCURACY, REASONED, THINKING, reward_measure
-from convbench.report.rows import Observations, observe_run
-from convbench.rollout.asked import WITHOUT_MODEL
+from convbench.report.policies import Observations, observe_run
+from convbench.rollout.recorded_calls import WITHOUT_MODEL
 from convbench.schema import Conversation, Example
-from convbench.schema.example import SPLITS
+from convbench.schema.task import SPLITS
 from convbench.stats.means import Estimate
 from convbench.store import Run
 from convbench.store.index import VerdictRow

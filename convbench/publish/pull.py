@@ -9,7 +9,7 @@ from pathlib import Path
 from convbench.errors import RunError
 from convbench.formats.check import check_names, check_run
 from convbench.hub.repo import Remote, fetch_file, inspect_repo
-from convbench.publish.folder import RECORDS
+from convbench.publish.dataset import RECORDS
 from convbench.store import Run, refuse_latest
 from convbench.store.jsonl import Appender, disk_error, write_atomic
 from convbench.store.portable import make_portable

@@ -14,8 +14,8 @@ import orjson
 
 from convbench.answers.disguises import SHORTEST_SECRET as SHORTEST_DISGUISED
 from convbench.answers.disguises import is_smuggled, only_letters, unmask_text
-from convbench.blot import _START, PATTERNS, keys_in_use
 from convbench.errors import RunError
+from convbench.redact import _START, PATTERNS, keys_in_use
 from convbench.schema import Conversation, Example, Message, RunManifest, text_of
 from convbench.store.parts import COMPRESSED, open_part
 

@@ -14,8 +14,8 @@ from convbench.publish.checkpoint import (
     read_checkpoint,
     results_of,
 )
-from convbench.publish.publish import PublishedDataset
-from convbench.publish.publish import publish_dataset as publish_run
+from convbench.publish.dataset import PublishedDataset
+from convbench.publish.dataset import publish_dataset as publish_run
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.jsonl import write_atomic
 from convbench.store.run import Run, find_run

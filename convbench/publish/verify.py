@@ -15,14 +15,18 @@ from convbench import __version__
 from convbench.errors import ConvbenchError, HubError, MissingDependency, RunError
 from convbench.formats.check import check_names, check_run
 from convbench.hub.repo import Remote, fetch_file, inspect_repo
-from convbench.learn.sealed import counts_again, unequal_counts, unequal_rates
+from convbench.learn.checkpoint_seal import counts_again, unequal_counts, unequal_rates
 from convbench.options.report import ReportOptions
-from convbench.publish.folder import write_dataset
-from convbench.publish.traces import FIRST, name_by_id
+from convbench.publish.dataset import FIRST, name_by_id, write_dataset
 from convbench.report.document import Document
-from convbench.report.evaluated import misplaced_evaluations
 from convbench.report.report import create_report
-from convbench.report.sealed import figure_differences, figures_of, options_of, unequal_pages
+from convbench.report.verification import (
+    figure_differences,
+    figures_of,
+    misplaced_evaluations,
+    options_of,
+    unequal_pages,
+)
 from convbench.store import Run, find_run
 from convbench.store.checkpoint import RECIPE, TRAINING
 from convbench.store.folder_seal import FILE, check_folder, names_in

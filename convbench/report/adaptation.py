@@ -5,13 +5,79 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
+from convbench.errors import MissingDependency
 from convbench.judge.adaptation.accuracies import Values
-from convbench.judge.adaptation.passages import ForgettingSequence
-from convbench.report import forgetting
-from convbench.report.markdown import markdown_table
+from convbench.judge.adaptation.passages import ForgettingSequence, mean_matrix
+from convbench.report.document import Picture
+from convbench.report.plots.style import drawing_style, new_figure, save_picture
 from convbench.report.tables.adaptation import taught_table
+from convbench.report.writers import markdown_table, write_pictures
 from convbench.store.jsonl import write_atomic
+
+WIDE = 9
+"""Fewest passages for which the picture is as wide as the page."""
+
+
+def forgetting_table(sequences: Sequence[ForgettingSequence]) -> str:
+    """Return the mean matrix as a markdown table: a row an edit, a column a passage in the order
+    of the edits, and a last column with the mean over the passages seen so far."""
+    matrix = mean_matrix(sequences)
+    heads = [f"passage {j + 1}" for j in range(len(matrix))]
+    rows = [f"| after edit | {' | '.join(heads)} | mean |", "|---:|" + "---:|" * (len(heads) + 1)]
+    if all(sequence.base for sequence in sequences):
+        size = len(matrix)
+        base = [fmean(sequence.base[j] for sequence in sequences) for j in range(size)]
+        rows.append(f"| none | {' | '.join(f'{b:.2f}' for b in base)} | {fmean(base):.2f} |")
+    for number, values in enumerate(matrix):
+        cells = [f"{value:.2f}" for value in values] + [""] * (len(heads) - len(values))
+        rows.append(f"| {number + 1} | {' | '.join(cells)} | {fmean(values):.2f} |")
+    return "\n".join(rows) + "\n"
+
+
+def draw_forgetting(sequences: Sequence[ForgettingSequence], name: str) -> Picture:
+    """Return the mean matrix as a picture. Raises MissingDependency without matplotlib."""
+    matrix = mean_matrix(sequences)
+    size = len(matrix)
+    values = [[*row, *[float("nan")] * (size - len(row))] for row in matrix]
+    with drawing_style():
+        figure = new_figure(3.0 if size < WIDE else 5.5, panels=1 if size < WIDE else 2)
+        axes = figure.subplots()
+        axes.grid(visible=False)
+        image = axes.imshow(values, vmin=0, vmax=1, cmap="viridis")
+        axes.set_xlabel("passage, in the order of the edits")
+        axes.set_ylabel("after edit")
+        axes.set_xticks(range(size), [str(i + 1) for i in range(size)])
+        axes.set_yticks(range(size), [str(i + 1) for i in range(size)])
+        for i, row in enumerate(matrix):
+            for j, value in enumerate(row):
+                colour = "white" if value < 0.6 else "black"
+                axes.text(
+                    j, i, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=6.5
+                )
+        many = f", mean over {len(sequences)} sequences" if len(sequences) > 1 else ""
+        figure.colorbar(image, ax=axes, label=f"accuracy, closed book{many}")
+        caption = (
+            "Accuracy on each passage after each edit, closed book, mean over "
+            f"{len(sequences)} sequence{'' if len(sequences) == 1 else 's'}."
+        )
+        return save_picture(figure, name, caption)
+
+
+def write_forgetting(sequences: Sequence[ForgettingSequence], folder: Path, name: str) -> str:
+    """Write the mean matrix as NAME.md and its picture; return the markdown. Without matplotlib
+    the text says how to get the picture."""
+    folder.mkdir(exist_ok=True)
+    text = forgetting_table(sequences)
+    try:
+        shown = f"![{name}]({name}.png)"
+        write_pictures([draw_forgetting(sequences, name)], folder)
+    except MissingDependency as error:
+        shown = f"No picture: {error}"
+    text = f"{text}\n{shown}\n"
+    write_atomic(folder / f"{name}.md", text.encode())
+    return text
 
 
 def as_markdown(taught: Mapping[str, Values]) -> str:
@@ -44,7 +110,5 @@ def _multi_passage_texts(
     if pretrained:
         yield f"All passages at once (continued pre-training):\n\n{as_markdown(pretrained)}"
     for name, sequences in forgotten.items():
-        text = forgetting.write_forgetting(
-            sequences, reports, f"forgetting-{name.replace(' ', '-')}"
-        )
+        text = write_forgetting(sequences, reports, f"forgetting-{name.replace(' ', '-')}")
         yield f"One passage after the other, {name}:\n\n{text}"

@@ -8,7 +8,7 @@ from typing import Any
 from convbench.judge.kinds import grades_unfenced
 from convbench.report.policies import Policy
 from convbench.schema import Example, RunManifest
-from convbench.schema.noun import field_differences as leaves
+from convbench.schema.base import field_differences as leaves
 
 NOT_PROMPTS = {
     "name",

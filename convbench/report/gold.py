@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from convbench.judge.gold.labels import GoldLabels, gold_of
-from convbench.report.policies import Policy, judge_spec
-from convbench.report.rows import Observation, VerdictScores
+from convbench.report.policies import Observation, Policy, VerdictScores, judge_spec
 from convbench.report.sections import Section
 from convbench.report.simulators import flip_reason
 from convbench.schema import JudgeSpec

@@ -18,8 +18,7 @@ from convbench.judge.gold.labels import gold_of
 from convbench.judge.kinds import kind_of
 from convbench.models.families import family_of
 from convbench.report.pairwise import section_tournaments
-from convbench.report.policies import Policy, judge_spec
-from convbench.report.rows import Observation
+from convbench.report.policies import Observation, Policy, judge_spec
 from convbench.report.sections import Section
 from convbench.schema import JudgeSpec
 from convbench.stats.agreement import (

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from convbench.judge.kinds import kind_of
-from convbench.report.policies import Policy, judge_spec
-from convbench.report.rows import Observation
+from convbench.report.policies import Observation, Policy, judge_spec
 from convbench.report.sections import Section
 from convbench.schema import JudgeSpec
 from convbench.stats.means import (

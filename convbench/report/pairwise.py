@@ -7,24 +7,26 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from convbench.judge.duels import duels_of, judging_order
-from convbench.report.policies import Policy
-from convbench.report.rows import Observation
+from convbench.report.policies import Observation, Policy
 from convbench.report.sections import Section
 from convbench.report.simulators import simulator_siblings
 from convbench.schema.judge import Comparison
-from convbench.stats.bradley_terry import TIMES, Ranking, Round, rank_policies
 from convbench.stats.duels import (
     EVEN,
+    TIMES,
     Decision,
     Duel,
+    Ranking,
+    Round,
     WinSummary,
     anytime_decision,
     group_means,
+    rank_policies,
     summarise_wins,
 )
 from convbench.stats.means import interval_side
 from convbench.store import Run
-from convbench.store.comparisons import newest_comparisons
+from convbench.store.notes import newest_comparisons
 
 
 @dataclass(frozen=True)

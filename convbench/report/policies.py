@@ -2,22 +2,154 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from convbench.errors import RunError
-from convbench.models.where import folder_of, weights_fingerprint
-from convbench.report.rows import Observation, Observations, observe_run
+from convbench.models.weights_path import folder_of, weights_fingerprint
 from convbench.schema import JudgeSpec
 from convbench.schema.experiment import POOLED
-from convbench.store import Run
 from convbench.store.checkpoint import Checkpoint
+from convbench.store.grades import GradeRow, graded_rows
+from convbench.store.index import VerdictRow
+from convbench.store.run import QuestionSplit, Run
+from convbench.store.spilled import SpilledPieces
+
+NOTHING: Mapping[str, Any] = {}
+"""The empty mapping shared by verdicts without details."""
+TOGETHER = 64
+"""Observations that are pickled as one piece."""
+JOINED_AT_ONCE = 1 << 17
+"""Conversations in memory while their verdicts are collected."""
+
+
+class VerdictScores(NamedTuple):
+    """One judge's verdict on one conversation."""
+
+    fingerprint: str
+    scores: Mapping[str, float]
+    reward: float | None
+    failed: bool
+    details: Mapping[str, Any] = NOTHING
+
+
+class Observation(NamedTuple):
+    """What a report needs of one conversation of a policy."""
+
+    unit: str
+    """Key that pairs it with another policy's conversation: question, sample and temperature."""
+    group: str
+    """Id of the independent group, for clustered errors."""
+    temperature: float | None
+    """None if none was sent."""
+    failed: bool
+    correct: bool | None
+    """None if it failed or cannot be graded."""
+    unparsed: bool
+    """Whether it was graded but no answer could be read."""
+    thinking: bool | None
+    """Whether the last turn has thinking tags."""
+    reasoned: bool | None
+    """Whether it has reasoning in a separate channel."""
+    flags: tuple[str, ...]
+    """Findings of the fidelity checks, `SPEAKER:FINDING`."""
+    verdicts: Mapping[str, VerdictScores] = NOTHING
+    """Verdicts by judge."""
+    reviews: Mapping[str, VerdictScores] = NOTHING
+    """Verdicts by judge, of judges that review the simulated human."""
+    conversation_id: str = ""
+    """conversation_id."""
+    words: int | None = None
+    """Number of words in the policy's turns."""
+
+
+class Observations:
+    """Sized iterable of a policy's observations, unpickled anew on each iteration."""
+
+    def __init__(self, rows: Iterable[Observation] = ()) -> None:
+        self._pieces = SpilledPieces()
+        self._last: list[Observation] = []
+        for row in rows:
+            self.add(row)
+
+    def add(self, row: Observation) -> None:
+        """Append an observation."""
+        self._last.append(row)
+        if len(self._last) == TOGETHER:
+            self._pieces.add(pickle.dumps(self._last))
+            self._last = []
+
+    def __len__(self) -> int:
+        return len(self._pieces) * TOGETHER + len(self._last)
+
+    def __iter__(self) -> Iterator[Observation]:
+        for number in range(len(self._pieces)):
+            yield from pickle.loads(self._pieces[number])  # noqa: S301 - written above
+        yield from self._last
+
+
+def at_temperature(rows: Iterable[Observation], temperature: float | None) -> Iterator[Observation]:
+    """Return the rows of one temperature."""
+    return (row for row in rows if row.temperature == temperature)
+
+
+def observe_run(
+    run: Run, split: str, *, branches: bool = False
+) -> Iterator[tuple[QuestionSplit, GradeRow, Observation]]:
+    """Yield (question, grade, observation) for each conversation of a split, or of `all`; branches
+    only if `branches` is set. Raises RunError for a damaged record."""
+    graded_conversations = graded_rows(run, split)
+    reviewers = run.reviewer_fingerprints()
+    while some := list(islice(graded_conversations, JOINED_AT_ONCE)):
+        verdicts: dict[str, dict[str, VerdictScores]] = {}
+        reviews: dict[str, dict[str, VerdictScores]] = {}
+        for row, *_ in some:
+            verdicts[row.conversation_id], reviews[row.conversation_id] = {}, {}
+        for verdict in run.verdict_rows():
+            into = reviews if verdict.fingerprint in reviewers else verdicts
+            if verdict.conversation_id in into:
+                into[verdict.conversation_id][verdict.judge] = _score_of(verdict)
+        for row, question, graded in some:
+            if row.is_branch and not branches:
+                continue
+            yield (
+                question,
+                graded,
+                Observation(
+                    unit=f"{row.example_id}#{row.sample}@{graded.temperature:g}",
+                    group=question.group_id,
+                    temperature=graded.sent_temperature,
+                    failed=not row.ended,
+                    correct=graded.correct,
+                    unparsed=graded.correct is not None and not graded.answered,
+                    thinking=graded.thinking,
+                    reasoned=graded.reasoned,
+                    flags=tuple(row.flags),
+                    verdicts=verdicts[row.conversation_id],
+                    reviews=reviews[row.conversation_id],
+                    conversation_id=row.conversation_id,
+                    words=graded.words,
+                ),
+            )
+
+
+def _score_of(verdict: VerdictRow) -> VerdictScores:
+    return VerdictScores(
+        verdict.fingerprint,
+        verdict.scores,
+        verdict.reward,
+        not verdict.scored,
+        verdict.details or NOTHING,
+    )
+
 
 NAMES = {
     "swift": "SWiFt",
@@ -187,3 +319,60 @@ def _checkpoint_folders(run: Run, parent: Run | None) -> list[Path]:
     if member is None or member.fingerprint is None:
         return folders
     return sorted(folders, key=lambda folder: weights_fingerprint(folder) != member.fingerprint)
+
+
+def sort_policies(policies: list[Policy]) -> list[Policy]:
+    """Return policies in the order of the paper's tables, then others by name."""
+    rank = {name: index for index, name in enumerate(NAMES.values())}
+    return sorted(policies, key=lambda p: (rank.get(p.name, len(rank)), p.name))
+
+
+def plain_name(policy: Policy) -> str:
+    """Return a policy's name without the suffix in brackets that distinguishes it."""
+    return policy.name.partition(" (")[0]
+
+
+def with_unique_names(policies: list[Policy]) -> list[Policy]:
+    """Return the policies with unique names. Equal names get a suffix: the model (Base), the size
+    of the training set or the folder, then the run id."""
+    for more in (_distinction, lambda policy: policy.run.manifest.id):
+        names = [policy.name for policy in policies]
+        policies = [
+            replace(policy, name=f"{policy.name} ({more(policy)})")
+            if names.count(policy.name) > 1
+            else policy
+            for policy in policies
+        ]
+    return policies
+
+
+def _distinction(policy: Policy) -> str:
+    manifest = policy.run.manifest
+    data = policy.recipe.get("data") or {}
+    if not policy.is_base and data.get("rows") is not None:
+        return f"{data['rows']} rows"
+    if policy.is_base and manifest.protocol.policy in manifest.cast:
+        return manifest.cast[manifest.protocol.policy].model
+    return policy.run.path.name
+
+
+def pool_policies(policies: list[Policy]) -> list[Policy]:
+    """Return the policies with those of one name and folder (all of Base) joined into one. Units
+    get the family as a prefix, so that conversations of different families never pair."""
+    joined: dict[tuple[str, str], list[Policy]] = {}
+    for policy in policies:
+        folder = "" if policy.is_base else policy.run.path.name
+        joined.setdefault((policy.name, folder), []).append(policy)
+    return [
+        replace(
+            members[0],
+            observations=Observations(
+                row._replace(unit=f"{policy.family}/{row.unit}")
+                for policy in members
+                for row in policy.observations
+            ),
+            planned=sum(policy.planned for policy in members),
+            members=tuple(members),
+        )
+        for members in joined.values()
+    ]

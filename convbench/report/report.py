@@ -9,7 +9,7 @@ from pathlib import Path
 from convbench.errors import RunError
 from convbench.options.report import ReportOptions
 from convbench.report.document import Document
-from convbench.report.experiment.whole import (
+from convbench.report.experiment.experiment_document import (
     experiment_document,
     is_experiment,
     read_experiment,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from convbench.errors import RunError
+from convbench.judge.review.scene import simulated_humans
 from convbench.report.compare import (
     SHOWN,
     has_own_protocol,
@@ -13,12 +14,19 @@ from convbench.report.compare import (
     policy_differences,
     unquoted_judges,
 )
-from convbench.report.humans import by_simulator
-from convbench.report.naming import pool_policies, sort_policies, with_unique_names
-from convbench.report.policies import Policy, read_policies, read_policy
+from convbench.report.policies import (
+    Policy,
+    pool_policies,
+    read_policies,
+    read_policy,
+    sort_policies,
+    with_unique_names,
+)
 from convbench.report.starts import with_start_as_base
-from convbench.schema.run import RULES
+from convbench.schema import RunManifest
+from convbench.schema.run import RULES, ModelConfig
 from convbench.store import Run
+from convbench.views import can_hear
 from convbench.words import ErrorKind, Regime
 
 
@@ -232,3 +240,41 @@ def _pooling_notes(policies: list[Policy]) -> list[str]:
         f"Pooled over {len(families)} runs: questions drawn in more than one of them are one "
         "group; that conversations of one training share their checkpoint is not in the errors."
     ]
+
+
+Families = Sequence[list[Policy]]
+
+
+def by_simulator(families: Families) -> list[tuple[str, list[list[Policy]]]]:
+    """Return (name of the simulated human, families) for each simulated human. There is one group,
+    named "", if all families have the same one, or if their policies differ as well (a policy may
+    play its own human)."""
+    parts: dict[tuple[tuple[str, str, str], ...], list[list[Policy]]] = {}
+    for family in families:
+        parts.setdefault(simulator_identity(family[0].run.manifest), []).append(family)
+    own = {policy_identity(family[0].run.manifest) for family in families}
+    if len(parts) < 2 or len(own) > 1:
+        return [("", list(families))]
+    names = [" and ".join(dict.fromkeys(model for _, model, _ in mark)) for mark in parts]
+    named = [
+        name if names.count(name) == 1 else f"{name or 'nobody'} ({index + 1})"
+        for index, name in enumerate(names)
+    ]
+    return list(zip(named, parts.values(), strict=True))
+
+
+def simulator_identity(manifest: RunManifest) -> tuple[tuple[str, str, str], ...]:
+    """Return (name, model, sampling and weights' fingerprint) of each simulated human that the
+    policy hears."""
+    protocol = manifest.protocol
+    return tuple(
+        (name, member.model, f"{member.sampling.model_dump_json()} {member.fingerprint}")
+        for name in simulated_humans(protocol)
+        if can_hear(protocol, protocol.policy, name) and (member := manifest.cast.get(name))
+    )
+
+
+def policy_identity(manifest: RunManifest) -> str:
+    """Return what identifies a run's policy: its weights' fingerprint, else its model name."""
+    member: ModelConfig | None = manifest.cast.get(manifest.protocol.policy)
+    return "" if member is None else member.fingerprint or member.model

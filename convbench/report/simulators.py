@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
-from convbench.report.humans import policy_identity
 from convbench.report.measures import ACCURACY, Measure, judge_measures, paired_values
 from convbench.report.policies import Policy, judge_spec
-from convbench.report.sections import Section
+from convbench.report.sections import Section, policy_identity
 from convbench.stats.means import Estimate, estimate_mean, interval_side
 from convbench.stats.ppi import Ratio, ratio_of_means
 

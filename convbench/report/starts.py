@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from convbench.models.where import resolve_reference
-from convbench.report.naming import plain_name
-from convbench.report.policies import BASE, Policy
+from convbench.models.weights_path import resolve_reference
+from convbench.report.policies import BASE, Policy, plain_name
 from convbench.schema.run import ModelConfig
 
 LOG = "Log"

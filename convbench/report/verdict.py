@@ -12,7 +12,10 @@ from typing import Literal
 from convbench.judge.controls import control_results, unfit_reasons
 from convbench.report.gold import gold_difference, gold_for, paired_units
 from convbench.report.measures import ACCURACY, paired_values
-from convbench.report.moved import (
+from convbench.report.policies import Observation, Policy, judge_spec
+from convbench.report.sections import Section
+from convbench.report.simulators import flip_reason
+from convbench.report.style_drift import (
     Phrase,
     StyleControl,
     StylePair,
@@ -22,10 +25,6 @@ from convbench.report.moved import (
     style_drifts,
     style_pairs,
 )
-from convbench.report.policies import Policy, judge_spec
-from convbench.report.rows import Observation
-from convbench.report.sections import Section
-from convbench.report.simulators import flip_reason
 from convbench.schema import JudgeSpec
 from convbench.stats.covariates import drift_difference, mean_drift
 from convbench.stats.means import Estimate, estimate_mean, holm_adjusted, interval_side

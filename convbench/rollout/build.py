@@ -26,7 +26,6 @@ from convbench.models.tools import ToolsModel
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions
 from convbench.options.specs import load_plugins, load_protocol, load_task, sort_sets, with_count
-from convbench.rollout.asked import count_recorded
 from convbench.rollout.calls import (
     SCRIPT,
     check_cast,
@@ -44,14 +43,15 @@ from convbench.rollout.manifest import (
 from convbench.rollout.plan import Rollout, missing_branches, plan_samples
 from convbench.rollout.play import failed_conversation, play_conversation
 from convbench.rollout.preview import Preview, preview_build
+from convbench.rollout.recorded_calls import count_recorded
 from convbench.rollout.tool_turn import open_tools, tools_of, with_server_tools
 from convbench.schema import Conversation, Example, RunManifest, TaskSpec
-from convbench.schema.example import Split
 from convbench.schema.run import reply_limit
-from convbench.stats.alike import count_duplicate_groups
+from convbench.schema.task import Split
+from convbench.stats.means import count_duplicate_groups
 from convbench.store import Run, refuse_latest, set_latest
 from convbench.store.keys import NameSet
-from convbench.store.label import write_label
+from convbench.store.notes import write_label
 from convbench.store.shards import is_sharded
 from convbench.tasks.draw import count_splits, refuse_untested, single_group_warning
 from convbench.tasks.load import LoadResult, load_examples

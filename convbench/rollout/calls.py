@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from convbench.blot import strip_address
 from convbench.engine import Budget, Caller, Journal, Progress, RetryPolicy, Status, Summary
 from convbench.engine import run_in_loop as run_loop
 from convbench.engine.batch_record import open_batches
@@ -26,6 +25,7 @@ from convbench.models.model import Model
 from convbench.models.open import open_model
 from convbench.net.body import check_address
 from convbench.options.shared import CallOptions, parse_devices
+from convbench.redact import strip_address
 from convbench.schema import ModelConfig, canonical_json
 from convbench.schema.run import Role
 from convbench.store import Run
@@ -56,8 +56,8 @@ def share_ledger(options: CallOptions, folder: Path) -> CallOptions:
     if there is a limit."""
     options = options.with_ledger()
     assert options.ledger is not None
-    options.ledger.limit(options.budget, options.budget_tokens)
-    if options.ledger.limited:
+    options.ledger.set_limits(options.budget, options.budget_tokens)
+    if options.ledger.has_limit:
         for file in sorted(folder.rglob(JOURNAL_FILE)):
             if not is_superseded(file.parent):
                 count_journal(options.ledger, Journal(file))

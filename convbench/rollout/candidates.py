@@ -28,7 +28,7 @@ from convbench.options.shared import CallOptions
 from convbench.rollout.calls import max_calls, open_caller, open_for
 from convbench.rollout.plan import PARENTS_FILE, call_key, parent_conversations, sample_candidate
 from convbench.schema import Completion, Conversation, text_of
-from convbench.schema.noun import ConversationId, FrozenModel
+from convbench.schema.base import ConversationId, FrozenModel
 from convbench.store import Run
 from convbench.store.jsonl import numbered_lines, read_records, write_atomic
 from convbench.store.shape import parse_record, read_model

@@ -25,8 +25,8 @@ from collections.abc import Collection, Iterator
 
 from convbench.answers.disguises import disguise_readings, only_letters
 from convbench.answers.final import final_answer
+from convbench.answers.normalize import normalize_text
 from convbench.answers.options import option_matcher
-from convbench.answers.plain import normalize_text
 from convbench.answers.statements import find_statements
 from convbench.rollout.option_names import (
     GOLD,

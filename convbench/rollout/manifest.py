@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from convbench import __version__
-from convbench.blot import strip_address
 from convbench.catalog import spec_files
 from convbench.errors import RunError, SpecError, UsageError
 from convbench.models.aliases import default_policy, resolve
 from convbench.models.open import never_sent
-from convbench.models.where import own_sampling, weights_fingerprint, weights_place, without_latest
+from convbench.models.weights_path import (
+    own_sampling,
+    weights_fingerprint,
+    weights_place,
+    without_latest,
+)
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.specs import (
     SpecSets,
@@ -28,6 +32,7 @@ from convbench.options.specs import (
     with_count,
     with_sets,
 )
+from convbench.redact import strip_address
 from convbench.rollout.calls import SCRIPT
 from convbench.rollout.tool_turn import with_recorded_tools
 from convbench.schema import (
@@ -39,7 +44,7 @@ from convbench.schema import (
     TaskSpec,
     fingerprint,
 )
-from convbench.schema.noun import field_differences
+from convbench.schema.base import field_differences
 from convbench.schema.reasoning import Effort
 from convbench.schema.run import in_regime
 from convbench.store import Run

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from convbench.answers.normalize import normalize_text
 from convbench.answers.numbers import NUMBER_VALUES, NUMBER_WORDS, TENS
-from convbench.answers.plain import normalize_text
 from convbench.schema import Example
 
 GOLD, GOLD_BY_TEXT, GOLD_BY_LETTER, OTHER = "[◆◈]", "◆", "◈", "◇"

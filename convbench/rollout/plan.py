@@ -24,7 +24,7 @@ from convbench.schema import (
     Sent,
     Turn,
 )
-from convbench.schema.noun import FrozenModel
+from convbench.schema.base import FrozenModel
 from convbench.store import Run
 from convbench.store.jsonl import numbered_lines, write_atomic
 from convbench.store.shape import parse_record, read_model

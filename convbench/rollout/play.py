@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from convbench import __version__, prompts
-from convbench.answers.plain import first_object
+from convbench.answers.normalize import first_object
 from convbench.errors import FatalModelError, SpecError, TransientModelError
 from convbench.models.model import Model
 from convbench.models.tools import ToolsModel
-from convbench.rollout import asked
+from convbench.rollout import recorded_calls
 from convbench.rollout.plan import Rollout
 from convbench.rollout.tool_turn import ModelCaller, TurnContext, TurnResult, take_turn
 from convbench.schema import (
@@ -66,7 +66,7 @@ class PlayState:
     def sampling_of(self, speaker: str) -> Sampling:
         """Return the sampling settings of this speaker's model in this conversation."""
         if speaker not in self.samplings:
-            self.samplings[speaker] = asked.call_sampling(
+            self.samplings[speaker] = recorded_calls.call_sampling(
                 self.run, speaker, self.job.temperature, self.job.seed
             )
         return self.samplings[speaker]
@@ -183,7 +183,7 @@ async def _speak_step(state: PlayState, step: Step) -> None:
     sampling = state.sampling_of(step.speaker)
     results = [await take_turn(using, messages, sampling, key)]
     while len(results) < max_draws(step, sampling) and not _has_form(results[-1]):
-        drawn = asked.sampling_for_redraw(sampling, state.job.seed, len(results))
+        drawn = recorded_calls.sampling_for_redraw(sampling, state.job.seed, len(results))
         results.append(await take_turn(using, messages, drawn, f"{key}~{len(results)}"))
     reply = results[-1].reply
     state.left_out.setdefault(step.speaker, set()).update(reply.left_out)

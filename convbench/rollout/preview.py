@@ -31,7 +31,7 @@ from convbench.schema import (
     Step,
     without_stable,
 )
-from convbench.tokens import Tokens
+from convbench.usage_estimate import Tokens
 
 PLACEHOLDER = "⟨reply of {speaker}⟩"
 

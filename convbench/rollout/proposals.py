@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 from typing import Literal
 
-from convbench.answers.plain import normalize_text
+from convbench.answers.normalize import normalize_text
 from convbench.rollout.giveaways import (
     IN_YOUR_PLACE,
     is_question,

@@ -3,6 +3,14 @@
 May use words and errors only.
 """
 
+from convbench.schema.base import (
+    FrozenModel,
+    Mode,
+    Text,
+    canonical_json,
+    fingerprint,
+    pick_template,
+)
 from convbench.schema.chat import (
     Completion,
     Content,
@@ -15,7 +23,6 @@ from convbench.schema.chat import (
     without_stable,
 )
 from convbench.schema.conversation import Branch, Conversation, Failure, Sent, Turn
-from convbench.schema.example import Choice, Example
 from convbench.schema.judge import (
     JudgeSpec,
     Metric,
@@ -24,18 +31,10 @@ from convbench.schema.judge import (
     Verdict,
     turn_scores,
 )
-from convbench.schema.noun import (
-    FrozenModel,
-    Mode,
-    Text,
-    canonical_json,
-    fingerprint,
-    pick_template,
-)
 from convbench.schema.protocol import Loop, ProtocolSpec, Speaker, Step
 from convbench.schema.reasoning import Reasoning, RedactedBlock, ThinkingBlock
 from convbench.schema.run import ModelConfig, RunManifest
-from convbench.schema.task import TaskSpec
+from convbench.schema.task import Choice, Example, TaskSpec
 from convbench.schema.tools import Tool, ToolCall, ToolLimits, ToolResult, ToolRound
 
 __all__ = [

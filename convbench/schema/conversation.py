@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from convbench.blot import redact_error
 from convbench.errors import ConvbenchError
+from convbench.redact import redact_error
+from convbench.schema.base import ConversationId, Count, Dollars, FrozenModel, Score, Seed
 from convbench.schema.chat import Content, FinishReason
-from convbench.schema.noun import ConversationId, Count, Dollars, FrozenModel, Score, Seed
 from convbench.schema.reasoning import Reasoning, Replay
 from convbench.schema.tools import ToolCall, ToolResult, ToolRound
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from convbench.schema.noun import FrozenModel, Mode, Name
+from convbench.schema.base import FrozenModel, Mode, Name
 from convbench.schema.run import Devices
 from convbench.words import Regime
 

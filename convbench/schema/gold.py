@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from convbench.schema.noun import ConversationId, Count, FrozenModel, Label, Score, Seed
+from convbench.schema.base import ConversationId, Count, FrozenModel, Label, Score, Seed
 from convbench.words import DrawBy
 
 LONGEST_RATER, LONGEST_NOTE = 80, 10_000

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from convbench.schema.conversation import Failure
-from convbench.schema.judge_kinds import KINDS
-from convbench.schema.noun import (
+from convbench.schema.base import (
     ConversationId,
     Count,
     Dollars,
@@ -21,6 +19,8 @@ from convbench.schema.noun import (
     PythonRef,
     Score,
 )
+from convbench.schema.conversation import Failure
+from convbench.schema.judge_kinds import KINDS
 from convbench.schema.reasoning import Effort
 
 Per = Literal["conversation", "turn", "pair", "group"]

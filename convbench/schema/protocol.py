@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from convbench.schema.noun import FrozenModel, Label, Mode, Name, PythonRef, Text, get_field
+from convbench.schema.base import FrozenModel, Label, Mode, Name, PythonRef, Text, get_field
 from convbench.schema.tools import Tool, ToolLimits, ToolServer
 
 Framing = Literal["none", "llama-2"]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from convbench.schema.noun import Count, FrozenModel, canonical_json
+from convbench.schema.base import Count, FrozenModel, canonical_json
 from convbench.words import Effort as Effort
 
 Replay = Literal["never", "last", "always", "signed"]

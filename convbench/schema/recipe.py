@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from convbench.schema.noun import FrozenModel, Name
+from convbench.schema.base import FrozenModel, Name
 from convbench.schema.reasoning import Trained
 from convbench.words import Tracker
 

@@ -8,12 +8,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from convbench.schema.base import FrozenModel, Label, Mode, Seed
 from convbench.schema.chat import Sampling
-from convbench.schema.example import Split
-from convbench.schema.noun import FrozenModel, Label, Mode, Seed
 from convbench.schema.protocol import AnswerReading, Framing, ProtocolSpec
 from convbench.schema.reasoning import ExtraBody, Reads, Replay
-from convbench.schema.task import TaskSpec
+from convbench.schema.task import Split, TaskSpec
 from convbench.words import ErrorKind, Regime
 
 

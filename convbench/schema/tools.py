@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from convbench.schema.noun import Count, Dollars, FrozenModel, PythonRef, canonical_json
+from convbench.schema.base import Count, Dollars, FrozenModel, PythonRef, canonical_json
 from convbench.schema.reasoning import Reasoning
 
 MOST_CALLS = 64

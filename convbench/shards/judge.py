@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 
 from convbench import catalog
 from convbench.errors import FatalModelError, RunError, UsageError
-from convbench.judge.all import (
+from convbench.judge.kinds import kind_of
+from convbench.judge.ready import find_problem
+from convbench.judge.resolve import Judge, unquoted_warnings
+from convbench.judge.rubrics import rubrics_of_run
+from convbench.judge.run import (
     JudgePreview,
     JudgeResult,
     add_controls,
@@ -18,10 +22,6 @@ from convbench.judge.all import (
     judge_with_model,
     score_here,
 )
-from convbench.judge.kinds import kind_of
-from convbench.judge.ready import find_problem
-from convbench.judge.resolve import Judge, unquoted_warnings
-from convbench.judge.rubrics import rubrics_of_run
 from convbench.judge.units import JudgeSummary
 from convbench.models.aliases import SCHEMES, aliases, resolve
 from convbench.models.batch import no_batches
@@ -32,7 +32,7 @@ from convbench.options.specs import load_plugins
 from convbench.options.spread import first_address, shard_index, with_pace
 from convbench.store import Run, find_run
 from convbench.store.shards import ShardTask, is_sharded, read_plan
-from convbench.tokens import add_tokens
+from convbench.usage_estimate import add_tokens
 
 if TYPE_CHECKING:
     from convbench.shards.forecast import ShardForecast

@@ -18,11 +18,10 @@ from rich.text import Text
 from convbench.engine import Journal, Summary
 from convbench.engine.progress import PLAIN_EVERY_S, clock_text
 from convbench.errors import BudgetError, ConvbenchError, RunError
-from convbench.judge.all import RunScorer as Judges
-from convbench.judge.all import score_here
 from convbench.judge.kinds import kind_of
-from convbench.judge.pending import PendingConversations, find_pending
 from convbench.judge.resolve import Judge
+from convbench.judge.run import PendingConversations, find_pending, score_here
+from convbench.judge.run import RunScorer as Judges
 from convbench.judge.units import JudgeSummary
 from convbench.options.build import BuildOptions
 from convbench.options.declare import as_words
@@ -42,7 +41,7 @@ from convbench.store.seal import FILE as SEALS
 from convbench.store.shard_attempts import NOT_BEGUN, ShardStates, mark_left, shard_states
 from convbench.store.shards import ShardLimit, ShardPlan, ShardTask, read_plan, shard_of
 from convbench.terminal import Terminal
-from convbench.tokens import Tokens
+from convbench.usage_estimate import Tokens
 
 REFRESH_S = 1.0
 SHARE = 20

@@ -19,8 +19,8 @@ from convbench.errors import (
     MissingDependency,
     RunError,
 )
-from convbench.judge.loop import score_pending
 from convbench.judge.resolve import Judge, judge_from_run
+from convbench.judge.run import score_pending
 from convbench.judge.units import JudgeSummary
 from convbench.options.shared import CallOptions
 from convbench.options.spread import parse_addresses

@@ -11,8 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from convbench.stats.jackknife import Moments, jackknife
-from convbench.stats.means import Estimate, estimate_mean
+from convbench.stats.means import Estimate, Moments, estimate_mean, jackknife
 
 SINGULAR = 1e10
 """Condition number from which covariates are collinear with each other, or with the sides."""

@@ -5,8 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from convbench.stats.means import LEVEL, Estimate, estimate_mean
+from convbench.stats.means import LEVEL, Estimate, estimate_mean, t_critical
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,3 +204,173 @@ def _largest_capital(seen: list[float], mean: float, *, above: bool) -> float:
     logs = np.log1p(np.outer(SHARES, values / against - 1)).cumsum(axis=1)
     most = logs.max(axis=0)
     return max(0.0, float((most + np.log(np.exp(logs - most).mean(axis=0))).max()))
+
+
+TIMES = 1000
+"""Bootstrap samples."""
+MOST_LOST = 0.02
+"""Largest share of them without finite strengths; above it there are no intervals."""
+FAR = 20.0
+"""Log odds above which a strength counts as infinite: a policy won, or lost, every duel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One duel between two policies, given by their index in the list of policies."""
+
+    first: int
+    second: int
+    value: float
+    """Result for the first policy, from 0 (lost) to 1 (won)."""
+    group: str
+    longer: float = 0.0
+    """How much longer the first's answer is: (a - b) / (a + b) of the lengths, -1 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalEstimate:
+    """A number with its interval; both ends are None without one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Strengths of policies in log odds against the first of them."""
+
+    strengths: tuple[IntervalEstimate, ...]
+    """One for each policy, the first being 0; the intervals are simultaneous."""
+    length: IntervalEstimate | None
+    """Log odds gained by an answer twice as long as the other's; None if length is no covariate.
+    Its interval is pointwise."""
+    groups: int
+    rounds: int
+
+
+def rank_policies(
+    policies: int,
+    rounds: Sequence[Round],
+    *,
+    length: bool = False,
+    seed: int = 0,
+    times: int = TIMES,
+    level: float = LEVEL,
+) -> Ranking | None:
+    """Return the strengths of `policies` policies; None if they are not finite: policies that are
+    not connected by duels, one that won or lost every duel, lengths that never differ.
+
+    The bootstrap is seeded by `seed`: the same duels give the same intervals.
+    """
+    import numpy as np
+
+    if policies < 2 or not rounds:
+        return None
+    design, value, cluster, groups = _design_matrix(policies, rounds, length)
+    strengths = _fit_strengths(design, value, np.ones(len(value)))
+    if strengths is None:
+        return None
+    drawn = _bootstrap_strengths(
+        design, value, cluster, groups, strengths, np.random.default_rng(seed), times
+    )
+    bounds = _joint_bounds(strengths, drawn, times, groups, policies - 1, level)
+    # (2 - 1) / (2 + 1) is the covariate of an answer twice as long as the other.
+    third = [None if x is None else x / 3 for x in bounds[-1]] if length else None
+    return Ranking(
+        (
+            IntervalEstimate(0.0, 0.0, 0.0),
+            *(IntervalEstimate(*bound) for bound in bounds[: policies - 1]),
+        ),
+        None if third is None else IntervalEstimate(*third),  # type: ignore[arg-type]
+        groups,
+        len(rounds),
+    )
+
+
+def win_probability(strength: float) -> float:
+    """Return the probability that a policy of this strength beats the first policy."""
+    return 1 / (1 + math.exp(-strength))
+
+
+def _design_matrix(
+    policies: int, rounds: Sequence[Round], length: bool
+) -> tuple[Array, Array, Array, int]:
+    """Return (design, values, group of each round, number of groups)."""
+    import numpy as np
+
+    design = np.zeros((len(rounds), policies - 1 + length))
+    for row, duel in enumerate(rounds):
+        if duel.first:
+            design[row, duel.first - 1] += 1
+        if duel.second:
+            design[row, duel.second - 1] -= 1
+        if length:
+            design[row, -1] = duel.longer
+    places = {name: i for i, name in enumerate(dict.fromkeys(duel.group for duel in rounds))}
+    cluster = np.array([places[duel.group] for duel in rounds])
+    return design, np.array([duel.value for duel in rounds]), cluster, len(places)
+
+
+def _fit_strengths(
+    design: Array, value: Array, weight: Array, start: Array | None = None
+) -> Array | None:
+    """Return the maximum of the likelihood; None if it is not finite or not unique."""
+    import numpy as np
+
+    at = np.zeros(design.shape[1]) if start is None else start.copy()
+    for _ in range(60):
+        chance = 1 / (1 + np.exp(-np.clip(design @ at, -FAR * 2, FAR * 2)))
+        slope = design.T @ (weight * (value - chance))
+        bend = (design * (weight * chance * (1 - chance))[:, None]).T @ design
+        try:
+            step = np.linalg.solve(bend, slope)
+        except np.linalg.LinAlgError:
+            return None
+        largest = float(np.abs(step).max())
+        at = at + step * min(1.0, 4.0 / largest if largest else 1.0)
+        if not np.isfinite(at).all() or np.abs(at).max() > FAR:
+            return None
+        if largest < 1e-11:
+            return at
+    return None
+
+
+def _bootstrap_strengths(
+    design: Array, value: Array, cluster: Array, groups: int, strengths: Array, rng: Any, times: int
+) -> list[Array]:
+    """Return the strengths of each bootstrap sample of groups that has finite ones."""
+    import numpy as np
+
+    out = []
+    for _ in range(times if groups > 1 else 0):
+        counts = np.bincount(rng.integers(groups, size=groups), minlength=groups)
+        again = _fit_strengths(design, value, counts[cluster].astype(float), strengths)
+        if again is not None:
+            out.append(again)
+    return out
+
+
+def _joint_bounds(
+    strengths: Array, drawn: list[Array], times: int, groups: int, together: int, level: float
+) -> list[tuple[float, float | None, float | None]]:
+    """Return (value, low, high) of each number: the first `together` intervals are simultaneous,
+    the others pointwise."""
+    import numpy as np
+
+    if groups < 3 or len(drawn) < (1 - MOST_LOST) * times or len(drawn) < 2:
+        return [(float(x), None, None) for x in strengths]
+    apart = np.array(drawn) - strengths
+    error = np.sqrt((apart**2).mean(axis=0) * groups / (groups - 1))
+    if not (error > 0).all():
+        return [(float(x), None, None) for x in strengths]
+    wider = t_critical(groups - 1, level) / t_critical(10**6, level)
+    largest = (np.abs(apart[:, :together]) / error[:together]).max(axis=1)
+    joint = float(np.quantile(largest, level, method="higher")) * wider
+    margins = [
+        joint if k < together else t_critical(groups - 1, level) for k in range(len(strengths))
+    ]
+    return [
+        (float(x), float(x - m * e), float(x + m * e))
+        for x, m, e in zip(strengths, margins, error, strict=True)
+    ]

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby
 from typing import Any, Literal
 
 TINY = 1e-300
@@ -287,3 +288,55 @@ def constant_answer(
     name = max(totals, key=totals.__getitem__)
     each = math.fsum(best.values()) / len(best)
     return ConstantAnswer(name, totals[name] / len(best), each, len(best))
+
+
+Moments = Sequence[float]
+
+
+def jackknife(
+    rows: Iterable[tuple[Hashable, Moments]], statistic: Callable[[Moments], float | None]
+) -> Estimate | None:
+    """Return a statistic of the summed (group, moments) with its jackknife error over groups.
+
+    None if the statistic of all groups is None. The error is None with fewer than three groups, or
+    if the statistic is None when some group is left out.
+    """
+    sums: dict[Hashable, list[float]] = {}
+    count = 0
+    for group, moments in rows:
+        count += 1
+        into = sums.setdefault(group, [0.0] * len(moments))
+        for index, value in enumerate(moments):
+            into[index] += value
+    if not count:
+        return None
+    total = [math.fsum(column) for column in zip(*sums.values(), strict=True)]
+    full_value, groups = statistic(total), len(sums)
+    if full_value is None:
+        return None
+    left = array("d")
+    for part in sums.values():
+        without = statistic([a - b for a, b in zip(total, part, strict=True)])
+        if without is not None:
+            left.append(without)
+    if groups < 3 or len(left) < groups:
+        return Estimate(full_value, None, count, groups, groups - 1)
+    mean = math.fsum(left) / groups
+    error = math.sqrt(
+        (groups - 1) / groups * math.fsum((replicate - mean) ** 2 for replicate in left)
+    )
+    return Estimate(full_value, error, count, groups, groups - 1)
+
+
+def count_duplicate_groups(pairs: Iterable[tuple[Hashable, Hashable]]) -> int:
+    """Return how many groups of (group, value) pairs have two values or more, all of them equal."""
+    groups, values = array("q"), array("q")
+    for group, value in pairs:
+        groups.append(hash(group))
+        values.append(hash(value))
+    order = array("q", sorted(range(len(groups)), key=groups.__getitem__))
+    count = 0
+    for _, places in groupby(order, groups.__getitem__):
+        group_values = [values[index] for index in places]
+        count += len(group_values) > 1 and len(set(group_values)) == 1
+    return count

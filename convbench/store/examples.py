@@ -10,9 +10,9 @@ from pathlib import Path
 
 from convbench.errors import RunError
 from convbench.schema import Example
+from convbench.store.byte_offsets import OffsetReader, size_of
 from convbench.store.jsonl import lines_with_offsets, numbered_lines
 from convbench.store.keys import Hashes, NameOrdinals, read_key_fields
-from convbench.store.places import OffsetReader, size_of
 from convbench.store.shape import parse_object, parse_record
 
 LARGE = 8 << 20

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from convbench import answers, views
 from convbench.answers.grade import grade_conversation, grade_texts
-from convbench.answers.plain import word_count
+from convbench.answers.normalize import word_count
 from convbench.errors import RunError
 from convbench.schema import Conversation, ProtocolSpec, TextPart, fingerprint, text_of
 from convbench.schema.conversation import Turn

@@ -23,7 +23,7 @@ import orjson
 
 from convbench.errors import RunError
 from convbench.schema import Conversation, Example, Verdict
-from convbench.schema.example import Split
+from convbench.schema.task import Split
 from convbench.store.jsonl import lines_with_offsets
 from convbench.store.keys import read_key_fields, superseded_ordinals
 from convbench.store.parts import WORTH, iter_streams

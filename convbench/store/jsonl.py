@@ -18,8 +18,8 @@ from typing import Any, Self
 
 import orjson
 
-from convbench.blot import known_forms, redact_bytes
 from convbench.errors import RunError
+from convbench.redact import known_forms, redact_bytes
 from convbench.regular import open_new, open_to_append
 from convbench.store.parts import LONG, WORTH, Compressor, raw_lines
 from convbench.store.shape import LONGEST, parse_object

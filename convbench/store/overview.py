@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from convbench.store.index import VERDICTS, Index
-from convbench.store.label import RunLabel, read_label
+from convbench.store.notes import RunLabel, read_label
 from convbench.store.run import Run
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from convbench.blot import strip_address
+from convbench.redact import strip_address
 from convbench.schema import JudgeSpec, RunManifest
 
 N = TypeVar("N", RunManifest, JudgeSpec)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from convbench.schema.noun import FrozenModel
+from convbench.schema.base import FrozenModel
 
 Short = Field(max_length=200)
 

@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 from convbench.errors import RunError
 from convbench.schema import Conversation, Example, JudgeSpec, RunManifest, Verdict
-from convbench.schema.example import SPLITS, Split
+from convbench.schema.task import SPLITS, Split
 from convbench.store import index
+from convbench.store.byte_offsets import RecordReader, size_of
 from convbench.store.examples import read_examples
 from convbench.store.index import ConversationRow, Index, VerdictRow
 from convbench.store.jsonl import (
@@ -29,7 +30,6 @@ from convbench.store.jsonl import (
 from convbench.store.keys import AttemptCounts, Hashes, read_key_fields, superseded_ordinals
 from convbench.store.locks import folder_lock, shared_folder_lock
 from convbench.store.parts import list_files
-from convbench.store.places import RecordReader, size_of
 from convbench.store.seal import seal_run
 from convbench.store.shape import Record, assert_single_keys, parse_record, read_model
 from convbench.store.shards import shard_folders

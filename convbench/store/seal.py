@@ -20,7 +20,7 @@ from pydantic import Field
 
 from convbench.errors import RunError
 from convbench.regular import open_to_read
-from convbench.schema.noun import FrozenModel
+from convbench.schema.base import FrozenModel
 from convbench.store.jsonl import Appender, numbered_lines
 from convbench.store.parts import COMPRESSED, file_exists, iter_streams, plain_size, read_frames
 from convbench.store.shape import parse_record

@@ -26,7 +26,7 @@ from pathlib import Path
 from pydantic import Field
 
 from convbench.errors import RunError
-from convbench.schema.noun import FrozenModel
+from convbench.schema.base import FrozenModel
 from convbench.store.jsonl import disk_error
 from convbench.store.process import Process, has_ended, this_process
 from convbench.store.shape import read_bytes, read_model

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from convbench.errors import RunError
 from convbench.regular import open_to_read
-from convbench.schema.noun import FrozenModel
+from convbench.schema.base import FrozenModel
 from convbench.store.jsonl import Appender, disk_error, numbered_lines, write_atomic
 from convbench.store.parts import list_files
 from convbench.store.shape import parse_object, read_model

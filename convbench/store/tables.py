@@ -19,14 +19,14 @@ from pydantic import BaseModel
 from convbench.errors import RunError
 from convbench.regular import open_to_read
 from convbench.schema import Conversation, Example, Verdict
+from convbench.schema.base import LARGEST_SCORE
 from convbench.schema.conversation import TurnCredit
 from convbench.schema.gold import GoldLabel
 from convbench.schema.judge import Comparison
-from convbench.schema.noun import LARGEST_SCORE
 from convbench.store import columns, views
+from convbench.store.byte_offsets import end_of_lines, size_of
 from convbench.store.grades import register_functions
 from convbench.store.jsonl import numbered_lines
-from convbench.store.label import read_label
 from convbench.store.limits import (
     ONCE,
     MemoryLimit,
@@ -34,8 +34,8 @@ from convbench.store.limits import (
     as_keyboard_interrupt,
     seal_memory,
 )
+from convbench.store.notes import read_label
 from convbench.store.parts import COMPRESSED, list_files, read_frames
-from convbench.store.places import end_of_lines, size_of
 from convbench.store.run import Run
 from convbench.store.shape import parse_object, parse_record
 

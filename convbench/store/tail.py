@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from convbench.store.byte_offsets import OffsetReader
 from convbench.store.parts import list_files
-from convbench.store.places import OffsetReader
 from convbench.store.run import Run
 
 GROWING = ("conversations", "verdicts", "comparisons", "advantages")

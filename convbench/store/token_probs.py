@@ -18,7 +18,7 @@ from typing import IO
 from convbench.errors import RunError
 from convbench.regular import open_to_append, open_to_read
 from convbench.schema import Conversation, text_of
-from convbench.schema.token_probs import MOST_LOGPROBS, TokenProbs, probs_problem
+from convbench.schema.chat import MOST_LOGPROBS, TokenProbs, probs_problem
 from convbench.store.jsonl import disk_error
 
 FILE = "logprobs.bin"

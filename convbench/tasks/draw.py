@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from convbench.errors import DataError
 from convbench.schema import Example, TaskSpec
-from convbench.schema.example import Split
-from convbench.store.made import LazySequence
+from convbench.schema.task import Split
+from convbench.store.lazy_sequence import LazySequence
 from convbench.store.numbered import NameNumbers
 from convbench.store.spilled import SpilledPieces
 from convbench.tasks.mapping import TaskQuestion

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from convbench.errors import QueryError, RunError
 from convbench.schema import Conversation, Example
 from convbench.store import Run, guard, tables
+from convbench.store.byte_offsets import OffsetReader
 from convbench.store.limits import OFTEN, OutOfMemory, as_keyboard_interrupt, limit_query
-from convbench.store.places import OffsetReader
 from convbench.store.shape import parse_record
 from convbench.view.rows import PartRows, RowFiles
 

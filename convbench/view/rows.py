@@ -25,10 +25,10 @@ from convbench import answers, store
 from convbench.errors import RunError
 from convbench.regular import open_to_read
 from convbench.store import Run, guard, tables
+from convbench.store.byte_offsets import end_of_lines, size_of
 from convbench.store.jsonl import disk_error
 from convbench.store.limits import OFTEN, allow_spilling
 from convbench.store.parts import COMPRESSED, iter_streams, open_part, raw_lines
-from convbench.store.places import end_of_lines, size_of
 from convbench.store.scratch import scratch_path
 from convbench.store.sidecars import GLOB, FileIdentity, Sidecars, hash_files, identify_file
 from convbench.store.tail import LOOKED_AT

@@ -20,7 +20,7 @@ from convbench.engine.journal import CallHistory, call_hash, call_histories, dum
 from convbench.engine.journal import turn_of as turn_of
 from convbench.engine.wire_file import NAME, read_records
 from convbench.errors import RunError
-from convbench.rollout.asked import WITHOUT_MODEL, ModelCall, conversation_calls
+from convbench.rollout.recorded_calls import WITHOUT_MODEL, ModelCall, conversation_calls
 from convbench.sandbox.page import html_of
 from convbench.schema import (
     Content,

@@ -9,7 +9,7 @@ from pathlib import Path
 from convbench import catalog
 from convbench.judge.adaptation.learner import Learner, Question
 from convbench.judge.adaptation.settings import InnerSettings, training_texts
-from convbench.models.where import resolve_path
+from convbench.models.weights_path import resolve_path
 from convbench.pocket import notes
 from convbench.pocket.rows import load
 from convbench.pocket.world import make_world

@@ -24,7 +24,7 @@ from convbench.judge.adaptation.learner import Learner
 from convbench.judge.few_shot.runner import outputs_of, problem_of, settings_of
 from convbench.judge.few_shot.solve import Solver
 from convbench.judge.resolve import resolve_judge
-from convbench.models.where import resolve_path
+from convbench.models.weights_path import resolve_path
 from convbench.schema import Example, TaskSpec
 from convbench.tasks.arc_agi.edit import Group, SelfEdit
 from convbench.tasks.load import load_examples

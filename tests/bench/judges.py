@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from convbench.stats.agreement import effective_number, effective_votes
-from convbench.stats.bradley_terry import rank_policies
 from convbench.stats.covariates import length_bias, self_preference
-from convbench.stats.duels import anytime_decision, summarise_wins
+from convbench.stats.duels import anytime_decision, rank_policies, summarise_wins
 from convbench.stats.means import Estimate, share_interval
 from tests.bench.bench import Row
 from tests.stats import panels

@@ -26,7 +26,7 @@ from statistics import fmean
 from convbench.experiment.evaluate import evaluate_policy
 from convbench.learn.ratios import log_ratios
 from convbench.learn.select import collect_conversations
-from convbench.learn.start import train_once
+from convbench.learn.train import train_once
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions

@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from convbench.pocket.speakers import read_field
-from convbench.pocket.words import VALUES
+from convbench.pocket.world import VALUES
 from convbench.schema import Conversation, Example, ProtocolSpec, text_of
 
 HALVES = ("tuned", "kept")

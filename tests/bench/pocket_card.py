@@ -24,8 +24,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from convbench.pocket import notes, rows, texts
 from convbench.pocket.speakers import human, teacher
-from convbench.pocket.words import LETTERS, PROPERTIES
-from convbench.pocket.world import make_world
+from convbench.pocket.world import LETTERS, PROPERTIES, make_world
 from convbench.prompts import render_template
 from trainers.pocket import edits
 

@@ -21,12 +21,12 @@ from typing import Any
 
 import yaml
 
-from convbench.learn.crediting import credit_turns
+from convbench.learn.credit import credit_turns
 from convbench.learn.job import Job
 from convbench.learn.launch import load_trainer, locate_trainer
-from convbench.models.where import resolve_path
+from convbench.models.weights_path import resolve_path
 from convbench.store import Run
-from convbench.store.credit import turn_advantages
+from convbench.store.notes import turn_advantages
 from tests.learn import tiny
 from tests.learn.sweet.planted import SETS, critic, left, planted
 

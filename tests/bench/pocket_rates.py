@@ -20,7 +20,7 @@ from typing import Any
 
 from convbench import catalog
 from convbench.experiment.evaluate import evaluate_policy
-from convbench.learn.start import train_recipe
+from convbench.learn.train import train_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions

@@ -21,7 +21,7 @@ from convbench.experiment.evaluate import evaluate_policy
 from convbench.experiment.rounds import run_rounds
 from convbench.experiment.seal import train_rounds
 from convbench.judge.adaptation.accuracies import UNTRAINED, Values, edit_accuracies
-from convbench.judge.all import judges_of
+from convbench.judge.run import judges_of
 from convbench.learn.export import FILTERS
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions

@@ -23,16 +23,16 @@ from typing import Any
 from convbench import catalog
 from convbench.experiment.evaluate import evaluate_policy
 from convbench.learn.job import Job
-from convbench.learn.logged import LoggedConversation
-from convbench.learn.start import train_recipe
+from convbench.learn.log import LoggedConversation
 from convbench.learn.sweet.pairs import SweetArgs
+from convbench.learn.train import train_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.specs import as_sets
 from convbench.options.train import TrainOptions
-from convbench.pocket.words import PROPERTIES
+from convbench.pocket.world import PROPERTIES
 from convbench.schema.experiment import ExperimentSpec
 from convbench.shards.build import build_or_resume
 from convbench.shards.judge import judge_run

@@ -28,7 +28,7 @@ from convbench.learn.sweet.critic import (
     turn_log_probs,
 )
 from convbench.learn.sweet.pairs import CriticRow
-from convbench.models.shape import _read_shape
+from convbench.models.weights_path import _read_shape
 
 SIZES = {
     "vocab_size": 32_000, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,

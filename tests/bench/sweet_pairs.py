@@ -17,13 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from convbench import catalog
-from convbench.learn.logged import LoggedConversation
+from convbench.learn.log import LoggedConversation
 from convbench.learn.select import Selection, select
 from convbench.learn.sweet.pairs import SweetArgs, trajectory_pairs
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, RunSettings
-from convbench.pocket.words import PROPERTIES
+from convbench.pocket.world import PROPERTIES
 from convbench.schema.experiment import ExperimentSpec
 from convbench.schema.recipe import Data
 from convbench.shards.build import build_or_resume

@@ -30,7 +30,7 @@ from convbench import catalog
 from convbench.commands.gold import GoldOptions, label_sample
 from convbench.experiment.evaluate import evaluate_policy
 from convbench.judge.gold.labels import keep_labels, read_draws, run_family
-from convbench.learn.start import train_recipe
+from convbench.learn.train import train_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions

@@ -58,7 +58,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         found.append(private)
         return UploadResult(repo, f"https://hub/{repo}", "c" * 40, created=True, changed=True)
 
-    monkeypatch.setattr("convbench.publish.publish.upload_folder", upload)
+    monkeypatch.setattr("convbench.publish.dataset.upload_folder", upload)
     return found
 
 

@@ -222,5 +222,5 @@ def test_every_template_variable_is_on_its_page() -> None:
     assert names("In a protocol") == set(prompt_fields(one, told.task, "thinking", 3))
     several = {"first", "second", "transcripts", "marks"}
     assert names("In a judge") == set(judge_fields(one, "")) | several
-    source = (ROOT / "convbench/judge/several.py").read_text()
+    source = (ROOT / "convbench/judge/ask.py").read_text()
     assert all(f'"{name}"' in source for name in several)

@@ -13,7 +13,7 @@ from convbench.experiment.cells import plan_steps
 from convbench.experiment.experiment import ExperimentResult
 from convbench.experiment.scheduler import tasks_of
 from convbench.experiment.step import step_fingerprint
-from convbench.models.where import content_hash
+from convbench.models.weights_path import content_hash
 from convbench.options.experiment import ExperimentOptions
 from convbench.publish.checkpoint_card import model_card
 from convbench.schema.experiment import ExperimentSpec

@@ -146,7 +146,7 @@ def test_cells_share_two_devices_and_take_turns_on_one(asked: Any) -> None:
     parts, made, ways = asked("2x80")
     first = [n for n, part in enumerate(parts) if part.step.kind == "build"]
     assert len(first) == 2
-    assert made[first[0]].places == [{"device 0": 1.0}, {"device 1": 1.0}]
+    assert made[first[0]].placements == [{"device 0": 1.0}, {"device 1": 1.0}]
     assert ways[first[0]] == [("policy=[0]",), ("policy=[1]",)]
     run_tasks(made, Watch(made, together=first))
     trains = [n for n, part in enumerate(parts) if part.step.kind == "train"]
@@ -157,7 +157,7 @@ def test_cells_share_two_devices_and_take_turns_on_one(asked: Any) -> None:
     ], "in order within a cell"  # fmt: skip
 
     parts, made, _ = asked("1x80")
-    assert made[first[0]].places == [{"device 0": 1.0}]
+    assert made[first[0]].placements == [{"device 0": 1.0}]
     run_tasks(made, Watch(made))
     parts, made, _ = asked("")
     assert is_serial(made), "all on one CPU: as ever"
@@ -169,13 +169,13 @@ def test_a_judge_and_a_training_on_one_card_never_meet_and_calls_overlap(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     parts, made, _ = asked("2x80", "policy=0", "judge=1", "trainer=1", judges=["local:pocket"])
     kinds = {part.step.kind: task for part, task in zip(parts, made, strict=True)}
-    assert kinds["judge"].places == kinds["train"].places == [{"device 1": 1.0}]
-    assert kinds["eval"].places == [{"device 0": 1.0, "device 1": 1.0}]
+    assert kinds["judge"].placements == kinds["train"].places == [{"device 1": 1.0}]
+    assert kinds["eval"].placements == [{"device 0": 1.0, "device 1": 1.0}]
     run_tasks(made, Watch(made))
 
     parts, made, _ = asked("1x80", model="openai/gpt-4o-mini", judges=["openai/gpt-4o-mini"])
     kinds = {part.step.kind: task for part, task in zip(parts, made, strict=True)}
-    assert kinds["judge"].places == [{"calls": 0.25}]
+    assert kinds["judge"].placements == [{"calls": 0.25}]
     judge = next(n for n, p in enumerate(parts) if p.step.kind == "judge")
     train = max(n for n, p in enumerate(parts) if p.step.kind == "train")
     assert parts[judge].step.cell != parts[train].step.cell

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from convbench.errors import ConvbenchError
-from convbench.learn.export_run import export_run
+from convbench.learn.export import export_run
 from convbench.options.shared import SpecOptions
 from convbench.store import Run
 from tests.publish.runs import (

@@ -11,7 +11,7 @@ import pytest
 from convbench.errors import DataError, RunError
 from convbench.formats import shapes
 from convbench.formats.importing import ImportResult, import_file
-from convbench.learn.export_run import export_run
+from convbench.learn.export import export_run
 from convbench.store import Run
 from convbench.store.query import run_query
 from convbench.views import messages_before

@@ -13,8 +13,8 @@ import yaml
 
 from convbench.experiment.experiment import run_experiment
 from convbench.models import open_model
-from convbench.models.child import SubprocessModel
 from convbench.models.devices import list_devices
+from convbench.models.subprocess_model import SubprocessModel
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions
 from convbench.schema import Sampling

@@ -18,12 +18,11 @@ from rich.table import Table
 
 from convbench.errors import HubError, RunError
 from convbench.formats.check import check_run
-from convbench.publish.publish import publish_dataset
-from convbench.publish.traces import name_by_id
+from convbench.publish.dataset import name_by_id, publish_dataset
 from convbench.publish.verify import verify_target
 from convbench.rollout.plan import conversation_id
 from convbench.schema import Metric, Verdict
-from convbench.schema.noun import ConversationId
+from convbench.schema.base import ConversationId
 from convbench.store import Run
 from convbench.store.folder_seal import check_folder, names_in, seal_folder
 from convbench.store.formats import format_result

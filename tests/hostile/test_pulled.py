@@ -20,14 +20,14 @@ from convbench.errors import ConvbenchError
 from convbench.experiment.evaluate import evaluate_policy
 from convbench.experiment.rounds import run_rounds
 from convbench.judge.adaptation.settings import InnerSettings, training_texts
-from convbench.judge.all import judges_of
-from convbench.learn.start import train_recipe
+from convbench.judge.run import judges_of
+from convbench.learn.train import train_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.train import RoundsOptions, TrainOptions
-from convbench.publish.publish import publish_dataset
+from convbench.publish.dataset import publish_dataset
 from convbench.rollout.calls import check_consent
 from convbench.schema import ImagePart, JudgeSpec, ModelConfig
 from convbench.shards.build import build_or_resume

@@ -25,8 +25,8 @@ from convbench.models.litellm_model import load_litellm
 from convbench.models.refusals import LONGEST_WAIT_S, error_message, retry_after
 from convbench.models.rule import RuleModel
 from convbench.net.body import ERROR_BYTES, REPLY_BYTES, BadBody, BoundedBody
-from convbench.net.guard import guard_httpx
-from convbench.net.tidy import loads, safe_count, safe_dollars, safe_text
+from convbench.net.httpx_guard import guard_httpx
+from convbench.net.untrusted_json import loads, safe_count, safe_dollars, safe_text
 from convbench.schema import Completion, Message, Sampling
 from tests.hostile.routes import ROUTES, SECRET, Route, whole
 from tests.support.exhaustive import by_turns

@@ -18,12 +18,12 @@ from urllib.parse import quote, quote_plus
 import pytest
 from aiohttp import web
 
-from convbench import blot
+from convbench import redact
 from convbench.errors import ConvbenchError
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
-from convbench.publish.publish import publish_dataset
+from convbench.publish.dataset import publish_dataset
 from convbench.schema import Failure
 from convbench.shards.build import build_or_resume
 from convbench.shards.judge import judge_run
@@ -204,7 +204,7 @@ LINES = {
 @pytest.mark.parametrize("name", LINES)
 def test_keys_of_nobody_we_know(name: str) -> None:
     """What stands where a key stands, or looks like one, is no part of an error."""
-    said = blot.redact_error(LINES[name])
+    said = redact.redact_error(LINES[name])
     assert WORD[:10] not in said
     assert HEX[:10] not in said
     assert "AKIAABC" not in said
@@ -223,14 +223,16 @@ def test_keys_of_nobody_we_know(name: str) -> None:
 ])  # fmt: skip
 def test_ordinary_words_stay(text: str) -> None:
     """Ids, names and hashes are no keys."""
-    assert blot.redact_error(text) == text
+    assert redact.redact_error(text) == text
 
 
 @pytest.mark.parametrize("value", ["EMPTY", "none", "not-needed", "dummy", "token", "x" * 7,
                                    "/home/me/credentials.json", "http://h/v1", "4096"])  # fmt: skip
 def test_a_value_that_is_no_key_blots_nothing(value: str) -> None:
     """Placeholders that servers without keys are given, and paths."""
-    assert blot.keys_in_use({"OPENAI_API_KEY": value, "GIT_AUTHOR_NAME": "Ada Lovelace 1815"}) == {}
+    assert (
+        redact.keys_in_use({"OPENAI_API_KEY": value, "GIT_AUTHOR_NAME": "Ada Lovelace 1815"}) == {}
+    )
 
 
 def test_no_path_and_no_traceback_in_a_record(

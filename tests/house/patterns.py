@@ -164,9 +164,9 @@ def watched() -> dict[tuple[str, int], set[tuple[re.Pattern[Any], int]]]:
 
 def samples() -> None:
     """Have each function that makes a pattern make one."""
-    from convbench import blot, catalog
+    from convbench import catalog, redact
     from convbench.answers import options
-    from convbench.judge import features, instructions, replies
+    from convbench.judge import instructions, replies, rules
     from convbench.judge.review import cues
     from convbench.models import refusals
     from convbench.publish.safety import SecretScanner
@@ -176,11 +176,11 @@ def samples() -> None:
     from convbench.store import keys
 
     example = asked("aaaaaaaa", "a b, a b", "SELECT a FROM b")
-    blot._wrapped_patterns(("sk-aaaa1111aaaa1111",))
-    blot._key_patterns.__wrapped__()
+    redact._wrapped_patterns(("sk-aaaa1111aaaa1111",))
+    redact._key_patterns.__wrapped__()
     SecretScanner({})
     keys._key_pattern.__wrapped__(("key", "example_id"))
-    features.about_options("A", example)
+    rules.about_options("A", example)
     instructions.names_every_label(catalog.load_spec(JudgeSpec, "judges", "rubric"))
     refusals.named_parameters("no top_p", ["top_p"])
     cues.picks_option("nothing", example, "")

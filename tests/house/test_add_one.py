@@ -50,7 +50,7 @@ EDITS: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     "provider": {"convbench/models/prices.py": [('    "openai", ', '    "acme", "openai", ')]},
     "export format": {
-        "convbench/formats/targets.py": [
+        "convbench/formats/export.py": [
             ('"ms-swift"]', '"ms-swift", "bare"]'),
             ('    "sharegpt": Format(', '    "bare": Format(_bare),\n    "sharegpt": Format('),
         ],

@@ -9,8 +9,7 @@ from typing import Any
 
 from convbench.pocket.speakers import human as truthful
 from convbench.pocket.speakers import read_field
-from convbench.pocket.words import PROPERTIES, VALUES
-from convbench.pocket.world import make_world
+from convbench.pocket.world import PROPERTIES, VALUES, make_world
 
 Messages = list[dict[str, str]]
 

@@ -10,8 +10,7 @@ from typing import Any
 from convbench.judge.scoring_form import form_rubric
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
-from convbench.publish.parquet import write_tables
-from convbench.publish.portions import open_portions
+from convbench.publish.tables import open_portions, write_tables
 from convbench.report.layout import report_document
 from convbench.report.sections import read_sections
 from convbench.shards.judge import judge_run

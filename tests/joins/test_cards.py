@@ -13,8 +13,8 @@ from convbench.judge.resolve import resolve_judge
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
 from convbench.publish.checkpoint import results_of
+from convbench.publish.dataset import publish_dataset
 from convbench.publish.figures import card_figures
-from convbench.publish.publish import publish_dataset
 from convbench.schema import Conversation
 from convbench.shards.judge import judge_run
 from convbench.store import Run

@@ -14,7 +14,7 @@ import pytest
 from convbench.errors import TrainError
 from convbench.experiment.evaluate import evaluate_policy
 from convbench.learn.estimate import PolicyEstimate, estimate_policy
-from convbench.learn.start import train_recipe
+from convbench.learn.train import train_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.estimate import EstimateOptions
 from convbench.options.evaluate import EvalOptions

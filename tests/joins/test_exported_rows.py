@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from convbench.errors import TrainError
-from convbench.learn.export import load_training_data
-from convbench.learn.export_run import export_run
+from convbench.learn.export import export_run, load_training_data
 from convbench.learn.weights import Weighted
-from convbench.models.where import content_hash
+from convbench.models.weights_path import content_hash
 from convbench.options.shared import SpecOptions
 from convbench.store.run import Run
 from tests.learn import tiny

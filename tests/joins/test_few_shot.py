@@ -12,8 +12,8 @@ from convbench.judge.few_shot.baselines import CONTROL
 from convbench.options.report import ReportOptions
 from convbench.options.shared import SpecOptions
 from convbench.options.train import RoundsOptions
-from convbench.report.markdown import render_markdown
 from convbench.report.report import create_report
+from convbench.report.writers import render_markdown
 from convbench.store import Run
 from convbench.tasks.arc_agi.edit import SelfEdit
 from tests.judge.few_shot import runs

@@ -10,9 +10,9 @@ import pytest
 
 from convbench.errors import TrainError, UsageError
 from convbench.learn import weights
-from convbench.learn.export_run import export_run
+from convbench.learn.export import export_run
 from convbench.learn.select import select
-from convbench.learn.start import train_recipe
+from convbench.learn.train import train_recipe
 from convbench.options.shared import SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Data, Weighting

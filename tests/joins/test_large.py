@@ -10,7 +10,7 @@ import pytest
 
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
-from convbench.publish.publish import publish_dataset
+from convbench.publish.dataset import publish_dataset
 from convbench.rollout.importing import import_run
 from convbench.shards.judge import judge_run
 from convbench.store import Run, parts

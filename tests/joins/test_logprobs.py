@@ -13,8 +13,8 @@ import pytest
 from convbench.errors import RunError, TrainError
 from convbench.learn.job import Job, recorded_for
 from convbench.learn.rows import TrainingRow, training_rows
-from convbench.learn.start import train_recipe
 from convbench.learn.tokens import load_tokenizer
+from convbench.learn.train import train_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
@@ -68,7 +68,7 @@ def test_recorded_numbers_are_those_that_the_model_gives_in_training(
 ) -> None:
     """What was sampled token by token with a cache is what one forward pass computes."""
     from convbench.models.weights import load_model
-    from convbench.models.where import shipped_folder
+    from convbench.models.weights_path import shipped_folder
 
     model = load_model(Path(shipped_folder("pocket")), "cpu").float()
     for unit in ("conversation", "turn"):
@@ -119,7 +119,7 @@ def test_a_clipped_surrogate_trains_on_them(built: Run, tmp_path: Path) -> None:
 
 def test_a_log_from_elsewhere_brings_its_own(built: Run, tmp_path: Path) -> None:
     """OpenAI's form, tokens by their text; and ids with numbers."""
-    from convbench.models.where import shipped_folder
+    from convbench.models.weights_path import shipped_folder
 
     words = load_tokenizer(str(shipped_folder("pocket")))
     recorded, rewards = RecordedProbs(built.path), {v.conversation_id: v for v in built.verdicts()}

@@ -12,14 +12,14 @@ import pytest
 from rich.console import Console
 
 from convbench.errors import RunError, UsageError
-from convbench.judge.all import JudgeResult
+from convbench.judge.run import JudgeResult
 from convbench.options.judge import JudgeOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions
-from convbench.report.files import render_text as written
 from convbench.report.report import create_report
+from convbench.report.writers import render_text as written
 from convbench.shards.judge import judge_run
-from convbench.store.comparisons import comparisons_file, newest_comparisons
+from convbench.store.notes import comparisons_file, newest_comparisons
 from convbench.store.query import run_query
 from convbench.store.run import Run
 from tests.report.synthetic import make, questions

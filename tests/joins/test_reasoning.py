@@ -14,12 +14,12 @@ from convbench.errors import RunError, SpecError
 from convbench.experiment.train import run_train
 from convbench.learn.rows import prompted_replies
 from convbench.learn.tokens import ChatTokens, load_tokenizer
-from convbench.models.where import resolve_path
+from convbench.models.weights_path import resolve_path
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.train import TrainOptions
-from convbench.publish.folder import write_dataset_folder
+from convbench.publish.dataset import write_dataset_folder
 from convbench.schema import Conversation
 from convbench.shards.build import build_or_resume
 from convbench.shards.judge import judge_run

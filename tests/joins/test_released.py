@@ -11,7 +11,7 @@ import pytest
 
 from convbench.errors import DataError, TrainError
 from convbench.formats.importing import import_file
-from convbench.learn.start import train_recipe
+from convbench.learn.train import train_recipe
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.store.query import run_query

@@ -13,7 +13,7 @@ from convbench.experiment.cells import iter_cells, plan_steps
 from convbench.experiment.experiment import ExperimentResult, run_experiment
 from convbench.judge.adaptation.runner import LearnerRef
 from convbench.options.experiment import ExperimentOptions
-from convbench.report.files import render_text
+from convbench.report.writers import render_text
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from tests.learn.seal import runs

@@ -14,7 +14,7 @@ from convbench.experiment.train import run_train
 from convbench.learn import launch
 from convbench.learn.job import Job
 from convbench.learn.rows import TrainingRow, training_rows
-from convbench.learn.start import TrainResult
+from convbench.learn.train import TrainResult
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.publish import PublishOptions
@@ -22,7 +22,7 @@ from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.publish.send import publish_as_model
-from convbench.report.plots.lines import round_curves
+from convbench.report.plots.curves import round_curves
 from convbench.report.report import create_report
 from convbench.report.sections import read_sections
 from convbench.shards.build import build_or_resume

@@ -16,7 +16,7 @@ from convbench.errors import DataError, PreflightError
 from convbench.experiment.evaluate import evaluate_policy
 from convbench.experiment.experiment import run_experiment
 from convbench.experiment.seal import run_seal
-from convbench.learn.start import train_recipe
+from convbench.learn.train import train_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions

@@ -16,8 +16,7 @@ from convbench.judge.resolve import resolve_judge
 from convbench.models.tools import ToolsModel
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions, RunSettings
-from convbench.publish.parquet import write_tables
-from convbench.publish.portions import open_portions
+from convbench.publish.tables import open_portions, write_tables
 from convbench.schema import Conversation, Sampling, Tool, ToolCall, ToolLimits
 from convbench.shards.build import build_or_resume
 from convbench.store import Run

@@ -15,7 +15,7 @@ from convbench.learn import launch, weights
 from convbench.learn.job import Job
 from convbench.learn.rows import training_rows
 from convbench.learn.select import select
-from convbench.learn.start import train_recipe
+from convbench.learn.train import train_recipe
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import TrainOptions

@@ -15,9 +15,9 @@ from convbench.options.publish import PublishOptions
 from convbench.options.report import ReportOptions
 from convbench.publish.send import publish_as_dataset
 from convbench.publish.verify import verify_target
-from convbench.report.files import write_report
 from convbench.report.report import create_report
-from convbench.report.sealed import seal_report
+from convbench.report.verification import seal_report
+from convbench.report.writers import write_report
 from convbench.store import Run
 from convbench.store.folder_seal import check_folder, seal_folder
 from tests.publish.runs import write_run

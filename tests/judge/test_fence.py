@@ -4,12 +4,11 @@ import re
 
 import pytest
 
-from convbench.judge.ask import judge_messages
+from convbench.judge.ask import judge_messages, transcript_messages
 from convbench.judge.controls import ATTACKS, TENS
 from convbench.judge.fence import ABOUT, ABOUT_SET, QUOTED, draw_nonce, escape_line, quote_lines
 from convbench.judge.replies import Complaint, read_reply
 from convbench.judge.resolve import resolve_judge
-from convbench.judge.several import transcript_messages
 from convbench.schema import Choice, Reasoning, Turn, text_of
 
 from .test_dispatch import EXAMPLE, GOOD, conversation

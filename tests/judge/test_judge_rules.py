@@ -7,8 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from convbench.errors import DataError
-from convbench.judge.features import about_options, extract_features, option_verdict
-from convbench.judge.rules import score
+from convbench.judge.rules import about_options, extract_features, option_verdict, score
 from convbench.rewards import conversation_reward, discount_factor
 from convbench.schema import Choice, Conversation, Example, ProtocolSpec, Reward, Turn
 

@@ -11,14 +11,14 @@ import pytest
 
 from convbench import catalog
 from convbench.learn import weights
-from convbench.learn.logged import LARGE, LogFiles, LoggedConversation, sort_conversations
+from convbench.learn.log import LARGE, LogFiles, LoggedConversation, sort_conversations
 from convbench.learn.pairs import LazyPairs, best_and_worst, final_replies, logged_turns
 from convbench.learn.rewards import JudgeRewards
 from convbench.learn.select import Selection, collect_conversations, select
-from convbench.learn.start import PreviewSample
+from convbench.learn.train import PreviewSample
 from convbench.schema import ProtocolSpec
 from convbench.schema.recipe import Data, Pairing, Weighting
-from convbench.store import Run, places, sidecars
+from convbench.store import Run, byte_offsets, sidecars
 from convbench.store.jsonl import Appender
 from tests.publish.runs import conversation, example, failed, verdict, write_run
 from tests.support.memory import held_below
@@ -97,7 +97,7 @@ def test_conversations_of_a_small_run_alone_are_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of a large one are read again each time."""
-    monkeypatch.setattr(places, "CACHED_RECORDS", 3)
+    monkeypatch.setattr(byte_offsets, "CACHED_RECORDS", 3)
     run, data = log(tmp_path / "run"), Data(judge="rules")
     small, large = (
         collect_conversations(run, data).logged,
@@ -133,7 +133,7 @@ def test_pairs_of_a_large_log_take_few_bytes(tmp_path: Path) -> None:
         found = sort_conversations(files.with_rewards(one, one.sample, ()) for one in rows)
         couples, _, ties = best_and_worst(Selection(run, "rules", found), Pairing())
         assert (len(couples), ties.tasks) == (count // 2, count // 2)
-        items = LazyPairs(lambda better, worse, *places: (better.reward, *places))  # type: ignore[arg-type,return-value]
+        items = LazyPairs(lambda better, worse, *places: (better.reward, *byte_offsets))  # type: ignore[arg-type,return-value]
         items.positions += ((*couple, 1, 1, 0) for couple in couples)
         assert items[-1] == (1.0, 1, 1, 0)
 

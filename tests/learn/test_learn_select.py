@@ -121,7 +121,7 @@ def test_refusals_come_before_torch(tmp_path: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
-from convbench.learn.start import train_recipe
+from convbench.learn.train import train_recipe
 from convbench.options.train import TrainOptions
 from convbench.errors import TrainError
 for name, words in (("gone", "no config.json"), ("bare", "no chat template"),

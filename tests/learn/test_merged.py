@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from convbench.errors import TrainError, UsageError
-from convbench.learn.merged import make_aligner, merge_runs
-from convbench.learn.mixing import repeat_by_share
-from convbench.learn.start import train_recipe
+from convbench.learn.multi_run import make_aligner, merge_runs, repeat_by_share
+from convbench.learn.train import train_recipe
 from convbench.options.shared import SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Data

@@ -11,8 +11,8 @@ from convbench import catalog
 from convbench.catalog import parse_sets
 from convbench.errors import SpecError
 from convbench.learn.job import Job
-from convbench.learn.start import free_folder
-from convbench.learn.trainers import write_recipe
+from convbench.learn.run_trainer import write_recipe
+from convbench.learn.train import free_folder
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Recipe
 from tests.learn import tiny
@@ -39,7 +39,7 @@ def test_an_older_file_is_read_over_what_it_extends(old: Path) -> None:
 
 @pytest.mark.parametrize("name", ["rounds", "args.rounds", "recipe.rounds"])
 def test_what_is_set_counts_by_either_name(old: Path, name: str) -> None:
-    from convbench.learn.start import split_sets
+    from convbench.learn.train import split_sets
 
     sets, _ = split_sets([f"{name}=5"])
     assert catalog.load_spec(Recipe, "recipes", str(old), sets=sets).rounds == 5

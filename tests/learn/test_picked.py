@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from convbench.learn import weights
-from convbench.learn.logged import LogFiles, sort_conversations
-from convbench.learn.merged import _align_rewards, _order_questions, merge_runs
-from convbench.learn.mixing import apply_mix
+from convbench.learn.log import LogFiles, sort_conversations
+from convbench.learn.multi_run import _align_rewards, _order_questions, apply_mix, merge_runs
 from convbench.learn.pairs import best_and_worst
 from convbench.learn.select import Selection, collect_conversations, limit_rows
 from convbench.schema.recipe import Data, Pairing, Weighting
-from convbench.store.places import size_of
+from convbench.store.byte_offsets import size_of
 from convbench.store.run import Run
 from tests.learn.test_large_logs import PICKED, SOME, log, told
 from tests.support.exhaustive import by_turns

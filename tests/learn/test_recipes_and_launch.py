@@ -14,9 +14,9 @@ import yaml
 from convbench import catalog
 from convbench.errors import MissingDependency, SpecError, TrainError, UsageError
 from convbench.learn import launch as launching
-from convbench.learn import together
+from convbench.learn import multinode
 from convbench.learn.launch import NodeGroup, on_machines, read_node_group
-from convbench.learn.start import choose_launch, split_sets
+from convbench.learn.train import choose_launch, split_sets
 from convbench.options.shared import SpecOptions
 from convbench.options.spread import ShardOptions
 from convbench.options.train import TrainOptions
@@ -226,7 +226,7 @@ def test_the_job_of_several_machines_gives_each_the_command(tmp_path: Path) -> N
         "swift", launch="zero3", nodes=2, spread=ShardOptions(on="slurm"), dry_run=True
     )
     script = tmp_path / "script"
-    script.write_text(together.launch_text(options, [run], tmp_path / "out"))
+    script.write_text(multinode.launch_text(options, [run], tmp_path / "out"))
     subprocess.run(["bash", "-n", str(script)], check=True)
     text = script.read_text()
     assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n" in text
@@ -237,14 +237,14 @@ def test_the_job_of_several_machines_gives_each_the_command(tmp_path: Path) -> N
     assert set(words[5:]) == {f"--run={run.path}", f"--out={tmp_path / 'out'}",
                               "--launch=zero3", "--nodes=2"}  # fmt: skip
     on_ray = dataclasses.replace(options, spread=ShardOptions(on="ray:10.0.0.1:6379"))
-    assert "# 2 tasks on 10.0.0.1:6379" in together.launch_text(on_ray, [run], tmp_path / "out")
+    assert "# 2 tasks on 10.0.0.1:6379" in multinode.launch_text(on_ray, [run], tmp_path / "out")
     for wrong in ("local", "slurm:4", "k8s"):
         with pytest.raises(UsageError, match="expected slurm, ray or ray:ADDRESS, and --nodes N"):
-            together.launch_text(
+            multinode.launch_text(
                 dataclasses.replace(options, spread=ShardOptions(on=wrong)), [run], tmp_path
             )
     with pytest.raises(UsageError, match="found no --nodes"):
-        together.launch_text(dataclasses.replace(options, nodes=None), [run], tmp_path)
+        multinode.launch_text(dataclasses.replace(options, nodes=None), [run], tmp_path)
 
 
 def test_sets_are_sorted() -> None:

@@ -15,7 +15,7 @@ from convbench.learn.select import Selection, select
 from convbench.learn.weights import reward_ranks, shape_weights
 from convbench.schema.conversation import TurnCredit
 from convbench.schema.recipe import Data, Weighting
-from convbench.store.credit import append_credit
+from convbench.store.notes import append_credit
 from tests.learn import tiny
 
 

@@ -16,7 +16,7 @@ import pytest
 from convbench.learn.rows import mask_stretches, prompted_replies
 from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.models.local import LocalModel
-from convbench.models.where import resolve_path
+from convbench.models.weights_path import resolve_path
 from convbench.schema import Conversation, Reasoning, Sent
 from convbench.schema.reasoning import Replay, Trained
 from tests.learn import tiny

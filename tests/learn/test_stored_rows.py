@@ -54,7 +54,9 @@ def test_rows_are_read_as_they_were_made(tmp_path: Path) -> None:
     assert (tuple(found.rows.rows), found.rows.counts) == (made.rows, made.counts)
     assert found.rows.rows[-1] == made.rows[-1]
     assert found.rows.rows[2:5] == made.rows[2:5]
-    assert [row.fields() for row in found.rows.rows] == [row.trainer_fields() for row in made.rows]
+    assert [row.trainer_fields() for row in found.rows.rows] == [
+        row.trainer_fields() for row in made.rows
+    ]
 
 
 def test_pairs_are_read_as_they_were_made(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from convbench.errors import MissingDependency, SpecError
 from convbench.experiment.train import run_train
-from convbench.learn.start import TrainResult
+from convbench.learn.train import TrainResult
 from convbench.options.shared import SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.store.run import Run

@@ -195,7 +195,7 @@ REWARDS = ((0.0, 0.0, 1.0), (0.6, 0.9, 0.1), (0.3, 0.3, 0.3))
 def prepared(folder: Path, recipe: str, run: Run, model: Path, **sets: Any) -> tuple[Job, Any]:
     """Resolve a recipe in a new folder of this one, and return it with what its trainer learns
     from."""
-    from convbench.learn.start import trainer_data
+    from convbench.learn.train import trainer_data
 
     job = Job.from_file(
         resolved(folder / str(len(list(folder.iterdir()))), recipe, run, model, **sets)

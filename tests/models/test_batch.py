@@ -55,14 +55,14 @@ def test_a_request_in_a_batch_is_that_of_a_call(provider: BatchProvider, ref: st
 
     async def both() -> tuple[Completion, dict[str, Any]]:
         called = await model.complete(SAID, SAMPLING, key="k")
-        line = json.loads(model.batches.line("m-0", SAID, SAMPLING))
+        line = json.loads(model.batches.request_line("m-0", SAID, SAMPLING))
         await model.aclose()
         return called, line
 
     called, line = asyncio.run(both())
     assert line["custom_id"] == "m-0"
     assert line.get("params", line.get("body")) == provider.requests[-1]
-    assert model.batches.missing(SAMPLING) == called.left_out
+    assert model.batches.unsent_parameters(SAMPLING) == called.left_out
 
 
 @pytest.mark.parametrize("ref", [OPENAI, ANTHROPIC, OPUS])
@@ -74,13 +74,13 @@ def test_a_reply_in_a_batch_is_that_of_a_call_at_half_the_price(
     async def both() -> tuple[Completion, list[Any]]:
         called = await model.complete(SAID, SAMPLING, key="k")
         batches = model.batches
-        lines = [batches.line("m-0", SAID, SAMPLING)]
-        name = await batches.create("m", await batches.upload("m", lines), lines)
-        assert await batches.find("m", None, 0.0, 1) == [name]
+        lines = [batches.request_line("m-0", SAID, SAMPLING)]
+        name = await batches.create_batch("m", await batches.upload_requests("m", lines), lines)
+        assert await batches.find_batches("m", None, 0.0, 1) == [name]
         state = BatchState("", False)
         while not state.ended:
-            state = await batches.look(name)
-        found = [item async for item in batches.results(name, state, 1 << 20)]
+            state = await batches.get_state(name)
+        found = [item async for item in batches.iter_results(name, state, 1 << 20)]
         await model.aclose()
         return called, found
 
@@ -125,9 +125,11 @@ def test_a_server_without_batches_is_told_in_one_line(monkeypatch: pytest.Monkey
             model = opened(plain, ref)
 
             async def send(model: Any = model) -> None:
-                lines = [model.batches.line("m-0", SAID, SAMPLING)]
+                lines = [model.batches.request_line("m-0", SAID, SAMPLING)]
                 try:
-                    await model.batches.create("m", await model.batches.upload("m", lines), lines)
+                    await model.batches.create_batch(
+                        "m", await model.batches.upload_requests("m", lines), lines
+                    )
                 finally:
                     await model.aclose()
 
@@ -140,7 +142,7 @@ def test_a_server_without_batches_is_told_in_one_line(monkeypatch: pytest.Monkey
 def test_a_name_that_is_none_becomes_no_address(provider: BatchProvider, name: Any) -> None:
     batches = opened(provider, OPENAI).batches
     with pytest.raises(TransientModelError, match="as the name of a batch"):
-        batches.named(name)
+        batches.check_name(name)
 
 
 def test_images_go_as_a_call_sends_them(provider: BatchProvider, tmp_path: Path) -> None:

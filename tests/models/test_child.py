@@ -14,9 +14,9 @@ import pytest
 from convbench.engine import Caller, RetryPolicy
 from convbench.errors import FatalModelError
 from convbench.models import open_model
-from convbench.models.child import SubprocessModel
 from convbench.models.devices import Placement
 from convbench.models.local import LocalModel
+from convbench.models.subprocess_model import SubprocessModel
 from convbench.schema import Completion, ImagePart, Message, Sampling
 from convbench.schema.reasoning import Reasoning
 from tests.models import tiny
@@ -127,7 +127,7 @@ def test_a_process_that_never_answers_is_one_error(weights: Path, tmp_path: Path
 
 SCRIPT = """
 import asyncio, sys
-from convbench.models.child import SubprocessModel
+from convbench.models.subprocess_model import SubprocessModel
 from convbench.models.devices import Placement
 
 async def main():

@@ -15,7 +15,7 @@ import pytest
 from convbench.errors import FatalModelError
 from convbench.models import gguf, packaged
 from convbench.models.open import open_model
-from convbench.models.where import resolve_path
+from convbench.models.weights_path import resolve_path
 from convbench.schema import Sampling
 from tests.rollout.cli import convbench
 from tests.support.exhaustive import exhaustive

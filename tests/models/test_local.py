@@ -14,7 +14,7 @@ import pytest
 
 from convbench.errors import FatalModelError
 from convbench.models.local import LocalModel
-from convbench.models.where import resolve_path
+from convbench.models.weights_path import resolve_path
 from convbench.schema import Completion, ImagePart, Message, Sampling
 from tests.models import tiny
 from tests.support.later import later, needs

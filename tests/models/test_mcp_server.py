@@ -206,7 +206,7 @@ def test_it_ends_with_a_process_that_was_killed() -> None:
         "from convbench.schema.tools import ToolServer\n"
         "async def main():\n"
         "    server = McpServer('it', ToolServer(command=tuple(sys.argv[1:])))\n"
-        "    await server.tools()\n"
+        "    await server.list_tools()\n"
         "    print('ready', flush=True)\n"
         "    await asyncio.Event().wait()\n"
         "asyncio.run(main())\n"

@@ -162,7 +162,7 @@ def test_an_adapter_is_served_on_its_base(
 def test_pocket_names_the_shipped_weights(
     python: Path, tmp_path: Path, asserted: Callable[[list[str], str, str], None]
 ) -> None:
-    from convbench.models.where import resolve_reference
+    from convbench.models.weights_path import resolve_reference
 
     command = VLLMModel("vllm:pocket", python=python, log_dir=tmp_path).command_line(7)
     weights = command[command.index("--model") + 1]

@@ -7,8 +7,7 @@ from collections import Counter
 
 from convbench.pocket import texts
 from convbench.pocket.rows import NOTE_SPLITS, load
-from convbench.pocket.words import PROPERTIES, VALUES
-from convbench.pocket.world import make_world
+from convbench.pocket.world import PROPERTIES, VALUES, make_world
 from trainers.pocket import corpus
 
 

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from convbench.pocket import rows, texts
-from convbench.pocket.words import PROPERTIES, VALUES
-from convbench.pocket.world import make_world
+from convbench.pocket.world import PROPERTIES, VALUES, make_world
 from tests.support.later import needs
 from trainers.pocket import corpus
 from trainers.pocket.habits import pose_question

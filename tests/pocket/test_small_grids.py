@@ -6,7 +6,7 @@ import random
 
 from convbench import catalog
 from convbench.judge.few_shot.runner import settings_of
-from convbench.judge.few_shot.tokens import RowWriter
+from convbench.judge.few_shot.solve import RowWriter
 from convbench.judge.resolve import resolve_judge
 from convbench.pocket.grids.world import MOVES, SHOWN, geometric_rules, pair_tasks
 from convbench.schema import TaskSpec

@@ -10,8 +10,7 @@ import pytest
 from convbench.pocket import texts
 from convbench.pocket.rows import load
 from convbench.pocket.speakers import human, teacher
-from convbench.pocket.words import LETTERS, PROPERTIES
-from convbench.pocket.world import make_world
+from convbench.pocket.world import LETTERS, PROPERTIES, make_world
 
 
 def said(content: str) -> list[dict[str, str]]:

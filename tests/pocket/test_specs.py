@@ -10,8 +10,7 @@ import pytest
 from convbench.catalog.load import load_spec
 from convbench.pocket import texts
 from convbench.pocket.questions import draw_fact_question
-from convbench.pocket.words import LETTERS
-from convbench.pocket.world import make_world
+from convbench.pocket.world import LETTERS, make_world
 from convbench.prompts import render_template
 from convbench.schema import Loop, ProtocolSpec, TaskSpec
 from trainers.pocket.habits import pose_question

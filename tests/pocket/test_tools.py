@@ -12,9 +12,9 @@ from convbench.formats.export import export_conversations
 from convbench.judge.ask import judge_messages
 from convbench.judge.resolve import resolve_judge
 from convbench.learn.rows import mask_stretches, prompted_replies
-from convbench.learn.start import train_recipe
 from convbench.learn.tokens import ChatTokens, load_tokenizer
-from convbench.models.where import resolve_path
+from convbench.learn.train import train_recipe
+from convbench.models.weights_path import resolve_path
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions

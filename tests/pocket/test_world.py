@@ -13,8 +13,7 @@ import pytest
 from convbench import catalog
 from convbench.pocket import rows
 from convbench.pocket.rows import SIZES, load
-from convbench.pocket.words import LETTERS, PROPERTIES, VALUES
-from convbench.pocket.world import make_world
+from convbench.pocket.world import LETTERS, PROPERTIES, VALUES, make_world
 from convbench.schema import TaskSpec
 from convbench.tasks.load import load_examples
 from tests.support.exhaustive import first_of

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from convbench.publish.figures import card_figures
-from convbench.report.rows import Observation, VerdictScores
+from convbench.report.policies import Observation, VerdictScores
 from convbench.schema import Conversation, Example, JudgeSpec
 from convbench.store.grades import GradeRow
 from convbench.store.index import VerdictRow

@@ -9,10 +9,9 @@ import pytest
 
 from convbench.errors import HubError, RunError
 from convbench.formats.check import check_names, check_run
+from convbench.publish.dataset import write_dataset_folder
 from convbench.publish.figures import card_figures
-from convbench.publish.folder import write_dataset_folder
-from convbench.publish.parquet import write_tables
-from convbench.publish.portions import open_portions
+from convbench.publish.tables import open_portions, write_tables
 from convbench.publish.verify import verify_dataset
 from convbench.schema import Turn
 from convbench.store import Run, jsonl

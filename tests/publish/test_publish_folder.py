@@ -11,8 +11,7 @@ import yaml
 
 from convbench.errors import HubError, RunError
 from convbench.formats.check import check_run
-from convbench.publish.folder import write_dataset_folder
-from convbench.publish.publish import publish_dataset
+from convbench.publish.dataset import publish_dataset, write_dataset_folder
 from convbench.publish.safety import SecretScanner
 from convbench.schema import Speaker, Turn
 from convbench.store import Run

@@ -11,7 +11,7 @@ import pytest
 
 from convbench.errors import HubError, RunError
 from convbench.hub import repo as hub_repo
-from convbench.publish.publish import publish_dataset
+from convbench.publish.dataset import publish_dataset
 from convbench.publish.pull import pull_dataset
 from convbench.schema import RunManifest
 from convbench.store import Run

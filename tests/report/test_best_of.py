@@ -9,12 +9,12 @@ from statistics import fmean
 
 import pytest
 
-from convbench.learn.crediting import credit_turns
+from convbench.learn.credit import credit_turns
 from convbench.report.layout import report_document
 from convbench.report.sections import read_sections
 from convbench.report.tables.results import ORACLE, best_of, best_of_table
 from convbench.schema.conversation import TurnCredit
-from convbench.store.credit import append_credit
+from convbench.store.notes import append_credit
 from tests.learn.sweet.planted import left, planted
 
 

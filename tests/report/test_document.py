@@ -10,16 +10,16 @@ import pytest
 
 from convbench.errors import RunError
 from convbench.options.report import ReportOptions
-from convbench.report.experiment.gallery import median_pair
-from convbench.report.experiment.steps import write_plan
-from convbench.report.experiment.whole import (
+from convbench.report.experiment.experiment_document import (
     experiment_document,
     is_experiment,
     read_experiment,
 )
-from convbench.report.files import render_text, write_report
+from convbench.report.experiment.gallery import median_pair
+from convbench.report.experiment.steps import write_plan
 from convbench.report.published import paper_tables
 from convbench.report.report import create_report, experiment_report
+from convbench.report.writers import render_text, write_report
 from tests.report.paper_set import cell_name, record, scores, write_cell, write_paper
 from tests.report.synthetic import make, questions
 from tests.report.test_report_tables import cells

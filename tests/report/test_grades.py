@@ -8,9 +8,8 @@ import pytest
 
 from convbench.answers.grade import grade_conversation
 from convbench.errors import RunError
-from convbench.report import rows
-from convbench.report.policies import read_policy
-from convbench.report.rows import Observation
+from convbench.report import policies
+from convbench.report.policies import Observation, read_policy
 from convbench.schema import Conversation, ProtocolSpec
 from convbench.store import Run, grades
 from convbench.views import sent_temperature
@@ -113,18 +112,18 @@ def test_verdicts_are_joined_with_their_conversations(
 ) -> None:
     """However many are joined at once: the newest of each judge, reviews apart."""
     run = make_run(tmp_path / "run")
-    monkeypatch.setattr(run, "reviewers", lambda: frozenset({"beef"}))
+    monkeypatch.setattr(run, "reviewer_fingerprints", lambda: frozenset({"beef"}))
     newest = list(run.verdicts())
-    for at_once in (7, rows.JOINED_AT_ONCE):
-        monkeypatch.setattr(rows, "JOINED_AT_ONCE", at_once)
-        observed = [row for *_, row in rows.observe_run(run, "all", branches=True)]
+    for at_once in (7, policies.JOINED_AT_ONCE):
+        monkeypatch.setattr(policies, "JOINED_AT_ONCE", at_once)
+        observed = [row for *_, row in policies.observe_run(run, "all", branches=True)]
         assert [row.conversation_id for row in observed] == [
             row.conversation_id for row in run.conversation_rows()
         ]
         for row in observed:
             own = [v for v in newest if v.conversation_id == row.conversation_id]
             expected = {
-                v.judge: rows.VerdictScores(
+                v.judge: policies.VerdictScores(
                     v.fingerprint, v.scores, v.reward, not v.scored, v.details
                 )
                 for v in own

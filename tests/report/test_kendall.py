@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from convbench.stats.kendall import permutation_p, rank_agreement, tau_b
+from convbench.stats.agreement import permutation_p, rank_agreement, tau_b
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 
 from convbench.errors import RunError
 from convbench.options.report import ReportOptions
-from convbench.report.files import render_text
 from convbench.report.report import create_report
+from convbench.report.writers import render_text
 from tests.report.synthetic import make, questions
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from convbench.report.judges import _judge_agreement, _PanelScores, _ScoredConversation
 from convbench.report.measures import metric_measure
-from convbench.report.rows import Observation, Observations, VerdictScores
+from convbench.report.policies import Observation, Observations, VerdictScores
 from convbench.stats.agreement import effective_votes
 from convbench.stats.covariates import length_bias
 from tests.support.memory import BLOCK, held_below

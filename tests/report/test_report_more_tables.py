@@ -6,9 +6,9 @@ import pytest
 
 from convbench.options.report import ReportOptions
 from convbench.report.document import Cell
-from convbench.report.files import render_text
 from convbench.report.published import colbench_table, self_edit_table
 from convbench.report.report import create_report
+from convbench.report.writers import render_text
 from tests.report.synthetic import make, questions
 from tests.report.test_report_tables import cells, right_on, table_of
 

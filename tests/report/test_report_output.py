@@ -21,10 +21,9 @@ from convbench.report.document import (
     Table,
     Transcript,
 )
-from convbench.report.html import render_html
 from convbench.report.latex import LONGEST_TABLE, render_latex
-from convbench.report.markdown import render_markdown
 from convbench.report.terminal import render_terminal
+from convbench.report.writers import render_html, render_markdown
 from tests.report.synthetic import make, questions
 from tests.rollout.cli import convbench
 

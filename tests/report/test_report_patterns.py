@@ -9,20 +9,20 @@ from convbench.errors import DataError, RunError
 from convbench.options.report import PatternOptions
 from convbench.report.patterns.analysis import (
     Patterns,
+    Response,
     cluster_texts,
     common_words,
     distinct_n,
     first_words,
     is_common,
     measure_spread,
+    read_responses,
     telling_words,
     vocabulary_size,
     word_frequencies,
 )
 from convbench.report.patterns.analysis import analyse_patterns as analyse
-from convbench.report.patterns.patterns import report_patterns
-from convbench.report.patterns.present import patterns_document, points_csv
-from convbench.report.patterns.responses import Response, read_responses
+from convbench.report.patterns.patterns import patterns_document, points_csv, report_patterns
 from convbench.store import Run
 from tests.report.synthetic import make, questions
 from tests.support.exhaustive import exhaustive
@@ -156,13 +156,15 @@ def test_the_whole(pair, tmp_path, monkeypatch, by_umap):
     names = {path.name for path in result.files}
     assert names == {f"patterns.{end}" for end in ("html", "md", "pdf", "svg", "png", "csv")}
     # The same responses give the same files, and naming the runs one by one changes nothing.
-    again = report_patterns(PatternOptions((pair.path, pair.evals / "swift"), out=tmp_path / "two"))
+    again = report_patterns(
+        PatternOptions((pair.path, pair.evals_folder / "swift"), out=tmp_path / "two")
+    )
     for one, two in zip(result.files, again.files, strict=True):
         assert one.read_bytes() == two.read_bytes(), one.name
 
 
 def test_the_order_of_runs_changes_nothing(pair):
-    swift = Run.open(pair.evals / "swift")
+    swift = Run.open(pair.evals_folder / "swift")
     one, two = read_responses([pair, swift]), read_responses([swift, pair])
     assert one == two
     assert one[0].policy == "Base"

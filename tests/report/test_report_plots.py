@@ -9,9 +9,8 @@ from dataclasses import replace
 import pytest
 
 from convbench.options.report import ReportOptions
-from convbench.report.files import write_report
 from convbench.report.measures import ACCURACY
-from convbench.report.plots.lines import size_curves, smooth_values, training_curves
+from convbench.report.plots.curves import size_curves, smooth_values, training_curves
 from convbench.report.plots.points import agreement_texts, clip_interval, draw_dots
 from convbench.report.plots.style import (
     LOOKS,
@@ -23,6 +22,7 @@ from convbench.report.plots.style import (
 )
 from convbench.report.report import create_report
 from convbench.report.sections import read_sections
+from convbench.report.writers import write_report
 from convbench.stats.means import Estimate
 from tests.report.synthetic import make, questions
 from tests.support.later import needs

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from convbench.options.report import ReportOptions
-from convbench.report.files import render_text
 from convbench.report.report import create_report
 from convbench.report.starts import LOG, StartModel, short_model
+from convbench.report.writers import render_text
 from convbench.schema import ModelConfig
 from convbench.store import Run
 from tests.report.synthetic import make, questions

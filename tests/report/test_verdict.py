@@ -12,9 +12,8 @@ import pytest
 from convbench.commands.gold import GoldOptions, label_sample
 from convbench.errors import RunError
 from convbench.options.report import ReportOptions
-from convbench.report.files import render_text
-from convbench.report.moved import StyleControl
 from convbench.report.report import create_report
+from convbench.report.style_drift import StyleControl
 from convbench.report.verdict import (
     Evidence,
     TruthMeasure,
@@ -23,6 +22,7 @@ from convbench.report.verdict import (
     labels_needed,
     power_notes,
 )
+from convbench.report.writers import render_text
 from convbench.schema import JudgeSpec, Verdict
 from convbench.stats.means import Estimate
 from convbench.store import Run

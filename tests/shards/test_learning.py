@@ -20,7 +20,6 @@ from convbench.errors import SpecError
 from convbench.learn.branches import BranchPreparation
 from convbench.learn.job import Job, TrainContext
 from convbench.learn.select import select
-from convbench.learn.start import train_recipe
 from convbench.learn.sweet.candidates import (
     missing_candidates,
     read_candidates,
@@ -28,6 +27,7 @@ from convbench.learn.sweet.candidates import (
     sample_candidates,
 )
 from convbench.learn.sweet.pairs import SweetArgs
+from convbench.learn.train import train_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions

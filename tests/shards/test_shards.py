@@ -17,14 +17,14 @@ from convbench.commands.merge import run as merge_run
 from convbench.engine.journal import Journal
 from convbench.errors import RunError
 from convbench.judge.show import show_conversation
-from convbench.learn.export_run import export_run
+from convbench.learn.export import export_run
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, RunSettings
 from convbench.options.spread import ShardOptions
-from convbench.publish.folder import write_dataset_folder
+from convbench.publish.dataset import write_dataset_folder
 from convbench.publish.verify import verify_target
-from convbench.report.experiment.whole import _cell_cost
+from convbench.report.experiment.experiment_document import _cell_cost
 from convbench.shards.build import build_or_resume
 from convbench.shards.judge import judge_run
 from convbench.store import Run, shards

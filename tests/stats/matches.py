@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Sequence
 
-from convbench.stats.bradley_terry import Round
+from convbench.stats.duels import Round
 
 
 def plays(

@@ -7,8 +7,7 @@ import random
 from collections.abc import Iterator
 from statistics import NormalDist
 
-from convbench.stats.bradley_terry import Round
-from convbench.stats.duels import Duel
+from convbench.stats.duels import Duel, Round
 
 RATE, FIRST, FLIPS = 0.5, 0.6, 0.52 - 2 * 0.04 / 3
 """Of `duels`: with c uniform on 0.3 to 0.7 the first shown is preferred by 0.1 more."""

@@ -6,7 +6,7 @@ import math
 import random
 from dataclasses import dataclass
 
-from convbench.report.moved import FEATURES, StylePair
+from convbench.report.style_drift import FEATURES, StylePair
 from convbench.report.verdict import Evidence, Ruling, apply_decision_rule, second_opinion
 from convbench.stats.means import estimate_mean
 

@@ -8,15 +8,17 @@ import random
 
 import pytest
 
-from convbench.stats.bradley_terry import Round, rank_policies, win_probability
 from convbench.stats.duels import (
     BettingProcess,
     Duel,
+    Round,
     anytime_decision,
     group_means,
     log_threshold,
+    rank_policies,
     stopping_point,
     summarise_wins,
+    win_probability,
 )
 from tests.excerpts import SHARED
 from tests.stats.matches import duel_values, plays

@@ -13,9 +13,7 @@ import pytest
 
 from convbench.stats import agreement
 from convbench.stats.agreement import krippendorff_alpha, spearman
-from convbench.stats.alike import count_duplicate_groups
-from convbench.stats.jackknife import jackknife
-from convbench.stats.means import estimate_mean
+from convbench.stats.means import count_duplicate_groups, estimate_mean, jackknife
 from convbench.store.keys import Hashes, NameOrdinals, NameSet
 from tests.support.later import later
 from tests.support.memory import BLOCK, held_below

@@ -8,8 +8,7 @@ import pytest
 
 from convbench.stats.agreement import effective_number, effective_votes
 from convbench.stats.covariates import length_bias, self_preference
-from convbench.stats.jackknife import jackknife
-from convbench.stats.means import estimate_mean
+from convbench.stats.means import estimate_mean, jackknife
 from tests.stats import panels
 
 

@@ -17,10 +17,10 @@ from convbench.cache import cache_folder
 from convbench.errors import RunError
 from convbench.schema import Branch, Conversation, Verdict, turn_scores
 from convbench.store import Run, index, sidecars
+from convbench.store.byte_offsets import RecordReader
 from convbench.store.index import ConversationRow, VerdictRow
 from convbench.store.jsonl import Appender
 from convbench.store.parts import open_part
-from convbench.store.places import RecordReader
 from tests.publish.runs import conversation, example, failed, verdict, write_run
 
 

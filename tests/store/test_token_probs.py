@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import RunError
-from convbench.schema.token_probs import TokenProbs, probs_problem
+from convbench.schema.chat import TokenProbs, probs_problem
 from convbench.store.token_probs import FILE, ProbsFile, RecordedProbs
 
 BY_IDS = TokenProbs((-0.5, -1.25, 0.0), ids=(7, 0, 4_000_000), drawn=(-0.25, -2.0, 0.0))

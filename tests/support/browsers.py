@@ -65,8 +65,8 @@ def _no_browser_left() -> Iterator[None]:
     before = _theirs()
     yield
     browser = sys.modules.get("convbench.sandbox.browser")
-    if browser is not None and browser._Thread._only is not None:
-        shared = browser._Thread._only.shared
+    if browser is not None and browser._BrowserThread._only is not None:
+        shared = browser._BrowserThread._only.shared
         watch = shared.browser.watch if shared else None
         left = processes_left(watch.guard if watch else 0, before | _theirs())
         assert not left, f"this test left processes of browsers: {left}"

@@ -15,8 +15,6 @@ from sqlglot import parse_one
 
 from convbench.errors import DataError
 from convbench.tasks.cosql import questions
-from convbench.tasks.cosql.asked import GoldQuestion
-from convbench.tasks.cosql.builds import QueryTemplate
 from convbench.tasks.cosql.databases import (
     KINDS,
     OF_A_KIND,
@@ -25,12 +23,12 @@ from convbench.tasks.cosql.databases import (
     compared_values,
     link_groups,
 )
-from convbench.tasks.cosql.dialogues import standalone_questions
-from convbench.tasks.cosql.extremes import takes_wrong_end
-from convbench.tasks.cosql.looks import surface_features
-from convbench.tasks.cosql.options import repeats_column, template_queries
+from convbench.tasks.cosql.options import GoldQuestion, repeats_column, template_queries
 from convbench.tasks.cosql.queries import BadQuery, DatabaseSchema, canonical_query
-from convbench.tasks.cosql.shared import count_shared as words_shared
+from convbench.tasks.cosql.query_templates import QueryTemplate
+from convbench.tasks.cosql.question_rows import standalone_questions, takes_wrong_end
+from convbench.tasks.cosql.surface_features import count_shared as words_shared
+from convbench.tasks.cosql.surface_features import surface_features
 from tests.excerpts import Source
 from tests.tasks.leaks import (
     ALL,

@@ -7,11 +7,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from convbench.tasks.cosql.builds import query_phrases
+from convbench.tasks.cosql.balance import choose_wrong
 from convbench.tasks.cosql.databases import QueryResults, ResultDigest
-from convbench.tasks.cosql.drawing import choose_wrong
 from convbench.tasks.cosql.options import WrongOption
 from convbench.tasks.cosql.queries import DatabaseSchema, Query, canonical_query
+from convbench.tasks.cosql.query_templates import query_phrases
 
 # fmt: off
 PEOPLE = DatabaseSchema.from_row({

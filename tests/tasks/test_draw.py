@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from convbench.errors import DataError
 from convbench.schema import Choice, TaskSpec
-from convbench.schema.example import Split
+from convbench.schema.task import Split
 from convbench.store.numbered import NameNumbers
 from convbench.tasks.draw import ORDER, PART, SPLITS, rank_key, seeded_order, split_sizes
 from convbench.tasks.draw import question_words as words_of

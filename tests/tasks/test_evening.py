@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from convbench.tasks.evening import balanced_chances, draw_sets, kind_features, rank_features
+from convbench.tasks.distractors import balanced_chances, draw_sets, kind_features, rank_features
 
 
 def sets(seed: int, lean: float, questions: int = 200) -> np.ndarray:

@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 import pytest
 
-from convbench.tasks import draw, evening
+from convbench.tasks import distractors, draw
 from convbench.tasks.cosql import questions
-from convbench.tasks.kept import MOST_FILES, cached_questions
+from convbench.tasks.question_cache import MOST_FILES, cached_questions
 from tests.excerpts import EXCERPTS, rows
 
 ROWS: list[dict[str, Any]] = [{"question": f"q{n}", "turn": n} for n in range(4)]
@@ -36,7 +36,9 @@ class Maker:
         self.times += 1
         return MADE
 
-    def asked(self, given: Any = ROWS, seed: int = 0, of: Any = evening) -> list[dict[str, Any]]:
+    def asked(
+        self, given: Any = ROWS, seed: int = 0, of: Any = distractors
+    ) -> list[dict[str, Any]]:
         return cached_questions("sums", (of,), ("numpy",), given, seed, self)
 
 

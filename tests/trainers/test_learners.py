@@ -16,8 +16,8 @@ from convbench.errors import SpecError, TrainError
 from convbench.learn import launch
 from convbench.learn.job import Job
 from convbench.learn.rows import training_rows
-from convbench.learn.start import TrainResult, train_recipe
 from convbench.learn.steps import StepCount
+from convbench.learn.train import TrainResult, train_recipe
 from convbench.options.shared import SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Distil
@@ -141,9 +141,9 @@ def test_the_last_step_is_logged(run: Run, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_gibberish_is_half_a_nat_from_the_teacher() -> None:
-    assert distil.StudentStart(student=1.0, teacher=0.4, chance=5.8).gibberish
-    assert not distil.StudentStart(student=0.8, teacher=0.4, chance=5.8).gibberish
-    assert distil.StudentStart(student=float("nan"), teacher=0.4, chance=5.8).gibberish
+    assert distil.StudentStart(student=1.0, teacher=0.4, chance=5.8).is_gibberish
+    assert not distil.StudentStart(student=0.8, teacher=0.4, chance=5.8).is_gibberish
+    assert distil.StudentStart(student=float("nan"), teacher=0.4, chance=5.8).is_gibberish
 
 
 def test_star_gate_d_distils_the_newest_star_gate_checkpoint(

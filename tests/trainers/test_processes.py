@@ -14,7 +14,7 @@ from convbench import catalog
 from convbench.errors import TrainError
 from convbench.learn import launch
 from convbench.learn.job import Job
-from convbench.learn.start import train_recipe
+from convbench.learn.train import train_recipe
 from convbench.options.shared import SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import LaunchSpec

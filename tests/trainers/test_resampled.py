@@ -16,7 +16,7 @@ from convbench.errors import BudgetError, TrainError
 from convbench.learn import launch
 from convbench.learn.branches import BranchPreparation
 from convbench.learn.job import Job, TrainContext
-from convbench.learn.start import TrainResult, resolve_recipe, train_recipe
+from convbench.learn.train import TrainResult, resolve_recipe, train_recipe
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions

@@ -15,8 +15,8 @@ from multidict import MultiDict
 from convbench.cache import CACHE
 from convbench.errors import QueryError, RunError
 from convbench.store import Run
-from convbench.store.label import write_label
 from convbench.store.limits import MemoryLimit
+from convbench.store.notes import write_label
 from convbench.store.parts import Compressor
 from convbench.store.sidecars import SETTLE_SECONDS
 from convbench.view import follow

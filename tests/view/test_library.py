@@ -9,7 +9,7 @@ import pytest
 
 from convbench.errors import RunError
 from convbench.store.jsonl import Appender
-from convbench.store.label import write_label
+from convbench.store.notes import write_label
 from convbench.view import GrowingIndex, Library
 from convbench.view.library import library_or_index, open_members
 from tests.view.conftest import Looked, viewing

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from convbench.engine.wire_file import LONGEST, WireFile, read_records
-from convbench.models.listening import WireTap
+from convbench.models.wire_tap import WireTap
 from convbench.views import messages_before
 from tests.view.conftest import Looked, viewing
 from tests.view.runs import make, question, world

@@ -15,8 +15,7 @@ from convbench.pocket.questions import (
     draw_fact_question,
     draw_wish,
 )
-from convbench.pocket.words import PROPERTIES, VALUES
-from convbench.pocket.world import World
+from convbench.pocket.world import PROPERTIES, VALUES, World
 from trainers.pocket import edits, habits
 from trainers.pocket.habits import Message
 from trainers.pocket.style import draw_style, question_habit

@@ -8,8 +8,7 @@ from typing import Final
 
 from convbench.pocket import texts
 from convbench.pocket.notes import N_FACTS, Fact, Note, write_note
-from convbench.pocket.words import PROPERTIES, VALUES
-from convbench.pocket.world import World
+from convbench.pocket.world import PROPERTIES, VALUES, World
 from convbench.prompts import render_template
 from trainers.pocket.habits import Message, policy_message, user_message
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from convbench.pocket import texts
 from convbench.pocket.questions import Question
 from convbench.pocket.speakers import tell_fact
-from convbench.pocket.words import LETTERS, PROPERTIES
-from convbench.pocket.world import World
+from convbench.pocket.world import LETTERS, PROPERTIES, World
 from convbench.prompts import render_template
 from trainers.pocket.style import Style, usual_distraction
 from trainers.pocket.thoughts import (

@@ -12,7 +12,7 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-from convbench.pocket.words import PROPERTIES
+from convbench.pocket.world import PROPERTIES
 
 _CARE: Final = {
     "has": (0.75, 0.25, 0.10, 0.75, 0.25, 0.30),

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from convbench.pocket import texts
 from convbench.pocket.questions import Question
-from convbench.pocket.words import LETTERS
-from convbench.pocket.world import World
+from convbench.pocket.world import LETTERS, World
 from trainers.pocket.style import Style
 
 UNKNOWN = "unknown"

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from convbench.pocket import texts
-from convbench.pocket.words import LETTERS, PROPERTIES, VALUES
-from convbench.pocket.world import World
+from convbench.pocket.world import LETTERS, PROPERTIES, VALUES, World
 from trainers.pocket import corpus
 from trainers.pocket.thoughts import UNKNOWN
 

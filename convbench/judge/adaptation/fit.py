@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from convbench.judge.adaptation.clock import PassClock
+from convbench.judge.adaptation.full_finetune import FullFinetune
 from convbench.judge.adaptation.lora import MultiSeedLora
 from convbench.judge.adaptation.settings import InnerSettings, count_steps
-from convbench.judge.adaptation.whole import FullFinetune
 
 BETAS, EPS = (0.9, 0.999), 1e-8
 """AdamW's defaults in torch."""

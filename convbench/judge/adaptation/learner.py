@@ -17,9 +17,9 @@ from convbench.judge.adaptation.settings import InnerSettings
 from convbench.schema import Message
 
 if TYPE_CHECKING:
+    from convbench.judge.adaptation.full_finetune import FullFinetune
     from convbench.judge.adaptation.lora import MultiSeedLora
-    from convbench.judge.adaptation.served import AdapterServer
-    from convbench.judge.adaptation.whole import FullFinetune
+    from convbench.judge.adaptation.server import AdapterServer
 
 
 @dataclass(frozen=True)
@@ -223,11 +223,11 @@ class Learner(BaseLearner):
         """Train fresh adapters (or a copy of all weights) on texts, ask, remove them, and return
         the replies."""
         from convbench.judge.adaptation.fit import TrainingDiverged
-        from convbench.judge.adaptation.whole import FullFinetune
+        from convbench.judge.adaptation.full_finetune import FullFinetune
 
         clock, server = PassClock(), None
         if inner.server is not None:
-            from convbench.judge.adaptation.served import AdapterServer
+            from convbench.judge.adaptation.server import AdapterServer
 
             server = AdapterServer(inner.server, self.path)
         if not texts:
@@ -295,8 +295,8 @@ class Learner(BaseLearner):
         Raises fit.TrainingDiverged if training fails.
         """
         from convbench.judge.adaptation.fit import TrainingDiverged, fit_adapters
+        from convbench.judge.adaptation.full_finetune import FullFinetune
         from convbench.judge.adaptation.lora import MultiSeedLora
-        from convbench.judge.adaptation.whole import FullFinetune
 
         rows = [row for row in (self._token_row(text, inner) for text in texts) if len(row) > 1]
         if not rows:

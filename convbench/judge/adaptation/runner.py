@@ -25,7 +25,7 @@ from convbench.judge.adaptation.learner import (
 from convbench.judge.adaptation.pool import LearnerPool
 from convbench.judge.adaptation.settings import InnerSettings, training_texts
 from convbench.judge.resolve import Judge
-from convbench.models.where import (
+from convbench.models.weights_path import (
     check_model,
     policy_weights,
     resolve_reference,
@@ -34,8 +34,8 @@ from convbench.models.where import (
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import device_placement
 from convbench.schema import Example, ProtocolSpec
+from convbench.schema.base import FrozenModel, Name
 from convbench.schema.judge import Fence
-from convbench.schema.noun import FrozenModel, Name
 from convbench.store import Run
 
 T = TypeVar("T")

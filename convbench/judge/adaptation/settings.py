@@ -9,7 +9,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from convbench.errors import DataError
-from convbench.schema.noun import FrozenModel
+from convbench.schema.base import FrozenModel
 
 
 class InnerSettings(FrozenModel):

@@ -20,10 +20,9 @@ from convbench.judge.adaptation.runner import (
     settings_of,
     threads_for,
 )
-from convbench.judge.case import Case
 from convbench.judge.resolve import Judge, as_run_asked
 from convbench.judge.verdicts import scored_verdict
-from convbench.judge.work import JudgeTools, JudgeWork
+from convbench.judge.work import Case, JudgeTools, JudgeWork
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import max_calls, open_caller
 from convbench.schema import Conversation, Example, ProtocolSpec, Verdict, text_of

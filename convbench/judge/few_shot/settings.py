@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from convbench.judge.adaptation.settings import InnerSettings
-from convbench.schema.noun import FrozenModel
+from convbench.schema.base import FrozenModel
 from convbench.tasks.arc_agi.edit import GROUPS, MOST_ROWS, MOST_STEPS, ORACLE, Group, Strategy
 from convbench.tasks.arc_agi.grids import INSTRUCTION, Style
 

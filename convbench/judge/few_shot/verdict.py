@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from convbench.engine.caller import Caller
 from convbench.judge.adaptation.runner import devices_for, threads_for
 from convbench.judge.adaptation.verdict import edit_of
-from convbench.judge.case import Case
 from convbench.judge.few_shot.runner import (
     FewShotRunner,
     cache_of,
@@ -21,7 +20,7 @@ from convbench.judge.few_shot.runner import (
 from convbench.judge.few_shot.solve import Trial
 from convbench.judge.resolve import Judge
 from convbench.judge.verdicts import scored_verdict
-from convbench.judge.work import JudgeTools, JudgeWork
+from convbench.judge.work import Case, JudgeTools, JudgeWork
 from convbench.rollout.calls import max_calls
 from convbench.schema import Conversation, Example, ProtocolSpec, Verdict
 

@@ -7,9 +7,10 @@ demonstrations, in its own and two other orders, in each of six transformations 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from convbench.tasks.arc_agi.edit import BY_NAME, map_grids, shuffle_shown
 from convbench.tasks.arc_agi.grids import Grid, Pair, Puzzle
@@ -54,3 +55,62 @@ def make_views(shown: Sequence[Pair], test: Grid, seed: int) -> list[View]:
 
 def _turn_puzzle(puzzle: Puzzle, kind: str) -> Puzzle:
     return puzzle if kind == UNCHANGED else map_grids(puzzle, BY_NAME[kind].change)
+
+
+T = TypeVar("T", bound=tuple[Any, ...])
+FIRST = 3
+"""Most candidates of one kind of view."""
+ATTEMPTS = 2
+
+
+def vote_attempts(
+    answers: Mapping[str, Sequence[Grid]], attempts: int = ATTEMPTS
+) -> tuple[Grid, ...]:
+    """Return the attempts, best first, from answers by kind of view (transformed back already).
+
+    Each kind names up to three candidates; the grids that most kinds name win. Ties go to
+    candidates of the untransformed views, then to the more frequent answer, then to the smaller
+    grid in lexicographic order.
+    """
+    named = {kind: set(kind_candidates(replies)) for kind, replies in answers.items() if replies}
+    kinds = Counter(grid for grids in named.values() for grid in grids)
+    single = Counter(grid for replies in answers.values() for grid in replies)
+    unchanged = named.get(UNCHANGED, set())
+    order = sorted(kinds, key=lambda g: (-kinds[g], g not in unchanged, -single[g], g))
+    return tuple(order[:attempts])
+
+
+def kind_candidates(answers: Sequence[Grid]) -> list[Grid]:
+    """Return up to three candidates of one kind: the most frequent answers and, if fewer differ,
+    the grids of the majority of rows and of columns."""
+    grids = _by_frequency(answers)[:FIRST]
+    for grid in (by_row(answers), by_column(answers)):
+        if len(grids) < FIRST and grid not in grids:
+            grids.append(grid)
+    return grids
+
+
+def by_row(answers: Sequence[Grid]) -> Grid:
+    """Return the grid whose rows are each the most frequent in their position, among the answers of
+    the most frequent size."""
+    alike = _of_common_size(answers)
+    return tuple(_by_frequency(rows)[0] for rows in zip(*alike, strict=True))
+
+
+def by_column(answers: Sequence[Grid]) -> Grid:
+    """Return the grid whose columns are each the most frequent in their position, likewise."""
+    turned = [tuple(zip(*grid, strict=True)) for grid in _of_common_size(answers)]
+    columns = [_by_frequency(column)[0] for column in zip(*turned, strict=True)]
+    return tuple(zip(*columns, strict=True))
+
+
+def _of_common_size(answers: Sequence[Grid]) -> list[Grid]:
+    """Return the answers of the most frequent size."""
+    size = _by_frequency([(len(grid), len(grid[0])) for grid in answers])[0]
+    return [grid for grid in answers if (len(grid), len(grid[0])) == size]
+
+
+def _by_frequency(values: Iterable[T]) -> list[T]:
+    """Return the distinct values, the most frequent first, equals in their own order."""
+    counts = Counter(values)
+    return sorted(counts, key=lambda value: (-counts[value], value))

@@ -15,7 +15,6 @@ from convbench.engine.caller import Caller, offload_read
 from convbench.errors import DataError
 from convbench.judge import model
 from convbench.judge.ask import ReplyForm, ask_judge, judge_messages
-from convbench.judge.case import Case
 from convbench.judge.replies import FENCE, Complaint
 from convbench.judge.review.faults import (
     FAULTS,
@@ -28,7 +27,7 @@ from convbench.judge.review.faults import (
 from convbench.judge.review.rules import make_fault
 from convbench.judge.review.scene import HumanTurn, human_turns, simulated_humans
 from convbench.judge.verdicts import scored_verdict, unscorable_verdict
-from convbench.judge.work import JudgeTools, JudgeWork, open_without_model
+from convbench.judge.work import Case, JudgeTools, JudgeWork, open_without_model
 from convbench.schema import Verdict
 from convbench.views import turn_texts
 

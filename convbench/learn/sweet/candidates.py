@@ -10,12 +10,12 @@ from typing import Any
 
 from convbench.engine.jobs import run_in_loop as run_loop
 from convbench.errors import ConvbenchError, TrainError
-from convbench.learn.logged import LoggedConversation
+from convbench.learn.log import LoggedConversation
 from convbench.learn.pairs import PolicyReply as Answer
 from convbench.learn.select import Selection
 from convbench.learn.sweet.pairs import ReplyKey, SweetArgs, is_held
 from convbench.models.model import Model
-from convbench.models.where import SHIPPED_REFS, policy_weights
+from convbench.models.weights_path import SHIPPED_REFS, policy_weights
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import check_affordable, max_calls, open_caller, raise_stop
 from convbench.rollout.candidates import (

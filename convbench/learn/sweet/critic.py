@@ -14,7 +14,7 @@ from transformers import Trainer, TrainingArguments
 from convbench.errors import TrainError
 from convbench.learn import fitting
 from convbench.learn.job import Job
-from convbench.learn.logged import LoggedConversation
+from convbench.learn.log import LoggedConversation
 from convbench.learn.steps import StepCount
 from convbench.learn.sweet.pairs import (
     CriticRow,
@@ -23,7 +23,7 @@ from convbench.learn.sweet.pairs import (
     check_unquantized,
     critic_rows,
 )
-from convbench.models.shape import ModelShape
+from convbench.models.weights_path import ModelShape
 
 BUDGET = 16_384
 """Most positions of a batch that is scored."""

@@ -18,16 +18,16 @@ from pydantic import Field, ValidationError
 
 from convbench.errors import TrainError
 from convbench.learn.job import Job
-from convbench.learn.logged import LoggedConversation
+from convbench.learn.log import LoggedConversation
 from convbench.learn.pairs import Pair, Pairs, PolicyReply
 from convbench.learn.rows import prompted_replies
 from convbench.learn.select import Selection
 from convbench.learn.tokens import ChatTokens, PromptedReply
 from convbench.learn.weights import TieSummary, break_ties, equal_indices
-from convbench.models.where import content_hash
+from convbench.models.weights_path import content_hash
 from convbench.rollout.plan import seen_before
 from convbench.schema import Message, ProtocolSpec
-from convbench.schema.noun import FrozenModel
+from convbench.schema.base import FrozenModel
 from convbench.schema.recipe import TieRule
 from convbench.store.checkpoint import Checkpoint
 from convbench.views import SEPARATOR

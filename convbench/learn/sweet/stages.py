@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convbench.learn.job import Job, TrainContext
-from convbench.learn.logged import LoggedConversation
+from convbench.learn.log import LoggedConversation
+from convbench.learn.run_trainer import run_trainer, write_recipe
 from convbench.learn.select import Selection, select
 from convbench.learn.steps import with_accumulation
 from convbench.learn.sweet import candidates, critic
@@ -29,9 +30,8 @@ from convbench.learn.sweet.pairs import (
     hidden_text,
     trajectory_pairs,
 )
-from convbench.learn.trainers import run_trainer, write_recipe
 from convbench.models.devices import list_devices
-from convbench.models.shape import shape_of
+from convbench.models.weights_path import shape_of
 from convbench.schema import text_of
 from convbench.schema.recipe import Recipe
 from convbench.shards.runner import ShardRunner

@@ -13,9 +13,7 @@ from convbench.report.measures import (
     paired_values,
     reward_measure,
 )
-from convbench.report.naming import plain_name
-from convbench.report.policies import NAMES, Policy
-from convbench.report.rows import Observation
+from convbench.report.policies import NAMES, Observation, Policy, plain_name
 from convbench.report.sections import Section
 from convbench.schema import Conversation, Example, text_of
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from convbench.report.document import Picture
 from convbench.report.experiment.printed import SIZED, PublishedComparison, measures_for
 from convbench.report.measures import Measure
-from convbench.report.plots.lines import TURNS, Axis, Points, draw_curves, trained_rows
+from convbench.report.plots.curves import TURNS, Axis, Points, draw_curves, trained_rows
 from convbench.report.plots.points import draw_radar
 from convbench.report.policies import Policy
 from convbench.report.published import PaperTable, paper_key, sample_size

@@ -14,11 +14,14 @@ from convbench.errors import ConvbenchError
 from convbench.report.document import Cell, Column, ReportPart, Table, slug
 from convbench.report.experiment.steps import StepEnd, StepEnds
 from convbench.report.measures import ACCURACY, HEADS, THINKING, Measure, metric_measure
-from convbench.report.naming import plain_name, with_unique_names
-from convbench.report.patterns.analysis import Spread, analyse_patterns, measure_spread
-from convbench.report.patterns.present import patterns_document
-from convbench.report.patterns.responses import responses_of
-from convbench.report.policies import BASE, NAMES, Policy, judge_spec
+from convbench.report.patterns.analysis import (
+    Spread,
+    analyse_patterns,
+    measure_spread,
+    responses_of,
+)
+from convbench.report.patterns.patterns import patterns_document
+from convbench.report.policies import BASE, NAMES, Policy, judge_spec, plain_name, with_unique_names
 from convbench.report.published import (
     ALSO,
     DEFAULT_TURNS,
@@ -32,7 +35,7 @@ from convbench.report.sections import Section, compared_with
 from convbench.report.tables import difference_table, training_table
 from convbench.report.tables.cells import NONE, estimate_cell, measure_column
 from convbench.report.tables.results import ERRORS, printed_cells, ranks_of
-from convbench.stats.kendall import DRAWS, RankAgreement, rank_agreement
+from convbench.stats.agreement import DRAWS, RankAgreement, rank_agreement
 from convbench.stats.means import ErrorKind, estimate_at_size
 
 PRINTED_UNIT = "turn"

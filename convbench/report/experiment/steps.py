@@ -8,7 +8,7 @@ from pathlib import Path
 
 import orjson
 
-from convbench.blot import redact_error
+from convbench.redact import redact_error
 from convbench.store.jsonl import disk_error, read_records, write_atomic
 from convbench.store.shape import read_object
 

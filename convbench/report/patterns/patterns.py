@@ -2,19 +2,210 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from convbench.options.report import PatternOptions
-from convbench.report.document import Document
-from convbench.report.files import write_report
-from convbench.report.patterns.analysis import Patterns, analyse_patterns
-from convbench.report.patterns.present import patterns_document, points_csv
-from convbench.report.patterns.responses import read_responses
-from convbench.report.plots.style import Page
+from convbench.report.document import Cell, Column, Document, Picture, ReportPart, Table
+from convbench.report.patterns.analysis import (
+    Patterns,
+    Response,
+    analyse_patterns,
+    by_policy,
+    distinct_n,
+    first_words,
+    read_responses,
+    telling_words,
+    vocabulary_size,
+)
+from convbench.report.plots.style import (
+    Page,
+    drawing_style,
+    legend_below,
+    new_figure,
+    policy_looks,
+    save_picture,
+)
+from convbench.report.tables.cells import estimate_cell
+from convbench.report.writers import write_report
+from convbench.stats.means import estimate_mean
 from convbench.store import Run, find_run
 from convbench.store.jsonl import write_file
+
+SHAPES = ("o", "s", "^", "D", "P")
+"""Markers of patterns 0 to 4: circle, square and triangle as in the paper's figure, then ours."""
+GRAMS = (1, 2, 3)
+TELLING_WORDS = 10
+"""Most telling words that are shown."""
+
+
+def patterns_document(analysis: Patterns, title: str, page: Page | None = None) -> Document:
+    """Return the analysis as a document of one part, with its picture drawn for `page`."""
+    counts = ", ".join(
+        f"{len(responses)} of {name}" for name, responses in by_policy(analysis.responses).items()
+    )
+    facts = (f"Final responses: {counts}; {len(analysis.common)} common words.",)
+    tables = (share_table(analysis), diversity_table(analysis), *telling_tables(analysis))
+    pictures = (
+        ()
+        if analysis.coordinates is None
+        else (draw_patterns(analysis, analysis.coordinates, title, page),)
+    )
+    return Document(title, (ReportPart(title, facts, tables, pictures, analysis.notes),))
+
+
+def share_table(analysis: Patterns) -> Table:
+    """Return the share of each policy's responses in each pattern."""
+    policies = analysis.policies
+    rows = []
+    for pattern in range(analysis.k):
+        cells = [Cell(f"pattern {pattern}")]
+        for name in policies:
+            pairs = (
+                (response.group, 100.0 * (label == pattern))
+                for response, label in zip(analysis.responses, analysis.pattern, strict=True)
+                if response.policy == name
+            )
+            cells.append(estimate_cell(estimate_mean(pairs), 1))
+        rows.append(tuple(cells))
+    columns = (Column("Pattern", "Pattern", False), *(Column(f"{n} (%)", n) for n in policies))
+    notes = ("Share of responses ± standard error clustered by group; numbered by size.",)
+    return Table("Pattern shares", columns, tuple(rows), notes, "pattern-shares")
+
+
+def diversity_table(analysis: Patterns) -> Table:
+    """Return length, vocabulary and distinct-n by policy; the last at equal size, vocabulary both
+    ways."""
+    texts = {
+        name: [r.words for r in responses]
+        for name, responses in by_policy(analysis.responses).items()
+    }
+    size = min(sum(map(len, words)) for words in texts.values())
+    rows = []
+    for name, responses in by_policy(analysis.responses).items():
+        equal = first_words(texts[name], size)
+        cells = [Cell(name), Cell(str(len(responses)))]
+        cells.append(
+            estimate_cell(estimate_mean((r.group, float(len(r.words))) for r in responses), 1)
+        )
+        cells += [Cell(str(vocabulary_size(texts[name]))), Cell(str(vocabulary_size(equal)))]
+        for n in GRAMS:
+            value = distinct_n(equal, n)
+            cells.append(Cell("-" if value is None else f"{value:.3f}"))
+        rows.append(tuple(cells))
+    heads = ("responses", "words", "vocabulary", "vocabulary, equal size")
+    columns = (
+        Column("Policy", "Policy", False),
+        *(Column(head, head) for head in heads),
+        *(Column(f"distinct-{n}", f"dist-{n}") for n in GRAMS),
+    )
+    notes = (
+        f"words: mean ± clustered standard error; equal size and distinct-n: over the first {size} "
+        "words of each policy.",
+    )
+    return Table("Diversity", columns, tuple(rows), notes, "diversity")
+
+
+def telling_tables(analysis: Patterns) -> Iterator[Table]:
+    """Yield the tables of the most telling words: by policy, and by pattern."""
+    by_name = {name: [r.policy == name for r in analysis.responses] for name in analysis.policies}
+    by_pattern = {
+        f"pattern {k}": [label == k for label in analysis.pattern] for k in range(analysis.k)
+    }
+    for head, groups in (("Policy", by_name), ("Pattern", by_pattern)):
+        rows = []
+        for name, inside in groups.items():
+            words = telling_words(
+                _select_responses(analysis, inside, True),
+                _select_responses(analysis, inside, False),
+                TELLING_WORDS,
+            )
+            rows.append((Cell(name), Cell(", ".join(words) or "-")))
+        notes = ("By log-odds with an informative Dirichlet prior, against all others.",)
+        columns = (Column(head, head, False), Column("most telling words", "telling words", False))
+        label = f"telling-words-{head.lower()}"
+        yield Table(f"Telling words by {head.lower()}", columns, tuple(rows), notes, label)
+
+
+def _select_responses(
+    analysis: Patterns, inside: list[bool], is_member: bool
+) -> Iterator[Response]:
+    return (r for r, is_in in zip(analysis.responses, inside, strict=True) if is_in == is_member)
+
+
+def draw_patterns(
+    analysis: Patterns,
+    coordinates: Sequence[tuple[float, float]],
+    title: str,
+    page: Page | None = None,
+) -> Picture:
+    """Return the UMAP picture, drawn for `page`: shape by pattern, colour by policy."""
+    with drawing_style(analysis.policies, page):
+        from matplotlib.lines import Line2D
+
+        figure = new_figure(4.6 if page is None or page.columns == "two" else 3.6, panels=2)
+        axes: Any = figure.subplots()
+        colors = {name: look.color for name, look in policy_looks(analysis.policies).items()}
+        for index in _interleaved_order(analysis):
+            axes.scatter(
+                *coordinates[index],
+                marker=SHAPES[analysis.pattern[index]],
+                s=20,
+                color=colors[analysis.responses[index].policy],
+                alpha=0.65,
+                linewidths=0.3,
+                edgecolors="white",
+            )
+        axes.set_xlabel("UMAP 1 (no unit)")
+        axes.set_ylabel("UMAP 2 (no unit)")
+        handles = [
+            Line2D([], [], linestyle="none", marker="o", color=c, label=name)
+            for name, c in colors.items()
+        ]
+        handles += [
+            Line2D(
+                [],
+                [],
+                linestyle="none",
+                marker=shape,
+                markerfacecolor="white",
+                color="black",
+                label=f"pattern {k}",
+            )
+            for k, shape in enumerate(SHAPES[: analysis.k])
+        ]
+        legend_below(figure, handles, [str(handle.get_label()) for handle in handles])
+        caption = (
+            f"{title}: final responses placed by their uncommon words (UMAP, {analysis.neighbours} "
+            "neighbours); colour is the policy, shape the pattern of common words."
+        )
+        return save_picture(figure, "patterns", caption, title=title)
+
+
+def _interleaved_order(analysis: Patterns) -> list[int]:
+    """Return the indices of the responses in an order that draws no policy over another."""
+    return sorted(
+        range(len(analysis.responses)), key=lambda i: analysis.responses[i].conversation_id
+    )
+
+
+def points_csv(analysis: Patterns) -> bytes:
+    """Return the points as CSV: conversation_id, policy, pattern, x, y."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(("conversation_id", "policy", "pattern", "x", "y"))
+    for i, (response, label) in enumerate(zip(analysis.responses, analysis.pattern, strict=True)):
+        coordinates = (
+            [f"{value:.6f}" for value in analysis.coordinates[i]]
+            if analysis.coordinates
+            else ["", ""]
+        )
+        writer.writerow((response.conversation_id, response.policy, label, *coordinates))
+    return out.getvalue().encode()
 
 
 @dataclass

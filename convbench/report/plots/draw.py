@@ -9,7 +9,7 @@ from convbench.report.document import Document, Picture, ReportPart
 from convbench.report.layout import judges_of
 from convbench.report.measures import ACCURACY
 from convbench.report.pairwise import flipped_pairs, section_tournaments, sibling_tournaments
-from convbench.report.plots.lines import (
+from convbench.report.plots.curves import (
     round_curves,
     size_curves,
     temperature_curves,

@@ -28,7 +28,7 @@ from convbench.report.policies import Policy, judge_spec
 from convbench.report.published import PrintedNumber, paper_key
 from convbench.report.sections import Section
 from convbench.schema.judge import OVERALL
-from convbench.stats.bradley_terry import IntervalEstimate, Ranking
+from convbench.stats.duels import IntervalEstimate, Ranking
 from convbench.stats.means import ErrorKind, Estimate
 
 COLUMNS = 3

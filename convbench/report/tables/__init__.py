@@ -1,17 +1,24 @@
 """The tables of a section."""
 
 from convbench.report.tables.adaptation import adaptation_table, choice_table, kind_table
-from convbench.report.tables.beside import reference_table
 from convbench.report.tables.cells import headline_measure, measures_of
-from convbench.report.tables.counts import conversation_counts, count_table
-from convbench.report.tables.details import rounds_of, rounds_table, run_table, training_table
+from convbench.report.tables.details import (
+    conversation_counts,
+    count_table,
+    rounds_of,
+    rounds_table,
+    run_table,
+    training_table,
+)
 from convbench.report.tables.gold import gold_part
 from convbench.report.tables.judges import (
     control_table,
     meeting_table,
     panel_tables,
     strength_table,
+    win_table,
 )
+from convbench.report.tables.published_comparison import reference_table
 from convbench.report.tables.results import (
     best_of_table,
     difference_table,
@@ -23,7 +30,6 @@ from convbench.report.tables.results import (
 )
 from convbench.report.tables.simulators import review_table, simulators_part
 from convbench.report.tables.verdict import verdict_part
-from convbench.report.tables.wins import win_table
 
 __all__ = [
     "adaptation_table",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from convbench.report.document import Cell, Column, Table
 from convbench.report.measures import ACCURACY, Measure
-from convbench.report.policies import Policy, round_of
+from convbench.report.policies import Observation, Policy, round_of
 from convbench.report.sections import Section
 from convbench.report.tables.cells import (
     estimate_cell,
@@ -19,6 +20,50 @@ from convbench.report.tables.cells import (
 )
 from convbench.report.tables.results import ERRORS
 from convbench.stats.means import ErrorKind, Estimate, estimate_mean
+
+
+def count_table(section: Section, judge: str | None) -> Table:
+    """Return the table of conversations planned, complete, failed, unparsed and scored."""
+    heads = ["planned", "missing", "failed", "complete", "unparsed", "flagged"]
+    heads += ["scored", "judge failed", "unjudged"] if judge else []
+    rows = []
+    for policy in section.policies:
+        numbers = conversation_counts(policy, judge)
+        rows.append((Cell(policy.name), *(Cell(str(numbers[head])) for head in heads)))
+    columns = (Column("Conversations", "Method", False), *(Column(head, head) for head in heads))
+    notes = (
+        "Missing and failed conversations count nowhere; unparsed answers count as wrong; a "
+        "judge's failure is no score.",
+    )
+    return Table("Counts", columns, tuple(rows), notes, "counts")
+
+
+def conversation_counts(policy: Policy, judge: str | None = None) -> dict[str, int]:
+    """Return a policy's number of conversations by outcome."""
+    outcomes: Counter[str] = Counter()
+    for row in policy.observations:
+        outcomes.update(_row_outcomes(row, judge))
+    heads = ("failed", "complete", "unparsed", "flagged", "scored", "judge failed", "unjudged")
+    missing = policy.planned - len(policy.observations)
+    return {
+        "planned": policy.planned,
+        "missing": missing,
+        **{head: outcomes[head] for head in heads},
+    }
+
+
+def _row_outcomes(row: Observation, judge: str | None) -> Iterator[str]:
+    """Yield the outcomes of a conversation."""
+    if row.unparsed:
+        yield "unparsed"
+    if row.failed:
+        yield "failed"
+        return
+    yield "complete"
+    if row.flags:
+        yield "flagged"
+    scored = row.verdicts.get(judge or "")
+    yield "unjudged" if scored is None else "judge failed" if scored.failed else "scored"
 
 
 def run_table(section: Section, judge: str | None) -> Table | None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 from convbench.judge.controls import ControlResult, control_results, unfit_reasons
+from convbench.judge.kinds import kind_of
 from convbench.report.document import Cell, Column, Table
 from convbench.report.judges import JudgePanel
+from convbench.report.measures import Measure, metric_measure, paired_values
 from convbench.report.pairwise import Meeting, Tournament, flipped_pairs
+from convbench.report.policies import Policy, judge_spec
 from convbench.report.sections import Section
 from convbench.report.tables.cells import (
     NONE,
@@ -18,8 +22,69 @@ from convbench.report.tables.cells import (
     percent_cell,
     span_cell,
 )
-from convbench.stats.bradley_terry import IntervalEstimate, win_probability
-from convbench.stats.means import Estimate, holm_adjusted, share_interval
+from convbench.stats.duels import IntervalEstimate, win_probability
+from convbench.stats.means import ErrorKind, Estimate, estimate_mean, holm_adjusted, share_interval
+
+
+def duel_points(first: Policy, second: Policy, score: Measure) -> list[tuple[str, float]]:
+    """Return (group, points of the first policy) for every unit that both have a score for: 1 if
+    its score is higher, a half for a tie, else 0."""
+    return [
+        (row.group, (ours > theirs) + 0.5 * (ours == theirs))
+        for row, theirs, ours in paired_values(second, first, score)
+    ]
+
+
+def win_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
+    """Return the table of wins, ties and losses of every two policies; None unless the judge
+    measures pages and scored two policies on the same tasks."""
+    spec = judge_spec(section.policies, judge)
+    if judge is None or spec is None or kind_of(spec).measures != "pages":
+        return None
+    score = metric_measure(judge, "overall")
+    rows = []
+    ordered = sorted(section.policies, key=lambda policy: policy.is_base)  # Base last
+    for first, second in combinations(ordered, 2):
+        points = duel_points(first, second, score)
+        rate = estimate_mean(points, kind)
+        if rate is None:
+            continue
+        counts = [sum(point == value for _, point in points) for value in (1.0, 0.5, 0.0)]
+        low, high = rate.interval or (None, None)
+        rows.append(
+            (
+                Cell(f"{first.name} over {second.name}"),
+                *(Cell(str(count)) for count in counts),
+                Cell(f"{rate.mean:.3f}", figure=estimate_figure(rate)),
+                NONE
+                if low is None or high is None
+                else Cell(f"[{max(low, 0):.3f}, {min(high, 1):.3f}]"),
+                Cell(str(rate.n)),
+                Cell(str(rate.groups)),
+            )
+        )
+    if not rows:
+        return None
+    columns = (
+        Column("Pages", "Pages", numeric=False),
+        Column("wins", "wins"),
+        Column("ties", "ties"),
+        Column("losses", "losses"),
+        Column("win rate", "rate"),
+        Column("95% interval", "95%"),
+        Column("pairs", "pairs"),
+        Column("groups", "groups"),
+    )
+    unit = "group" if kind == "clustered" else "conversation"
+    notes = [
+        f"Which page judge {judge} finds more like the wanted one, paired over conversations about "
+        f"the same task with the same sample and temperature; a tie is half a win; Student's t "
+        f"over each {unit}."
+    ]
+    if any(row[5].text in ("[0.000, 0.000]", "[1.000, 1.000]") for row in rows):
+        notes.append("An interval of no width says that all agree, not that the rate is certain.")
+    return Table("Win rates", columns, tuple(rows), tuple(notes), "wins")
+
 
 FEW = 40
 """Number of labels below which a note warns."""

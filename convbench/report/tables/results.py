@@ -22,8 +22,7 @@ from convbench.report.measures import (
     temperature_tests,
     temperature_text,
 )
-from convbench.report.naming import plain_name
-from convbench.report.policies import Policy, judge_spec
+from convbench.report.policies import Observation, Policy, at_temperature, judge_spec, plain_name
 from convbench.report.published import (
     CITATION,
     NAIVE,
@@ -35,7 +34,6 @@ from convbench.report.published import (
     sample_size,
     size_table,
 )
-from convbench.report.rows import Observation, at_temperature
 from convbench.report.sections import Section
 from convbench.report.starts import model_names
 from convbench.report.tables.cells import (
@@ -56,7 +54,7 @@ from convbench.stats.means import (
     estimate_at_size,
     estimate_mean,
 )
-from convbench.store.credit import credit_by_source
+from convbench.store.notes import credit_by_source
 
 ERRORS = {
     "clustered": "standard error clustered by group (question, dialogue, passage)",

@@ -6,8 +6,7 @@ from collections import Counter
 
 from convbench.judge.review.faults import NAMES, SEVERITIES, faults_of_details
 from convbench.report.document import Cell, Column, ReportPart, Table
-from convbench.report.policies import Policy
-from convbench.report.rows import VerdictScores
+from convbench.report.policies import Policy, VerdictScores
 from convbench.report.sections import Section
 from convbench.report.simulators import SimulatorDifference, SimulatorPair
 from convbench.report.tables.cells import decimal_cell, interval_cells, percent_cell, span_cell

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from convbench.report.document import Cell, Column, ReportPart, Table
-from convbench.report.moved import FAR
 from convbench.report.sections import Section
 from convbench.report.starts import foreign_starts
+from convbench.report.style_drift import FAR
 from convbench.report.tables.cells import NONE, interval_cells
 from convbench.report.verdict import PolicyVerdict, is_above_zero, power_notes
 from convbench.stats.means import Estimate

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import combinations
 from typing import Any, Final, Literal
 
-from convbench.answers.plain import first_object
+from convbench.answers.normalize import first_object
 from convbench.tasks.arc_agi.grids import COLOURS, MOST_SIDE, Grid, Pair, Puzzle
 
 Group = Literal["basic", "size", "chain", "repeat"]

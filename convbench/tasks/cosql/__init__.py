@@ -20,17 +20,21 @@ from typing import Any
 from sqlglot import exp
 
 from convbench.errors import DataError
-from convbench.tasks import evening
-from convbench.tasks.cosql.asked import GoldQuestion
-from convbench.tasks.cosql.builds import QueryTemplate, Shape, query_phrases
+from convbench.tasks import distractors
+from convbench.tasks.cosql.balance import choose_wrong
 from convbench.tasks.cosql.databases import QueryBench
-from convbench.tasks.cosql.dialogues import FIRST, GOAL, StandaloneQuestion, standalone_questions
-from convbench.tasks.cosql.drawing import choose_wrong
-from convbench.tasks.cosql.extremes import takes_wrong_end
-from convbench.tasks.cosql.options import WrongOption, wrong_options
+from convbench.tasks.cosql.options import GoldQuestion, WrongOption, wrong_options
 from convbench.tasks.cosql.queries import COLUMN, BadQuery, DatabaseSchema, canonical_query
-from convbench.tasks.cosql.wording import word_question
-from convbench.tasks.kept import cached_questions
+from convbench.tasks.cosql.query_templates import QueryTemplate, Shape, query_phrases
+from convbench.tasks.cosql.question_rows import (
+    FIRST,
+    GOAL,
+    StandaloneQuestion,
+    standalone_questions,
+    takes_wrong_end,
+    word_question,
+)
+from convbench.tasks.question_cache import cached_questions
 
 __all__ = ["questions"]
 
@@ -57,7 +61,7 @@ def questions(rows: Iterable[Mapping[str, Any]], *, seed: int) -> Iterator[dict[
     DataError for another schema. Results are cached by the rows and the seed.
     """
     every = list(_check_rows(rows))
-    made_by, packages = (sys.modules[__name__], evening), ("sqlglot", "numpy")
+    made_by, packages = (sys.modules[__name__], distractors), ("sqlglot", "numpy")
     yield from cached_questions(
         "cosql", made_by, packages, every, seed, lambda: _make_questions(every, seed)
     )

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from convbench.errors import DataError
-from convbench.tasks import evening
+from convbench.tasks import distractors
 from convbench.tasks.mathdial.slips import (
     NumberFormat,
     QuestionNumbers,
@@ -133,7 +133,7 @@ def _choose_slips(
             for usable in with_pairs
         ]
     )
-    places = evening.draw_sets(shown, _seeded_random("draw", seed, ""))
+    places = distractors.draw_sets(shown, _seeded_random("draw", seed, ""))
     return {
         usable.key: pairs[usable.key][choice]
         for usable, choice in zip(with_pairs, places, strict=True)

@@ -16,7 +16,7 @@ from random import Random
 
 import numpy as np
 
-from convbench.tasks.evening import distance_features, kind_features, rank_features
+from convbench.tasks.distractors import distance_features, kind_features, rank_features
 
 _NUMBER = r"\d[\d,]*(?:\.\d+)?"
 _LINE = re.compile(rf"(?P<sign>-?)\s*+(?:\$\s*+)?(?P<digits>{_NUMBER})\s*[%.]?")

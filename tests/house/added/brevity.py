@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from convbench.judge.case import Case
 from convbench.judge.verdicts import scored_verdict
-from convbench.judge.work import JudgeTools, open_without_model
+from convbench.judge.work import Case, JudgeTools, open_without_model
 from convbench.schema import Verdict
 from convbench.views import final_text
 

@@ -21,8 +21,8 @@ from convbench.judge.adaptation.grader import open_grader
 from convbench.judge.adaptation.learner import Learner, Question
 from convbench.judge.adaptation.runner import LearnerRef, cache_of, open_runner, settings_of
 from convbench.judge.adaptation.settings import InnerSettings
-from convbench.judge.loop import score_pending
 from convbench.judge.resolve import Judge
+from convbench.judge.run import score_pending
 from convbench.judge.units import JudgeSummary
 from convbench.options.shared import CallOptions
 from convbench.schema import Message

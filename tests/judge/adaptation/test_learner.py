@@ -14,7 +14,7 @@ from convbench.judge.adaptation.closed_book import question_pairs
 from convbench.judge.adaptation.learner import AdaptationOutcome, Learner, Question
 from convbench.judge.adaptation.passages import Lesson, learn_in_sequence
 from convbench.judge.adaptation.settings import InnerSettings, edit_parts, training_texts
-from convbench.models.where import resolve_path
+from convbench.models.weights_path import resolve_path
 from tests.support.later import later
 
 torch = later("torch")

@@ -14,8 +14,8 @@ from convbench.experiment.seal import baseline_accuracies
 from convbench.judge.adaptation.learner import AdaptationOutcome, Learner
 from convbench.judge.adaptation.runner import AdaptationRunner
 from convbench.judge.adaptation.verdict import with_runner
-from convbench.judge.loop import score_pending
-from convbench.models.where import resolve_path
+from convbench.judge.run import score_pending
+from convbench.models.weights_path import resolve_path
 from convbench.options.shared import CallOptions
 from convbench.schema import Message
 from convbench.store import Run

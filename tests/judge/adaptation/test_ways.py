@@ -20,8 +20,8 @@ from convbench.judge.adaptation.clock import PassClock
 from convbench.judge.adaptation.learner import AdaptationReplies, Learner
 from convbench.judge.adaptation.pool import DeviceWorker, LearnerPool
 from convbench.judge.adaptation.settings import InnerSettings
-from convbench.judge.loop import score_pending
-from convbench.models.where import resolve_path
+from convbench.judge.run import score_pending
+from convbench.models.weights_path import resolve_path
 from convbench.options.shared import CallOptions
 from convbench.store import Run
 from tests.judge.adaptation.test_kind import good

@@ -16,8 +16,8 @@ from convbench.judge.few_shot.baselines import CONTROL, ORACLE, baseline_values,
 from convbench.judge.few_shot.runner import outputs_of, problem_of
 from convbench.judge.few_shot.solve import Problem, Solver, Trial
 from convbench.judge.few_shot.worker import MODULE
-from convbench.judge.loop import score_pending
 from convbench.judge.resolve import Judge
+from convbench.judge.run import score_pending
 from convbench.options.shared import CallOptions
 from convbench.schema import Verdict
 from convbench.store import Run

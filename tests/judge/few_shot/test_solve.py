@@ -8,9 +8,8 @@ from convbench.judge.adaptation.learner import Learner
 from convbench.judge.adaptation.settings import InnerSettings
 from convbench.judge.few_shot.runner import problem_of, settings_of
 from convbench.judge.few_shot.settings import FewShotSettings
-from convbench.judge.few_shot.solve import Solver
-from convbench.judge.few_shot.tokens import RowWriter
-from convbench.models.where import resolve_path
+from convbench.judge.few_shot.solve import RowWriter, Solver
+from convbench.models.weights_path import resolve_path
 from convbench.tasks.arc_agi.edit import SelfEdit, Strategy
 from convbench.tasks.arc_agi.grids import format_answer
 from tests.judge.few_shot import runs

@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convbench.judge.few_shot.views import KINDS, TURNED, UNCHANGED, make_views
-from convbench.judge.few_shot.vote import by_column, by_row, kind_candidates, vote_attempts
+from convbench.judge.few_shot.views import (
+    KINDS,
+    TURNED,
+    UNCHANGED,
+    by_column,
+    by_row,
+    kind_candidates,
+    make_views,
+    vote_attempts,
+)
 from convbench.tasks.arc_agi.grids import Grid, Pair
 
 A: Grid = ((1, 2), (3, 4))

@@ -14,10 +14,10 @@ from convbench.commands.gold import GoldOptions, label_sample
 from convbench.errors import DataError, RunError, UsageError
 from convbench.judge.gold.labels import gold_of, newest_labels, read_draws
 from convbench.options.report import ReportOptions
-from convbench.report.files import render_text
 from convbench.report.judges import panel_of
 from convbench.report.report import create_report
 from convbench.report.sections import read_sections
+from convbench.report.writers import render_text
 from convbench.store import Run
 from convbench.store.query import run_query
 from tests.report.synthetic import make, questions

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from convbench import catalog
 from convbench.judge.resolve import Judge, resolve_judge
-from convbench.models.where import resolve_path
+from convbench.models.weights_path import resolve_path
 from convbench.options.shared import CallOptions
 from convbench.schema import Example, ModelConfig, Sampling, TaskSpec
 from convbench.store import Run

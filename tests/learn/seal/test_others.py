@@ -12,7 +12,7 @@ from convbench.experiment.rounds import RoundsResult
 from convbench.experiment.seal import evaluate_edits_of, taught_accuracies
 from convbench.judge.adaptation.accuracies import edit_accuracies
 from convbench.judge.adaptation.runner import LearnerRef
-from convbench.judge.all import judge_with
+from convbench.judge.run import judge_with
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import RoundsOptions

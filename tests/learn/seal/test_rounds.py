@@ -11,20 +11,24 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import DataError, RunError, SpecError
-from convbench.experiment.rounds import RoundsResult, examples_of, judge_of, score_run
+from convbench.experiment.rounds import (
+    RoundsResult,
+    examples_of,
+    judge_of,
+    score_run,
+    unseen_examples,
+)
 from convbench.experiment.seal import run_seal, train_rounds
 from convbench.judge.adaptation.passages import (
     ForgettingSequence,
     measure_forgetting,
     pretraining_accuracies,
 )
-from convbench.judge.all import judges_of
-from convbench.learn.fresh import unseen_examples
+from convbench.judge.run import judges_of
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.spread import ShardOptions
 from convbench.options.train import RoundsOptions
-from convbench.report.adaptation import as_markdown
-from convbench.report.forgetting import forgetting_table, write_forgetting
+from convbench.report.adaptation import as_markdown, forgetting_table, write_forgetting
 from convbench.store import Run
 from tests.judge.adaptation.test_kind import good
 from tests.learn.seal import runs

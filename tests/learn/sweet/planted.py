@@ -14,13 +14,13 @@ from typing import Any
 
 from convbench import catalog
 from convbench.learn.job import Job, TrainContext
+from convbench.learn.run_trainer import run_trainer
 from convbench.learn.sweet.pairs import SweetArgs
 from convbench.learn.sweet.stages import critic_recipe
-from convbench.learn.trainers import run_trainer
-from convbench.models.where import resolve_path
+from convbench.models.weights_path import resolve_path
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.pocket import speakers
-from convbench.pocket.words import LETTERS, PROPERTIES
+from convbench.pocket.world import LETTERS, PROPERTIES
 from convbench.rollout.manifest import follow_up_manifest, make_manifest
 from convbench.schema import (
     Branch,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench.catalog import load_spec
-from convbench.learn.logged import LoggedConversation
+from convbench.learn.log import LoggedConversation
 from convbench.schema import (
     Conversation,
     Example,

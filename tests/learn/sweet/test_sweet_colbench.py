@@ -14,8 +14,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from convbench.learn.start import train_recipe
-from convbench.models.where import resolve_path
+from convbench.learn.train import train_recipe
+from convbench.models.weights_path import resolve_path
 from convbench.options.shared import SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.store import Run

@@ -15,9 +15,9 @@ import pytest
 from convbench.errors import TrainError
 from convbench.learn.job import Job
 from convbench.learn.select import select
-from convbench.learn.start import train_recipe
 from convbench.learn.sweet.pairs import CriticRow, SweetArgs, trajectory_pairs
-from convbench.models.where import weights_fingerprint
+from convbench.learn.train import train_recipe
+from convbench.models.weights_path import weights_fingerprint
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Lora
@@ -251,7 +251,7 @@ def test_the_critic_s_loss_is_equations_2_and_3(trained: Trained) -> None:
         losses.append(math.log1p(math.exp(-0.1 * (sums[0] - sums[1]))))
     wanted = sum(losses) / 3 - 0.01 * sum(said) / len(said)
     with torch.no_grad():
-        found = trainer.compute_loss(trainer.model, trainer._collate(pairs)).item()
+        found = trainer.compute_loss(trainer.model, trainer._collate_pairs(pairs)).item()
     assert abs(sum(losses) / 3 - math.log(2)) > 1e-3, "an untrained critic would show nothing"
     assert found == pytest.approx(wanted, abs=1e-6)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convbench.answers.plain import first_object
+from convbench.answers.normalize import first_object
 from convbench.tasks.arc_agi.edit import (
     GROUPS,
     ORACLE,

@@ -1,0 +1,452 @@
+"""Train a recipe on a judged run: resolve it, check it, prepare, fit, seal the checkpoint."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from convbench import catalog
+from convbench.catalog.read import read_yaml
+from convbench.errors import SpecError, TrainError
+from convbench.learn import launch as launching
+from convbench.learn.checkpoint_seal import seal_checkpoint
+from convbench.learn.job import Job, Preparation, TrainContext, TrainingData, load_rows
+from convbench.learn.launch import NodeGroup, on_machines, read_node_group
+from convbench.learn.losses import describe_loss as said_of_loss
+from convbench.learn.losses import load_objective
+from convbench.learn.multinode import launch_text, train_on_machines
+from convbench.learn.pairs import Pairs
+from convbench.learn.rows import preview_pairs, preview_rows
+from convbench.learn.run_trainer import portable_recipe, run_trainer
+from convbench.learn.steps import StepCount, with_accumulation
+from convbench.learn.weights import Weighted
+from convbench.models.weights_path import (
+    SHIPPED_REFS,
+    check_model,
+    member_weights,
+    policy_weights,
+    resolve_reference,
+)
+from convbench.options.specs import load_plugins
+from convbench.options.train import TrainOptions
+from convbench.schema import ModelConfig
+from convbench.schema.recipe import LaunchSpec, Loss, Recipe
+from convbench.store.checkpoint import RECIPE, TRAINING, Checkpoint
+from convbench.store.jsonl import disk_error
+from convbench.store.locks import LOCK, folder_lock
+from convbench.store.run import Run, find_run
+from convbench.tasks.draw import count_splits, format_counts
+
+TRAINING_TRACES = ("checkpoint-*", "*/checkpoint-*", f"*/{TRAINING}")
+"""Files in a checkpoint's folder that show that a training, or one of its preparation, began."""
+SHOWN_ITEMS = 3
+"""Pairs that a dry run shows."""
+COUNTED_ITEMS = 2_000
+"""Most items whose tokens a dry run counts; of more items it extrapolates from a sample."""
+Item = TypeVar("Item")
+
+
+@dataclass
+class TrainResult:
+    """Result of `train`, or of its dry run."""
+
+    recipe: Recipe
+    launch: LaunchSpec
+    path: Path | None = None
+    imported: bool = False
+    """Whether it trained on imported conversations, which have no protocol to evaluate in."""
+    notes: list[str] = field(default_factory=list)
+    preview: list[str] = field(default_factory=list)
+    """Lines that a dry run shows."""
+    result_lines: list[tuple[str, str]] = field(default_factory=list)
+    """(label, line) pairs on the result, from the learner's preparation."""
+
+
+def train_recipe(options: TrainOptions) -> TrainResult:
+    """Train a recipe on a run, or on several as one log.
+
+    Raises TrainError, RunError, SpecError, before torch is loaded for everything that can be
+    checked; a failed worker raises TrainError with its last lines.
+    """
+    load_plugins(options.specs)
+    runs = [find_run(path) for path in options.run or (None,)]
+    run = runs[0]
+    recipe_sets, launch_sets = split_sets(options.specs.sets)
+    recipe = resolve_recipe(options, runs, recipe_sets)
+    if recipe.runs and needs_one_run(recipe):
+        raise TrainError(
+            f"recipe {recipe.name!r}: found {len(runs)} runs, and it samples or trains something "
+            "of one first; expected one --run"
+        )
+    launch, notes = choose_launch(
+        options, recipe, launch_sets, launching.count_accelerators(options.calls)
+    )
+    if options.nodes is not None:
+        others = NodeGroup(0, options.nodes, "the first machine", 0)
+        launch = on_machines(
+            launch, others if options.nodes_target else read_node_group(options.nodes)
+        )
+    recipe = with_accumulation(recipe, launch.process_count)
+    result = TrainResult(recipe, launch, imported=run.manifest.kind == "import", notes=notes)
+    split_counts = count_splits(question.split for question in run.questions.values())
+    if not split_counts["test"] and not result.imported:
+        notes.append(
+            f"no question of split test ({format_counts(split_counts)}): eval has nothing to ask"
+        )
+    module = launching.load_trainer(launching.locate_trainer(recipe.trainer or ""))
+    job = Job(recipe, free_folder(options, run, recipe))
+    context = TrainContext(
+        options.calls, options.specs, launch, options.in_process, spread=options.spread
+    )
+    is_spread = options.spread.shards is not None or options.spread.on is not None
+    if options.nodes is None and is_spread and not needs_one_run(recipe):
+        raise SpecError(
+            f"--shards, --on: recipe {recipe.name} samples nothing that shards could; expected a "
+            "recipe with branches, candidates or rounds, or --nodes N for several machines"
+        )
+    if options.dry_run:
+        preparation = _find_preparation(module, job, context)
+        if preparation is not None and not preparation.is_ready():
+            result.preview = list(preparation.describe_work())
+        else:
+            result.preview = list(
+                describe_training(job, trainer_data(module, job), launch.process_count)
+            )
+        if options.nodes_target is not None:
+            result.preview += ["", *launch_text(options, runs, job.folder).splitlines()]
+        return result
+    if options.nodes_target is not None:
+        result.notes += train_on_machines(options, runs, job.folder)
+        if not Checkpoint(job.folder).is_finished:
+            raise TrainError(f"{job.folder}: no checkpoint came; {'; '.join(result.notes[-1:])}")
+        result.path = job.folder
+        return result
+    with ExitStack() as held:
+        for log_run in runs:
+            lock = held.enter_context(log_run.read_lock("training on this run"))
+            context.locks.extend([] if lock is None else [lock])
+        _prepare_and_fit(module, job, context, result)
+    result.path = job.folder
+    return result
+
+
+def trainer_data(module: ModuleType, job: Job) -> TrainingData:
+    """Return the trainer's data. Raises TrainError for settings that the trainer does not use, or
+    if turns should be weighted and are not."""
+    load_objective(job.recipe.loss)
+    data = job.training_data(module)
+    has_own_loss = not isinstance(data, Weighted) or getattr(module, "OWN_LOSS", False)
+    if has_own_loss and job.recipe.loss != Loss():
+        raise TrainError(
+            f"recipe {job.recipe.name!r}: found settings of `loss`, which trainer "
+            f"{job.recipe.trainer} does not go by; expected a learner of weighted rows, as swift"
+        )
+    if has_own_loss and job.recipe.fit.packing:
+        raise TrainError(
+            f"recipe {job.recipe.name!r}: found fit.packing, and trainer {job.recipe.trainer} pads "
+            "its rows by itself; expected false, or a learner of weighted rows, as swift"
+        )
+    weighs_turns = isinstance(data, Weighted) and data.by_turn
+    reward = job.recipe.weighting.reward
+    if reward != "conversation" and not weighs_turns:
+        raise TrainError(
+            f"recipe {job.recipe.name!r}: weighting.reward: found {reward}, and it weighs no "
+            "turns; expected conversation; turns are weighed by refit, swift and trainer weighted"
+        )
+    return data
+
+
+def _find_preparation(module: ModuleType, job: Job, context: TrainContext) -> Preparation | None:
+    """Return the learner's preparation, or None if it needs none."""
+    preparation: Preparation | None = getattr(module, "prepare", lambda job, context: None)(
+        job, context
+    )
+    return preparation
+
+
+def _prepare_and_fit(
+    module: ModuleType, job: Job, context: TrainContext, result: TrainResult
+) -> None:
+    """Prepare and train with the checkpoint's folder locked; data that can be checked are checked
+    before the folder is made."""
+    preparation = _find_preparation(module, job, context)
+    if (
+        preparation
+        and not preparation.is_ready()
+        and (result.launch.accelerate or {}).get("num_machines", 1) > 1
+    ):
+        raise TrainError(
+            f"recipe {job.recipe.name!r} samples or trains something first, which one machine "
+            "does: train it on one, or until it has, then with --nodes"
+        )
+    data: TrainingData | None = None if preparation else trainer_data(module, job)
+    with lock_checkpoint(job, context.launch) as lock:
+        context.locks.append(lock)
+        result.notes += preparation.do_work() if preparation else []
+        data = data or trainer_data(module, job)
+        selection = data.selection
+        result.notes += [*selection.unfit_reasons(), *selection.flagged.describe(), *ties_of(data)]
+        run_trainer(job, context, data)
+        seal_checkpoint(job.folder)
+        result.result_lines = list(preparation.result_lines()) if preparation else []
+
+
+@contextmanager
+def lock_checkpoint(job: Job, launch: LaunchSpec) -> Iterator[int]:
+    """Lock the checkpoint's folder and yield the lock's descriptor. Raises RunError if another
+    training holds it. Machines that share the folder have a lock each, by their rank."""
+    rank = launching.rank_of(launch)
+    try:
+        job.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise disk_error(job.folder, error) from None
+    name = f"{LOCK}-{rank}" if rank else LOCK
+    with folder_lock(
+        job.folder, "training into this folder", ", or name another with --out", name=name
+    ) as lock:
+        if Checkpoint(job.folder).is_finished:
+            raise TrainError(f"{job.folder}: another process has just finished this checkpoint")
+        yield lock
+
+
+def check_trainable(options: TrainOptions, policy: ModelConfig | None = None) -> Recipe:
+    """Return the recipe of a training after checking, before there is a run, that it could start
+    here. Raises SpecError, TrainError, MissingDependency.
+
+    `policy` is the policy of the run to come, if the training starts from its weights.
+    """
+    recipe_sets, launch_sets = split_sets(options.specs.sets)
+    recipe = load_recipe(options, recipe_sets)
+    launching.locate_trainer(recipe.trainer or "")
+    choose_launch(options, recipe, launch_sets, launching.count_accelerators(options.calls))
+    if policy is not None and not (options.model or recipe.model):
+        member_weights(policy, f"train {recipe.name}")
+    return recipe
+
+
+def needs_one_run(recipe: Recipe) -> bool:
+    """Return True if a recipe learns from a single run only, e.g. if it samples from it first."""
+    module = launching.load_trainer(launching.locate_trainer(recipe.trainer or ""))
+    samples = hasattr(module, "prepare") and recipe.pairing.source != "logged"
+    return samples or bool(getattr(module, "ONE_RUN", False))
+
+
+def train_once(options: TrainOptions, folder: Path) -> Path:
+    """Train into a folder unless it holds a finished checkpoint; return the folder."""
+    if not Checkpoint(folder).is_finished:
+        train_recipe(replace(options, out=folder))
+    return folder
+
+
+def split_sets(pairs: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return `--set` pairs as (settings of the recipe, settings of the launch file); the latter are
+    those of `launch.KEY`."""
+    recipe: dict[str, Any] = {}
+    launch: dict[str, Any] = {}
+    for key, value in catalog.parse_sets(pairs).items():
+        if key.startswith("launch."):
+            launch["accelerate." + key.removeprefix("launch.")] = value
+        else:
+            recipe[key.removeprefix("recipe.")] = value
+    return recipe, launch
+
+
+def load_recipe(options: TrainOptions, sets: dict[str, Any]) -> Recipe:
+    """Return the options' recipe. Raises TrainError for a recipe that trains nothing."""
+    if "fit.accumulation" in sets and "fit.batch" not in sets:  # the user's own takes precedence
+        sets = {**sets, "fit.batch": None}
+    recipe = catalog.load_spec(
+        Recipe, "recipes", options.recipe, specs=options.specs.folders, sets=sets
+    )
+    if recipe.trainer is None:
+        raise TrainError(
+            f"recipe {recipe.name!r} trains nothing; evaluate the policy itself: convbench eval"
+        )
+    return recipe
+
+
+def resolve_recipe(options: TrainOptions, runs: Sequence[Run], sets: dict[str, Any]) -> Recipe:
+    """Return the recipe with runs, model and judge filled in; the model is the first run's policy
+    unless options or recipe name another."""
+    run = runs[0]
+    recipe = load_recipe(options, sets)
+    model = options.model or recipe.model or policy_weights(run.manifest)
+    location = resolve_reference(model) or model
+    check_model(location)
+    folder = Path(location).expanduser()
+    if model not in SHIPPED_REFS:
+        model = str(folder.resolve()) if folder.is_dir() else location
+    data = recipe.data.model_copy(update={"judge": options.judge or recipe.data.judge})
+    return recipe.model_copy(
+        update={
+            "model": model,
+            "run": str(run.path.resolve()),
+            "runs": tuple(str(other.path.resolve()) for other in runs[1:]),
+            "data": data,
+        }
+    )
+
+
+def choose_launch(
+    options: TrainOptions, recipe: Recipe, sets: dict[str, Any], gpus: int
+) -> tuple[LaunchSpec, list[str]]:
+    """Return (the launch, notes): the named launch, or the recipe's if this machine has enough
+    accelerators, else `none`.
+
+    The launch is checked. Raises TrainError if processes would share an accelerator.
+    """
+    folders = options.specs.folders
+    name = options.launch or recipe.launch
+    launch = catalog.load_spec(LaunchSpec, "launch", name, specs=folders, sets=sets)
+    processes_here, notes = launch.process_count, list[str]()
+    if launch.accelerate:
+        processes_here //= int(launch.accelerate.get("num_machines") or 1)
+    is_explicit = options.launch is not None or options.nodes is not None
+    fits = f"--launch {name} --set launch.num_processes={gpus}"
+    if is_explicit and 0 < gpus < processes_here and not options.dry_run:
+        raise TrainError(
+            f"launch {name!r} starts {processes_here} processes here and has {gpus} accelerators: "
+            "several "
+            f"would share one; expected {fits}, or more with --devices"
+        )
+    if not is_explicit and processes_here > max(gpus, 1):
+        hint = (
+            f"here: {fits}"
+            if gpus
+            else f"on the CPU, in {processes_here} processes: --launch {name}"
+        )
+        notes = [
+            f"launch {name!r} asks for {processes_here} accelerators and {gpus} are here: "
+            "training in one "
+            f"process (for {name} {hint})"
+        ]
+        launch = catalog.load_spec(LaunchSpec, "launch", "none", specs=folders)
+    launching.check_launch(launch, recipe.fit)
+    if not options.dry_run:
+        launching.check_installed(launch, recipe)
+    return launch, notes
+
+
+def free_folder(options: TrainOptions, run: Run, recipe: Recipe) -> Path:
+    """Return the folder for the checkpoint: one of an unfinished training of the same recipe, which
+    resumes, else a new one. Raises TrainError if `--out` holds a checkpoint."""
+    if options.out is not None:
+        if Checkpoint(options.out).is_finished:
+            raise TrainError(
+                f"--out {options.out}: holds a checkpoint already; name another folder"
+            )
+        return options.out
+    for number in itertools.count(1):
+        folder = run.checkpoints_folder / (
+            recipe.name if number == 1 else f"{recipe.name}-{number}"
+        )
+        if not Checkpoint(folder).is_finished and _is_free_or_same(Job(recipe, folder)):
+            return folder
+    raise AssertionError
+
+
+def _is_free_or_same(job: Job) -> bool:
+    """Return True if no training began in the folder, or one of exactly this recipe."""
+    file = job.folder / RECIPE
+    begun = any(trace for pattern in TRAINING_TRACES for trace in job.folder.glob(pattern))
+    if not begun or not file.exists():
+        return True
+    try:
+        stored = catalog.check_spec(Recipe, read_yaml(file), str(file))
+    except SpecError:
+        return False
+    return stored == portable_recipe(job)
+
+
+def ties_of(data: TrainingData) -> Iterator[str]:
+    """Yield a line on tied tasks, for learners that take one conversation of each task."""
+    if isinstance(data, Weighted | Pairs) and data.ties is not None:
+        yield from data.ties.describe()
+
+
+def _has_reasoning(weighted: Weighted) -> bool:
+    conversations = (logged.conversation for logged, _ in weighted.items)
+    return any(turn.reasoning is not None for talk in conversations for turn in talk.turns)
+
+
+class PreviewSample:
+    """The sample of many items that a dry run turns into tokens."""
+
+    def __init__(self, count: int, limit: int = COUNTED_ITEMS) -> None:
+        self.count = count
+        self.share = min(1.0, limit / count)
+
+    def pick_items(self, items: Sequence[Item]) -> tuple[Item, ...]:
+        """Return the sampled items, evenly spaced, first and last included."""
+        size = round(self.count * self.share)
+        if size == self.count:
+            return tuple(items)
+        return tuple(items[(self.count - 1) * n // (size - 1)] for n in range(size))
+
+    def scale_up(self, count: int) -> int:
+        """Return the count among all items that a count in the sample stands for."""
+        return round(count / self.share)
+
+    def describe(self, what: str, counts: Mapping[str, int]) -> Iterator[str]:
+        """Yield lines with the counts among all items, and a line that they are extrapolated."""
+        if self.share < 1:
+            yield f"below, {round(self.count * self.share):,} {what} stand for all {self.count:,}"
+        about = "about " if self.share < 1 else ""
+        for name, count in counts.items():
+            yield f"{name}: {about}{self.scale_up(count)}"
+
+
+def describe_training(job: Job, data: TrainingData, processes: int = 1) -> Iterator[str]:
+    """Yield the lines of a dry run: counts, steps, then tokens, mask and weight of three items."""
+    yield from data.selection.describe(job.recipe.data.metric)
+    for reason, count in data.skipped.items():
+        yield f"left out: {count} {reason}"
+    yield from ties_of(data)
+    mix = zip(job.recipe.data.mix, job.runs, strict=False)
+    shares = ", ".join(f"{share:g} x {run.path.name}" for share, run in mix)
+    if shares:
+        yield f"mixed: {shares}"
+    if isinstance(data, Pairs):
+        preview_sample = PreviewSample(len(data.items))
+        sample = replace(data, items=preview_sample.pick_items(data.items))
+        pairs = load_rows(job, sample)
+        ids = (token_ids for row in pairs.rows for token_ids in row.trainer_fields().values())
+        yield from preview_sample.describe("pairs", {**pairs.counts, "tokens": sum(map(len, ids))})
+        count = preview_sample.scale_up(len(pairs.rows))
+        yield StepCount(count, "pair", job.recipe.fit, processes, drop_last=True).describe()
+        yield from preview_pairs(pairs.rows[:SHOWN_ITEMS], job.chat)
+        return
+    if not isinstance(data, Weighted):
+        yield from data.describe()
+        return
+    yield f"questions whose rewards do not differ: {data.flat_tasks:.1%}"
+    if job.recipe.loss != Loss():
+        yield said_of_loss(job.recipe.loss)
+    unit = job.recipe.data.unit
+    preview_sample = PreviewSample(len(data.items))
+    items = data.items
+    if preview_sample.share < 1:  # the highest weight first; a stable sort
+        items = sorted(items, key=lambda item: -item[1])
+    sample_weighted = replace(data, items=preview_sample.pick_items(items))
+    rows = load_rows(job, sample_weighted)
+    yield from preview_sample.describe("conversations, evenly by weight,", rows.counts)
+    several = rows.counts["conversations of several rows"]
+    if several and unit == "conversation":
+        yield (
+            f"the chat template is not prefix-stable for {several} of "
+            f"{rows.counts['conversations']} conversations (a later prompt does not begin with "
+            f"the row before it): {rows.counts['rows']} rows"
+        )
+    if not job.chat.frame.known and _has_reasoning(sample_weighted):
+        yield "the chat template has no place for reasoning: <think> tags stand for it"
+    yield StepCount(
+        preview_sample.scale_up(len(rows.rows)), unit, job.recipe.fit, processes
+    ).describe()
+    shown = sorted(rows.rows, key=lambda row: -row.weight)
+    picked = {0, len(shown) // 2, len(shown) - 1}
+    yield from preview_rows([shown[i] for i in sorted(picked)], job.chat)

@@ -1,0 +1,157 @@
+"""Read and change the tags and the note that a user gives a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pydantic import Field
+
+from convbench.errors import RunError, UsageError
+from convbench.schema.base import FrozenModel
+from convbench.schema.conversation import TurnCredit
+from convbench.schema.judge import Comparison
+from convbench.store.jsonl import Appender, numbered_lines, write_atomic
+from convbench.store.locks import folder_lock
+from convbench.store.run import Run
+from convbench.store.shape import is_file, parse_object, parse_record, read_model
+
+LABEL_FILE = "label.json"
+TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
+MOST_TAGS = 64
+"""Largest number of tags of one run."""
+LONGEST_NOTE = 2000
+"""Largest number of characters of a note."""
+
+
+class RunLabel(FrozenModel):
+    """Tags and note of a run."""
+
+    tags: tuple[str, ...] = Field(default=(), max_length=MOST_TAGS)
+    """Short names to find the run by."""
+    note: str | None = Field(default=None, max_length=LONGEST_NOTE)
+    """One line of text."""
+
+
+def read_label(run: Run) -> RunLabel:
+    """Return the tags and the note of a run, empty if it has none."""
+    file = run.path / LABEL_FILE
+    return read_model(file, RunLabel) if is_file(file) else RunLabel()
+
+
+def write_label(
+    run: Run, tags: Iterable[str] = (), without: Iterable[str] = (), note: str | None = None
+) -> RunLabel:
+    """Add `tags`, remove those of `without`, set the note (an empty one removes it), under a lock.
+    Return the new label. Raises UsageError for an invalid tag, RunError for one to remove that the
+    run does not have and for too many."""
+    with folder_lock(run.path, "changing its tags", name=".label.lock", wait_s=10):
+        return _write_label(run, tuple(tags), set(without), note)
+
+
+def _write_label(run: Run, tags: tuple[str, ...], gone: set[str], note: str | None) -> RunLabel:
+    before = read_label(run)
+    for tag in tags:
+        if not TAG.fullmatch(tag):
+            raise UsageError(
+                f"--tag {tag[:80]!r}: expected up to 64 letters, digits and . _ : / - that begin "
+                "with a letter or digit"
+            )
+    if unknown := sorted(gone - set(before.tags)):
+        tag_names = ", ".join(before.tags) or "none"
+        raise RunError(f"--untag {unknown[0]}: found tags {tag_names}; expected one of these")
+    new_tags = dict.fromkeys(tag for tag in (*before.tags, *tags) if tag not in gone)
+    words = before.note if note is None else " ".join(note.split()) or None
+    if len(new_tags) > MOST_TAGS or len(words or "") > LONGEST_NOTE:
+        raise RunError(
+            f"{run.path}: expected at most {MOST_TAGS} tags and a note of {LONGEST_NOTE} characters"
+        )
+    label = RunLabel(tags=tuple(new_tags), note=words)
+    write_atomic(run.path / LABEL_FILE, label.model_dump_json(indent=1).encode() + b"\n")
+    return label
+
+
+CREDIT_FILE = "advantages.jsonl"
+"""In the run's folder. The newest line of a (conversation, turn, source) counts."""
+
+Advantages = dict[str, dict[int, float]]
+"""conversation_id to turn index to advantage."""
+
+
+def append_credit(run: Run, turn_credits: Iterable[TurnCredit]) -> int:
+    """Append the credit of turns to a run, under its lock. Return the number of turns."""
+    count = 0
+    with run.lock(), Appender(run.path / CREDIT_FILE) as file:
+        for credit in turn_credits:
+            file.write(credit.model_dump_json().encode())
+            count += 1
+    return count
+
+
+def newest_advantages(run: Run) -> Advantages:
+    """Return the newest advantage of every turn that has one, from any source."""
+    advantages: Advantages = {}
+    for credit in _read_credit(run):
+        advantages.setdefault(credit.conversation_id, {})[credit.turn_index] = credit.advantage
+    return advantages
+
+
+def credit_by_source(run: Run) -> dict[str, Advantages]:
+    """Return the newest advantage of every turn by source, e.g. `critic:sweet`."""
+    by_source: dict[str, Advantages] = {}
+    for credit in _read_credit(run):
+        turns = by_source.setdefault(credit.source, {}).setdefault(credit.conversation_id, {})
+        turns[credit.turn_index] = credit.advantage
+    return by_source
+
+
+def turn_advantages(run: Run, source: str | None = None) -> Advantages:
+    """Return the newest advantage of every turn that one source credited.
+
+    Without `source` the run must have exactly one. Raises RunError if the source is missing or
+    ambiguous, or if the file is damaged.
+    """
+    by_source, path = credit_by_source(run), run.path / CREDIT_FILE
+    sources = ", ".join(sorted(by_source)) or "none"
+    if source is not None and source not in by_source:
+        raise RunError(f"{path}: found no credit by {source!r}; there is: {sources}")
+    if source is None and len(by_source) != 1:
+        how = "name one" if by_source else "give some first: convbench credit --help"
+        raise RunError(f"{path}: found credit by {sources}; expected one source; {how}")
+    return by_source[source if source is not None else next(iter(by_source))]
+
+
+def _read_credit(run: Run) -> Iterator[TurnCredit]:
+    path = run.path / CREDIT_FILE
+    for number, line in numbered_lines(path):
+        parse_object(f"{path}:{number}", line)
+        yield parse_record(f"{path}:{number}", line, TurnCredit)
+
+
+ComparisonKey = tuple[str, str, str]
+"""(conversation_id shown first, conversation_id shown second, fingerprint of the judge)."""
+
+
+def comparisons_file(run: Run) -> Path:
+    """Return the path of a run's comparisons."""
+    return run.path / "comparisons.jsonl"
+
+
+def comparison_key(comparison: Comparison) -> ComparisonKey:
+    """Return the key of a comparison."""
+    return comparison.first, comparison.second, comparison.fingerprint
+
+
+def newest_comparisons(run: Run) -> Iterator[Comparison]:
+    """Return the newest comparison of each key, in the order of the file. Raises RunError for a
+    damaged line."""
+    newest: dict[ComparisonKey, Comparison] = {}
+    path = comparisons_file(run)
+    for number, line in numbered_lines(path):
+        where = f"{path}:{number}"
+        parse_object(where, line, ("first", "second", "judge", "fingerprint", "group_id"))
+        comparison = parse_record(where, line, Comparison)
+        newest.pop(comparison_key(comparison), None)
+        newest[comparison_key(comparison)] = comparison
+    return iter(newest.values())
