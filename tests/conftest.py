@@ -15,6 +15,7 @@ import pytest
 from convbench.schema import TaskSpec
 from tests.excerpts import EXCERPTS, SHARED, Source, named, sources, written
 from tests.support.browsers import _no_browser_left  # noqa: F401 - for each test
+from tests.support.compiled import pytest_collection  # noqa: F401 - a hook
 from tests.support.exhaustive import first_of
 from tests.support.hanging import (  # noqa: F401 - hooks
     pytest_addoption,
@@ -22,6 +23,7 @@ from tests.support.hanging import (  # noqa: F401 - hooks
     pytest_runtest_protocol,
     pytest_unconfigure,
 )
+from tests.support.later import pytest_collection_finish  # noqa: F401 - a hook
 from tests.support.tree import keep_tree
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # a core each: more threads would wait for one another

@@ -15,7 +15,6 @@ from typing import Any
 from convbench import catalog
 from convbench.learn.job import Job, Means
 from convbench.learn.sweet.pairs import Sweet
-from convbench.learn.sweet.stages import critic_recipe
 from convbench.learn.trainers import start
 from convbench.models.where import where
 from convbench.options.shared import CallOptions, Shape, SpecOptions
@@ -137,6 +136,8 @@ def _talk(
 
 def critic(run: Run, **sets: Any) -> Path:
     """Train stage 1 alone on the run; return the folder of the checkpoint that it belongs to."""
+    from convbench.learn.sweet.stages import critic_recipe
+
     folder = run.checkpoints / "sweet"
     model = Path(sets.pop("model", None) or where("pocket"))
     job = Job.read(tiny.resolved(folder, "sweet", run, model, **{**SETS, **sets}))
