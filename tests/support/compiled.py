@@ -7,6 +7,7 @@ when it comes to them.
 
 from __future__ import annotations
 
+import contextlib
 from importlib import import_module
 from pathlib import Path
 
@@ -37,7 +38,6 @@ def test_files(config: pytest.Config) -> list[Path]:
 
 
 def _import_file(file: Path) -> None:
-    try:
+    # collection comes to it again, and says what is the matter
+    with contextlib.suppress(Exception, pytest.skip.Exception):
         import_module(".".join(file.with_suffix("").parts))
-    except (Exception, pytest.skip.Exception):
-        pass  # collection comes to it again, and says what is the matter
