@@ -42,7 +42,9 @@ demo: $(STAMP)
 	@$(BIN)/convbench demo
 	@command -v convbench >/dev/null || echo "convbench lies in $(BIN); to type these lines, first: . $(BIN)/activate"
 
+# The package is compiled before the workers start: in a fresh clone each would do it for itself.
 test: $(STAMP) $(SYSTEM)
+	@$(BIN)/python -m compileall -q -j 2 convbench trainers
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not exhaustive" --ignore=tests/house $(PYTEST_ARGS)
 
 test-all: $(STAMP) $(SYSTEM)

@@ -15,6 +15,7 @@ import pytest
 from convbench.schema import TaskSpec
 from tests.excerpts import EXCERPTS, SHARED, Source, named, sources, written
 from tests.support.browsers import _no_browser_left  # noqa: F401 - for each test
+from tests.support.compiled import pytest_collection  # noqa: F401 - a hook
 from tests.support.exhaustive import first_of
 from tests.support.hanging import (  # noqa: F401 - hooks
     pytest_addoption,
@@ -22,6 +23,7 @@ from tests.support.hanging import (  # noqa: F401 - hooks
     pytest_runtest_protocol,
     pytest_unconfigure,
 )
+from tests.support.later import pytest_collection_finish  # noqa: F401 - a hook
 from tests.support.tree import keep_tree
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # a core each: more threads would wait for one another
@@ -42,6 +44,14 @@ def pytest_report_header() -> str:
     if SHARED.is_dir():
         return f"public sets: excerpts of our own and what lies in {SHARED}"
     return f"public sets: excerpts of our own alone (no real rows at {SHARED})"
+
+
+@pytest.hookimpl(trylast=True)  # of what is left after -m
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that hold slow tests: at the end of a run one worker would be at the
+    demo for half a minute, and the others would wait."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(scope="session", autouse=True)

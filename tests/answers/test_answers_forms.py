@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from convbench.answers.final import final_answer
 from convbench.answers.grade import grade_texts
+from tests.support.cases import load_cases
 from tests.support.exhaustive import every_nth
 
-FORMS = yaml.safe_load((Path(__file__).parent / "forms.yaml").read_text(encoding="utf-8"))
+FORMS = load_cases(Path(__file__).parent / "forms.yaml")
 OPTIONS = {
     "A": "a system of tubes",
     "B": "granite",

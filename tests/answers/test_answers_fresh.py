@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from convbench.answers.final import final_answer
+from tests.support.cases import load_cases
 
-REPLIES = yaml.safe_load((Path(__file__).parent / "fresh.yaml").read_text(encoding="utf-8"))
+REPLIES = load_cases(Path(__file__).parent / "fresh.yaml")
 
 
 @pytest.mark.parametrize("reply", REPLIES, ids=lambda reply: reply["id"])

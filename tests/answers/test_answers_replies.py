@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from convbench.answers.final import final_answer
 from convbench.answers.grade import grade_texts
+from tests.support.cases import load_cases
 from tests.support.exhaustive import every_nth
 
-FILE = yaml.safe_load((Path(__file__).parent / "replies.yaml").read_text(encoding="utf-8"))
+FILE = load_cases(Path(__file__).parent / "replies.yaml")
 
 
 @pytest.mark.parametrize(

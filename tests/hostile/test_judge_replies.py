@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,11 +27,12 @@ from convbench.schema import JudgeSpec
 from tests.excerpts import Source
 from tests.joins.test_discount import asked
 from tests.rollout.table import QUESTION, protocol_of
+from tests.support.cases import load_cases
 from tests.support.chat.replies import Call
 from tests.support.exhaustive import every_nth
 from tests.support.provider import Provider
 
-FORMS = yaml.safe_load((Path(__file__).parent / "replies.yaml").read_text(encoding="utf-8"))
+FORMS = load_cases(Path(__file__).parent / "replies.yaml")
 RUBRIC = load_spec(JudgeSpec, "judges", "rubric")
 NAMES = [metric.name for metric in RUBRIC.metrics]
 LABELS = [metric.label for metric in RUBRIC.metrics]

@@ -48,7 +48,9 @@ EDITS: dict[str, dict[str, list[tuple[str, str]]]] = {
              '        "count": Entry("count", "Count the conversations of a run."),\n'),
         ],
     },
-    "provider": {"convbench/models/prices.py": [('    "openai", ', '    "acme", "openai", ')]},
+    "provider": {
+        "convbench/models/prices.py": [('    "openai",\n', '    "acme",\n    "openai",\n')],
+    },
     "export format": {
         "convbench/formats/export.py": [
             ('"ms-swift"]', '"ms-swift", "bare"]'),

@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from convbench.judge.replies import Scores, read_reply
 from convbench.schema import JudgeSpec
+from tests.support.cases import load_cases
 
-REPLIES = yaml.safe_load((Path(__file__).parent / "fresh.yaml").read_text(encoding="utf-8"))
+REPLIES = load_cases(Path(__file__).parent / "fresh.yaml")
 
 
 def rubric(metrics):

@@ -4,15 +4,15 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from convbench.catalog import load_spec
 from convbench.judge.replies import Complaint, Scores, read_reply
 from convbench.schema import JudgeSpec
+from tests.support.cases import load_cases
 
-REPLIES = yaml.safe_load((Path(__file__).parent / "replies.yaml").read_text(encoding="utf-8"))
+REPLIES = load_cases(Path(__file__).parent / "replies.yaml")
 RUBRIC = load_spec(JudgeSpec, "judges", "rubric")
 NAMES = ["accuracy", "reasoning", "comprehensiveness", "pedagogical", "confidence", "overall"]
 

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from convbench.catalog import load_spec
 from convbench.rollout.checks import gives_answer_away, leak
 from convbench.schema import Choice, Conversation, Example, ProtocolSpec, Turn
+from tests.support.cases import load_cases
 
-FILE = yaml.safe_load((Path(__file__).parent / "giveaways.yaml").read_text(encoding="utf-8"))
+FILE = load_cases(Path(__file__).parent / "giveaways.yaml")
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "giveaways.jsonl").open()]
-FRESH = yaml.safe_load((Path(__file__).parent / "fresh.yaml").read_text(encoding="utf-8"))
+FRESH = load_cases(Path(__file__).parent / "fresh.yaml")
 CLARIFYING = load_spec(ProtocolSpec, "protocols", "clarifying")
 LEAST = {"confirmed": 16, "advised": 15, "eliminated": 16, "named": 17}
 """Turns of 20 of a kind that are found."""

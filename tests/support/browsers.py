@@ -30,6 +30,8 @@ def command_of(pid: int) -> str:
 
 def _theirs() -> set[int]:
     """Return the drivers that we started ourselves, without a guard, and all below them."""
+    if "playwright" not in sys.modules:  # nothing here can have started one
+        return set()
     own: set[int] = set()
     for children in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
         with contextlib.suppress(OSError):  # the thread has ended since

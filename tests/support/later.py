@@ -3,11 +3,21 @@ them, not by the file that holds it, so that tests are found soon."""
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
+
+HEAVY = ("torch", "transformers", "datasets", "trl", "scipy", "pandas", "matplotlib", "litellm")
+imported_early = pytest.StashKey[list[str]]()
+"""The heavy modules that test files had imported when all tests were collected."""
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Note what was imported by then, for a test to look at."""
+    session.config.stash[imported_early] = [name for name in HEAVY if name in sys.modules]
 
 
 class _Later:

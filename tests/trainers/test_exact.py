@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from convbench.learn import kernels
 from convbench.learn.job import Job
 from convbench.learn.rows import TrainingRow, training_rows
 from convbench.learn.weights import Weighted
@@ -171,6 +170,8 @@ def test_n_counts_rows_of_weight_0_that_no_pass_is_made_for(make: Make, model: P
 def test_short_rows_in_bf16_on_a_cpu_attend_by_plain_products(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from convbench.learn import kernels
+
     found = {}
     ways = (
         ("bf16", "eager", kernels.MAX_PAIR_BYTES),

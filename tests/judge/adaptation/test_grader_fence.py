@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from convbench.engine.caller import Caller
 from convbench.experiment.seal import baseline_accuracies
@@ -23,6 +22,9 @@ from convbench.judge.resolve import as_run_asked, unquoted_warnings
 from convbench.models import open_model
 from convbench.schema import Message
 from tests.learn.seal import runs
+from tests.support.later import later
+
+torch = later("torch")
 
 QUESTION = Question((), ("Rome", "Roma"), "Which city?", "Cities")
 MARK = re.compile(r"^<answer-(\w{12})>$", re.MULTILINE)

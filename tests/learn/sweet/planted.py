@@ -16,7 +16,6 @@ from convbench import catalog
 from convbench.learn.job import Job, TrainContext
 from convbench.learn.run_trainer import run_trainer
 from convbench.learn.sweet.pairs import SweetArgs
-from convbench.learn.sweet.stages import critic_recipe
 from convbench.models.weights_path import resolve_path
 from convbench.options.shared import CallOptions, RunSettings, SpecOptions
 from convbench.pocket import speakers
@@ -137,6 +136,8 @@ def _talk(
 
 def critic(run: Run, **sets: Any) -> Path:
     """Train stage 1 alone on the run; return the folder of the checkpoint that it belongs to."""
+    from convbench.learn.sweet.stages import critic_recipe
+
     folder = run.checkpoints_folder / "sweet"
     model = Path(sets.pop("model", None) or resolve_path("pocket"))
     job = Job.from_file(tiny.resolved(folder, "sweet", run, model, **{**SETS, **sets}))

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from convbench.learn.sweet import critic
 from convbench.models.weights_path import ModelShape, shape_of
+from tests.support.later import later
+
+critic = later("convbench.learn.sweet.critic")
 
 LLAMA_8B = {
     "hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 128256, "num_attention_heads": 32,
