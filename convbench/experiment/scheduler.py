@@ -272,7 +272,7 @@ def _sum_claims(claims: Iterable[Claim]) -> dict[str, float]:
 
 def _step_claims(planned: PlannedStep, options: ExperimentOptions) -> Iterator[Claim]:
     """Yield the claims of a step."""
-    if options.calls.ledger is not None and options.calls.ledger.limited:
+    if options.calls.ledger is not None and options.calls.ledger.has_limit:
         yield MONEY, 1.0  # calls under one budget go through one loop
     step = planned.step
     if step.kind == "build":

@@ -6,10 +6,8 @@ A text does if
   the sentence comes to, or stands with words of the question, praise, advice, a conclusion, or
   next to a confirmation;
 - a turn opens by confirming whatever was proposed, or advises to keep it;
-- all other options are ruled out;
-- a question takes the answer for granted;
-- first letters or a count of letters leave one option only;
-- a picture sign shows the gold option.
+- all other options are ruled out, or a question takes the answer for granted;
+- first letters, a count of letters or a picture sign leave the gold option only.
 
 An option is named by its letter, its text or its position in the list (`option_names`). What is
 supposed, denied, or somebody else's view gives nothing away, and neither does a bare "yes" or
@@ -112,10 +110,10 @@ _CUES = re.compile(
     r"|thing|candidate|bravo|spot on|bang on|clever|well done|congratulations|good|great"
     r"|excellent|brilliant|hats off|reward\w*|holds? up|deserv\w*|earn\w*|applause|proud"
     r"|smart|sharp|splendid|superb|stands?|safe|therefore|thus|hence|so|together|total|sum|finally"
-    r"|conclusion|must|root|product"
-    r"|difference|quotient|gets?|obtain|left|remains?|obviously|clearly|of course|exactly|precisely"
-    rf"|indeed|affirmative)\b|{GOLD} (?:it (?:is|was|has to)\b|(?:is|was) what (?:[\w']+ ){{0,4}}?"
-    rf"(?:need|want|get|look|seek|ask|after))|=|\b{_CHOOSE}(?: [\w']+){{0,3}} ?{GOLD}",
+    r"|conclusion|must|root|product|difference|quotient|gets?|obtain|left|remains?|obviously|clearly"
+    rf"|of course|exactly|precisely|indeed|affirmative)\b|{GOLD} (?:it (?:is|was|has to)\b|(?:is|was)"
+    r" what (?:[\w']+ ){0,4}?(?:need|want|get|look|seek|ask|after))"
+    rf"|=|\b{_CHOOSE}(?: [\w']+){{0,3}} ?{GOLD}",
     re.IGNORECASE,
 )
 """Praise, verdicts and conclusions, which a plain fact about an option does not have."""

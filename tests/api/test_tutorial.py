@@ -32,7 +32,7 @@ def test_a_question_in_a_notebook_draws_no_bar(tmp_path: Path) -> None:
     """Where DuckDB has nothing to draw one with, it refuses to be told not to."""
     ask = (
         "import duckdb\nfrom convbench.store.limits import allow_spilling\n"
-        "connection = duckdb.connect()\nspill(connection, 10)\n"
+        "connection = duckdb.connect()\nallow_spilling(connection, 10)\n"
         "print(connection.execute(\"SELECT current_setting('enable_progress_bar')\").fetchall())"
     )
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(ask)])

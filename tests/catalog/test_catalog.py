@@ -245,11 +245,11 @@ DOWNLOADED = [
     "subprocess:run",
     "builtins:exec",
     "convbench_evil.tasks:rows",
-    "convbench.catalog:plugin",
+    "convbench.catalog:load_plugin",
     "convbench.catalog.python:load_plugin",
     "convbench.store.jsonl:write_atomic",
     "convbench.__main__:main",
-    "convbench.tasks.load:function",
+    "convbench.tasks.load:find_function",
     "convbench.rollout.build:Counter",
 ]
 

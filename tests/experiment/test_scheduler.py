@@ -169,7 +169,7 @@ def test_a_judge_and_a_training_on_one_card_never_meet_and_calls_overlap(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     parts, made, _ = asked("2x80", "policy=0", "judge=1", "trainer=1", judges=["local:pocket"])
     kinds = {part.step.kind: task for part, task in zip(parts, made, strict=True)}
-    assert kinds["judge"].placements == kinds["train"].places == [{"device 1": 1.0}]
+    assert kinds["judge"].placements == kinds["train"].placements == [{"device 1": 1.0}]
     assert kinds["eval"].placements == [{"device 0": 1.0, "device 1": 1.0}]
     run_tasks(made, Watch(made))
 

@@ -259,20 +259,20 @@ def test_a_browser_stands_behind_a_wall() -> None:
 REAPER = """
 import asyncio, ctypes, json, os, signal, sys, time
 from convbench.sandbox import browser
-from convbench.sandbox.watch import below
+from convbench.sandbox.watch import iter_descendants
 from tests.support.browsers import command_of
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # who adopts orphans, as process 1 of a container does
 for word in sys.argv[1:]:
     asyncio.run(browser.shoot("<html>x</html>"))
-    for pid in list(below(os.getpid())):
+    for pid in list(iter_descendants(os.getpid())):
         if word in command_of(pid):
             os.kill(pid, signal.SIGKILL)
             break
 browser.close_all()
 until = time.monotonic() + 60
-while list(below(os.getpid())) and time.monotonic() < until:
+while list(iter_descendants(os.getpid())) and time.monotonic() < until:
     time.sleep(0.1)
-print(json.dumps(list(below(os.getpid()))))
+print(json.dumps(list(iter_descendants(os.getpid()))))
 """
 
 

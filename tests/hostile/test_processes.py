@@ -30,7 +30,7 @@ from convbench.learn.select import select
 
 def data(job):
     """Log, reward, weigh."""
-    return weights.refit(select(job.run, job.recipe.data), job.recipe.weighting)
+    return weights.weigh_refit(select(job.run, job.recipe.data), job.recipe.weighting)
 
 def fit(job, weighted):
     """Start a child in a session of its own, then hang; each says who it is."""
@@ -254,7 +254,7 @@ class Clock:
 
 repo.time = Clock  # the pause before a second try lasts as long as the test wants
 try:
-    repo.upload(sys.argv[1], Path(sys.argv[2]), kind=sys.argv[3])
+    repo.upload_folder(sys.argv[1], Path(sys.argv[2]), kind=sys.argv[3])
 except HubError as error:
     sys.exit(f"refused: {error}")
 """

@@ -35,8 +35,8 @@ STAGES = (
     ("answers", "views", "prompts", "rewards", "stats", "net"),
     ("templates", "template_calls", "plain_data"),
     ("schema",),
-    ("tokens",),
-    ("blot", "terminal", "described"),
+    ("usage_estimate",),
+    ("redact", "terminal", "described"),
     ("printable", "regular"),
     ("words", "errors", "callable", "install", "cache", "guard"),
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -56,6 +57,32 @@ def all_names() -> Iterator[str]:
             yield node.id
 
 
+INTERFACE = re.compile(r"^Interfaces of a folder's files: (.+?)\.$", re.M | re.S)
+"""The line of docs/map.md that names what each file of a folder has by the same name."""
+SHARED_BY = 3
+"""Modules that may have a public function or class of one name."""
+
+
+def public_names() -> dict[str, list[str]]:
+    """Return the modules that define each public function or class, by its name."""
+    names: dict[str, list[str]] = {}
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    for path in sources():
+        defined = {
+            node.name for node in ast.parse(path.read_text()).body if isinstance(node, kinds)
+        }
+        for name in defined:
+            if not name.startswith("_"):
+                names.setdefault(name, []).append(str(path.relative_to(ROOT)))
+    return names
+
+
+def interface_names() -> set[str]:
+    """Return the names that docs/map.md lists as the interface of a folder's files."""
+    line = INTERFACE.search((ROOT / "docs" / "map.md").read_text())
+    return set(re.findall(r"`(\w+)`", line.group(1))) if line else set()
+
+
 def lengths() -> list[int]:
     """Return the lines of every file but the one-line ones of packages."""
     return [path.read_text().count("\n") for path in sources() if path.name != "__init__.py"]
@@ -83,3 +110,18 @@ def test_counts_only_fall() -> None:
     assert not risen, f"found {risen}; expected at most {most}"
     fell = {name: n for name, n in found.items() if n < most[name] * (1 - SLACK) - 1}
     assert not fell, f"fell to {fell}: write them down"
+
+
+def test_a_public_name_stands_for_one_thing() -> None:
+    interface = interface_names()
+    names = public_names()
+    several = {
+        name: paths
+        for name, paths in names.items()
+        if len(paths) > SHARED_BY and name not in interface
+    }
+    assert not several, (
+        f"found in more than {SHARED_BY} modules: {several}; docs/map.md lists interfaces"
+    )
+    unused = {name for name in interface if len(names.get(name, ())) <= SHARED_BY}
+    assert not unused, f"docs/map.md lists {unused}, which few files have"

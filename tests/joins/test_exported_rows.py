@@ -240,11 +240,11 @@ trainer: {trainer}
 TRAINER = '''
 """Weights that no recipe here has."""
 from convbench.learn.select import select
-from convbench.learn.weights import weigh
+from convbench.learn.weights import weigh_by_task
 
 def data(job):
     """Twice the reward."""
-    return weigh(select(job.run, job.recipe.data), lambda rewards: [2 * r for r in rewards])
+    return weigh_by_task(select(job.run, job.recipe.data), lambda rewards: [2 * r for r in rewards])
 
 def fit(job, weighted):
     """Nothing."""

@@ -52,9 +52,9 @@ def test_one_call_gives_each_a_verdict_that_swift_standardises(tmp_path: Path) -
     with Provider(Plan(keep_requests=9), reply=by_sample) as provider:
         (shown,) = judged(run, provider, dry_run=True).previews
         assert (shown.estimate.conversations, shown.estimate.calls) == (6, 2)
-        found = judged(run, provider).judged[0]
+        found = judged(run, provider).summaries[0]
         assert (found.jobs.done, found.failed, provider.stats.calls) == (6, 0, 2)
-        assert judged(run, provider).judged[0].kept == 6
+        assert judged(run, provider).summaries[0].kept == 6
         assert provider.stats.calls == 2
         text = str(provider.requests[0]["messages"][1]["content"])
         assert text.count("\n</transcript-") == 3
@@ -78,15 +78,15 @@ def test_one_call_gives_each_a_verdict_that_swift_standardises(tmp_path: Path) -
 def test_a_new_sample_has_its_question_judged_again_and_failures_are(tmp_path: Path) -> None:
     run = talks(tmp_path / "run")
     with Provider(Plan(), reply=lambda call: "Conversation 1\nOverall: 5\nSo.") as provider:
-        found = judged(run, provider).judged[0]
+        found = judged(run, provider).summaries[0]
         assert found.failed == 6
         assert provider.stats.calls == 2 * 3, "asked again with the complaint"
     with Provider(Plan(), reply=by_sample) as provider:
-        assert judged(run, provider).judged[0].failed == 0
+        assert judged(run, provider).summaries[0].failed == 0
         assert provider.stats.calls == 2
     alone = talks(tmp_path / "alone", samples=1)
     with Provider(Plan(), reply=by_sample) as provider:
-        found = judged(alone, provider).judged[0]
+        found = judged(alone, provider).summaries[0]
         assert provider.stats.calls == 0
         assert "needs 2 to 16" in next(iter(found.failures))
 

@@ -183,7 +183,7 @@ def test_judging_a_failure_again_asks_anew(tmp_path):
     journal = Journal(tmp_path / "c.jsonl")
     assert journal.load_calls() == 3
     model = Replies(GOOD)
-    got = judge_once(model, judge, caller=Caller(journal), asked=failed.attempts)
+    got = judge_once(model, judge, caller=Caller(journal), attempts=failed.attempts)
     assert (got.scores["overall"], got.attempts, len(model.sent)) == (8.0, 4, 1)
 
 

@@ -44,7 +44,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
         one["details"] = {"turns": of[: 1 + number % 2]}
     found[1].verdicts_file.write_text("".join(json.dumps(v) + "\n" for v in verdicts[3:]))
     with found[1].conversations_file.open("ab") as grown:
-        grown.write(next(found[1].told()).line.rstrip() + b"\n")  # once more
+        grown.write(next(found[1].iter_stored()).line.rstrip() + b"\n")  # once more
     return [Run.open(run.path) for run in found]
 
 

@@ -82,7 +82,7 @@ def test_the_reward_is_the_share_of_tests() -> None:
     assert right.scores == {"overall": 1.0, "accuracy": 1.0, "constant": 0.1}
     assert right.reward == 1.0
     once = _task()
-    had = once.wanted, once.constants
+    had = once.expected, once.constants
     assert None not in had
     half = judged("I WANT TO ANSWER: def add(a, b):\n    return a + b if a < 5 else None")
     assert half.scores == {"overall": 0.5, "accuracy": 0.0, "constant": 0.1}
@@ -91,7 +91,7 @@ def test_the_reward_is_the_share_of_tests() -> None:
     broken = judged("I WANT TO ANSWER: def add(a, b:")
     assert broken.reward == 0
     assert _task() is once
-    assert (once.wanted is had[0], once.constants is had[1]) == (True, True)
+    assert (once.expected is had[0], once.constants is had[1]) == (True, True)
     assert list(broken.details["reasons"]) == [
         "raised SyntaxError: '(' was never closed (answer, line 1)"
     ]

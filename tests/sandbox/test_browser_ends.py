@@ -262,10 +262,10 @@ def test_a_start_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 ENDS = """
 import asyncio, os, signal, sys
 from convbench.sandbox import browser
-from convbench.sandbox.watch import below
+from convbench.sandbox.watch import iter_descendants
 from tests.support.browsers import command_of
 asyncio.run(browser.shoot("<html>x</html>"))
-mine = list(below(os.getpid()))
+mine = list(iter_descendants(os.getpid()))
 if "hung" in sys.argv:
     [driver] = [pid for pid in mine if "node" in command_of(pid).partition(" ")[0]]
     os.kill(driver, signal.SIGSTOP)

@@ -79,8 +79,8 @@ def test_what_lies_about_a_seal_is_found(run, what, tmp_path):
         record = json.loads(lines[-1]) | {"file": "../secret", "start": 0, "end": 1}
         file.write_bytes(b"".join([*lines, json.dumps(record).encode() + b"\n"]))
     else:
-        run.media.mkdir()
-        (run.media / "a.png").write_bytes(b"\x89PNG")
+        run.media_folder.mkdir()
+        (run.media_folder / "a.png").write_bytes(b"\x89PNG")
     assert problems(run)
 
 

@@ -204,7 +204,7 @@ def test_a_full_disk_leaves_nothing_behind(run: Run, cache: Path) -> None:
         "from convbench.store import Run, sidecars\n"
         "sidecars.SETTLE_SECONDS = -1.0\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))\n"
-        "for _ in range(2): print(sum(1 for _ in Run.open(Path(sys.argv[1])).heads()))"
+        "for _ in range(2): print(sum(1 for _ in Run.open(Path(sys.argv[1])).conversation_rows()))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(run.path)],
@@ -284,7 +284,7 @@ def test_kills_amid_storing_harm_nothing(
         "import pyarrow.parquet\n"
         "sidecars.SETTLE_SECONDS = -1.0\n"
         "run = Run.open(Path(sys.argv[1])); print('up', flush=True)\n"
-        "while True: list(run.heads()); [one.unlink(missing_ok=True) for one in "
+        "while True: list(run.conversation_rows()); [one.unlink(missing_ok=True) for one in "
         "Path(sys.argv[2]).glob('*.parquet')]"
     )
     for number in range(6):
@@ -307,7 +307,7 @@ def test_processes_at_once_write_equal_files(
     code = (
         "import sys; from pathlib import Path; from convbench.store import Run, sidecars\n"
         "sidecars.SETTLE_SECONDS = -1.0\n"
-        "print(*(row.conversation_id for row in Run.open(Path(sys.argv[1])).heads()))"
+        "print(*(row.conversation_id for row in Run.open(Path(sys.argv[1])).conversation_rows()))"
     )
     workers = [
         subprocess.Popen(

@@ -253,7 +253,7 @@ def row_log_pi(net: Any, row: TrainingRow) -> float:
 
 
 def test_collapse() -> None:
-    assert not weighted_sft.has_collapsed(first=-1.0, now=-1.9, loss=0.3)
-    assert weighted_sft.has_collapsed(first=-1.0, now=-2.1, loss=0.3)
-    assert weighted_sft.has_collapsed(first=-1.0, now=float("nan"), loss=0.3)
-    assert weighted_sft.has_collapsed(first=-1.0, now=-1.0, loss=float("inf"))
+    assert not weighted_sft.has_collapsed(first_log_pi=-1.0, log_pi=-1.9, loss=0.3)
+    assert weighted_sft.has_collapsed(first_log_pi=-1.0, log_pi=-2.1, loss=0.3)
+    assert weighted_sft.has_collapsed(first_log_pi=-1.0, log_pi=float("nan"), loss=0.3)
+    assert weighted_sft.has_collapsed(first_log_pi=-1.0, log_pi=-1.0, loss=float("inf"))

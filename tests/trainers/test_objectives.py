@@ -498,7 +498,7 @@ def test_a_row_without_a_reward_is_learnt_by_likelihood_alone(
         made, data = make(recipe)
         named = frozenset([name]) if plain else frozenset()
         kept = tuple((item, w) for (item, _), w in zip(items, weights, strict=True))
-        return gradient(made, replace(data, items=kept, plain=named), known=known)
+        return gradient(made, replace(data, items=kept, unrewarded_ids=named), known=known)
 
     every = [weight for _, weight in items]
     first = [0.7] + [0.0] * (len(items) - 1)

@@ -115,7 +115,7 @@ def test_no_row_sees_another(model: Path, attention: str, way: str) -> None:
     def scores() -> torch.Tensor:
         given = {name: value for name, value in packs.inputs.items() if name != "labels"}
         with torch.no_grad():
-            return packs.back(net(**given, use_cache=False).logits[:, :-1])
+            return packs.unpack(net(**given, use_cache=False).logits[:, :-1])
 
     before = scores()
     begins = (packs.inputs["input_ids"] == rows["input_ids"][1, 0]).nonzero().tolist()

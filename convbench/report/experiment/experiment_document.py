@@ -11,11 +11,11 @@ from convbench.engine.journal import Journal
 from convbench.errors import ConvbenchError, MissingDependency
 from convbench.report.document import Cell, Column, Document, Picture, ReportPart, Table
 from convbench.report.experiment.gallery import gallery_part
+from convbench.report.experiment.pattern_tables import pattern_parts
 from convbench.report.experiment.pictures import curves_by_size, curves_by_turns, radar_of
 from convbench.report.experiment.printed import (
     PublishedComparison,
     order_table,
-    pattern_parts,
     printed_part,
     published_comparisons,
 )
