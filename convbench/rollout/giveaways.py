@@ -11,8 +11,7 @@ A text does if
 
 An option is named by its letter, its text or its position in the list (`option_names`). What is
 supposed, denied, or somebody else's view gives nothing away, and neither does a bare "yes" or
-"correct": what it confirms is for `talk` to say, which reads what was proposed before. Paraphrases
-are not detected.
+"correct": `talk` reads what these confirm. Paraphrases are not detected.
 """
 
 from __future__ import annotations
@@ -111,9 +110,9 @@ _CUES = re.compile(
     r"|excellent|brilliant|hats off|reward\w*|holds? up|deserv\w*|earn\w*|applause|proud"
     r"|smart|sharp|splendid|superb|stands?|safe|therefore|thus|hence|so|together|total|sum|finally"
     r"|conclusion|must|root|product|difference|quotient|gets?|obtain|left|remains?|obviously|clearly"
-    rf"|of course|exactly|precisely|indeed|affirmative)\b|{GOLD} (?:it (?:is|was|has to)\b|(?:is|was)"
-    r" what (?:[\w']+ ){0,4}?(?:need|want|get|look|seek|ask|after))"
-    rf"|=|\b{_CHOOSE}(?: [\w']+){{0,3}} ?{GOLD}",
+    rf"|of course|exactly|precisely|indeed|affirmative)\b|{GOLD} (?:it (?:is|was|has to)\b|"
+    rf"(?:is|was) what (?:[\w']+ ){{0,4}}?(?:need|want|get|look|seek|ask|after))|="
+    rf"|\b{_CHOOSE}(?: [\w']+){{0,3}} ?{GOLD}",
     re.IGNORECASE,
 )
 """Praise, verdicts and conclusions, which a plain fact about an option does not have."""

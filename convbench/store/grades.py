@@ -140,7 +140,7 @@ def _grades_table(run: Run, split: str) -> SidecarTable[GradeRow]:
 
     questions_identity = tuple(identify_file(*part) for part in iter_streams(run.examples_file))
     depends_on = f"{split} {fingerprint(protocol)} {questions_identity} {_hash_program()}"
-    return SidecarTable("grades", GRADES, read_line, GradeRow._make, 0, depends_on)
+    return SidecarTable("grades", GRADES, read_line, GradeRow._make, 0, depends_on, is_slow=True)
 
 
 @cache

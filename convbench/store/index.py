@@ -4,7 +4,7 @@ Of a file of JSON lines each part that is written no more has one sidecar a tabl
 the user's cache folder, named by a hash of the part's identity. A sidecar never changes, for a part
 that changed has another identity, so that processes need no lock: they write equal files, each by
 one rename. The open tail is read anew. Nothing that lies beside a run is an index: it may have come
-with it.
+with it. Of a part of any length no more than HELD rows lie in memory.
 
 Rows are joined and added up in Python, in the order of the files: a small run is taken as it lies,
 where SQL would load DuckDB first.
@@ -12,10 +12,14 @@ where SQL would load DuckDB first.
 
 from __future__ import annotations
 
+import glob
 import json
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, NamedTuple, TypeVar
 
@@ -24,17 +28,23 @@ import orjson
 from convbench.errors import RunError
 from convbench.schema import Conversation, Example, Verdict
 from convbench.schema.task import Split
-from convbench.store.jsonl import lines_with_offsets
+from convbench.store.jsonl import disk_error, lines_with_offsets
 from convbench.store.keys import read_key_fields, superseded_ordinals
-from convbench.store.parts import WORTH, iter_streams
+from convbench.store.parts import WORTH, iter_streams, plain_size
+from convbench.store.scratch import scratch_path
 from convbench.store.shape import LONGEST, assert_single_keys, parse_object, parse_record
-from convbench.store.sidecars import FileIdentity, Sidecars, identify_file
+from convbench.store.sidecars import FileIdentity, Sidecars, identify_file, write_rows
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 ROWS_AT_ONCE = 2_048
 """Rows that are taken from a sidecar at once: as many as DuckDB works on."""
+HELD = 50_000
+"""Rows of a part that lie in memory; those of a longer one go to a file, so many at once."""
+SMALL = 8 << 20
+"""Bytes of a file and its parts below which its lines are read sooner than what reads and writes
+Parquet is loaded, which takes 80 MB."""
 COUNTS_BELOW = 2**53
 """Numbers of samples, as `schema.noun.Count` has them."""
 KEY, IDENTITY, VERDICT = ("key",), ("key", "conversation_id"), ("conversation_id", "judge")
@@ -98,7 +108,7 @@ class VerdictRow(NamedTuple):
     @property
     def usd(self) -> float | None:
         """What its calls cost: 0 where no model was asked, None where their price is unknown."""
-        return 0.0 if self.cost_usd is None and not self.prompt_tokens else self.cost_usd
+        return _usd_of(self.cost_usd, self.prompt_tokens)
 
 
 class ExampleRow(NamedTuple):
@@ -130,6 +140,8 @@ class SidecarTable(Generic[Row]):
     """How many of the first columns name a record, of which the newest counts."""
     depends_on: str = ""
     """What a line's columns depend on beside it."""
+    is_slow: bool = False
+    """Whether a line's columns take so long that those of a small file are stored too."""
 
 
 @dataclass(slots=True)
@@ -143,6 +155,7 @@ class _IndexedPart(Generic[Row]):
     identity: FileIdentity
     """Of the part."""
     sidecar: Path | None = None
+    """Or a file of this process alone."""
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     """(first byte in the part, length, columns)."""
 
@@ -155,6 +168,8 @@ class Index(Generic[Row]):
         self._sidecars = Sidecars(table.name, table.depends_on)
         self._connection: DuckDBPyConnection | None = None
         self._sources: list[_IndexedPart[Row]] = []
+        self._folder: Path | None = None
+        """Where rows of long parts lie that are no sidecars."""
         for path in files:
             self._sources += self._list_sources(path)
         self._sidecars.prune_folder()
@@ -169,35 +184,43 @@ class Index(Generic[Row]):
             if number not in older:
                 yield row
 
-    def all_rows(self) -> Iterator[Row]:
-        """Yield every row, in the order of the files."""
+    def all_rows(self, first: str | None = None) -> Iterator[Row]:
+        """Yield every row, or those whose first column is this, in the order of the files."""
         make = self._table.make_row
-        for source, (start, *values) in self._iter_values(len(self._table.columns)):
+        for source, (start, *values) in self._iter_values(len(self._table.columns), first):
             yield make((source.path, source.base + start, *values))
 
-    def _iter_values(self, count: int) -> Iterator[tuple[_IndexedPart[Row], tuple[Any, ...]]]:
-        """Yield each source with the first byte, length and so many columns of each of its rows."""
+    def _iter_values(
+        self, count: int, first: str | None = None
+    ) -> Iterator[tuple[_IndexedPart[Row], tuple[Any, ...]]]:
+        """Yield each source with the first byte, length and so many columns of each of its rows, of
+        all or of those whose first column is this."""
         for source in self._sources:
             done = 0
             if source.sidecar is not None:
-                for values in self._read_sidecar(source, count):
+                for values in self._read_sidecar(source, count, first):
                     yield source, values
                     done += 1
-            for values in islice(source.rows, done, None):
+            rows = (values for values in source.rows if first is None or values[2] == first)
+            for values in islice(rows, done, None):
                 yield source, values
 
-    def _read_sidecar(self, source: _IndexedPart[Row], count: int) -> Iterator[tuple[Any, ...]]:
+    def _read_sidecar(
+        self, source: _IndexedPart[Row], count: int, first: str | None
+    ) -> Iterator[tuple[Any, ...]]:
         """Yield rows of a sidecar. One that cannot be read, or was pruned meanwhile, is taken away,
         and the source gets its rows from the part."""
         import duckdb
 
-        names = ", ".join(["start", "length", *list(self._table.columns)[:count]])
+        columns = list(self._table.columns)
+        names = ", ".join(["start", "length", *columns[:count]])
+        condition = f"WHERE {columns[0]} = ?" if first is not None else ""
         if self._connection is None:
             self._connection = duckdb.connect(config={"threads": 1})
         try:
             cursor = self._connection.cursor().execute(
-                f"SELECT {names} FROM read_parquet(?)",  # noqa: S608 - names of our own
-                [str(source.sidecar)],
+                f"SELECT {names} FROM read_parquet(?) {condition}",  # noqa: S608 - names of our own
+                [glob.escape(str(source.sidecar)), *([] if first is None else [first])],
             )
             while batch := cursor.fetchmany(ROWS_AT_ONCE):
                 yield from batch
@@ -209,45 +232,72 @@ class Index(Generic[Row]):
         """Yield the parts of a file and its tail, in order; RunError for a damaged one."""
         base = 0
         try:
+            stores = self._table.is_slow or not _is_small(path)
             for part, stream in iter_streams(path):
-                source, size = self._open_source(path, base, part, stream)
+                source, size = self._open_source(path, base, part, stream, stores)
                 yield source
                 base += size
         except (RunError, OSError) as error:
             self._raise_with_line(path, error)
 
     def _open_source(
-        self, path: Path, base: int, part: Path, stream: BinaryIO
+        self, path: Path, base: int, part: Path, stream: BinaryIO, stores: bool
     ) -> tuple[_IndexedPart[Row], int]:
         """Return a part and its bytes of text."""
         before = identify_file(part, stream)
-        sealed = part != path or before.size >= WORTH
-        sidecar = self._sidecars.find_sidecar(before) if sealed else None
-        if sidecar is not None:
-            return _IndexedPart(path, base, before, sidecar), before.text_size(part)
         source = _IndexedPart[Row](path, base, before)
-        source.rows, size = self._read_lines(part, stream)
-        if sealed and before.is_settled() and identify_file(part, stream) == before:
-            source.sidecar = self._sidecars.store_rows(before, self._table.columns, source.rows)
-            source.rows = source.rows if source.sidecar is None else []
-        return source, size
+        sealed = stores and (part != path or before.size >= WORTH)
+        source.sidecar = self._sidecars.find_sidecar(before) if sealed else None
+        if source.sidecar is None:
+            lines = self._read_lines(part, stream)
+            source.rows = list(islice(lines, HELD))
+            if len(source.rows) == HELD:
+                self._spill_rows(source, lines)
+            if sealed and before.is_settled() and identify_file(part, stream) == before:
+                self._store_source(source)
+        return source, before.text_size(part)
 
-    def _read_lines(self, part: Path, stream: BinaryIO) -> tuple[list[tuple[Any, ...]], int]:
-        """Return the rows of a part's whole lines, and the bytes of all of its text."""
-        read_line, where = self._table.read_line, str(part)
-        rows, start = list[tuple[Any, ...]](), 0
+    def _spill_rows(self, source: _IndexedPart[Row], more: Iterator[tuple[Any, ...]]) -> None:
+        """Move a source's rows, and the many that follow, to a file of this process alone."""
+        batches = chain([source.rows], iter(lambda: list(islice(more, HELD)), []))
+        try:
+            if self._folder is None:
+                self._folder = scratch_path()
+                weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+                self._folder.mkdir(mode=0o700)
+            handle, name = tempfile.mkstemp(".parquet", dir=self._folder)
+            with open(handle, "wb") as file:
+                write_rows(file, self._table.columns, batches)
+        except OSError as error:
+            raise disk_error(self._folder or Path(tempfile.gettempdir()), error) from None
+        source.sidecar, source.rows = Path(name), []
+
+    def _store_source(self, source: _IndexedPart[Row]) -> None:
+        """Store a source's rows as a sidecar where that can be."""
+        spilled = source.sidecar
+        if spilled is None:
+            stored = self._sidecars.store_rows(source.identity, self._table.columns, source.rows)
+        else:
+            stored = self._sidecars.store_file(source.identity, spilled)
+        if stored is not None:
+            source.sidecar, source.rows = stored, []
+            if spilled is not None:
+                spilled.unlink(missing_ok=True)
+
+    def _read_lines(self, part: Path, stream: BinaryIO) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a part's whole lines."""
+        read_line, where, start = self._table.read_line, str(part), 0
         while line := stream.readline(LONGEST + 1):
             if len(line) > LONGEST:
                 raise RunError(f"{where}: found a record of more than {LONGEST:,} bytes")
             if line.endswith(b"\n") and line != b"\n":
-                rows.append((start, len(line), *read_line(where, line)))
+                yield (start, len(line), *read_line(where, line))
             start += len(line)
-        return rows, start
 
     def _read_again(self, source: _IndexedPart[Row]) -> list[tuple[Any, ...]]:
         for part, stream in iter_streams(source.path):
             if identify_file(part, stream) == source.identity:
-                return self._read_lines(part, stream)[0]
+                return list(self._read_lines(part, stream))
         raise RunError(f"{source.path}: changed while it was read; give the same command again")
 
     def _raise_with_line(self, path: Path, error: Exception) -> None:
@@ -257,6 +307,14 @@ class Index(Generic[Row]):
         if isinstance(error, RunError):
             raise error
         raise RunError(f"{path}: cannot be read: {error}") from None
+
+
+def _is_small(path: Path) -> bool:
+    """Whether a file and its parts are read sooner than an index of them."""
+    try:
+        return plain_size(path) < SMALL
+    except FileNotFoundError:  # a part was compressed meanwhile, which long files are
+        return False
 
 
 def _conversation_columns(where: str, line: bytes) -> tuple[Any, ...]:
@@ -298,18 +356,16 @@ def _conversation_columns(where: str, line: bytes) -> tuple[Any, ...]:
 
 def _sum_costs(turns: object) -> float | None:
     """Return what the calls of turns cost; None where a price is unknown."""
-    costs = [_cost_of(turn) for turn in turns] if isinstance(turns, list) else []
+    calls = [turn for turn in turns if isinstance(turn, dict)] if isinstance(turns, list) else []
+    costs = [_usd_of(turn.get("cost_usd"), turn.get("prompt_tokens")) for turn in calls]
     return None if None in costs else sum((cost or 0.0 for cost in costs), 0.0)
 
 
-def _cost_of(record: object) -> float | None:
+def _usd_of(cost: object, prompt_tokens: object) -> float | None:
     """Return what a call cost: 0 where no model was asked, None where its price is unknown."""
-    if not isinstance(record, dict):
-        return 0.0
-    cost = record.get("cost_usd")
     if isinstance(cost, int | float):
         return float(cost)
-    return None if cost is not None or record.get("prompt_tokens") else 0.0
+    return None if cost is not None or prompt_tokens else 0.0
 
 
 def _is_texts(values: object) -> bool:

@@ -18,8 +18,9 @@ import os
 import re
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -38,6 +39,9 @@ WORTH = 4 << 20
 COMPRESSED = ".zst"
 FRAME = 256 << 10
 """Bytes of lines in one frame, about: what is decompressed to look up one record."""
+PARTS_KNOWN = 1024
+"""Compressed parts whose frames are remembered: some ten kilobytes each, for every command looks at
+a part several times."""
 MAGIC = 0xFD2FB528
 BLOCK = 128 << 10
 """Most bytes that a block decompresses to."""
@@ -246,11 +250,19 @@ def make_decompressor() -> ZstdDecompressor:
     return zstandard.ZstdDecompressor(max_window_size=WINDOW)
 
 
-def read_frames(path: Path) -> list[Frame]:
+def read_frames(path: Path) -> Sequence[Frame]:
     """Return the frames of a part. Raises RunError for what is no zstd, is cut short, or could grow
     beyond all measure; FileNotFoundError where there is no such file."""
     with open_to_read(path) as file:
-        frames, size = list(_iter_frames(path, file)), file.seek(0, io.SEEK_END)
+        known = os.fstat(file.fileno())
+    return _read_frames(path, known.st_dev, known.st_ino, known.st_size, known.st_ctime_ns)
+
+
+@lru_cache(PARTS_KNOWN)
+def _read_frames(path: Path, *_: int) -> tuple[Frame, ...]:
+    """Read the frames of a part, once while it is what these numbers tell."""
+    with open_to_read(path) as file:
+        frames, size = tuple(_iter_frames(path, file)), file.seek(0, io.SEEK_END)
     most = sum(frame.most for frame in frames)
     if most > SPARE + RATIO * size:
         raise RunError(

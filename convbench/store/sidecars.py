@@ -100,19 +100,7 @@ class Sidecars:
     ) -> Path | None:
         """Write the sidecar of a part's rows, which begin with their first byte and length; None
         where it cannot be stored."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        types = {"start": "int64", "length": "int64", **columns}
-        values = zip(*rows, strict=True) if rows else ([] for _ in types)
-        arrays = [
-            pa.array(column, _arrow_type(kind))
-            for column, kind in zip(values, types.values(), strict=True)
-        ]
-        table = pa.table(arrays, names=list(types))
-        return self._store_sidecar(
-            identity, lambda file: pq.write_table(table, file, compression="zstd")
-        )
+        return self._store_sidecar(identity, lambda file: write_rows(file, columns, [rows]))
 
     def store_file(self, identity: FileIdentity, source: Path) -> Path | None:
         """Store a Parquet file as the sidecar of a part; None where that cannot be."""
@@ -175,6 +163,25 @@ class Sidecars:
             _report_once(self._folder, error.strerror or str(error))
             return False
         return True
+
+
+def write_rows(
+    file: BinaryIO, columns: Mapping[str, str], batches: Iterable[Sequence[Sequence[Any]]]
+) -> None:
+    """Write Parquet of rows, which begin with their first byte and length; of these rows no more
+    than a batch is held."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {"start": "int64", "length": "int64", **columns}
+    layout = pa.schema([(name, _arrow_type(kind)) for name, kind in kinds.items()])
+    with pq.ParquetWriter(file, layout, compression="zstd") as writer:
+        for rows in batches:
+            values = zip(*rows, strict=True) if rows else ([] for _ in layout)
+            arrays = [
+                pa.array(column, field.type) for column, field in zip(values, layout, strict=True)
+            ]
+            writer.write_table(pa.table(arrays, schema=layout))
 
 
 def _is_own(known: os.stat_result) -> bool:

@@ -238,6 +238,7 @@ def test_verdicts_take_few_bytes_each_whatever_is_asked_of_them(
 ) -> None:
     """Once they are indexed, which holds the rows of one part at a time."""
     monkeypatch.setattr(sidecars, "SETTLE_SECONDS", -1.0)
+    monkeypatch.setattr("convbench.store.index.SMALL", 0)
     monkeypatch.setattr("convbench.store.jsonl.WORTH", 1)
     runs = {}
     for count in (SOME // 2, SOME, 2 * SOME):

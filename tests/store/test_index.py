@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
+import pyarrow.parquet as parquet
 import pytest
 
 from convbench.cache import cache_folder
@@ -20,7 +22,7 @@ from convbench.store import Run, index, sidecars
 from convbench.store.byte_offsets import RecordReader
 from convbench.store.index import ConversationRow, VerdictRow
 from convbench.store.jsonl import Appender
-from convbench.store.parts import open_part
+from convbench.store.parts import open_part, plain_size
 from tests.publish.runs import conversation, example, failed, verdict, write_run
 
 
@@ -30,6 +32,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CONVBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("convbench.store.jsonl.WORTH", 1)
     monkeypatch.setattr(sidecars, "SETTLE_SECONDS", -1.0)
+    monkeypatch.setattr(index, "SMALL", 0)
     return cache_folder("index")
 
 
@@ -147,6 +150,79 @@ def test_rows_are_what_the_records_say(tmp_path: Path, cache: Path) -> None:
     joined = {row.conversation_id: tuple(question) for row, question in run.joined_rows()}
     examples = {row.conversation_id: run.examples[row.example_id] for row in talks}
     assert joined == {name: (one.split, one.group_id) for name, one in examples.items()}
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_rows_of_long_parts_are_the_same(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, stored: bool
+) -> None:
+    """They are written a few at a time, to a sidecar or, of a young part, to a file that goes with
+    the index; in a folder whatever its letters."""
+    run = make_run(tmp_path / "run")
+    talks, verdicts = rows_of_conversations(run), values_of(run.verdicts())
+    monkeypatch.setattr(index, "HELD", 4)
+    monkeypatch.setattr(sidecars, "SETTLE_SECONDS", -1.0 if stored else 3600.0)
+    temporary = tmp_path / "a*[b]?"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    for _ in range(2):
+        assert list(run.conversation_rows()) == talks
+        assert values_of(run.verdict_rows()) == verdicts
+    assert list(temporary.iterdir()) == []
+    groups = [parquet.read_metadata(path).num_row_groups for path in cache.glob("*")]
+    assert sorted(groups) == ([4, 4, 4, 6, 6, 6] if stored else [])
+
+
+def test_a_small_file_is_read_without_libraries(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path / "run")
+    talks, size = rows_of_conversations(run), plain_size(run.conversations_file)
+    monkeypatch.setattr(index, "SMALL", size + 1)
+    assert list(run.conversation_rows()) == talks
+    assert not cache.exists()
+    monkeypatch.setattr(index, "SMALL", size)
+    assert list(run.conversation_rows()) == talks
+    assert len(list(cache.iterdir())) == 3
+
+
+def test_of_a_long_part_few_rows_lie_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "verdicts.jsonl"
+    path.write_text(f"{verdict(conversation(1), 0.5).model_dump_json()}\n" * 4_000)
+    peaks = {}
+    for rows_held in (10_000, 50, 10_000, 50):  # the first of each loads libraries
+        monkeypatch.setattr(index, "HELD", rows_held)
+        tracemalloc.start()
+        rows = index.Index(index.VERDICTS, [path])
+        peaks[rows_held] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert sum(1 for _ in rows.all_rows()) == 4_000
+    assert peaks[50] < peaks[10_000] / 4, peaks
+
+
+def test_no_room_for_the_rows_of_a_long_part_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path / "run")
+    monkeypatch.setattr(index, "HELD", 4)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(RunError, match=r"nowhere.*: cannot be written: No such file"):
+        list(run.conversation_rows())
+
+
+def test_rows_of_one_conversation(tmp_path: Path, cache: Path) -> None:
+    """Of sidecars, one of which goes meanwhile, and of the tail."""
+    run = make_run(tmp_path / "run")
+    rows = list(index.Index(index.VERDICTS, [run.verdicts_file]).all_rows())
+    names = {row.conversation_id for row in rows}
+    some = index.Index(index.VERDICTS, [run.verdicts_file])
+    for number, name in enumerate(sorted(names)):
+        if number == len(names) // 2:
+            next(cache.iterdir()).unlink()
+        assert list(some.all_rows(name)) == [row for row in rows if row.conversation_id == name]
+    assert list(some.all_rows("none")) == []
 
 
 def test_a_sidecar_is_read_in_place_of_its_part(

@@ -37,6 +37,7 @@ def test_it_holds_little_of_each_conversation(
 ) -> None:
     """Once they are indexed, which holds the rows of one part at a time."""
     monkeypatch.setattr(sidecars, "SETTLE_SECONDS", -1.0)
+    monkeypatch.setattr("convbench.store.index.SMALL", 0)
     runs = {n: many(tmp_path / str(n), n) for n in (2 * BLOCK, BLOCK, BLOCK // 2)}
     monkeypatch.setattr("convbench.store.jsonl.WORTH", 1)
     for count, run in runs.items():

@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -194,6 +195,33 @@ def test_a_part_that_is_a_bomb_or_no_part_is_refused_in_one_line(kind: str, tmp_
         with pytest.raises(RunError, match=why) as raised:
             ask()
         assert part.name in one_line(raised.value)
+
+
+def test_frames_of_a_part_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it is another part; what is wrong with one is told each time."""
+    path, read_frames, count = tmp_path / "c.jsonl", parts._iter_frames, 0
+
+    def counted(*some: Any) -> Iterator[parts.Frame]:
+        nonlocal count
+        count += 1
+        return read_frames(*some)
+
+    path.write_bytes(b"".join(numbered(3_000)))
+    part = seal(path)
+    monkeypatch.setattr(parts, "_iter_frames", counted)
+    for _ in range(3):
+        assert size_of(path) == len(b"".join(numbered(3_000)))
+        assert read(path) == numbered(3_000)
+    assert count == 1
+    other = zstandard.ZstdCompressor().compress(b"".join(numbered(5)))
+    part.write_bytes(other)
+    assert (read(path), size_of(path)) == (numbered(5), len(b"".join(numbered(5))))
+    assert count == 2
+    part.write_bytes(other[:-3])
+    for _ in range(2):
+        with pytest.raises(RunError, match="found no whole zstd frame"):
+            read(path)
+    assert count == 4
 
 
 def test_a_run_in_parts_is_the_run_it_was(tmp_path: Path) -> None:

@@ -201,8 +201,8 @@ def test_a_full_disk_leaves_nothing_behind(run: Run, cache: Path) -> None:
     """No file of more than 512 bytes fits: rows are the same, and it is said in one line."""
     code = (
         "import resource, sys; from pathlib import Path\n"
-        "from convbench.store import Run, sidecars\n"
-        "sidecars.SETTLE_SECONDS = -1.0\n"
+        "from convbench.store import Run, index, sidecars\n"
+        "sidecars.SETTLE_SECONDS, index.SMALL = -1.0, 0\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))\n"
         "for _ in range(2): print(sum(1 for _ in Run.open(Path(sys.argv[1])).conversation_rows()))"
     )
@@ -280,9 +280,9 @@ def test_kills_amid_storing_harm_nothing(
 ) -> None:
     """Ended at any instant, the next process reads the same rows and stores what is missing."""
     code = (
-        "import sys; from pathlib import Path; from convbench.store import Run, sidecars\n"
+        "import sys; from pathlib import Path; from convbench.store import Run, index, sidecars\n"
         "import pyarrow.parquet\n"
-        "sidecars.SETTLE_SECONDS = -1.0\n"
+        "sidecars.SETTLE_SECONDS, index.SMALL = -1.0, 0\n"
         "run = Run.open(Path(sys.argv[1])); print('up', flush=True)\n"
         "while True: list(run.conversation_rows()); [one.unlink(missing_ok=True) for one in "
         "Path(sys.argv[2]).glob('*.parquet')]"
@@ -305,8 +305,8 @@ def test_processes_at_once_write_equal_files(
     run: Run, rows: list[ConversationRow], cache: Path
 ) -> None:
     code = (
-        "import sys; from pathlib import Path; from convbench.store import Run, sidecars\n"
-        "sidecars.SETTLE_SECONDS = -1.0\n"
+        "import sys; from pathlib import Path; from convbench.store import Run, index, sidecars\n"
+        "sidecars.SETTLE_SECONDS, index.SMALL = -1.0, 0\n"
         "print(*(row.conversation_id for row in Run.open(Path(sys.argv[1])).conversation_rows()))"
     )
     workers = [
