@@ -1,4 +1,7 @@
-"""Run model-written code in a sandbox, and render model-written pages."""
+"""Run model-written code in a sandbox, and render model-written pages.
+
+May use errors and the guard of processes alone.
+"""
 
 from convbench.sandbox.grading import (
     CallOutcome,

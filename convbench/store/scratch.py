@@ -3,6 +3,7 @@ next one is made."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -60,5 +61,6 @@ def _remove_dead(folder: Path, start: str, mine: Process) -> None:
         if match is None or not int(match[2]) or not entry.is_dir(follow_symlinks=False):
             continue
         whose = mine.model_copy(update={"pid": int(match[2]), "started": match[3]})
-        if entry.stat(follow_symlinks=False).st_uid == os.getuid() and has_ended(whose):
-            shutil.rmtree(entry.path, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # another process removes it just now
+            if entry.stat(follow_symlinks=False).st_uid == os.getuid() and has_ended(whose):
+                shutil.rmtree(entry.path, ignore_errors=True)

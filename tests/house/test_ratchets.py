@@ -57,7 +57,7 @@ def all_names() -> Iterator[str]:
             yield node.id
 
 
-INTERFACE = re.compile(r"^Interfaces of a folder's files: (.+?)\.$", re.M | re.S)
+INTERFACE = re.compile(r"Interfaces of a folder's files: (.+?)\.$", re.M | re.S)
 """The line of docs/map.md that names what each file of a folder has by the same name."""
 SHARED_BY = 3
 """Modules that may have a public function or class of one name."""
