@@ -247,7 +247,7 @@ def test_fingerprints():
         ("rubric", "names no model; expected rubric@MODEL"),
         ("rules@gpt-4o", "asks no model"),
         ("rubrik@gpt-4o", "no judge spec 'rubrik'"),
-        ("human:", "names no file"),
+        ("human:", "found no file"),
         ("human", "expected --judge human:FILE"),
     ],
 )
