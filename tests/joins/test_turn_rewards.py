@@ -221,5 +221,5 @@ def test_a_recipe_that_weighs_no_turns_refuses_to(tmp_path: Path) -> None:
     run = tiny.judged_run(tmp_path / "run", f"local:{tiny.save_model(tmp_path / 'model')}")
     asked = TrainOptions("dpo", run=run.path, dry_run=True,
                          specs=SpecOptions(sets=("weighting.reward=turn",)))  # fmt: skip
-    with pytest.raises(TrainError, match=r"dpo.*it weighs no turns"):
+    with pytest.raises(TrainError, match=r"dpo.*this recipe does not weight turns"):
         train_recipe(asked)
