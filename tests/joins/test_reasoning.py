@@ -250,7 +250,7 @@ def test_a_pulled_sets_extra_body_is_not_sent(home: Path, served: Provider) -> N
     served.reset()
     specs = specs_of(home, mine={"ref": "openai/any"})
     calls = CallOptions(quiet=True, allow=(f"openai/any@127.0.0.1:{served.port}",))
-    with pytest.raises(RunError, match=r"extra_body .*service_tier.* only on your own word"):
+    with pytest.raises(RunError, match=r"extra_body .*service_tier.* only if you set it yourself"):
         build_or_resume(BuildOptions(run=run.path, specs=SpecOptions(specs.folders), calls=calls))
     assert served.stats.calls == 0
     agreed = specs_of(home, mine={"ref": "openai/any", "extra_body": {"service_tier": "priority"}})

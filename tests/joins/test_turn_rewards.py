@@ -162,7 +162,7 @@ def test_swift_weighs_each_turn_by_its_own_standardised_reward(learnt: tuple[Run
     }
     refit = weights.weigh_refit(selection, Weighting(reward="turn"))
     assert refit.by_turn["run-q0-0"] == (pytest.approx(0.2), pytest.approx(0.8))
-    with pytest.raises(TrainError, match="picks whole conversations"):
+    with pytest.raises(TrainError, match="selects conversations, not turns"):
         weights.weigh_star_gate(selection, Weighting(reward="turn"))
     with pytest.raises(TrainError, match="swift: within every task"):
         weights.weigh_swift(selection, Weighting())
