@@ -311,16 +311,16 @@ class LineRelay:
             while line := self.child.stdout.readline(LINE + 1):
                 self.unasked += len(line)
                 if len(line) > LINE:
-                    return self.note_end(f"said a line of more than {LINE >> 20} MiB")
+                    return self.note_end(f"wrote a line of more than {LINE >> 20} MiB")
                 if self.unasked > FLOOD:
-                    return self.note_end(f"said more than {FLOOD >> 20} MiB unasked")
+                    return self.note_end(f"wrote more than {FLOOD >> 20} MiB without being called")
                 if _is_message(line):
                     self.spoke = True
                     _write_line(line)
                     continue
                 self.junk += 1
                 if self.junk > JUNK:
-                    return self.note_end(f"said over {JUNK} lines that are no messages")
+                    return self.note_end(f"wrote over {JUNK} lines that are not messages")
         code = None
         with contextlib.suppress(subprocess.TimeoutExpired):  # it closed its stdout and goes on
             code = self.child.wait(CLOSE_S)

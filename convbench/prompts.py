@@ -142,7 +142,7 @@ def refuse_absent_choices(
         spoken = templates.free_names(text) & OF_CHOICES if text else frozenset()
         if text and spoken and not templates.tested_names(text) & OF_CHOICES:
             raise SpecError(
-                f"protocol {protocol.name}: {where} speaks of {{{{ {min(spoken)} }}}}, and no "
-                f"question of task {task.name} has options; expected a protocol for open "
-                f"questions, as with {fix}"
+                f"protocol {protocol.name}: {where} uses {{{{ {min(spoken)} }}}}, but no "
+                f"question of task {task.name} has options; use a protocol for open questions, "
+                f"e.g. {fix}"
             )

@@ -144,7 +144,7 @@ class _Rendering(Context):
         """Return the value of `a[1:3]`. Raises Refused if it is neither a text nor a list."""
         check_present(value)
         if not isinstance(value, str | list):
-            raise TemplateRefusal(f"a {type(value).__name__} has no parts")
+            raise TemplateRefusal(f"a {type(value).__name__} cannot be sliced")
         part = value[slice(*ends)]
         self.budget.spend_units(len(part))
         return part
@@ -368,15 +368,15 @@ def _node_fault(node: nodes.Node) -> str | None:
     """Return why a node is not allowed in templates; None if it is allowed."""
     kind = type(node).__name__
     if kind not in _ALLOWED:
-        return f"{kind.lower()} is not for templates"
+        return f"{kind.lower()} is not allowed in templates"
     if isinstance(node, nodes.Name) and (node.name, node.ctx) in _RESERVED:
-        return f"{node.name} is not for templates to {node.ctx}"
+        return f"templates cannot {'set' if node.ctx == 'store' else node.ctx} {node.name}"
     if isinstance(node, nodes.Call | nodes.Filter | nodes.Test):
         return _fault_of_call(node)
     if isinstance(node, nodes.Const):
         return _fault_of_constant(node.value)
     if isinstance(node, nodes.For) and node.recursive:
-        return "recursive loops are not for templates"
+        return "recursive loops are not allowed in templates"
     if isinstance(node, nodes.AssignBlock) and node.filter is not None:
         return "set takes no filter"
     return None
@@ -385,18 +385,22 @@ def _node_fault(node: nodes.Node) -> str | None:
 def _fault_of_call(node: nodes.Call | nodes.Filter | nodes.Test) -> str | None:
     """Return why a call is not allowed; None for a listed name with literal argument lists."""
     if node.dyn_args is not None or node.dyn_kwargs is not None:
-        return "* and ** are not for templates"
+        return "* and ** are not allowed in templates"
     if len({pair.key for pair in node.kwargs}) < len(node.kwargs):
         return "an argument is named twice"
     if isinstance(node, nodes.Call):
         name = getattr(node.node, "attr", getattr(node.node, "name", "a value"))
         if name in (METHOD_NAMES if isinstance(node.node, nodes.Getattr) else ["range"]):
             return None
-        return f"{name!r} is not to be called; there is: range, {', '.join(sorted(METHOD_NAMES))}"
+        return (
+            f"{name!r} cannot be called; expected one of range, {', '.join(sorted(METHOD_NAMES))}"
+        )
     known = FILTERS if isinstance(node, nodes.Filter) else TESTS
     if node.name in known:
         return None
-    return f"no {type(node).__name__.lower()} {node.name!r}; there is: {', '.join(known)}"
+    return (
+        f"unknown {type(node).__name__.lower()} {node.name!r}; expected one of {', '.join(known)}"
+    )
 
 
 def _fault_of_constant(value: object) -> str | None:
@@ -461,7 +465,9 @@ def _rewrite_comparison(node: nodes.Compare) -> nodes.Node:
 
 def _rewrite_list(node: nodes.Tuple) -> nodes.Node:
     if any(isinstance(item, nodes.Slice) for item in node.items):
-        raise _line_error(node.lineno, "a part such as [1:2] takes one start, one end and one step")
+        raise _line_error(
+            node.lineno, "a slice such as [1:2] takes one start, one end and one step"
+        )
     return (
         _make_operation("<literal>", node, nodes.List(node.items)) if node.ctx == "load" else node
     )

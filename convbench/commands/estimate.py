@@ -64,7 +64,7 @@ def run(options: EstimateOptions, context: RunContext) -> EstimateAnswer:
 
     done = estimate_policy(options)
     for why, count in done.skipped.items():
-        context.add_note(f"left out: {count} {why}")
+        context.add_note(f"omitted: {count} {why}")
     for line in done.notes:
         context.add_note(line)
     policy = shell_path(Path(done.policy)) if Path(done.policy).exists() else done.policy

@@ -184,7 +184,7 @@ class BatchJob:
         batch = None if impossible else await self._search_list(until)
         if batch is None:
             self._record_end("never sent")
-            raise BatchNotSent(f"{self.batches.ref}: a batch was not begun")
+            raise BatchNotSent(f"{self.batches.ref}: the batch was not created")
         self._record_begun(batch, guessed=True)
 
     async def _create_batch(self, lines: Sequence[bytes]) -> tuple[str, bool]:
@@ -363,7 +363,7 @@ class BatchJob:
         retry = self.context.retry
         lost = isinstance(error, Unreachable) and tries >= 3 and self.state is None
         if lost or time.monotonic() - since > retry.patience_s:
-            raise FatalModelError(f"{error}; batches that were sent go on: resume later") from None
+            raise FatalModelError(f"{error}; submitted batches continue; resume later") from None
         self.context.status.retries += 1
         await asyncio.sleep(retry.backoff_seconds(error, tries))
 

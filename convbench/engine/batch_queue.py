@@ -192,7 +192,7 @@ class BatchQueue:
             if counts[name]:
                 parts.append(f"{counts[name]:,} {name} line{'' if counts[name] == 1 else 's'}")
         if counts["cut short"]:
-            parts.append(f"{counts['cut short']} file(s) of results longer than is read")
+            parts.append(f"{counts['cut short']} result file(s) longer than the limit")
         return " · ".join(parts)
 
     async def aclose(self) -> None:

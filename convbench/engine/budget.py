@@ -482,12 +482,11 @@ def _spend_parts(ledger: Budget) -> Iterator[str]:
     if ledger.before.tokens or ledger.before.usd:
         yield f"before this command {_amount_text(ledger.before)}"
     if ledger.lost.attempts:
-        yield f"{_count_attempts(ledger.lost)} without a reply of use {_amount_text(ledger.lost)}"
+        yield f"{_count_attempts(ledger.lost)} without a usable reply {_amount_text(ledger.lost)}"
     if ledger.assumed.attempts:
         yield (
-            f"{_count_attempts(ledger.assumed)} of no or impossible usage, counted at the most "
-            "they may "
-            f"have cost: {_amount_text(ledger.assumed)}"
+            f"{_count_attempts(ledger.assumed)} with missing or impossible usage, counted at "
+            f"their upper bound: {_amount_text(ledger.assumed)}"
         )
 
 

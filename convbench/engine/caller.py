@@ -185,7 +185,7 @@ class Caller:
         if self._exhausted[name] >= self.retry.dead:
             return FatalModelError(
                 f"{model.ref}: {self._exhausted[name]} calls in a row failed after {tries} tries "
-                f"each, the last with: {error}; resume when the provider is well"
+                f"each, the last with: {error}; resume when the provider works again"
             )
         return TransientModelError(f"{error} (after {tries} tries)")
 
@@ -197,8 +197,8 @@ class Caller:
         if self._unreadable < self.retry.unreadable:
             return None
         return FatalModelError(
-            f"{self._unreadable} results in a row could not be read, the last: {fault}; look at "
-            "the replies (convbench view) and change the prompt or the model before asking on"
+            f"{self._unreadable} results in a row could not be parsed, the last: {fault}; look at "
+            "the replies (convbench view) and change the prompt or the model before you resume"
         )
 
     def use_batches(self, wait_s: float | None, *, collect_only: bool = False) -> None:

@@ -338,8 +338,8 @@ _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, err
 def _disk_error(error: OSError) -> RunError:
     where = f"{error.filename}: " if error.filename else ""
     return RunError(
-        f"{where}cannot write: {error.strerror or error}; what is written stays readable, "
-        "make room and resume"
+        f"{where}cannot write: {error.strerror or error}; records written so far stay "
+        "readable; free space and resume"
     )
 
 

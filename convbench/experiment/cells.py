@@ -242,14 +242,13 @@ def rounds_options(
         return None
     if step.pooled or ":" in step.learner or step.after or step.learner in spec.after.values():
         raise SpecError(
-            f"experiment {spec.name}: {step.settings_name}: found {recipe.name}, which goes in "
-            "rounds and "
-            "logs its own; expected a recipe that learns from logs"
+            f"experiment {spec.name}: {step.settings_name}: found {recipe.name}, which trains in "
+            "rounds and generates its own logs; expected a recipe that learns from logs"
         )
     if step.rows is not None:
         raise SpecError(
-            f"experiment {spec.name}: rows: found {step.rows} for {recipe.name}, which goes in "
-            "rounds and logs its own; expected null"
+            f"experiment {spec.name}: rows: found {step.rows} for {recipe.name}, which trains in "
+            "rounds and generates its own logs; expected null"
         )
     return rounds
 

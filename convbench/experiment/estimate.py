@@ -318,13 +318,13 @@ def check_disk_and_memory(
     if amount.disk > free:
         findings.add_missing(
             f"disk: at least {amount.disk / GB:,.1f} GB for runs and checkpoints; {folder} has "
-            f"{free / GB:,.1f} GB free; expected more: take another folder with --run DIR, or do "
-            "a part with --only CELL",
+            f"{free / GB:,.1f} GB free; expected more: use another folder with --run DIR, or run "
+            "some cells with --only CELL",
             "the experiment",
         )
     if not os.access(folder, os.W_OK):
         findings.add_missing(
-            f"{folder}: cannot be written to; take another folder with --run DIR", "the experiment"
+            f"{folder}: cannot be written to; use another folder with --run DIR", "the experiment"
         )
     available = total_memory()
     for planned in plan:

@@ -208,7 +208,7 @@ def _write_report(result: ExperimentResult, parts: Sequence[PlannedStep]) -> Non
     paths = [result.root / name for name in names]
     result.runs = [path for path in paths if (path / "run.json").exists()]
     if not any(_has_verdicts(path) for path in result.runs):
-        result.notes.append("no cell got far enough to be reported")
+        result.notes.append("no cell has verdicts to report")
         return
     try:
         report = result.report = experiment_report(result.root, ReportOptions())

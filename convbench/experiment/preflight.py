@@ -166,7 +166,7 @@ def _check_devices(findings: PreflightFindings, options: ExperimentOptions) -> E
     devices = options.calls.devices
     for role, why in missing_devices(parse_devices(devices)).items():
         fix = f"--devices {role}=[NUMBER], or the CPU with --devices {role}=[]"
-        findings.add_missing(f"{why}; name one that is there with {fix}", "the experiment")
+        findings.add_missing(f"{why}; name an existing one with {fix}", "the experiment")
         devices = (*devices, f"{role}=null")
     return replace(options, calls=replace(options.calls, devices=devices))
 
@@ -251,7 +251,7 @@ def _check_same_settings(
     ):
         findings.add_missing(
             "its run was built with other settings (count, samples, model or sets), and a run "
-            "never changes; say them as before, or take another folder: --run DIR",
+            "cannot change its settings; set them as before, or use another folder: --run DIR",
             planned.step.cell.name,
         )
 

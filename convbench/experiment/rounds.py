@@ -131,7 +131,7 @@ def _check_rounds(root: Run, judge: Judge, options: RoundsOptions) -> None:
     judges_ready([judge], options.calls, root)
     recipe = check_trainable(_training_options(root, judge, options), old.cast[old.protocol.policy])
     if recipe.replay and recipe.data.mix:
-        raise SpecError("replay: found data.mix beside it; expected one of them")
+        raise SpecError("replay: found data.mix too; expected only one of them")
     if recipe.replay and needs_one_run(recipe):
         raise SpecError(
             f"replay: found {recipe.replay:g} for {recipe.name}, which samples or trains something "

@@ -36,7 +36,7 @@ def run_train(options: TrainOptions) -> TrainResult | RoundsWithTable:
     single_only = _single_options(options)
     if options.rounds is not None and single_only:
         raise UsageError(
-            f"{single_only[0]}: goes with a single training; leave it out, or leave out --rounds"
+            f"{single_only[0]}: applies to a single training; omit it, or omit --rounds"
         )
     if options.rounds is not None or (recipe.rounds and not single_only):
         return train_rounds(rounds_options)

@@ -107,9 +107,9 @@ def _status_line(error: BaseException, writing: bool) -> str:
     if status == 409:
         return f"the Hub finds a conflict (409: {reason}); choose another name or try again"
     if status == 429:
-        return "the Hub limits the rate (429); wait some minutes, then give the command again"
+        return "the Hub limits the request rate (429); run the command again in some minutes"
     if status is not None and status >= 500:
-        return f"the Hub has a fault of its own ({status}); give the command again later"
+        return f"the Hub has a server error ({status}); run the command again later"
     return f"the Hub answers {status}: {reason}"
 
 

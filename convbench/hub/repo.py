@@ -178,8 +178,9 @@ def _commit_folder(
             status = getattr(getattr(error, "response", None), "status_code", 500)
             if status == PARENT_CHANGED:
                 raise HubError(
-                    f"{kind} {repo}: another commit came in between, so that nothing was written; "
-                    "look at what it holds now, then give the command again or choose another name"
+                    f"{kind} {repo}: another commit was made in between, so nothing was written; "
+                    "check what the repository holds, then run the command again or choose another "
+                    "name"
                 ) from None
             if status < 500 or attempt == COMMIT_TRIES - 1:
                 raise

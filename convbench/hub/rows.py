@@ -174,8 +174,7 @@ def _check_unpacked(path: Path, batches: Iterable[Any]) -> None:
         total += sum(_column_bytes(column) for column in batch.columns)
         if total > UNPACKED_BYTES:
             raise DataError(
-                f"{path}: stands for more than {UNPACKED_BYTES:,} bytes, unpacked; expected less: "
-                "a file "
+                f"{path}: unpacks to more than {UNPACKED_BYTES:,} bytes; expected less: a file "
                 "with fewer rows, or without the columns that no question needs"
             )
 

@@ -148,9 +148,8 @@ def unfit_reasons(results: Iterable[ControlResult], judge: str) -> list[str]:
     """Return a sentence for each control that scores above the run's own conversations; empty for a
     judge that is fit, or was not tried."""
     return [
-        f"judge {judge} is unfit: {result.control} answers score {result.score:.2f} in the mean "
-        "over "
-        f"{result.examples} examples, the policy's own {result.own:.2f}"
+        f"judge {judge} is unfit: {result.control} answers have a mean score of "
+        f"{result.score:.2f} on {result.examples} examples, the policy's own {result.own:.2f}"
         for result in results
         if result.is_above_own
     ]

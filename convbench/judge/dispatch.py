@@ -81,7 +81,7 @@ async def score_turns(case: Case, tools: JudgeTools, score: Score) -> Verdict:
         )
     if not scored_turns:
         return unscorable_verdict(
-            judge, name, "NoTurn", "the policy said nothing that could be scored"
+            judge, name, "NoTurn", "the conversation has no policy turn to score"
         )
     turns = [turn.scores for turn in scored_turns]
     return scored_verdict(judge, talk, case.protocol, mean_scores(turns), turns=turns, **usage)
@@ -156,7 +156,7 @@ async def verdict_on(case: Case, tools: JudgeTools) -> Verdict:
     if case.conversation.failure is not None:
         name = case.conversation.conversation_id
         return unscorable_verdict(
-            case.judge, name, "ConversationFailed", "the conversation has no end"
+            case.judge, name, "ConversationFailed", "the conversation failed to build"
         )
     way = SCORERS.get(case.judge.spec.per)
     if way is None:

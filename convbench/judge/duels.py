@@ -111,7 +111,8 @@ def couple_runs(first: Run, second: Run) -> CoupleSet:
     if not members:
         raise RunError(
             f"--pairwise: {first.path} and {second.path} have no conversations about the same "
-            f"question with the same sample ({failed} couples failed, {apart} questions differ)"
+            f"question with the same sample ({failed} pairs with a failed conversation, {apart} "
+            "with different questions)"
         )
     alone = len(mine.keys() ^ theirs.keys())
     return CoupleSet(tuple(members), alone, failed, apart)

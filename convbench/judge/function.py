@@ -49,13 +49,13 @@ def check_scores(judge: Judge, scores: Mapping[str, float]) -> None:
     wrong -= {metric.name for metric in spec.metrics if metric.optional}
     if wrong:
         raise DataError(
-            f"judge {judge.name}: {spec.function} gave {sorted(scores)}; "
+            f"judge {judge.name}: {spec.function} returned {sorted(scores)}; "
             f"expected {sorted(expected)}"
         )
     for name, value in scores.items():
         low, high = spec.score_limits(name)
         if not low <= value <= high:
             raise DataError(
-                f"judge {judge.name}: {spec.function} gave {name} {value!r}; expected a number "
+                f"judge {judge.name}: {spec.function} returned {name} {value!r}; expected a number "
                 f"from {low:g} to {high:g}"
             )

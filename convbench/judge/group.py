@@ -85,8 +85,8 @@ async def score_group(
     read or the group has a wrong size. Errors that end the run are raised."""
     if not LEAST <= len(group.talks) <= MOST:
         message = (
-            f"found {len(group.talks)} conversations about the question; a judge of groups needs "
-            f"{LEAST} to {MOST}: build with --samples in that range"
+            f"found {len(group.talks)} conversations on the question; expected {LEAST} to {MOST} "
+            f"for a judge of groups: build with --samples {LEAST} to {MOST}"
         )
         return _all_unscorable(
             judge, group, "GroupSize", message, attempts=group.attempts, cost_usd=0.0

@@ -149,7 +149,7 @@ def _parse_label(where: str, row: Mapping[str, Any], spec: JudgeSpec, count: int
     }
     missing = first_missing(spec, scores)
     if missing:
-        raise DataError(f"{where}: no {missing}; expected it: it is the reward")
+        raise DataError(f"{where}: no {missing}; expected one, since the reward is made of it")
     rater, note = (str(row.get(key) or "").strip() for key in ("rater", "note"))
     if spec.justification == "required" and not note:
         raise DataError(f"{where}: no note; expected words: this rubric requires them")

@@ -65,7 +65,7 @@ def check_variables(spec: JudgeSpec, examples: Iterable[Example]) -> None:
             hint = f"did you mean {close[0]}? " if close else ""
             raise SpecError(
                 f"judge {spec.name}: {key}: found {{{{ {name} }}}}, which no example of the run "
-                f"has; {hint}there is: {', '.join(sorted(known))}"
+                f"has; {hint}expected one of {', '.join(sorted(known))}"
             )
     if not (used["system"] | used["prompt"]) & TRANSCRIPTS:
         raise SpecError(

@@ -148,14 +148,14 @@ def unquoted_warnings(judges: Iterable[Judge]) -> list[str]:
     """Return a warning for each judge whose prompt has unquoted texts of others: question and
     options, or answers to grade."""
     return [
-        f"{judge.name}: question, options and hidden texts stand in its prompt as others wrote "
-        f"them (fence: {judge.spec.fence}), as for the verdicts that the run holds; to ask all "
-        f"again with them quoted add --set judge.fence=quoted"
+        f"{judge.name}: its prompt has question, options and hidden texts unquoted (fence: "
+        f"{judge.spec.fence}), like the verdicts in the run; to score everything again with quoted "
+        "texts add --set judge.fence=quoted"
         for judge in judges
         if judge.spec.fence == "nonce"
     ] + [
-        f"{judge.name}: its grader is shown what was answered as it was written (fence: none); "
-        "to have all graded anew with it quoted add --set judge.fence=quoted"
+        f"{judge.name}: its grading model sees answers unquoted (fence: none); to grade everything "
+        "again with quoted answers add --set judge.fence=quoted"
         for judge in judges
         if grades_unfenced(judge.spec)
     ]
@@ -186,7 +186,7 @@ def _human_judge(
 ) -> Judge:
     file = text.removeprefix("human:")
     if not file:
-        raise SpecError("--judge human: names no file; expected human:FILE (.csv or .jsonl)")
+        raise SpecError("--judge human: found no file; expected human:FILE (.csv or .jsonl)")
     spec = rubric or catalog.load_spec(JudgeSpec, "judges", LABELS, specs=specs, sets=sets)
     if rubric is not None and sets:
         raise SpecError(
@@ -264,7 +264,7 @@ def _make_judge(
     version: str | int | None = kind_of(spec).version
     if "labels" in kind_of(spec).needs:
         if not spec.file:
-            raise SpecError(f"--judge {name}: names no labels; expected --judge human:FILE")
+            raise SpecError(f"--judge {name}: found no labels; expected --judge human:FILE")
         from convbench.judge.human import read_labels
 
         labels = read_labels(Path(spec.file), spec)

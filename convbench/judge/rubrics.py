@@ -49,11 +49,11 @@ def rubric_of_model(
     if own is not None and (own in run_rubrics or not run_rubrics):
         return own
     where = f"task {task.name}" if task is not None else "this run"
-    why = "was judged by several rubrics" if run_rubrics else "has no rubric of its own"
+    why = "has several rubrics" if run_rubrics else "has no rubric"
     known = [f"{name}@{model}" for name in dict.fromkeys([*run_rubrics, *_rubric_names(specs)])]
     raise SpecError(
-        f"--judge {model}: {where} {why}; expected one of {', '.join(known)}, or a rubric of yours "
-        "(convbench init judge NAME)"
+        f"--judge {model}: {where} {why}; expected one of {', '.join(known)}, or your own "
+        "rubric (convbench init judge NAME)"
     )
 
 

@@ -121,8 +121,8 @@ def _kind_and_name(text: str, folders: Sequence[Path]) -> tuple[str, str]:
     if not having and not _is_model(text, folders):
         raise SpecError(
             f"{text}: found no spec, model or conversation of this name; see: convbench list "
-            "(a conversation by the start of its id, of at least "
-            f"{SHORTEST} signs; of another folder's run with --run DIR)"
+            f"(a conversation by the first {SHORTEST} or more characters of its id; add --run DIR "
+            "for a run in another folder)"
         )
     if "tasks" in having or not having:
         return ("tasks", text) if having or not _is_model(text, folders) else ("models", text)
@@ -284,7 +284,9 @@ def show_conversation(
         return None
     if len(matches) > 1:
         ids = ", ".join(row.conversation_id for _, row in matches[:4])
-        raise SpecError(f"{start}: found {len(matches)} conversations: {ids}…; give more digits")
+        raise SpecError(
+            f"{start}: found {len(matches)} conversations: {ids}…; type more characters of the id"
+        )
     run, row = matches[0]
     conversation = run.read_conversation(*row[:3])
     example = run.examples.get(conversation.example_id)

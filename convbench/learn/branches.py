@@ -48,8 +48,8 @@ class BranchPreparation:
         run, recipe = job.run, job.recipe
         if run.manifest.kind == "import":
             raise TrainError(
-                f"{run.path}: holds imported conversations, which no policy here can leave to go "
-                f"another way; {INSTEAD}"
+                f"{run.path}: holds imported conversations, from which no policy here can sample "
+                f"branches; {INSTEAD}"
             )
         selection = select(run, recipe.data)
         judge = next(
@@ -115,7 +115,10 @@ class BranchPreparation:
             f"{usd})"
         )
         yield f"verdicts: {len(jobs) + self.count_unjudged()} of judge {self.judge.name}"
-        yield f"kept in {self.run.path}; pairs: one for each branch of another reward"
+        yield (
+            f"stored in {self.run.path}; a pair for each branch whose reward differs from its "
+            "parent's"
+        )
 
     def _replaced_turns(self, jobs: Iterable[Rollout]) -> Iterator[Turn]:
         """Yield the parents' sampled turns that the branches replace."""
@@ -162,7 +165,7 @@ def _refuse_changed_cast(run: Run, calls: CallOptions) -> None:
     for name, member in run.manifest.cast.items():
         if with_fingerprint(member) != member:
             raise TrainError(
-                f"{run.path}: the weights of {name} ({member.model}) are not there or no longer "
+                f"{run.path}: the weights of {name} ({member.model}) are missing or no longer "
                 f"those that spoke in the conversations, so no branch can be sampled; {INSTEAD}"
             )
 

@@ -73,7 +73,7 @@ def critic_credit(job: Job, run: Run, source: str, *, raw: bool = False) -> Crit
                 settings,
             )
             if not rows:
-                reason = "in which the policy says nothing"
+                reason = "without a token of the policy"
             elif job.max_length is not None and max(len(row.ids) for row in rows) > job.max_length:
                 reason = f"longer than {job.max_length} tokens"
         if reason is None:
@@ -89,7 +89,7 @@ def critic_credit(job: Job, run: Run, source: str, *, raw: bool = False) -> Crit
         turn_credits = list(_turn_credits(run, conversation, values, source))
         credit += turn_credits
         if not turn_credits:
-            reason = "whose turns the chat template runs together"
+            reason = "whose turns the chat template merges"
             left_out[reason] = left_out.get(reason, 0) + 1
     return CriticCredit(tuple(credit), left_out)
 
@@ -200,11 +200,11 @@ def credit_turns(
     Raises ConvbenchError if no turn can be credited.
     """
     if source == BRANCHES and raw:
-        raise UsageError("--raw: goes with a critic; branches have no log-ratios")
+        raise UsageError("--raw: applies to a critic; branches have no log-ratios")
     if source == BRANCHES:
         return _credit_by_branches(run, judge)
     if judge is not None:
-        raise UsageError("--judge: goes with `branches`; a critic needs no judge")
+        raise UsageError("--judge: applies to `branches`; a critic needs no judge")
     folder = Path(source).expanduser()
     name = f"critic{'-raw' if raw else ''}:{folder.resolve().name}"
     scored = critic_credit(critic_job(folder), run, name, raw=raw)

@@ -64,10 +64,10 @@ class StudentStart:
     def describe(self) -> str:
         """Return the warning about such a student."""
         return (
-            f"the student starts near gibberish: {self.student:.2f} nats per token where the "
-            f"teacher has {self.teacher:.2f} and a blind guess {self.chance:.2f}; a short "
-            "distillation leaves it so; take the whole base with --set distil.student_layers=null, "
-            "or another student with --model"
+            f"the student starts near chance: {self.student:.2f} nats per token (teacher "
+            f"{self.teacher:.2f}, uniform guess {self.chance:.2f}); a short distillation will not "
+            "fix that; keep all layers of the base with --set distil.student_layers=null, or take "
+            "another student with --model"
         )
 
     def record(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def keep_first_layers(model: Any, count: int | None) -> Any:
         available = len(layers) if isinstance(layers, ModuleList) else "no list of"
         raise TrainError(
             f"distil.student_layers {count}: the base has {available} layers; expected at least "
-            "that many; lower it, or set it to null for the whole base"
+            "that many; lower it, or set it to null for all layers"
         )
     inner.layers = layers[:count]
     config = model.config.get_text_config()

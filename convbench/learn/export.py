@@ -58,7 +58,7 @@ def load_training_data(
     """
     recipe = _load_recipe(name, with_filter(specs, _load_recipe(name, specs)))
     if recipe.trainer is None:
-        raise SpecError(f"recipe {recipe.name!r} trains nothing, so that it weighs nothing either")
+        raise SpecError(f"recipe {recipe.name!r} trains nothing, so it has no training data")
     module = launching.load_trainer(launching.locate_trainer(recipe.trainer))
     folder = run.checkpoints_folder / recipe.name
     values = {
@@ -184,7 +184,7 @@ def export_paired(
     tools = protocol.speakers[protocol.policy].tool_schemas
     done = export_pairs(target, folder, items, tools, named=named)
     done.notes += pairs.selection.describe(recipe.data.metric)
-    done.notes += [f"left out: {count} {reason}" for reason, count in pairs.skipped.items()]
+    done.notes += [f"omitted: {count} {reason}" for reason, count in pairs.skipped.items()]
     done.notes += pairs.ties.describe() if pairs.ties else ()
     done.notes.append(f"pairs for DPO; the recipe trains them with beta {recipe.pairing.beta:g}")
     return done
@@ -251,8 +251,8 @@ def export_run(
             run, training_data, target, destination, job.recipe, scale, seed, named=out is not None
         )
     raise SpecError(
-        f"--recipe {recipe}: learns from whole conversations against each other, which no format "
-        "here can hold; expected one that weighs conversations or pairs replies"
+        f"--recipe {recipe}: trains on pairs of full conversations, which no format here can "
+        "hold; expected a recipe that weights conversations or pairs replies"
     )
 
 

@@ -60,7 +60,10 @@ def label_rows(rows: Sequence[TrainingRow], batch: int, seed: int | None) -> lis
 def _label_row(row: TrainingRow) -> dict[str, Any]:
     start = row.tokens.mask.index(1)
     if not all(row.tokens.mask[start:]):
-        raise TrainError("data.reasoning: found context; kto learns whole replies; expected loss")
+        raise TrainError(
+            "data.reasoning: found context; kto trains on full replies, reasoning included; "
+            "expected loss"
+        )
     ids = list(row.tokens.ids)
     return {
         "prompt_ids": ids[:start],

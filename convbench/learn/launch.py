@@ -43,9 +43,8 @@ def remove_stale_locks(note: Callable[[str], None], env: Mapping[str, str] = os.
                 continue
             if time.time() - status.st_mtime < OLD_S:
                 note(
-                    f"{lock}: no process here holds this lock; training waits for it to go. If no "
-                    "other machine compiles there now, a training that was killed left it: "
-                    "remove it"
+                    f"{lock}: no process here holds this lock, and training waits for it. If no "
+                    "other machine is compiling there, a killed training left it: remove it"
                 )
                 continue
             lock.unlink()
@@ -204,7 +203,7 @@ def locate_trainer(trainer: str) -> Path:
     path = Path(trainer) if trainer.endswith(".py") else trainer_folder() / f"{trainer}.py"
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in trainer_folder().glob("*.py")))
-        raise SpecError(f"trainer {trainer!r}: found no such script; there is: {known}")
+        raise SpecError(f"trainer {trainer!r}: found no such script; expected one of {known}")
     return path.resolve()
 
 
@@ -381,7 +380,7 @@ def run_command(
             process.stdin.close()
             process.wait()
     if process.returncode != 0:
-        raise TrainError(f"{failure_reason(last, process.returncode, fit)} (whole output: {log})")
+        raise TrainError(f"{failure_reason(last, process.returncode, fit)} (full output: {log})")
 
 
 def failure_reason(lines: Iterable[str], code: int, fit: Fit) -> str:

@@ -216,7 +216,7 @@ def apply_mix(trainer_data: object, data: Data, own_loss: bool) -> object:
     if not data.mix:
         return trainer_data
     if not isinstance(trainer_data, Pairs):
-        raise TrainError("data.mix: this learner takes no mix; expected none")
+        raise TrainError("data.mix: this learner does not support it; expected none")
     places = run_positions(trainer_data.selection)
     items = repeat_by_share(
         trainer_data.items, data.mix, lambda pair: places[pair.run], lambda pair: pair.task
@@ -231,9 +231,9 @@ def _with_unrewarded(weighted: Weighted, data: Data, own_loss: bool) -> Weighted
         return weighted
     if own_loss:
         raise TrainError(
-            f"data.unrewarded: found sft for {len(unrewarded)} conversations, which this "
-            "learner's own "
-            "loss has no place for; expected drop, or a learner of weighted rows, as swift"
+            f"data.unrewarded: found sft for {len(unrewarded)} conversations, which the "
+            "learner's own loss cannot use; expected drop, or a learner of weighted rows, such as "
+            "swift"
         )
     return replace(
         weighted,

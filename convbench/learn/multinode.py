@@ -139,11 +139,11 @@ def _train_on_ray(job: MachineJob) -> list[str]:
                 raise TrainError(f"machines ended with codes {codes}; see {logs}")
             losses += 1
             if losses > MAX_RESTARTS:
-                raise TrainError(f"{losses} times a machine was lost; see {logs}")
+                raise TrainError(f"a machine was lost {losses} times; see {logs}")
     finally:
         ray.shutdown()
-    restarts = f", begun again {losses} times after a machine was lost" if losses else ""
-    return [f"trained on {job.machines} machines{restarts}; what each printed lies in {logs}"]
+    restarts = f", restarted {losses} times after losing a machine" if losses else ""
+    return [f"trained on {job.machines} machines{restarts}; their output is in {logs}"]
 
 
 def _attempt_training(ray: Any, job: MachineJob) -> list[int] | None:

@@ -86,14 +86,14 @@ def check_sampling(manifest: RunManifest, logged: Sequence[LoggedConversation]) 
     greedy = sum(item.conversation.temperature == 0 for item in logged)
     if greedy:
         raise NotEstimable(
-            f"{greedy} of {len(logged)} conversations were drawn at temperature 0, where the log's "
-            "policy had one reply to each and another one has no ratio; expected samples of a "
+            f"{greedy} of {len(logged)} conversations were sampled at temperature 0, where the "
+            "log's policy has a single possible reply, so no ratio exists; expected samples of a "
             "temperature above 0"
         )
     if member.sampling.top_p is not None and member.sampling.top_p < 1:
         raise NotEstimable(
-            f"the log was drawn with top_p {member.sampling.top_p:g}, which leaves what is outside "
-            "no chance; expected a log of build --top-p 1"
+            f"the log was drawn with top_p {member.sampling.top_p:g}, which gives all other tokens "
+            "probability 0; expected a log of build --top-p 1"
         )
     unsent = sum("temperature" in _left_out(item, policy) for item in logged)
     if unsent:
@@ -107,7 +107,7 @@ def check_sampling(manifest: RunManifest, logged: Sequence[LoggedConversation]) 
             hint = "; expected a log of build --top-p 1" if name == "top_p" else "; expected none"
             raise NotEstimable(
                 f"the log's policy draws with {name} {value:g} by its own configuration, which "
-                f"leaves what is outside no chance{hint}"
+                f"gives all other tokens probability 0{hint}"
             )
 
 
@@ -185,8 +185,8 @@ def _log_probs(
     long = sum(len(row.tokens.ids) > (job.max_length or len(row.tokens.ids)) for row in rows)
     if long:
         raise NotEstimable(
-            f"{long} of {len(rows)} rows are longer than the {job.max_length} tokens that {path} "
-            "reads; expected none"
+            f"{long} of {len(rows)} rows are longer than {path}'s limit of {job.max_length} "
+            "tokens; expected none"
         )
     return reference.log_probs(model, rows, temperature=temperature), list(rows)
 
@@ -198,7 +198,7 @@ def _check_same_tokens(rows: Sequence[TrainingRow], others: Sequence[TrainingRow
         row.tokens.mask for row in rows
     ] != [row.tokens.mask for row in others]:
         raise NotEstimable(
-            "the policy cuts the log into other tokens than the policy that wrote it (another "
+            "the policy tokenises the log differently from the policy that wrote it (another "
             "tokenizer or chat template); expected the same"
         )
 

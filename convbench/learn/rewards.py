@@ -104,7 +104,8 @@ def choose_judge(run: Run, judges: Iterable[str], name: str | None, *, needed: b
         )
     if name is not None and name not in available:
         raise TrainError(
-            f"{run.path}: found no verdicts of judge {name!r}; there are: {', '.join(available)}"
+            f"{run.path}: found no verdicts of judge {name!r}; expected one of "
+            f"{', '.join(available)}"
         )
     return name or available[0]
 

@@ -272,8 +272,8 @@ def pair_rows(
 def _pair_row(pair: Pair, chat: ChatTokens) -> PairRow:
     if chat.reasoning == "context" and (pair.chosen.reasoning or pair.rejected.reasoning):
         raise TrainError(
-            "data.reasoning: found context; a pair's loss is on the whole of both replies; "
-            "expected loss or drop"
+            "data.reasoning: found context; the loss of a pair covers both replies in full, "
+            "reasoning included; expected loss or drop"
         )
     prompt = chat.render_prompt(pair.messages, pair.date)
     ids = chat.prompt_ids(pair.messages, pair.date)

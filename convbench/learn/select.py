@@ -111,11 +111,11 @@ class Selection:
             f"judge {self.judge}, metric {metric}"
         )
         if self.unrewarded:
-            yield f"{len(self.unrewarded)} without a reward, learnt by plain likelihood"
+            yield f"{len(self.unrewarded)} without a reward, trained by likelihood alone"
         for part in self.parts:
             yield f"  {part.run.path}: {part.describe_run()}"
         for reason, count in self.skipped.items():
-            yield f"left out: {count} {reason}"
+            yield f"omitted: {count} {reason}"
         yield from self.unfit_reasons()
         yield from self.flagged.describe()
 
@@ -326,5 +326,5 @@ def check_selection(
     if len(logged) > 1 and all(other == first for other in rewards):
         raise TrainError(
             f"{run.path}: all {len(logged)} rewards of judge {judge!r} are "
-            f"{logged[0].reward:g}; expected some to differ, there is nothing to learn from them"
+            f"{logged[0].reward:g}: nothing to learn from; expected rewards that differ"
         )

@@ -218,7 +218,7 @@ class ChatTokens:
         values = values[: len(ids) + end]
         if len(ids) != len(reply_ids):
             if not all(loss):
-                raise UnalignedTokens("its tokens are others, of which some are masked")
+                raise UnalignedTokens("its tokens differ, and some of them are masked")
             loss = [1] * (len(ids) + end)
         if end and len(values) == len(ids):
             loss, values = [*loss[:-1], 0], [*values, 0.0]
@@ -348,9 +348,7 @@ def align_by_byte_sizes(
     cuts the text at other positions."""
     byte_sizes, n = token_byte_sizes(tokenizer, reply_ids), len(reply_ids)
     if len(probs.sizes) not in (n, n + 1) or list(probs.sizes[:n]) != byte_sizes:
-        raise UnalignedTokens(
-            "its recorded tokens are cut at other places than this tokenizer cuts"
-        )
+        raise UnalignedTokens("its recorded tokens do not match this tokenizer's")
     return list(reply_ids), list(probs.log_probs)
 
 

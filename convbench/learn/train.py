@@ -96,7 +96,8 @@ def train_recipe(options: TrainOptions) -> TrainResult:
     split_counts = count_splits(question.split for question in run.questions.values())
     if not split_counts["test"] and not result.imported:
         notes.append(
-            f"no question of split test ({format_counts(split_counts)}): eval has nothing to ask"
+            f"no question of split test ({format_counts(split_counts)}): there is nothing to "
+            "evaluate on"
         )
     module = launching.load_trainer(launching.locate_trainer(recipe.trainer or ""))
     job = Job(recipe, free_folder(options, run, recipe))
@@ -123,7 +124,9 @@ def train_recipe(options: TrainOptions) -> TrainResult:
     if options.nodes_target is not None:
         result.notes += train_on_machines(options, runs, job.folder)
         if not Checkpoint(job.folder).is_finished:
-            raise TrainError(f"{job.folder}: no checkpoint came; {'; '.join(result.notes[-1:])}")
+            raise TrainError(
+                f"{job.folder}: the training left no checkpoint; {'; '.join(result.notes[-1:])}"
+            )
         result.path = job.folder
         return result
     with ExitStack() as held:
@@ -144,19 +147,20 @@ def trainer_data(module: ModuleType, job: Job) -> TrainingData:
     if has_own_loss and job.recipe.loss != Loss():
         raise TrainError(
             f"recipe {job.recipe.name!r}: found settings of `loss`, which trainer "
-            f"{job.recipe.trainer} does not go by; expected a learner of weighted rows, as swift"
+            f"{job.recipe.trainer} does not use; expected a learner of weighted rows, such as "
+            "swift"
         )
     if has_own_loss and job.recipe.fit.packing:
         raise TrainError(
             f"recipe {job.recipe.name!r}: found fit.packing, and trainer {job.recipe.trainer} pads "
-            "its rows by itself; expected false, or a learner of weighted rows, as swift"
+            "its own rows; expected false, or a learner of weighted rows, such as swift"
         )
     weighs_turns = isinstance(data, Weighted) and data.by_turn
     reward = job.recipe.weighting.reward
     if reward != "conversation" and not weighs_turns:
         raise TrainError(
-            f"recipe {job.recipe.name!r}: weighting.reward: found {reward}, and it weighs no "
-            "turns; expected conversation; turns are weighed by refit, swift and trainer weighted"
+            f"recipe {job.recipe.name!r}: weighting.reward: found {reward}, but this recipe "
+            "does not weight turns; expected conversation; refit, swift and trainer weighted do"
         )
     return data
 
@@ -395,7 +399,10 @@ class PreviewSample:
     def describe(self, what: str, counts: Mapping[str, int]) -> Iterator[str]:
         """Yield lines with the counts among all items, and a line that they are extrapolated."""
         if self.share < 1:
-            yield f"below, {round(self.count * self.share):,} {what} stand for all {self.count:,}"
+            yield (
+                f"{round(self.count * self.share):,} of {self.count:,} {what} are counted; the "
+                "numbers below are extrapolated"
+            )
         about = "about " if self.share < 1 else ""
         for name, count in counts.items():
             yield f"{name}: {about}{self.scale_up(count)}"
@@ -405,7 +412,7 @@ def describe_training(job: Job, data: TrainingData, processes: int = 1) -> Itera
     """Yield the lines of a dry run: counts, steps, then tokens, mask and weight of three items."""
     yield from data.selection.describe(job.recipe.data.metric)
     for reason, count in data.skipped.items():
-        yield f"left out: {count} {reason}"
+        yield f"omitted: {count} {reason}"
     yield from ties_of(data)
     mix = zip(job.recipe.data.mix, job.runs, strict=False)
     shares = ", ".join(f"{share:g} x {run.path.name}" for share, run in mix)
@@ -443,7 +450,7 @@ def describe_training(job: Job, data: TrainingData, processes: int = 1) -> Itera
             f"the row before it): {rows.counts['rows']} rows"
         )
     if not job.chat.frame.known and _has_reasoning(sample_weighted):
-        yield "the chat template has no place for reasoning: <think> tags stand for it"
+        yield "the chat template shows no reasoning: it is written in <think> tags"
     yield StepCount(
         preview_sample.scale_up(len(rows.rows)), unit, job.recipe.fit, processes
     ).describe()

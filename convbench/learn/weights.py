@@ -314,15 +314,15 @@ def refuse_composed_fields(name: str, weighting: Weighting) -> None:
     default = Weighting()
     if weighting.reward == "advantage":
         raise TrainError(
-            f"weighting.reward: found advantage, which trainer {name} does not go by; expected "
-            "--set trainer=weighted beside it"
+            f"weighting.reward: found advantage, which trainer {name} does not use; add "
+            "--set trainer=weighted"
         )
     for field_name in COMPOSED_FIELDS:
         setting = getattr(weighting, field_name)
         if setting != getattr(default, field_name):
             raise TrainError(
-                f"weighting.{field_name}: found {setting}, which trainer {name} does not go by; "
-                "expected --set trainer=weighted beside it"
+                f"weighting.{field_name}: found {setting}, which trainer {name} does not use; "
+                "add --set trainer=weighted"
             )
 
 
@@ -423,8 +423,8 @@ def weigh_star_gate(selection: Selection, weighting: Weighting, seed: int = 0) -
     threshold, rule = weighting.threshold, weighting.ties
     if weighting.reward == "turn":
         raise TrainError(
-            "weighting.reward: turn: this recipe picks whole conversations; expected conversation; "
-            "turns are weighed by refit and swift"
+            "weighting.reward: turn: this recipe selects conversations, not turns; expected "
+            "conversation; refit and swift weight turns"
         )
     if threshold is not None:
         return weigh_by_task(selection, lambda rewards: threshold_weights(rewards, threshold))

@@ -85,13 +85,12 @@ def require_consent(
         return
     shown = printable_line(target)
     if ask_to_continue(
-        f"{printable_line(origin)} has {shown} called, with your key and at your cost."
+        f"{printable_line(origin)} wants to call {shown} with your key, at your cost."
     ):
         _agreed.add(target)
         return
     raise RunError(
-        f"{printable_line(origin)} would have {shown} called, with your key and at your cost; to "
-        "let "
+        f"{printable_line(origin)} wants to call {shown} with your key, at your cost; to allow "
         f"it, add --allow-calls {shown}"
     )
 

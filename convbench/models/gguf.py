@@ -67,7 +67,7 @@ def convert_file(file: Path, target: Path, source: dict[str, object]) -> None:
     if need > free:
         raise FatalModelError(
             f"{file}: its weights may take {need >> 20} MiB in {target.parent}, where "
-            f"{free >> 20} MiB are free; name another place in CONVBENCH_CACHE"
+            f"{free >> 20} MiB are free; set CONVBENCH_CACHE to another folder"
         )
     half = Path(mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:

@@ -122,8 +122,8 @@ class HttpClient:
         await self.aclose()
         if not all(value.isascii() and value.isprintable() for value in self._headers.values()):
             raise FatalModelError(
-                f"{self.ref}: the key holds a line break or a sign that no key has; expected one "
-                "line of ASCII"
+                f"{self.ref}: the key contains a line break or an invalid character; expected "
+                "one line of ASCII"
             )
         proxy = _proxy_for(self.ref, self.base)
         secure = "https" in (urlsplit(self.base).scheme, urlsplit(proxy or "").scheme)

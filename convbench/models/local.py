@@ -269,7 +269,9 @@ def _message_text(ref: str, message: Message) -> str:
     if isinstance(content, str):
         return content
     if any(isinstance(part, ImagePart) for part in content):
-        raise FatalModelError(f"{ref}: takes no images; serve a vision model and give its address")
+        raise FatalModelError(
+            f"{ref}: does not support images; serve a vision model and give its address"
+        )
     return "\n".join(part.text for part in content if isinstance(part, TextPart))
 
 

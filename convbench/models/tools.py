@@ -77,8 +77,8 @@ class ToolsModel(Model):
             for tool in known.values():
                 if offered[tool.name].parameters != tool.parameters:
                     raise SpecError(
-                        f"tool server {name}: tool {tool.name} takes other arguments than when "
-                        "this run began; make a new run"
+                        f"tool server {name}: tool {tool.name} has other parameters than when "
+                        "this run began; start a new run"
                     )
 
     def price(self, prompt: int, reply: int) -> float:

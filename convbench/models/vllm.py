@@ -118,7 +118,7 @@ class VLLMModel(Model):
         except TimeoutError:
             await self.aclose()
             raise FatalModelError(
-                f"{self.ref}: not up in {START_S:g} s; {self._log_summary()}"
+                f"{self.ref}: not ready within {START_S:g} s; {self._log_summary()}"
             ) from None
         return model
 
@@ -197,7 +197,7 @@ def find_interpreter(python: str | Path | None = None) -> Path:
         if importlib.util.find_spec("vllm") is not None:
             return Path(sys.executable)
         raise FatalModelError(
-            "vllm: vLLM is not installed here (it needs an environment of its own); give that "
+            "vllm: vLLM is not installed here (it needs a separate environment); give that "
             f"environment's interpreter with --vllm-python or {PYTHON}"
         )
     path = shutil.which(str(named))

@@ -161,7 +161,7 @@ def member_weights(member: ModelConfig, who: str) -> str:
     if resolve_reference(member.model) is not None:
         return member.model
     raise TrainError(
-        f"{who}: the policy is {member.model!r}, whose weights are nowhere named; "
+        f"{who}: the policy is {member.model!r}, whose weights are not recorded; "
         "give --model PATH or a Hub id"
     )
 

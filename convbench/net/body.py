@@ -52,7 +52,7 @@ def printable_origin(url: str, base: str = "") -> str:
         port = f":{parts.port}" if parts.port else ""
         origin = f"{parts.scheme}://{parts.hostname or ''}{port}"
     except ValueError:
-        return "an address that is none"
+        return "an invalid address"
     line = "".join(sign if sign.isprintable() and sign != " " else "?" for sign in origin)
     return line if len(line) <= 120 else line[:117] + "..."
 
@@ -98,7 +98,7 @@ class BoundedBody:
     def feed(self, data: bytes) -> None:
         """Add the next bytes as they came over the wire. Raises BadBody."""
         if time.monotonic() > self._until:
-            raise BadBody(f"the reply is not whole {self._seconds:g} s after it began")
+            raise BadBody(f"the reply is not complete {self._seconds:g} s after it began")
         if self._inflate is None:
             self._append_bounded(data)
             return

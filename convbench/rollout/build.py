@@ -300,8 +300,7 @@ def build_or_resume(
     if same:
         result.warnings.append(
             f"{same} question{' has' if same == 1 else 's have'} samples that are identical word "
-            "for word; SWiFt gets no "
-            "signal from them (greedy decoding, a cache in between, or a seed that is ignored?)"
+            "for word, which give SWiFt no signal (greedy decoding, a cache, or an ignored seed?)"
         )
     return result
 
@@ -344,7 +343,7 @@ def _existing_run(path: Path | None) -> Run | None:
         return Run.open(path.resolve())
     if path.is_dir() and all(_is_leftover(item.name) for item in path.iterdir()):
         return None
-    raise RunError(f"--run {path}: there is something that is no run; expected a new directory")
+    raise RunError(f"--run {path}: exists and is not a run; expected a new directory")
 
 
 def _is_leftover(name: str) -> bool:
@@ -384,7 +383,9 @@ def new_run_manifest(
     refuse_unsent_temperatures(manifest)
     loaded = load(task, manifest.seed)
     if not any(manifest.split in ("all", e.split) for e in loaded.examples):
-        raise SpecError(f"--split {manifest.split}: task {task.name} drew no question for it")
+        raise SpecError(
+            f"--split {manifest.split}: no question of task {task.name} is in this split"
+        )
     prompts.refuse_absent_choices(task, manifest.protocol, manifest.mode, loaded.examples)
     return manifest.model_copy(
         update={

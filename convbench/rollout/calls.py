@@ -148,7 +148,7 @@ async def open_caller(
             if caller.batch_queue is not None and (line := caller.batch_queue.summary_line()):
                 shown.print_line(line)
             if caller.wire is not None and (left := caller.wire.left_out):
-                shown.print_line(f"{WIRE} is full: {left:,} requests were not kept")
+                shown.print_line(f"{WIRE} is full: {left:,} requests were not stored")
     finally:
         if caller.batch_queue is not None:
             await caller.batch_queue.aclose()
@@ -315,10 +315,9 @@ def _refuse_body(run: Run, member: ModelConfig, api_base: str | None, options: C
     if resolved.alias.extra_body != member.extra_body:
         body = printable_line(canonical_json(member.extra_body))
         raise RunError(
-            f"{run.path}: the set pulled from {printable_line(run.manifest.pulled_from)} has "
-            f"{printable_line(member.model)} asked with extra_body {body}, which is sent only on "
-            "your own word; to send it, put it into a models.yaml of yours, under a name with "
-            "ref: "
+            f"{run.path}: the set pulled from {printable_line(run.manifest.pulled_from)} calls "
+            f"{printable_line(member.model)} with extra_body {body}, which is sent only if you set "
+            "it yourself; add it to your own models.yaml under a name with ref: "
             f"{printable_line(member.model)}"
         )
 

@@ -119,8 +119,8 @@ def taught_speakers(protocol: ProtocolSpec, teacher: str | None = None) -> list[
     ]
     if teacher and not speakers:
         raise SpecError(
-            f"--teacher {teacher}: in protocol {protocol.name} no model speaks but the policy's; "
-            "leave it out"
+            f"--teacher {teacher}: in protocol {protocol.name} only the policy's model speaks; "
+            "omit --teacher"
         )
     return speakers
 
@@ -352,9 +352,9 @@ def refuse_unsent_temperatures(manifest: RunManifest) -> None:
     if "temperature" in member.left_out and fixed is None and len(distinct) > 1:
         listed = ", ".join(f"{value:g}" for value in distinct)
         raise SpecError(
-            f"--temperatures: found {listed} for {member.short or member.model}, which takes no "
-            "temperature, so that all samples would be drawn alike; expected one value, e.g. "
-            "--temperatures 1, or a model that takes one"
+            f"--temperatures: found {listed} for {member.short or member.model}, which does "
+            "not support temperature, so all samples would be drawn the same way; expected one "
+            "value, e.g. --temperatures 1, or a model that supports it"
         )
 
 
@@ -396,8 +396,8 @@ def refuse_changes(old: RunManifest, new: RunManifest) -> None:
             f"; and {len(changes) - 6} more" if len(changes) > 6 else ""
         )
         raise RunError(
-            f"this run was made with other specs: {shown}. Resume it with `convbench build "
-            "--run DIR` alone, or make a new run"
+            f"this run has other specs: {shown}. To resume it, use `convbench build --run DIR` "
+            "without other options, or start a new run"
         )
 
 
@@ -421,8 +421,8 @@ def resume_manifest(run: Run, options: BuildOptions) -> RunManifest:
         raise RunError(f"{run.path}: holds imported conversations; there is nothing to build")
     if options.logprobs and not old.cast[old.protocol.policy].sampling.logprobs:
         raise RunError(
-            f"{run.path}: --logprobs: this run was begun without, so that its first replies have "
-            "none; make a new run"
+            f"{run.path}: --logprobs: this run was started without it, so its first replies have "
+            "no log-probabilities; start a new run"
         )
     sets = sort_sets(options.specs.sets, ("task", "protocol"))
     shape = {

@@ -169,7 +169,7 @@ async def _speak_step(state: PlayState, step: Step) -> None:
     if not messages or messages[-1]["role"] != "user":
         raise SpecError(
             f"protocol {run.protocol.name}: step {step.id}: {step.speaker} has nothing to answer; "
-            "give the step `ask`, or a speaker that begins `opening`"
+            "set `ask` on the step, or `opening` on the speaker that begins"
         )
     _mark_stable(state, messages)
     using = TurnContext(

@@ -79,8 +79,8 @@ def preview_build(
     first = next(in_split, None)
     if first is None:
         raise RunError(
-            f"examples.jsonl: found no question of split {manifest.split}; expected those that the "
-            "run was made with; bring the file back from a copy, or build a new run"
+            f"examples.jsonl: found no question of split {manifest.split}; restore the run's "
+            "original file from a copy, or build a new run"
         )
     calls, played = _play_preview(manifest, first)
     count = sum(manifest.samples_of(example.split) for example in chain([first], in_split))

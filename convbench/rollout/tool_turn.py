@@ -169,9 +169,7 @@ async def take_turn(
             break
         rounds.append(await _run_calls(context, reply, f"{key}.{number}!", spoken))
     if reply.tool_calls and not text_of(reply.content).strip():
-        line = (
-            f"{context.model.ref}: called tools in all of {limits.rounds} rounds and said nothing"
-        )
+        line = f"{context.model.ref}: called tools in all {limits.rounds} rounds and gave no answer"
         raise FatalModelError(line, stops_run=False)
     return TurnResult(replace(reply, left_out=tuple(sorted(left_out))), rounds)
 

@@ -115,7 +115,7 @@ class LaunchMode:
         """Return the missing layers of protection, in words; empty for the safest mode."""
         lacks = [] if self.wall else ["bubblewrap around Chromium"]
         if self.wall and os.geteuid() == 0 and not self.user:
-            lacks.append("a user of their own")
+            lacks.append("a separate user")
         if not self.inner:
             lacks.append("Chromium's own sandbox")
         return " and ".join(lacks)
@@ -281,7 +281,11 @@ class Browser:
             if step.done():  # perhaps because the browser ended, which the watch notices soon
                 await asyncio.wait({self.gone}, timeout=NOTICED_S)
             if self.gone.done():
-                last = f"saying: {line}" if (line := self.words.main_line) else "without a word"
+                last = (
+                    f"its last output: {line}"
+                    if (line := self.words.main_line)
+                    else "without output"
+                )
                 raise BrowserEnded(f"Chromium ended while {doing}, {last}")
             if not step.done():
                 raise TimeoutError(f"no answer within {seconds:.0f} s while {doing}")
@@ -346,7 +350,7 @@ async def start_browser(most: UsageLimits) -> Browser:
             _print_weakness(way, reasons)
         _known[:] = [way]
         return browser
-    raise RunError(f"{program} does not start: {reasons[-1]}; mend it: {INSTALL} bubblewrap")
+    raise RunError(f"{program} does not start: {reasons[-1]}; to fix it, run: {INSTALL} bubblewrap")
 
 
 def _print_weakness(way: LaunchMode, reasons: Sequence[str]) -> None:

@@ -247,7 +247,7 @@ class _RequestAnswers:
         url, kind = route.request.url, route.request.resource_type
         self.requests += 1
         if self.requests > REQUESTS:
-            raise PageError(f"the page asks for more than {REQUESTS} files")
+            raise PageError(f"the page requests more than {REQUESTS} files")
         if kind == "document":
             await self._send_document(route)
         elif kind == "stylesheet":
@@ -273,5 +273,5 @@ class _RequestAnswers:
         width, height = size_of(url)
         self.pixels += width * height
         if self.pixels > PIXELS:
-            raise PageError(f"the page asks for more than {PIXELS:,} pixels of pictures")
+            raise PageError(f"the page requests more than {PIXELS:,} pixels of pictures")
         await route.fulfill(body=placeholder_png(url), content_type="image/png")

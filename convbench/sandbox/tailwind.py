@@ -53,7 +53,9 @@ def fetch_sheet(to: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, cwd=folder)  # noqa: S603
         packed = next(Path(folder).glob("*.tgz"), None)
         if done.returncode or packed is None:
-            raise DataError(f"{' '.join(command[1:])}: {(done.stderr or 'gave no file').strip()}")
+            raise DataError(
+                f"{' '.join(command[1:])}: {(done.stderr or 'produced no file').strip()}"
+            )
         with tarfile.open(packed) as archive:
             member = archive.extractfile(f"package/{FILE}")
             content = member.read() if member else b""

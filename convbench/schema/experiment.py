@@ -161,7 +161,7 @@ class ExperimentSpec(FrozenModel):
     def _check_pooled(cls, pooled: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         tasks = len(info.data.get("tasks", ()))
         if pooled and tasks < 2:
-            raise ValueError(f"expected at least 2 tasks beside it; found {tasks}")
+            raise ValueError(f"expected at least 2 tasks; found {tasks}")
         return pooled
 
     @model_validator(mode="after")

@@ -199,7 +199,8 @@ class JudgeSpec(FrozenModel):
                 )
         if self.has_weights and OVERALL in names:
             raise ValueError(
-                "metrics: found overall beside metrics with weights, which make it; leave out one"
+                "metrics: found overall and metrics with weights, which make it; remove overall or "
+                "the weights"
             )
         if names and self.reward.metric not in self.score_names:
             known = list(self.score_names)

@@ -112,7 +112,7 @@ def check_extra_body(body: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"found {size:,} bytes; expected at most {BODY_BYTES:,}")
     taken = sorted(RESERVED_FIELDS & body.keys())
     if taken:
-        raise ValueError(f"found {taken[0]}, which is said elsewhere; leave it out")
+        raise ValueError(f"found {taken[0]}, which another setting fills; remove it")
     while level:
         depth += 1
         if depth > BODY_DEPTH:

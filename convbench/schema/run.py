@@ -94,7 +94,7 @@ class Devices(FrozenModel):
                 raise ValueError(f"share.{role}: found {share!r}; expected above 0 and up to 1")
         for name, setting in (("share", self.share), ("vllm", self.vllm)):
             if "trainer" in setting:
-                raise ValueError(f"{name}.trainer: found one; training takes whole devices")
+                raise ValueError(f"{name}.trainer: not allowed; training uses complete devices")
         for role in ("policy", "teacher", "judge", "trainer"):
             numbers = self.for_role(role) or ()
             if len(set(numbers)) != len(numbers):

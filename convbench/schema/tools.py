@@ -52,7 +52,7 @@ def _check_schema(schema: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("expected a JSON schema of type object, with properties")
     for key in _iter_keys(schema):
         if key in REFUSED_KEYS:
-            raise ValueError(f"found {key}, which is not taken; write the schema out")
+            raise ValueError(f"found {key}, which is not supported; write the schema without it")
     size = len(canonical_json(schema).encode())
     if size > SCHEMA_BYTES:
         raise ValueError(f"found {size:,} bytes; expected at most {SCHEMA_BYTES:,}")

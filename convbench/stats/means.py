@@ -264,8 +264,8 @@ class ConstantAnswer:
 
     def __str__(self) -> str:
         return (
-            f"answers that are one constant score {self.score:.3f} ({self.name}, the best for all "
-            f"{self.tasks} tasks) and {self.each:.3f} (the best for each task)"
+            f"constant answers score {self.score:.3f} (the best constant for all {self.tasks} "
+            f"tasks, {self.name}) and {self.each:.3f} (the best for each task)"
         )
 
 

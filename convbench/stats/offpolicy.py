@@ -88,18 +88,19 @@ class LogOverlap:
         why = []
         if self.effective_groups < least:
             why.append(
-                f"the log is worth {self.effective_groups:.1f} questions of the policy's own "
+                f"the effective sample size is {self.effective_groups:.1f} questions "
                 f"({self.effective:.1f} conversations); expected at least {least:g}"
             )
         if self.shape is not None and self.shape > HEAVY:
             why.append(
                 f"the largest weights have a tail of Pareto shape {self.shape:.2f}; expected at "
-                f"most {HEAVY:g}: a few conversations decide, and rarer ones, not here, would too"
+                f"most {HEAVY:g}: a few conversations dominate the estimate, and rarer ones that "
+                "are not in the log would too"
             )
         if self.off > FAR:
             why.append(
                 f"the mean weight is {self.mean_weight:.3g}, {self.off:.1f} standard errors off 1: "
-                "the policy says what the log has not"
+                "the policy says things that the log does not contain"
             )
         return why
 

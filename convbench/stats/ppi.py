@@ -341,7 +341,8 @@ def check_transport(
         return TransportResult("PASS", "the bias is the same within the margin", apart)
     if span[0] > 0 or span[1] < 0:
         return TransportResult("FAIL", "the judge's bias differs between the policies", apart)
-    return TransportResult("UNKNOWN", "too few labels to tell whether the bias is the same", apart)
+    why = "too few labels to decide whether the bias is the same"
+    return TransportResult("UNKNOWN", why, apart)
 
 
 def _untested_result(
@@ -355,7 +356,9 @@ def _untested_result(
     low, high = min(u.judge for u in gold), max(u.judge for u in gold)
     beyond = sum(not low <= u.judge <= high for u in other) / max(1, len(other))
     if beyond > BEYOND:
-        why = f"{beyond:.0%} of the other's scores lie beyond those that were labelled"
+        why = (
+            f"{beyond:.0%} of the other policy's scores are outside the range of the labelled ones"
+        )
         return TransportResult("FAIL", why, apart)
     why = f"{len(probe)} labels of the other policy; its bias is tested from {PROBE}"
     return TransportResult("UNKNOWN", why, apart)

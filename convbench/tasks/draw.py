@@ -71,11 +71,11 @@ def single_group_warning(examples: Iterable[Example]) -> str | None:
                 return None
     if not count:
         return None
-    many = f"the {count} test questions are" if count > 1 else "the one test question is"
+    many = f"all {count} test questions are" if count > 1 else "the only test question is"
     return (
-        f"{many} of one group, so that figures on them have no error (it goes by group and needs "
-        "two); expected more groups: more questions, a rows.group of smaller units, or a smaller "
-        "share in sample.train"
+        f"{many} in one group, so their figures have no standard error (it is clustered by group "
+        "and needs two groups); use more questions, smaller units in rows.group, or a smaller "
+        "sample.train"
     )
 
 
@@ -84,9 +84,8 @@ def refuse_untested(what: object, count: Mapping[Split, int], split: str = "test
     if not any(count.get(name) for name in ORDER if split in ("all", name)):
         raise DataError(
             f"{what}: found no question of split {split} ({format_counts(count)}); expected some "
-            "to "
-            "evaluate on. Build a run that has them: --set task.sample.train=0.8 where fractions "
-            "split, --set task.sample.split=fraction where the source's own splits do"
+            "to evaluate on. Build a run that has some: --set task.sample.train=0.8 with split "
+            "fractions, --set task.sample.split=fraction with the source's own splits"
         )
 
 
@@ -297,7 +296,7 @@ def _check_count(task: TaskSpec, available: int) -> None:
     if count != "all" and count > available:
         raise DataError(
             f"task {task.name}: found {available} questions; expected at least {count}. "
-            f"Take what there is with --tasks all, or fewer with --tasks {available}"
+            f"Use all of them with --tasks all, or fewer with --tasks {available}"
         )
 
 
@@ -312,7 +311,7 @@ def _draw_official(task: TaskSpec, ordered: array[int], split_of: Sequence[int])
         if room[split] > available[split]:
             raise DataError(
                 f"task {task.name}: found {available[split]} questions of split {split}; expected "
-                f"{room[split]} of {task.sample.count}. Take what there is with --tasks all, or "
+                f"{room[split]} of {task.sample.count}. Use all of them with --tasks all, or "
                 "other shares with --set task.sample.train=SHARE"
             )
     chosen = array("i")

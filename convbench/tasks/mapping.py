@@ -105,7 +105,7 @@ def _schema_error(
     shown = sorted(name for name in row if not name.startswith("_"))
     return DataError(
         f"task {task.name}: rows.{key}: {text!r:.200}: {why}; the rows have the fields {shown}. "
-        f"Has the source changed its schema? Mend it with --set task.rows.{key}=EXPRESSION"
+        f"Has the source changed its schema? Fix it with --set task.rows.{key}=EXPRESSION"
     )
 
 
@@ -123,7 +123,8 @@ def _row_options(task: TaskSpec, row: Mapping[str, Any]) -> tuple[list[str], lis
             task, "choices", task.rows.choices, row, f"found {value!r:.60}; expected options"
         )
     if len(texts) > len(LABELS):
-        raise _schema_error(task, "choices", task.rows.choices, row, f"{len(texts)} options")
+        why = f"found {len(texts)} options; expected at most {len(LABELS)}"
+        raise _schema_error(task, "choices", task.rows.choices, row, why)
     if labels and (not isinstance(labels, list) or len(labels) != len(texts)):
         why = f"found the labels {labels!r:.60}; expected one for each of {len(texts)} options"
         raise _schema_error(task, "choices", task.rows.choices, row, why)

@@ -73,7 +73,7 @@ def test_a_learner_of_a_file(towns: Typist) -> None:
     said = towns("train", "ranked", "--model", "local:pocket", "--run", "runs/towns", "--dry-run")
     assert said.code == 0, said.err
     assert "18 conversations about 6 questions" in said.out
-    assert "left out: 9 flagged" in said.out, "the check of the page flags a shout"
+    assert "omitted: 9 flagged" in said.out, "the check of the page flags a shout"
 
 
 def test_python_takes_files_too(towns: Typist) -> None:

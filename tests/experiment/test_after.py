@@ -126,4 +126,4 @@ def test_a_file_that_extends_another_takes_its_starts_back(tmp_path: Path) -> No
 def test_what_goes_in_rounds_starts_no_other(tmp_path: Path) -> None:
     sets = ("learners=[seal,refit]", "after={refit: seal}")
     told = warm(tmp_path, *sets, dry_run=True).plan.missing
-    assert any("seal, which goes in rounds and logs its own" in line for line in told)
+    assert any("seal, which trains in rounds and generates its own logs" in line for line in told)

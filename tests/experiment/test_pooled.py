@@ -106,7 +106,7 @@ def test_it_comes_after_all_of_its_logs_and_alone_is_refused(tmp_path: Path) -> 
     assert len(marks) == 3, "of one log, and of each seed's two"
     steps = {name: amount.steps for name, amount in planned.amounts.items()}
     assert steps["pocket-standard-seed0"] == 2
-    with pytest.raises(SpecError, match=r"pooled: .*expected at least 2 tasks beside it; found 1"):
+    with pytest.raises(SpecError, match=r"pooled: .*expected at least 2 tasks; found 1"):
         both(tmp_path, "tasks=[pocket]", dry_run=True)
     told = both(tmp_path, "pooled=[seal]", dry_run=True).plan.missing
-    assert any("seal, which goes in rounds and logs its own" in line for line in told)
+    assert any("seal, which trains in rounds and generates its own logs" in line for line in told)

@@ -122,7 +122,7 @@ def test_what_is_missing_is_told_at_once_and_each_fix_works(
     assert "--set per_task.cosql.sets.task.source.file=PATH" in said["cosql-thinking-seed0"]
     assert "--set per_task.demo.count=all" in said["demo-thinking-seed0"]
     both = ", ".join(f"{task}-thinking-seed0/train/refit" for task in ("demo", "cosql"))
-    assert "weights are nowhere named" in said[both]
+    assert "weights are not recorded" in said[both]
     dry = convbench(folder, "experiment", "quick.yaml", "--dry-run",
                     *[word for pair in sets for word in ("--set", pair)])  # fmt: skip
     assert dry.code == 1

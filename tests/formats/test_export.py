@@ -113,7 +113,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"to": "openai", "recipe": "swift", "scale": 2.0}, "none below 0"),
     ({"to": "sharegpt", "recipe": "step-dpo"}, "no place for pairs.*trl, openai, ms-swift"),
     ({"to": "trl", "recipe": "step-dpo", "scale": 2.0}, "pairs replies, which have no weight"),
-    ({"to": "trl", "recipe": "mt-dpo"}, "expected one that weighs conversations or pairs"),
+    ({"to": "trl", "recipe": "mt-dpo"}, "expected a recipe that weights conversations or pairs"),
     ({"to": "trl", "recipe": "base"}, "trains nothing"),
     ({"to": "trl", "recipe": "sweet"}, "convbench train sweet"),
     ({"to": "trl", "recipe": "swft"}, "did you mean 'swift'"),

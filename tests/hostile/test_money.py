@@ -111,8 +111,8 @@ def test_what_cannot_be_is_counted_and_said_and_not_recorded(tmp_path: Path) -> 
     assert ledger.lost.attempts == 1
     said = format_spend(ledger)
     assert f"${ledger.spent_usd:.4f} of $1" in said
-    assert "1 attempt without a reply of use" in said
-    assert "4 attempts of no or impossible usage" in said
+    assert "1 attempt without a usable reply" in said
+    assert "4 attempts with missing or impossible usage" in said
     assert journal.total_cost() == (ledger.spent_tokens, pytest.approx(ledger.spent_usd))
 
 
@@ -164,7 +164,7 @@ def test_a_command_says_what_it_lost(tmp_path: Path) -> None:
     assert 0 < spent <= 0.0006
     line = next(line for line in ended.err.splitlines() if line.startswith("spent: "))
     assert f"${spent:.4f} of $0.0005" in line
-    assert "attempts without a reply of use $" in line
+    assert "attempts without a usable reply $" in line
 
 
 def test_an_experiment_has_one_ledger_for_all_its_runs(tmp_path: Path) -> None:

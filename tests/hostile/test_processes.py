@@ -294,5 +294,5 @@ def test_of_two_that_publish_to_one_new_name_the_second_is_refused(
     (tmp_path / "filled").touch()
     _, err = late.communicate(timeout=PATIENCE_S)
     files = hub.hub.repo(name, kind).head.files
-    assert "another commit came in between" in err
+    assert "another commit was made in between" in err
     assert (late.returncode, b'"two"' in bytes(files["run/run.json"].data)) == (1, True)

@@ -264,7 +264,7 @@ def test_a_body_that_drips_ends_with_the_attempt(route: Route) -> None:
 
 def test_a_slow_body_has_a_deadline_of_its_own() -> None:
     slow = BoundedBody(None, seconds=-1)
-    with pytest.raises(BadBody, match="not whole"):
+    with pytest.raises(BadBody, match="not complete"):
         slow.feed(b" ")
 
 

@@ -191,7 +191,7 @@ def test_kilobytes_that_stand_for_gigabytes_are_refused(
     made: Callable[[Path], Path], count: int | str, tmp_path: Path
 ) -> None:
     said, peak = loaded(made(tmp_path), count)
-    assert "stands for more than 4,294,967,296 bytes" in said
+    assert "unpacks to more than 4,294,967,296 bytes" in said
     assert peak < 600
 
 

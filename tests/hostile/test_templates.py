@@ -194,7 +194,7 @@ def test_a_hostile_expression_ends_in_one_line(case: str) -> None:
 
 @pytest.mark.parametrize("key", ["where", "key", "question", "inputs.more", "hidden.more"])
 def test_a_hostile_expression_of_a_task_names_file_and_key(key: str) -> None:
-    with pytest.raises(SpecError, match=rf"demo\.yaml .*: rows\.{key}: .*'center' is not to be"):
+    with pytest.raises(SpecError, match=rf"demo\.yaml .*: rows\.{key}: .*'center' cannot be"):
         catalog.load_spec(TaskSpec, "tasks", "demo", sets={f"rows.{key}": "id.center(3000000000)"})
 
 
@@ -204,7 +204,7 @@ def test_a_hostile_expression_of_a_run_names_task_and_key() -> None:
     hostile = demo.model_copy(
         update={"rows": demo.rows.model_copy(update={"key": "id.center(3000000000)"})}
     )
-    with pytest.raises(DataError, match=r"task demo: rows\.key: .*'center' is not to be called"):
+    with pytest.raises(DataError, match=r"task demo: rows\.key: .*'center' cannot be called"):
         load_examples(hostile, 0)
 
 
@@ -221,7 +221,9 @@ def test_a_hostile_expression_of_a_run_names_task_and_key() -> None:
 def test_a_hostile_template_of_a_spec_names_file_and_key(
     model: type[Any], kind: str, name: str, key: str
 ) -> None:
-    with pytest.raises(SpecError, match=rf"{name}\.yaml .*{key}: .*macro is not for templates"):
+    with pytest.raises(
+        SpecError, match=rf"{name}\.yaml .*{key}: .*macro is not allowed in templates"
+    ):
         catalog.load_spec(model, kind, name, sets={key: REFUSED})
 
 
@@ -396,7 +398,7 @@ def hostile_specs(folder: Path, proof: Path) -> Path:
 def refused(done: Any, proof: Path) -> None:
     """One line, and no command ran."""
     assert not proof.exists(), "a template ran a command"
-    assert "'parse_raw' is not to be called" in done.out + done.err, done.out + done.err
+    assert "'parse_raw' cannot be called" in done.out + done.err, done.out + done.err
     assert "Traceback" not in done.err
 
 
@@ -446,7 +448,7 @@ def test_the_payload_of_a_pulled_set_runs_nothing(
         records = [file.read_text() for file in run.rglob("conversations.jsonl")]
         assert not proof.exists(), "a template ran a command"
         assert "Traceback" not in done.err
-        assert "'parse_raw' is not to be called" in "".join([done.err, *records])
+        assert "'parse_raw' cannot be called" in "".join([done.err, *records])
 
 
 def poison(manifest: dict[str, Any], place: str, text: str) -> None:

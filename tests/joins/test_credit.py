@@ -119,7 +119,7 @@ def test_a_critic_credits_every_turn_of_any_run(tmp_path: Path) -> None:
     told = credit_turns(other, str(folder), raw=True)
     assert told.source == "critic-raw:sweet"
     assert turn_advantages(other, told.source) != turn_advantages(other, "critic:sweet") == found
-    with pytest.raises(UsageError, match="--raw: goes with a critic"):
+    with pytest.raises(UsageError, match="--raw: applies to a critic"):
         credit_turns(other, "branches", raw=True)
 
 
@@ -129,7 +129,7 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
         turn_advantages(run)
     with pytest.raises(TrainError, match="found no critic; expected the checkpoint folder"):
         credit_turns(run, str(tmp_path))
-    with pytest.raises(UsageError, match="--judge: goes with `branches`"):
+    with pytest.raises(UsageError, match="--judge: applies to `branches`"):
         credit_turns(run, str(tmp_path), "j")
     assert newest_advantages(run) == {}
     line = {"conversation_id": "run-q0-0", "turn_index": 1, "source": "a", "advantage": 0.5}

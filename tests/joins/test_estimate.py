@@ -139,11 +139,11 @@ def unrecorded(path: Path) -> None:
 
 @pytest.mark.parametrize(("change", "more", "why"), [
     (None, {"split": "train"}, "trained on the train questions"),
-    (manifest(nucleus), {}, "top_p 0.9, which leaves what is outside no chance"),
+    (manifest(nucleus), {}, "top_p 0.9, which gives all other tokens probability 0"),
     (manifest(served), {}, "draws with top_p 0.9 by its own configuration.*build --top-p 1"),
     (manifest(recorded), {}, "draws with top_k 20 by its own configuration"),
-    (manifest(elsewhere), {}, "'openai/gpt-4o', whose weights are nowhere named.*--logprobs"),
-    (greedy, {}, "36 of 72 conversations were drawn at temperature 0"),
+    (manifest(elsewhere), {}, "'openai/gpt-4o', whose weights are not recorded.*--logprobs"),
+    (greedy, {}, "36 of 72 conversations were sampled at temperature 0"),
     (unrecorded, {"pi_0": "recorded"}, "no log-probabilities of this model's tokens for 36 of 36"),
 ])  # fmt: skip
 def test_what_cannot_be_known_is_not_estimated(
@@ -170,7 +170,7 @@ def test_what_cannot_be_known_is_not_estimated(
 @pytest.mark.exhaustive
 def test_a_policy_of_other_tokens_or_far_away_is_refused(run: Run, tmp_path: Path) -> None:
     other = tiny.save_model(tmp_path / "other")
-    assert "cuts the log into other tokens" in asked(run, other).unknown[0]
+    assert "tokenises the log differently" in asked(run, other).unknown[0]
     specs = SpecOptions(sets=(*SETS, "fit.learning_rate=1e-3"))
     options = TrainOptions("refit", run=(run.path,), out=tmp_path / "far", specs=specs,
                            calls=QUIET, in_process=True)  # fmt: skip

@@ -408,5 +408,5 @@ def test_a_teacher_that_nobody_would_be_is_refused(provider: Provider, tmp_path:
     specs = specs_with(tmp_path / "mine")
     run = built(tmp_path / "run", specs, model="openai/mine")
     for again in ({"model": "openai/mine"}, BARE):
-        with pytest.raises(SpecError, match="no model speaks but the policy's"):
+        with pytest.raises(SpecError, match="only the policy's model speaks"):
             built(run.path, specs, **again, teacher="openai/x")

@@ -120,7 +120,7 @@ def test_an_experiment_asks_where_the_weights_are_before_it_builds(
         "name": "mine", "title": "Mine", "tasks": ["demo"], "count": 3, "learners": ["swift"],
         "model": "hosted_vllm/policy", "judges": ["rules"],
     }))  # fmt: skip
-    with pytest.raises(PreflightError, match="weights are nowhere named"):
+    with pytest.raises(PreflightError, match="weights are not recorded"):
         run_experiment(ExperimentOptions(str(spec), tmp_path / "root", calls=QUIET))
     assert provider.stats.calls == 0
     assert not (tmp_path / "root").exists()

@@ -222,9 +222,9 @@ def test_reasoning_of_a_wrong_shape_costs_no_reply(
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ({"model": "dearer"}, "said elsewhere"),
-        ({"messages": []}, "said elsewhere"),
-        ({"n": 9}, "said elsewhere"),
+        ({"model": "dearer"}, "which another setting fills"),
+        ({"messages": []}, "which another setting fills"),
+        ({"n": 9}, "which another setting fills"),
         ({"api_key": "x"}, "keys come from the environment"),
         ({"metadata": {"Authorization": "x"}}, "keys come from the environment"),
         ({"extra_headers": {"a": "b"}}, "keys come from the environment"),
@@ -250,7 +250,7 @@ def test_a_pulled_sets_extra_body_is_not_sent(home: Path, served: Provider) -> N
     served.reset()
     specs = specs_of(home, mine={"ref": "openai/any"})
     calls = CallOptions(quiet=True, allow=(f"openai/any@127.0.0.1:{served.port}",))
-    with pytest.raises(RunError, match=r"extra_body .*service_tier.* only on your own word"):
+    with pytest.raises(RunError, match=r"extra_body .*service_tier.* only if you set it yourself"):
         build_or_resume(BuildOptions(run=run.path, specs=SpecOptions(specs.folders), calls=calls))
     assert served.stats.calls == 0
     agreed = specs_of(home, mine={"ref": "openai/any", "extra_body": {"service_tier": "priority"}})
@@ -271,7 +271,7 @@ def test_a_dry_run_shows_what_of_it_is_learnt(home: Path, served: Provider, mode
     unlearnt = "".join(line for line in shown if line.startswith("       "))
     assert ("Let me see. Case" in learnt) is (mode == "loss")
     assert ("Let me see. Case" in unlearnt) is (mode == "context")
-    assert "<think> tags stand for it" in "\n".join(shown)
+    assert "it is written in <think> tags" in "\n".join(shown)
     stable = not any("not prefix-stable" in line for line in shown)
     assert stable is (mode == "drop")
     assert ("not prefix-stable for 2 of 2 conversations" in "\n".join(shown)) is not stable

@@ -118,7 +118,7 @@ def test_a_dry_run_refuses_what_training_would(tmp_path: Path) -> None:
     with pytest.raises(TrainError, match="expected a multiple of 3"):
         train_recipe(options(run.path, base, "fit.batch_size=3", "fit.batch=8", dry=True))
     told = "args.hidden=[tests]"
-    with pytest.raises(TrainError, match="critic takes an adapter on whole weights"):
+    with pytest.raises(TrainError, match="critic takes an adapter on unquantized weights"):
         train_recipe(options(run.path, base, told, "lora.quantize=4bit", dry=True))
     assert "stage 2" in "\n".join(train_recipe(options(run.path, base, told, dry=True)).preview)
 

@@ -105,7 +105,7 @@ def test_rows_and_rounds_do_not_go_together(tmp_path: Path) -> None:
     (tmp_path / "quick.yaml").write_text(JUDGE.format(learner="null"))
     file = tmp_path / "rows.yaml"
     file.write_text(SPEC.format(judge=tmp_path / "quick.yaml") + "rows: [10]\n")
-    with pytest.raises(PreflightError, match="rows: found 10 for seal, which goes in rounds"):
+    with pytest.raises(PreflightError, match="rows: found 10 for seal, which trains in rounds"):
         run_experiment(ExperimentOptions(str(file), tmp_path / "out", calls=runs.QUIET))
     assert not (tmp_path / "out").exists(), "said before anything is built"
 

@@ -230,4 +230,4 @@ def test_training_without_test_questions_says_so(tmp_path: Path) -> None:
     result = train_recipe(
         TrainOptions("swift", tmp_path / "run", model="local:pocket", dry_run=True)
     )
-    assert "no question of split test (4 train): eval has nothing to ask" in result.notes
+    assert "no question of split test (4 train): there is nothing to evaluate on" in result.notes

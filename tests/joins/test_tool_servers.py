@@ -118,7 +118,7 @@ def test_a_server_is_offered_called_kept_and_resumed(
         speaker["tools"][0]["parameters"]["properties"] = {"name": {"type": "string"}}
         pulled.write_text(json.dumps(manifest))
         (tmp_path / "run" / "conversations.jsonl").write_text("")
-        with pytest.raises(SpecError, match="tool price takes other arguments than when"):
+        with pytest.raises(SpecError, match="tool price has other parameters than when"):
             build_or_resume(
                 BuildOptions(run=tmp_path / "run", calls=options(tmp_path, server).calls)
             )
@@ -145,5 +145,5 @@ def test_another_server_is_another_run(tmp_path: Path) -> None:
         other = json.loads(json.dumps(PROTOCOL))
         other["speakers"]["assistant"]["tool_servers"]["shop"]["tools"] = ["price"]
         write(tmp_path, other)
-        with pytest.raises(RunError, match="made with other specs"):
+        with pytest.raises(RunError, match="this run has other specs"):
             build_or_resume(options(tmp_path, server))

@@ -159,7 +159,7 @@ def test_tools_of_a_pulled_spec_are_no_code() -> None:
 @pytest.mark.parametrize("key", ["$ref", "pattern"])
 def test_a_schema_names_no_other_place(key: str) -> None:
     shape = {"type": "object", "properties": {"a": {"anyOf": [{key: "http://127.0.0.1/x"}]}}}
-    with pytest.raises(ValueError, match="write the schema out"):
+    with pytest.raises(ValueError, match="write the schema without it"):
         Tool(name="t", about="", parameters=shape, function="x:y")
 
 

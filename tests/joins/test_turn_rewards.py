@@ -162,7 +162,7 @@ def test_swift_weighs_each_turn_by_its_own_standardised_reward(learnt: tuple[Run
     }
     refit = weights.weigh_refit(selection, Weighting(reward="turn"))
     assert refit.by_turn["run-q0-0"] == (pytest.approx(0.2), pytest.approx(0.8))
-    with pytest.raises(TrainError, match="picks whole conversations"):
+    with pytest.raises(TrainError, match="selects conversations, not turns"):
         weights.weigh_star_gate(selection, Weighting(reward="turn"))
     with pytest.raises(TrainError, match="swift: within every task"):
         weights.weigh_swift(selection, Weighting())
@@ -221,5 +221,5 @@ def test_a_recipe_that_weighs_no_turns_refuses_to(tmp_path: Path) -> None:
     run = tiny.judged_run(tmp_path / "run", f"local:{tiny.save_model(tmp_path / 'model')}")
     asked = TrainOptions("dpo", run=run.path, dry_run=True,
                          specs=SpecOptions(sets=("weighting.reward=turn",)))  # fmt: skip
-    with pytest.raises(TrainError, match=r"dpo.*it weighs no turns"):
+    with pytest.raises(TrainError, match=r"dpo.*this recipe does not weight turns"):
         train_recipe(asked)

@@ -83,7 +83,7 @@ def test_weights_make_the_overall_score() -> None:
     [
         ({"metrics": [{"name": "a", "label": "A"}, {"name": "a", "label": "B"}]}, "'a' twice"),
         ({"metrics": [{"name": "overall", "label": "O"},
-                      {"name": "a", "label": "A", "weight": 1}]}, "overall beside metrics"),
+                      {"name": "a", "label": "A", "weight": 1}]}, "found overall and metrics"),
         ({"metrics": [{"name": "overall", "label": "O", "lowest": 5, "highest": 5}]}, "5 to 5"),
         ({"metrics": [{"name": "a", "label": "A"}]}, "'overall' is not among"),
         ({"metrics": [{"name": "a'b", "label": "A", "weight": 1}]}, "name"),

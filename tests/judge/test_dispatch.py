@@ -247,7 +247,7 @@ def test_fingerprints():
         ("rubric", "names no model; expected rubric@MODEL"),
         ("rules@gpt-4o", "asks no model"),
         ("rubrik@gpt-4o", "no judge spec 'rubrik'"),
-        ("human:", "names no file"),
+        ("human:", "found no file"),
         ("human", "expected --judge human:FILE"),
     ],
 )
@@ -399,7 +399,7 @@ def test_a_function_of_one_s_own(own):
 
 
 def test_a_function_is_held_to_its_spec(own):
-    with pytest.raises(DataError, match="gave overall 12; expected a number from 0 to 10"):
+    with pytest.raises(DataError, match="returned overall 12; expected a number from 0 to 10"):
         judge_once(None, resolve_judge("odd", own))
-    with pytest.raises(DataError, match=r"gave \['style'\]; expected \['overall'\]"):
+    with pytest.raises(DataError, match=r"returned \['style'\]; expected \['overall'\]"):
         judge_once(None, resolve_judge("other", own))

@@ -231,7 +231,7 @@ def dry(typist: Typist, judge: str, run: str = "runs/open") -> str:
 
 def test_a_model_alone_has_no_rubric_for_open_questions(opened: Typist) -> None:
     said = dry(opened, "openai/judge")
-    assert "task open has no rubric of its own" in said
+    assert "task open has no rubric;" in said
     assert "relative@openai/judge, rubric@openai/judge" in said
     assert "multiple-choice" in dry(opened, "rubric@openai/judge")
     assert "no model 'nosuch'" in dry(opened, "nosuch")
@@ -292,7 +292,7 @@ def test_a_task_laid_over_a_shipped_one_has_its_rubric() -> None:
     arc = catalog.load_spec(TaskSpec, "tasks", "arc")
     assert rubric_of_model("x/y", arc.model_copy(update={"name": "arc-short"})) == "rubric"
     other = arc.source.model_copy(update={"hub": "me/questions"})
-    with pytest.raises(SpecError, match="task mine has no rubric of its own"):
+    with pytest.raises(SpecError, match="task mine has no rubric;"):
         rubric_of_model("x/y", arc.model_copy(update={"name": "mine", "source": other}))
 
 
@@ -303,7 +303,7 @@ def test_a_log_without_gold_is_no_multiple_choice(
     talk = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}
     (tmp_path / "log.jsonl").write_text(json.dumps(talk) + "\n")
     assert "--judge RUBRIC@MODEL" in typist("import", "log.jsonl", "--run", "runs/log").err
-    assert "task log has no rubric of its own" in dry(typist, "openai/judge", "runs/log")
+    assert "task log has no rubric;" in dry(typist, "openai/judge", "runs/log")
     said = typist("judge", "--run", "runs/log")
     assert "task log names no judge; expected --judge NAME" in said.err
 

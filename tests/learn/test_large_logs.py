@@ -266,8 +266,9 @@ def test_a_part_stands_for_the_whole() -> None:
     steps = {b - a for a, b in itertools.pairwise(found)}
     assert steps == {100, 101}
     assert list(part.describe("pairs", {"pairs": 990})) == [
-        "below, 1,000 pairs stand for all 100,000", "pairs: about 99000",
-    ]  # fmt: skip
+        "1,000 of 100,000 pairs are counted; the numbers below are extrapolated",
+        "pairs: about 99000",
+    ]
     few = PreviewSample(7, limit=1000)
     assert few.pick_items("abcdefg") == tuple("abcdefg")
     assert list(few.describe("pairs", {"pairs": 7})) == ["pairs: 7"]

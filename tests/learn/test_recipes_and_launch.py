@@ -270,7 +270,7 @@ def worker(tmp_path: Path, code: str) -> str:
 
 def test_a_workers_last_words(tmp_path: Path) -> None:
     told = worker(tmp_path, "raise SystemExit('convbench: error: rewards are equal; judge')")
-    assert told.startswith("rewards are equal; judge (whole output:")
+    assert told.startswith("rewards are equal; judge (full output:")
     raised = worker(tmp_path, "print('[rank0]: ValueError: too short'); raise SystemExit(1)")
     assert "ValueError: too short" in raised
     mute = worker(tmp_path, "raise SystemExit(7)")

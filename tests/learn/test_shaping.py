@@ -139,7 +139,7 @@ def test_turns_weigh_by_the_credit_they_were_given(tmp_path: Path) -> None:
     assert found.skipped == {"without credit of every turn": 1}
     standard = weights.weigh_composed(select(run, Data()), Weighting(reward="advantage"))
     assert standard.by_turn[talks[0].conversation_id][0] == pytest.approx(-1)
-    with pytest.raises(TrainError, match="trainer swift does not go by"):
+    with pytest.raises(TrainError, match="trainer swift does not use"):
         weights.weigh_swift(select(run, Data()), Weighting(reward="advantage"))
 
 

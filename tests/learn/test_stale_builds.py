@@ -39,7 +39,7 @@ def test_one_that_a_process_holds_open_is_left_alone(tmp_path: Path, lock: Path)
 
 def test_a_new_one_that_nobody_here_holds_is_told(tmp_path: Path, lock: Path) -> None:
     (note,) = notes(tmp_path)
-    assert note.startswith(f"{lock}: no process here holds this lock; training waits")
+    assert note.startswith(f"{lock}: no process here holds this lock, and training waits")
     assert lock.exists()
 
 

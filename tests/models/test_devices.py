@@ -61,7 +61,7 @@ def test_devices_are_counted_among_those_that_are_visible(monkeypatch: pytest.Mo
         ("policy=-1", "greater than or equal to 0"),
         ("share.judge=1.5", "above 0 and up to 1"),
         ("share.judge=0", "above 0 and up to 1"),
-        ("share.trainer=0.5", "training takes whole devices"),
+        ("share.trainer=0.5", "training uses complete devices"),
         ("vllm.judge.x=[1]", "vllm.judge.x"),
         ("policy", "expected key=value"),
     ],

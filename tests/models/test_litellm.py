@@ -65,7 +65,7 @@ def test_a_model_that_takes_no_temperature_gets_none_and_it_is_noted() -> None:
     notes: list[str] = []
     _, requests = ask(Plan(), "claude-opus", note=notes.append)
     assert "temperature" not in requests[0]
-    assert notes == ["note: anthropic/claude-opus-5-5 takes no temperature; it is left out"]
+    assert notes == ["note: anthropic/claude-opus-5-5 does not support temperature; it is not sent"]
     assert requests[0]["max_tokens"] == 9 + 8192
 
 
@@ -73,7 +73,7 @@ def test_what_litellm_itself_refuses_is_dropped() -> None:
     notes: list[str] = []
     _, requests = ask(Plan(), seed=4, note=notes.append)
     assert len(requests) == 1
-    assert notes == ["note: anthropic/claude-haiku-4-5 takes no seed; it is left out"]
+    assert notes == ["note: anthropic/claude-haiku-4-5 does not support seed; it is not sent"]
 
 
 def test_a_wrong_key_names_its_variable_and_not_its_value() -> None:

@@ -351,7 +351,7 @@ def test_an_image_is_refused_in_one_line(weights: Path) -> None:
         messages: list[Message] = [{"role": "user", "content": (ImagePart(file="a.png"),)}]
         await model.complete(messages, Sampling(), key="k")
 
-    with pytest.raises(FatalModelError, match="takes no images") as caught:
+    with pytest.raises(FatalModelError, match="does not support images") as caught:
         run(weights, work)
     one_line(caught.value)
 

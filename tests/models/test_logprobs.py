@@ -73,4 +73,4 @@ def test_a_server_that_takes_none_is_asked_without(capsys: pytest.CaptureFixture
     reply, _ = ask(plan, sampling=Sampling(max_tokens=9, logprobs=True))
     assert reply.token_probs is None
     assert reply.left_out == ("logprobs",)
-    assert "takes no logprobs; it is left out" in capsys.readouterr().err
+    assert "does not support logprobs; it is not sent" in capsys.readouterr().err

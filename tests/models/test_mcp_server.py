@@ -101,9 +101,9 @@ def test_an_honest_server_is_listed_called_and_ended_with_what_it_started(
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        ("huge", "error: its server ended: said a line of more than 2 MiB"),
-        ("flood", "error: its server ended: said more than 8 MiB unasked"),
-        ("junk", "error: its server ended: said over 100 lines that are no messages"),
+        ("huge", "error: its server ended: wrote a line of more than 2 MiB"),
+        ("flood", "error: its server ended: wrote more than 8 MiB without being called"),
+        ("junk", "error: its server ended: wrote over 100 lines that are not messages"),
         ("dies", "error: its server ended: ended with exit code 3"),
         ("hang", "error: act took over 1 seconds"),
         ("shape", "error: ValidationError:"),
@@ -150,7 +150,7 @@ def test_one_that_ends_again_and_again_ends_the_run() -> None:
         ("reference", r"'act'.*found \$ref"),
         ("pattern", r"'act'.*found pattern.*name the tools that you want: tool_servers.it.tools"),
         ("large", r"'act'.*expected at most 16,384"),
-        ("silent", "told no tools in 0.5 seconds"),
+        ("silent", "did not list its tools within 0.5 seconds"),
         ("absent", "does not start: ended with exit code 1: ImportError: no module named nothing"),
     ],
 )

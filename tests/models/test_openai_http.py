@@ -123,7 +123,7 @@ def test_a_refused_sampling_parameter_is_dropped_and_noted_once(name: str, kind:
     sampling = Sampling(temperature=0.3, top_p=0.5, seed=3, tool_choice="none")
     _, requests = ask(Plan(refuse={name: kind}), sampling=sampling, times=3, note=notes.append)
     assert [name in request for request in requests] == [True, False, False, False]
-    assert notes == [f"note: openai/gpt-test takes no {name}; it is left out"]
+    assert notes == [f"note: openai/gpt-test does not support {name}; it is not sent"]
 
 
 def test_all_refused_at_once_are_dropped_one_by_one() -> None:
@@ -150,8 +150,8 @@ def test_a_refused_system_message_goes_into_the_first_user_message(said: str) ->
     assert [request["messages"] for request in requests] == [chat, folded, folded]
     assert without_system(chat) == folded
     assert notes == [
-        "note: openai/gpt-test takes no system message; the system prompt stands in the first "
-        "user message"
+        "note: openai/gpt-test does not support system messages; the system prompt is put into the "
+        "first user message"
     ]
     plain = refusal(Plan(poison={"hello": "500"}), chat)
     assert isinstance(plain, TransientModelError), "no other error is taken for it"

@@ -134,7 +134,7 @@ def test_a_log_too_far_from_the_policy_says_so(apart: float, why: str) -> None:
 def test_a_policy_that_says_what_the_log_has_not_is_told_by_its_weights_mean() -> None:
     """All weights alike and small: nothing else would show it."""
     log = [LoggedReward(f"{n}", -3 + 0.01 * (n % 5), 0.5) for n in range(200)]
-    assert "the policy says what the log has not" in "; ".join(
+    assert "the policy says things that the log does not contain" in "; ".join(
         measure_overlap(log).unknown_reasons()
     )
 

@@ -83,7 +83,7 @@ def test_the_guide_names_every_filter_test_and_method() -> None:
         ),
         ("{{ turns }}\n{{ turn + letters }}", "x: line 2: + is for numbers in templates; "),
         ("\n{{ turns.upper() }}", "x: line 2: a int has no upper(); "),
-        ("\n\n{{ letters | nothing }}", "x: line 3: no filter 'nothing'; "),
+        ("\n\n{{ letters | nothing }}", "x: line 3: unknown filter 'nothing'; "),
         ("\n{% if turn %}", "x: line 2: Unexpected end of template"),
     ],
 )

@@ -169,7 +169,7 @@ def test_star_gate_d_distils_the_newest_star_gate_checkpoint(
     assert kept["start"]["chance"] == pytest.approx(math.log(student.config.vocab_size))
     told = capsys.readouterr().err
     number = f"{kept['start']['student']:.2f} nats per token"
-    assert f"warning: the student starts near gibberish: {number}" in told
+    assert f"warning: the student starts near chance: {number}" in told
     assert told.index("near gibberish") < told.rindex("step 1/3"), "before the first step"
 
 
@@ -314,7 +314,7 @@ def test_dry_run_shows_and_writes_nothing(run: Run) -> None:
     result = do(run, "swift", dry_run=True)
     text = "\n".join(result.preview)
     assert "questions whose rewards do not differ: 33.3%" in text
-    assert "left out: 1 not in split train" in text
+    assert "omitted: 1 not in split train" in text
     assert text.count("weight ") == 3
     assert "weight +1.1547" in text
     assert "LOSS" in text

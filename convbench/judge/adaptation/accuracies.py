@@ -51,6 +51,6 @@ def tie_warning(values: Iterable[tuple[str, float]]) -> str | None:
     if 2 * equal <= several:
         return None
     return (
-        f"on {equal} of {several} passages all edits teach the same: the best of them is chance. "
-        "A finer grade (args.inner.grade), more questions a passage or more edits tell them apart"
+        f"on {equal} of {several} passages all edits have equal scores, so the best one is chosen "
+        "at random. Use a finer grade (args.inner.grade), more questions per passage, or more edits"
     )

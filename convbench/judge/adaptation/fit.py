@@ -40,7 +40,7 @@ def fit_adapters(
     """
     total = count_steps(len(rows), inner)
     if total > inner.max_steps:
-        raise TrainingDiverged(f"asks for {total} steps; the limit is {inner.max_steps}")
+        raise TrainingDiverged(f"needs {total} steps; the limit is {inner.max_steps}")
     started = time.monotonic()
     adam = Adam(stack, inner, total)
     labels = next_token_labels(rows, starts)

@@ -86,7 +86,7 @@ class DeviceWorker(BaseLearner):
         where = f"device {self.device}" if self.device else "the CPU"
         raise TrainError(
             f"{self.path}: its process on {where} "
-            + (f"broke down: {why}" if why else f"ended with exit code {code}{self._stderr_tail()}")
+            + (f"failed: {why}" if why else f"ended with exit code {code}{self._stderr_tail()}")
         )
 
     def _stderr_tail(self) -> str:

@@ -117,8 +117,8 @@ def _policy_path(run: Run) -> str:
         if parent is None or parent.manifest.id != run.manifest.parent:
             policy = run.manifest.cast[run.manifest.protocol.policy].model
             raise TrainError(
-                f"run {run.manifest.id}: the edits are by {policy!r}, whose weights are not at "
-                "hand; name the model that learns from them: --set judge.args.learner=local:PATH "
+                f"run {run.manifest.id}: the edits were written by {policy!r}, whose weights "
+                "are not available; name the model to train: --set judge.args.learner=local:PATH "
                 "(or a Hub id)"
             ) from None
         return policy_weights(parent.manifest)

@@ -117,7 +117,7 @@ def make_label(
         raise DataError(f"{where}: scores: expected numbers by metric")
     if skipped is not None:
         if scores or not str(skipped).strip():
-            raise DataError(f"{where}: skipped: expected a reason, and no scores beside it")
+            raise DataError(f"{where}: skipped: expected a reason and no scores")
     else:
         _check_scores(spec, scores, where)
         if spec.justification == "required" and not note.strip():
@@ -148,7 +148,7 @@ def _check_scores(spec: JudgeSpec, scores: Mapping[str, Any], where: str) -> Non
             )
     missing = [name for name, m in known.items() if m["needed"] and name not in scores]
     if missing:
-        raise DataError(f"{where}: no {missing[0]}; expected it: it is the reward")
+        raise DataError(f"{where}: no {missing[0]}; expected one, since the reward is made of it")
 
 
 def _gold_file(run: Run, name: str) -> Path:

@@ -202,8 +202,8 @@ def human_distances(pool: Sequence[LabelUnit], gold: GoldLabels, metric: str) ->
     correction = corrected_mean(units)
     if len(labelled) < LEAST or correction is None:
         raise RunError(
-            f"--by optimal: found {len(labelled)} labels; expected at least {LEAST} in 3 "
-            "groups: it draws where people were far from the judge, so draw some another way first"
+            f"--by optimal: found {len(labelled)} labels; expected at least {LEAST} in 3 groups, "
+            "to know where people disagree with the judge; label a uniform draw first"
         )
     rest = [(u.judge, u.gold - correction.power * u.judge) for u in labelled if u.gold is not None]
     middle = sum(r for _, r in rest) / len(rest)

@@ -148,7 +148,8 @@ def _by_rules(case: Case) -> list[Fault]:
     faults = function(case.conversation, case.example, case.protocol)
     if not isinstance(faults, list) or not all(isinstance(fault, Fault) for fault in faults):
         raise DataError(
-            f"judge {case.judge.name}: {case.judge.spec.function} gave {type(faults).__name__}; "
+            f"judge {case.judge.name}: {case.judge.spec.function} returned "
+            f"{type(faults).__name__}; "
             "expected a list of convbench.judge.review.faults.Fault"
         )
     return faults

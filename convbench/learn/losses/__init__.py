@@ -83,8 +83,8 @@ def load_objective(settings: Loss) -> Objective:
             default, name
         ):
             raise SpecError(
-                f"loss.{name}: found {setting}, which objective {settings.name} does not go by; it "
-                f"goes by {', '.join(module.FIELDS)}"
+                f"loss.{name}: found {setting}, which objective {settings.name} does not use; it "
+                f"uses {', '.join(module.FIELDS)}"
             )
     needs = getattr(module, "needs_pi_0", lambda settings: False)
     return Objective(module.loss, bool(needs(settings)))

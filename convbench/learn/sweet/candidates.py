@@ -144,10 +144,12 @@ def sample_candidates(
     raise_stop(done.jobs)
     if done.failures:
         count, (words, _) = done.failures.total(), done.failures.most_common(1)[0]
-        raise TrainError(f"{count} candidates failed, e.g. {words}; run the command again to go on")
+        raise TrainError(
+            f"{count} candidates failed, e.g. {words}; run the command again to resume"
+        )
     missing = len(missing_candidates(selection, settings, file))
     if missing:
-        raise TrainError(f"{missing} candidates are not there; run the command again to go on")
+        raise TrainError(f"{missing} candidates are missing; run the command again to resume")
 
 
 async def _sample_here(

@@ -193,7 +193,7 @@ def check_unquantized(job: Job) -> None:
     if lora is not None and lora.quantize != "none":
         raise TrainError(
             f"recipe {job.recipe.name!r}: found lora.quantize {lora.quantize!r}; the critic takes "
-            "an adapter on whole weights; set lora.quantize=none"
+            "an adapter on unquantized weights; set lora.quantize=none"
         )
 
 

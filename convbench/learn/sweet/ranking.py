@@ -41,8 +41,8 @@ def served_log_probs(
         model = server.served_model()
     except TrainError as error:
         raise TrainError(
-            f"{error}; serve them with `vllm serve {weights}` and give the command again: it goes "
-            "on where it stopped"
+            f"{error}; serve them with `vllm serve {weights}` and run the command again: it "
+            "resumes where it stopped"
         ) from None
     log_probs = []
     flat = [_only_row(each) for each in rows]

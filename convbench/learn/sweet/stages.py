@@ -97,7 +97,7 @@ class SweetPreparation:
         """Yield lines on the critic's peak memory, if the model's shape is known."""
         shape = shape_of(self.job.model)
         if shape is None:
-            yield f"peak memory: not known, {self.job.model} is not among the shapes known here"
+            yield f"peak memory: unknown, {self.job.model} has no known shape"
             return
         recipe, config = self.critic_recipe(), self.context.launch.accelerate or {}
         kind = recipe.fit.precision

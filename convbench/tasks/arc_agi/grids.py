@@ -170,7 +170,7 @@ def load(
     if missing:
         raise DataError(
             f"{folder}: found no task {sorted(missing)[0]!r} ({len(missing)} of {len(names)} ids "
-            f"are not there); expected files such as {files[0][0].parent.name}/{files[0][0].name}"
+            f"are missing); expected files such as {files[0][0].parent.name}/{files[0][0].name}"
         )
     for path, split in files:
         if not names or path.stem in names:

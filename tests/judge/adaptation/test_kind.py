@@ -176,7 +176,7 @@ def test_a_penalty_on_what_is_lost_elsewhere(tmp_path: Path) -> None:
 
 def test_a_policy_without_weights_and_wrong_settings_are_said(run: Run, tmp_path: Path) -> None:
     away = runs.edits_run(tmp_path / "run", list(run.examples.values()), {}, "openai/gpt-4o")
-    with pytest.raises(TrainError, match="whose weights are not at hand; name"):
+    with pytest.raises(TrainError, match="whose weights are not available; name"):
         LearnerRef.of_run(away, None)
     with pytest.raises(SpecError, match=r"args: inner\.rank: unknown key"):
         settings_of(runs.quick_judge(**{"args.inner.rank": 3}))

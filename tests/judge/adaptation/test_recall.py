@@ -89,6 +89,6 @@ def test_agrees_with_published_verdicts(judgments: Source) -> None:
 def test_most_passages_tie() -> None:
     values = [("a", 0.5), ("a", 0.5), ("b", 0.0), ("b", 0.0), ("c", 0.0), ("c", 1.0), ("d", 1.0)]
     assert count_ties(values) == (2, 3)
-    assert "on 2 of 3 passages all edits teach the same" in str(tie_warning(values))
+    assert "on 2 of 3 passages all edits have equal scores" in str(tie_warning(values))
     assert tie_warning(values[2:]) is None, "half of them is not most"
     assert tie_warning([]) is None

@@ -97,5 +97,5 @@ def test_two_servers_rank_as_passes_here(trained: Trained) -> None:
     with pytest.raises(SpecError, match=r"args\.servers: found .*; expected a vLLM server on this"):
         sweet_ranking.candidate_advantages(job, critic, by_id, rows, away)
     gone = settings.model_copy(update={"servers": (one, two)})
-    with pytest.raises(TrainError, match="goes on where it stopped"):
+    with pytest.raises(TrainError, match="resumes where it stopped"):
         sweet_ranking.candidate_advantages(job, critic, by_id, rows, gone)
