@@ -73,7 +73,7 @@ def run(options: CreditOptions, context: RunContext) -> CreditAnswer:
     target = find_run(options.run)
     credited = credit_turns(target, options.source, options.judge, raw=options.raw)
     for why, count in credited.left_out.items():
-        context.add_note(f"left out: {count} {why}")
+        context.add_note(f"omitted: {count} {why}")
     path = path_text(target.path)
     context.add_next(
         f"convbench query {ORDERED}{run_option(target.path)}", f"convbench view {quoted(path)}"
